@@ -8,6 +8,7 @@ from threading import Lock
 from uuid import uuid4
 
 from consilience.study.running import StudyWorker
+from consilience.study.workers import Doer
 
 
 def dies(key):
@@ -44,15 +45,11 @@ class HereWorkers:
 
 class HereWorker:
     def __init__(self, factory, key, lock):
-        self.factory, self.key, self.lock = factory, key, lock
-
-    def make(self):
-        with self.lock:
-            self.work = self.factory(self.key)
+        self.doer, self.lock = Doer(factory, key), lock
 
     def do(self, payload, show):
         with self.lock:
-            return self.work(payload, lambda steps: None)
+            return self.doer.do(payload, lambda steps: None)
 
     def stop(self):
         pass

@@ -134,8 +134,8 @@ def test_runs_of_anything_else_are_refused_with_the_command_that_helps(consilien
     assert consilience("probe", "--model", "baseline:majority", *arguments)[0] == 0
     (tmp_path / "table.csv").write_text("group,item,variant,subject,gold,answer\n")
     for run, message in (
-        ("facts", r"in one factor: the pattern; .*`consilience analyze patterns` and .* edits`"),
+        ("facts", r"in one factor: the pattern; .*`consilience report`"),
         ("pairs", r"in one factor: the form; .*`consilience report`"),
-        ("table.csv", r"not the folder of a run.*Name the folder of a run of `consilience probe`"),
+        ("table.csv", r"in one factor: the .*`consilience report`"),
     ):
         assert re.search(message, " ".join(refusal(consilience, "analyze", "factors", run).split()))

@@ -18,8 +18,8 @@ from test_tasktypes import run_folder
 
 
 def make(name, folder, **request):
-    result, numbers = carry_out(RECIPES[name], Work(Request(folder, **request)))
-    return cells(numbers), result.notes
+    work = Work(Request(folder, **request))
+    return cells(carry_out(RECIPES[name], work)), work.notes
 
 
 COUNTS = cases("claims")

@@ -226,7 +226,7 @@ def test_runs_over_other_texts_are_not_compared(classifier, perturb, consilience
     for name, said in (
         (
             "sentence1",
-            f"{two} has another first sentence or gold in 1 of 8 items, the first is '3'",
+            f"{two} has other first sentences or golds: 3",
         ),
         ("sentence2", f"{two} has other second sentences"),
     ):
@@ -251,7 +251,7 @@ def test_runs_over_other_texts_are_not_compared(classifier, perturb, consilience
     assert perturb(model, data=other, out="three")[0] == 0
     status, _, err = consilience("compare", tmp_path / "one", tmp_path / "three")
     assert status == 0
-    assert f"{three} has the items in another order than {one}; whether their second" in err
+    assert f"{three} has other items than {one}, or another order; whether their" in err
 
 
 def test_runs_with_another_limit_are_compared_and_other_second_sentences_may_be_noted(
@@ -267,7 +267,7 @@ def test_runs_with_another_limit_are_compared_and_other_second_sentences_may_be_
     for name, note in (("two", ""), ("three", "three) has other items than ")):
         status, _, err = consilience("compare", tmp_path / "one", tmp_path / name)
         assert (status, "compared on the 5 sentence pairs that all runs have" in err) == (0, True)
-        assert (note in err, "another order" in err) == (True, False)
+        assert note in err
         assert ("whether their second sentences are the same is not known" in err) == bool(note)
 
 

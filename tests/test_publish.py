@@ -23,7 +23,7 @@ from consilience.gating.rules import parse_rules
 from consilience.kinds.probing import probe
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import PublishOptions
-from consilience.publish import publication
+from consilience.publish import formats, publication
 from consilience.publish.formats import (
     EEE_AGGREGATE,
     EEE_INSTANCE,
@@ -442,7 +442,7 @@ def test_no_place_of_this_machine_is_published(made, served, runs, format_, monk
 def test_a_key_in_a_text_is_found(made, monkeypatch):
     monkeypatch.setenv("MY_TOKEN", "capital-of-something")
     files = {"a.json": b'{"x": "capital-of-something"}'}
-    monkeypatch.setattr(publication, "eee_files", lambda *_: files)
+    monkeypatch.setattr(formats, "eee_files", lambda *_: files)
     with pytest.raises(ConsilienceError, match="it would publish the value of MY_TOKEN"):
         made("facts", "eee")
 

@@ -107,7 +107,9 @@ def test_a_card_that_the_hub_does_not_take(run, hub, tmp_path):
 
 
 def test_without_a_network_a_token_or_a_possible_name(run, hub, tmp_path, monkeypatch):
-    refused("'a/b/c' cannot name a repository", publish, options_of(run, tmp_path, "eee", "a/b/c"))
+    refused(
+        "'a/b/c'.*expected ORGANISATION/NAME", publish, options_of(run, tmp_path, "eee", "a/b/c")
+    )
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     options = options_of(run, tmp_path, "eee", "me/data")
     refused(r"the Hub cannot be reached.*Check the network", publish, options)

@@ -68,8 +68,7 @@ def data(tmp_path):
 def make(name, folder, **request):
     """What a recipe finds, the rows of both numbers, and its work."""
     work = Work(Request(folder, **request))
-    found, numbers = carry_out(RECIPES[name], work)
-    return found, cells(numbers), work
+    return work, cells(carry_out(RECIPES[name], work)), work
 
 
 def test_every_table_of_the_paper_has_a_recipe():

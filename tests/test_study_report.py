@@ -11,11 +11,10 @@ import pytest
 
 from checks import output, refusal
 from consilience.kinds.probing import probe
-from consilience.metrics.differences import RELATIONS
 from consilience.metrics.statistics import holm
 from consilience.options.runs import StudyReportOptions
 from consilience.study.file import read_study
-from consilience.study.reporting import adjusted_over_study, report_study, smallest_p
+from consilience.study.reporting import adjusted_over_study, report_study
 
 STUDY = """
 folder = '{folder}/out'
@@ -104,14 +103,6 @@ def test_adjusted_p_by_hand():
     table = adjusted_over_study(pl.DataFrame({"p": [0.01, math.nan, 0.04, 0.03]}))
     assert table["p_holm"].to_list() == pytest.approx([0.03, math.nan, 0.06, 0.06], nan_ok=True)
     assert table["q_value"].to_list() == pytest.approx([0.03, math.nan, 0.04, 0.04], nan_ok=True)
-
-
-def test_a_family_in_which_no_adjusted_p_can_be_small_is_noted():
-    """Of six relations the smallest p is 2 / 2^6; two tests double it, one test does not."""
-    rows = {"p": [0.5, 0.03125, math.nan], "n": [6, 6, 6], "test": [RELATIONS, RELATIONS, None]}
-    (note,) = smallest_p(pl.DataFrame(rows))
-    assert note.startswith("no p (Holm) of these 2 comparisons can be below 0.062")
-    assert not [*smallest_p(pl.DataFrame(rows).tail(2))]
 
 
 def test_all_pairs_are_compared_where_the_file_says_so(tmp_path):

@@ -105,6 +105,6 @@ def test_a_server_is_sent_as_many_requests_as_announced_and_sampled_answers_may_
             "they need not be equal"
         )
         few = VerifyOptions(run, base_url=server.url, max_requests=1)
-        refused("about 2 requests.*no more than 1 in all", verify, few)
+        refused("--max-requests 1 is reached", verify, few)
         few = VerifyOptions(run, base_url=server.url, max_tokens=1)
-        refused("--max-tokens 1 is reached.*No reply is kept", verify, few)
+        refused("--max-tokens 1 is reached", verify, few)

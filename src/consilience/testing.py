@@ -29,7 +29,7 @@ from consilience.gating.gate import gate
 from consilience.kinds import kind_of_run
 from consilience.options.runs import GateOptions
 from consilience.report.analysis_tables import SPECIAL_TOKENS
-from consilience.results.evaluation import evaluate, open_run, refuse_swapped, suite_to_ask
+from consilience.results.evaluation import evaluate, open_run, suite_to_ask
 from consilience.results.reporting import Result
 from consilience.runs.folder import OtherRunError
 from consilience.runs.run import Run
@@ -169,9 +169,6 @@ class Runs:
     def _ask(self, model: Any, case: Case) -> Answered:
         """The answers; an error is kept too, so that no other test tries again."""
         __tracebackhide__ = True
-        refuse_swapped(
-            case.suite, getattr(model, "suite", model), "assert_consistent(model, suite)"
-        )
         key, is_shared = _key_of(model, case)
         if key not in self._runs:
             self._values += [model, case.suite]  # no other value gets the id of one that is gone

@@ -18,17 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from consilience.core.errors import ConsilienceError, shortened
+from consilience.endpoints import scorer
 from consilience.endpoints.client import Refused
-from consilience.endpoints.scorer import (
-    ANSWERS_ONLY,
-    CHAT_TOP_K,
-    Proof,
-    UnprovedError,
-    UnprovedServerError,
-    bound_of,
-    named_tokens,
-    rests_on,
-)
+from consilience.endpoints.scorer import ANSWERS_ONLY, CHAT_TOP_K, Proof, UnprovedError
 from consilience.endpoints.server import ABSENT, Server
 from consilience.files.read import parse_json
 
@@ -120,7 +112,7 @@ class Chats:
             is_listed = name == CHAT_TOP_K
             repeated, total = self._prove_listed() if is_listed else self._prove_enforced()
         except UnprovedError as error:
-            raise UnprovedServerError({name: str(error)}) from error
+            raise scorer.UnprovedServerError({name: str(error)}) from error
         requests = usage.requests - before
         return Proof(name, STRATEGIES[name][0], True, requests, repeated, None, total)
 
@@ -157,8 +149,7 @@ class Chats:
     ) -> Iterator[tuple[int, Any]]:
         """The position of each chat with options, and what a strategy reads; or why nothing.
 
-        ``chat-top-k``: values and bounds of the options, which are labels (``values_of``).
-        ``answers-only``: the position of the answer.
+        ``chat-top-k``: values and bounds of labels (``values_of``). ``answers-only``: a position.
         """
         _, ask, read = STRATEGIES[name]
         bodies = (self.body(messages, *ask(options)) for messages, options in chats)
@@ -180,12 +171,12 @@ def _answered(reply: Any, field: str) -> Any:
 
 
 def _listed(reply: Any) -> list[tuple[str, float]]:
-    with rests_on("logprobs"):
-        entries = named_tokens(reply["choices"][0]["logprobs"])
+    with scorer.rests_on("logprobs"):
+        entries = scorer.named_tokens(reply["choices"][0]["logprobs"])
     if len(entries) < MOST_LISTED:
         problem = f"{len(entries)} tokens where {MOST_LISTED} were asked for"
         raise UnprovedError("top_logprobs", problem)
-    bound_of(entries, MOST_LISTED)
+    scorer.bound_of(entries, MOST_LISTED)
     return entries
 
 
@@ -193,7 +184,7 @@ def values_of(
     entries: Sequence[tuple[str, float]], labels: Sequence[str]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
     """The value (label,) of each label among listed tokens, or the bound of what is not listed."""
-    known, bound = dict(entries), bound_of(entries, MOST_LISTED)
+    known, bound = dict(entries), scorer.bound_of(entries, MOST_LISTED)
     values = np.array([known.get(label, bound) for label in labels])
     return values, np.array([label not in known for label in labels])
 

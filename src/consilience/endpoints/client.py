@@ -257,8 +257,8 @@ class Refused:
 class Trouble:
     """A failure that may pass.
 
-    ``status``: that of HTTP; 0 where there was no reply. ``wait``: seconds that the server asks to
-    wait, if any. ``error``: what ends the run if the next reply is of this kind, too.
+    ``status``: 0 where there was no reply. ``wait``: seconds that the server asks to wait, if any.
+    ``error``: what ends the run if the next reply is of this kind, too.
     """
 
     status: int
@@ -342,11 +342,10 @@ FIRST_WAIT, LONGEST_WAIT, LONGEST_REQUESTED_WAIT = 0.5, 30.0, 600.0
 """Seconds before the second try, and at most; each wait is about twice as long as the last one. A
 server that asks to wait longer than the last of these ends the run, which can be resumed."""
 
-CONNECT, LARGEST_REPLY, LONGEST_NAME = 15.0, 64 << 20, 200
-"""Seconds to connect in, bytes of an unpacked reply, and characters of a model's name, at most."""
+CONNECT, LARGEST_REPLY, LONGEST_NAME = 15.0, 64 << 20, 200  # Seconds, bytes and characters
 
 ENCODINGS = ("", "identity", "gzip")  # Content encodings of replies that are read
-RESUME = "Run the same command again to resume; replies are kept."
+RESUME = "Run the same command again; a run resumes."
 
 
 @dataclass(slots=True)
@@ -391,10 +390,9 @@ def _until_stop(loop: asyncio.AbstractEventLoop) -> None:
 class Client:
     """Sends requests to one server and yields its replies.
 
-    What is sent goes to this server only: redirects are not followed, cookies are not kept. Nothing
-    that is yielded, raised or kept has the key in it. ``journal`` keeps replies, and gives those
-    that an interrupted run kept. ``plan``: where it is not None, requests are counted there and not
-    sent; each is ``Refused``. ``is_free``: whether requests cost nothing.
+    What is sent goes to this server only, and nothing that is yielded, raised or kept has the key.
+    ``journal`` keeps replies, and gives those that an interrupted run kept. Where there is a
+    ``plan``, requests are counted in it and not sent; each is ``Refused``.
     """
 
     is_free = False
@@ -637,7 +635,6 @@ class Client:
             ) from error
 
     def _unconnected(self, error: Exception, request: _Request) -> Trouble:
-        """A connection that was not made; before any reply it raises."""
         found = f"cannot connect: {self._shown(error)}"
         if self._successes:
             return Trouble(0, found)

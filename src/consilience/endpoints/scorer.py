@@ -200,7 +200,6 @@ def _read_most_likely(reply: Any, wanted: Ids, piece: Piece) -> Known:
 
 
 def _among(values: Mapping[Any, float], wanted: Ids, bound: float) -> Known:
-    """What is known of wanted tokens; ``bound`` of the others."""
     known = {token: values[token] for token in wanted if token in values}
     return Known(known, None if len(known) == len(set(wanted)) else bound)
 
@@ -313,15 +312,8 @@ CHAT_TOP_K, ANSWERS_ONLY = "chat-top-k", "answers-only"  # Of chats
 
 def strategy_named(name: str) -> Strategy:
     """The strategy of that name; an unknown one raises, and one of chats."""
-    if name in (CHAT_TOP_K, ANSWERS_ONLY):
-        raise ConsilienceError(
-            f"--scoring {name}, which asks questions with options in chats",
-            expected=", ".join(STRATEGIES),
-            todo="Ask facts as questions: add --as-questions 3.",
-        )
     if name not in STRATEGIES:
-        known = [*STRATEGIES, CHAT_TOP_K, ANSWERS_ONLY]
-        raise unknown_name(f"no scoring strategy '{name}'", name, known)
+        raise unknown_name(f"no strategy '{name}' that scores given texts", name, STRATEGIES)
     return STRATEGIES[name]
 
 
@@ -339,10 +331,7 @@ class Continuations:
 
 
 class Totals:
-    """The log-probabilities of the continuations of a prefix, as far as they are known.
-
-    ``values`` (continuation,) in nats, and which of them are upper bounds (``is_bound``).
-    """
+    """The log-probabilities of continuations in nats, as far as known, and which are bounds."""
 
     def __init__(self, parts: Continuations) -> None:
         size = len(parts.targets)
@@ -574,7 +563,6 @@ class Scorer:
 
     @cached_property
     def _local_piece(self) -> Callable[[int], str]:
-        """The text of a token; empty where each would be a request to the server."""
         is_local = not isinstance(self.server.tokenizer, ServerTokenizer)
         return cache(self._piece) if is_local else lambda token: ""
 

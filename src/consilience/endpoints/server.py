@@ -217,9 +217,7 @@ def _whole(values: Any, name: str) -> int | None:
     return value if isinstance(value, int) and value > 0 else None
 
 
-SLOTS, TOKENS_A_SLOT = 8, 2048
-"""Prompts that are read at once, and tokens of each with its answer, at most; keys and values of
-all slots are in memory."""
+SLOTS, TOKENS_A_SLOT = 8, 2048  # Prompts that are read at once, and tokens of each, at most
 
 QUIET = -1  # The verbosity at which llama.cpp writes nothing
 WAITING = "OMP_WAIT_POLICY"  # The environment variable that says how OpenMP's threads wait
@@ -259,10 +257,7 @@ class LlamaCppClient(Client):
 
 
 def _library() -> Any:
-    """The package of llama.cpp, whose threads wait without spinning (docs/log.md).
-
-    OpenMP reads how from the environment when it is loaded.
-    """
+    """The package of llama.cpp; as it is loaded OpenMP reads that threads wait without spinning."""
     before = os.environ.get(WAITING)
     os.environ.setdefault(WAITING, "passive")
     try:

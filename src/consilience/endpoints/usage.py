@@ -27,15 +27,12 @@ FREE = ("/tokenize", "/detokenize", "/apply-template", "/props", "/health", "mod
 ANSWER_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict")
 TOKENS_READ = ("prompt_tokens", "input_tokens", "tokens_evaluated")
 TOKENS_WRITTEN = ("completion_tokens", "output_tokens", "tokens_predicted")
-TOKENS_CACHED = ("cached_tokens", "cache_n")
-"""What servers call the numbers of tokens that they read, wrote, and had in a cache."""
+TOKENS_CACHED = ("cached_tokens", "cache_n")  # Numbers of tokens in a reply
 
 DETAILS = ("prompt_tokens_details", "input_tokens_details", "timings")  # With cached tokens
 MILLION = 1_000_000
 
-BYTES_A_TOKEN = 2
-"""Bytes of a text for each of its tokens, where nothing says how many there are. Most texts have
-fewer tokens: English has four bytes a token and more."""
+BYTES_A_TOKEN = 2  # Where nothing says how many there are; most texts have fewer tokens
 
 ROUNDING = 1e-9  # What is not rounded up
 
@@ -174,8 +171,8 @@ class Allowance:
         sent = counted(self.usage.requests, "request")
         return ConsilienceError(
             f"{option} {limit:,} is reached: {sent} sent, {self.spent:,} tokens used{more}",
-            todo="All replies are kept. Run the same command again to resume with the same limit "
-            f"for what is left, or with a larger {option}.",
+            todo="Run the same command again; a run resumes with the same limit for what is left. "
+            f"Or give a larger {option}.",
         )
 
 
@@ -279,10 +276,7 @@ class Journal:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open the file, which no other process may have open: both would pay for the same replies.
-
-        One that this thread had open, as an interrupted call in a notebook, is closed.
-        """
+        """Open the file, which no other process may have open; one of this thread is closed."""
         thread = path.absolute(), threading.get_ident()
         if (earlier := _OPENED.get(thread)) is not None:
             earlier.close()

@@ -44,13 +44,7 @@ from consilience.options.runs import GateOptions
 from consilience.report.columns import Columns, frame_table
 from consilience.report.export import Shown, record_of
 from consilience.report.table import Column, Table, number_text
-from consilience.results.comparing import (
-    comparable,
-    noise_notes,
-    refuse_mixed,
-    refuse_other_variants,
-    settings_notes,
-)
+from consilience.results import comparing
 from consilience.runs.run import Run, open_runs, split_label
 from consilience.types import Suite
 
@@ -71,8 +65,7 @@ class GateCheck:
     limit: float
     verdict: Verdict
     reason: str  # Why, as a sentence without a full stop
-    needed: int | None = None
-    """How many items or groups would decide an undecided rule; None where that is not known."""
+    needed: int | None = None  # How many items or groups would decide, if known
     unit: str = ""
     runs: tuple[GateCheck, ...] = ()  # The checks of single runs, where each was judged alone
 
@@ -106,16 +99,14 @@ class PlanRow:
     groups: int | None  # None where the number is not a mean over groups, or none are enough
     items: int | None  # How many items, of each group if there are groups; None if none are enough
     repeats: int | None  # How many runs are averaged; None if none are enough
-    power: float
-    """The probability of a pass if the true value is the assumed one; NaN if it is never 80 %."""
+    power: float  # Of a pass if the assumed value is true; NaN if it is never 80 %
 
 
 def as_junit(suite: str, checks: Sequence[GateCheck], *, undecided_fails: bool) -> bytes:
     """A ``testsuite`` with a ``testcase`` for each check; ``suite`` names the runs.
 
     A check that fails has a ``failure``. One that is undecided has a ``failure`` of the type
-    ``undecided``, or is ``skipped`` where it does not fail the gate. Control characters, which XML
-    cannot hold, become U+FFFD.
+    ``undecided``, or is ``skipped`` where it does not fail the gate.
     """
     failing = ("fail", "undecided") if undecided_fails else ("fail",)
     failures = sum(check.verdict in failing for check in checks)
@@ -155,8 +146,7 @@ class GateRuns:
     suite: Suite
     protocol: Protocol
     whole: Tables
-    common: Tables
-    """Those to items that the baseline has too, with those of the baseline; empty without one."""
+    common: Tables  # Those to items of the baseline too, with its own; or empty
     seed: int
     notes: Sequence[str]
 
@@ -187,10 +177,8 @@ class GateRuns:
         second = [table for label in labels for table in self.common[label]]
         size = max(len(first), len(second))
         if size % len(first) or size % len(second):
-            raise ConsilienceError(
-                f"{len(second)} runs or seeds against {len(first)} of the baseline",
-                expected="one run of the baseline, or as many",
-            )
+            found = f"{len(second)} runs or seeds against {len(first)} of the baseline"
+            raise ConsilienceError(found, expected="one run of the baseline, or as many")
         both = [[*islice(cycle(tables), size)] for tables in (first, second)]
         models = {self.baseline.label: both[0], " + ".join(labels): both[1]}
         return compare(models, self.suite, self.protocol, self.seed, precision=True)
@@ -204,15 +192,12 @@ def is_its_own_baseline(options: GateOptions) -> bool:
 
 
 def open_gate_runs(options: GateOptions) -> GateRuns:
-    """Open the runs and the baseline; runs of other models or other questions raise.
-
-    A run that is the baseline itself has none.
-    """
+    """Open the runs and the baseline, unless it is one of them; other models or questions raise."""
     given = [] if is_its_own_baseline(options) or not options.baseline else [options.baseline]
     opened = open_runs([*options.runs, *given])
     runs, baseline = opened[: len(options.runs)], next(iter(opened[len(options.runs) :]), None)
-    refuse_mixed(opened)
-    refuse_other_variants(opened)
+    comparing.refuse_mixed(opened)
+    comparing.refuse_other_variants(opened)
     models = {run.label: run.settings.get("model", {}).get("model") for run in runs}
     if len({model for model in models.values() if model}) > 1:
         raise ConsilienceError(
@@ -233,8 +218,8 @@ def open_gate_runs(options: GateOptions) -> GateRuns:
         refuse_other_questions(first, other)
     common: Tables = {}
     if baseline is not None:
-        common, more = comparable([*runs, baseline], suite)
-        notes += [*settings_notes([baseline, *runs]), *more]
+        common, more = comparing.comparable([*runs, baseline], suite)
+        notes += [*comparing.settings_notes([baseline, *runs]), *more]
     return GateRuns(runs, baseline, suite, protocol, whole, common, options.seed, notes)
 
 
@@ -337,19 +322,15 @@ class Gate(Shown):
 
 
 def gate(options: GateOptions) -> Gate:
-    """Check the rules on the numbers of a run, or of several of the same model.
-
-    The numbers, their standard errors and their clusters are those of ``score`` and ``compare``.
-    """
+    """Check the rules on the numbers of a run, or of several of the same model."""
     rules, many = parse_rules(options.rule), len(options.runs)
     relative = [rule for rule in rules if rule.is_relative]
     if relative and not options.baseline:
-        raise ConsilienceError(
+        found, todo = (
             f"the rule '{relative[0].text}' without a baseline",
-            expected="a run to compare with",
-            todo="Name it: --baseline RUN.",
-            option="baseline",
+            "Name it: --baseline RUN.",
         )
+        raise ConsilienceError(found, todo=todo, option="baseline")
     if relative and is_its_own_baseline(options):
         raise ConsilienceError(
             f"{options.baseline} is the run and the baseline",
@@ -374,21 +355,18 @@ def gate(options: GateOptions) -> Gate:
     notes = [*of.notes, *_cautions(rules, numbers[0], of)]
     if of.baseline is not None and relative and options.passes is None:
         table = differences[0].with_columns(second=pl.lit(of.labels[0]))
-        notes += noise_notes([of.baseline, of.runs[0]], table)
+        notes += comparing.noise_notes([of.baseline, of.runs[0]], table)
         notes += few_groups_notes(rules, table, of.suite)
     return Gate(of, checks, options.undecided, list(dict.fromkeys(notes)))
 
 
 def _cautions(rules: Sequence[GateRule], numbers: pl.DataFrame, of: GateRuns) -> Iterator[str]:
-    """Notes on items without an answer, and where bounds are wide or not right (docs/gate.md).
-
-    Also where answers that hardly depend on the question make the model consistent.
-    """
+    """Notes on items without an answer, and where bounds are wide or not right (docs/gate.md)."""
     suite, answers = of.suite, of.whole[of.labels[0]][0].answers
     yield from position_notes(answers)
     if any(rule.metric == "consistency" for rule in rules):
         top = numbers.filter(metric="top_answer", group="MACRO")["value"]
-        yield from constant_answers(numbers, suite) if (top > NEARLY_CONSTANT).any() else ()
+        yield from (constant_answers(numbers, suite) if (top > NEARLY_CONSTANT).any() else ())
     if left_out := facts_left_out(answers, numbers, suite):
         yield left_out
     if any(rule.metric == "corrected_consistency" for rule in rules):
@@ -404,11 +382,7 @@ def _cautions(rules: Sequence[GateRule], numbers: pl.DataFrame, of: GateRuns) ->
 
 
 def few_groups_notes(rules: Sequence[GateRule], table: pl.DataFrame, suite: Suite) -> Iterator[str]:
-    """Notes on rules over all groups whose number got worse in few groups (docs/gate.md).
-
-    At most a fifth of the groups have ``MOST`` of all that groups got worse. ``table``:
-    ``COMPARISON_SCHEMA``.
-    """
+    """Notes where at most a fifth of the groups have ``MOST`` of all that groups got worse."""
     for rule in rules:
         pool = rule.group or suite.words.pool
         if not rule.is_relative or pool not in ("MACRO", "MICRO") or pool not in table["group"]:
@@ -435,10 +409,9 @@ def few_groups_notes(rules: Sequence[GateRule], table: pl.DataFrame, suite: Suit
 
 
 def rows_of(rule: GateRule, table: pl.DataFrame, of: GateRuns) -> dict[str, dict[str, Any]]:
-    """The rows of a table that a rule is about, by group.
+    """The rows of a table that a rule is about, by group; a rule without a row raises.
 
-    Without a group these are the headline numbers: the mean over relations, all questions together,
-    or each task of sentence pairs. A rule without a row raises.
+    Without a group these are the headline numbers (``SuiteWords.pool``).
     """
     compared = " of both runs" if rule.is_relative else ""
     for column, name, missing in (
@@ -581,8 +554,7 @@ class GatePlan(Shown):
 def plan_gate(options: GateOptions) -> GatePlan:
     """The power of each rule at the size of the run, and the sizes at which it is 80 %.
 
-    True values: for a limit the value of the run, for a margin no difference from the baseline. The
-    variances of items, groups and repeats are those of the runs. Nothing is passed or failed.
+    True values: for a limit the value of the run, for a margin no difference from the baseline.
     """
     if options.passes is not None:
         expected = "runs that are averaged"
@@ -610,7 +582,6 @@ def plan_gate(options: GateOptions) -> GatePlan:
 
 
 def _of_rule(rule: GateRule, row: dict[str, Any], *, is_paired: bool) -> Precise:
-    """The number of a rule with its assumed true value."""
     if not rule.is_relative:
         return precise(row, is_relative=False)
     if is_paired:
@@ -653,10 +624,7 @@ def _designs(rule: str, of: str, limit: Threshold, numbers: Sequence[Precise]) -
 
 
 def _repeated(number: Precise, alone: Sequence[Precise]) -> Callable[[int], Precise]:
-    """The number of so many repeats.
-
-    The variance of R averaged runs is ``item + noise / R``, that of one run ``item + noise``.
-    """
+    """The number of R repeats: the variance of their average is ``item + noise / R``."""
 
     def within(number: Precise) -> float:
         return (number.within_error if number.is_over_groups else number.error) ** 2

@@ -12,20 +12,13 @@ from typing import Literal
 from scipy.special import logit, nctdtr
 
 from consilience.core.errors import ConsilienceError, unknown_name
+from consilience.metrics import statistics
 from consilience.metrics.registry import DESCRIPTIONS, METRICS
-from consilience.metrics.statistics import (
-    NAN,
-    POWER,
-    TIE,
-    logit_interval,
-    skewed_reach,
-    unseen_share,
-)
+from consilience.metrics.statistics import NAN, POWER, TIE
 
 Verdict = Literal["pass", "fail", "undecided"]
 
-ERROR_RATE = 0.05
-"""The probability with which each one-sided bound is on the wrong side of the true value."""
+ERROR_RATE = 0.05  # Of each one-sided bound
 
 FAR = 30.0  # A noncentrality beyond which the power is 0 or 1
 
@@ -53,8 +46,7 @@ class Precise:
     error: float  # The standard error; 0 where nothing varies, NaN where it is not known
     clusters: int  # How many groups the value is the mean over; else how many subjects were counted
     units: int  # How many subjects were counted, in all groups
-    within_error: float = NAN
-    """The standard error over the items of the same groups; NaN but for a mean over groups."""
+    within_error: float = NAN  # Over the items of the same groups; NaN but for a mean
     is_difference: bool = False
     skewness: float = 0.0  # Of a mean over groups: the skewness of their values
 
@@ -78,14 +70,16 @@ class Precise:
         """
         level = 1 - 2 * ERROR_RATE
         if self.is_constant and not math.isnan(self.value):
-            off = unseen_share(self.units, level) * self.reach
+            off = statistics.unseen_share(self.units, level) * self.reach
             return max(self.bounds[0], self.value - off), min(self.bounds[1], self.value + off)
         low, high = (
-            logit_interval(number.value, number.error, number.clusters, self.bounds, level)[at]
+            statistics.logit_interval(
+                number.value, number.error, number.clusters, self.bounds, level
+            )[at]
             for at, number in enumerate((self.with_one_more(-1), self.with_one_more(1)))
         )
         if self.is_over_groups and self.skewness:
-            reach = self.error * skewed_reach(self.clusters, -abs(self.skewness), level)
+            reach = self.error * statistics.skewed_reach(self.clusters, -abs(self.skewness), level)
             if self.skewness < 0:
                 low = min(low, max(self.bounds[0], self.value - reach))
             else:
@@ -118,10 +112,7 @@ class Precise:
         return "fail" if max(off) < 0 else "undecided"
 
     def needed(self, threshold: Threshold) -> int | None:
-        """How many clusters decide, if value and variation stay as they are.
-
-        Of a constant number as many subjects. None for a value on the threshold.
-        """
+        """How many clusters, or subjects of a constant number, decide; None on the threshold."""
         distance = abs(threshold.distance(self.value))
         if not distance > TIE or math.isnan(self.error):
             return None
@@ -152,7 +143,7 @@ class Precise:
         sign = 1 if threshold.at_least else -1
         distance = float(logit(share) - logit(limit)) * sign
         skewness = min(0.0, sign * number.skewness) if number.is_over_groups else 0.0
-        critical = skewed_reach(number.clusters, skewness, 1 - 2 * ERROR_RATE)
+        critical = statistics.skewed_reach(number.clusters, skewness, 1 - 2 * ERROR_RATE)
         away = max(-FAR, min(FAR, distance / error))
         return 1 - float(nctdtr(number.clusters - 1, away, critical))
 
@@ -165,10 +156,7 @@ class Precise:
         )  # fmt: skip
 
     def with_within(self, factor: float) -> Precise:
-        """The same groups, the variance over their items multiplied by ``factor``.
-
-        1/2 is that of twice as many items in each group. The skewness is kept.
-        """
+        """The same groups, the variance over items times ``factor`` (1/2: twice as many)."""
         if not self.is_over_groups:
             return replace(self, error=self.error * math.sqrt(factor))
         between = max(0.0, self.error**2 - self.within_error**2)
@@ -245,13 +233,9 @@ def _parsed(text: str) -> GateRule:
     if absolute:
         limit = Threshold(number / (100 if match["percent"] else 1), way in (">=", "≥"))
         if not least < limit.value < greatest:
-            is_percent = greatest < number < 100 and not match["percent"]
             raise ConsilienceError(
                 f"the rule '{text}' with the limit {limit.value:g}",
                 expected=f"a limit above {least:g} and below {greatest:g}, such as 0.95 or 95 %",
-                todo=f"Write '{match['name']} {way} {match['number']} %'."
-                if is_percent
-                else "No sample can show that a number has its least or greatest value.",
             )
     else:
         better, margin = DESCRIPTIONS[metric].better, number / 100
@@ -268,7 +252,6 @@ def _parsed(text: str) -> GateRule:
 
 
 def _metric(written: str, text: str) -> str:
-    """The metric that a rule names by its name or its label."""
     key = re.sub(r"\W+", "_", written.lower()).strip("_")
     labels = {re.sub(r"\W+", "_", one.label.lower()): name for name, one in DESCRIPTIONS.items()}
     if key in METRICS or key == "determinism":

@@ -56,17 +56,11 @@ class ConsistencyCallback(TrainerCallback):
         if steps is not None and steps < 1:
             raise ConsilienceError(f"steps={steps}", expected="1 or more, or None")
         if trainer.processing_class is None:
-            raise ConsilienceError(
-                "a Trainer without a tokenizer",
-                expected="the tokenizer of the model",
-                todo="Give it to the Trainer: Trainer(..., processing_class=tokenizer).",
-            )
+            expected = "Trainer(..., processing_class=tokenizer)"
+            raise ConsilienceError("a Trainer without a tokenizer", expected=expected)
         if trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
-            raise ConsilienceError(
-                "a model whose weights are divided over processes",
-                expected="one that each process has whole",
-                todo="Save checkpoints, and measure them with `consilience probe`.",
-            )
+            todo = "Save checkpoints, and measure them with `consilience probe`."
+            raise ConsilienceError("a model whose weights are divided over processes", todo=todo)
         self.trainer, self.source, self.steps, self.options = trainer, suite, steps, options
         self.suite = suite_to_ask(suite, **options)
         if not self.suite.words.pool:

@@ -14,27 +14,10 @@ from functools import lru_cache
 from typing import Any
 
 import polars as pl
-from inspect_ai import Task, task
+from inspect_ai import Task, model, task
+from inspect_ai import scorer as scoring
 from inspect_ai._util.error import PrerequisiteError  # the only error without a traceback
 from inspect_ai.dataset import MemoryDataset, Sample
-from inspect_ai.model import (
-    ChatMessage,
-    ChatMessageAssistant,
-    ChatMessageSystem,
-    ChatMessageUser,
-    GenerateConfig,
-)
-from inspect_ai.scorer import (
-    CORRECT,
-    INCORRECT,
-    Metric,
-    SampleScore,
-    Score,
-    Scorer,
-    Target,
-    metric,
-    scorer,
-)
 from inspect_ai.solver import TaskState, generate
 from rich.markup import escape
 
@@ -60,15 +43,15 @@ REPORTED = ("accuracy", "consistency", "corrected_consistency", "consistent_accu
 """The numbers of a task (``metrics.definitions``), each with the bounds of its 95 % interval."""
 
 MESSAGES = {
-    "system": ChatMessageSystem, "user": ChatMessageUser, "assistant": ChatMessageAssistant,
-}  # fmt: skip
+    "system": model.ChatMessageSystem,
+    "user": model.ChatMessageUser,
+    "assistant": model.ChatMessageAssistant,
+}
 
 DISTRACTORS = 3  # Wrong options of a fact that is asked as a question
 
 OF_QUESTIONS = ("as_questions", "seed", "columns", "data_dir")
 """The options that decide which questions a suite has."""
-
-OF_FILES = {"format", "out"}  # The options of ``suite export`` that say what it writes
 
 
 @task
@@ -99,13 +82,12 @@ def suite(
         dataset=MemoryDataset(samples, name=chosen["suite"]),
         solver=generate(),
         scorer=option(),
-        config=GenerateConfig(temperature=0.0),
+        config=model.GenerateConfig(temperature=0.0),
         version=1,
     )
 
 
 def _text(value: Any) -> Any:
-    """The text that inspect_ai split at its commas; another value as it is."""
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
@@ -120,10 +102,8 @@ def _options(values: dict[str, Any]) -> dict[str, Any]:
     if "vary" in options:
         factor = rf",(?=(?:{'|'.join(FACTORS)})(?:=|,|$))"
         options["vary"] = re.split(factor, _text(options["vary"]))
-    for name in OF_FILES & options.keys():
-        raise ConsilienceError(
-            f"-T {name}=...", expected="no file: inspect_ai writes a log", todo=f"Leave {name} out."
-        )
+    for name in {"format", "out"} & options.keys():
+        raise ConsilienceError(f"-T {name}=...", expected="no file: inspect_ai writes a log")
     return options
 
 
@@ -141,7 +121,7 @@ def _rows(options: dict[str, Any]) -> Iterator[ExportedRow]:
 
 def _sample(row: ExportedRow, source: dict[str, Any]) -> Sample:
     """A prompt; its metadata name the item, the variant, what may be answered, and ``source``."""
-    messages: list[ChatMessage] = [
+    messages: list[model.ChatMessage] = [
         MESSAGES[message["role"]](content=message["content"])
         for message in row.get("messages") or ()
     ]
@@ -172,16 +152,14 @@ def _suite_of(metadata: Mapping[str, Any]) -> str | Questions:
     return _questions_of(source, metadata) if "options" in metadata else str(source)
 
 
-@metric(scores="unreduced")
-def agreement() -> Metric:
+@scoring.metric(scores="unreduced")
+def agreement() -> scoring.Metric:
     """Accuracy and consistency over the variants, as ``consilience score`` counts them.
 
-    ``NAME_low`` and ``NAME_high`` are the bounds of the 95 % interval over items. Several epochs
-    are levels of the factor ``sample``. All are NaN as long as no sentence pair has an answer to
-    its original form.
+    ``NAME_low`` and ``NAME_high``: the 95 % interval over items. Epochs are levels of ``sample``.
     """
 
-    def numbers(scores: list[SampleScore]) -> dict[str, float]:
+    def numbers(scores: list[scoring.SampleScore]) -> dict[str, float]:
         samples = [
             (one.sample_metadata or {}, (one.score.metadata or {})["epoch"], one.score.explanation)
             for one in scores
@@ -202,11 +180,11 @@ def agreement() -> Metric:
     return numbers
 
 
-@scorer(metrics=[agreement()])
-def option() -> Scorer:
+@scoring.scorer(metrics=[agreement()])
+def option() -> scoring.Scorer:
     """Which option, label, or text of an open question the model wrote: right or wrong."""
 
-    async def mark(state: TaskState, target: Target) -> Score:
+    async def mark(state: TaskState, target: scoring.Target) -> scoring.Score:
         text, metadata = state.output.completion, state.metadata
         rule = rule_of(metadata["match"]) if metadata["match"] else None
         (row,) = sample_rows([(metadata, 1, text)])
@@ -217,7 +195,9 @@ def option() -> Scorer:
             labels = metadata["candidates"]
             matched = match_text(text, list(map(Choice, labels)), rule or rule_of(DEFAULT_RULE))
             answer = text if matched.position is None else labels[matched.position]
-        value = CORRECT if answer == metadata["gold"] else INCORRECT
-        return Score(value=value, answer=answer, explanation=text, metadata={"epoch": state.epoch})
+        value = scoring.CORRECT if answer == metadata["gold"] else scoring.INCORRECT
+        return scoring.Score(
+            value=value, answer=answer, explanation=text, metadata={"epoch": state.epoch}
+        )
 
     return mark

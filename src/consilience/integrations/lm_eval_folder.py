@@ -11,22 +11,20 @@ from importlib.resources import files
 from itertools import combinations, pairwise, product
 from typing import Any
 
-from consilience.asking.questions import Presenter, prompts_of
+from consilience.asking.questions import prompts_of
 from consilience.core.errors import ConsilienceError
 from consilience.core.items import Question
 from consilience.core.presentation import Prompt
 from consilience.core.text import counted
-from consilience.files.write import write_whole
+from consilience.files.write import make_folder, write_whole
 from consilience.kinds import kind_of, to_export
 from consilience.kinds.base import Inquiry
 from consilience.kinds.facts import Facts
 from consilience.kinds.questions import OwnQuestions
 from consilience.options.suites import ExportOptions
 from consilience.report.export import Lines
-from consilience.suites.questions import Questions
 
-Document = dict[str, Any]
-"""An item in a variant: what lm-evaluation-harness scores, and what counts its answer."""
+Document = dict[str, Any]  # What the harness scores of an item in a variant
 
 FUNCTIONS = "consilience_task"
 
@@ -58,26 +56,20 @@ PREFIX = (
 def written_task(options: ExportOptions) -> Lines:
     """Write the suite of the options as a task into ``options.out``; how it is run and read back.
 
-    Sentence pairs, open questions and chats raise: lm-evaluation-harness cannot score them as
-    ``probe`` does. Existing files of the same task are replaced.
+    Sentence pairs, open questions and chats raise: the harness cannot score them as ``probe`` does.
     """
     folder = options.out
     if folder is None:
         raise ConsilienceError("--format lm-eval without a folder", todo="Add --out DIR.")
-    if folder.is_file():
-        raise ConsilienceError("a file", expected="a folder", where=str(folder))
     kind = kind_of(options.suite)
     if kind not in DOCUMENTS:
-        raise ConsilienceError(
-            f"the sentence pairs of {options.suite} as a task of lm-evaluation-harness",
-            expected="facts, or questions with options",
-            todo="Their labels come from a classifier, or are written. Use `consilience probe`, or "
-            "--format jsonl.",
-        )
+        found = f"the sentence pairs of {options.suite} as a task of lm-evaluation-harness"
+        todo = "Use `consilience probe`, or --format jsonl."
+        raise ConsilienceError(found, expected="facts, or questions with options", todo=todo)
     inquiry = to_export(options)
     documents = DOCUMENTS[kind](inquiry)
     name = "consilience_" + re.sub(r"\W+", "_", inquiry.suite.name)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     counts: Counter[str] = Counter()
 
     def lines() -> Iterator[bytes]:
@@ -104,10 +96,7 @@ def written_task(options: ExportOptions) -> Lines:
 
 
 def fact_documents(inquiry: Inquiry) -> Iterator[Document]:
-    """Every fact in every pattern: after an empty context whole sentences, one for each candidate.
-
-    A fact whose object is no candidate has no document: ``probe`` counts no answer to it either.
-    """
+    """Every fact with a known object, in every pattern: whole sentences, one a candidate."""
     suite = inquiry.suite
     for relation in suite.relations:
         size, words = len(relation.patterns), relation.candidates.words
@@ -136,14 +125,18 @@ def fact_documents(inquiry: Inquiry) -> Iterator[Document]:
 
 
 def question_documents(inquiry: Inquiry) -> Iterator[Document]:
-    """Every question in every variant: the prompt, and the labels or texts of the options.
-
-    Open questions and chats raise at once.
-    """
+    """Every question in every variant; open questions and chats raise at once."""
     assert isinstance(inquiry, OwnQuestions)
     questions = inquiry.questions
     presenters = {group: inquiry.presenter(group) for group in inquiry.by_group}
-    _refuse_questions(questions, presenters)
+    for group, items in questions.groups.items():
+        is_chat = any(template.is_chat for template in presenters[group].templates.values())
+        if is_chat or not all(item.options for item in items):
+            raise ConsilienceError(
+                f"open questions, or a chat, in the group '{group}'",
+                expected="questions with options in a text, such as --template plain",
+                todo="Choose other groups with --groups, or use --format jsonl.",
+            )
 
     def documents() -> Iterator[Document]:
         for group, of_group in questions.groups.items():
@@ -191,20 +184,3 @@ def _shown(question: Question, prompt: Prompt) -> Document:
         "positions": list(prompt.options),
         "options": [question.options[at].text for at in prompt.options],
     }
-
-
-def _refuse_questions(questions: Questions, presenters: dict[str, Presenter]) -> None:
-    for group, items in questions.groups.items():
-        if open_one := next((item for item in items if not item.options), None):
-            raise ConsilienceError(
-                f"the open question '{open_one.item}' in the group '{group}'",
-                expected="questions with options, whose answers lm-evaluation-harness scores",
-                todo="Choose other groups with --groups, or use --format jsonl.",
-            )
-    templates = {name: t for of in presenters.values() for name, t in of.templates.items()}
-    if chats := [name for name, template in templates.items() if template.is_chat]:
-        raise ConsilienceError(
-            f"the template '{chats[0]}', which is a chat",
-            expected="a text that a model continues, such as --template plain",
-            todo="lm-evaluation-harness builds chats itself, and its answers have other tokens.",
-        )

@@ -39,17 +39,13 @@ Licences that forbid changes (``ND``) are not among them.
 
 
 def may_be_shared(licence: str) -> bool:
-    """Whether an SPDX expression lets anybody share what it covers: every licence that it joins.
-
-    A URL, ``LicenseRef-NAME`` and anything unknown do not.
-    """
+    """Whether all licences of an SPDX expression let anybody share what they cover."""
     ids = re.split(r"\s+(?:AND|OR|WITH\s+\S+)\s*|[()\s]+", licence.strip())
     known = [name for name in ids if name]
     return bool(known) and all(FREE.match(name) for name in known)
 
 
-Files = Mapping[str, bytes]
-"""Files to publish: their content by their path in the folder or repository, with ``/``."""
+Files = Mapping[str, bytes]  # Content by path in the folder or repository, with ``/``
 
 MODEL_FIELDS = ("kind", "architecture", "parameters", "revision", "digest", "dtype")
 """What is published of the identity of a model; its address and its folder are not."""
@@ -77,8 +73,7 @@ class PublicSuite:
     suite: Suite
     licence: str  # An SPDX expression; empty where none is stated
     url: str = ""  # Where it is published, as it states; empty where it states nothing
-    dataset: str = ""
-    """Its data set on the Hub, with its configuration and split; empty for one elsewhere."""
+    dataset: str = ""  # On the Hub, with configuration and split; or empty
     config: str = ""
     split: str = ""
 
@@ -96,12 +91,10 @@ class PublicRun:
     """All that may be published of a run."""
 
     model: str  # The model's id on the Hub, or one of the same form: ``ORGANISATION/NAME``
-    model_facts: Mapping[str, str]
-    """What is known of it: ``MODEL_FIELDS``, and ``source``: Hub, local files or server."""
+    model_facts: Mapping[str, str]  # ``MODEL_FIELDS``; ``source``: Hub, local files or server
     suite: PublicSuite
     protocol: Protocol
-    command: str
-    """The command of the run, without folders and addresses; empty where it is not known."""
+    command: str  # Without folders and addresses; empty where it is not known
     versions: Mapping[str, str]
     finished: str
     fingerprint: str
@@ -110,8 +103,7 @@ class PublicRun:
     notes: Sequence[str]
     changes: Sequence[str]  # Notes on a suite that is not as it was when it was asked
     answers: pl.DataFrame  # All answers; of several seeds with a column ``seed``
-    prompts: pl.DataFrame | None
-    """The prompts: ``group, item, variant, prompt``; None where they may not be published."""
+    prompts: pl.DataFrame | None  # Or None where they may not be published
 
     @property
     def version(self) -> str:
@@ -165,27 +157,25 @@ class PublicRun:
 
 
 def eval_results_files(run: PublicRun, benchmark: str) -> Files:
-    """A file with an entry for each headline number; ``benchmark``: that of the leaderboard."""
-    entries = eval_result_entries_to_yaml(list(_entries(run, benchmark)))
-    text = yaml.safe_dump(entries, sort_keys=False, allow_unicode=True)
-    return {f".eval_results/consilience-{run.suite.slug}-{run.protocol}.yaml": text.encode()}
-
-
-def _entries(run: PublicRun, benchmark: str) -> Iterator[EvalResultEntry]:
-    """The headline numbers in percent; a task is called by its metric."""
+    """A file with each headline number, in percent, for the leaderboard of ``benchmark``."""
+    entries = []
     for row in run.summary.rows:
         if math.isnan(row.value):
             continue
         notes = [f"{run.suite.name}, {run.protocol} protocol", row.meaning]
         if not math.isnan(row.low):
             notes.insert(0, f"95 % CI {100 * row.low:.1f} to {100 * row.high:.1f}")
-        yield EvalResultEntry(
+        entry = EvalResultEntry(
             dataset_id=benchmark,
             task_id="_".join(row.names),
             value=round(100 * row.value, 2),
             date=run.finished[:10],
             notes="; ".join([*notes, f"consilience {run.version}".strip()]),
         )
+        entries.append(entry)
+    shown = eval_result_entries_to_yaml(entries)
+    text = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)
+    return {f".eval_results/consilience-{run.suite.slug}-{run.protocol}.yaml": text.encode()}
 
 
 CARD = "README.md"
@@ -197,10 +187,9 @@ DIGITS = 4
 
 
 def with_results(card: str, runs: Sequence[PublicRun]) -> str:
-    """A model card with the numbers of runs of its model.
+    """A model card, or an empty text, with the numbers of runs of its model.
 
-    Of an existing card the results of the same suite, protocol and metric are replaced, and the
-    section of the same suite; everything else stays. An empty text becomes a card.
+    Results of the same suite, protocol and metric, and the section of the same suite, are replaced.
     """
     new = {_number(result): result for run in runs for result in results_of(run)}
     name = runs[0].model.split("/")[1]
@@ -324,8 +313,7 @@ def _tables(run: PublicRun) -> Iterator[tuple[str, pl.DataFrame]]:
 def _card(run: PublicRun, tables: Mapping[str, pl.DataFrame], files: Files) -> str:
     """The data card: metadata of the Hub, the numbers, and what is in the tables.
 
-    ``datasets`` takes what it read before from its cache if name and metadata are the same, so that
-    the metadata have to differ where the tables differ: they have the bytes of each file.
+    ``datasets`` has a cache by name and metadata, so these have the bytes of each file.
     """
     title = f"Answers of {run.model} to {run.suite.name}"
     configs, sizes, listed = [], [], ""
@@ -364,8 +352,7 @@ EEE_SCHEMAS = resources.files("consilience.publish").joinpath("every_eval_ever_0
 
 EEE_AGGREGATE, EEE_INSTANCE = "eval.schema.json", "instance_level_eval.schema.json"
 
-CANONICAL = ("accuracy", "f1")
-"""Metrics that others have under this id; ours have the prefix ``consilience.``."""
+CANONICAL = ("accuracy", "f1")  # Without our prefix ``consilience.``
 
 EeeRecord = dict[str, Any]  # A record of Every Eval Ever, or a part of one
 
@@ -373,8 +360,7 @@ EeeRecord = dict[str, Any]  # A record of Every Eval Ever, or a part of one
 def eee_files(run: PublicRun, organization: str) -> Files:
     """The record of a run, in JSON; its answers, in JSON Lines, if its texts may be published.
 
-    ``organization``: who publishes. The paths are those of the EEE data store,
-    ``data/COLLECTION/DEVELOPER/MODEL/UUID.json``; the same run has the same path.
+    The paths are those of the EEE data store; the same run has the same path.
     """
     name = uuid.UUID(bytes=bytes.fromhex(run.fingerprint)[:16], version=4)
     stem = f"data/consilience__{run.suite.slug}/{run.model}/{name}"

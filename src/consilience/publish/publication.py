@@ -17,30 +17,20 @@ from urllib.parse import urlsplit
 
 import polars as pl
 from huggingface_hub import CommitOperationAdd, HfApi, constants, get_token
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
+from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
 from consilience.core.errors import ConsilienceError
 from consilience.core.process import SILENT, Watch
 from consilience.core.text import control_in, counted, listed
 from consilience.files.read import parse_json, read_text
-from consilience.files.write import cannot_write, write_whole
+from consilience.files.write import make_folder, write_whole
 from consilience.kinds import kind_of_run, suite_notes, suite_of
 from consilience.kinds.counting import count_run
 from consilience.options import Output, option_fields
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import PublishOptions
-from consilience.publish.formats import (
-    CARD,
-    MARK,
-    MODEL_FIELDS,
-    Files,
-    PublicRun,
-    PublicSuite,
-    dataset_files,
-    eee_files,
-    eval_results_files,
-    with_results,
-)
+from consilience.publish import formats
+from consilience.publish.formats import CARD, Files, PublicRun
 from consilience.report.export import Lines, Shown, record_of
 from consilience.report.table import Column, Table, Value
 from consilience.runs.folder import fingerprint
@@ -86,17 +76,12 @@ class Push:
 
 
 def plan_push(options: PublishOptions, files: Files) -> Push:
-    """What sending files would do. The repository is only read.
-
-    A data set that does not exist is created by ``send``; a model that does not exist raises.
-    """
+    """What sending files would do; the repository is only read. A missing model raises."""
     repository = str(options.push)
     type_: Literal["model", "dataset"] = "dataset" if options.format in OF_ANSWERS else "model"
     if constants.HF_HUB_OFFLINE:
-        raise ConsilienceError(
-            "HF_HUB_OFFLINE is set, so nothing can be sent",
-            todo="The files are written. Unset it, and run it again.",
-        )
+        todo = "The files are written. Unset it, and run it again."
+        raise ConsilienceError("HF_HUB_OFFLINE is set, so nothing can be sent", todo=todo)
     if get_token() is None:
         raise ConsilienceError("no token of the Hub", where=constants.ENDPOINT, todo=LOG_IN)
     visibility, names = f"new, {'public' if options.public else 'private'}", list[str]()
@@ -105,24 +90,14 @@ def plan_push(options: PublishOptions, files: Files) -> Push:
             info = HfApi().repo_info(repository, repo_type=type_)
         except RepositoryNotFoundError as error:
             if type_ == "model" or options.create_pr:
-                raise ConsilienceError(
-                    f"no {type_} repository '{repository}' that you may read",
-                    where=constants.ENDPOINT,
-                    todo=f"Check the name; if it is private: {LOG_IN}",
-                ) from error
+                found = f"no {type_} repository '{repository}' that you may read"
+                todo = f"Check the name; if it is private: {LOG_IN}"
+                raise ConsilienceError(found, where=constants.ENDPOINT, todo=todo) from error
         else:
             visibility = "private" if info.private else "public"
             names = [file.rfilename for file in getattr(info, "siblings", None) or []]
     replaced = frozenset(names) & files.keys()
     return Push(repository, type_, visibility, options.create_pr, files, replaced)
-
-
-def existing_text(push: Push, name: str) -> str:
-    """The text of a file in a repository; empty where there is none."""
-    if name not in push.replaced:
-        return ""
-    with _errors_of(push.repository):
-        return read_text(Path(HfApi().hf_hub_download(push.repository, name, repo_type=push.type)))
 
 
 def send(push: Push, message: str) -> str:
@@ -144,27 +119,21 @@ def send(push: Push, message: str) -> str:
 
 @contextmanager
 def _errors_of(repository: str) -> Iterator[None]:
-    """Turn what the Hub and the network raise into one message."""
     where = f"{constants.ENDPOINT}, {repository}"
     try:
         yield
     except ConsilienceError:
         raise
-    except HFValidationError as error:
-        raise ConsilienceError(
-            f"'{repository}' cannot name a repository", expected="ORGANISATION/NAME"
-        ) from error
-    except ValueError as error:  # the Hub's check of the metadata of a card
+    except ValueError as error:  # the Hub's checks of a name and of the metadata of a card
         raise ConsilienceError(
             " ".join(str(error).split()).rstrip("."),
+            expected="ORGANISATION/NAME, and a card with a licence that the Hub knows",
             where=where,
-            todo="Correct the card that is there, or choose another licence.",
         ) from error
     except HfHubHTTPError as error:
         status = error.response.status_code
         reason = f": {error.server_message}" if error.server_message else ""
-        later = "Give the command again later." if status >= 500 else "Correct it and try again."
-        todo = REFUSED.get(status, later)
+        todo = REFUSED.get(status, "Give the command again later.")
         raise ConsilienceError(f"the Hub says {status}{reason}", where=where, todo=todo) from error
     except Exception as error:
         is_of_network = type(error).__module__.startswith(("httpx", "hf_xet", "huggingface_hub"))
@@ -188,15 +157,11 @@ SECRET_ENDINGS = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
 
 SHORTEST = 12
 
-TEXTS = (".md", ".json", ".yaml")
-"""Files that consilience words itself; others hold the texts of a suite and of a model."""
+TEXTS = (".md", ".json", ".yaml")  # Files of our words; others hold those of a suite and of a model
 
 
 def refuse_private(files: Files, runs: Sequence[Run]) -> None:
-    """Raise where a file has a key of this machine, or a text of ours a folder or an address of it.
-
-    ``PublicRun`` has no field for any of them. This finds what a suite, a model or an option holds.
-    """
+    """Raise where a file has a key of this machine, or a text of ours a folder or an address."""
     secrets = {
         value: f"the value of {name}"
         for name, value in os.environ.items()
@@ -240,11 +205,8 @@ def public_run(run: Run, options: PublishOptions) -> PublicRun:
     """All that may be published of a run; one that is not complete raises."""
     for part in run.seeds:
         if not part.record.get("finished"):
-            raise ConsilienceError(
-                "the run is not complete",
-                where=str(part.path),
-                todo="Rerun its command, which resumes it.",
-            )
+            todo = "Rerun its command, which resumes it."
+            raise ConsilienceError("the run is not complete", where=str(part.path), todo=todo)
     model, facts_of_model = public_model(run, options.model_id)
     suite, protocol = suite_of(run, None, None, options.data_dir)
     changes = suite_notes(replace(run, label=model), suite)
@@ -290,7 +252,7 @@ def public_model(run: Run, model_id: str | None) -> tuple[str, dict[str, str]]:
         )
     is_loaded = "architecture" in identity
     identities = [part.settings.get("model", {}) for part in run.seeds if is_loaded]
-    known = {name: {one.get(name) for one in identities} for name in MODEL_FIELDS}
+    known = {name: {one.get(name) for one in identities} for name in formats.MODEL_FIELDS}
     shared = {name: values.pop() for name, values in known.items() if len(values) == 1}
     facts = {name: str(value) for name, value in shared.items() if value is not None}
     if "server" in identity:
@@ -300,7 +262,7 @@ def public_model(run: Run, model_id: str | None) -> tuple[str, dict[str, str]]:
     return id_, facts
 
 
-def public_suite(run: Run, suite: Suite, licence: str | None) -> PublicSuite:
+def public_suite(run: Run, suite: Suite, licence: str | None) -> formats.PublicSuite:
     """The suite of a run with its licence: the one that is given, or that the suite states."""
     settings, kind = run.settings, kind_of_run(run)
     name = str(settings.get("task", {}).get("name") or settings["suite"])
@@ -313,7 +275,7 @@ def public_suite(run: Run, suite: Suite, licence: str | None) -> PublicSuite:
     if control_in(stated):
         raise ConsilienceError(f"the licence {stated!r}", expected="an SPDX id, such as CC-BY-4.0")
     dataset, config, split = kind.on_the_hub(run)
-    return PublicSuite(
+    return formats.PublicSuite(
         PurePosixPath(name).name if not dataset else name, f"{kind.words.item}s",
         str(settings.get("pairs") or settings["suite_digest"]), suite, stated,
         url if url.startswith(("https://", "http://")) else "", dataset, config, split,
@@ -321,10 +283,7 @@ def public_suite(run: Run, suite: Suite, licence: str | None) -> PublicSuite:
 
 
 def public_command(options: Mapping[str, Any] | None, model: str, suite: str) -> str:
-    """The command of a run under public names; empty where the record has no options.
-
-    Files are named without their folders.
-    """
+    """The command of a run under public names, without folders; empty without recorded options."""
     if options is None:
         return ""
     words = ["consilience", "probe", "--model", model, "--suite", suite]
@@ -342,7 +301,6 @@ def public_command(options: Mapping[str, Any] | None, model: str, suite: str) ->
 
 
 def _public_text(value: object) -> str:
-    """A value of an option; a path without its folders."""
     if not isinstance(value, str):
         return f"{value:g}" if isinstance(value, float) else json.dumps(value)
     is_windows = bool(re.match(r"[A-Za-z]:[\\/]|\\\\", value))
@@ -351,8 +309,7 @@ def _public_text(value: object) -> str:
     return path.name if is_place or (path.suffix and " " not in value) else value
 
 
-OF_ANSWERS = ("eee", "dataset")
-"""Formats with the answers, which belong to data sets; the others belong to models."""
+OF_ANSWERS = ("eee", "dataset")  # Formats that belong to data sets, others to models
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -405,7 +362,7 @@ class Publication(Shown):
 def publish(options: PublishOptions, watch: Watch = SILENT) -> Publication:
     """Write the files of a format and, with ``push`` and ``yes``, upload them.
 
-    With ``push`` alone the upload is planned and not made: ``send_publication`` makes it.
+    With ``push`` alone the upload is planned; ``send_publication`` makes it.
     """
     _check(options)
     opened = runs_in(options.run)
@@ -421,38 +378,30 @@ def publish(options: PublishOptions, watch: Watch = SILENT) -> Publication:
     folder = options.out or options.run / "published" / options.format
     for name, content in _with_card(_existing_card(folder, options), files, runs).items():
         path = folder / name
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise cannot_write(path.parent, error) from error
+        make_folder(path.parent)
         write_whole(path, content)
     record = record_of(run=str(options.run), format=options.format)
     made = Publication(runs, folder, files, notes, record=record)
     if options.push is None:
         return made
     planned = plan_push(options, files)
-    if options.format == "model-card":
-        card = existing_text(planned, CARD)
-        planned = replace(planned, files=_with_card(card, files, runs))
+    if options.format == "model-card" and CARD in planned.replaced:
+        with _errors_of(planned.repository):
+            card = HfApi().hf_hub_download(planned.repository, CARD, repo_type=planned.type)
+        planned = replace(planned, files=_with_card(read_text(Path(card)), files, runs))
     made = replace(made, push=planned)
     return send_publication(made) if options.yes else made
 
 
 def _agrees(push: Push, *, can_ask: bool) -> bool:
-    """Whether the user wants the files sent; raises where there is nobody to ask.
-
-    The end of the input is a no.
-    """
+    """Whether the user wants the files sent; raises where there is nobody to ask."""
     if can_ask and sys.stdin.isatty():
         if hasattr(signal, "siginterrupt"):
             signal.siginterrupt(signal.SIGINT, True)  # polars has reads go on after Ctrl-C
         print("Send them? [y/N]: ", end="", file=sys.stderr, flush=True)
         return sys.stdin.readline().strip().lower() in ("y", "yes")
-    raise ConsilienceError(
-        "nothing was sent: there is nobody to ask",
-        where=push.url,
-        todo="Add --yes to send these files.",
-    )
+    todo = "Add --yes to send these files."
+    raise ConsilienceError("nothing was sent: there is nobody to ask", where=push.url, todo=todo)
 
 
 def send_publication(made: Publication) -> Publication:
@@ -465,11 +414,8 @@ def send_publication(made: Publication) -> Publication:
 
 def _check(options: PublishOptions) -> None:
     if options.format == "eval-results" and options.benchmark is None:
-        raise ConsilienceError(
-            "no --benchmark",
-            expected="the data set on the Hub whose leaderboard takes the results",
-            todo="Name it, such as --benchmark ORG/NAME; docs/publishing.md says what it needs.",
-        )
+        todo = "Name the data set of the leaderboard: --benchmark ORG/NAME (docs/publishing.md)."
+        raise ConsilienceError("no --benchmark", todo=todo)
     for flag, value, format_ in (
         ("--benchmark", options.benchmark, "eval-results"),
         ("--organization", options.organization, "eee"),
@@ -493,12 +439,8 @@ def runs_in(path: Path) -> list[Run]:
     whole = (one.parent if one.name.startswith("seed-") else one for one in folders)
     runs = [Run.open(folder) for folder in dict.fromkeys(whole)]
     if not runs:
-        raise ConsilienceError(
-            "no run",
-            expected="the folder of a run or of a study",
-            where=str(path),
-            todo="Name its folder; `consilience score FILE --out RUN` makes one of a table.",
-        )
+        todo = "`consilience score FILE --out RUN` makes one of a table."
+        raise ConsilienceError("no run", expected="the folder of a run", where=str(path), todo=todo)
     return runs
 
 
@@ -528,7 +470,6 @@ def _runs_of(
 
 
 def _refuse_several(options: PublishOptions, runs: Sequence[PublicRun]) -> None:
-    """Refuse several models in a card, several runs in a data set, and a suite twice."""
     models, is_one = len({run.model for run in runs}), options.format == "dataset"
     if models > 1 or (is_one and len(runs) > 1):
         fault = f"{len(runs)} runs of {counted(models, 'model')}"
@@ -547,25 +488,23 @@ def _several(options: PublishOptions, fault: str, expected: str) -> ConsilienceE
 
 def _files_of(options: PublishOptions, runs: Sequence[PublicRun]) -> Files:
     if options.format == "model-card":
-        return {CARD: with_results("", runs).encode()}
+        return {CARD: formats.with_results("", runs).encode()}
     files: dict[str, bytes] = {}
     for run in runs:
         if options.format == "eee":
-            files |= eee_files(run, options.organization)
+            files |= formats.eee_files(run, options.organization)
         elif options.format == "dataset":
-            files |= dataset_files(run)
+            files |= formats.dataset_files(run)
         else:
-            files |= eval_results_files(run, str(options.benchmark))
+            files |= formats.eval_results_files(run, str(options.benchmark))
     return files
 
 
 def _with_card(card: str, files: Files, runs: Sequence[PublicRun]) -> Files:
-    """The files, with results added to a model card that exists; no text for none."""
-    return {CARD: with_results(card, runs).encode()} if card else files
+    return {CARD: formats.with_results(card, runs).encode()} if card else files
 
 
 def _left_out(run: PublicRun) -> list[str]:
-    """A note where texts of the suite are not published."""
     suite, reason = run.suite, "the run does not keep them"
     if not suite.may_be_shared:
         stated = f"its licence is '{suite.licence}'" if suite.licence else "no licence is stated"
@@ -579,14 +518,8 @@ def _existing_card(folder: Path, options: PublishOptions) -> str:
     card = folder / CARD
     if options.format not in ("model-card", "dataset") or not card.exists():
         return ""
-    try:
-        text = read_text(card)
-    except OSError as error:
-        raise cannot_write(card, error) from error
-    if options.format == "dataset" and MARK not in text:
-        raise ConsilienceError(
-            "a README.md that consilience did not write",
-            where=str(folder),
-            todo="Choose another folder.",
-        )
+    text = read_text(card)
+    if options.format == "dataset" and formats.MARK not in text:
+        found = "a README.md that consilience did not write"
+        raise ConsilienceError(found, where=str(folder), todo="Choose another folder.")
     return text if options.format == "model-card" else ""

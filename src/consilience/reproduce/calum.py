@@ -32,26 +32,10 @@ from consilience.analysis.task_types import LONG, RUNS_SCHEMA, gains, read_runs,
 from consilience.core.errors import OTHER_OUT, ConsilienceError
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.files.write import texts_of
-from consilience.metrics.statistics import (
-    LEVEL,
-    NAN,
-    TIE,
-    TTest,
-    holm,
-    paired_permutation,
-    paired_t,
-)
-from consilience.report.papers import PAPER_KEYS, Key, Measured, paper_numbers
-from consilience.reproduce.recipe import (
-    KOREAN,
-    SPLITS,
-    UNAVAILABLE,
-    MissingError,
-    Recipe,
-    RecipeResult,
-    Request,
-    Work,
-)
+from consilience.metrics import statistics as stats
+from consilience.metrics.statistics import LEVEL, NAN, TIE, TTest
+from consilience.report.papers import PAPER_KEYS, Measured, paper_numbers
+from consilience.reproduce.recipe import UNAVAILABLE, MissingError, Numbers, Recipe, Request, Work
 from consilience.runs.folder import record_of
 from consilience.suites.pairs import (
     CALUM,
@@ -63,6 +47,8 @@ from consilience.suites.pairs import (
     read_pairs,
 )
 
+SPLITS = ("train", "validation", "test")
+KOREAN = ("kornli", "klue-nli", "klue-sts")
 GROUPS = {name: "KorNLI" if name == "kornli" else name.upper() for name in (*CALUM, *KOREAN)}
 
 COLUMNS = {
@@ -70,8 +56,7 @@ COLUMNS = {
     "C_S": ("consistency", "signal"),
 }  # fmt: skip
 
-WRITERS = ("T5-base", "T5-large")
-"""Models that write the label and are not trained here: T5 was trained on all five tasks."""
+WRITERS = ("T5-base", "T5-large")  # Not trained here: T5 was trained on all five tasks
 
 GENERATED = "-generated"  # Follows a task's name in the group of freely written answers
 
@@ -80,10 +65,7 @@ VARIANTS: Mapping[str, Sequence[str]] = {"Single": (), "Para": ("qqp", "mrpc"), 
 
 
 def trained_and_asked(recipe: Recipe, work: Work, row: str, task: str) -> Path:
-    """The run of a row's model on a task; the model is trained first unless it writes labels.
-
-    The checkpoint is chosen on the pairs that are then asked, as in the paper.
-    """
+    """The run of a row's model on a task; the model is trained first unless it writes labels."""
     request, (model, variant) = work.request, parts_of(row)
     spec = request.models.get(model, recipe.models[model])
     if spec in work.faults:
@@ -163,7 +145,7 @@ def read_rows(file: Path, row: str, task: str) -> pl.DataFrame:
     return rows.filter(pl.col("task") == group).with_columns(task=pl.lit(task))
 
 
-def read_numbers(file: Path, row: str, task: str) -> dict[Key, Measured]:
+def read_numbers(file: Path, row: str, task: str) -> Numbers:
     """Accuracy, C_R and C_S in percent; the interval is over items, the deviation over seeds."""
     rows = read_rows(file, row, task).iter_rows(named=True)
     values = {(number["metric"], number["subset"]): number for number in rows}
@@ -204,9 +186,9 @@ The first and the last are claimed at .01; the other difference is "marginal".
 VALUES = {name: RUNS_SCHEMA[name] for name in LONG}  # The schema of numbers for tests and gains
 
 
-def results(recipe: Recipe, work: Work) -> RecipeResult:
+def results(recipe: Recipe, work: Work) -> Numbers:
     """Accuracy, C_R and C_S of every row on every task."""
-    tasks, numbers = recipe.details["tasks"], dict[Key, Measured]()
+    tasks, numbers = recipe.details["tasks"], Numbers()
     parts = [GROUPS[task] for task in tasks]
     rows = list(dict.fromkeys([*paper_numbers(recipe.table)["row"], *recipe.user_rows]))
     for row in work.request.added:
@@ -220,13 +202,12 @@ def results(recipe: Recipe, work: Work) -> RecipeResult:
             make = partial(_people_asked, work, task)
         if run := work.attempt(row, make, GROUPS[task], parts):
             numbers |= read_numbers(run, row, task)
-    return RecipeResult(numbers)
+    return numbers
 
 
-def changed_answers(recipe: Recipe, work: Work) -> RecipeResult:
+def changed_answers(recipe: Recipe, work: Work) -> Numbers:
     """Answers that a perturbation changed, the most confident first, as notes."""
     ((model, _),) = recipe.models.items()
-    notes: list[str] = []
     for task, form in recipe.details["shown"]:
         part = GROUPS[task]
         run = work.attempt(model, partial(trained_and_asked, recipe, work, model, task), part)
@@ -236,18 +217,18 @@ def changed_answers(recipe: Recipe, work: Work) -> RecipeResult:
         table = pl.read_csv(run / "inconsistent.csv", infer_schema=False)
         rows = texts_of(table).fill_null("").to_dicts()
         changed = [row for row in rows if (row["group"], row["perturbation"]) == (group, form)]
-        notes += [
+        work.told += [
             f"{part}, {form}, gold {row['gold']}:\n"
             f"  {row['original_1']} {row['original_2']} -> {row['original_answer']}\n"
             f"  {row['text_1']} {row['text_2']} -> {row['answer']}"
             for row in changed[: recipe.details["count"]]
         ] or [f"{part}, {form}: no answer changed"]
-    return RecipeResult({}, notes)
+    return {}
 
 
-def sizes(recipe: Recipe, work: Work) -> RecipeResult:
+def sizes(recipe: Recipe, work: Work) -> Numbers:
     """Pairs of each set, in thousands where the paper prints thousands; classes of each task."""
-    numbers = dict[Key, Measured]()
+    numbers: Numbers = {}
     rounded = paper_numbers(recipe.table).filter(pl.col("unit") == "thousand")
     thousands = set(rounded.select("row", "column").iter_rows())
     for task, row in GROUPS.items():
@@ -257,11 +238,10 @@ def sizes(recipe: Recipe, work: Work) -> RecipeResult:
             if count is not None:
                 unit = 1000 if (row, column) in thousands else 1
                 numbers["", row, column] = Measured(count / unit)
-    return RecipeResult(numbers)
+    return numbers
 
 
 def _count_pairs(work: Work, task: str, split: str) -> int:
-    """How many pairs a set has: those with a label, or all where none has one."""
     is_half = is_halved(work.request, task) and split != "train"
     source = source_of(work.request, task, "validation" if is_half else split)
     work.stop_if_dry()
@@ -274,10 +254,10 @@ def _count_pairs(work: Work, task: str, split: str) -> int:
     return len((half_of(pairs, SPLITS.index(split), 0) if is_half else pairs).items)
 
 
-def t_tests(recipe: Recipe, work: Work) -> RecipeResult:
+def t_tests(recipe: Recipe, work: Work) -> Numbers:
     """The claims of Section 5.1.1 by three t-tests, from the paper's Table 2 and from our runs."""
     kinds = {name: task.kind for name, task in TASKS.items()}
-    numbers = dict[Key, Measured]()
+    numbers: Numbers = {}
     ours = our_rows(work, [*recipe.models], CALUM)
     for whose, rows in (("", paper_rows("calum-table-2")), (", our runs", ours)):
         seen: list[set[str]] = [set()]
@@ -293,12 +273,13 @@ def t_tests(recipe: Recipe, work: Work) -> RecipeResult:
                     numbers[key] = Measured(effect["p"], unit="p")
     for name in CLAIMS:
         numbers[*name, "p (t-test)"] = numbers.pop((*name, "p (paired)"))
-    return RecipeResult(numbers, _runs_of(ours))
+    work.told += _runs_of(ours)
+    return numbers
 
 
-def gain(recipe: Recipe, work: Work) -> RecipeResult:
+def gain(recipe: Recipe, work: Work) -> Numbers:
     """Mean relative gain in C_R of training on more tasks, from Table 6 and from our runs."""
-    numbers = dict[Key, Measured]()
+    numbers: Numbers = {}
     ours = our_rows(work, TABLE_6, NLI)
     metric, subset = COLUMNS["C_R"]
     for whose, rows in (("", paper_rows("calum-table-6")), (", our runs", ours)):
@@ -315,7 +296,8 @@ def gain(recipe: Recipe, work: Work) -> RecipeResult:
             for change in changes.filter(metric=metric, subset=subset).iter_rows(named=True):
                 key = ("REVERSE", f"{' and '.join(after)} vs Single{whose}", "C_R gain")
                 numbers[key] = Measured(100 * change["relative"], unit="percent")
-    return RecipeResult(numbers, _runs_of(ours))
+    work.told += _runs_of(ours)
+    return numbers
 
 
 def paper_rows(table: str) -> pl.DataFrame:
@@ -329,10 +311,7 @@ def paper_rows(table: str) -> pl.DataFrame:
 
 
 def our_rows(work: Work, rows: Sequence[str], tasks: Sequence[str]) -> pl.DataFrame:
-    """Our numbers (``VALUES``) of the runs that are here, whose notes are kept.
-
-    A run of another data file raises an error.
-    """
+    """Our numbers (``VALUES``) of the runs that are here; a run of another data file raises."""
     tables = [pl.DataFrame(schema=VALUES)]
     for row, task in product(rows, tasks):
         run = pairs_folder(work.request, row, task) / "run"
@@ -374,9 +353,9 @@ def _runs_of(rows: pl.DataFrame) -> list[str]:
     return [f"our runs: {'; '.join(runs)}"] if runs else []
 
 
-def people(recipe: Recipe, work: Work) -> RecipeResult:
+def people(recipe: Recipe, work: Work) -> Numbers:
     """Sheets for people, and their answers."""
-    numbers = dict[Key, Measured]()
+    numbers: Numbers = {}
     drawn, answered = [], []
     for task, part in GROUPS.items():
         sheets = work.attempt(HUMAN, partial(_draw_sheets, work, task), part)
@@ -401,7 +380,8 @@ def people(recipe: Recipe, work: Work) -> RecipeResult:
         "in a page or a table, the tables go back there, and this recipe scores them; the paper's "
         "numbers of people are in calum-table-2 and calum-table-5"
     )
-    return RecipeResult(numbers, [*([f"drawn: {'; '.join(drawn)}"] if drawn else []), where])
+    work.told += [*([f"drawn: {'; '.join(drawn)}"] if drawn else []), where]
+    return numbers
 
 
 def sheets_of(request: Request, task: str) -> Path:
@@ -436,7 +416,6 @@ def _score_people(work: Work, task: str) -> Path:
 
 
 def _people_asked(work: Work, task: str) -> Path:
-    """The metrics of the people who answered a task; sheets drawn here from other pairs raise."""
     has_sheets = (sheets_of(work.request, task) / "key.json").is_file()
     if has_sheets and f"{task}:validation" in work.request.data:
         _draw_sheets(work, task)
@@ -449,8 +428,7 @@ class Number:
 
     value: float
     std: float = NAN
-    relations: Mapping[str, float] = field(default_factory=dict)
-    """The number of each relation; empty where it is not known."""
+    relations: Mapping[str, float] = field(default_factory=dict)  # By relation; or empty
 
 
 Place = tuple[str, str, str, str]
@@ -490,11 +468,11 @@ class Comparison:
         return _t([first - second for first, second in pairs]).p
 
 
-def claims(recipe: Recipe, work: Work) -> RecipeResult:
+def claims(recipe: Recipe, work: Work) -> Numbers:
     """Each claim in the paper's own numbers, and in those of our runs that are here."""
     tables = list(dict.fromkeys(name for claim in _rows(recipe) for name in claim["table"]))
     printed = {table: paper_numbers(table) for table in tables}
-    numbers: dict[Key, Measured] = {}
+    numbers: Numbers = {}
     ours = _ours(work, printed)
     for whose, known in (("", _printed(printed)), (", our runs", ours)):
         tested: dict[tuple[str, str], float] = {}
@@ -506,11 +484,12 @@ def claims(recipe: Recipe, work: Work) -> RecipeResult:
             counted = _counted(compared, claim.get("relations", 0))
             numbers |= {(*key, column): number for column, number in counted.items()}
             tested[key] = counted["p (t)"].value
-        for key, p in zip(tested, holm(list(tested.values())), strict=True):
+        for key, p in zip(tested, stats.holm(list(tested.values())), strict=True):
             numbers[*key, "p (Holm)"] = Measured(p, unit="p")
     numbers = {key: number for key, number in numbers.items() if not math.isnan(number.value)}
     rows = dict.fromkeys(row for _, _, row, _ in ours)
-    return RecipeResult(numbers, [f"our runs: {', '.join(rows)}"] if rows else [])
+    work.told += [f"our runs: {', '.join(rows)}"] if rows else []
+    return numbers
 
 
 def _rows(recipe: Recipe) -> Iterator[dict[str, Any]]:
@@ -569,7 +548,7 @@ def _counted(compared: Sequence[Comparison], relations: int) -> dict[str, Measur
         "Difference": Measured(float(means.mean()), NAN, test.low, test.high, "points"),
         "Units": Measured(len(means), unit="count"),
         "p (t)": Measured(test.p, unit="p"),
-        "p (flips)": Measured(paired_permutation(means.tolist()), unit="p"),
+        "p (flips)": Measured(stats.paired_permutation(means.tolist()), unit="p"),
     }
     if relations and needed and not np.isnan(needed).any():
         counted["needed r"] = Measured(max(needed), unit="mean")
@@ -583,7 +562,7 @@ def _t(differences: Sequence[float] | np.ndarray[Any, Any]) -> TTest:
     """The paired t-test of differences; NaN with fewer than two, or without variation."""
     if len(differences) < 2 or np.ptp(differences) < TIE:
         return TTest(*[NAN] * 6)
-    return paired_t(list(differences), [0.0] * len(differences))
+    return stats.paired_t(list(differences), [0.0] * len(differences))
 
 
 def _printed(tables: Mapping[str, pl.DataFrame]) -> dict[Place, Number]:

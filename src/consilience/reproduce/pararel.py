@@ -13,18 +13,13 @@ import polars as pl
 
 from consilience.core.schemas import COMPARISON_SCHEMA, METRICS_SCHEMA
 from consilience.metrics.statistics import holm, wilson_interval
-from consilience.report.papers import NAN, Key, Measured
-from consilience.reproduce.recipe import (
-    ADDED,
-    BY_HAND,
-    UNAVAILABLE,
-    MissingError,
-    Recipe,
-    RecipeResult,
-    Work,
-)
+from consilience.report.papers import NAN, Measured
+from consilience.reproduce.recipe import UNAVAILABLE, MissingError, Numbers, Recipe, Work
 from consilience.runs.run import read_answers
 from consilience.suites.layouts import N_TO_1
+
+ADDED = "added"  # The block of a user's models
+BY_HAND = "counted by hand"  # The reason for a number of ours that only people can find
 
 TRAIN, VALIDATION = ("P364", "P138", "P449"), ("P159", "P176", "P37")
 TEST = [relation for relation in N_TO_1 if relation not in TRAIN + VALIDATION]
@@ -41,24 +36,23 @@ IMPROVED = {
 
 COEFFICIENTS = {"pearson": "Correlation Accuracy/Consistency", "spearman": "the same, Spearman's"}
 
-SQUAD = Path(__file__).parents[3] / "examples" / "squad.py"
-"""The example that fine-tunes on SQuAD; it is part of the source repository only."""
+SQUAD = Path(__file__).parents[3] / "examples" / "squad.py"  # Of the source repository only
 
 
-def model_means(recipe: Recipe, work: Work) -> RecipeResult:
+def model_means(recipe: Recipe, work: Work) -> Numbers:
     """Means over relations in each model's run, and with ``micro`` also over all facts."""
     blocks = recipe.blocks()
-    numbers: dict[Key, Measured] = {}
+    numbers: Numbers = {}
     for row, run in _probed(recipe, work, is_read=True).items():
         measured = read_numbers(run, recipe.columns)
         if recipe.details.get("micro"):
             pooled = read_numbers(run, recipe.columns, "MICRO")
             measured |= {f"{column}, micro": number for column, number in pooled.items()}
         numbers |= _keyed(blocks.get(row, ADDED), row, measured)
-    return RecipeResult(numbers)
+    return numbers
 
 
-def single_relations(recipe: Recipe, work: Work) -> RecipeResult:
+def single_relations(recipe: Recipe, work: Work) -> Numbers:
     """Original language (P364) by model; capital of (P1376) and owned by (P127) of BERT-large."""
     added = work.request.added
     runs = _probed(recipe, work)
@@ -72,26 +66,26 @@ def single_relations(recipe: Recipe, work: Work) -> RecipeResult:
     if _all_available(recipe, work, rows, "lowest model", "highest model"):
         lowest, *_, highest = sorted(of_paper, key=lambda number: number.value)
         rows |= {"lowest model": lowest, "highest model": highest}
-    keyed: dict[Key, Measured] = {
+    keyed: Numbers = {
         ("original-language", row, "Consistency"): number for row, number in rows.items()
     }
     if "BERT-large" in runs:
         for block, relation in (("capital-of", "P1376"), ("owned-by", "P127")):
             measured = read_numbers(runs["BERT-large"], recipe.columns, relation)
             keyed |= _keyed(block, "BERT-large", measured)
-    return RecipeResult(keyed)
+    return keyed
 
 
-def correlations(recipe: Recipe, work: Work) -> RecipeResult:
+def correlations(recipe: Recipe, work: Work) -> Numbers:
     """Coefficients over relations, times 100, of each model, and the largest p of all models."""
     runs = _probed(recipe, work)
     is_complete = _all_available(recipe, work, runs, "all models")
     if not runs:
-        return RecipeResult({})
+        return {}
     document = work.read("", "analyze", "knowledge", *(f"{row}={run}" for row, run in runs.items()))
     chosen = ("accuracy", "consistency")
     rows = [row for row in document["correlations"] if (row["x"], row["y"]) == chosen]
-    numbers: dict[Key, Measured] = {
+    numbers: Numbers = {
         ("", row["run"], COEFFICIENTS[row["method"]]): _percent(row, "r%") for row in rows
     }
     if rows and is_complete:
@@ -99,25 +93,23 @@ def correlations(recipe: Recipe, work: Work) -> RecipeResult:
         pearson = [row for row in rows if row["method"] == "pearson" and row["run"] not in added]
         largest = np.max([_number(row["p"]) for row in pearson])
         numbers["", "all models", "p (correlation)"] = Measured(float(largest))
-    return RecipeResult(numbers)
+    return numbers
 
 
-def statistics(recipe: Recipe, work: Work) -> RecipeResult:
+def statistics(recipe: Recipe, work: Work) -> Numbers:
     """Counts of patterns, and of their kinds in syntax and in words."""
     document = work.read("", "suite", "stats", "pararel")
     fields = recipe.details["fields"].items()
-    return RecipeResult(
-        {("", row, "Value"): Measured(_number(document[name])) for row, name in fields}
-    )
+    return {("", row, "Value"): Measured(_number(document[name])) for row, name in fields}
 
 
-def tuples(recipe: Recipe, work: Work) -> RecipeResult:
+def tuples(recipe: Recipe, work: Work) -> Numbers:
     """How many facts the paper's filters leave, and how many relations have one right answer.
 
     Of each kind also how many subjects have several objects, and objects several subjects (note 3).
     """
     document = work.read("", "suite", "stats", "pararel")
-    numbers: dict[Key, Measured] = {("", "all relations", "Tuples"): Measured(document["facts"])}
+    numbers: Numbers = {("", "all relations", "Tuples"): Measured(document["facts"])}
     for kind in ("N-M", "N-1"):
         rows = [row for row in document["by_relation"] if row["cardinality"] == kind]
         numbers["", kind, "Relations"] = Measured(len(rows))
@@ -128,64 +120,62 @@ def tuples(recipe: Recipe, work: Work) -> RecipeResult:
             counts = [sum(row[name] for row in rows) for name in (shared, total)]
             share = 100 * counts[0] / counts[1] if counts[1] else NAN
             numbers["", kind, column] = Measured(share, unit="percent")
-    return RecipeResult(numbers)
+    return numbers
 
 
-def agreement(recipe: Recipe, work: Work) -> RecipeResult:
+def agreement(recipe: Recipe, work: Work) -> Numbers:
     """The shares of the pairs, with Wilson's interval."""
-    numbers: dict[Key, Measured] = {}
+    numbers: Numbers = {}
     for row, (intended, pairs) in recipe.details["counts"].items():
         low, high = wilson_interval(intended / pairs, pairs)
         share = Measured(100 * intended / pairs, NAN, 100 * low, 100 * high)
         numbers |= {("", row, "Pairs"): Measured(pairs), ("", row, "Agreement"): share}
-    return RecipeResult(numbers)
+    return numbers
 
 
-def example_answers(recipe: Recipe, work: Work) -> RecipeResult:
+def example_answers(recipe: Recipe, work: Work) -> Numbers:
     """The paper's examples, then the most informative one of each kind of ours, as notes."""
     ((row, spec),) = recipe.models.items()
     run = work.attempt(row, partial(work.probe, row, spec))
     read = partial(work.read, row, "analyze", "examples", str(run), "--examples", "1")
     document = work.attempt(row, read) if run else None
     if run is None or document is None:
-        return RecipeResult({})
-    answers, notes = read_answers(run), []
+        return {}
+    answers = read_answers(run)
     for number, example in enumerate(recipe.details["examples"], 1):
         subject = example["subject"]
         rows = answers.filter(pl.col("group") == example["relation"], pl.col("subject") == subject)
         if rows.is_empty():
-            notes.append(f"example {number}, {subject}: not in the run")
+            work.told.append(f"example {number}, {subject}: not in the run")
             continue
         ours = dict(rows.select("variant", "answer").iter_rows())
         replies = [f"'{text}' {paper}, ours {ours.get(text)}" for text, paper in example["answers"]]
         right = ", ".join(rows["gold"].unique(maintain_order=True))
-        notes.append(f"example {number}, {subject} (right: {right}): {'; '.join(replies)}")
+        work.told.append(f"example {number}, {subject} (right: {right}): {'; '.join(replies)}")
     for example in document["examples"]:
         firsts = {reply["answer"]: reply["variant"] for reply in reversed(example["replies"])}
         replies = [f"'{text}' {answer}" for answer, text in list(firsts.items())[:-4:-1]]
         about = f"{example['kind']}: {example['group']}, {example['subject']} ({example['gold']})"
-        notes.append(f"{about}: {'; '.join(replies)}")
-    return RecipeResult({}, notes)
+        work.told.append(f"{about}: {'; '.join(replies)}")
+    return {}
 
 
-def clusters(recipe: Recipe, work: Work) -> RecipeResult:
+def clusters(recipe: Recipe, work: Work) -> Numbers:
     """The first 30 facts of P36 in all patterns, and what the vectors of all facts cluster by."""
     options = ("--groups", "P36", "--limit", "1000", "--draw", "P36")
     ((row, spec),) = recipe.models.items()
     document = _vectors(work, row, spec, "pararel-figure-3", *options)
-    numbers: dict[Key, Measured] = {}
+    numbers: Numbers = {}
     for cluster in document.get("clusters", ()):
         numbers |= _clustered(("", row), cluster)
-    return RecipeResult(numbers, files=[Path(document["figure"])] if document else [])
+    work.files += [Path(document["figure"])] if document else []
+    return numbers
 
 
-def vector_correlations(recipe: Recipe, work: Work) -> RecipeResult:
-    """Spearman's coefficient over relations, times 100, and what vectors cluster by, in means.
-
-    p is adjusted over the models with Holm's method.
-    """
+def vector_correlations(recipe: Recipe, work: Work) -> Numbers:
+    """Spearman's coefficient over relations, times 100; p adjusted over models (Holm); clusters."""
     blocks = recipe.blocks()
-    numbers: dict[Key, Measured] = {}
+    numbers: Numbers = {}
     tested: dict[tuple[str, str], float] = {}
     for row, spec in recipe.models.items():
         document = _vectors(work, row, spec, "pararel-vectors")
@@ -201,11 +191,10 @@ def vector_correlations(recipe: Recipe, work: Work) -> RecipeResult:
     if len(tested) > 1:
         for key, p in zip(tested, holm(list(tested.values())), strict=True):
             numbers[*key, "p (Spearman, Holm)"] = Measured(p, unit="p")
-    return RecipeResult(numbers)
+    return numbers
 
 
 def _vectors(work: Work, row: str, spec: str, part: str, *more: str) -> dict[str, Any]:
-    """The document of ``analyze representations`` of a row's model; empty without one."""
     request = work.request
     run = partial(
         work.read, row, "analyze", "representations", "--model", request.models.get(row, spec),
@@ -215,17 +204,17 @@ def _vectors(work: Work, row: str, spec: str, part: str, *more: str) -> dict[str
     return work.attempt(row, run) or {}
 
 
-def _clustered(key: tuple[str, str], cluster: Mapping[str, Any]) -> dict[Key, Measured]:
+def _clustered(key: tuple[str, str], cluster: Mapping[str, Any]) -> Numbers:
     return {
         (*key, f"{label} by {cluster['property']}"): Measured(100 * _number(cluster[name]))
         for label, name in (("V-measure", "v_measure"), ("AMI", "ami"))
     }
 
 
-def improvement(recipe: Recipe, work: Work) -> RecipeResult:
+def improvement(recipe: Recipe, work: Work) -> Numbers:
     """Means over the 25 test relations before and after training on three, chosen by three."""
     blocks = recipe.blocks()
-    numbers: dict[Key, Measured] = {}
+    numbers: Numbers = {}
     spec, groups = recipe.models["majority"], ",".join(TEST)
     asked = partial(work.probe, "majority", spec, "--groups", groups, part="pararel-test")
     if run := work.attempt("majority", partial(asked, is_read=True)):
@@ -240,15 +229,15 @@ def improvement(recipe: Recipe, work: Work) -> RecipeResult:
             for row in rows:
                 measured = read_numbers(trained / runs[row], recipe.columns)
                 numbers |= _keyed(blocks.get(row, ADDED), row, measured)
-    return RecipeResult(numbers)
+    return numbers
 
 
-def improvement_tests(recipe: Recipe, work: Work) -> RecipeResult:
+def improvement_tests(recipe: Recipe, work: Work) -> Numbers:
     """Differences of means over the test relations, in points; p over their pooled facts."""
     path = _improved(recipe, work) / f"seed-{SEED}/improved/comparison.csv"
     table = pl.read_csv(path, schema_overrides=COMPARISON_SCHEMA).filter(pl.col("subset") == "all")
     rows = {(row["metric"], row["group"]): row for row in table.iter_rows(named=True)}
-    numbers: dict[Key, Measured] = {}
+    numbers: Numbers = {}
     name = "BERT-ft vs BERT-base"
     for column, (metric, _) in recipe.columns.items():
         means, pooled = rows[metric, "MACRO"], rows[metric, "MICRO"]
@@ -257,14 +246,11 @@ def improvement_tests(recipe: Recipe, work: Work) -> RecipeResult:
         numbers["", name, f"p of {column}, {pooled['test']}"] = Measured(pooled["p"], unit="p")
     tested = [rows[metric, "MICRO"]["p"] for metric in ("accuracy", "consistent_accuracy")]
     numbers["", name, "p (McNemar)"] = Measured(max(tested))
-    return RecipeResult(numbers)
+    return numbers
 
 
 def _improve(recipe: Recipe, work: Work, name: str = "") -> dict[str, Any]:
-    """The document of ``improve`` as the paper trained, or empty in a dry run.
-
-    ``name``: a user's model; empty for that of the paper, which is trained with ablations.
-    """
+    """The document of ``improve``; ``name``: a user's model, which has no ablations."""
     request, row = work.request, name or "BERT-base"
     return work.run(
         name, "improve", "--model", request.models.get(row, recipe.models[row]),
@@ -281,7 +267,7 @@ def _improved(recipe: Recipe, work: Work, name: str = "") -> Path:
     return work.request.folder_of(name or "BERT-base", "pararel-improve")
 
 
-def question_answering(recipe: Recipe, work: Work) -> RecipeResult:
+def question_answering(recipe: Recipe, work: Work) -> Numbers:
     """Exact match, F1 and consistency on SQuAD, of BERT-base and after consistency training."""
     request, base = work.request, "BERT-base"
 
@@ -304,8 +290,8 @@ def question_answering(recipe: Recipe, work: Work) -> RecipeResult:
 
     document = work.attempt(base, answered)
     if document is None:
-        return RecipeResult({})
-    numbers: dict[Key, Measured] = {}
+        return {}
+    numbers: Numbers = {}
     for row in document["metrics"]:
         name = base if row["model"] == document["models"][0] else "BERT-ft"
         unit = "points" if row["of"] == "difference" else "percent"
@@ -314,25 +300,24 @@ def question_answering(recipe: Recipe, work: Work) -> RecipeResult:
         name, column = "BERT-ft vs BERT-base", f"{row['metric']}, {row['of']}"
         numbers["", name, column] = _percent({**row, "value": row["difference"]}, "points")
         numbers["", name, f"p of {column}, {row['test']}"] = Measured(_number(row["p"]), unit="p")
-    return RecipeResult(numbers)
+    return numbers
 
 
-def paraphrase_types(recipe: Recipe, work: Work) -> RecipeResult:
+def paraphrase_types(recipe: Recipe, work: Work) -> Numbers:
     """The paper's counts by hand of 100 pairs; beside them our rules' shares of all pairs."""
     document = work.attempt("", partial(work.read, "", "analyze", "syntax", "pararel"))
     reason = work.absent.get("", "")
     if not work.request.dry:
         work.reasons["", ""] = BY_HAND
     if document is None:
-        return RecipeResult({}, [reason])
+        work.told.append(reason)
+        return {}
     blocks = recipe.blocks()
     shares = {row["type"]: row["share"] for row in document["types"]}
-    return RecipeResult(
-        {
-            (blocks[row], row, "by rule, % of pairs"): Measured(100 * shares[rule], unit="percent")
-            for row, rule in recipe.details["rules"].items()
-        }
-    )
+    return {
+        (blocks[row], row, "by rule, % of pairs"): Measured(100 * shares[rule], unit="percent")
+        for row, rule in recipe.details["rules"].items()
+    }
 
 
 def _probed(recipe: Recipe, work: Work, *, is_read: bool = False) -> dict[str, Path]:
@@ -363,7 +348,7 @@ def read_numbers(
     return {column: numbers[key] for column, key in columns.items() if key in numbers}
 
 
-def _keyed(block: str, row: str, numbers: Mapping[str, Measured]) -> dict[Key, Measured]:
+def _keyed(block: str, row: str, numbers: Mapping[str, Measured]) -> Numbers:
     return {(block, row, column): number for column, number in numbers.items()}
 
 

@@ -27,8 +27,6 @@ TAKE_DATA_DIR = {
 UNAVAILABLE, NOT_SELECTED, NOT_RUN = "unavailable", "not selected", "not run"
 """Beginnings of the reason for a missing number: no model or data, left out, or a dry run."""
 
-BY_HAND = "counted by hand"  # The reason for a number of ours that only people can find
-
 
 class MissingError(Exception):
     """The reason for a missing number."""
@@ -41,17 +39,14 @@ class Request:
     folder: Path  # The folder of runs and tables, for all recipes. Existing runs are reused.
     models: Mapping[str, str] = field(default_factory=dict)
     """Models that replace the paper's, by the paper's names."""
-    added: Mapping[str, str] = field(default_factory=dict)
-    """A user's models as further rows, by name."""
+    added: Mapping[str, str] = field(default_factory=dict)  # A user's models, by name
     only: Sequence[str] = ()
     data: Mapping[str, str] = field(default_factory=dict)
     """Files of data sets, by task and split, such as ``rte:train``."""
-    options: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """More arguments, by the name of the command."""
+    options: Mapping[str, Sequence[str]] = field(default_factory=dict)  # More arguments
     data_dir: Path | None = None
     device: str = "auto"  # The device of models that are probed; trainings run on cpu or auto
-    tolerance: float | None = None
-    """Points within which a percentage counts as equal to the paper's; None for no judgement."""
+    tolerance: float | None = None  # Points within which a percentage is equal, if any
     dry: bool = False
 
     @property
@@ -91,22 +86,17 @@ class Work:
         self.request, self.say = request, say
         self.rows: Collection[str] | None = request.only or None  # all where None
         self.commands: list[str] = []
-        self.options_of: dict[str, set[str]] = {}
-        """The options that the recipe gives each command."""
-        self.reasons: dict[tuple[str, str], str] = {}
-        """Why a part of a row has no numbers; the row "" is for all rows without a reason."""
-        self.faults: dict[str, str] = {}
-        """Why a data set or a model cannot be read, so that each is tried once."""
-        self._remarks: dict[tuple[str, str], list[str]] = {}
-        """Rows by part and remark."""
+        self.options_of: dict[str, set[str]] = {}  # Of the recipe, by command
+        self.reasons: dict[tuple[str, str], str] = {}  # By row and part; "": for all
+        self.faults: dict[str, str] = {}  # Data sets and models, tried once
+        self.told: list[str] = []  # Notes of the recipe, before those of its commands
+        self.files: list[Path] = []  # What commands drew
+        self._remarks: dict[tuple[str, str], list[str]] = {}  # Rows by part and remark
 
     def attempt(
         self, row: str, make: Callable[[], T], part: str = "", parts: Collection[str] = ()
     ) -> T | None:
-        """The result of ``make`` for a part of a row; None if it fails or is not selected.
-
-        ``parts``: all parts of a row, of which ``only`` may name some.
-        """
+        """The result of ``make`` for one of the parts of a row; None if it has none."""
         if not self.is_selected(row, part, parts):
             return None
         try:
@@ -127,10 +117,9 @@ class Work:
     def run(
         self, row: str, *arguments: str | Path, part: str = "", is_script: bool = False
     ) -> dict[str, Any]:
-        """The JSON document that ``consilience``, or a script, prints with these arguments.
+        """The JSON document that ``consilience``, or a script, prints; empty in a dry run.
 
-        Empty in a dry run. A command reads its run if it exists. A missing model or data set raises
-        ``MissingError``; a wrong argument and a bug of ours raise other errors.
+        A missing model or data set raises ``MissingError``.
         """
         words = list(map(str, arguments))
         depth = 3 if "annotate" in words[:2] else 2 if words[0] in ("analyze", "suite") else 1
@@ -177,10 +166,7 @@ class Work:
     def probe(
         self, row: str, spec: str, *more: str, part: str = "pararel", is_read: bool = False
     ) -> Path:
-        """The run of ``probe`` on ParaRel of a model of the paper.
-
-        ``is_read``: its numbers are read at once, which a dry run has none of.
-        """
+        """The run of ``probe`` on ParaRel of a model; ``is_read``: its numbers are needed."""
         folder, spec = self.request.folder_of(row, part), self.request.models.get(row, spec)
         device = () if spec.startswith("baseline:") else ("--device", self.request.device)
         self.run(
@@ -198,7 +184,7 @@ class Work:
 
     @property
     def notes(self) -> list[str]:
-        notes = []
+        notes = list(self.told)
         for (part, text), rows in self._remarks.items():
             subject = ", ".join(name for name in (part, *rows) if name)
             notes.append(f"{subject}: {text}" if subject else text)
@@ -236,17 +222,7 @@ def _call(command: Sequence[str]) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr or ""
 
 
-ADDED, KOREAN = "added", ("kornli", "klue-nli", "klue-sts")
-SPLITS = ("train", "validation", "test")
-
-
-@dataclass(frozen=True, slots=True)
-class RecipeResult:
-    """The result of a recipe."""
-
-    numbers: Mapping[Key, Measured]  # Our numbers, by block, row and column of the paper's table
-    notes: Sequence[str] = ()
-    files: Sequence[Path] = ()
+Numbers = dict[Key, Measured]  # Our numbers, by block, row and column of the paper's table
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,17 +232,15 @@ class Recipe:
     name: str
     title: str
     needs: str
-    make: Callable[[Recipe, Work], RecipeResult]
+    make: Callable[[Recipe, Work], Numbers]
     table: str
     models: Mapping[str, str] = field(default_factory=dict)
     """The paper's models, by the paper's names."""
-    added_rows: Sequence[str] = ()
-    """What follows the name of a user's model in each of its rows; empty if it can have none."""
+    added_rows: Sequence[str] = ()  # What follows the name of a user's model; or empty
     user_rows: Sequence[str] = ()
     files: Sequence[str] = ()
     notes: Sequence[str] = ()
-    is_wide: bool = False
-    """Whether a screen shows the layout of the paper instead of a line for each number."""
+    is_wide: bool = False  # Whether a screen shows the layout of the paper
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property

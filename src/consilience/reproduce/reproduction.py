@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -18,37 +17,18 @@ from consilience import suites
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.process import SILENT, Watch
 from consilience.files.write import csv_of, write_whole
-from consilience.options import Output, option_fields
-from consilience.options.probe import ProbeOptions
+from consilience.options import Output
 from consilience.options.runs import ReproduceOptions
+from consilience.report import papers
 from consilience.report.export import TABLE_FORMATS, Lines, Shown, as_markdown, record_of, rows_of
-from consilience.report.papers import (
-    Key,
-    Measured,
-    beside,
-    beside_layout,
-    beside_table,
-    paper_numbers,
-)
+from consilience.report.papers import Key, Measured
 from consilience.report.table import Column, Table
 from consilience.reproduce import calum, pararel
-from consilience.reproduce.recipe import (
-    ADDED,
-    BY_HAND,
-    KOREAN,
-    NOT_RUN,
-    NOT_SELECTED,
-    SPLITS,
-    UNAVAILABLE,
-    Recipe,
-    RecipeResult,
-    Request,
-    Work,
-)
+from consilience.reproduce.recipe import NOT_RUN, NOT_SELECTED, UNAVAILABLE, Recipe, Request, Work
 from consilience.suites.facts import select_relations
-from consilience.suites.pairs import CALUM, HUB
+from consilience.suites.pairs import HUB
 
-PAIR_FILES = [f"{task}:{one}" for task in (*CALUM, *KOREAN) for one in (*SPLITS, "answers")]
+PAIR_FILES = [f"{task}:{one}" for task in calum.GROUPS for one in (*calum.SPLITS, "answers")]
 """Sets of sentence pairs that may be given as files, and what people answered."""
 
 ROW = {field.name for field in fields(Recipe)} - {"name", "models", "details"}
@@ -77,15 +57,14 @@ def _load_recipes() -> dict[str, Recipe]:
 RECIPES = _load_recipes()
 
 
-def carry_out(recipe: Recipe, work: Work) -> tuple[RecipeResult, pl.DataFrame]:
-    """The result of a recipe, and its numbers next to the paper's (``BESIDE_SCHEMA``).
+def carry_out(recipe: Recipe, work: Work) -> pl.DataFrame:
+    """Our numbers next to the paper's (``BESIDE_SCHEMA``); ``work`` collects notes.
 
-    Where ``only`` names blocks, rows or columns, only numbers in one of each are made. A model, a
-    file or an option that the recipe does not use raises an error.
+    Where ``only`` names blocks, rows or columns, only numbers in one of each are made.
     """
     request = work.request
     recipe = _with_added_models(recipe, request.added)
-    paper = paper_numbers(recipe.table)
+    paper = papers.paper_numbers(recipe.table)
     parts = (paper["group"], recipe.rows, paper["column"])
     named = [{*part} & {*request.only} for part in parts]
     known = list(dict.fromkeys(name for part in parts for name in part if name))
@@ -103,23 +82,18 @@ def carry_out(recipe: Recipe, work: Work) -> tuple[RecipeResult, pl.DataFrame]:
     work.rows = {key[1] for key in keys if is_selected(key)}
     work.rows |= {row for row in others if row in (named[1] or others)}
     if request.only and not work.rows:
-        raise ConsilienceError(
-            f"{recipe.name} has no number in {' and '.join(request.only)} at once",
-            expected="rows, and blocks or columns that they are in",
-        )
-    made = work.attempt("", lambda: recipe.make(recipe, work))
-    result = made or RecipeResult({})
-    result = replace(result, notes=[*recipe.notes, *result.notes, *work.notes])
-    ours: dict[Key, Measured | None] = {
-        key: number for key, number in result.numbers.items() if is_selected(key)
-    }
+        found = f"{recipe.name} has no number in {' and '.join(request.only)} at once"
+        raise ConsilienceError(found, expected="rows, and blocks or columns that they are in")
+    work.told += recipe.notes
+    made = work.attempt("", lambda: recipe.make(recipe, work)) or {}
+    ours: dict[Key, Measured | None] = {key: made[key] for key in filter(is_selected, made)}
     absent = work.absent
     for name in set(request.added).intersection(absent):
         absent = dict.fromkeys(recipe.rows_of([name]), absent[name]) | absent
     missing = _missing_keys(recipe, work, {row for _, row, _ in ours})
     ours |= dict.fromkeys(filter(is_selected, missing))
     settings = "; ".join(f"{name} {shlex.join(more)}" for name, more in request.options.items())
-    numbers = beside(recipe.table, ours, absent, request.tolerance, settings)
+    numbers = papers.beside(recipe.table, ours, absent, request.tolerance, settings)
     keys = numbers.select("group", "row", "column").iter_rows()
     selected = pl.Series([is_selected(key) for key in keys], dtype=pl.Boolean)
     if any(map(asks_fewer, request.options.values())):
@@ -127,7 +101,7 @@ def carry_out(recipe: Recipe, work: Work) -> tuple[RecipeResult, pl.DataFrame]:
         verdict = pl.when(in_both).then(pl.lit("not comparable")).otherwise("verdict")
         numbers = numbers.with_columns(verdict=verdict)
     verdict = pl.when(selected).then("verdict").otherwise(pl.lit(NOT_SELECTED))
-    return result, numbers.with_columns(verdict=verdict)
+    return numbers.with_columns(verdict=verdict)
 
 
 def asks_fewer(arguments: Sequence[str]) -> bool:
@@ -137,11 +111,8 @@ def asks_fewer(arguments: Sequence[str]) -> bool:
 
 
 def _missing_keys(recipe: Recipe, work: Work, measured: Collection[str]) -> list[Key]:
-    """The numbers of a user's models that could not be made, in the columns of the paper's models.
-
-    ``measured``: the rows that have numbers.
-    """
-    paper = paper_numbers(recipe.table)
+    """The numbers of a user's models that could not be made; ``measured``: rows with numbers."""
+    paper = papers.paper_numbers(recipe.table)
     of_models = paper.filter(pl.col("row").is_in(list(recipe.models)))
     columns = (paper if of_models.is_empty() else of_models)["column"].unique(maintain_order=True)
     keys: list[Key] = []
@@ -154,13 +125,13 @@ def _missing_keys(recipe: Recipe, work: Work, measured: Collection[str]) -> list
             ]
             if not parts and row not in measured and ("", "") in work.reasons:
                 parts = [""]
-            keys += [(part or ADDED, row, column) for part in parts for column in columns]
+            keys += [(part or pararel.ADDED, row, column) for part in parts for column in columns]
     return keys
 
 
 def _with_added_models(recipe: Recipe, added: Mapping[str, str]) -> Recipe:
     rows = recipe.rows_of(added)
-    paper = paper_numbers(recipe.table)
+    paper = papers.paper_numbers(recipe.table)
     taken = {*recipe.models, *paper["row"], *paper["group"], *paper["column"]}
     for name in [name for name in (*added, *rows) if name in taken]:
         todo = f"--replace {name}=M replaces the paper's model." if name in recipe.models else ""
@@ -188,51 +159,34 @@ def _refuse(unknown: Collection[str], message: str, known: Collection[str]) -> N
 
 
 PARAREL = "pararel"
-UNCOUNTED = ("--facts-from", "--single-token", "--perturbations", "--as-shipped")
-"""Options of ``probe`` that change the number of queries in a way that is not counted here."""
 
 
 def plan_lines(commands: Sequence[str], request: Request) -> Iterator[str]:
-    """Lines on the data, the number of queries and how to estimate the time."""
-    typed = [shlex.split(command) for command in commands]
-    if any("--data" in words or "--train" in words for words in typed):
-        yield "Data: not checked; sentence pairs are read from the Hub or from --data."
-    if any(PARAREL in words for words in typed):
-        yield from _on_pararel(typed, request)
-    estimated = ("probe", "improve", "finetune")  # their ``--dry-run`` estimates the time
-    if names := [name for name in estimated if any(name == words[1] for words in typed)]:
-        yield f"Time: add --dry-run to a command ({', '.join(names)}) to estimate it."
-
-
-def _on_pararel(typed: Sequence[Sequence[str]], request: Request) -> Iterator[str]:
+    """Where the data of ParaRel are, and the number of queries."""
+    typed = [words for words in map(shlex.split, commands) if PARAREL in words]
+    if not typed:
+        return
     try:
         suite = suites.load_suite(PARAREL, request.data_dir)
     except ConsilienceError as error:
         yield f"Data: missing: {error}"
         return
     yield f"Data: {suites.suite_folder(PARAREL, suites.data_dir(request.data_dir))}"
-    probes = [
-        [part for word in words for part in re.split(r"=|(?<=^-n)(?=\d)", word, maxsplit=1)]  # -n5
-        for words in typed
-        if words[1] == "probe" and PARAREL in words
-    ]
-    if uncounted := [flag for flag in UNCOUNTED if any(flag in words for words in probes)]:
-        yield f"Queries: not counted with {', '.join(uncounted)}."
+    probes = [words for words in typed if words[1] == "probe"]
+    if more := request.options.get("probe"):
+        yield f"Queries: not counted with {shlex.join(more)}."
         return
-    total, fields_of_probe = 0, {field.name: field for field in option_fields(ProbeOptions)}
+    total = 0
     for words in probes:
-        given = dict(pairwise(words))
-        limit = given.get("--limit", given.get("-n"))
-        most = fields_of_probe["limit"].parse(limit) if limit else None
-        names = fields_of_probe["groups"].parse(groups) if (groups := given.get("--groups")) else ()
-        chosen = select_relations(suite, names) if names else suite
-        total += sum(len(one.facts[:most]) * len(one.patterns) for one in chosen.relations)
+        groups = dict(pairwise(words)).get("--groups")
+        chosen = select_relations(suite, groups.split(",")) if groups else suite
+        total += sum(len(one.facts) * len(one.patterns) for one in chosen.relations)
     if probes:
         several = f" in {len(probes)} runs" if len(probes) > 1 else ""
         yield f"Queries: {total:,}{several}. Answers of existing runs are reused."
 
 
-PASSING = ("same", "within", "ours only", BY_HAND, NOT_SELECTED, NOT_RUN)
+PASSING = ("same", "within", "ours only", pararel.BY_HAND, NOT_SELECTED, NOT_RUN)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -242,8 +196,7 @@ class Reproduction(Shown):
     recipe: Recipe
     numbers: pl.DataFrame
     notes: Sequence[str]
-    warnings: Sequence[str]
-    """Differences from the paper's settings, and reasons for missing numbers."""
+    warnings: Sequence[str]  # Other settings than the paper's, and why numbers are missing
     commands: Sequence[str]
     files: Sequence[Path]
     record: Mapping[str, Any]
@@ -263,11 +216,11 @@ class Reproduction(Shown):
         title = f"{self.recipe.name}: {self.recipe.title}"
         selected = self.numbers.remove(verdict=NOT_SELECTED)
         if self.recipe.is_wide:
-            yield beside_layout(selected, title)
+            yield papers.beside_layout(selected, title)
         elif selected.height:
-            yield beside_table(selected, title)
+            yield papers.beside_table(selected, title)
         if self.record["settings"]["added"]:
-            yield beside_layout(self.numbers, "All rows, in the layout of the paper")
+            yield papers.beside_layout(self.numbers, "All rows, in the layout of the paper")
         yield from (f"* {note}" for note in self.notes)
         yield f"Written: {', '.join(map(str, self.files))}"
 
@@ -335,27 +288,27 @@ def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Reproduction:
 
             locate(spec)  # a file or folder that does not exist raises; the Hub is not asked
     work = Work(request, watch.inform)
-    result, numbers = carry_out(recipe, work)
+    numbers = carry_out(recipe, work)
     warnings = _warnings(recipe, work)
     files: list[Path] = []
     if not request.dry:
         is_warned = pl.col("verdict").str.starts_with(UNAVAILABLE)
         without = numbers.filter(pl.col("ours").is_nan() & ~is_warned)
         by_verdict = without.group_by(["verdict"], maintain_order=True)
-        notes = [*result.notes, *warnings]
+        notes = [*work.notes, *warnings]
         notes += [
             f"{verdict}: {', '.join(rows['row'].unique(maintain_order=True))}"
             for (verdict,), rows in by_verdict
         ]
-        files = [*result.files, *_write(recipe, numbers, notes, request)]
+        files = [*work.files, *_write(recipe, numbers, notes, request)]
     record = record_of(
         recipe=recipe.name, models=models, added=added, tolerance=request.tolerance,
         only=request.only, data=data, **{"with": arguments},
     )  # fmt: skip
     plan = [*plan_lines(work.commands, request)] if request.dry else ()
     return Reproduction(
-        recipe, numbers, result.notes, warnings, work.commands, files, record, plan,
-        bool({*work.absent.values()} - {NOT_RUN, NOT_SELECTED, BY_HAND}),
+        recipe, numbers, work.notes, warnings, work.commands, files, record, plan,
+        bool({*work.absent.values()} - {NOT_RUN, NOT_SELECTED, pararel.BY_HAND}),
         is_strict=options.strict, is_dry=request.dry,
     )  # fmt: skip
 
@@ -414,11 +367,8 @@ def _warnings(recipe: Recipe, work: Work) -> list[str]:
 def _write(
     recipe: Recipe, numbers: pl.DataFrame, notes: Sequence[str], request: Request
 ) -> list[Path]:
-    """Write the paper's layout with notes, and a CSV with every column and the options.
-
-    A recipe without numbers writes its notes as Markdown.
-    """
-    layout = beside_layout(numbers, f"{recipe.name}: {recipe.title}", notes)
+    """Write the layout with notes, and a CSV with every column; without numbers only the notes."""
+    layout = papers.beside_layout(numbers, f"{recipe.name}: {recipe.title}", notes)
     texts = {".md": as_markdown(layout)}
     if numbers.height:
         texts = {suffix: make(layout) for suffix, make in TABLE_FORMATS.items()}

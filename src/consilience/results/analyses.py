@@ -11,14 +11,7 @@ import numpy as np
 import polars as pl
 
 from consilience import suites
-from consilience.analysis import patterns
-from consilience.analysis.examples import (
-    about,
-    examples,
-    reply_table,
-    violated_examples,
-    violation_table,
-)
+from consilience.analysis import examples, patterns
 from consilience.analysis.factor_effects import CellAnswers, factor_tables, option_scores
 from consilience.analysis.task_types import read_runs, task_effects, without_models
 from consilience.asking.facts import ask_suite
@@ -89,7 +82,6 @@ class FactorAnalysis(Analysis):
 def _open(
     options: runs.PatternsOptions | runs.EditsOptions,
 ) -> tuple[Run, Suite, Protocol, list[str]]:
-    """The run, the suite and the protocol that options name, and notes on them."""
     run = Run.open(options.run)
     suite, protocol = facts_of(run, options.suite, options.protocol, options.data_dir)
     notes = suite_notes(run, suite)
@@ -123,15 +115,13 @@ def analyze_edits(options: runs.EditsOptions) -> Analysis:
     run, suite, protocol, notes = _open(options)
     kinds: patterns.Kinds = patterns.annotated_kinds(suite)
     if options.derive:
-        from consilience.analysis.syntax import derived_kinds, load_parser
+        from consilience.analysis import syntax
 
-        kinds = derived_kinds(suite, load_parser())
+        kinds = syntax.derived_kinds(suite, syntax.load_parser())
     table = patterns.edit_table(run.tables, suite, protocol, kinds, options.seed)
     if table.is_empty():
-        raise ConsilienceError(
-            f"the suite '{suite.name}' does not say how its patterns differ",
-            todo="Derive it: --derive.",
-        )
+        found = f"the suite '{suite.name}' does not say how its patterns differ"
+        raise ConsilienceError(found, todo="Derive it: --derive.")
     shown = frame_table(table, f"{suite.name}, protocol {protocol}: edits, in percent", EDITS)
     return Analysis({"edits": table}, [shown], None, notes, suite, protocol)
 
@@ -145,47 +135,39 @@ def analyze_examples(options: runs.ExamplesOptions) -> Analysis:
         refuse_other_kinds(run)
     suite, _ = suite_of(run, options.suite, None, options.data_dir)
     if options.kind is not None and options.kind not in known:
-        raise ConsilienceError(
-            f"--kind {options.kind} of a run of questions",
-            expected=", ".join(known),
-            where=str(run.path),
-            todo="The other kinds are of facts, which have a subject.",
-        )
+        fault = f"--kind {options.kind} of a run of questions, which have no subject"
+        raise ConsilienceError(fault, expected=", ".join(known), where=str(run.path))
     kinds = known if options.kind is None else [options.kind]
     notes = suite_notes(run, suite)
     if len(run.seeds) > 1:
         notes.append(f"the examples are those of {first.label}")
     if writing := run.settings.get("writing"):
         notes.append(f"written answers are matched by the rule: {writing['match']}")
-    found = kind_of_suite.with_texts(run, examples(first.answers, suite, kinds, options.examples))
+    found = kind_of_suite.with_texts(
+        run, examples.examples(first.answers, suite, kinds, options.examples)
+    )
     replies = [reply for items in found.values() for one in items for reply in one.replies]
     has_prompts = any(reply.prompt is not None for reply in replies)
     table_of = layouts.question_example_table if has_prompts else layouts.example_table
     shown: list[Table | str] = []
     for kind, items in found.items():
-        title = about(kind)
+        title = examples.about(kind)
         if has_prompts:
             title = title.partition(" (example")[0].replace("pattern", "variant")
         shown.append(table_of(items, title) if items else f"{title}: none")
     rows = [asdict(example) for items in found.values() for example in items]
     for row in rows:
         row["other_golds"] = sorted(row["other_golds"])
-    return Analysis({}, shown, reply_table(found), notes, suite, more={"examples": rows})
+    return Analysis({}, shown, examples.reply_table(found), notes, suite, more={"examples": rows})
 
 
 def analyze_expectations(options: runs.ExpectationsOptions) -> Analysis:
-    """How often each kind of expectation is violated, and examples: ``violations, examples``.
-
-    The examples are those of the first seed.
-    """
+    """How often each kind of expectation is violated, and examples of the first seed."""
     run = Run.open(options.run)
     if not run.expectations:
-        raise ConsilienceError(
-            "no expectations",
-            expected="a run of questions whose suite has expectations",
-            where=str(run.path),
-            todo="Write some into expectations.csv of the suite (docs/expectations.md), and probe.",
-        )
+        expected = "a run of questions whose suite has expectations"
+        todo = "Write some into expectations.csv of the suite (docs/expectations.md), and probe."
+        raise ConsilienceError("no expectations", expected=expected, where=str(run.path), todo=todo)
     suite, protocol = suite_of(run)
     seeds = prepared_seeds(run.tables, suite)
     metrics = measure(seeds, suite, protocol, options.seed)
@@ -193,8 +175,8 @@ def analyze_expectations(options: runs.ExpectationsOptions) -> Analysis:
     if len(run.seeds) > 1:
         notes.append(f"rates are means over {len(seeds)} seeds, the examples are of the first")
     sent = {(item, variant): text for _, item, variant, text in run.seeds[0].prompts.iter_rows()}
-    violations = violation_table(metrics, by_group)
-    found = violated_examples(by_group, sent, options.examples)
+    violations = examples.violation_table(metrics, by_group)
+    found = examples.violated_examples(by_group, sent, options.examples)
     notes += unchecked_note(suite, by_group)
     tables = {"violations": violations, "examples": found}
     shown = [*layouts.violation_tables(violations, found, suite.name)]
@@ -235,18 +217,13 @@ def analyze_knowledge(options: runs.KnowledgeOptions) -> Analysis:
 
 def analyze_syntax(options: runs.SyntaxOptions) -> Analysis:
     """Derived edges against those of the suite, and paraphrase types: ``edges, types``."""
-    from consilience.analysis.syntax import (
-        agreement_with_released,
-        base_types,
-        derive_edges,
-        load_parser,
-    )
+    from consilience.analysis import syntax
 
-    parser = load_parser()
+    parser = syntax.load_parser()
     suite = suites.load_suite(options.suite, options.data_dir)
-    derived = {relation.id: derive_edges(relation, parser) for relation in suite.relations}
-    edges = agreement_with_released(suite, derived)
-    types = base_types(suite, parser)
+    derived = {relation.id: syntax.derive_edges(relation, parser) for relation in suite.relations}
+    edges = syntax.agreement_with_released(suite, derived)
+    types = syntax.base_types(suite, parser)
     overall = edges.filter(pl.col("group") == "MICRO")
     pairs = sum(len(relation.patterns) - 1 for relation in suite.relations)
     shown = [
@@ -261,8 +238,13 @@ TITLE = "Accuracy, and consistency when reversed (C_R) and with other punctuatio
 
 def analyze_tasks(options: runs.TaskEffectsOptions) -> Analysis:
     """The numbers of all runs, and tests of tasks against tasks: ``metrics, effects``."""
-    names, paths = _labelled(options.runs)
-    metrics = read_runs(paths, names, tasks=TASKS, perturbations=PERTURBATIONS)
+    labels, paths = zip(*map(split_label, options.runs), strict=True)
+    files = list(map(Path, paths))
+    folders = [file.parent if file.name == "metrics.csv" else file for file in files]
+    unnamed = [folder for folder, label in zip(folders, labels, strict=True) if not label]
+    short = iter(short_names(unnamed))
+    names = [label or next(short) for label in labels]
+    metrics = read_runs(files, names, tasks=TASKS, perturbations=PERTURBATIONS)
     tested = without_models(metrics, options.leave_out) if options.leave_out else metrics
     kinds = {name: task.kind for name, task in TASKS.items()}
     effects = task_effects(tested, kinds, options.small)
@@ -276,42 +258,25 @@ def with_tests(effects: pl.DataFrame) -> pl.DataFrame:
     return effects.filter(pl.col("p").is_not_nan().any().over("first", "second"))
 
 
-def _labelled(specs: Sequence[str]) -> tuple[list[str], list[Path]]:
-    """The model and the path of each run; a run without a model is named by its folder."""
-    models, paths = zip(*map(split_label, specs), strict=True)
-    files = [Path(path) for path in paths]
-    folders = [file.parent if file.name == "metrics.csv" else file for file in files]
-    unnamed = [folder for folder, model in zip(folders, models, strict=True) if not model]
-    short = iter(short_names(unnamed))
-    return [model or next(short) for model in models], files
-
-
 def _notes(metrics: pl.DataFrame, effects: pl.DataFrame) -> list[str]:
     """Why there are fewer tests than a reader may expect."""
     present = metrics["task"].unique(maintain_order=True).to_list()
     notes = []
-    unknown = [task for task in present if task not in TASKS]
-    if unknown:
+    if unknown := [task for task in present if task not in TASKS]:
         notes.append(f"not known to be STS or NLI, so in neither: {', '.join(unknown)}")
-    if "STS" not in set(effects["first"]):
-        notes.append(f"no test of STS against NLI: the tasks are {', '.join(present)}")
-    if set(effects["first"]) <= {"STS"}:
-        notes.append(f"no test of small training sets: the tasks are {', '.join(present)}")
-    needed = "it needs two models with tasks of both sides"
-    paired = effects.filter(pl.col("test") == "paired")
-    if not paired.is_empty() and paired["p"].is_nan().all():
-        return [*notes, f"no paired test: {needed}"]
-    contrasts = effects.select("first", "second").unique(maintain_order=True)
-    untested = contrasts.join(with_tests(effects), on=["first", "second"], how="anti")
-    notes += [f"no test of {first} against {second}: {needed}" for first, second in untested.rows()]
+    sides = {*with_tests(effects)["first"]}
+    lacking = ["STS against NLI"] if "STS" not in sides else []
+    lacking += ["small training sets"] if sides <= {"STS"} else []
+    if lacking:
+        notes.append(
+            f"no test of {', '.join(lacking)}: it needs two models with tasks of both sides; the "
+            f"tasks are {', '.join(present)}"
+        )
     return notes
 
 
 def analyze_factors(options: runs.FactorsOptions) -> FactorAnalysis:
-    """Consistency by factor, variance components and sensitivity indices of each run.
-
-    The tables ``consistency, components, indices, levels, noise`` have the column ``run``.
-    """
+    """Consistency by factor, variance components and sensitivity indices of each run."""
     views: list[FactorView] = []
     for run in open_runs(options.runs):
         first, *others = factor_views(run, options.groups, options.seed)
@@ -366,17 +331,23 @@ def _numbers(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
 
 
 def factor_views(run: Run, groups: Sequence[str] | None = None, seed: int = 0) -> list[FactorView]:
-    """What is shown of the factors of a run of questions; a run of anything else raises.
-
-    Groups with the same factors are counted together: open questions have no options that vary.
-    """
-    _refuse_without_factors(run)
+    """The factors of a run of questions; groups with the same factors are counted together."""
+    if "cells" not in run.settings:
+        words = kind_of_run(run).words
+        raise ConsilienceError(
+            f"a run of {words.item}s, whose variants differ in one factor: the {words.variant}",
+            expected="a run of questions in several variants",
+            where=str(run.path),
+            todo=f"`consilience report` shows what each {words.variant} changes.",
+        )
     suite, _ = suite_of(run)
     if groups is not None:
         suite = select_relations(suite, groups)
     designs: dict[FactorialDesign, list[str]] = {}
+    whole = design_of_run(run)
     for relation in suite.relations:
-        designs.setdefault(_design_of(run, relation), []).append(relation.id)
+        is_whole = whole.names == relation.design.variants
+        designs.setdefault(whole if is_whole else whole.without(OF_OPTIONS), []).append(relation.id)
     noise = noise_floor_of(run.path)
     noise = pl.DataFrame(schema=METRICS_SCHEMA) if noise is None else noise.filter(metric=FLIPS)
     views = []
@@ -387,13 +358,7 @@ def factor_views(run: Run, groups: Sequence[str] | None = None, seed: int = 0) -
     return views
 
 
-def _design_of(run: Run, group: Relation) -> FactorialDesign:
-    whole = design_of_run(run)
-    return whole if whole.names == group.design.variants else whole.without(OF_OPTIONS)
-
-
 def _answers_of(run: Run, suite: Suite, design: FactorialDesign) -> list[CellAnswers]:
-    """The answers of each seed to the groups of a suite, in the cells of their design."""
     is_chosen = pl.col("group").is_in([relation.id for relation in suite.relations])
     tables = [table.filter(is_chosen) for table in run.tables]
     rule = str(run.settings.get("option_score", "label"))
@@ -411,23 +376,6 @@ def _answers_of(run: Run, suite: Suite, design: FactorialDesign) -> list[CellAns
         }
         answers.append(CellAnswers(grids, scores if len(scores) == len(grids) else None))
     return answers
-
-
-def _refuse_without_factors(run: Run) -> None:
-    """Raise for anything but a run of questions, with the command that shows what it varies."""
-    if "cells" in run.settings:
-        return
-    words = (kind := kind_of_run(run)).words
-    problem = f"a run of {words.item}s, whose variants differ in one factor: the {words.variant}"
-    todo = f"`consilience report` shows what each {words.variant} changes."
-    if kind is Facts:
-        todo = "`consilience analyze patterns` and `consilience analyze edits` show its effect."
-    if not run.settings:
-        problem = "not the folder of a run, which says what its variants differ in"
-        todo = "Name the folder of a run of `consilience probe`."
-    raise ConsilienceError(
-        problem, expected="a run of questions in several variants", where=str(run.path), todo=todo
-    )
 
 
 SETTINGS = ("suite", "suite_digest", "groups", "limit", "seed", "protocol", "model")
@@ -485,32 +433,24 @@ def _clusters(
     options: runs.VectorOptions,
     protocol: Protocol,
 ) -> pl.DataFrame:
-    """Clusters of one relation's vectors; an earlier run's vectors are read."""
-    from consilience.analysis.representations import (
-        RelationVectors,
-        cluster,
-        questions,
-        read_vectors,
-        write_vectors,
-    )
+    from consilience.analysis import representations
     from consilience.models.judges import vector_array
 
     folder = run / "vectors"
     if (folder / f"{relation.id}.parquet").is_file():
-        return cluster(read_vectors(folder, relation.id), seed=options.seed)
-    queries, index = questions(relation)
+        return representations.cluster(
+            representations.read_vectors(folder, relation.id), seed=options.seed
+        )
+    queries, index = representations.questions(relation)
     layers, has_special_tokens = list(options.layers), protocol != "published"
     array = vector_array(model, queries, layers, special_tokens=has_special_tokens)
-    vectors = RelationVectors(relation.id, tuple(layers), array, index)
-    write_vectors(folder, vectors)
-    return cluster(vectors, seed=options.seed)
+    vectors = representations.RelationVectors(relation.id, tuple(layers), array, index)
+    representations.write_vectors(folder, vectors)
+    return representations.cluster(vectors, seed=options.seed)
 
 
 def correlations_of(metrics: pl.DataFrame, clusters: pl.DataFrame) -> pl.DataFrame:
-    """Spearman's correlation of consistency with V-measure over relations, as in Section 7.2.
-
-    Relations without one of them, or with NaN, are left out.
-    """
+    """Spearman's correlation of consistency with V-measure over relations, as in Section 7.2."""
     of_all = metrics.filter(metric="consistency", subset="all")
     consistency = of_all.select("value", relation="group")
     rows = []
@@ -527,11 +467,11 @@ def drawing_of(
     folder: Path, relation: str, facts: int, colour: Colour, title: str, seed: int
 ) -> Any:
     """The t-SNE of a relation's first facts, at the last layer that a run has vectors of."""
-    from consilience.analysis.representations import read_vectors, tsne
+    from consilience.analysis import representations
 
-    vectors = read_vectors(folder / "vectors", relation).first(facts)
+    vectors = representations.read_vectors(folder / "vectors", relation).first(facts)
     last = vectors.array[:, -1]
     readable = ~np.isnan(last).any(axis=1)
-    x, y = tsne(last[readable], seed).T
+    x, y = representations.tsne(last[readable], seed).T
     table = vectors.index.filter(pl.Series(readable)).with_columns(x=pl.Series(x), y=pl.Series(y))
     return tsne_figure(table, colour, title)

@@ -33,21 +33,14 @@ QUERY = [*ITEM, "variant", "subject", "gold"]  # what identifies a query in an a
 TEXTS = ("subject", "gold")  # of an item of sentence pairs: the first sentence and the label
 
 QUESTION_OPTIONS = {
-    "suite": "--suite",
-    "data": "--data",
-    "limit": "--limit",
-    "groups": "--groups",
-    "facts": "--facts-from",
-    "vocabulary": "--single-token",
-    "as_shipped": "--as-shipped",
-    "perturbations": "--perturbations",
-    "seed": "--seed",
-}
+    "suite": "--suite", "data": "--data", "limit": "--limit", "groups": "--groups",
+    "facts": "--facts-from", "vocabulary": "--single-token", "as_shipped": "--as-shipped",
+    "perturbations": "--perturbations", "seed": "--seed",
+}  # fmt: skip
 """Settings of a run that choose its questions, and their options."""
 
 DIGITS = 8  # digits of a SHA-256 in a note
-TRUNCATED = "items were too long for"
-"""Part of a run's note on truncated forms (``asking.pairs.present_pairs``)."""
+TRUNCATED = "items were too long for"  # In a note of ``asking.pairs.present_pairs``
 
 SHARES_OF_ANSWERS = ("accuracy", "consistency", "consistent_accuracy")
 """Headline numbers that answers which flip change by about their share."""
@@ -58,8 +51,7 @@ def comparable(
 ) -> tuple[Mapping[str, Sequence[Prepared]], list[str]]:
     """The answers to what all runs were asked in the same variants, by run and seed, and notes.
 
-    ``prepared``: all answers, where they are prepared already. Runs in other variants, and those
-    that have no item in common, raise.
+    ``prepared``: all answers, where they are prepared already. Nothing in common raises.
     """
     refuse_other_variants(runs)
     tables, notes = paired_by_text(runs)
@@ -71,10 +63,8 @@ def comparable(
         shared_groups = set.intersection(*groups)
         left_out = sorted(set.union(*groups) - shared_groups)
         if not shared_groups:
-            raise ConsilienceError(
-                f"nothing that all runs were asked: {', '.join(left_out)}",
-                expected="runs of the same task",
-            )
+            found = f"nothing that all runs were asked: {', '.join(left_out)}"
+            raise ConsilienceError(found, expected="runs of the same task")
         is_shared = pl.col("group").is_in(shared_groups)
         tables = {name: [seed.filter(is_shared) for seed in of] for name, of in tables.items()}
         notes += check_texts(runs, tables)
@@ -124,23 +114,20 @@ def different_choices(runs: Sequence[Run]) -> str:
         for name, option in QUESTION_OPTIONS.items() if first.settings and other.settings else ():
             values = first.settings.get(name), other.settings.get(name)
             if values[0] != values[1]:
-                both = zip((first, other), values, strict=True)
-                return "; ".join(f"{run.path} used {_choice(option, of)}" for run, of in both)
+                shown = (
+                    listed([*map(str, of)], 3) if isinstance(of, list | dict) else of
+                    for of in values
+                )
+                both = zip((first, other), shown, strict=True)
+                used = ((run.path, f"{option} {of}" if of else f"no {option}") for run, of in both)
+                return "; ".join(f"{path} used {choice}" for path, choice in used)
     return ""
-
-
-def _choice(option: str, value: Any) -> str:
-    if not value:
-        return f"no {option}"
-    shown = listed([*map(str, value)], 3) if isinstance(value, list | dict) else value
-    return f"{option} {shown}"
 
 
 def check_texts(runs: Sequence[Run], answers: Mapping[str, Sequence[pl.DataFrame]]) -> list[str]:
     """Raise where a later run was asked about other pairs than the first; notes on other forms.
 
-    The answers have the first sentence of each item. The digest of a run's pairs is of both
-    sentences and of the order of the items.
+    The digest of a run's pairs is of both sentences and of the order of the items.
     """
     one, *others = runs
     first, notes = one.label, list[str]()
@@ -150,16 +137,12 @@ def check_texts(runs: Sequence[Run], answers: Mapping[str, Sequence[pl.DataFrame
         other_pairs = _pairs_in(answers[other.label][0])
         both = pairs.join(other_pairs, on=ITEM, maintain_order="left")
         same = pl.all_horizontal(pl.col(name) == pl.col(f"{name}_right") for name in TEXTS)
-        items, is_other = both.filter(~same)["item"], ""
+        items = both.filter(~same)["item"].to_list()
         has_digests = digests == {str(seed.settings.get("pairs")) for seed in other.seeds}
-        if len(items):
-            is_other = f"another first sentence or gold in {len(items)} of {both.height} items"
-            is_other += f", the first is '{items[0]}'"
-        elif not has_digests and pairs.equals(other_pairs):
-            is_other = "other second sentences"
-        if is_other:
+        if items or (not has_digests and pairs.equals(other_pairs)):
+            which = f"first sentences or golds: {listed(items, 3)}" if items else "second sentences"
             raise ConsilienceError(
-                f"runs over different texts: {other.label} has {is_other}",
+                f"runs over different texts: {other.label} has other {which}",
                 expected=f"the pairs of {first}, whose SHA-256 is 'pairs' in run.json",
                 where=str(other.path),
                 todo="Ask both models of the same --data.",
@@ -169,11 +152,9 @@ def check_texts(runs: Sequence[Run], answers: Mapping[str, Sequence[pl.DataFrame
             for run in (one, other)
         ]
         if not has_digests and (sources[0][0] is None or sources[0] != sources[1]):
-            is_order = both.height == pairs.height == other_pairs.height
-            differs = "the items in another order than" if is_order else "other items than"
             notes.append(
-                f"{other.label} has {differs} {first}; whether their second sentences are the same "
-                "is not known"
+                f"{other.label} has other items than {first}, or another order; whether their "
+                "second sentences are the same is not known"
             )
         of_other = _forms_of(other)
         for name, own, known in ((first, forms, of_other), (other.label, of_other, forms)):
@@ -196,9 +177,7 @@ def _forms_of(run: Run) -> list[str]:
 def paired_by_text(runs: Sequence[Run]) -> tuple[dict[str, list[pl.DataFrame]], list[str]]:
     """The answers of each run by its label, in which equal items have equal texts, and notes.
 
-    Questions are named as in the first run. Those of which a later run has another text are left
-    out of all runs. Runs that do not know their texts are as they are: tables, earlier versions,
-    facts and sentence pairs.
+    Questions are named as in the first run; those with another text are left out of all runs.
     """
     first, notes = runs[0].seeds[0].texts, []
     left_out: list[str] = []
@@ -218,11 +197,9 @@ def paired_by_text(runs: Sequence[Run]) -> tuple[dict[str, list[pl.DataFrame]], 
                 todo="Probe both with the same --suite.",
             )
         if changed:
-            more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
-            differ = "differs" if len(changed) == 1 else "differ"
             notes.append(
-                f"{counted(len(changed), 'question')} {differ} {PARTS} {runs[0].label} and "
-                f"{run.label}, so not compared: {', '.join(changed[:SHOWN])}{more}"
+                f"{counted(len(changed), 'question')} changed {PARTS} {runs[0].label} and "
+                f"{run.label}, so not compared: {listed(changed, SHOWN)}"
             )
         left_out += changed
     if left_out:
@@ -236,8 +213,7 @@ def paired_by_text(runs: Sequence[Run]) -> tuple[dict[str, list[pl.DataFrame]], 
 def _names(first: Mapping[str, str], texts: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """What items of a run are called in the first run, and those with another text.
 
-    An item that the first run has with another text is renamed if both texts are in only one of
-    the runs under that name, such as after a row of a file without ids was removed.
+    An item is renamed if both texts are in only one of the runs under that name.
     """
     if not first or not texts:
         return {}, []
@@ -270,10 +246,7 @@ def absent_tables(suite: Suite) -> set[str]:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Comparison(Shown):
-    """Later runs against the first, or the languages of one run.
-
-    In a notebook it is shown as the headline differences.
-    """
+    """Later runs against the first, or the languages of one run."""
 
     runs: Sequence[Run]
     suite: Suite
@@ -286,11 +259,9 @@ class Comparison(Shown):
         if len(self.runs) > 1:
             return comparison_table(self.table, self.suite, metrics, by)
         if by not in (None, "group"):
-            raise ConsilienceError(
-                f"--by {by} for one run, whose languages are compared",
-                expected="--by group, or no --by",
-                todo="--show chooses metrics; --csv and --json have all of them.",
-            )
+            found = f"--by {by} for one run, whose languages are compared"
+            todo = "--show chooses metrics; --csv and --json have all of them."
+            raise ConsilienceError(found, expected="--by group, or no --by", todo=todo)
         return language_differences(self.table, self.suite, metrics, by_group=by == "group")
 
     def warnings(self) -> list[str]:
@@ -317,9 +288,7 @@ class Comparison(Shown):
 def compare_runs(options: CompareOptions) -> Comparison:
     """Later runs against the first, by the suite and the protocol of the first unless given.
 
-    Of one run, every two languages of its suite are compared. Several seeds of a run are averaged.
-    Of sentence pairs, groups that only some of the runs have, such as what a model wrote freely,
-    are in no difference.
+    Of one run, every two languages of its suite are compared. Seeds of a run are averaged.
     """
     runs = open_runs(options.runs)
     suite, protocol = suite_of(runs[0], options.suite, options.protocol, options.data_dir)
@@ -343,18 +312,13 @@ def compare_opened(runs: Sequence[Run], suite: Suite, protocol: Protocol, seed: 
 def refuse_mixed(runs: Sequence[Run]) -> None:
     """Raise for runs of sentence pairs together with others, and for runs of other suites."""
     if len({kind_of_run(run).words.pool == "" for run in runs}) > 1:
-        raise ConsilienceError(
-            "runs of sentence pairs, and others",
-            expected="runs of one suite, or of the same task and data",
-        )
+        expected = "runs of one suite, or of the same task and data"
+        raise ConsilienceError("runs of sentence pairs, and others", expected=expected)
     suites = {run.label: run.settings["suite"] for run in runs if "suite" in run.settings}
     if len(set(suites.values())) > 1:
         names = ", ".join(f"{label} of {suite}" for label, suite in suites.items())
-        raise ConsilienceError(
-            f"runs of different suites: {names}",
-            expected="runs of one suite",
-            todo="Probe both models with the same --suite.",
-        )
+        todo = "Probe both models with the same --suite."
+        raise ConsilienceError(f"runs of different suites: {names}", todo=todo)
 
 
 def refuse_other_variants(runs: Sequence[Run]) -> None:
@@ -368,11 +332,9 @@ def refuse_other_variants(runs: Sequence[Run]) -> None:
         + (" x ".join(f"{name} {len(levels)}" for name, levels in factors.items()) or "no factor")
         for run, (factors, cells) in zip(of_questions, designs, strict=True)
     )
-    raise ConsilienceError(
-        f"runs in different variants: {levels}",
-        expected="runs with the same levels of the same factors",
-        todo="Probe both with the same --suite, --vary and --design.",
-    )
+    expected = "runs with the same levels of the same factors"
+    todo = "Probe both with the same --suite, --vary and --design."
+    raise ConsilienceError(f"runs in different variants: {levels}", expected=expected, todo=todo)
 
 
 def settings_notes(runs: Sequence[Run]) -> list[str]:
@@ -384,16 +346,12 @@ def settings_notes(runs: Sequence[Run]) -> list[str]:
             ours, theirs = first.settings.get(name), run.settings.get(name)
             if not (first.settings and run.settings) or ours == theirs:
                 continue
-            if name != "suite_digest":
+            if name != "suite_digest" or not (first.texts and run.texts):  # which are compared
+                if name == "suite_digest":
+                    ours, theirs = (str(digest)[:DIGITS] for digest in (ours, theirs))
                 notes.append(
                     f"{run.label} was asked with another {name}: {theirs}, {first.label} with "
                     f"{ours}"
-                )
-            elif not (first.texts and run.texts):  # which are compared
-                digests = " and ".join(str(digest)[:DIGITS] for digest in (theirs, ours))
-                notes.append(
-                    f"{run.label} was asked other items or variants than {first.label} "
-                    f"(SHA-256 of the suites: {digests})"
                 )
         if not {"task", "cells"} & first.settings.keys():
             answers = {one.label: one.seeds[0].answers for one in (first, run)}

@@ -39,7 +39,7 @@ from consilience.results.reporting import Result, distinct_runs
 from consilience.runs.run import Run, model_name
 from consilience.suites.layouts import save_suite
 from consilience.suites.pairs import is_task, load_task
-from consilience.suites.question_suites import columns_of, is_questions, is_suite, load_questions
+from consilience.suites.question_suites import columns_of, is_questions, load_questions
 from consilience.suites.questions import Questions
 from consilience.types import Suite, SuiteWords
 
@@ -88,7 +88,6 @@ def evaluate(
       Without one the run is in a temporary folder, which lives as long as the result.
     - ``watch``: shows progress; by default nothing is shown.
     """
-    refuse_swapped(suite, model, "evaluate(suite, model)")
     fields, chosen, loaded = _values_of(suite, model, options)
     temporary = None
     function = getattr(loaded, "function", None)
@@ -96,10 +95,8 @@ def evaluate(
         temporary = TemporaryDirectory(prefix="consilience-")
         fields["out"] = Path(temporary.name, "run")
     elif function and getattr(function, "__name__", "<lambda>") == "<lambda>":
-        raise ConsilienceError(
-            "a function without a name, and a folder",
-            expected="a function with a name (def), because a kept run is resumed by it",
-        )
+        expected = "a function with a name (def), because a kept run is resumed by it"
+        raise ConsilienceError("a function without a name, and a folder", expected=expected)
     probed = probing.probe(options_of(ProbeOptions, fields), watch, suite=chosen, model=loaded)
     return _result_of(probed, Run.open(probed.record["path"]), temporary)
 
@@ -116,31 +113,12 @@ def plan_probe(
 
     It takes the arguments of ``evaluate``. The model is asked a small sample.
     """
-    refuse_swapped(suite, model, "plan_probe(suite, model)")
     fields, chosen, loaded = _values_of(suite, model, options)
     return probing.plan_probe(options_of(ProbeOptions, fields), watch, suite=chosen, model=loaded)
 
 
-def refuse_swapped(suite: object, model: object, call: str) -> None:
-    """Raise for a model instead of a suite, or a suite instead of a model.
-
-    ``call``: how both are given.
-    """
-    is_name = isinstance(suite, str) and suite.startswith(("packaged:", "baseline:"))
-    if is_name or callable(suite) or hasattr(suite, "identity"):
-        name = suite if is_name else getattr(suite, "__name__", type(suite).__name__)
-        raise ConsilienceError(f"the model {name} instead of a suite", expected=call)
-    is_name = isinstance(model, str | PathLike) and is_suite(os.fspath(model))
-    if is_name or isinstance(model, Suite | Questions) or hasattr(model, "columns"):
-        name = model if is_name else getattr(model, "name", type(model).__name__)
-        raise ConsilienceError(f"the suite {name} instead of a model", expected=call)
-
-
 def suite_to_ask(suite: str | Path | Suite | Questions | Frame, **options: Any) -> Suite:
-    """The groups, items and variants that ``evaluate`` would ask with these options.
-
-    No model is loaded. A task of sentence pairs has its forms, and no items.
-    """
+    """The groups, items and variants that ``evaluate`` would ask; no model is loaded."""
     fields, chosen, _ = _values_of(suite, options.pop("model", "baseline:majority"), options)
     return inquiries_of(options_of(ProbeOptions, fields), suite=chosen)[0].suite
 
@@ -149,11 +127,8 @@ def open_run(path: str | Path, *, protocol: Protocol | None = None, seed: int = 
     """The result of a run that is kept in a folder; its answers are counted again."""
     run = Run.open(path).named_by_model()
     if not run.settings:
-        raise ConsilienceError(
-            "not the folder of a run",
-            where=str(run.path),
-            todo="For a table of answers use score(path, suite).",
-        )
+        todo = "For a table of answers use score(path, suite)."
+        raise ConsilienceError("not the folder of a run", where=str(run.path), todo=todo)
     suite, rules = suite_of(run, None, protocol, None)
     counted = count_run(run, suite, rules, seed)
     notes = [*suite_notes(run, suite), *record_notes(run), *counted.notes]
@@ -257,7 +232,6 @@ def _values_of(
 
 
 def _chosen(suite: object, columns: Mapping[str, str]) -> Suite | Questions | None:
-    """The suite as a value; None for a name or a folder."""
     if columns and isinstance(suite, Questions | Suite | str | PathLike):
         _refuse_columns(suite)
     if isinstance(suite, Questions | Suite):
@@ -270,16 +244,12 @@ def _chosen(suite: object, columns: Mapping[str, str]) -> Suite | Questions | No
     if isinstance(suite, list):
         suite = as_polars(suite, "the suite")
     if not hasattr(suite, "columns"):
-        raise ConsilienceError(
-            f"a suite of type {type(suite).__name__}",
-            expected="the name of a suite, a folder, a Suite, Questions, or a frame of questions",
-        )
+        expected = "the name of a suite, a folder, a Suite, Questions, or a frame of questions"
+        raise ConsilienceError(f"a suite of type {type(suite).__name__}", expected=expected)
     if {"subject", "object"} <= set(suite.columns):
-        raise ConsilienceError(
-            "a frame of facts",
-            expected="a frame of questions, with the columns question and answer",
-            todo="Make a suite of it with cs.Suite.from_frame(frame).",
-        )
+        expected = "a frame of questions, with the columns question and answer"
+        todo = "Make a suite of it with cs.Suite.from_frame(frame)."
+        raise ConsilienceError("a frame of facts", expected=expected, todo=todo)
     return Questions.from_frame(suite, columns=columns)
 
 
@@ -300,10 +270,8 @@ def _model_of(
     if hasattr(model, method) and hasattr(model, "identity"):
         return cast(Model, model)
     if hasattr(model, "identity") or hasattr(model, "forward") or not callable(model):
-        raise ConsilienceError(
-            f"a model of type {type(model).__name__} with {asked}",
-            expected=f"a name, a folder, or a function from {takes}",
-        )
+        found = f"a model of type {type(model).__name__} with {asked}"
+        raise ConsilienceError(found, expected=f"a name, a folder, or a function from {takes}")
     if task:
         return LabelFunction(model, load_task(task).labels)
     return PromptFunction(model) if of_questions else TextFunction(model, options.get("template"))
@@ -337,16 +305,16 @@ class PrintedRun(Shown):
 
     def printed(self, output: Output) -> Iterator[Table | str]:
         """The summary and what to do next, or the table of ``--by``; then examples."""
-        if output.by is not None:
-            yield _table_by(output.by, self.run)
-        else:
-            yield self.run.summary.table()
-        if output.by is None and output.format == "table":
+        is_whole = output.by is None
+        yield self.run.summary.table() if output.by is None else _table_by(output.by, self.run)
+        if is_whole and output.format == "table":
             if cost := self.run.record.get("cost"):
                 yield f"Cost:    {cost_in_words(cost)}"
             if self.report:
                 yield f"Report:  {self.report}"
-            yield self._details()
+            absent = {"group", *absent_tables(self.run.suite)}
+            choices = ", ".join(by for by in self.run.suite.words.tables if by not in absent)
+            yield f"Details: consilience score {self.named} --by group  (or {choices})"
         changed = self.run.changed_answers
         if output.examples and changed is not None and changed.height:
             yield metric_tables.changed_answers_table(changed, output.examples)
@@ -370,17 +338,9 @@ class PrintedRun(Shown):
             return self.run.notes
         return brief_notes(self.run.summary, self.run.notes, "--by group prints all")
 
-    def _details(self) -> str:
-        absent = {"group", *absent_tables(self.run.suite)}
-        choices = ", ".join(by for by in self.run.suite.words.tables if by not in absent)
-        return f"Details: consilience score {self.named} --by group  (or {choices})"
-
 
 def printed_run(run: CountedRun, options: ScoreOptions | None = None) -> PrintedRun:
-    """The numbers of a run, or of the answers of ``score``, and how they are reported.
-
-    A table whose answers are matched with a suite becomes a run before it is reported.
-    """
+    """The numbers of a run, or of the answers of ``score``, and how they are reported."""
     if options is None or run.record.get("path"):
         named = shlex.quote(str(run.record["path"]))
         return PrintedRun(run, named, f"consilience report {named}")
@@ -408,10 +368,8 @@ def _refuse(by: By | None, words: SuiteWords, *, has_forms: bool) -> None:
         expected = f"--by {', '.join(tables[:-1])} or {tables[-1]}"
         raise ConsilienceError(f"--by {by} with {words.item}s", expected=expected)
     if by == "form" and words.pool and not has_forms:
-        raise ConsilienceError(
-            "--by form of facts in one form",
-            todo="Add --perturbations to probe, or use --by pattern.",
-        )
+        todo = "Add --perturbations to probe, or use --by pattern."
+        raise ConsilienceError("--by form of facts in one form", todo=todo)
 
 
 def _table_by(by: By, run: CountedRun) -> Table:

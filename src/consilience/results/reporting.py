@@ -29,25 +29,9 @@ from consilience.metrics.measure import few_relations, measure
 from consilience.metrics.registry import MANY_VARIANTS, headline_metrics, label_of
 from consilience.options import Output, options_of
 from consilience.options.runs import ReportOptions
+from consilience.report import charts, export
 from consilience.report.analysis_tables import symbol_of
-from consilience.report.charts import (
-    accuracy_and_consistency,
-    against_figure,
-    form_rows,
-    interval_figure,
-    matrix_figure,
-    relation_rows,
-)
-from consilience.report.export import (
-    Page,
-    Shown,
-    Spec,
-    for_paper,
-    in_black,
-    render,
-    save_figure,
-    save_table,
-)
+from consilience.report.export import Shown
 from consilience.report.metric_tables import SUBSETS
 from consilience.report.overview import by_run
 from consilience.report.papers import Values, is_of_pararel, paper_values
@@ -55,14 +39,9 @@ from consilience.report.report_page import report_page
 from consilience.report.run_view import RunView, group_names
 from consilience.report.summary import FACT_ROWS, VIOLATIONS, Key, Summary, brief_notes
 from consilience.report.table import Cell, Column, Table, Value, without_empty_columns
+from consilience.results import comparing
 from consilience.results.analyses import correlations_of, drawing_of, factor_views
-from consilience.results.comparing import (
-    Comparison,
-    comparable,
-    compare_opened,
-    refuse_mixed,
-    settings_notes,
-)
+from consilience.results.comparing import Comparison
 from consilience.runs.run import Run, open_runs
 from consilience.suites.facts import select_relations
 from consilience.suites.layouts import save_suite
@@ -120,9 +99,8 @@ def layouts_of(
 ) -> dict[str, Table]:
     """The tables of runs for files, from metrics tables by run; ``notes``: below each table.
 
-    Of facts Tables 2, 3 and 5 of ParaRel and one row a relation; the paper's rows come first where
-    the runs are of all of ParaRel. Of questions all together, each factor, kind of expectations and
-    group, without tables and columns that have no number.
+    Of facts Tables 2, 3 and 5 of ParaRel and one row a relation, with the paper's rows for all of
+    ParaRel. Of questions what has a number of all together, each factor, expectation and group.
     """
     if not words.pool:
         return pair_layouts(runs, notes)
@@ -150,7 +128,6 @@ def _layout(
     keys: Mapping[tuple[str, str], str],
     notes: Sequence[str],
 ) -> Table:
-    """A row a model in blocks."""
     columns = [Column(""), *(Column(label, "share") for label in keys.values())]
     rows = [
         [model, *(values.get(key) for key in keys)]
@@ -162,7 +139,6 @@ def _layout(
 
 
 def _groups_layout(runs: Mapping[str, pl.DataFrame], notes: Sequence[str], word: str) -> Table:
-    """A row a group in a block for each run; ``word``: what a group is called."""
     metrics = headline_metrics(aliases=True)
     rows: list[list[Value]] = []
     blocks = []
@@ -177,10 +153,7 @@ def _groups_layout(runs: Mapping[str, pl.DataFrame], notes: Sequence[str], word:
 
 
 def pair_layouts(runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()) -> dict[str, Table]:
-    """Table 2 of CALUM, a row a run, blocks by task, and every other form, as ``layouts_of``.
-
-    The paper's rows of a task come first.
-    """
+    """Table 2 of CALUM, a row a run after the paper's, blocks by task, and every other form."""
     blocks: dict[str, dict[str, Values]] = {}
     for run, metrics in runs.items():
         for (group,), numbers in metrics.group_by(["group"], maintain_order=True):
@@ -213,9 +186,8 @@ class Report:
     """A page, tables of the same runs for files, and what a reader should know."""
 
     runs: Sequence[Run]
-    page: Page
-    tables: Mapping[str, Table]
-    """Tables by the names of their files: the papers' layouts, or those of questions."""
+    page: export.Page
+    tables: Mapping[str, Table]  # By the names of their files
     notes: Sequence[str]
     """Differences between the settings of the runs, and the warnings of each run."""
 
@@ -224,7 +196,7 @@ def report(options: ReportOptions, watch: Watch = SILENT) -> Report:
     """One page on one run, or on several with the first as the reference."""
     runs = open_runs(options.runs)
     _page_of(runs, options.out)
-    refuse_mixed(runs)
+    comparing.refuse_mixed(runs)
     suite, protocol = suite_of(runs[0], options.suite, options.protocol, options.data_dir)
     if options.group and not suite.words.pool:
         raise ConsilienceError("--group with runs of sentence pairs", todo="Leave it out.")
@@ -246,12 +218,12 @@ def save_report(made: Report, options: ReportOptions) -> list[Path]:
         options.figures.mkdir(parents=True, exist_ok=True)
         for figure in made.page.figures:
             files = [options.figures / f"{figure.id}.{suffix}" for suffix in FIGURE_FORMATS]
-            save_figure(for_paper(figure.chart, figure.title), *files)
+            export.save_figure(export.for_paper(figure.chart, figure.title), *files)
             written += files
     if options.tables:
         for name, table in made.tables.items():
-            written += save_table(table, options.tables, name)
-    write_whole(page, render(made.page).encode())
+            written += export.save_table(table, options.tables, name)
+    write_whole(page, export.render(made.page).encode())
     return written
 
 
@@ -283,15 +255,12 @@ def _groups_of_runs(suite: Suite, runs: Sequence[Run]) -> Suite:
 def _measured(
     runs: Sequence[Run], suite: Suite, protocol: Protocol, seed: int, advance: Advance
 ) -> tuple[list[RunView], pl.DataFrame | None, list[str]]:
-    """The runs, later ones against the first (``COMPARISON_SCHEMA``) if any, and notes on that.
-
-    Seeds are averaged. A run that ``compare`` refuses to compare with the first has a note instead.
-    """
+    """The runs, later ones against the first (``COMPARISON_SCHEMA``) if any, and notes on that."""
     first, chosen, cache = runs[0], _groups_of_runs(suite, runs), ResampleCache()
     reference: list[Prepared] = []
     views: list[RunView] = []
     differences: list[pl.DataFrame] = []
-    notes = settings_notes(runs) if suite.words.pool else []
+    notes = comparing.settings_notes(runs) if suite.words.pool else []
     for run in runs:
         view, prepared = view_of(run, chosen, protocol, seed, suite, cache)
         views.append(view)
@@ -301,7 +270,7 @@ def _measured(
             continue
         try:
             tables = {first.label: reference, run.label: prepared}
-            answers, more = comparable([first, run], chosen, tables)
+            answers, more = comparing.comparable([first, run], chosen, tables)
             differences.append(compare(answers, chosen, protocol, seed))
             notes += [note for note in more if note not in notes]
         except ConsilienceError as error:
@@ -316,10 +285,7 @@ def _measured(
 def view_of(
     run: Run, chosen: Suite, protocol: Protocol, seed: int, whole: Suite, cache: ResampleCache
 ) -> tuple[RunView, list[Prepared]]:
-    """What the page shows of a run, and its answers; those of sentence pairs are in its own forms.
-
-    Numbers of several seeds are averaged. ``chosen``: the groups of all runs, of ``whole``.
-    """
+    """What the page shows of a run, and its answers; ``chosen``: the groups of all runs."""
     suite = chosen if chosen.words.pool else suite_of(run)[0]
     seeds = [Prepared(part.answers, suite, cache) for part in run.seeds]
     known = count_run(run, suite, protocol, seed, seeds)
@@ -331,6 +297,9 @@ def view_of(
         pairs, forms = patterns.form_tables(run.tables, suite)
         more = {"pairs": pairs, "patterns": forms, "changes": known.changes}
         more |= {"task": task_of_run(run), "changed": changed_answers_of(run.path)}
+    answers = pl.concat([one.answers for one in seeds])
+    reason = pl.col("excluded") if "excluded" in answers.columns else pl.lit(None, pl.String)
+    blank = answers.filter(is_blank()).with_columns(excluded=reason.fill_null("no answer"))
     view = RunView(
         name=run.label,
         records=[part.record for part in run.seeds if part.record],
@@ -338,7 +307,7 @@ def view_of(
         metrics=known.metrics,
         summary=known.summary,
         baseline=known.baseline,
-        excluded=_without_answer(pl.concat([one.answers for one in seeds])),
+        excluded=blank.group_by("group", "excluded", maintain_order=True).len(),
         warnings=list(dict.fromkeys(chain.from_iterable(notes))),
         factors=factor_views(run, seed=seed)
         if len(run.settings.get("cells", ())) > 1 and suite.words.pool
@@ -351,10 +320,7 @@ def view_of(
 def _items_of(
     run: Run, seeds: Sequence[Prepared], protocol: Protocol, seed: int, metrics: pl.DataFrame
 ) -> dict[str, Any]:
-    """More on a run of facts or questions; the examples are those of the first seed.
-
-    The spread over facts counts the facts of all seeds.
-    """
+    """More on a run of facts or questions; the examples are those of the first seed."""
     table, suite, kind = seeds[0], seeds[0].suite, kind_of_run(run)
     by_other = pl.DataFrame()
     for other in suite.words.protocols:
@@ -366,7 +332,12 @@ def _items_of(
     chosen = kind.with_texts(run, examples(table, suite, list(KINDS), EXAMPLES))
     items = {(one.group, one.item) for of_kind in chosen.values() for one in of_kind}
     sent = {(item, variant): text for _, item, variant, text in run.prompts.iter_rows()}
-    vectors, drawing = _vectors(run, metrics, seed)
+    vectors: dict[str, Any] = {}
+    if (run.path / "clusters.csv").is_file():  # of `analyze representations`
+        clusters = texts_of(read_csv(run.path / "clusters.csv"))
+        drawn = str(clusters["relation"][0])
+        drawing = drawing_of(run.path, drawn, DRAWN, "subject", f"{run.label}: {drawn}", seed)
+        vectors = {"vectors": correlations_of(metrics, clusters), "drawing": drawing}
     kinds = patterns.annotated_kinds(suite)
     return {
         "protocol": protocol,
@@ -378,43 +349,20 @@ def _items_of(
         "examples": {about(kind): of_kind for kind, of_kind in chosen.items()},
         "prompts": kind.shown_texts(run, suite, items),
         "violations": violated_examples(table.instances, sent, EXAMPLES),
-        "vectors": vectors,
-        "drawing": drawing,
+        **vectors,
     }
-
-
-def _without_answer(answers: pl.DataFrame) -> pl.DataFrame:
-    """How many queries have no answer, by relation and reason: ``group, excluded, len``."""
-    is_known = "excluded" in answers.columns
-    reason = pl.col("excluded") if is_known else pl.lit(None, pl.String)
-    blank = answers.filter(is_blank()).with_columns(excluded=reason.fill_null("no answer"))
-    return blank.group_by("group", "excluded", maintain_order=True).len()
-
-
-def _vectors(run: Run, metrics: pl.DataFrame, seed: int) -> tuple[pl.DataFrame | None, Any]:
-    """The clusters of a run of `analyze representations`, and the vectors of one relation drawn."""
-    if not (run.path / "clusters.csv").is_file():
-        return None, None
-    clusters = texts_of(read_csv(run.path / "clusters.csv"))
-    drawn = str(clusters["relation"][0])
-    drawing = drawing_of(run.path, drawn, DRAWN, "subject", f"{run.label}: {drawn}", seed)
-    return correlations_of(metrics, clusters), drawing
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Result(Shown):
-    """What a model answered, and how consistent that is.
-
-    In a notebook it is shown as its summary. ``metrics`` has all numbers, ``answers`` all answers.
-    """
+    """What a model answered, and how consistent that is: ``metrics``, ``answers``, ``summary``."""
 
     run: Run
     suite: Suite
     protocol: Protocol
     metrics: pl.DataFrame  # The metrics table: one row a number (``METRICS_SCHEMA``)
     summary: Summary  # The headline numbers, with those of the majority baseline
-    baseline: Mapping[Key, float] = field(repr=False)
-    """Every metric of the majority baseline, by group, metric and subset."""
+    baseline: Mapping[Key, float] = field(repr=False)  # Of the majority
     notes: Sequence[str]
     temporary: TemporaryDirectory[str] | None = field(default=None)
     """The folder of a run that is not kept: it lives as long as this value."""
@@ -457,13 +405,10 @@ class Result(Shown):
     def compare(self, *others: Result | Run | str | Path) -> Comparison:
         """Other runs against this one: paired differences with intervals and tests."""
         runs = distinct_runs([self, *others])
-        return compare_opened(runs, self.suite, self.protocol, 0)
+        return comparing.compare_opened(runs, self.suite, self.protocol, 0)
 
     def report(self, page: str | Path) -> Path:
-        """Write the run as one HTML page that needs no network; the path of the page.
-
-        ``write_report`` does so with the options of the command ``report``.
-        """
+        """Write the run as one HTML page that needs no network; the path of the page."""
         path = path_of(page, "the page")
         keywords = {"runs": [f"{self.label}={self.run.path}"], "out": path}
         with TemporaryDirectory(prefix="consilience-") as folder:
@@ -520,42 +465,37 @@ class Plots:
             table_of(answers, suite, result.protocol).with_columns(run=pl.lit(result.label))
             for table_of in (patterns.pair_table, patterns.pattern_table)
         )
-        figure = matrix_figure(pairs, rows, relation.id, group_names(suite), suite.words)
+        figure = charts.matrix_figure(pairs, rows, relation.id, group_names(suite), suite.words)
         return _still(figure, f"{relation.label}: agreement of {variant}s")
 
     def consistency(self) -> altair.Chart:
         """Consistency with its 95 % interval: of each relation or group, or of each form."""
         view, words = self._view(), self.result.suite.words
-        rows = relation_rows([view]) if words.pool else form_rows([view])
+        rows = charts.relation_rows([view]) if words.pool else charts.form_rows([view])
         rows = rows.filter(pl.col("metric").is_in([label_of(name) for name in CONSISTENCY]))
-        figure = interval_figure(rows, words.group if words.pool else words.variant)
+        figure = charts.interval_figure(rows, words.group if words.pool else words.variant)
         return _still(figure, f"{self.result.label}: consistency")
 
     def accuracy_consistency(self) -> altair.Chart:
         """Accuracy against consistency, a mark for each relation or group of questions."""
         self._facts()
-        table = accuracy_and_consistency([self._view()])
+        table = charts.accuracy_and_consistency([self._view()])
         title = f"{self.result.label}: accuracy and consistency"
-        return _still(against_figure(table, self.result.suite.words.group), title)
+        return _still(charts.against_figure(table, self.result.suite.words.group), title)
 
     def _view(self) -> RunView:
         of = self.result
         return RunView(of.label, [], of.suite, of.metrics, of.summary, of.baseline)
 
     def _facts(self) -> tuple[Suite, list[pl.DataFrame]]:
-        """The suite and the answers of each seed of a run of facts or questions."""
         if not self.result.suite.words.pool:
-            raise ConsilienceError(
-                "a figure of patterns for a run of sentence pairs",
-                expected="a run of facts or questions",
-                todo="Use plot.consistency().",
-            )
+            todo = "Use plot.consistency()."
+            raise ConsilienceError("a figure of patterns for a run of sentence pairs", todo=todo)
         return self.result.suite, self.result.run.tables
 
 
-def _still(chart: Spec, title: str) -> altair.Chart:
-    """A chart for a notebook: on white, with a title."""
+def _still(chart: export.Spec, title: str) -> altair.Chart:
     import altair
 
-    still: altair.Chart = altair.Chart.from_dict(in_black(for_paper(chart, title)))
+    still: altair.Chart = altair.Chart.from_dict(export.in_black(export.for_paper(chart, title)))
     return still

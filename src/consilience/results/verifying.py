@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 import random
 import shlex
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,20 +43,14 @@ SHOWN_ROWS = 5  # queries with another answer that are printed; --json has all
 class Verification(Shown):
     """A sample of a run, then and now."""
 
-    files: Mapping[str, str]
-    """Answers files that are not as the run wrote them: missing, changed or unknown, by group."""
-    settings: Mapping[str, tuple[Any, Any]]
-    """What differs in model, versions and processor: then and now, by name."""
-    rows: pl.DataFrame
-    """``group, item, variant, answer, now, margin``: a row for each query, with both answers."""
+    files: Mapping[str, str]  # Files that are missing, changed or unknown, by group
+    settings: Mapping[str, tuple[Any, Any]]  # What differs, then and now
+    rows: pl.DataFrame  # A row for each query: ``*KEYS, answer, now, margin``
     largest: float  # The largest difference of a score, in nats; NaN where the run has no scores
     is_exact: bool  # Whether all scores are the same to the last bit
-    noise_floor: float | None
-    """The largest share of answers that flipped when the run repeated them; None if unknown."""
-    cost: Mapping[str, Any]
-    """What was sent to a server, and its cost; empty for a model that runs here."""
-    temperature: float
-    """The temperature at which a server sampled its answers; 0 where they were not sampled."""
+    noise_floor: float | None  # The largest share of flipped answers; None if unknown
+    cost: Mapping[str, Any]  # Empty for a model that runs here
+    temperature: float  # Of a server; 0 where answers were not sampled
     record: Mapping[str, Any] = field(repr=False)
 
     @property
@@ -118,8 +110,7 @@ class Verification(Shown):
 def verify(options: VerifyOptions, watch: Watch = SILENT) -> Verification:
     """Check the files of a run, and ask whole items of each group again in all their variants.
 
-    A run that cannot be repeated raises: without its options, of another suite than now, or of
-    several seeds, each of which is verified by its own folder. Nothing is written.
+    A run that cannot be repeated raises. Nothing is written.
     """
     run = Run.open(options.run)
     if run.parts:
@@ -139,8 +130,7 @@ def verify(options: VerifyOptions, watch: Watch = SILENT) -> Verification:
     )
     inquiries, seed = inquiries_of(probe, watch), run.path.resolve().name
     inquiry = next((one for one in inquiries if one.seed == seed), inquiries[0])
-    with _nothing_kept():
-        inquiry.load()
+    inquiry.load()
     now = json.loads(json.dumps({"format": FORMAT, **inquiry.settings}))
     try:
         refuse_other_run({**run.settings, "model": now.get("model")}, now, run.path)
@@ -156,15 +146,10 @@ def verify(options: VerifyOptions, watch: Watch = SILENT) -> Verification:
     size = sum(rows.height for rows in sampled.values())
     client: Client | None = None if probe.connection is None else inquiry.model.client
     if client is not None:
-        _announce(client, inquiry, sampled, options, watch)
-    with watch.steps("asking again", size, inquiry.unit) as advance, _nothing_kept():
+        _announce(client, inquiry, sampled, watch)
+    with watch.steps("asking again", size, inquiry.unit) as advance:
         tables = [_compared(inquiry, group, rows, advance) for group, rows in sampled.items()]
-    try:
-        rows = pl.concat(tables, how="diagonal")
-    except pl.exceptions.PolarsError as error:
-        raise ConsilienceError(
-            f"its tables do not fit together: {str(error).splitlines()[0]}", where=str(run.path)
-        ) from error
+    rows = pl.concat(tables, how="diagonal")
     largest, is_exact = _score_differences(rows)
     floors = noise_floor_of(run.path)
     flips = None if floors is None else floors.filter(metric=FLIPS)["value"].max()
@@ -214,47 +199,19 @@ def _trusted(recorded: ProbeOptions, options: VerifyOptions, run: Run) -> dict[s
 
 
 def _announce(
-    client: Client,
-    inquiry: Inquiry,
-    sampled: Mapping[str, pl.DataFrame],
-    options: VerifyOptions,
-    watch: Watch,
+    client: Client, inquiry: Inquiry, sampled: Mapping[str, pl.DataFrame], watch: Watch
 ) -> None:
-    """Say how many requests will be sent; more than may be sent raises, and none is sent."""
     client.plan = PlannedUsage()
-    try:
-        for group, rows in sampled.items():
-            _compared(inquiry, group, rows, lambda steps: None)
-        planned = client.plan
-    finally:
-        client.plan = None
+    for group, rows in sampled.items():
+        _compared(inquiry, group, rows, lambda steps: None)
+    planned, client.plan = client.plan, None
     requests = spread([planned.requests, planned.most.requests])
     tests = f"{client.usage.requests:,} that test what the server can do"
     where = client.connection.base_url
     watch.inform(f"sending about {requests} requests to {where}, after {tests}")
-    left = (options.max_requests or math.inf) - client.usage.requests
-    if planned.requests > left:
-        raise ConsilienceError(
-            f"about {requests} requests to send, after {tests}",
-            expected=f"no more than {options.max_requests:,} in all (--max-requests)",
-            todo="Use a smaller --sample or a larger --max-requests.",
-        )
-
-
-@contextmanager
-def _nothing_kept() -> Iterator[None]:
-    """Replace what errors of servers say on replies: those of a sample are not kept."""
-    try:
-        yield
-    except ConsilienceError as error:
-        if "replies are kept" not in error.todo.lower():
-            raise
-        todo = "No reply is kept. Run the same command again; if a limit is reached, with a larger "
-        raise error.replaced(todo=f"{todo}one or a smaller --sample.") from error
 
 
 def _changed_files(run: Run) -> dict[str, str]:
-    """The answers files that are not those of the record, by group."""
     files = {file.stem: file for file in (run.path / "answers").glob("*.parquet")}
     digests: Mapping[str, str] = run.record.get("answers", {})
     both = sorted(digests.keys() & files.keys())
@@ -292,7 +249,6 @@ def _sample(tables: Mapping[str, pl.DataFrame], size: int, seed: int) -> dict[st
 
 
 def _compared(inquiry: Inquiry, group: str, rows: pl.DataFrame, advance: Any) -> pl.DataFrame:
-    """Rows of a group with the answers and scores of now."""
     again = inquiry.ask(group, rows["item"].unique(maintain_order=True).to_list(), progress=advance)
     scores = [name for name in SCORED if name in rows.columns and name in again.columns]
     renamed = again.select(*KEYS, now="answer", **{f"{name}_now": name for name in scores})
@@ -315,11 +271,10 @@ def _score_differences(rows: pl.DataFrame) -> tuple[float, bool]:
 
 def _differences(run: Run, now: Mapping[str, Any]) -> Iterator[tuple[str, tuple[Any, Any]]]:
     """What is not as it was when the run was asked: the model, libraries and the processor."""
-    pairs = [
+    for kind, then, today in (
         ("model: ", run.settings.get("model", {}), now.get("model", {})),
         ("", run.record.get("versions", {}), versions()),
-    ]
-    for kind, then, today in pairs:
+    ):
         for name in dict.fromkeys([*then, *today] if kind else today):
             if then.get(name) != today.get(name):
                 yield f"{kind}{name}", (then.get(name), today.get(name))

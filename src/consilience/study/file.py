@@ -73,13 +73,6 @@ KEYS: Mapping[str, Any] = {
 """The keys of a study file, as schemas; ``description`` is what is expected."""
 # fmt: on
 
-OWN_FOLDER = "A study makes a folder for each run; its own is `folder` at the top of the file."
-ELSEWHERE = {
-    "model": "Write it in a [[models]] table.", "suite": "Write it in a [[suites]] table.",
-    "out": OWN_FOLDER, "folder": OWN_FOLDER,
-}  # fmt: skip
-"""Options of ``probe`` that have a table of their own in a study file."""
-
 FIELDS = {option.name: option for option in option_fields(ProbeOptions)}
 TomlTable = Mapping[str, Any]
 
@@ -125,15 +118,10 @@ class Study:
 
 
 def read_study(path: str | Path) -> Study:
-    """The study in a TOML file; whatever is wrong with it raises, with its position.
-
-    Paths in the file are relative to the working folder, as on the command line.
-    """
+    """A study in TOML, with paths relative to the working folder; a wrong one raises."""
     file = path_of(path, "the study file")
     if file.suffix != ".toml":
-        raise ConsilienceError(
-            f"a study in a file '{file.suffix}'", expected="a TOML file, .toml", where=str(file)
-        )
+        raise ConsilienceError(str(file), expected="a TOML file, .toml")
     document = read_document(file)
     try:
         return _study(file, document)
@@ -198,7 +186,6 @@ def _check(document: TomlTable) -> None:
 
 @contextmanager
 def _at(where: str) -> Iterator[None]:
-    """Add the position in the file to an error."""
     try:
         yield
     except ConsilienceError as error:
@@ -222,13 +209,10 @@ def _named(tables: Sequence[TomlTable], spec: str, keys: Mapping[str, Any]) -> l
     for at, table in enumerate(tables, start=1):
         where, value = f"[[{spec}s]] {at}", table[spec].strip()
         with _at(where):
-            if ("seeds" in table) != (SEED in value and spec == "model"):
-                raise ConsilienceError(
-                    f"model '{value}' {'with' if 'seeds' in table else 'without'} seeds",
-                    expected=f"seeds = [0, 1], and {SEED} in the model",
-                )
-            if "seeds" in table and "name" not in table:
-                raise ConsilienceError("seeds without a name", todo='Name the model: name = "...".')
+            is_several = SEED in value and spec == "model"
+            if ("seeds" in table) != is_several or (is_several and "name" not in table):
+                expected = f"seeds = [0, 1] and a name if {SEED} is in the model, and only then"
+                raise ConsilienceError(f"{spec} '{value}'", expected=expected)
             name = table.get("name", model_name(value) or value).strip()
             with _at("name"):
                 slug = _slug(name)
@@ -252,8 +236,9 @@ def _slug(name: str) -> str:
 
 def _options(table: TomlTable) -> dict[str, Any]:
     keywords = {key.replace("-", "_"): value for key, value in table.items()}
-    for key in keywords.keys() & ELSEWHERE.keys():
-        raise ConsilienceError(f"'{key}' as an option", todo=ELSEWHERE[key])
+    for key in keywords.keys() & {"model", "suite", "out", "folder"}:
+        todo = "Models and suites have tables; a study makes a folder for each run in its `folder`."
+        raise ConsilienceError(f"'{key}' as an option", todo=todo)
     refuse_unknown(ProbeOptions, keywords)
     return {name: FIELDS[name].check(value) for name, value in keywords.items()}
 
@@ -290,11 +275,9 @@ def _runs(
         options = dict(shared)
         for one, other in combinations([model, suite, *values], 2):
             for name in sorted(one.options.keys() & other.options.keys()):
-                raise ConsilienceError(
-                    f"{one.where} and {other.where}: both set {name}",
-                    expected="an option in one of the two",
-                    todo="A default of all runs belongs to [options].",
-                )
+                found = f"{one.where} and {other.where}: both set {name}"
+                todo = "A default of all runs belongs to [options]."
+                raise ConsilienceError(found, expected="an option in one of the two", todo=todo)
         for choice in (model, suite, *values):
             options |= choice.options
         chosen = tuple((name, value.name) for name, value in zip(factors, values, strict=True))
@@ -324,10 +307,8 @@ def _without_skipped(
                     raise ConsilienceError(f"no key '{key}'", todo=did_you_mean(key, keys))
             matched = [run for run in runs if _matches(run, wanted)]
             if not matched:
-                raise ConsilienceError(
-                    "matches no run",
-                    expected="names of models and suites of this study, and values of its factors",
-                )
+                expected = "names of models and suites of this study, and values of its factors"
+                raise ConsilienceError("matches no run", expected=expected)
         left = [run for run in left if run not in matched]
     if not left:
         raise ConsilienceError("[[skip]]: every run is skipped", todo="Skip fewer runs.")
@@ -354,8 +335,7 @@ RECORD = "run.json"
 def copy_run(study: Study, run: StudyRun, *, is_fetched: bool = False) -> None:
     """Copy a finished run to the address of the study, or from there; without an address nothing.
 
-    What is finished here is stored, and not fetched. Records are copied last, after older ones were
-    removed from the address: where all records are, one of each seed, the run is whole.
+    Records are removed first and copied last: where one of each seed is, the run is whole.
     """
     if not study.address:
         return
@@ -401,7 +381,6 @@ def _is_record(path: str | Path) -> bool:
 
 
 def _is_finished(records: Iterable[bytes]) -> bool:
-    """Whether there are records, and all say that their run is finished."""
     with suppress(ValueError, AttributeError):  # AttributeError: it is no object
         finished = [parse_json(record).get("finished") for record in records]
         return bool(finished) and all(finished)
@@ -439,8 +418,7 @@ class RunState:
     finished: str | None = None
     message: str = ""
     queries: int | None = None  # All queries; None where they were not counted
-    plan: ProbePlan | None = None
-    """What a model behind a URL would be sent; None where that was not planned."""
+    plan: ProbePlan | None = None  # Of a model behind a URL
 
     def to_dict(self) -> dict[str, Any]:
         run = {
@@ -458,8 +436,7 @@ class StudyState(Shown):
 
     study: Study
     runs: Sequence[RunState]
-    was_run: bool = False
-    """Whether the study was just asked, so that a failure is one of the command."""
+    was_run: bool = False  # Whether it was just asked, so that a failure is one of the command
 
     @property
     def unfinished(self) -> list[RunState]:
@@ -500,8 +477,7 @@ class StudyState(Shown):
         """Requests, tokens and known cost of all models behind a URL; empty if not planned."""
         from consilience.kinds.probing import together
 
-        plans = [state.plan for state in self.runs if state.plan]
-        if not plans:
+        if not (plans := [state.plan for state in self.runs if state.plan]):
             return {}
         rows = together(plans).requests_in_words("the servers")
         unpriced = [one.run.model for one in self.runs if one.plan and one.plan.cost is None]
@@ -597,10 +573,7 @@ def refuse_changes(study: Study) -> None:
 
 
 def changed_option(run: StudyRun, record: Mapping[str, Any]) -> ConsilienceError | None:
-    """The first option of a run that the study file has changed since it was asked; None without.
-
-    ``record``: that of the run. Options of ``NOT_COMPARED`` do not count.
-    """
+    """The first option that the study file has changed since ``record``, that of the run."""
     before, now = record.get("options", {}), options_record(run.options, {})
     for name, option in FIELDS.items():
         values = [options.get(name, option.default) for options in (before, now)]
@@ -616,10 +589,7 @@ def changed_option(run: StudyRun, record: Mapping[str, Any]) -> ConsilienceError
 
 
 def kept(run: StudyRun) -> Iterator[tuple[str, dict[str, Any], dict[str, Path]]]:
-    """The record of a run, and the answers files that it knows, by group.
-
-    Of a classifier that ``finetune`` trained those of each seed, by name; else the name is empty.
-    """
+    """Of each seed of a classifier, or of "": its record, and the answers files that it knows."""
     seeds = [folder.name for folder in seed_folders(Path(run.options.model))]
     for seed in [""] if (run.folder / RECORD).exists() else seeds or [""]:
         record = record_of(run.folder / seed)

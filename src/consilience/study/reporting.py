@@ -17,7 +17,6 @@ from consilience.core.text import counted
 from consilience.files.write import write_whole
 from consilience.kinds import suite_notes, suite_of
 from consilience.kinds.counting import CountedRun, count_run, record_notes
-from consilience.metrics.differences import RELATIONS
 from consilience.metrics.measure import few_relations
 from consilience.metrics.registry import label_of, short_label_of
 from consilience.metrics.statistics import benjamini_hochberg, holm
@@ -103,17 +102,13 @@ def _meanings(rows: Sequence[StudyRow], metrics: Sequence[str]) -> Iterator[str]
 
 
 def comparisons_table(differences: pl.DataFrame, study: str) -> Table:
-    """All headline comparisons (``COMPARISON_SCHEMA`` with ``cell``), p adjusted over all of them.
-
-    A block for each two models in each cell.
-    """
+    """All headline comparisons (``COMPARISON_SCHEMA`` with ``cell``), with p over all of them."""
     records = [
         {"name": label_of(row["metric"]), **row} for row in differences.iter_rows(named=True)
     ]
     shown = layouts.difference_columns(differences, "first", "second")
-    last: layouts.Columns = {"q_value": Column("q (BH)", "p"), "detectable": shown["detectable"]}
-    columns = {"name": Column("number"), **shown}
-    columns.pop("detectable")  # the last one
+    columns = {"name": Column("number"), **shown, "q_value": Column("q (BH)", "p")}
+    columns["detectable"] = columns.pop("detectable")  # the last one
     tested = differences["p"].is_not_nan().sum()
     cells = counted(differences["cell"].n_unique(), "combination")
     notes = [
@@ -125,7 +120,7 @@ def comparisons_table(differences: pl.DataFrame, study: str) -> Table:
     ]
     blocks = [f"{row['cell']}: {row['second']} minus {row['first']}" for row in records]
     title = f"{study}: differences between models, in percent and points"
-    return layouts.frame_table(records, title, {**columns, **last}, notes, blocks)
+    return layouts.frame_table(records, title, columns, notes, blocks)
 
 
 def study_page(report: StudyReport, folder: Path) -> export.Page:
@@ -183,11 +178,8 @@ class StudyReport(export.Shown):
     """The runs of a study together."""
 
     state: StudyState
-    rows: Sequence[StudyRow]
-    """The numbers of all models by cell; missing runs have a row without numbers."""
-    differences: pl.DataFrame
-    """The headline comparisons (``COMPARISON_SCHEMA`` with ``cell``): ``p_holm`` and ``q_value``
-    are adjusted over all rows."""
+    rows: Sequence[StudyRow]  # By cell; missing runs have a row without numbers
+    differences: pl.DataFrame  # ``COMPARISON_SCHEMA`` with ``cell``; p over all rows
     notes: Sequence[str]
     files: Sequence[Path] = ()
 
@@ -239,11 +231,8 @@ def report_study(options: StudyReportOptions, watch: Watch = SILENT) -> StudyRep
     for one in state.runs:
         by_cell.setdefault(one.run.cell, {}).setdefault(one.run.model, []).append(one)
     if len(state.unfinished) == len(state.runs):
-        raise ConsilienceError(
-            "no run is complete",
-            where=str(study.file),
-            todo=f"Ask the models first: `consilience study run {study.file}`.",
-        )
+        todo = f"Ask the models first: `consilience study run {study.file}`."
+        raise ConsilienceError("no run is complete", where=str(study.file), todo=todo)
     rows, tables, notes = list[StudyRow](), [], list[str]()
     with watch.steps("counting", len(by_cell), "tables") as advance:
         for (suite, factors), models in by_cell.items():
@@ -254,7 +243,6 @@ def report_study(options: StudyReportOptions, watch: Watch = SILENT) -> StudyRep
             notes += [f"{name}: {note}" for note in more]
             advance(1)
     differences = adjusted_over_study(pl.concat(tables)) if tables else pl.DataFrame()
-    notes += smallest_p(differences)
     made = StudyReport(state, rows, differences, list(dict.fromkeys(notes)))
     file = options.out or study.folder / "report.html"
     page = study_page(made, file.parent)
@@ -279,22 +267,6 @@ def adjusted_over_study(differences: pl.DataFrame) -> pl.DataFrame:
         p_holm=pl.Series(holm(p), dtype=pl.Float64),
         q_value=pl.Series(benjamini_hochberg(p), dtype=pl.Float64),
     )
-
-
-def smallest_p(differences: pl.DataFrame) -> Iterator[str]:
-    """A note on a family of tests in which no adjusted p can be below 0.05."""
-    if differences.is_empty():
-        return
-    tested = differences.drop_nans("p")
-    if tested.is_empty() or not (tested["test"] == RELATIONS).all():
-        return
-    least = tested.height * 2.0 ** (1 - int(tested["n"].max()))  # type: ignore[arg-type]
-    if least >= 0.05:
-        yield (
-            f"no p (Holm) of these {tested.height} comparisons can be below {min(1, least):.2g}, "
-            "whatever the differences: too few relations for so many comparisons. Ask more "
-            "relations, or compare fewer models"
-        )
 
 
 def _measured(
@@ -362,7 +334,7 @@ def _compared(
             notes.append(f"nothing is compared with {alike[0].label}: {error}")
             continue
         headlines = _headlines(compared, one)
-        notes += [*compared.notes, *few_relations(headlines, one.suite), *_undefined(headlines)]
+        notes += [*compared.notes, *few_relations(headlines, one.suite)]
         tables.append(headlines.with_columns(cell=pl.lit(cell)))
     return tables, notes
 
@@ -378,12 +350,3 @@ def _headlines(compared: Comparison, first: CountedRun) -> pl.DataFrame:
     runs = {run.label: at for at, run in enumerate(compared.runs)}
     later = pl.col("second").replace_strict(runs, return_dtype=pl.Int64)
     return rows.sort(later, "group", order, maintain_order=True)
-
-
-def _undefined(headlines: pl.DataFrame) -> Iterator[str]:
-    """Notes on numbers that a comparison lacks, because one of its models has none."""
-    metrics = headlines["metric"].unique(maintain_order=True).to_list()
-    for (first, second), rows in headlines.group_by("first", "second", maintain_order=True):
-        absent = [label_of(name) for name in metrics if name not in rows["metric"]]
-        if absent:
-            yield f"{second} minus {first}: no difference of {', '.join(absent)}, which one lacks"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -28,17 +28,8 @@ from consilience.options.runs import StudyRunOptions
 from consilience.runs.folder import RunFolder
 from consilience.runs.run import options_record
 from consilience.study import file as studies
-from consilience.study.workers import (
-    Backlog,
-    LocalWorkers,
-    Needs,
-    RayWorkers,
-    Unit,
-    UnitFailure,
-    UnitOutcome,
-    described,
-    run_units,
-)
+from consilience.study import workers as engine
+from consilience.study.workers import Backlog, LocalWorkers, Needs, RayWorkers, Unit, UnitFailure
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +52,7 @@ class StudyTask:
 
     run: str
     options: ProbeOptions
-    groups: Mapping[GroupOfSeed, int] = field(default_factory=dict)
-    """The queries of the groups: of one, or of all of a run; none for a run that is counted."""
+    groups: Mapping[GroupOfSeed, int] = field(default_factory=dict)  # None where it is counted
 
     @property
     def is_whole(self) -> bool:
@@ -70,8 +60,7 @@ class StudyTask:
         return not self.groups or self.options.connection is not None
 
 
-Written = dict[str, bytes]
-"""The files of a worker that asked a group, by their paths in the folder of the run or its seed."""
+Written = dict[str, bytes]  # Files of a group by their paths in the folder of the run
 
 
 class StudyWorker:
@@ -183,21 +172,18 @@ def _groups_of_all(options: ProbeOptions) -> Mapping[GroupOfSeed, int]:
 
 
 def run_study(options: StudyRunOptions, watch: Watch = SILENT) -> studies.StudyState:
-    """Ask all runs that are not complete, or the part of a shard; how far the study is then.
-
-    Failures are kept in the folder of the study, and tried again by the next call.
-    """
+    """Ask all runs that are not complete, or the part of a shard; how far the study is then."""
     planned = _planned(options, watch, is_fetched=True)
     study = planned.state.study
     left = {one.run.name: one.run for one in planned.state.unfinished}
     if options.engine == "local" and any(
-        unit.needs.gpus or unit.needs.resources for unit in planned.units
+        unit.needs.gpus or unit.needs.resources for of in planned.units.values() for unit in of
     ):
         watch.inform("num_gpus and resources are for --engine ray; processes here ignore them")
     for name, text in planned.faults.items():
         if name in left:
             _fail(study, left[name], UnitFailure(text), watch)
-    if {unit.payload.run for unit in planned.part} & left.keys():
+    if planned.part.keys() & left.keys():
         _Asking(options, planned, watch).ask()
     for run in study.runs:
         studies.copy_run(study, run)  # what could not be copied when it was finished
@@ -207,8 +193,7 @@ def run_study(options: StudyRunOptions, watch: Watch = SILENT) -> studies.StudyS
 def plan_study(options: StudyRunOptions, watch: Watch = SILENT) -> studies.StudyState:
     """What ``run_study`` would ask; no model is loaded here, and nothing is written.
 
-    With a shard, the runs of which it asks some groups, with the queries of these groups. Servers
-    get the requests that test what they can do; all others are counted and not sent.
+    Servers get the requests that test what they can do; all others are counted and not sent.
     """
     from consilience.kinds.probing import plan_probe
 
@@ -216,12 +201,12 @@ def plan_study(options: StudyRunOptions, watch: Watch = SILENT) -> studies.Study
     states = {one.run.name: replace(one, queries=one.answers) for one in planned.state.runs}
     for name, text in planned.faults.items():
         states[name] = replace(states[name], state="failed", queries=None, message=text)
-    for name, units in _by_run(planned.part).items():
+    for name, units in planned.part.items():
         groups = sum(len(unit.payload.groups) for unit in units)
         queries = sum(unit.size for unit in units)
         states[name] = replace(states[name], groups=groups, queries=queries)
     if options.shard is not None:
-        states = {name: states[name] for name in _by_run(planned.part)}
+        states = {name: states[name] for name in planned.part}
     served = [
         name
         for name, one in states.items()
@@ -234,7 +219,7 @@ def plan_study(options: StudyRunOptions, watch: Watch = SILENT) -> studies.Study
                 try:
                     states[name] = replace(states[name], plan=plan_probe(run.options))
                 except (ConsilienceError, OSError) as error:  # of the server
-                    message = described(error).message
+                    message = engine.described(error).message
                     states[name] = replace(states[name], state="failed", message=message)
                 advance(1)
     return studies.StudyState(planned.state.study, list(states.values()))
@@ -242,15 +227,11 @@ def plan_study(options: StudyRunOptions, watch: Watch = SILENT) -> studies.Study
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """How far a study is, and the units of the runs that are not complete.
-
-    With a shard, the units are those of all runs, so that shards do not depend on what is complete;
-    ``part`` is what it asks. ``faults``: why a run has no units.
-    """
+    """How far a study is, the units of its runs, those of a shard, and why runs have none."""
 
     state: studies.StudyState
-    units: Sequence[Unit]
-    part: Sequence[Unit]
+    units: Mapping[str, Sequence[Unit]]  # By run
+    part: Mapping[str, Sequence[Unit]]
     faults: Mapping[str, str]
 
 
@@ -260,12 +241,11 @@ def _planned(options: StudyRunOptions, watch: Watch, *, is_fetched: bool = False
         raise ConsilienceError("--ray-address without --engine ray", todo="Add --engine ray.")
     study = studies.read_study(options.file)
     if options.shard is not None and study.address:
-        raise ConsilienceError(
+        found, todo = (
             f"--shard with folder = '{study.address}'",
-            expected="a folder that all parts share",
-            where=str(study.file),
-            todo="Use a shared folder, or one process with --engine ray.",
+            "Use a folder that all parts share.",
         )
+        raise ConsilienceError(found, where=str(study.file), todo=todo)
     if is_fetched:
         for run in study.runs:
             studies.copy_run(study, run, is_fetched=True)
@@ -290,10 +270,10 @@ def _planned(options: StudyRunOptions, watch: Watch, *, is_fetched: bool = False
     part = range(len(units))
     if options.shard is not None:
         part = Shard.parse(options.shard).part([unit.size for unit in units])
-    return _Plan(state, units, [units[at] for at in part], faults)
+    return _Plan(state, _by_run(units), _by_run(units[at] for at in part), faults)
 
 
-def _by_run(units: Sequence[Unit]) -> dict[str, list[Unit]]:
+def _by_run(units: Iterable[Unit]) -> dict[str, list[Unit]]:
     by_run: dict[str, list[Unit]] = {}
     for unit in units:
         by_run.setdefault(unit.payload.run, []).append(unit)
@@ -305,9 +285,9 @@ class _Asking:
 
     def __init__(self, options: StudyRunOptions, plan: _Plan, watch: Watch) -> None:
         self._study, self._options, self._watch = plan.state.study, options, watch
-        self._units, self._part = _by_run(plan.units), _by_run(plan.part)
+        self._plan = plan
         left = {one.run.name: one.run for one in plan.state.unfinished}
-        self._runs = {name: left[name] for name in self._part if name in left}
+        self._runs = {name: left[name] for name in plan.part if name in left}
         self._backlog = Backlog()
         self._advance: Advance = lambda steps: None
         self._folders: dict[tuple[str, str], RunFolder] = {}
@@ -319,7 +299,7 @@ class _Asking:
             done = answered(run)
             units = [
                 unit
-                for unit in self._part[name]
+                for unit in self._plan.part[name]
                 if unit.payload.is_whole or not unit.payload.groups.keys() <= done
             ]
             self._left[name] = len(units)
@@ -339,7 +319,7 @@ class _Asking:
             workers, network = RayWorkers(options.ray_address, options.workers, inform), workers
         title = f"asking {counted(len(self._runs), 'run')}"
         with self._watch.steps(title, self._backlog.total, "queries") as self._advance:
-            running = run_units(
+            running = engine.run_units(
                 self._backlog, StudyWorker, workers, network=network, advance=self._advance,
                 inform=inform,
             )  # fmt: skip
@@ -347,14 +327,14 @@ class _Asking:
                 for outcome in outcomes:
                     self._take(outcome)
 
-    def _take(self, outcome: UnitOutcome) -> None:
+    def _take(self, outcome: engine.UnitOutcome) -> None:
         task: StudyTask = outcome.unit.payload
         run, failure = self._runs[task.run], outcome.failure
         if failure is None:
             try:
                 self._keep(run, task, outcome.value)
             except (ConsilienceError, OSError) as error:
-                failure = described(error)
+                failure = engine.described(error)
         if failure is not None and task.run not in self._ended:
             self._ended.add(task.run)
             _fail(self._study, run, failure, self._watch)
@@ -390,7 +370,7 @@ class _Asking:
 
     def _count_if_complete(self, run: studies.StudyRun) -> None:
         """Have the run counted if all its groups have answers, also those of other shards."""
-        units = self._units[run.name]
+        units = self._plan.units[run.name]
         if {group for unit in units for group in unit.payload.groups} <= answered(run):
             key = units[0].key
             if self._options.engine == "ray":  # whose nodes may not have the folder

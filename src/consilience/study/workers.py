@@ -42,11 +42,8 @@ class Needs:
 
     cpus: float = 1
     gpus: float = 0  # GPUs; a fraction shares one
-    resources: tuple[tuple[str, float], ...] = ()
-    """Names that the nodes of a cluster were started with, and amounts."""
-    is_network: bool = False
-    """Whether it waits on the network and not on a processor. Its key has one worker at a time, a
-    process of the driver's machine that does not count."""
+    resources: tuple[tuple[str, float], ...] = ()  # Of nodes of a cluster, and amounts
+    is_network: bool = False  # Of these each key has one worker, which does not count
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +63,7 @@ class UnitFailure:
 
     message: str
     traceback: str = ""  # Where it was raised; empty for wrong input and for a worker that died
-    is_expected: bool = False
-    """Whether it was raised as wrong input (``ConsilienceError``, ``OSError``)."""
+    is_expected: bool = False  # Whether it was raised as wrong input
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +112,7 @@ PATIENCE = 5.0  # Seconds that a process has to end before it is killed
 class LocalWorkers:
     """Processes on this machine, started afresh and not forked.
 
-    ``count``: how many at once, without those that wait on the network. ``logs``: the folder for
-    what they print; None to print on this process's streams.
+    ``count``: at once, but for those that wait on the network. ``logs``: a folder for output.
     """
 
     def __init__(self, count: int = 1, logs: Path | None = None) -> None:
@@ -139,12 +134,20 @@ class LocalWorkers:
         self._scratch.cleanup()
 
 
-class LocalWorker:
-    """A process that does one unit at a time, and this end of its pipe.
+class Doer:
+    """Does units one after another; its work is made at the first."""
 
-    ``make`` and ``do`` block, return ``UnitFailure`` for what raises, and raise
-    ``WorkerDiedError``. ``log``: the file of what it prints.
-    """
+    def __init__(self, factory: Factory, key: Hashable) -> None:
+        self._factory, self._key = factory, key
+        self._work: Any = None
+
+    def do(self, payload: Any, show: Advance) -> Any:
+        work = self._work = self._work or attempted(self._factory, self._key)
+        return work if isinstance(work, UnitFailure) else attempted(work, payload, show)
+
+
+class LocalWorker:
+    """A process with a ``Doer``, and this end of its pipe; ``do`` may raise ``WorkerDiedError``."""
 
     def __init__(self, factory: Factory, key: Hashable, log: Path | None, scratch: str) -> None:
         context = multiprocessing.get_context("spawn")
@@ -156,15 +159,9 @@ class LocalWorker:
             self.process.start()
         there.close()  # so that the pipe ends when the process does
 
-    def make(self) -> Any:
-        return self._reply(lambda steps: None)
-
     def do(self, payload: Any, show: Advance) -> Any:
         with suppress(OSError):  # it has just died
             self._pipe.send(payload)
-        return self._reply(show)
-
-    def _reply(self, show: Advance) -> Any:
         try:
             while True:
                 is_last, value = self._pipe.recv()
@@ -197,10 +194,7 @@ def _serve(
             for stream in (1, 2):
                 os.dup2(descriptor, stream)
             os.close(descriptor)
-    work = attempted(factory, key)
-    is_made = not isinstance(work, UnitFailure)
-    pipe.send((True, None if is_made else work))
-    count, last = 0, time.monotonic()
+    doer, count, last = Doer(factory, key), 0, time.monotonic()
 
     def show(steps: int) -> None:
         nonlocal count, last
@@ -210,9 +204,9 @@ def _serve(
             pipe.send((False, count))
 
     with suppress(EOFError):  # the process that started it is gone
-        while is_made:
+        while True:
             payload, count, last = pipe.recv(), 0, time.monotonic()
-            pipe.send((True, attempted(work, payload, show)))
+            pipe.send((True, doer.do(payload, show)))
     with suppress(OSError):  # until the last process has ended it is not empty
         Path(scratch).rmdir()
 
@@ -263,7 +257,7 @@ class RayWorkers:
             max_restarts=0, num_cpus=needs.cpus, num_gpus=needs.gpus,
             resources=dict(needs.resources), scheduling_strategy="SPREAD",
         )  # fmt: skip
-        self._started.append(RayWorker(self._ray, actor_class.remote(), factory, key))
+        self._started.append(RayWorker(self._ray, actor_class.remote(factory, key)))
         return self._started[-1]
 
     def close(self) -> None:
@@ -272,7 +266,6 @@ class RayWorkers:
         self._ray.shutdown()
 
     def _note_unmet(self, needs: Needs) -> None:
-        """Say that a worker has to wait for a node that there is not."""
         wanted = {"CPU": needs.cpus, "GPU": needs.gpus, **dict(needs.resources)}
         for node in self._ray.nodes():
             has = node["Resources"]
@@ -286,48 +279,33 @@ class RayWorkers:
 class RayWorker:
     """An actor, with the methods of ``LocalWorker``."""
 
-    def __init__(self, ray: Any, actor: Any, factory: Factory, key: Hashable) -> None:
+    def __init__(self, ray: Any, actor: Any) -> None:
         self._ray, self._actor = ray, actor
-        self._where, self._made = "a worker that was starting", (factory, key)
-
-    def make(self) -> Any:
-        made = self._reply(self._actor.make.remote(*self._made, build()))
-        if not isinstance(made, UnitFailure):
-            self._where = made
-        return made
 
     def do(self, payload: Any, show: Advance) -> Any:
-        return self._reply(self._actor.do.remote(payload))
-
-    def _reply(self, reference: Any) -> Any:
         try:
-            return self._ray.get(reference)
+            return self._ray.get(self._actor.do_as.remote(build(), payload))
         except self._ray.exceptions.RayTaskError as error:  # what it returned cannot be pickled
             return UnitFailure(_in_words(error), str(error))
         except self._ray.exceptions.RayError as error:
-            raise WorkerDiedError(f"{self._where}: {_in_words(error)}") from error
+            raise WorkerDiedError(f"a worker of Ray: {_in_words(error)}") from error
 
     def stop(self) -> None:
         with suppress(self._ray.exceptions.RayError):
             self._ray.kill(self._actor)
 
 
-class RayActor:
-    """It makes its work once, and does one unit at a time."""
+class RayActor(Doer):
+    """A ``Doer`` on a node, which has to have the same version of consilience."""
 
-    def make(self, factory: Factory, key: Hashable, expected: str) -> Any:
-        where = f"{socket.gethostname()}, process {os.getpid()}"
+    def do_as(self, expected: str, payload: Any) -> Any:
         if (version := build()) != expected:
             error = ConsilienceError(
                 f"consilience {version}", expected=f"{expected}, as where the command was started",
-                where=where, todo="Install the same version on all nodes.",
+                where=socket.gethostname(), todo="Install the same version on all nodes.",
             )  # fmt: skip
             return UnitFailure(str(error), is_expected=True)
-        self._work = attempted(factory, key)
-        return self._work if isinstance(self._work, UnitFailure) else where
-
-    def do(self, payload: Any) -> Any:
-        return attempted(self._work, payload, lambda steps: None)
+        return self.do(payload, lambda steps: None)
 
 
 def _connect(ray: Any, address: str, count: int | None) -> None:
@@ -416,12 +394,10 @@ def run_units(
 ) -> Generator[UnitOutcome, None, None]:
     """What becomes of each unit, in the order in which they end; the workers are closed at the end.
 
-    A worker has one unit at a time, and a caller that is slow to take outcomes slows the workers,
-    so that at most one value for each worker is in memory. A unit whose worker dies is tried
-    again by another one, three times in all; a unit that raises is not. After an error that no
-    input should cause the worker is replaced, because an accelerator may be unusable then.
-    ``units``: as a ``Backlog`` the caller may change them after each outcome. ``network``: where
-    workers are that wait on the network, if not with the others.
+    A worker has one unit at a time, and waits until its value is taken. A unit whose worker dies is
+    tried again by another one, three times in all. After an error that no input should cause the
+    worker is replaced, because an accelerator may be unusable then.
+    ``network``: where workers are that wait on the network, if not with the others.
     """
     backlog = units if isinstance(units, Backlog) else Backlog(units)
     dispatcher = _Dispatcher(backlog, factory, workers, network or workers, advance, inform)
@@ -435,19 +411,14 @@ def run_units(
 
 @dataclass(slots=True, eq=False)
 class _Hired:
-    """A worker that was started, and its unit."""
-
     worker: LocalWorker | RayWorker
     key: Hashable
     is_network: bool
-    is_ready: bool = False
     unit: Unit | None = None
 
 
 @dataclass(slots=True)
 class _Dispatcher:
-    """The units that wait, and the workers that there are."""
-
     backlog: Backlog
     factory: Factory
     site: Workers
@@ -455,111 +426,76 @@ class _Dispatcher:
     advance: Advance
     inform: Callable[[str], None]
     workers: list[_Hired] = field(default_factory=list)
-    deaths: Counter[Hashable] = field(default_factory=Counter)
-    faults: dict[Hashable, UnitFailure] = field(default_factory=dict)
+    deaths: Counter[str] = field(default_factory=Counter)
     steps: Counter[str] = field(default_factory=Counter)
     events: SimpleQueue[tuple[_Hired, str, Any]] = field(default_factory=SimpleQueue)
-    """Workers, what they report (ready, advanced, done, died), and their steps, value or reason."""
+    """Workers, what they report (advanced, done, died), and their steps, value or reason."""
 
     def outcomes(self) -> Iterator[UnitOutcome]:
         while self.backlog.waiting or any(worker.unit for worker in self.workers):
-            served = {worker.key for worker in self.workers}
-            for key in [key for key in self.faults if key not in served]:
-                while key in self.backlog.waiting:
-                    yield self._ended(self.backlog.take(key), self.faults[key])
-            self._occupy()
+            for worker in [worker for worker in self.workers if worker.unit is None]:
+                if worker.key in self.backlog.waiting:
+                    self._occupy(worker)
+                else:
+                    self._dismiss(worker)
             self._hire()
-            if self.workers:
-                worker, kind, value = self.events.get()
-                if worker in self.workers:
-                    yield from self._handle(worker, kind, value)
-
-    def _occupy(self) -> None:
-        """Give units to idle workers, and stop those for which none is left."""
-        for worker in list(self.workers):
-            if worker.unit is None and worker.key not in self.backlog.waiting:
-                self._dismiss(worker)
-            elif worker.unit is None and worker.is_ready:
-                worker.unit = self.backlog.take(worker.key)
-                show = lambda steps, worker=worker: self.events.put((worker, "advanced", steps))  # noqa: E731
-                self._call(worker, "done", worker.worker.do, worker.unit.payload, show)
+            worker, kind, value = self.events.get()
+            if worker in self.workers:
+                yield from self._handle(worker, kind, value)
 
     def _hire(self) -> None:
         """Start workers: each for the key with the most waiting steps for each of its workers."""
         while True:
             present = Counter(worker.key for worker in self.workers)
-            starting = Counter(worker.key for worker in self.workers if not worker.is_ready)
             has_room = sum(not worker.is_network for worker in self.workers) < self.site.count
             keys = [
                 key
                 for key, units in self.backlog.waiting.items()
-                if key not in self.faults
-                and len(units) > starting[key]
-                and (not present[key] if units[0].needs.is_network else has_room)
+                if (not present[key] if units[0].needs.is_network else has_room)
             ]
             if not keys:
                 return
             key = max(keys, key=lambda key: self.backlog.size(key) / (present[key] + 1))
             needs = self.backlog.waiting[key][0].needs
             site = self.network if needs.is_network else self.site
-            worker = site.start(self.factory, key, needs)
-            self.workers.append(_Hired(worker, key, needs.is_network))
-            self._call(self.workers[-1], "ready", worker.make)
+            worker = _Hired(site.start(self.factory, key, needs), key, needs.is_network)
+            self.workers.append(worker)
+            self._occupy(worker)
 
-    def _call(self, worker: _Hired, kind: str, method: Callable[..., Any], *arguments: Any) -> None:
+    def _occupy(self, worker: _Hired) -> None:
+        unit = worker.unit = self.backlog.take(worker.key)
+
         def call() -> None:
+            show = lambda steps: self.events.put((worker, "advanced", steps))  # noqa: E731
             try:
-                event = kind, attempted(method, *arguments)
+                event = "done", attempted(worker.worker.do, unit.payload, show)
             except WorkerDiedError as death:
-                event = "died", str(death)
+                event = "died", UnitFailure(str(death))
             self.events.put((worker, *event))
 
         Thread(target=call, daemon=True).start()
 
     def _handle(self, worker: _Hired, kind: str, value: Any) -> Iterator[UnitOutcome]:
-        unit, failure = worker.unit, value if isinstance(value, UnitFailure) else None
-        if kind == "died":
-            self._dismiss(worker)
-            yield from self._after_death(worker, value)
-        elif unit is None:
-            worker.is_ready = True
-            if failure:
-                self._dismiss(worker)
-                self._fault(worker.key, failure)
-        elif kind == "advanced":
+        """Count steps, keep what is done, and try a unit again until its third worker has died."""
+        unit = worker.unit
+        assert unit is not None
+        if kind == "advanced":
             self._progress(unit, value)
-        else:
-            worker.unit = None
-            if failure and not failure.is_expected:
-                self._dismiss(worker)
-            yield self._ended(unit, failure, None if failure else value)
-
-    def _after_death(self, worker: _Hired, reason: str) -> Iterator[UnitOutcome]:
-        """Try its unit again; after three deaths it fails, or all units of a key do."""
-        unit, failure = worker.unit, UnitFailure(reason)
-        about: Hashable = unit.id if unit else worker.key
-        self.deaths[about] += 1
-        if self.deaths[about] < TRIES:
-            if unit:
-                self.inform(f"{unit.id}: {reason} It is tried again.")
-                self.backlog.add(unit, is_next=True)
-        elif unit:
-            yield self._ended(unit, failure)
-        else:
-            self._fault(worker.key, failure)
-
-    def _fault(self, key: Hashable, failure: UnitFailure) -> None:
-        if any(worker.key == key for worker in self.workers):
-            self.inform(f"a worker could not be started: {failure.message}")
-        self.faults[key] = failure
+            return
+        worker.unit, failure = None, value if isinstance(value, UnitFailure) else None
+        if failure and not failure.is_expected:
+            self._dismiss(worker)
+        self.deaths[unit.id] += kind == "died"
+        if failure and kind == "died" and self.deaths[unit.id] < TRIES:
+            self.inform(f"{unit.id}: {failure.message} It is tried again.")
+            self.backlog.add(unit, is_next=True)
+            return
+        self._progress(unit, unit.size)
+        yield UnitOutcome(unit, None if failure else value, failure)
 
     def _dismiss(self, worker: _Hired) -> None:
         worker.worker.stop()
         self.workers.remove(worker)
-
-    def _ended(self, unit: Unit, failure: UnitFailure | None, value: Any = None) -> UnitOutcome:
-        self._progress(unit, unit.size)
-        return UnitOutcome(unit, value, failure)
 
     def _progress(self, unit: Unit, steps: int) -> None:
         """Show all steps of a unit so far; those of an earlier try are not shown again."""

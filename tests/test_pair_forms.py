@@ -18,13 +18,7 @@ from consilience.asking.pairs import (
     present_pairs,
 )
 from consilience.core.items import TextPair
-from consilience.suites.pairs import (
-    PERTURBATIONS,
-    Perturbation,
-    chosen,
-    original,
-    t5_original,
-)
+from consilience.suites.pairs import PERTURBATIONS, Perturbation, chosen, original, t5_original
 from pair_builders import FORMS, MRPC, PAIRS, SAME, forms_of, present, shuffled, table
 
 

@@ -9,10 +9,7 @@ from consilience.core.free_text import rule_of
 from consilience.core.items import Choice, Question
 from consilience.core.presentation import Presentation, Template, present
 from consilience.models import is_chat_model, load_prompt_model
-from consilience.models.functions import (
-    PromptFunction,
-    prompt_baseline,
-)
+from consilience.models.functions import PromptFunction, prompt_baseline
 
 FUNCTION = PromptFunction(list, "normalized")
 OPTIONS = (Choice("Rust"), Choice("Go", ("Golang",)), Choice("C"))

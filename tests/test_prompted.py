@@ -8,13 +8,7 @@ import torch
 
 from checks import refused
 from consilience.asking import questions as ask_questions
-from consilience.asking.questions import (
-    Presenter,
-    ask_options,
-    prompt_table,
-    prompts_of,
-    slices_of,
-)
+from consilience.asking.questions import Presenter, ask_options, prompt_table, prompts_of, slices_of
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question, Scores
 from consilience.core.presentation import TEMPLATES, Presentation, Template

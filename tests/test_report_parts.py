@@ -255,8 +255,7 @@ def layout_metrics(suite, groups, **values):
 
 
 @pytest.mark.parametrize(
-    ("suite", "relations", "papers_rows"),
-    [("pararel", 38, 8), ("pararel", 5, 0), ("mini", 38, 0)],
+    ("suite", "relations", "papers_rows"), [("pararel", 38, 8), ("pararel", 5, 0), ("mini", 38, 0)]
 )
 def test_the_papers_rows_come_first(suite, relations, papers_rows):
     runs = {

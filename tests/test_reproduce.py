@@ -278,11 +278,7 @@ def test_what_cannot_be_asked(consilience, made, here, arguments, message):
 
 @pytest.mark.parametrize(
     ("name", "row"),
-    [
-        ("pararel-mcnemar", "BERT-base"),
-        ("calum-table-6", "GPT2-base"),
-        ("calum-gain", "GPT2-base"),
-    ],
+    [("pararel-mcnemar", "BERT-base"), ("calum-table-6", "GPT2-base"), ("calum-gain", "GPT2-base")],
 )
 def test_a_model_is_a_row_only_where_rows_are_models(name, row, tmp_path):
     """All would be trained, and nothing of it shown."""

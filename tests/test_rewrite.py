@@ -12,9 +12,7 @@ from checks import output, refused
 from consilience import Suite, load_suite
 from consilience.authoring import rewriting
 from consilience.authoring.importing import import_patterns
-from consilience.authoring.rewriting import (
-    draft_rewrites,
-)
+from consilience.authoring.rewriting import draft_rewrites
 from consilience.models.judges import ParaphraseJudge
 from consilience.models.loading import load_pretrained
 from consilience.models.prompted import OptionScorer
@@ -89,9 +87,7 @@ def test_each_rule_refuses_and_is_counted():
         ],
     })  # fmt: skip
     drafts, refusals = draft_rewrites(SUITE, writer, 8)
-    assert [(d.pattern, d.scores["sample"]) for d in drafts] == [
-        ("[X]'s capital is [Y].", 1),
-    ]
+    assert [(d.pattern, d.scores["sample"]) for d in drafts] == [("[X]'s capital is [Y].", 1)]
     assert [(r.relation, r.reason) for r in refusals] == [
         ("river", "no script"), ("capital", "slots"), ("capital", "same as the base pattern"),
         ("capital", "duplicate"), ("capital", "length"), ("capital", "language"),

@@ -90,8 +90,7 @@ def test_a_release_is_read_with_the_papers_filter(release):
     assert [r.cardinality for r in suite.relations].count("N-1") == 31
     assert [r.cardinality for r in suite.relations].count("N-M") == 7
     music = suite.relation("P136")
-    assert [fact.object for fact in music.facts] == ["jazz"]
-    assert music.candidates.words == ("jazz",)
+    assert ([fact.object for fact in music.facts], music.candidates.words) == (["jazz"], ("jazz",))
     assert suite.notes == ("P136: 1 tuples left out, see note 11 of the ParaRel paper",)
     assert suite.relation("P19").edges == {(0, 1): Edge(True, False, False)}
     assert suite.relation("P19").facts[0].item == "P19/0"

@@ -78,8 +78,7 @@ def test_a_task_has_five_patterns_and_two_controls_with_the_same_names():
         for start in range(0, 105, 7):
             task = Counter(key.items[item].gold for item, _ in questions[start : start + 7])
             assert task == {SAME: 5, DIFFERENT: 2}
-    assert key.sheets["Ana"] != key.sheets["Ben"]
-    assert key == draw("mini", 3)
+    assert key.sheets["Ana"] != key.sheets["Ben"] and key == draw("mini", 3)
     assert key.items != draw("mini", 4).items
 
 
@@ -171,8 +170,7 @@ def test_alpha_of_the_example_of_its_author():
         [2, 0, 0, 0, 0], [0, 0, 1, 0, 0],
     ]  # fmt: skip
     assert alpha(counts) == pytest.approx(1 - (8 / 40) / (1216 / 1560))
-    assert alpha(counts) == pytest.approx(0.743, abs=5e-4)
-    assert alpha([[2, 0], [0, 2]]) == 1
+    assert (alpha(counts), alpha([[2, 0], [0, 2]])) == (pytest.approx(0.743, abs=5e-4), 1)
     assert alpha([[1, 1], [1, 1]]) == pytest.approx(1 - 1 / (8 / 12)), "below chance"
     assert math.isnan(alpha([[2, 0], [2, 0]]))
     assert math.isnan(alpha([[1, 0], [0, 1]])), "one answer each"
@@ -191,12 +189,10 @@ def test_scores_of_patterns_and_controls_by_hand(folder, tmp_path):
     rows = scored.metrics.select("metric", "group", "subset", "value").iter_rows()
     value = {tuple(key): number for *key, number in rows}
     expected = {
-        ("agreement", "suite", "paraphrases"): 11 / 12,
-        ("agreement", "suite", "controls"): 5 / 6,
-        ("agreement", "Ana", "paraphrases"): 5 / 6,
-        ("agreement", "Ben", "paraphrases"): 1,
+        ("agreement", "suite", "paraphrases"): 11 / 12, ("agreement", "suite", "controls"): 5 / 6,
+        ("agreement", "Ana", "paraphrases"): 5 / 6, ("agreement", "Ben", "paraphrases"): 1,
         ("pairwise_agreement", "suite", "all"): 7 / 9,
-    }
+    }  # fmt: skip
     assert {key: value[key] for key in expected} == pytest.approx(expected)
     # 18 answers, 12 of them the same: D_o = 4 / 18, D_e = 2 * 12 * 6 / (18 * 17).
     expected = 1 - (4 / 18) / (144 / 306)
@@ -277,8 +273,7 @@ def test_an_old_sheet_does_not_undo_the_verdict_of_a_newer_one(folder, consilien
         rows = last_verdicts(signoffs_of(folder, load_folder(folder)))
         return out.split()[-3], error, rows["b", "[X] at [Y].", "Ana"].verdict
 
-    assert sign("old") == ("8", "", "reject")
-    assert sign("new") == ("8", "", "accept")
+    assert (sign("old"), sign("new")) == (("8", "", "reject"), ("8", "", "accept"))
     new, note, verdict = sign("old")
     assert (new, verdict) == ("0", "accept")
     assert "8 verdicts not recorded, because a newer sheet" in note

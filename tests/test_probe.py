@@ -126,8 +126,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_answers(tmp_path):
     steps = []
     again = ask_suite(suite, last, RunFolder(tmp_path / "run", ASKED), progress=steps.append)
     assert last.calls == 1
-    assert sum(steps) == whole.height
-    assert again.equals(whole)
+    assert sum(steps) == whole.height and again.equals(whole)
     assert read_answers(tmp_path / "run").sort(pl.all()).equals(whole.sort(pl.all()))
 
 
@@ -148,8 +147,7 @@ def test_answers_that_are_not_whole_or_not_of_this_run_are_asked_again(damage, t
     else:
         table.write_parquet(path, metadata={"consilience": "another run"})
     model = Counting()
-    assert ask_suite(suite, model, RunFolder(tmp_path, ASKED)).equals(whole)
-    assert model.calls == 1
+    assert ask_suite(suite, model, RunFolder(tmp_path, ASKED)).equals(whole) and model.calls == 1
 
 
 def test_a_folder_of_another_run_is_refused_and_left_alone(tmp_path):
@@ -209,8 +207,7 @@ def test_the_record_says_what_was_asked_and_when(tmp_path):
     run.finish(answers.select("item"))
     record = json.loads((tmp_path / "run.json").read_text())
     assert record["settings"] == {"format": run_folder.FORMAT, **ASKED}
-    assert record["started"] <= record["finished"]
-    assert record["warnings"] == ["a note"]
+    assert record["started"] <= record["finished"] and record["warnings"] == ["a note"]
     assert {"python", "consilience", "polars"} <= set(record["versions"])
     again = RunFolder(tmp_path, ASKED)
     assert again.record["started"] == record["started"]
@@ -268,8 +265,7 @@ def test_changed_answers_are_asked_again_and_are_an_error_for_readers(tmp_path):
     changed.write_parquet(path, metadata={"consilience": mark})
     refused(r"capital\.parquet: these answers were changed", read_answers, tmp_path)
     model, run = Counting(), RunFolder(tmp_path, ASKED)
-    assert ask_suite(suite, model, run).equals(whole)
-    assert model.calls == 1
+    assert ask_suite(suite, model, run).equals(whole) and model.calls == 1
     assert "capital: the answers had been changed" in run.record["warnings"][-1]
     assert read_answers(tmp_path).height == whole.height
 

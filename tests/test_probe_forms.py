@@ -64,10 +64,8 @@ def settings_of(folder):
 
 
 PATTERNS = (
-    "The capital of [X] is [Y].",
-    "[Y] is the capital of [X].",
-    "[X]'s capital, [Y], is large.",
-)
+    "The capital of [X] is [Y].", "[Y] is the capital of [X].", "[X]'s capital, [Y], is large.",
+)  # fmt: skip
 PERTURBED = {
     "lower_case": ("the capital of [X] is [Y].", "[Y] is the capital of [X].", "[X]'s capital, [Y], is large."),
     "upper_case": ("THE CAPITAL OF [X] IS [Y].", "[Y] IS THE CAPITAL OF [X].", "[X]'S CAPITAL, [Y], IS LARGE."),
@@ -148,8 +146,7 @@ def test_a_function_of_a_file_is_asked_and_recorded(kind, name, mine, request, t
     else:
         assert variants == {"original", "polite"}
         texts = {row["text_1"] for row in changed_in(tmp_path / "run")}
-        assert texts
-        assert all(text.startswith("Sentence1: Please: ") for text in texts)
+        assert texts and all(text.startswith("Sentence1: Please: ") for text in texts)
     before = stamps(tmp_path / "run")
     assert run(spec)[0] == 0
     mine.write_text(MINE.replace("Please", "Kindly"))

@@ -67,8 +67,7 @@ def test_a_run(family, classifier, perturb, tmp_path):
     assert record["settings"]["task"]["indicators"] == ["Sentence1", "Sentence2"]
     assert record["finished"]
     answers = pl.read_parquet(folder / "answers" / "mrpc.parquet")
-    assert dict(answers.schema) == ANSWERS_SCHEMA
-    assert answers["variant"].to_list() == list(FORMS) * 8
+    assert (dict(answers.schema), answers["variant"].to_list()) == (ANSWERS_SCHEMA, list(FORMS) * 8)
     assert answers["item"].to_list() == [str(at) for at in range(8) for _ in FORMS]
     assert answers["gold"].to_list() == [SAME[at % 2] for at in range(8) for _ in FORMS]
     assert set(answers["n_candidates"]) == {2}
@@ -134,8 +133,7 @@ def test_a_folder_with_brackets_in_its_name(classifier, perturb, tmp_path):
     before = stamps(tmp_path / "run[1]")
     status, _, err = perturb(model, data=data, out="run[1]")
     assert (status, "6/6" in err.replace(" ", "")) == (0, False)
-    assert stamps(tmp_path / "run[1]") == before
-    assert read_answers(tmp_path / "run[1]").height == 6
+    assert (stamps(tmp_path / "run[1]"), read_answers(tmp_path / "run[1]").height) == (before, 6)
 
 
 def test_json_is_one_document(classifier, perturb, tmp_path):
@@ -237,8 +235,7 @@ def test_runs_over_other_texts_are_not_compared(classifier, perturb, consilience
         status, out, err = consilience("compare", tmp_path / "one", tmp_path / "two")
         assert (status, out) == (2, "")
         assert f"error: {tmp_path / 'two'}: runs over different texts: {said}" in err
-        assert f"expected the pairs of {one}" in err
-        assert "Ask both models of the same --data" in err
+        assert f"expected the pairs of {one}" in err and "Ask both models of the same --data" in err
         (tmp_path / "two").rename(tmp_path / f"was {name}")
     asked = ("--indicators", "One,Two", "--max-length", 12)
     assert perturb(model, *asked, out="two")[0] == 0
@@ -306,8 +303,7 @@ def test_halves_and_samples(classifier, perturb, tmp_path):
         assert perturb(model, *options, out=name)[0] == 0
         items[name] = read_answers(tmp_path / name)["item"].unique().sort().to_list()
     assert sorted(items["1"] + items["2"]) == [str(at) for at in range(8)] == items["more"]
-    assert len(items["1"]) == 4
-    assert len(items["few"]) == 3
+    assert (len(items["1"]), len(items["few"])) == (4, 3)
     assert items["few"] == items["again"] != items["seed"]
 
 
@@ -318,16 +314,14 @@ def test_a_model_is_asked_with_the_indicators_of_its_training(perturb, tmp_path)
     (model / "consilience.json").write_text(json.dumps(beside))
     assert perturb(model)[0] == 0
     texts = [row["original_1"] for row in changed_in(tmp_path / "run")]
-    assert texts
-    assert all(text.startswith("Left: ") for text in texts)
+    assert texts and all(text.startswith("Left: ") for text in texts)
     asked = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["model"]
     assert (asked["joined"], asked["pool"], asked["longest"]) == ("string", "mean", 60)
     assert perturb(model, "--indicators", "One, Two", out="other")[0] == 0
     asked = json.loads((tmp_path / "other" / "run.json").read_text())["settings"]["task"]
     assert asked["indicators"] == ["One", "Two"]
     texts = [(row["original_1"], row["original_2"]) for row in changed_in(tmp_path / "other")]
-    assert texts
-    assert all(one.startswith("One: ") and two.startswith("Two: ") for one, two in texts)
+    assert texts and all(one.startswith("One: ") and two.startswith("Two: ") for one, two in texts)
 
 
 def test_long_items_are_cut_or_left_out(classifier, perturb, tmp_path):
@@ -373,10 +367,9 @@ def test_labels_that_a_model_does_not_name(classifier, perturb, tmp_path):
     assert "--model-labels A,B" in err
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("majority", {"not_equivalent"}), ("constant", {"not_equivalent"}), ("random", {*SAME})],
-)
+@pytest.mark.parametrize(("name", "expected"), [
+    ("majority", {"not_equivalent"}), ("constant", {"not_equivalent"}), ("random", {*SAME}),
+])  # fmt: skip
 def test_baselines_of_sentence_pairs(name, expected, perturb, tmp_path):
     """Of the eight pairs five are not equivalent; only the draw for each text varies."""
     data = write_pairs(tmp_path / "some.jsonl")
@@ -424,10 +417,8 @@ def test_bad_input_is_one_message_and_status_2(case, bad, perturb, tmp_path):
     status, out, err = perturb(model, *case.get("options", ()), task=task, **data)
     message = " ".join(re.sub("[│╭╮╰╯─]", " ", err).split())
     assert (status, out) == (2, "")
-    assert case["message"] in message
-    assert case["todo"] in message
-    assert "Traceback" not in err
-    assert len(re.findall("error", err, re.IGNORECASE)) == 1
+    assert case["message"] in message and case["todo"] in message
+    assert "Traceback" not in err and len(re.findall("error", err, re.IGNORECASE)) == 1
     assert not (tmp_path / "run" / "metrics.csv").exists()
 
 
@@ -493,8 +484,7 @@ def test_labels_that_a_model_writes(taught, perturb, tmp_path):
     assert raw == ["Oslo", *["<extra_id_0> Paris"] * 7]
     assert answers["logprob"].null_count() == 24
     labelled = pl.read_parquet(tmp_path / "run" / "answers" / "mrpc.parquet")
-    assert set(labelled["answer"]) == set(SAME)
-    assert labelled["text_logprob"].null_count() == 0
+    assert (set(labelled["answer"]), labelled["text_logprob"].null_count()) == (set(SAME), 0)
     rows = [row for row in changed_in(tmp_path / "run") if row["group"] == "mrpc-generated"]
     assert sum(row["perturbation"] == "reverse" for row in rows) == 2
     assert sum(row["answer"] == "<extra_id_0> Paris" for row in rows) == 7
@@ -516,8 +506,7 @@ def test_a_causal_model_that_writes(model_folder, perturb, tmp_path):
     assert (plan["queries"], plan["sampled"], plan["usage"]) == (48, 48, None)
     assert perturb(*options)[0] == 0
     said = metrics_of(tmp_path / "run").filter(pl.col("group") == "mrpc-generated")
-    assert row_of(said, "no_label")["value"] == 1
-    assert row_of(said, "consistency")["value"] == 0
+    assert (row_of(said, "no_label")["value"], row_of(said, "consistency")["value"]) == (1, 0)
     model = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["model"]
     assert (model["template"], model["chat"], model["kind"]) == ("{text}:", False, "causal")
     picked = pl.read_parquet(tmp_path / "run" / "answers" / "mrpc.parquet")["answer"]

@@ -134,10 +134,9 @@ def problems(schema, document):
     return [error.message for error in Draft7Validator(known).iter_errors(document)]
 
 
-@pytest.mark.parametrize(
-    ("metric", "is_lower"),
-    [("agree_wrong", True), ("disagree", True), ("probability_gap", True), ("f1", False)],
-)
+@pytest.mark.parametrize(("metric", "is_lower"), [
+    ("agree_wrong", True), ("disagree", True), ("probability_gap", True), ("f1", False),
+])  # fmt: skip
 def test_the_direction_of_a_metric_is_that_of_gates(metric, is_lower):
     (rule,) = parse_rules([f"{metric} no worse than baseline by 3 points"])
     assert rule.threshold.at_least != is_lower
@@ -175,8 +174,7 @@ def test_the_numbers_of_a_record_are_those_worked_out_by_hand(made):
     assert accuracy["score_details"]["score"] == 0.75
     assert accuracy["score_details"]["uncertainty"]["num_samples"] == 4
     interval = accuracy["score_details"]["uncertainty"]["confidence_interval"]
-    assert interval["lower"] < 0.75 < interval["upper"]
-    assert interval["confidence_level"] == 0.95
+    assert interval["lower"] < 0.75 < interval["upper"] and interval["confidence_level"] == 0.95
     assert accuracy["metric_config"]["metric_id"] == "accuracy"
     details = results["sky/MICRO/accuracy/all"]["score_details"]["details"]
     assert details["majority_baseline"] == "0.75"
@@ -207,10 +205,8 @@ def test_the_samples_of_sentence_pairs_have_the_text_of_each_form(made):
         "[Sentence1] It rained.\n[Sentence2] Rain fell.",
     ]
     assert [sample["metadata"]["variant"] for sample in samples[:3]] == [
-        "original",
-        "reverse",
-        "signal",
-    ]
+        "original", "reverse", "signal",
+    ]  # fmt: skip
     assert {sample["output"]["raw"][0] for sample in samples} == {"equivalent"}
     assert [sample["evaluation"]["is_correct"] for sample in samples] == [True] * 3 + [False] * 3
 
@@ -267,8 +263,7 @@ def test_an_existing_model_card_keeps_what_it_has(made, tmp_path):
     assert card.read_text() == once, "the same run is published once"
     made("questions", "model-card")
     read = ModelCard(card.read_text())
-    assert read.data.license == "mit"
-    assert read.data.tags == ["mine", "consilience"]
+    assert (read.data.license, read.data.tags) == ("mit", ["mine", "consilience"])
     assert {result.dataset_name for result in read.data.eval_results} == {"mini", "sky"}
     assert read.text.count("## Consistency on") == 2
     assert "# Mine\n\nWords." in read.text
@@ -321,8 +316,7 @@ def test_without_a_licence_no_text_of_a_suite_is_published(made, tmp_path):
             assert not [word for word in words for text in texts if word in text]
     answers = table_of(made("questions", "dataset"), "answers")
     assert answers["item"].unique().sort().to_list() == [0, 1, 2, 3]
-    assert answers["is_right"].mean() == 0.75
-    assert "subject" not in answers.columns
+    assert answers["is_right"].mean() == 0.75 and "subject" not in answers.columns
     assert "prompts" in text_of(made("questions", "dataset", licence="MIT"), "README.md")
 
 
@@ -374,12 +368,8 @@ def test_what_is_said_of_a_model():
         return public_model(Run(Path("x"), "x", parts[0].record, parts), id_)
 
     hub = {
-        "model": "org/name",
-        "architecture": "A",
-        "revision": "r",
-        "digest": None,
-        "device": "cpu",
-    }
+        "model": "org/name", "architecture": "A", "revision": "r", "digest": None, "device": "cpu",
+    }  # fmt: skip
     known = model(hub, id_=None)
     facts = {"architecture": "A", "revision": "r", "source": "Hub"}
     assert known == ("org/name", facts)
@@ -402,16 +392,13 @@ def test_facts_of_another_suite_are_published_as_they_were_asked(tmp_path):
     assert all(subject in prompt for prompt in public.prompts["prompt"])
 
 
-@pytest.mark.parametrize(
-    ("licence", "may"),
-    [
-        ("Apache-2.0", True), ("CC-BY-SA-4.0", True), ("CC-BY-NC-4.0 AND MIT", True),
-        ("(MIT OR Apache-2.0)", True), ("Apache-2.0 WITH LLVM-exception", True), ("", False),
-        ("CC-BY-ND-4.0", False), ("CC-BY-NC-ND-4.0", False), ("LicenseRef-mine", False),
-        ("https://example.org/licence", False), ("MIT AND LicenseRef-mine", False),
-        ("unknown", False),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("licence", "may"), [
+    ("Apache-2.0", True), ("CC-BY-SA-4.0", True), ("CC-BY-NC-4.0 AND MIT", True),
+    ("(MIT OR Apache-2.0)", True), ("Apache-2.0 WITH LLVM-exception", True), ("", False),
+    ("CC-BY-ND-4.0", False), ("CC-BY-NC-ND-4.0", False), ("LicenseRef-mine", False),
+    ("https://example.org/licence", False), ("MIT AND LicenseRef-mine", False),
+    ("unknown", False),
+])  # fmt: skip
 def test_which_licences_let_a_suite_be_shared(licence, may):
     assert may_be_shared(licence) == may
 

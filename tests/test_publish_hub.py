@@ -173,8 +173,7 @@ def test_ctrl_c_in_an_upload_leaves_nothing_half_sent(run, hub, tmp_path, consil
         signal.signal(signal.SIGINT, before)
     assert (status, hub.repositories["datasets/me/data"]) == (130, {})
     assert not was_late.is_set(), "the read of the answer goes on after Ctrl-C"
-    assert "To be sent: 2 files" in out
-    assert TOKEN not in out + err
+    assert "To be sent: 2 files" in out and TOKEN not in out + err
     hub.on_commit = lambda: True
     status, out, _ = consilience(*arguments)
     assert (status, len(hub.repositories["datasets/me/data"])) == (0, 2)

@@ -56,8 +56,7 @@ def test_the_result_is_the_summary_in_a_terminal_and_in_a_notebook(result):
     assert text.startswith("baseline:majority on mini: 13 of 15 relations, 52 facts, 9 patterns")
     assert re.search(r"Accuracy +\d+\.\d", text)
     lines = text.splitlines()
-    assert len(lines) < 20
-    assert max(map(len, lines)) <= 80
+    assert len(lines) < 20 and max(map(len, lines)) <= 80
     html = result._repr_html_()
     assert "<table>" in html and f"{result.summary.rows[0].value * 100:.1f}" in html
     assert not re.search(r"<script|<link|src=|https?:", html)
@@ -161,8 +160,7 @@ def test_a_function_answers_sentence_pairs(tmp_path):
     data = write_pairs(tmp_path / "pairs.jsonl")
     result = cs.evaluate("mrpc", by_order, data=data, perturbations=["reverse"], out=tmp_path / "r")
     assert len(seen) == len(set(seen)), "equal forms are asked once"
-    assert seen[0][0].startswith("Sentence1: ")
-    assert seen[1] == seen[0][::-1]
+    assert seen[0][0].startswith("Sentence1: ") and seen[1] == seen[0][::-1]
     labels = {"equivalent", "not_equivalent", "perhaps"}
     assert set(result.answers["answer"]) <= labels
     of_labels = result.metrics.filter(metric="consistency", subset="reverse", group="mrpc")
@@ -382,8 +380,7 @@ def test_every_function_takes_a_result_as_a_run(tmp_path):
     page = cs.write_report([result, other], tmp_path / "page.html")
     assert "baseline:random" in page.read_text(encoding="utf-8")
     assert cs.write_report(result, tmp_path / "one.htm").is_file()
-    assert cs.analyze_patterns(result).tables["patterns"].height
-    assert cs.analyze_examples(result)
+    assert cs.analyze_patterns(result).tables["patterns"].height and cs.analyze_examples(result)
     assert cs.score(result, "mini").metrics.equals(result.metrics)
     assert cs.analyze_knowledge([result]).tables
     for make in (result.report, lambda page: cs.write_report(result, page)):
@@ -393,8 +390,7 @@ def test_every_function_takes_a_result_as_a_run(tmp_path):
 
 def test_help_shows_the_functions_first():
     text = pydoc.plain(pydoc.render_doc(cs))
-    assert text.index("evaluate(suite, model") < 700
-    assert "__eq__" not in text
+    assert text.index("evaluate(suite, model") < 700 and "__eq__" not in text
     assert re.search(r"limit.*=None", pydoc.plain(pydoc.render_doc(cs.evaluate)))
     parameters = inspect.signature(cs.gate).parameters
     assert [*parameters][:3] == ["runs", "rule", "baseline"]
@@ -437,8 +433,7 @@ def test_a_type_checker_sees_the_options_of_a_function(tmp_path):
 
 def test_public_names_are_those_that_type_checkers_see():
     for name in cs._places():
-        assert name in dir(cs)
-        assert getattr(cs, name) is not None
+        assert name in dir(cs) and getattr(cs, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'evalute'. Did you mean 'evaluate'"):
         cs.evalute  # noqa: B018
 

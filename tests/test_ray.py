@@ -71,8 +71,7 @@ def test_a_cluster_is_joined_by_its_address_and_failures_stay_alone(cluster, tmp
     assert (tmp_path / "always").read_text() == "xxx"
     assert ended["d1"].value[0] == "d"
     assert ended["refused0"].failure.message == "no such model. Name another."
-    assert sum(steps) == 10 + 2 + 2 + 1
-    assert sum("It is tried again." in line for line in lines) == 3
+    assert (sum(steps), sum("It is tried again." in line for line in lines)) == (10 + 2 + 2 + 1, 3)
 
 
 def test_workers_are_where_their_needs_are_met(cluster):

@@ -115,8 +115,7 @@ def test_commands_that_read_a_run_of_probe(damage, good, consilience, tmp_path):
         ("analyze", "knowledge", good, "bad"), (*PROBE, "--out", "bad"),
     ]  # fmt: skip
     for err in refusals(consilience, commands):
-        assert "run.json: not the record of a run: " in err
-        assert len(err) < 1500
+        assert "run.json: not the record of a run: " in err and len(err) < 1500
     assert before == {path: path.read_bytes() for path in before}
 
 

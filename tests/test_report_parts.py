@@ -103,8 +103,7 @@ def test_the_texts_beside_the_tables():
     summary, metrics = summary_of(("accuracy", 0.8, 0.5)), form_metrics(("accuracy", "all", 0.8))
     run = RunView("run", [{}], FORMS, metrics, summary, **pairs)
     parts = sections_of(report_page([run]))
-    assert parts["changes"] == [Text(["run: no label changed."])]
-    assert "examples" not in parts
+    assert parts["changes"] == [Text(["run: no label changed."])] and "examples" not in parts
 
 
 def test_headline_numbers_in_plain_sentences():
@@ -154,17 +153,14 @@ def test_headline_numbers_in_plain_sentences():
     assert tiles.tiles[0].sentence == "The answers agree less often than expected by chance."
 
 
-@pytest.mark.parametrize(
-    "chat",
-    [
-        f"<|im_start|>system\n{'words ' * 40}<|im_end|>\n<|im_start|>user\nWho?\nA. I<|im_end|>\n"
-        "<|im_start|>assistant\n",
-        "<|start_header_id|>user<|end_header_id|>\n\nWho?\nA. I<|eot_id|>"
-        "<|start_header_id|>assistant<|end_header_id|>\n\n",
-        "<start_of_turn>user\nWho?\nA. I<end_of_turn>\n<start_of_turn>model\n",
-        "<s>[INST] Who?\nA. I [/INST]",
-    ],
-)
+@pytest.mark.parametrize("chat", [
+    f"<|im_start|>system\n{'words ' * 40}<|im_end|>\n<|im_start|>user\nWho?\nA. I<|im_end|>\n"
+    "<|im_start|>assistant\n",
+    "<|start_header_id|>user<|end_header_id|>\n\nWho?\nA. I<|eot_id|>"
+    "<|start_header_id|>assistant<|end_header_id|>\n\n",
+    "<start_of_turn>user\nWho?\nA. I<end_of_turn>\n<start_of_turn>model\n",
+    "<s>[INST] Who?\nA. I [/INST]",
+])  # fmt: skip
 def test_the_question_of_a_chat_is_quoted(chat):
     assert overview._quoted(chat) == "“Who? / A. I”"
 
@@ -185,8 +181,7 @@ def test_examples_show_filled_prompts():
 
 def test_a_note_of_several_runs_is_shown_once():
     notes = {"a": ["x", "y"], "b": ["x"], "c": ["x", "y"]}
-    assert by_run(notes) == ["All runs: x", "a, c: y"]
-    assert by_run({"a": ["x", "x"]}) == ["x"]
+    assert (by_run(notes), by_run({"a": ["x", "x"]})) == (["All runs: x", "a, c: y"], ["x"])
 
 
 def test_labels_of_outlying_relations_do_not_overlap():
@@ -195,8 +190,7 @@ def test_labels_of_outlying_relations_do_not_overlap():
             ("right", 100.0, 60.0), ("none", math.nan, 1.0)]  # fmt: skip
     frame = pl.DataFrame(rows, schema=["name", "accuracy", "consistency"], orient="row")
     labels = outlying(frame.with_columns(pl.col("accuracy").fill_nan(None)))
-    assert labels[:2] == ["far", "right"]
-    assert not {"near it", "none"} & set(labels)
+    assert labels[:2] == ["far", "right"] and not {"near it", "none"} & set(labels)
 
 
 def test_a_label_covers_no_mark():
@@ -231,13 +225,8 @@ def test_blocks_of_a_table_have_headings_on_a_page():
         ["factor", "value"], ["a"], ["order", "10 to 2"], ["order", "3"], ["b"], ["order", "4"]
     ]  # fmt: skip
     assert [row.get("class") for row in page.all("tr")] == [
-        None,
-        "block",
-        None,
-        "again",
-        "block",
-        None,
-    ]
+        None, "block", None, "again", "block", None,
+    ]  # fmt: skip
     assert not page.all("button"), "rows of blocks are not sorted"
 
 
@@ -254,9 +243,9 @@ def layout_metrics(suite, groups, **values):
     return frame.with_columns(subset=pl.lit("all"), std=pl.lit(math.nan))
 
 
-@pytest.mark.parametrize(
-    ("suite", "relations", "papers_rows"), [("pararel", 38, 8), ("pararel", 5, 0), ("mini", 38, 0)]
-)
+@pytest.mark.parametrize(("suite", "relations", "papers_rows"), [
+    ("pararel", 38, 8), ("pararel", 5, 0), ("mini", 38, 0),
+])  # fmt: skip
 def test_the_papers_rows_come_first(suite, relations, papers_rows):
     runs = {
         "constant": layout_metrics(suite, relations, accuracy=0.1, consistency=1.0,
@@ -272,10 +261,8 @@ def test_the_papers_rows_come_first(suite, relations, papers_rows):
     assert names[papers_rows:] == ["constant", "one", "two"]
     if papers_rows:
         assert rows_of_table(table)[1][:3] == [
-            "BERT-base",
-            pytest.approx(0.458),
-            pytest.approx(0.585),
-        ]
+            "BERT-base", pytest.approx(0.458), pytest.approx(0.585),
+        ]  # fmt: skip
 
 
 def test_tables_of_questions_have_their_words_and_no_empty_column_or_table():
@@ -355,8 +342,7 @@ def test_a_page_shows_what_would_control_a_terminal_or_the_direction_of_text():
     chart = charts.split("</script>")[0]
     assert written.count("a\ufffd[2Jb\ufffdc\ufffd") >= 5
     assert not re.search("[\x1b\u202e\udcff]", html[: html.index("<script>")])
-    assert r"a\ufffd[2Jb\ufffdc" in chart
-    assert not re.search(r"u001b|u202e|udcff", chart)
+    assert r"a\ufffd[2Jb\ufffdc" in chart and not re.search(r"u001b|u202e|udcff", chart)
 
 
 def test_figures_draw_the_numbers_and_order_of_their_tables():
@@ -466,17 +452,14 @@ def test_the_agreement_of_forms_counts_the_pairs_that_both_forms_answered():
     assert metrics["value"].to_list() == [0.8], "agreement with the original form is consistency"
 
 
-@pytest.mark.parametrize(
-    ("text", "lines"),
-    [
-        ("short", ["short"]),
-        (
-            "group of animals that an animal belongs to",
-            ["group of animals that", "an animal belongs to"],
-        ),
-        ("x" * 50, ["x" * 25, "x" * 25]),
-    ],
-)
+@pytest.mark.parametrize(("text", "lines"), [
+    ("short", ["short"]),
+    (
+        "group of animals that an animal belongs to",
+        ["group of animals that", "an animal belongs to"],
+    ),
+    ("x" * 50, ["x" * 25, "x" * 25]),
+])  # fmt: skip
 def test_lines_of_a_label_have_similar_lengths(text, lines):
     assert wrapped(text).split("\n") == lines
 
@@ -549,13 +532,10 @@ def test_the_colour_blind_tell_the_colours_of_runs_apart(eye):
     assert len(set(RUN_SHAPES)) == len(RUN_SHAPES)
 
 
-@pytest.mark.parametrize(
-    ("program", "is_ours"),
-    [
-        ("/usr/bin/consilience", True), ("/lib/consilience/__main__.py", True),
-        ("/home/consilience/mine.py", False), ("/usr/bin/pytest", False), ("", False),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("program", "is_ours"), [
+    ("/usr/bin/consilience", True), ("/lib/consilience/__main__.py", True),
+    ("/home/consilience/mine.py", False), ("/usr/bin/pytest", False), ("", False),
+])  # fmt: skip
 def test_the_command_of_a_run_is_kept_where_it_is_ours(program, is_ours, monkeypatch):
     monkeypatch.setattr("sys.argv", [program, "probe", "--out", "a b"])
     assert command_line() == ("consilience probe --out 'a b'" if is_ours else "")
@@ -585,8 +565,7 @@ def test_agreement_of_each_item_worked_out_by_hand():
                      ("3", "u", "a", ["a", None, "a"]), ("4", "v", "a", ["a", None, None])])  # fmt: skip
     found = item_table(answers, make_suite(), "strict")
     assert found["agreement"].to_list()[:3] == [pytest.approx(1 / 3), 1.0, 1.0]
-    assert math.isnan(found["agreement"][3])
-    assert found["pairs"].to_list() == [3, 3, 1, 0]
+    assert math.isnan(found["agreement"][3]) and found["pairs"].to_list() == [3, 3, 1, 0]
     assert item_table(answers, make_suite(cardinality="N-M"), "strict").is_empty()
 
 

@@ -195,8 +195,7 @@ def test_chance_is_what_noise_gets_and_ami_is_0_there():
     array = np.random.default_rng(1).normal(size=(120, 8))
     rows = {row["property"]: row for row in cluster(made(array, 4, 30)).iter_rows(named=True)}
     found, by_chance = (rows["subject"][name] for name in ("v_measure", "v_measure_shuffled"))
-    assert found > 0.5
-    assert found == pytest.approx(by_chance, abs=0.04)
+    assert found > 0.5 and found == pytest.approx(by_chance, abs=0.04)
     assert all(abs(row["ami"]) < 0.1 for row in rows.values())
 
 
@@ -231,8 +230,7 @@ def test_vectors_are_read_as_they_were_written(tmp_path):
     assert names == ["capital.npy", "capital.parquet"]
     found = read_vectors(tmp_path / "vectors", "capital")
     np.testing.assert_array_equal(found.array, array)
-    assert found.index.equals(INDEX)
-    assert found.layers == (0, -1)
+    assert found.index.equals(INDEX) and found.layers == (0, -1)
     plainly = np.load(tmp_path / "vectors" / "capital.npy", allow_pickle=False)
     assert plainly.dtype == np.float32
     first = found.first(2)
@@ -268,8 +266,7 @@ def test_spearman_is_over_the_relations_that_have_both():
         layer=0, property=pl.lit("pattern"), v_measure_shuffled=0.0, ami=0.0
     )
     (found,) = correlations_of(metrics, clusters).to_dicts()
-    assert found["value"] == pytest.approx(0.8)
-    assert found["n"] == 4
+    assert (found["value"], found["n"]) == (pytest.approx(0.8), 4)
     assert np.isnan([found["low"], found["high"]]).all(), "four relations do not say how sure"
     assert 0 < found["p"] < 1
 

@@ -97,8 +97,7 @@ def test_ours_that_the_paper_lacks_stand_with_their_row(small):
     rows = beside("small", ours)
     assert rows["column"].to_list() == ["Right", "Pairs", "p", "More", "Right", "Pairs", "Right"]
     alone = rows.filter(pl.col("verdict") == "ours only")
-    assert alone["unit"].to_list() == ["p", ""]
-    assert alone["paper"].is_nan().all()
+    assert alone["unit"].to_list() == ["p", ""] and alone["paper"].is_nan().all()
     assert set(rows["table"]) == {"small"}
     (none,) = [
         each for each in verdicts({("late", "Cy", "Right"): Measured(math.nan)}) if "data" in each
@@ -115,8 +114,7 @@ def test_numbers_keep_their_digits_and_their_place():
         papers.files("consilience.report") / "papers.csv", infer_schema=False
     ).iter_rows(named=True)}  # fmt: skip
     assert all(names.values()), "every number has its section"
-    assert names["pararel-table-3"] == "6.2"
-    assert names["pararel-mcnemar"] == "8.3"
+    assert (names["pararel-table-3"], names["pararel-mcnemar"]) == ("6.2", "8.3")
 
 
 def test_every_number_of_the_papers_belongs_to_a_recipe_and_stands_once():
@@ -146,14 +144,11 @@ def test_a_table_on_a_screen_and_in_the_papers_layout(small, capsys, monkeypatch
     ]
     assert lines[9] == "Pairs 7 8 - 1 differs"
     assert as_markdown(beside_layout(numbers, "Small")).splitlines()[2:] == [
-        "|  | Right | Pairs | p |",
-        "|---|---:|---:|---:|",
+        "|  | Right | Pairs | p |", "|---|---:|---:|---:|",
         "| Ada (paper) | 50.0 ± 20.0 | 12 | \\< 0.01 |",
-        "| Ada (ours) | 49.0 ± 19.0 | - | \\<.001 |",
-        "| *late* | | | |",
-        "| Bob (paper) | 61.25 | 7 | - |",
-        "| Bob (ours) | - | 8 | - |",
-    ]
+        "| Ada (ours) | 49.0 ± 19.0 | - | \\<.001 |", "| *late* | | | |",
+        "| Bob (paper) | 61.25 | 7 | - |", "| Bob (ours) | - | 8 | - |",
+    ]  # fmt: skip
 
 
 def test_numbers_of_other_settings_say_so(small):
@@ -202,8 +197,7 @@ def test_the_command_shows_and_writes_and_says_what_it_ran(consilience, made, he
     arguments = ("reproduce", "small", "--out", tmp_path / "r")
     status, out, err = consilience(*arguments)
     assert status == 0
-    assert "small: Little" in out
-    assert "* a *note* of the recipe" in out
+    assert "small: Little" in out and "* a *note* of the recipe" in out
     assert err.splitlines().count("consilience suite list") == 2
     assert {path.name for path in (tmp_path / "r").iterdir()} == {
         "small.csv", "small.md", "small.tex",
@@ -224,15 +218,12 @@ def test_the_command_shows_and_writes_and_says_what_it_ran(consilience, made, he
     assert document["notes"] == ["a *note* of the recipe"]
 
 
-@pytest.mark.parametrize(
-    ("only", "rows", "counted"),
-    [
-        (("Ada",), ["Ada"], {("", "Ada", "Right")}),
-        (("late",), ["Bob"], {("late", "Bob", "Pairs")}),
-        (("Right",), ["Ada", "Bob"], {("", "Ada", "Right")}),
-        (("late", "Right"), ["Bob"], set()),
-    ],
-)
+@pytest.mark.parametrize(("only", "rows", "counted"), [
+    (("Ada",), ["Ada"], {("", "Ada", "Right")}),
+    (("late",), ["Bob"], {("late", "Bob", "Pairs")}),
+    (("Right",), ["Ada", "Bob"], {("", "Ada", "Right")}),
+    (("late", "Right"), ["Bob"], set()),
+])  # fmt: skip
 def test_only_some_rows_blocks_or_columns(made, here, tmp_path, only, rows, counted):
     found = make_cells("small", tmp_path, only=only)
     assert made == rows
@@ -276,10 +267,11 @@ def test_what_cannot_be_asked(consilience, made, here, arguments, message):
     assert here == []
 
 
-@pytest.mark.parametrize(
-    ("name", "row"),
-    [("pararel-mcnemar", "BERT-base"), ("calum-table-6", "GPT2-base"), ("calum-gain", "GPT2-base")],
-)
+@pytest.mark.parametrize(("name", "row"), [
+    ("pararel-mcnemar", "BERT-base"),
+    ("calum-table-6", "GPT2-base"),
+    ("calum-gain", "GPT2-base"),
+])  # fmt: skip
 def test_a_model_is_a_row_only_where_rows_are_models(name, row, tmp_path):
     """All would be trained, and nothing of it shown."""
     with pytest.raises(ConsilienceError, match=f"{name} has no row '{row}'"):
@@ -305,8 +297,7 @@ def test_a_command_that_cannot_be_done_marks_its_row(tmp_path):
     work = Work(Request(tmp_path))
     assert work.run("Ada", "suite", "list")["suites"][0]["suite"] == "mini"
     assert work.attempt("Ada", lambda: work.run("Ada", "suite", "check", "nowhere")) is None
-    assert work.absent["Ada"].startswith("unavailable: ")
-    assert "nowhere" in work.absent["Ada"]
+    assert work.absent["Ada"].startswith("unavailable: ") and "nowhere" in work.absent["Ada"]
     with pytest.raises(
         ConsilienceError, match="consilience suite lost: consilience suite: no command 'lost'"
     ):
@@ -394,8 +385,7 @@ def test_runs_of_other_models_and_options_have_folders_of_their_own(tmp_path):
         Request(tmp_path, options={"a": ["2"]}),
     ]  # fmt: skip
     places = [request.folder_of("Ada") for request in requests]
-    assert len(set(places)) == 5
-    assert places[0] == tmp_path / "pararel" / "Ada"
+    assert (len(set(places)), places[0]) == (5, tmp_path / "pararel" / "Ada")
     assert places[1].name.startswith("Ada-model-")
 
 
@@ -516,8 +506,7 @@ def test_a_model_that_is_not_here_is_marked_and_another_may_stand_for_it(
     assert all(each["low"] is None for each in oracle), "nothing varies"
     assert rows["majority", "Consistency"]["verdict"] == "same"
     why = rows["BERT-large", "Accuracy"]["verdict"]
-    assert why.startswith("unavailable: ")
-    assert "no/model" in why
+    assert why.startswith("unavailable: ") and "no/model" in why
     assert rows["ALBERT-base", "Accuracy"]["verdict"] == "not selected"
     assert document["warnings"][0].startswith("BERT-base: replaced by baseline:oracle")
     assert not any("majority" in note for note in document["notes"]), "it is constant, of course"
@@ -567,28 +556,23 @@ def test_a_users_model_that_cannot_be_loaded_is_a_row_and_strict_fails(
         assert status == expected
         assert "mine: unavailable: " in err
         lines = [" ".join(line.split()) for line in out.splitlines()]
-        assert "Accuracy - - - - unavailable" in lines
-        assert "mine (unavailable) - - -" in lines
+        assert "Accuracy - - - - unavailable" in lines and "mine (unavailable) - - -" in lines
     rows = pl.read_csv(tmp_path / "r/pararel-table-3.csv").filter(row="mine")
     assert rows["column"].to_list() == ["Accuracy", "Consistency", "Consistent-Acc"]
 
 
-@pytest.mark.parametrize(
-    ("name", "rows"),
-    [
-        ("pararel-relations", ["mine"]),
-        ("pararel-correlations", ["mine"]),
-        ("pararel-table-7", ["mine", "mine-ft"]),
-        ("calum-table-2", ["mine"]),
-        ("calum-table-6", ["mine-Single", "mine-Para", "mine-All"]),
-    ],
-)
+@pytest.mark.parametrize(("name", "rows"), [
+    ("pararel-relations", ["mine"]),
+    ("pararel-correlations", ["mine"]),
+    ("pararel-table-7", ["mine", "mine-ft"]),
+    ("calum-table-2", ["mine"]),
+    ("calum-table-6", ["mine-Single", "mine-Para", "mine-All"]),
+])  # fmt: skip
 def test_every_row_of_a_users_model_that_cannot_be_loaded_says_so(answered, tmp_path, name, rows):
     answered(2, {"error": {"message": "cannot load 'no/model'", "kind": "model"}})
     numbers = make(name, tmp_path, added={"mine": "no/model"}, only=rows)[1]
     mine = numbers.filter(pl.col("row").is_in(rows))
-    assert set(mine["row"]) == set(rows)
-    assert mine["verdict"].str.starts_with("unavailable: ").all()
+    assert set(mine["row"]) == set(rows) and mine["verdict"].str.starts_with("unavailable: ").all()
 
 
 RANDOM = dict.fromkeys(MODELS, "baseline:random")
@@ -708,8 +692,7 @@ def test_vectors_of_a_tiny_model(consilience, release, here, model_folder, tmp_p
 
     found = document("pararel-figure-3", "BERT-large")
     drawn, *written = found["run"]["files"]
-    assert drawn.endswith("tsne-P36-subject.svg")
-    assert "<svg" in (tmp_path / drawn).read_text()
+    assert drawn.endswith("tsne-P36-subject.svg") and "<svg" in (tmp_path / drawn).read_text()
     columns = [row["column"] for row in found["numbers"]]
     assert columns[:3] == ["V-measure by pattern", "AMI by pattern", "V-measure by subject"]
     clusters = pl.read_csv(next((tmp_path / "r").glob("pararel-figure-3/*/clusters.csv")))
@@ -910,8 +893,7 @@ def test_micro_averages_stand_beside_macro_averages(answered, tmp_path):
 
 
 def test_the_relations_of_the_training_are_31():
-    assert len(TEST) == 25
-    assert {*TEST, *TRAIN, *VALIDATION} == set(N_TO_1)
+    assert (len(TEST), {*TEST, *TRAIN, *VALIDATION}) == (25, set(N_TO_1))
 
 
 def test_agreement_is_that_of_the_released_answers(consilience, tmp_path):
@@ -990,8 +972,7 @@ def test_the_majority_baseline_answers_what_the_release_tests(of_pararel, here):
         assert (f"{row['value']:.1%}", f"{row['std']:.1%}") == (f"{mean}%", f"{std}%"), name
         assert row["n"] == 31
     assert macro("consistency", "diff_syntax")["n"] == 8
-    assert macro("consistency", "no_change")["n"] == 6
-    assert macro("determinism")["n"] == 7
+    assert (macro("consistency", "no_change")["n"], macro("determinism")["n"]) == (6, 7)
     tests = metrics.filter(metric="consistency", group="MICRO", subset="all")
     assert tests["n"].to_list() == [1_854_672 // 2]
 
@@ -1009,18 +990,12 @@ def test_types_of_paraphrases_are_the_papers_by_hand_and_ours_by_rule(of_pararel
 
 def test_without_data_a_recipe_says_so_and_strict_fails(consilience, here, tmp_path):
     command = [
-        "reproduce",
-        "pararel-table-1",
-        "--data-dir",
-        tmp_path / "no",
-        "--out",
-        tmp_path / "r",
-    ]
+        "reproduce", "pararel-table-1", "--data-dir", tmp_path / "no", "--out", tmp_path / "r",
+    ]  # fmt: skip
     for options, status in (([], 0), (["--strict"], 3)):
         found, out, err = consilience(*command, *options)
         assert found == status
-        assert "pararel-table-1: unavailable: " in err
-        assert "no such folder; expected " in err
+        assert "pararel-table-1: unavailable: " in err and "no such folder; expected " in err
         assert "fetch pararel" in err
         assert out.count("unavailable") == 7
 
@@ -1033,14 +1008,11 @@ def test_a_data_dir_that_is_the_suite_itself_names_the_expected_folder(tmp_path)
     assert "no such folder" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("options", "status"),
-    [
-        (["--only", "Right"], 3), (["--only", "Right,Ada"], 0),
-        (["--only", "Right,Ada", "--tolerance", "0.5"], 0),
-        (["--only", "Ada"], 3), (["--dry-run"], 0),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("options", "status"), [
+    (["--only", "Right"], 3), (["--only", "Right,Ada"], 0),
+    (["--only", "Right,Ada", "--tolerance", "0.5"], 0),
+    (["--only", "Ada"], 3), (["--dry-run"], 0),
+])  # fmt: skip
 def test_strict_fails_where_a_selected_number_is_missing(consilience, made, here, options, status):
     """The recipe makes Ada's share and Bob's pairs only."""
     assert consilience("reproduce", "small", "--strict", *options)[0] == status

@@ -25,17 +25,10 @@ QUICK = {
     "device": "cpu",
     "options": {
         "finetune": (
-            "--seeds",
-            "0,1",
-            "--epochs",
-            "1",
-            "--batch-size",
-            "8",
-            "--learning-rate",
-            "6e-3",
+            "--seeds", "0,1", "--epochs", "1", "--batch-size", "8", "--learning-rate", "6e-3",
         )
     },
-}
+}  # fmt: skip
 """Two seeds of one epoch, on the processor."""
 
 
@@ -153,11 +146,9 @@ def test_gains_of_the_papers_own_numbers_and_of_runs(tmp_path):
     assert "our runs: GPT2-base-Single on MNLI, RTE; GPT2-base-Para on MNLI, RTE" in said.notes
     gains = {row: each["ours"] for (_, row, _), each in found.items()}
     assert {row: round(gain, 1) for row, gain in gains.items()} == {
-        "Para and All vs Single": 12.4,
-        "Para vs Single": 12.9,
-        "All vs Single": 11.9,
+        "Para and All vs Single": 12.4, "Para vs Single": 12.9, "All vs Single": 11.9,
         "Para vs Single, our runs": 16.2,
-    }
+    }  # fmt: skip
     assert gains["Para vs Single, our runs"] == pytest.approx(100 * (0.2 + 0.125) / 2)
 
 
@@ -351,16 +342,14 @@ def test_what_t5_writes_counts(data, model_folder, here, tmp_path):
         0
     ] * 3
     (command,) = work.commands
-    assert command.split()[1] == "probe"
-    assert "--generate" in command
+    assert command.split()[1] == "probe" and "--generate" in command
     place = work.request.folder_of("T5-large", "calum") / "mrpc" / "run"
     metrics = pl.read_csv(place / "metrics.csv", schema_overrides=METRICS_SCHEMA)
     chosen = metrics.filter((pl.col("group") == "mrpc") & (pl.col("metric") == "accuracy"))
     assert chosen["value"][0] > 0
     found, *_ = make("calum-table-4", tmp_path, **request)
     notes = [each for each in found.notes if each.startswith("MRPC, signal")]
-    assert len(notes) == 3
-    assert all("[sentence1]" in each for each in notes)
+    assert len(notes) == 3 and all("[sentence1]" in each for each in notes)
 
 
 def test_a_model_that_is_not_here_is_marked_and_tried_once(data, here, tmp_path):
@@ -449,9 +438,8 @@ def test_people(here, tmp_path):
     assert "drawn: RTE: 5 sheets of 4 pairs; MRPC: 5 sheets of 3 pairs" in found.notes
     numbers = [each["ours"] for key, each in table.items() if key[0] == ""]
     assert all(map(math.isnan, numbers)), "nobody has answered"
-    assert "RTE: " in work.absent["Human"]
-    assert "no sheet with answers" in work.absent["Human"]
-    assert "no.tsv: no such file" in work.absent["Human"]
+    for text in ("RTE: ", "no sheet with answers", "no.tsv: no such file"):
+        assert text in work.absent["Human"]
     assert len(work.commands) == 4, "two tasks have pairs"
     sheets = out / "calum" / "sheets" / "rte"
     before, empty = ((sheets / name).read_bytes() for name in ("key.json", "annotator-5.csv"))

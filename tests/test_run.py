@@ -29,8 +29,7 @@ def test_the_seeds_of_a_run_are_runs_in_the_order_of_their_numbers(tmp_path):
         make(tmp_path / f"seed-{seed}", kind=SENTENCE_PAIRS, seed=seed)
     (tmp_path / "seed-3").mkdir()  # nothing was asked yet
     run = Run.open(tmp_path, "both")
-    assert run.label == "both"
-    assert kind_of_run(run) is SentencePairs
+    assert run.label == "both" and kind_of_run(run) is SentencePairs
     assert [each.label for each in run.seeds] == ["seed-2", "seed-10"]
     assert [each.settings["seed"] for each in run.seeds] == [2, 10]
 
@@ -42,8 +41,7 @@ def test_a_table_made_elsewhere_has_no_settings_and_is_read_once(tmp_path):
     assert dict(run.record) == dict(run.settings) == {}
     first = run.answers
     (tmp_path / "answers.csv").unlink()
-    assert run.answers is first
-    assert first.rows() == [("a", "1")]
+    assert run.answers is first and first.rows() == [("a", "1")]
 
 
 def test_labels_are_given_or_as_much_of_the_path_as_is_needed(tmp_path, monkeypatch):

@@ -435,7 +435,7 @@ def taught(tmp_path_factory):
     pieces += [(f"▁{word}", -1.0) for word in words]
     tokenizer = transformers.T5Tokenizer(vocab=pieces, extra_ids=3)
     config = transformers.T5Config(
-        vocab_size=len(tokenizer), d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4,
+        vocab_size=len(tokenizer), d_model=32, d_kv=8, d_ff=64, num_layers=1, num_heads=4,
         decoder_start_token_id=0, dropout_rate=0.0,
     )  # fmt: skip
     torch.manual_seed(0)

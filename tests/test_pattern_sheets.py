@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from checks import output, refusal, refused
-from consilience import ConsilienceError
 from consilience.authoring.annotation import (
     DIFFERENT,
     SAME,
@@ -324,5 +323,4 @@ def test_a_suite_that_was_changed_after_the_sheets_is_not_signed(folder, tmp_pat
     write_sheets(key, tmp_path / "s")
     answer(tmp_path / "s", key, {})
     other = Suite.from_patterns({"a": ["[X] [Y]."], "b": ["[X] [Y]."]}, FACTS)
-    with pytest.raises(ConsilienceError, match="Make new sheets"):
-        list(signoffs(score_sheets(tmp_path / "s"), other, "2026-11-23"))
+    refused("Make new sheets", list, signoffs(score_sheets(tmp_path / "s"), other, "2026-11-23"))

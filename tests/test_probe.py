@@ -214,11 +214,14 @@ def test_the_record_says_what_was_asked_and_when(tmp_path):
     assert again.record["warnings"] == ["a note"], "what was noted stays noted"
 
 
-def test_answers_of_two_runs_are_not_counted_together(tmp_path):
+def test_answers_that_the_run_did_not_write_are_not_counted(tmp_path):
     for name, asked in (("a", ASKED), ("b", ASKED | {"seed": 1})):
         ask_suite(mini("capital", "sport"), Counting(), RunFolder(tmp_path / name, asked))
-    copied = tmp_path / "b" / "answers" / "sport.parquet"
-    (tmp_path / "a" / "answers" / "sport.parquet").write_bytes(copied.read_bytes())
+    ours, others = (tmp_path / name / "answers" for name in "ab")
+    (ours / "field.parquet").write_bytes((ours / "capital.parquet").read_bytes())
+    refused(r"field\.parquet: these answers were changed", read_answers, tmp_path / "a")
+    (ours / "field.parquet").unlink()
+    (ours / "sport.parquet").write_bytes((others / "sport.parquet").read_bytes())
     refused("the answers of different runs", read_answers, tmp_path / "a")
 
 
@@ -268,14 +271,6 @@ def test_changed_answers_are_asked_again_and_are_an_error_for_readers(tmp_path):
     assert ask_suite(suite, model, run).equals(whole) and model.calls == 1
     assert "capital: the answers had been changed" in run.record["warnings"][-1]
     assert read_answers(tmp_path).height == whole.height
-
-
-def test_an_answers_file_that_the_run_did_not_write_is_not_counted(tmp_path):
-    run = RunFolder(tmp_path, ASKED)
-    ask_suite(mini("capital"), Counting(), run)
-    copied = tmp_path / "answers" / "sport.parquet"
-    copied.write_bytes((tmp_path / "answers" / "capital.parquet").read_bytes())
-    refused(r"sport\.parquet: these answers were changed", read_answers, tmp_path)
 
 
 def test_two_runs_of_one_folder_keep_the_digests_of_both(tmp_path):

@@ -12,6 +12,7 @@ import pytest
 import torch
 import transformers
 
+from checks import output, refusal
 from conftest import SENTENCES, cases
 from consilience.asking.noise import VARIATIONS, noise_floor, pair_samples
 from consilience.asking.pairs import present_pairs
@@ -71,9 +72,8 @@ def test_a_run(family, classifier, perturb, tmp_path):
     assert answers["item"].to_list() == [str(at) for at in range(8) for _ in FORMS]
     assert answers["gold"].to_list() == [SAME[at % 2] for at in range(8) for _ in FORMS]
     assert set(answers["n_candidates"]) == {2}
-    assert comparable(metrics_of(folder)) == comparable(
-        measured([answers], SAME, positive=SAME[-1])
-    )
+    expected = measured([answers], SAME, positive=SAME[-1])
+    assert comparable(metrics_of(folder)) == comparable(expected)
     said = answers["answer"].to_numpy().reshape(8, 3)
     kept = said[:, 1:] == said[:, :1]
     for at, form in enumerate(FORMS[1:]):
@@ -87,6 +87,13 @@ def test_a_run(family, classifier, perturb, tmp_path):
     }
     for text in ("Accuracy", "Consistency C_R", "Consistency C_S", "Report: "):
         assert text in out
+    document = json.loads(output(perturb, classifier(family, SAME), "--json"))
+    assert set(document) == {"run", "summary", "metrics", "changes", "warnings"}
+    assert document["run"]["path"] == str(folder)
+    assert document["run"]["settings"] == record["settings"]
+    found = pl.DataFrame(document["metrics"], schema=METRICS_SCHEMA)
+    assert comparable(found) == comparable(metrics_of(folder))
+    assert document["metrics"][0]["std"] is None, "not a number is null"
     _, out, _ = perturb(classifier(family, SAME), "--by", "form", "--examples", 3)
     for text in ("original", "reverse", "signal", "Answers that changed"):
         assert text in out
@@ -97,8 +104,7 @@ def test_what_is_there_is_not_asked_again(classifier, perturb, tmp_path):
     model = classifier("bert", SAME)
     assert perturb(model)[0] == 0
     before, metrics = stamps(tmp_path / "run"), (tmp_path / "run" / "metrics.csv").read_bytes()
-    status, _, err = perturb(model)
-    assert status == 0
+    output(perturb, model)
     assert stamps(tmp_path / "run") == before
     assert (tmp_path / "run" / "metrics.csv").read_bytes() == metrics
     for options, name in (
@@ -111,8 +117,7 @@ def test_what_is_there_is_not_asked_again(classifier, perturb, tmp_path):
         (("--indicators", "A,B"), "task"),
         (("--seed", 1), "seed"),
     ):
-        status, out, err = perturb(model, *options)
-        assert (status, out) == (2, "")
+        err = refusal(perturb, model, *options)
         assert f"this folder holds another run: its {name} " in err
         assert "Choose another folder" in err
     assert perturb(classifier("bert", SAME, seed=1))[0] == 2
@@ -136,18 +141,6 @@ def test_a_folder_with_brackets_in_its_name(classifier, perturb, tmp_path):
     assert (stamps(tmp_path / "run[1]"), read_answers(tmp_path / "run[1]").height) == (before, 6)
 
 
-def test_json_is_one_document(classifier, perturb, tmp_path):
-    status, out, _ = perturb(classifier("bert", SAME), "--json")
-    assert status == 0
-    document = json.loads(out)
-    assert set(document) == {"run", "summary", "metrics", "changes", "warnings"}
-    assert document["run"]["path"] == str(tmp_path / "run")
-    assert document["run"]["settings"]["perturbations"] == ["reverse", "signal"]
-    found = pl.DataFrame(document["metrics"], schema=METRICS_SCHEMA)
-    assert comparable(found) == comparable(metrics_of(tmp_path / "run"))
-    assert document["metrics"][0]["std"] is None, "not a number is null"
-
-
 @pytest.fixture(scope="module")
 def finetuned(tmp_path_factory):
     """A folder as finetune leaves it: seed-N/TASK."""
@@ -158,8 +151,7 @@ def finetuned(tmp_path_factory):
 
 
 def test_all_seeds_that_finetune_wrote(finetuned, perturb, tmp_path):
-    status, out, _ = perturb(finetuned, "--seed", 3)
-    assert status == 0
+    out = output(perturb, finetuned, "--seed", 3)
     assert "2 seeds" in out
     metrics = metrics_of(tmp_path / "run")
     assert set(metrics["seeds"]) == {2}
@@ -178,9 +170,8 @@ def test_all_seeds_that_finetune_wrote(finetuned, perturb, tmp_path):
     assert "Left: seed-1/mrpc" in perturb(finetuned, "--seed", 3, "--shard", "1/2", out="part")[1]
     assert "Left: seed-0/mrpc" in perturb(finetuned, "--seed", 3, "--shard", "2/2", out="other")[1]
     for out_, done in (("part", 1), ("other", 1), ("run", 2), ("none", 0)):
-        plan = json.loads(perturb(finetuned, "--seed", 3, "--dry-run", "--json", out=out_)[1])[
-            "plan"
-        ]
+        plan = perturb(finetuned, "--seed", 3, "--dry-run", "--json", out=out_)[1]
+        plan = json.loads(plan)["plan"]
         assert (2 * plan["complete"] / plan["queries"], plan["is_new"]) == (done, not done), out_
     assert (
         perturb(finetuned, "--seed", 3, "--shard", "2/2", out="part")[1].splitlines()[1:-2]
@@ -203,13 +194,10 @@ def test_a_note_on_some_seeds_names_them():
     assert seed_notes({"": ["given"]}) == ["given"], "one model has no seeds to name"
 
 
-def test_a_run_with_seeds_is_named_where_facts_are_expected(
-    finetuned, perturb, consilience, tmp_path
-):
+def test_a_run_with_seeds_is_named_where_facts_are_asked(finetuned, perturb, consilience, tmp_path):
     assert perturb(finetuned)[0] == 0
     for run, name in ((tmp_path / "run", " with 2 seeds"), (tmp_path / "run" / "seed-0", "")):
-        status, out, err = consilience("analyze", "patterns", run)
-        assert (status, out) == (2, "")
+        err = refusal(consilience, "analyze", "patterns", run)
         message = f"{run}: a run of sentence pairs{name}; expected a run of facts."
         assert message in " ".join(err.split())
         assert "`consilience compare` and `consilience report` take such runs" in err
@@ -232,8 +220,7 @@ def test_runs_over_other_texts_are_not_compared(classifier, perturb, consilience
         other.write_text("".join(json.dumps(row) + "\n" for row in changed))
         assert perturb(model, data=other, out=name)[0] == 0
         (tmp_path / name).rename(tmp_path / "two")
-        status, out, err = consilience("compare", tmp_path / "one", tmp_path / "two")
-        assert (status, out) == (2, "")
+        err = refusal(consilience, "compare", tmp_path / "one", tmp_path / "two")
         assert f"error: {tmp_path / 'two'}: runs over different texts: {said}" in err
         assert f"expected the pairs of {one}" in err and "Ask both models of the same --data" in err
         (tmp_path / "two").rename(tmp_path / f"was {name}")
@@ -280,8 +267,7 @@ def test_one_model_and_its_seeds_do_not_share_a_folder(finetuned, perturb, tmp_p
 
 def test_every_perturbation(classifier, perturb, tmp_path):
     model = classifier("llama", SAME)
-    status, out, _ = perturb(model, "--perturbations", "all", "--examples", 0)
-    assert status == 0
+    out = output(perturb, model, "--perturbations", "all", "--examples", 0)
     assert "Answers that changed" not in out
     every = metrics_of(tmp_path / "run")
     assert set(every["subset"]) == {"all", *PERTURBATIONS}
@@ -327,9 +313,7 @@ def test_a_model_is_asked_with_the_indicators_of_its_training(perturb, tmp_path)
 def test_long_items_are_cut_or_left_out(classifier, perturb, tmp_path):
     model = classifier("bert", SAME)
     lengths = load_pair_classifier(str(model), SAME).encode(forms_of())
-    longest = [
-        max(len(each["input_ids"]) for each in lengths[at : at + 3]) for at in range(0, 24, 3)
-    ]
+    longest = [max(len(one["input_ids"]) for one in lengths[at : at + 3]) for at in range(0, 24, 3)]
     limit = sorted(longest)[4]
     too_long = sum(each > limit for each in longest)
     assert 0 < too_long < 8
@@ -377,9 +361,8 @@ def test_baselines_of_sentence_pairs(name, expected, perturb, tmp_path):
     data.write_text("".join(lines[at] for at in (0, 1, 2, 4, 6)))
     assert perturb(f"baseline:{name}", data=data)[0] == 0
     assert set(answers_in(tmp_path / "run")) == expected
-    values = dict(
-        metrics_of(tmp_path / "run").filter(subset="all").select("metric", "value").iter_rows()
-    )
+    overall = metrics_of(tmp_path / "run").filter(subset="all")
+    values = dict(overall.select("metric", "value").iter_rows())
     right = 0.8 if name != "random" else None
     assert right is None or (values["accuracy"], values["consistency"]) == (right, 1)
     status, _, err = perturb("baseline:oracle", out="other")
@@ -466,8 +449,7 @@ def taught(tmp_path_factory):
 
 def test_labels_that_a_model_writes(taught, perturb, tmp_path):
     """Written: all right, C_R 6 of 8, C_S 0 as no label is said. Chosen: one label or the other."""
-    status, out, err = perturb(taught, "--generate")
-    assert status == 0
+    out = output(perturb, taught, "--generate")
     metrics = metrics_of(tmp_path / "run")
     assert metrics["group"].unique(maintain_order=True).to_list() == ["mrpc", "mrpc-generated"]
     picked, said = (metrics.filter(pl.col("group") == each) for each in ("mrpc", "mrpc-generated"))

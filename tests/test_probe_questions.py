@@ -144,9 +144,7 @@ def test_runs_of_questions_are_compared_and_reported(consilience, probed, tmp_pa
 
 
 @pytest.mark.parametrize(("options", "message"), cases("probe_questions_bad"))
-def test_wrong_options_are_refused_before_anything_is_asked(
-    consilience, quiz, tmp_path, options, message
-):
+def test_wrong_options_are_refused_before_a_question(consilience, quiz, tmp_path, options, message):
     out = tmp_path / "run"
     arguments = ("--model", "baseline:first", "--suite", quiz, "--out", out)
     assert message in refusal(consilience, "probe", *arguments, *options)

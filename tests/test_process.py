@@ -68,9 +68,7 @@ def test_json_escapes_what_would_control_a_terminal():
 
 def test_data_does_not_reach_the_terminal_raw(consilience, tmp_path):
     folder = tmp_path / "r\x1b[2J"
-    run = (
-        "probe", "--model", "baseline:oracle", "--groups", "sport", "--limit", 2, "--out", folder,
-    )  # fmt: skip
+    run = ("probe", "--model", "baseline:oracle", "--groups", "sport", "-n", 2, "--out", folder)
     status, out, err = consilience(*run)
     assert (status, "\x1b" in out + err) == (0, False)
     assert "Report: " in out and "\ufffd[2J" in out
@@ -113,9 +111,8 @@ def test_an_output_without_unicode(tmp_path):
         "try:\n    cli.command()\nexcept SystemExit as stop:\n    assert stop.code == 0\n"
         "sys.argv.pop()\ncli.command()\n"
     )
-    found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, env=environment, check=False
-    )
+    command = [sys.executable, "-c", code]
+    found = subprocess.run(command, capture_output=True, env=environment, check=False)
     assert (found.returncode, b"Traceback" in found.stderr) == (0, False)
     document, text = found.stdout.split(b"\n", 1)
     assert b"Z\\u4e00" in document and b"Z?" in text and found.stdout.isascii()

@@ -2,8 +2,8 @@
 
 import pytest
 
+from checks import refused
 from consilience.asking.questions import Presenter, ask_options, ask_writing
-from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.free_text import rule_of
 from consilience.core.items import Choice, Question
@@ -50,18 +50,17 @@ def test_oracle_is_right_and_random_is_neither_constant_nor_another_each_time():
     assert first == again != other and len(set(first)) > 1
 
 
-def test_a_position_that_a_question_does_not_have_is_its_last_one():
-    few = Question("few", "g", {"": ("?",)}, OPTIONS[0], OPTIONS[:2])
-    late = [Question("q", "g", {"": ("?",)}, OPTIONS[2], OPTIONS)] * 3
-    assert asked(prompt_baseline("majority", late, 0), [few])["option"].to_list() == [1, 1]
-
-
-def test_the_majority_is_that_of_each_group():
+def test_the_majority_is_that_of_each_group_and_at_most_the_last_position_of_a_question():
     """Two groups, whose golds are at position 2 and at position 0."""
     golds = {"g0": 2, "g1": 2, "h0": 0, "h1": 0}
     questions = [question(item, item[0], OPTIONS[gold]) for item, gold in golds.items()]
-    table = asked(prompt_baseline("majority", questions, 0), questions)
+    model = prompt_baseline("majority", questions, 0)
+    table = asked(model, questions)
     assert table["option"].to_list() == table["gold_option"].to_list()
+    assert asked(model, [question("few", "g", OPTIONS[0], OPTIONS[:2])])["option"].to_list() == [
+        1,
+        1,
+    ]
 
 
 GOLDS = {"g0": "Rome", "g1": "Oslo", "g2": "Oslo", "h0": "Bern", "h1": "Riga"}
@@ -78,10 +77,8 @@ def wrote(model, design=NONE):
 
 
 @pytest.mark.parametrize(("name", "texts"), [
-    ("majority", "Oslo Oslo Oslo Bern Bern"),
-    ("constant", "Rome Rome Rome Bern Bern"),
-    ("first", "Rome Rome Rome Bern Bern"),
-    ("oracle", "Rome Oslo Oslo Bern Riga"),
+    ("majority", "Oslo Oslo Oslo Bern Bern"), ("constant", "Rome Rome Rome Bern Bern"),
+    ("first", "Rome Rome Rome Bern Bern"), ("oracle", "Rome Oslo Oslo Bern Riga"),
 ])  # fmt: skip
 def test_baselines_answer_open_questions_with_golds_of_the_group(name, texts):
     table = wrote(prompt_baseline(name, CAPITALS, 0))
@@ -114,8 +111,7 @@ def test_a_function_answers_open_questions_each_sample_anew():
 
 
 def test_an_unknown_baseline_names_the_known_ones():
-    with pytest.raises(ConsilienceError, match="Did you mean 'first'"):
-        prompt_baseline("frist", QUESTIONS, 0)
+    refused("Did you mean 'first'", prompt_baseline, "frist", QUESTIONS, 0)
     for name in ("random", "majority", "constant", "first", "oracle"):
         assert prompt_baseline(name, (), 0).identity["model"] == f"baseline:{name}"
 
@@ -167,5 +163,4 @@ def test_a_model_is_loaded_by_its_name(model_folder):
     assert (model.longest, is_chat_model(model)) == (40, False)
     model.tokenizer.chat_template = "{{ messages }}"
     assert is_chat_model(model)
-    with pytest.raises(ConsilienceError, match="does not write text"):
-        load_prompt_model(str(model_folder("bert")), QUESTIONS)
+    refused("does not write text", load_prompt_model, str(model_folder("bert")), QUESTIONS)

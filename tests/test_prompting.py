@@ -16,10 +16,8 @@ TEXT = "Q: {question}\n{options}\nA:"
 def test_the_template_is_that_of_the_model_unless_one_is_named():
     assert Prompting.of(ProbeOptions(), []).base.template is TEMPLATES["plain"]
     assert Prompting.of(ProbeOptions(), [], is_chat=True).base.template is TEMPLATES["chat"]
-    assert (
-        Prompting.of(ProbeOptions(template="plain"), [], is_chat=True).base.template
-        is TEMPLATES["plain"]
-    )
+    named = Prompting.of(ProbeOptions(template="plain"), [], is_chat=True)
+    assert named.base.template is TEMPLATES["plain"]
     assert Prompting.of(ProbeOptions(template=TEXT), []).record(ONE) == {
         "templates": {"own": {"text": TEXT, "chat": False, "system": ""}},
         "option_score": "label",

@@ -69,12 +69,8 @@ def test_a_faulty_row_is_named_and_left_out(changed, message, tmp_path):
 
 
 def test_check_names_faults_of_the_provenance_of_a_suite(write_suite):
-    rows = [
-        ROW,
-        ROW | {"pattern": "The capital of [X] was [Y]."},
-        ROW | {"relation": "capitol"},
-        ROW,
-    ]
+    other = ROW | {"pattern": "The capital of [X] was [Y]."}
+    rows = [ROW, other, ROW | {"relation": "capitol"}, ROW]
     found = [str(problem) for problem in check_suite(write_suite(provenance=rows))]
     messages = (
         r":2: 'The capital of \[X\] was \[Y\]\.' is no pattern of 'capital'.*mean",

@@ -45,9 +45,8 @@ def test_a_steady_model_has_no_flips_and_every_prompt_of_the_sample_counts():
     """About 30 prompts of 20 x 3: 10 questions in all variants."""
     model = prompt_baseline("random", QUESTIONS, 0)
     floor = noise_floor(sampled(1, 30), model, "own")
-    assert floor["subset"].to_list() == [
-        "repeated", "reordered", "one_by_one", "large_batches", "other_threads"
-    ]  # fmt: skip
+    names = "repeated reordered one_by_one large_batches other_threads"
+    assert floor["subset"].to_list() == names.split()
     assert (floor["value"].to_list(), floor["n"].to_list()) == ([0] * 5, [30] * 5)
     assert set(floor["metric"]) == {"flips"}
 

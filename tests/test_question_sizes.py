@@ -30,9 +30,8 @@ def test_cautions_name_what_decides_the_numbers():
     same = Expectation("same", (Reference("1"),), Reference("3"))
     counts = question_statistics(Questions("s", items, expectations=(same,)))
     assert counts.expectations == 1
-    assert question_table(counts, "s").title.startswith(
-        "s: 5 questions, 5 phrasings, 1 expectation;"
-    )
+    title = question_table(counts, "s").title
+    assert title.startswith("s: 5 questions, 5 phrasings, 1 expectation;")
     assert (counts.by_group[0].min_options, counts.by_group[0].max_options) == (2, 3)
     assert counts.by_group[0].majority == 1
     other_gold = question("6", "A?", "z", "y")  # x is no option, so only one answer is right

@@ -109,9 +109,7 @@ def test_a_result_has_figures_a_page_and_factors(tmp_path, result):
     assert table.select("factor", "value").rows() == [("paraphrase", 1.0), ("order", 0.0)]
 
 
-def test_too_many_variants_for_a_figure_are_refused_with_a_command_that_has_them(
-    result, monkeypatch
-):
+def test_too_many_variants_for_a_figure_are_refused_with_what_shows_them(result, monkeypatch):
     """``analyze patterns`` is for facts."""
     monkeypatch.setattr(reporting, "MANY_VARIANTS", 2)
     said = refused("expected 2 to 2, which a figure can show", result.plot.agreement, "culture")

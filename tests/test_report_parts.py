@@ -13,10 +13,10 @@ import altair
 import polars as pl
 import pytest
 
+from checks import refused
 from consilience import measure
 from consilience.analysis.patterns import form_tables, item_table
 from consilience.asking.pairs import CHANGED_ANSWERS_SCHEMA
-from consilience.core.errors import ConsilienceError
 from consilience.core.factors import BETWEEN
 from consilience.core.provenance import command_line
 from consilience.report import charts, overview
@@ -92,9 +92,8 @@ def test_the_example_is_of_a_group_that_the_means_are_over():
 
 def test_the_texts_beside_the_tables():
     parts = sections_of(page_of_facts())
-    assert parts["summary"][1] == Text(
-        ["Example: run answers “yes” to “Ada ___”, but “no” to “___ Ada”"]
-    )
+    example = "Example: run answers “yes” to “Ada ___”, but “no” to “___ Ada”"
+    assert parts["summary"][1] == Text([example])
     assert parts["differences"][0] == Points(["so"])
     assert parts["caveats"][0] == Points(["mind the gap"])
     assert "40 of 42 facts of 1 relation" in dict(parts["setup"][0].rows)["suite"]
@@ -207,9 +206,8 @@ def test_figures_round_as_tables_do():
     assert rounded == [*(float(number_text(value, "share")) for value in values), None]
     assert rounded == [6.2, 12.5, 18.8, None]
     pairs = pl.DataFrame({"run": "a", "group": "g", "first": 0, "second": 1, "agreement": [0.125]})
-    patterns = pl.DataFrame(
-        {"run": "a", "group": "g", "variant_index": [0, 1], "variant": ["x", "y"]}
-    )
+    indexed = {"variant_index": [0, 1], "variant": ["x", "y"]}
+    patterns = pl.DataFrame({"run": "a", "group": "g", **indexed})
     spec = json.dumps(spec_of(matrix_figure(pairs, patterns, "g", {}, FACT_WORDS)))
     assert f'"v": 12.5, "shown": "{number_text(0.125, "share", 0)}"' in spec
 
@@ -224,9 +222,8 @@ def test_blocks_of_a_table_have_headings_on_a_page():
     assert body == [
         ["factor", "value"], ["a"], ["order", "10 to 2"], ["order", "3"], ["b"], ["order", "4"]
     ]  # fmt: skip
-    assert [row.get("class") for row in page.all("tr")] == [
-        None, "block", None, "again", "block", None,
-    ]  # fmt: skip
+    classes = [row.get("class") for row in page.all("tr")]
+    assert classes == [None, "block", None, "again", "block", None]
     assert not page.all("button"), "rows of blocks are not sorted"
 
 
@@ -267,12 +264,9 @@ def test_the_papers_rows_come_first(suite, relations, papers_rows):
 
 def test_tables_of_questions_have_their_words_and_no_empty_column_or_table():
     keys = {"accuracy": 0.4, "consistency": 0.6, "determinism": math.nan, "violation_rate": 0.3}
-    metrics = layout_metrics("quiz", 1, **keys).with_columns(
-        pl.col("group").replace("MACRO", "MICRO")
-    )
-    of_factor = metrics.filter(pl.col("metric") == "consistency").with_columns(
-        subset=pl.lit("order")
-    )
+    micro = pl.col("group").replace("MACRO", "MICRO")
+    metrics = layout_metrics("quiz", 1, **keys).with_columns(micro)
+    of_factor = metrics.filter(metric="consistency").with_columns(subset=pl.lit("order"))
     tables = layouts_of(QUESTION_WORDS, {"one": pl.concat([metrics, of_factor])})
     assert {
         name: [column.heading for column in table.columns] for name, table in tables.items()
@@ -295,9 +289,8 @@ def test_the_axis_of_headline_numbers_begins_at_the_lowest_interval():
             "source": [MEASURED] * 2,
         }
     )
-    scales = re.findall(
-        r'"domain": \[(-?[0-9.]+), 100\]', json.dumps(spec_of(charts.headline_figure(rows)))
-    )
+    spec = json.dumps(spec_of(charts.headline_figure(rows)))
+    scales = re.findall(r'"domain": \[(-?[0-9.]+), 100\]', spec)
     assert set(map(float, scales)) == {-20.0}
 
 
@@ -372,10 +365,8 @@ def test_figures_draw_the_numbers_and_order_of_their_tables():
     assert [scale["domain"][0] for scale in starts] == [
         0.0, -50.0, {"expr": '({"Accuracy": 0.0, "Corrected": -50.0})[metric_metric]'},
     ]  # fmt: skip
-    rows = [
-        ("BERT", "Accuracy", 0.5, None, None, "paper"),
-        ("m", "Accuracy", 0.4, 0.3, 0.6, MEASURED),
-    ]
+    paper = ("BERT", "Accuracy", 0.5, None, None, "paper")
+    rows = [paper, ("m", "Accuracy", 0.4, 0.3, 0.6, MEASURED)]
     columns = ["model", "number", "value", "low", "high", "source"]
     spec = spec_of(charts.headline_figure(pl.DataFrame(rows, schema=columns, orient="row")))
     drawn = spec["data"]["values"]
@@ -422,9 +413,8 @@ def test_the_least_consistent_relation_is_shown_first(monkeypatch):
     (figure,) = overview._agreement([shown(pairs=few, patterns=patterns)], None)
     assert figure.title == "Agreement of patterns: R", "S has two facts"
     last = pl.col("variant_index").replace(2, overview.LARGEST_MATRIX)
-    large = patterns.with_columns(
-        pl.when(pl.col("group") == "S").then(last).otherwise("variant_index")
-    )
+    is_s = pl.col("group") == "S"
+    large = patterns.with_columns(pl.when(is_s).then(last).otherwise("variant_index"))
     (figure,) = overview._agreement([shown(pairs=pairs, patterns=large)], None)
     assert figure.title == "Agreement of patterns: R", "S has too many patterns"
     monkeypatch.setattr(overview, "MOST_PAIRS", 5)
@@ -476,9 +466,8 @@ def test_the_matrix_has_each_pair_in_two_cells_beside_its_patterns(tmp_path):
 
     def texts_in(role):
         """What is drawn there, with its place from the left and the top."""
-        for group in ElementTree.parse(tmp_path / "matrix.svg").iter(
-            "{http://www.w3.org/2000/svg}g"
-        ):
+        drawing = ElementTree.parse(tmp_path / "matrix.svg")
+        for group in drawing.iter("{http://www.w3.org/2000/svg}g"):
             if role in group.get("class", ""):
                 for each in group:
                     x, y = re.findall(r"-?[\d.]+", each.get("transform", ""))[:2]
@@ -493,10 +482,8 @@ def test_the_matrix_has_each_pair_in_two_cells_beside_its_patterns(tmp_path):
     def nearest(places, place):
         return min(range(3), key=lambda at: abs(places[at] - place)) + 1
 
-    cells = {
-        (nearest(lines, y), nearest(columns, x)): text
-        for text, x, y in texts_in("mark-text role-mark")
-    }
+    drawn = texts_in("mark-text role-mark")
+    cells = {(nearest(lines, y), nearest(columns, x)): text for text, x, y in drawn}
     assert cells == {(1, 2): "10", (2, 1): "10", (1, 3): "20", (3, 1): "20"}
 
 
@@ -595,8 +582,7 @@ def test_a_page_of_every_part():
 
 def test_a_page_that_is_too_large_is_refused(monkeypatch):
     monkeypatch.setattr(html_module, "LARGEST", 1000)
-    with pytest.raises(ConsilienceError, match="at most 0 MB.*fewer runs"):
-        render(Page("t", "s", []))
+    refused("at most 0 MB.*fewer runs", render, Page("t", "s", []))
 
 
 if __name__ == "__main__":  # writes the tables again, to be checked by hand

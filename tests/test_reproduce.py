@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from scipy import stats
 
+from checks import output, refusal, refused
 from conftest import WORDS, cases, cells, real_data
 from consilience.core.errors import ConsilienceError
 from consilience.core.schemas import METRICS_SCHEMA
@@ -100,10 +101,8 @@ def test_ours_that_the_paper_lacks_stand_with_their_row(small):
     alone = rows.filter(pl.col("verdict") == "ours only")
     assert alone["unit"].to_list() == ["p", ""] and alone["paper"].is_nan().all()
     assert set(rows["table"]) == {"small"}
-    (none,) = [
-        each for each in verdicts({("late", "Cy", "Right"): Measured(math.nan)}) if "data" in each
-    ]
-    assert none == "no data"
+    found = verdicts({("late", "Cy", "Right"): Measured(math.nan)})
+    assert [each for each in found if "data" in each] == ["no data"]
 
 
 def test_every_number_of_the_papers_stands_once_with_its_digits_section_and_recipe():
@@ -194,9 +193,8 @@ def test_the_command_shows_and_writes_and_says_what_it_ran(consilience, made, he
     assert status == 0
     assert "small: Little" in out and "* a *note* of the recipe" in out
     assert err.splitlines().count("consilience suite list") == 2
-    assert {path.name for path in (tmp_path / "r").iterdir()} == {
-        "small.csv", "small.md", "small.tex",
-    }  # fmt: skip
+    names = {path.name for path in (tmp_path / "r").iterdir()}
+    assert names == {"small.csv", "small.md", "small.tex"}
     written = pl.read_csv(tmp_path / "r" / "small.csv", schema_overrides=papers.BESIDE_SCHEMA)
     assert written.columns == [*papers.BESIDE_SCHEMA, "options"]
     assert set(written["options"]) <= {"", None}
@@ -256,8 +254,7 @@ def test_a_dry_run_tells_the_data_and_the_queries(consilience, release, tmp_path
 
 @pytest.mark.parametrize(("arguments", "message"), cases("reproduce_bad"))
 def test_what_cannot_be_asked(consilience, made, here, arguments, message):
-    status, out, err = consilience("reproduce", *arguments)
-    assert (status, out) == (2, "")
+    err = refusal(consilience, "reproduce", *arguments)
     assert f"error: {message}" in err
     assert here == []
 
@@ -267,14 +264,12 @@ def test_what_cannot_be_asked(consilience, made, here, arguments, message):
 ])  # fmt: skip
 def test_a_model_is_a_row_only_where_rows_are_models(name, row, tmp_path):
     """All would be trained, and nothing of it shown."""
-    with pytest.raises(ConsilienceError, match=f"{name} has no row '{row}'"):
-        make(name, tmp_path, only=[row], dry=True)
+    refused(f"{name} has no row '{row}'", make, name, tmp_path, only=[row], dry=True)
     assert "ALBERT-base" in RECIPES["pararel-correlations"].rows
 
 
 def test_all_recipes_are_listed_with_what_they_need(consilience):
-    status, out, _ = consilience("reproduce")
-    assert status == 0
+    out = output(consilience, "reproduce")
     rows = json.loads(consilience("reproduce", "--json")[1])["recipes"]
     assert {row["name"] for row in rows} == set(RECIPES)
     names = [line.split()[0] for line in out.splitlines() if line.startswith(("par", "cal"))]
@@ -295,9 +290,8 @@ def test_reasons_of_a_row_name_their_parts(tmp_path):
         ("Ada", "RTE", "unavailable: no pairs"), ("Ada", "MRPC", "unavailable: no model"),
         ("Ada", "QQP", "not run"), ("Bob", "RTE", "not run"), ("Eve", "RTE", "not run"),
     ):  # fmt: skip
-        made = work.attempt(
-            row, lambda reason=reason: missing(reason), part, ["RTE", "MRPC", "QQP"]
-        )
+        parts = ["RTE", "MRPC", "QQP"]
+        made = work.attempt(row, lambda reason=reason: missing(reason), part, parts)
         assert made is None
     assert work.absent == {
         "Ada": "unavailable: RTE: no pairs; MRPC: no model", "Bob": "not run", "Eve": "not selected",
@@ -317,9 +311,7 @@ def test_what_commands_note_is_kept_once_with_its_rows(tmp_path, answered):
     assert len(work.notes) == 5
 
 
-def test_another_run_in_the_folder_and_a_bug_of_ours_are_no_row_that_is_not_here(
-    here, answered, tmp_path
-):
+def test_another_run_in_the_folder_or_a_bug_of_ours_is_no_missing_row(here, answered, tmp_path):
     """Otherwise the other run's numbers are shown, or the row looks unavailable."""
     work, place = Work(Request(tmp_path)), tmp_path / "Ada"
     asked = ("probe", "--model", "baseline:majority", "--suite", "mini", "--out", place, "--limit")
@@ -337,11 +329,9 @@ def test_more_arguments_have_runs_and_tables_of_their_own(consilience, made, tmp
     arguments = ("reproduce", "small", "--out", tmp_path / "r")
     assert consilience(*arguments)[0] == 0
     kept = (tmp_path / "r" / "small.csv").read_bytes()
-    given = (
-        "--replace Ada=b/model --data rte:train=hub:train --with 'suite list=--limit 1' --only Ada"
-    )
-    status, out, _ = consilience(*arguments, *shlex.split(given))
-    assert status == 0
+    given = "--replace Ada=b/model --data rte:train=hub:train --with 'suite list=--limit 1' "
+    given += "--only Ada"
+    out = output(consilience, *arguments, *shlex.split(given))
     listed = ["suite", "list", "--json"]
     assert called == [listed, listed, ["suite", "list", "--limit", "1", "--json"]]
     assert "* Ada: mind the gap" in out
@@ -395,10 +385,8 @@ def test_a_model_or_suite_that_is_not_here_marks_its_row_and_a_wrong_argument_ra
 
 def test_files_of_an_earlier_call_do_not_stay(consilience, monkeypatch, tmp_path):
     """The recipe has numbers while its model is here, and then has none."""
-    found = [
-        RecipeResult({("", "Ada", "Right"): Measured(1.0)}),
-        RecipeResult({}, ["nothing is here"]),
-    ]
+    first = RecipeResult({("", "Ada", "Right"): Measured(1.0)})
+    found = [first, RecipeResult({}, ["nothing is here"])]
     bare = Recipe("bare", "Little", "nothing", lambda recipe, work: found.pop(0), "no-such-table")
     monkeypatch.setitem(RECIPES, "bare", bare)
     for suffixes in ({".csv", ".md", ".tex"}, {".md"}):
@@ -469,9 +457,7 @@ def release(tmp_path_factory):
     return root.parent
 
 
-def test_a_model_that_is_not_here_is_marked_and_another_may_stand_for_it(
-    consilience, release, here, tmp_path
-):
+def test_a_missing_model_is_marked_and_another_may_replace_it(consilience, release, here, tmp_path):
     """The oracle is right and so consistent: 100, without an interval; the paper's are others."""
     status, out, err = consilience(
         "reproduce", "pararel-table-3", "--data-dir", release, "--out", tmp_path / "r",
@@ -497,9 +483,7 @@ def test_a_model_that_is_not_here_is_marked_and_another_may_stand_for_it(
     assert err.splitlines()[:3] == document["run"]["commands"]
 
 
-def test_a_users_model_is_one_more_row_of_the_papers_table(
-    consilience, release, here, tmp_path, monkeypatch
-):
+def test_a_users_model_is_one_more_row(consilience, release, here, tmp_path, monkeypatch):
     """Only that model is run; the paper's rows are shown. 100 differs from 45.8 by 54.2 points."""
     once = functools.cache(lambda *command, call=work_module._call: call(command))
     monkeypatch.setattr(work_module, "_call", lambda command: once(*command))
@@ -526,9 +510,7 @@ def test_a_users_model_is_one_more_row_of_the_papers_table(
         assert rows["mine", "Accuracy"]["verdict"] == "ours only"
 
 
-def test_a_users_model_that_cannot_be_loaded_is_a_row_and_strict_fails(
-    consilience, release, here, tmp_path
-):
+def test_a_row_of_a_users_missing_model_and_strict(consilience, release, here, tmp_path):
     command = (
         "reproduce", "pararel-table-3", "--data-dir", release, "--out", tmp_path / "r",
         "--add", "mine=no/model",
@@ -592,9 +574,8 @@ def test_a_users_model_has_rows_before_and_after_training(answered, tmp_path):
 
 
 def test_what_is_done_is_not_asked_again(release, here, tmp_path):
-    request = {
-        "models": {"BERT-base": "baseline:random"}, "only": ["BERT-base"], "data_dir": release,
-    }  # fmt: skip
+    request = {"models": {"BERT-base": "baseline:random"}, "only": ["BERT-base"]}
+    request["data_dir"] = release
     first = make("pararel-table-3", tmp_path / "r", **request)[1]
     place = Request(tmp_path / "r", **request).folder_of("BERT-base")
     asked = {path: path.stat().st_mtime_ns for path in place.glob("answers/*")}
@@ -633,9 +614,8 @@ def test_single_relations_and_correlations_take_all_models(of_few, here, tmp_pat
     for name, row in (("relations", "lowest model"), ("correlations", "all models")):
         found = work.make(f"pararel-{name}", [row, "BERT-large"])
         (verdict,) = {each["verdict"] for key, each in found.items() if key[1] == row}
-        assert verdict.startswith(
-            "unavailable: needs all models of the paper; missing: BERT-base, BERT-"
-        )
+        needs = "unavailable: needs all models of the paper; missing: BERT-base, BERT-"
+        assert verdict.startswith(needs)
         assert "BERT-large," not in verdict
     work = Once(replace(work.request, folder=tmp_path, options={"probe": ["--groups", "P19"]}))
     found = work.make("pararel-relations", ["BERT-large"])
@@ -666,8 +646,7 @@ def test_vectors_of_a_tiny_model(consilience, release, here, model_folder, tmp_p
 
     def document(recipe, row, *more):
         model = f"{row}={model_folder('bert')}"
-        status, out, err = consilience("reproduce", recipe, "--replace", model, *common, *more)
-        assert status == 0, err
+        out = output(consilience, "reproduce", recipe, "--replace", model, *common, *more)
         return json.loads(out)
 
     found = document("pararel-figure-3", "BERT-large")
@@ -691,9 +670,7 @@ def test_vectors_of_a_tiny_model(consilience, release, here, model_folder, tmp_p
     assert 0 <= rows["V-measure by subject"]["ours"] <= 100
 
 
-def test_a_training_is_read_and_tested_and_answers_questions(
-    release, here, model_folder, tmp_path, monkeypatch
-):
+def test_a_training_is_read_and_tested(release, here, model_folder, tmp_path, monkeypatch):
     """One training for Table 7, for the tests and for SQuAD, by the same command.
 
     Five of the test relations are measured; the others are trained on.
@@ -724,9 +701,8 @@ def test_a_training_is_read_and_tested_and_answers_questions(
     tested = [found[f"p of {name}, exact McNemar"] for name in ("Accuracy", "Consistent-Acc")]
     assert found["p (McNemar)"] == max(tested)
     assert [command[0] for command in here] == ["probe", "improve"]
-    (improved,) = (
-        found["model"] for command, found in work.documents.items() if "improve" in command
-    )
+    models = {each["model"] for command, each in work.documents.items() if "improve" in command}
+    (improved,) = models
     called, run = [], Work.run
 
     def answer(self, row, script, *arguments, is_script=False, **more):
@@ -832,9 +808,8 @@ def test_vectors_of_several_models_are_tested_together(answered, tmp_path):
         return {"correlations": rows}
 
     called = answered(0, document)
-    found = make_cells(
-        "pararel-representations", tmp_path, added={"mine": "my-model"}, only=[*p_of]
-    )
+    request = {"added": {"mine": "my-model"}, "only": [*p_of]}
+    found = make_cells("pararel-representations", tmp_path, **request)
     assert len(called) == 3
     numbers = {row: found[block, row, "p (Spearman, Holm)"]["ours"] for block, row, _ in found
                if row in p_of}  # fmt: skip
@@ -934,25 +909,13 @@ def test_the_majority_baseline_answers_what_the_release_tests(of_pararel, here):
     """
     of_pararel.make("pararel-table-2", ["majority"])
     metrics = pl.read_csv(of_pararel.request.folder_of("majority") / "metrics.csv")
-
-    def macro(name, subset="all"):
-        (row,) = metrics.filter(metric=name, group="MACRO", subset=subset).to_dicts()
-        return row
-
-    for name, mean, std in (
-        ("accuracy", "23.1", "21.0"),
-        ("consistency", "100.0", "0.0"),
-        ("consistent_accuracy", "23.1", "21.0"),
-        ("successful_patterns", "97.3", "7.3"),
-        ("successful_objects", "23.2", "21.0"),
-        ("unknown_consistency", "100.0", "0.0"),
-        ("known_consistency", "100.0", "0.0"),
-    ):
-        row = macro(name)
-        assert (f"{row['value']:.1%}", f"{row['std']:.1%}") == (f"{mean}%", f"{std}%"), name
-        assert row["n"] == 31
-    assert macro("consistency", "diff_syntax")["n"] == 8
-    assert (macro("consistency", "no_change")["n"], macro("determinism")["n"]) == (6, 7)
+    rows = metrics.filter(group="MACRO").select("metric", "subset", "n").iter_rows()
+    counts = {(metric, subset): n for metric, subset, n in rows}
+    parts = ("accuracy", "consistent_accuracy", "successful_patterns", "successful_objects")
+    agreements = ("consistency", "unknown_consistency", "known_consistency")
+    assert {counts[name, "all"] for name in (*parts, *agreements)} == {31}
+    assert [counts["consistency", each] for each in ("diff_syntax", "no_change")] == [8, 6]
+    assert counts["determinism", "all"] == 7
     tests = metrics.filter(metric="consistency", group="MICRO", subset="all")
     assert tests["n"].to_list() == [1_854_672 // 2]
 
@@ -969,9 +932,8 @@ def test_types_of_paraphrases_are_the_papers_by_hand_and_ours_by_rule(of_pararel
 
 
 def test_without_data_a_recipe_says_so_and_strict_fails(consilience, here, tmp_path):
-    command = [
-        "reproduce", "pararel-table-1", "--data-dir", tmp_path / "no", "--out", tmp_path / "r",
-    ]  # fmt: skip
+    data, out = tmp_path / "no", tmp_path / "r"
+    command = ["reproduce", "pararel-table-1", "--data-dir", data, "--out", out]
     for options, status in (([], 0), (["--strict"], 3)):
         found, out, err = consilience(*command, *options)
         assert found == status

@@ -10,8 +10,8 @@ import shutil
 import polars as pl
 import pytest
 
+from checks import refused
 from conftest import WORDS, cells, real_data
-from consilience.core.errors import ConsilienceError
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.report.papers import paper_numbers
 from consilience.reproduce.calum import GROUPS, TABLE_6, sheets_of
@@ -122,14 +122,8 @@ def test_t_tests_of_runs_that_are_there(tmp_path):
     }
     for model, values in by_hand.items():
         for task, value in values.items():
-            run_folder(
-                Request(tmp_path, models).folder_of(model, "calum") / task / "run",
-                task,
-                0.9,
-                value,
-                1,
-                0,
-            )
+            place = Request(tmp_path, models).folder_of(model, "calum") / task / "run"
+            run_folder(place, task, 0.9, value, 1, 0)
     _, found, _ = make("calum-t-tests", tmp_path, models=models)
     p = p_of(found, "REVERSE", "STS vs NLI, our runs")
     assert p["paired"] == pytest.approx(1 - 2 / math.pi * math.atan(3))
@@ -163,10 +157,8 @@ def test_runs_of_another_file_are_not_taken_for_the_given_ones(tmp_path):
     said, *_ = make("calum-gain", tmp_path, data={"rte:validation": str(elsewhere)})
     assert "RTE, GPT2-base-Single: a constant classifier" in said.notes
     assert not any("its pairs are of" in each for each in said.notes)
-    with pytest.raises(
-        ConsilienceError, match="another run: its data is .*1.jsonl, this command's is"
-    ):
-        make("calum-gain", tmp_path, data={"rte:validation": two})
+    other = "another run: its data is .*1.jsonl, this command's is"
+    refused(other, make, "calum-gain", tmp_path, data={"rte:validation": two})
     record["settings"]["limit"] = 4
     (run / "run.json").write_text(json.dumps(record))
     said, *_ = make("calum-gain", tmp_path)
@@ -181,9 +173,8 @@ def test_a_dry_run_says_what_cannot_be_run(consilience):
 
 
 def sizes_of(found, row):
-    return [
-        found["", row, f"{name} set size"]["verdict"] for name in ("Train", "Validation", "Test")
-    ]
+    names = ("Train", "Validation", "Test")
+    return [found["", row, f"{name} set size"]["verdict"] for name in names]
 
 
 def test_sizes_of_small_sets(tmp_path):
@@ -203,12 +194,10 @@ def test_sizes_of_small_sets(tmp_path):
     assert [*ours.values()] == [2, 0.02, 277, 3.049]
     ours = {column: each["ours"] for (_, row, column), each in found.items() if row == "KLUE-NLI"}
     assert [ours[f"{name} set size"] for name in ("Validation", "Test")] == [0.26, 0.259]
-    classes = {
-        row: each["ours"] for (_, row, column), each in found.items() if column == "# of classes"
-    }
-    assert classes == {
-        name: 3 if name.endswith("NLI") and name != "QNLI" else 2 for name in classes
-    }
+    is_class = "# of classes"
+    classes = {row: each["ours"] for (_, row, name), each in found.items() if name == is_class}
+    threes = {name for name in classes if name.endswith("NLI") and name != "QNLI"}
+    assert classes == {name: 3 if name in threes else 2 for name in classes}
     assert f"{tmp_path / 'none.tsv'}: no such file" in sizes_of(found, "MRPC")[1]
     assert "give kornli:train" in sizes_of(found, "KorNLI")[0]
     assert "on the Hub" in sizes_of(found, "QQP")[2]
@@ -228,12 +217,10 @@ def test_sizes_of_the_real_sets(tmp_path):
     }  # fmt: skip
     files = {name: str(file) for name, file in sets.items()}
     _, found, _ = make("calum-table-1", tmp_path, data=files)
-    measured = {
-        name[1:]: each["verdict"] for name, each in found.items() if not math.isnan(each["ours"])
-    }
-    assert {name for name, verdict in measured.items() if verdict != "same"} == {
-        ("KorNLI", "Validation set size")
-    }
+    known = {key[1:]: each for key, each in found.items() if not math.isnan(each["ours"])}
+    measured = {key: each["verdict"] for key, each in known.items()}
+    others = {name for name, verdict in measured.items() if verdict != "same"}
+    assert others == {("KorNLI", "Validation set size")}
     assert measured.keys() >= {
         ("RTE", "Train set size"), ("MRPC", "Test set size"), ("KLUE-NLI", "Test set size"),
         ("KLUE-STS", "Validation set size"), ("KLUE-STS", "Test set size"),
@@ -260,9 +247,8 @@ def test_a_cell_of_table_2_and_again(data, tiny, here, tmp_path):
     found, table, work = make("calum-table-2", tmp_path / "out", **request, **QUICK)
     place = work.request.folder_of("RoBERTa-base", "calum") / "rte"
     assert [command.split()[1] for command in work.commands] == ["finetune", "probe"]
-    asked = [
-        pl.read_parquet(place / "run" / f"seed-{n}" / "answers" / "rte.parquet") for n in (0, 1)
-    ]
+    folders = [place / "run" / f"seed-{n}" / "answers" for n in (0, 1)]
+    asked = [pl.read_parquet(folder / "rte.parquet") for folder in folders]
     said = [each["answer"].to_numpy().reshape(8, 3) for each in asked]
     gold = asked[0]["gold"].to_numpy().reshape(8, 3)
     expected = {
@@ -281,13 +267,10 @@ def test_a_cell_of_table_2_and_again(data, tiny, here, tmp_path):
         (row,) = metrics.filter(
             pl.struct("metric", "subset") == dict(zip(("metric", "subset"), name, strict=True))
         ).to_dicts()
-        assert (cell["low"], cell["high"]) == pytest.approx(
-            (100 * row["low"], 100 * row["high"]), nan_ok=True
-        )
+        ends = (100 * row["low"], 100 * row["high"])
+        assert (cell["low"], cell["high"]) == pytest.approx(ends, nan_ok=True)
         assert cell["verdict"] in ("same", "differs")
-    others = {
-        each["verdict"] for name, each in table.items() if name[:2] != ("RTE", "RoBERTa-base")
-    }
+    others = {one["verdict"] for name, one in table.items() if name[:2] != ("RTE", "RoBERTa-base")}
     assert others == {"not selected"}
     notes = json.loads((place / "run" / "seed-0" / "run.json").read_text())["warnings"]
     assert all(
@@ -311,9 +294,8 @@ def test_examples_and_gaps_of_one_row(data, tiny, here, tmp_path):
         data=data | {"qnli:train": "no.tsv"}, **QUICK,
     )  # fmt: skip
     assert numbers == {}
-    assert work.absent["RoBERTa-large"].startswith(
-        "unavailable: nyu-mll/glue/qnli, split 'validation'"
-    )
+    why = "unavailable: nyu-mll/glue/qnli, split 'validation'"
+    assert work.absent["RoBERTa-large"].startswith(why)
     assert len(work.commands) == 4
     changed = 0
     for task, form in (("rte", "signal"), ("mrpc", "reverse")):
@@ -325,10 +307,8 @@ def test_examples_and_gaps_of_one_row(data, tiny, here, tmp_path):
             assert note.endswith("no answer changed")
             continue
         changed += 1
-        shown = (
-            rows[0][name]
-            for name in ("original_1", "original_2", "original_answer", "text_1", "answer")
-        )
+        names = ("original_1", "original_2", "original_answer", "text_1", "answer")
+        shown = (rows[0][name] for name in names)
         assert all(text in note for text in shown)
     assert changed, "or this shows nothing"
 
@@ -338,9 +318,8 @@ def test_what_t5_writes_counts(data, model_folder, here, tmp_path):
     models = {"T5-large": str(model_folder("t5"))}
     request = {"models": models, "data": data, "device": "cpu"}
     _, table, work = make("calum-table-2", tmp_path, only=("T5-large", "MRPC"), **request)
-    assert [table["MRPC", "T5-large", each]["ours"] for each in ("Acc_val", "C_R", "C_S")] == [
-        0
-    ] * 3
+    ours = {table["MRPC", "T5-large", each]["ours"] for each in ("Acc_val", "C_R", "C_S")}
+    assert ours == {0}
     (command,) = work.commands
     assert command.split()[1] == "probe" and "--generate" in command
     place = work.request.folder_of("T5-large", "calum") / "mrpc" / "run"
@@ -406,9 +385,8 @@ def test_halves_of_klue(own, tmp_path):
     only = ("KoBART", "KLUE-NLI")
     *_, work = make("calum-table-5", tmp_path, only=only, data=more, dry=True)
     assert [("--half 1" in command) for command in work.commands] == [not own] * 2
-    assert work.commands[0].startswith(
-        "consilience finetune --model gogamza/kobart-base-v2 --task klue-nli"
-    )
+    command = "consilience finetune --model gogamza/kobart-base-v2 --task klue-nli"
+    assert work.commands[0].startswith(command)
 
 
 def answer(sheets, wrong=()):
@@ -453,8 +431,7 @@ def test_people(here, tmp_path):
     assert ours == pytest.approx({"Acc_val": 100, "C_R": 93.75, "C_S": 100})
     others = {**data, "rte:validation": write_pairs(tmp_path / "other.jsonl", 4, "rte", seed=9)}
     for name in ("calum-human", "calum-table-2"):
-        with pytest.raises(ConsilienceError, match="a folder that is not empty"):
-            make(name, out, data=others, only=("Human",))
+        refused("a folder that is not empty", make, name, out, data=others, only=("Human",))
     elsewhere = tmp_path / "elsewhere"
     sheets.rename(elsewhere)
     for given in (elsewhere, elsewhere / "key.json"):

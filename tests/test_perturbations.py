@@ -27,20 +27,7 @@ from consilience.suites.pairs import (
 )
 
 PAIR = TextPair("0", "A man sleeps.", "He rests.", "entailment")
-WRITTEN = {
-    "original": ["Premise: A man sleeps.", "Hypothesis: He rests."],
-    "reverse": ["Hypothesis: He rests.", "Premise: A man sleeps."],
-    "signal": ["[Premise] A man sleeps.", "[Hypothesis] He rests."],
-    "reverse_signal": ["[Hypothesis] He rests.", "[Premise] A man sleeps."],
-    "parentheses": ["(Premise) A man sleeps.", "(Hypothesis) He rests."],
-    "dash": ["Premise - A man sleeps.", "Hypothesis - He rests."],
-    "equals": ["Premise = A man sleeps.", "Hypothesis = He rests."],
-    "arrow": ["Premise -> A man sleeps.", "Hypothesis -> He rests."],
-    "no_space": ["Premise:A man sleeps.", "Hypothesis:He rests."],
-    "line_break": ["Premise:\nA man sleeps.", "Hypothesis:\nHe rests."],
-    "lower_case": ["premise: A man sleeps.", "hypothesis: He rests."],
-    "upper_case": ["PREMISE: A man sleeps.", "HYPOTHESIS: He rests."],
-}
+WRITTEN = dict(cases("forms_of_a_pair"))
 
 
 def texts(form):

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from checks import refused
+from conftest import cases
 from consilience.suites import check_suite, load_suite
 from consilience.suites.proposals import Proposal, provenance_of, read_proposals, write_proposals
 
@@ -45,20 +46,7 @@ def test_a_table_of_tabs_has_numbers_and_one_text_of_evidence(tmp_path):
     assert not problems
 
 
-@pytest.mark.parametrize(("changed", "message"), [
-    ({"pattern": "It is [Y]."}, r":1: the pattern 'It is \[Y\]\.' has 0 \[X\]"),
-    ({"origin": "imported "}, ":1: the origin 'imported '; expected written, mined, .* mean 'imported'"),
-    ({"origin": ""}, ":1: an empty 'origin'"),
-    ({"source": "/home/me/corpus.txt"}, ":1: the source '/home/me/corpus.txt' is an absolute path"),
-    ({"source": "C:\\corpus.txt"}, ":1: the source .* is an absolute path"),
-    ({"evidence": {"a": 1}}, ":1: 'evidence' is not a list of texts"),
-    ({"evidence": [1]}, ":1: 'evidence' is not a list of texts"),
-    ({"meaning": float("nan")}, ":1: 'meaning' is nan; expected a finite number"),
-    ({"relation": "a/b"}, ":1: the relation id 'a/b'"),
-    ({"lisence": "MIT"}, ":1: the column 'lisence'. Did you mean 'licence'"),
-    ({"license": "MIT"}, ":1: the column 'license'. Did you mean 'licence'"),
-    ({"licence": "MIT\u202e"}, r":1: a control character, U\+202E, in 'licence'"),
-])  # fmt: skip
+@pytest.mark.parametrize(("changed", "message"), cases("proposals_bad"))
 def test_a_faulty_row_is_named_and_left_out(changed, message, tmp_path):
     path = tmp_path / "proposals.jsonl"
     path.write_text(json.dumps(ROW | changed) + "\n" + json.dumps(ROW) + "\n")

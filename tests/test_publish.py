@@ -19,6 +19,7 @@ from huggingface_hub import DatasetCard, ModelCard, parse_eval_result_entries
 from jsonschema import Draft7Validator
 
 from checks import refused
+from conftest import cases
 from consilience.gating.rules import parse_rules
 from consilience.kinds.probing import probe
 from consilience.options.probe import ProbeOptions
@@ -370,13 +371,7 @@ def test_facts_of_another_suite_are_published_as_they_were_asked(tmp_path):
     assert all(subject in prompt for prompt in public.prompts["prompt"])
 
 
-@pytest.mark.parametrize(("licence", "may"), [
-    ("Apache-2.0", True), ("CC-BY-SA-4.0", True), ("CC-BY-NC-4.0 AND MIT", True),
-    ("(MIT OR Apache-2.0)", True), ("Apache-2.0 WITH LLVM-exception", True), ("", False),
-    ("CC-BY-ND-4.0", False), ("CC-BY-NC-ND-4.0", False), ("LicenseRef-mine", False),
-    ("https://example.org/licence", False), ("MIT AND LicenseRef-mine", False),
-    ("unknown", False),
-])  # fmt: skip
+@pytest.mark.parametrize(("licence", "may"), cases("licences"))
 def test_which_licences_let_a_suite_be_shared(licence, may):
     assert may_be_shared(licence) == may
 

@@ -2,6 +2,7 @@
 
 import gc
 import inspect
+import json
 import pydoc
 import re
 import subprocess
@@ -17,7 +18,7 @@ from polars.testing import assert_frame_equal
 
 import consilience as cs
 from checks import output, refused
-from conftest import ROOT
+from conftest import ROOT, cases
 from consilience import cli
 from consilience.app.command import KNOWN, Command
 from consilience.models.functions import match_candidate
@@ -179,13 +180,7 @@ def test_a_function_of_log_probabilities_answers_with_the_most_probable_sentence
     assert row["text_logprob"] == -len("PostgreSQL listens on port 6379.")
 
 
-@pytest.mark.parametrize(("text", "candidate"), [
-    ("Paris", "Paris"), (" Paris ", "Paris"), ("paris.", "Paris"), ("**Paris**", "Paris"),
-    ("\uff30aris", "Paris"), ("new  york", "New York"), ("New-York", "New York"),
-    ("The capital of France is Paris.", "Paris"), ("the capital of france is paris", "Paris"),
-    ("It is Paris.", None), ("Paris or Rome", None), ("Parisian", None), ("", None),
-    ("C++", "C++"), ("c++", "C++"), ("C", "C"), ("c", "C"), ("C!", None),
-])  # fmt: skip
+@pytest.mark.parametrize(("text", "candidate"), cases("matched_texts"))
 def test_a_text_is_matched_to_one_candidate_or_to_none(text, candidate):
     query = Query(cs.Pattern("The capital of [X] is [Y]."), "France", "Paris")
     words = ["Paris", "Rome", "New York", "C", "C++", "C#"]
@@ -304,26 +299,7 @@ def test_figures_of_suites_made_in_python():
     refused("language has 1 pattern; expected 2 to 100", result.plot.agreement, "language")
 
 
-FUNCTIONS = {
-    "probe": "evaluate plan_probe", "score": "score", "compare": "compare", "report": "write_report",
-    "gate": "gate plan_gate",
-    "verify": "verify_run", "publish": "publish_run",
-    "analyze patterns": "analyze_patterns", "analyze edits": "analyze_edits",
-    "analyze examples": "analyze_examples",
-    "analyze factors": "analyze_factors", "analyze knowledge": "analyze_knowledge",
-    "analyze expectations": "analyze_expectations",
-    "analyze syntax": "analyze_syntax", "analyze tasks": "analyze_tasks",
-    "analyze representations": "analyze_representations", "improve": "improve",
-    "study run": "run_study", "study status": "study_state",
-    "study report": "report_study",
-    "finetune": "finetune", "reproduce": "reproduce_table list_tables",
-    "suite list": "list_suites", "suite new": "new_suite", "suite fetch": "fetch_suite",
-    "suite check": "check_suite suite_cautions", "suite stats": "suite_stats",
-    "suite export": "export_prompts", "suite mine": "mine_patterns", "suite import": "import_patterns", "suite rewrite": "rewrite_patterns",
-    "suite audit": "audit_suite",
-    "suite card": "write_card", "suite annotate patterns": "make_pattern_sheets",
-    "suite annotate sheet": "make_sheets", "suite annotate score": "score_sheets",
-}  # fmt: skip
+FUNCTIONS = json.loads((ROOT / "tests/cases/functions_of_commands.json").read_text())
 """The functions that do what each command does."""
 
 

@@ -91,19 +91,7 @@ def test_an_empty_answer_is_none():
     assert table.select("excluded", "answer").rows() == [("no answer", None)] * 2
 
 
-@pytest.mark.parametrize(("rows", "message"), [
-    ([], "no column 'item'"),
-    ([{"item": "a", "variant": "base"}], "no column 'answer'"),
-    ([{"item": "x", "variant": "base", "answer": "A"}], "no item 'x'"),
-    ([{"item": "a", "variant": "other", "answer": "A"}], "no variant 'other' of questions"),
-    ([{"item": "a", "variant": "", "answer": "A"}], "no variant ''"),
-    ([{"item": "a", "variant": "x, order=given", "answer": "A"}], "no variant 'x, order"),
-    ([{"item": "a", "variant": "base", "answer": "A"}] * 2, "two answers to 'a'"),
-    ([{"item": None, "variant": "base", "answer": "A"}], "row 1: no 'item'"),
-    ([{"item": "a", "variant": "labels=1", "answer": "1"},
-      {"item": "a", "variant": "order=given, labels=1", "answer": "1"}],
-     "row 1: a variant with the levels of labels; expected levels of order, labels"),
-])  # fmt: skip
+@pytest.mark.parametrize(("rows", "message"), cases("answers_to_questions_bad"))
 def test_what_is_wrong_is_one_message(rows, message):
     refused(message, answered, rows)
 

@@ -119,13 +119,7 @@ def test_commands_that_read_a_run_of_probe(damage, good, consilience, tmp_path):
     assert before == {path: path.read_bytes() for path in before}
 
 
-@pytest.mark.parametrize(("damage", "message"), [
-    ({"task": 7}, "'settings.task' is 7"),
-    ({"task": {}}, "no 'name'"),
-    ({"task": {"name": "rte", "kind": ["NLI"]}}, "'kind' is"),
-    ({"pairs": 7}, "'settings.pairs' is 7"),
-    ({"kind": 7}, "'settings.kind' is 7"),
-])  # fmt: skip
+@pytest.mark.parametrize(("damage", "message"), cases("records_of_pairs_bad"))
 def test_commands_that_read_a_run_of_perturb(damage, message, consilience, tmp_path):
     for name in ("good", "bad"):
         pair_run(tmp_path / name, {1})

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from checks import output, refused
+from conftest import cases
 from consilience import Suite, load_suite
 from consilience.authoring import rewriting
 from consilience.authoring.importing import import_patterns
@@ -67,13 +68,7 @@ class WordJudge:
         return np.array([-float(len(sentence.split())) for sentence in sentences])
 
 
-@pytest.mark.parametrize(("text", "patterns"), [
-    ("[X]'s capital is [Y].", ["[X]'s capital is [Y]."]),
-    ("Here are some:\n1. [X] has [Y].\n2) \"[Y] is in [X].\"\n", ["[X] has [Y].", "[Y] is in [X]."]),
-    ("- New sentence: [X] is [Y]", ["[X] is [Y]"]),
-    ("I cannot.\nSorry.", ["I cannot."]),
-    ("  \n", []),
-])  # fmt: skip
+@pytest.mark.parametrize(("text", "patterns"), cases("written_patterns"))
 def test_patterns_in_a_text(text, patterns):
     assert list(rewriting.written_patterns(text)) == patterns
 

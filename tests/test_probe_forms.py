@@ -177,15 +177,12 @@ def test_a_column_of_the_data_is_asked(pairs, tmp_path):
 
 
 def test_a_missing_column_is_one_message(pairs, tmp_path):
-    err = refusal(pairs, "first:paraphrase")
-    assert "no column 'paraphrase' among idx, sentence1, sentence2, label, other" in err
+    message = "no column 'paraphrase' among idx, sentence1, sentence2, label, other"
+    assert message in refusal(pairs, "first:paraphrase")
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "message", "todo"),
-    cases("probe_forms_bad"),
-)  # fmt: skip
+@pytest.mark.parametrize(("options", "message", "todo"), cases("probe_forms_bad"))
 def test_options_of_the_other_kind_of_suite_are_refused(options, message, todo, consilience):
     command = ("probe", "--model", "baseline:majority", "--out", "run", "--suite", *options)
     err = refusal(consilience, *command)

@@ -31,13 +31,13 @@ def choose_yes(prompts):
     return ["yes" if "Kyoto" in prompt else "B" for prompt in prompts]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def questions():
     frame = pd.DataFrame(FRAME).rename(columns={"again": "question_2"})
     return cs.Questions.from_frame(frame, columns=COLUMNS, name="quiz")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def result(questions):
     return cs.evaluate(questions, choose_a)
 

@@ -1,6 +1,7 @@
 """Reports of runs: the right numbers on one page that is whole, safe and usable; files."""
 
 import json
+import math
 import re
 import shlex
 import shutil
@@ -64,8 +65,12 @@ def html_of_one(runs):
 
 
 @pytest.fixture(scope="module")
-def text_of_two(runs):
-    page_of(runs / "random", runs / "majority", "--out", runs / "both.html")
+def html_of_two(runs):
+    return page_of(runs / "random", runs / "majority", "--out", runs / "both.html")
+
+
+@pytest.fixture(scope="module")
+def text_of_two(html_of_two, runs):
     return (runs / "both.html").read_text(encoding="utf-8")
 
 
@@ -80,22 +85,24 @@ def test_the_numbers_are_those_of_the_run(html_of_one, runs):
     metrics = pl.read_csv(runs / "random" / "metrics.csv").filter(pl.col("subset") == "all")
     macro = {row["metric"]: row for row in metrics.filter(pl.col("group") == "MACRO").to_dicts()}
     shown = {name: f"{100 * row['value']:.1f}\N{NO-BREAK SPACE}%" for name, row in macro.items()}
+    facts = "of a relation's facts, on average."
     for sentence in (
-        f"The answer to the base pattern is right for {shown['accuracy']} of a relation's facts, "
-        "on average.",
+        f"The answer to the base pattern is right for {shown['accuracy']} {facts}",
         f"Two patterns of a fact agree {shown['consistency']} of the time "
         f"({shown['chance_consistency']} expected by chance).",
-        f"The answer is right in every pattern for {shown['consistent_accuracy']} of a relation's "
-        "facts, on average.",
+        f"The answer is right in every pattern for {shown['consistent_accuracy']} {facts}",
         "Majority baseline: 100.0 %",
     ):
         assert sentence in html.text
+
+    def bounds_of(row, none):
+        bounds = " to ".join(shown_number(row[bound]) for bound in ("low", "high"))
+        return none if math.isnan(row["low"]) else bounds
+
     expected = {}
     for name in set(main_metrics()) & macro.keys():
-        row = macro[name]
-        spread = "" if row["std"] != row["std"] else f" ± {shown_number(row['std'])}"
-        bounds = " to ".join(shown_number(row[bound]) for bound in ("low", "high"))
-        bounds = "-" if row["low"] != row["low"] else bounds
+        row, bounds = macro[name], bounds_of(macro[name], "-")
+        spread = "" if math.isnan(row["std"]) else f" ± {shown_number(row['std'])}"
         number = shown_number(row["value"]) + spread
         counts = [str(row[count]) for count in ("n", "n_excluded")]
         expected[label_of(name)] = [label_of(name), number, bounds, *counts]
@@ -103,10 +110,8 @@ def test_the_numbers_are_those_of_the_run(html_of_one, runs):
     rows = by_relation(html)
     for name, group in (("consistency", "A"), ("determinism", "C")):
         (row,) = metrics.filter((pl.col("metric") == name) & (pl.col("group") == group)).to_dicts()
-        bounds = " to ".join(shown_number(row[bound]) for bound in ("low", "high"))
-        bounds = "" if row["low"] != row["low"] else bounds
         mark = "*" * (name == "determinism")
-        assert rows[group][3] == shown_number(row["value"]) + mark + bounds
+        assert rows[group][3] == shown_number(row["value"]) + mark + bounds_of(row, "")
     assert html.rows("Noise floor").keys() >= {"repeated", "one by one"}
 
 
@@ -128,8 +133,8 @@ def test_the_same_answers_by_the_other_protocol(runs):
     assert note in page_of(run, "--protocol", "published").text
 
 
-def test_what_came_from_data_stays_text(text_of_two):
-    html = Html(text_of_two)
+def test_what_came_from_data_stays_text(html_of_two):
+    html = html_of_two
     for text in (*HOSTILE[:3], "{{ 7 * 7 }} {% raw %}"):
         assert text in html.text
     assert not html.all("img") and not html.all("b")
@@ -138,9 +143,9 @@ def test_what_came_from_data_stays_text(text_of_two):
     assert not any("onerror" in attributes for _, attributes in html.elements)
 
 
-def test_the_page_needs_nothing_else(text_of_two):
+def test_the_page_needs_nothing_else(html_of_two, text_of_two):
     assert len(text_of_two.encode()) < 2_000_000
-    html = Html(text_of_two)
+    html = html_of_two
     for tag, attributes in html.elements:
         for name in {"src", "href", "action", "data"} & attributes.keys():
             assert attributes[name].startswith(("#", "data:")), (tag, attributes)
@@ -149,8 +154,8 @@ def test_the_page_needs_nothing_else(text_of_two):
     assert "@import" not in text_of_two and "url(http" not in text_of_two
 
 
-def test_the_page_can_be_used_by_keyboard_and_read_aloud(text_of_two):
-    html = Html(text_of_two)
+def test_the_page_can_be_used_by_keyboard_and_read_aloud(html_of_two, text_of_two):
+    html = html_of_two
     assert html.all("html")[0]["lang"] == "en" and len(html.all("h1")) == len(html.all("main")) == 1
     ids = [attributes["id"] for _, attributes in html.elements if "id" in attributes]
     assert len(ids) == len(set(ids)) and {link["href"][1:] for link in html.all("a")} <= set(ids)
@@ -167,8 +172,8 @@ def test_the_page_can_be_used_by_keyboard_and_read_aloud(text_of_two):
         assert len(spec["description"]) > 20 and spec["background"] == "transparent"
 
 
-def test_the_answer_is_on_the_first_screen_and_digests_are_folded(text_of_two):
-    html = Html(text_of_two)
+def test_the_answer_is_on_the_first_screen_and_digests_are_folded(html_of_two, text_of_two):
+    html = html_of_two
     assert "How consistent are baseline:random, baseline:majority?" in html.text
     assert [section["id"] for section in html.all("section")] == [
         "summary", "differences", "numbers", "by-relation", "spread", "patterns", "edits",
@@ -207,8 +212,7 @@ def test_runs_side_by_side_have_paired_differences(runs):
 
 
 def test_runs_with_other_settings_are_noted(runs, tmp_path):
-    first, second = runs / "random", runs / "published"
-    html = page_of(first, second, "--out", tmp_path / "both.html")
+    html = page_of(runs / "random", runs / "published", "--out", tmp_path / "both.html")
     assert "baseline:majority" in html.text.split("another protocol: published")[0]
 
 

@@ -105,32 +105,27 @@ def test_the_texts_beside_the_tables():
     assert parts["changes"] == [Text(["run: no label changed."])] and "examples" not in parts
 
 
+def tiles_of(run):
+    parts = sections_of(report_page([run]))["summary"]
+    return next(part for part in parts if isinstance(part, Tiles)).tiles
+
+
 def test_headline_numbers_in_plain_sentences():
     """Of each number its interval, chance, baseline and sentence; a constant model has no kappa."""
     rows = [("accuracy", 0.504, 0.1), ("consistency", 1.0, 1.0),
             ("corrected_consistency", math.nan, math.nan), ("consistent_accuracy", 0.2, 0.1)]  # fmt: skip
     run = replace(shown(), summary=summary_of(*rows, chance=0.25))
-    (tiles,) = (
-        part for part in sections_of(report_page([run]))["summary"] if isinstance(part, Tiles)
-    )
-    first, second, third, fourth = tiles.tiles
+    first, second, third, fourth = tiles_of(run)
     assert [round(value, 6) for value in (first.value, first.low, first.high, first.baseline)] == [
         50.4, 40.4, 60.4, 10.0
     ]  # fmt: skip
-    assert (
-        first.sentence
-        == "The answer to the base pattern is right for 50.4\xa0% of a relation's facts, on average."
-    )
-    assert (
-        second.sentence
-        == "Two patterns of a fact agree 100.0\xa0% of the time (25.0\xa0% expected by chance)."
-    )
     assert (second.chance, math.isnan(first.chance)) == (25.0, True)
     assert third.sentence.startswith("Not defined: all answers are the same")
-    assert (
-        fourth.sentence
-        == "The answer is right in every pattern for 20.0\xa0% of a relation's facts, on average."
-    )
+    assert [each.sentence.replace("\xa0%", " %") for each in (first, second, fourth)] == [
+        "The answer to the base pattern is right for 50.4 % of a relation's facts, on average.",
+        "Two patterns of a fact agree 100.0 % of the time (25.0 % expected by chance).",
+        "The answer is right in every pattern for 20.0 % of a relation's facts, on average.",
+    ]
     groups = [replace(group, patterns=()) for group in run.suite.relations]
     questions = replace(run, suite=replace(run.suite, relations=groups, words=QUESTION_WORDS))
     violated = replace(run.summary.rows[0], metric="violation_rate", value=0.9)
@@ -147,9 +142,8 @@ def test_headline_numbers_in_plain_sentences():
     assert tile.sentence.startswith("Two patterns of two languages")
     assert tile.sentence.endswith("(20.0\xa0% expected by chance).")
     below = summary_of(("corrected_consistency", -0.1, 0.0))
-    (tiles,) = (part for part in sections_of(report_page([replace(shown(), summary=below)]))["summary"]
-                if isinstance(part, Tiles))  # fmt: skip
-    assert tiles.tiles[0].sentence == "The answers agree less often than expected by chance."
+    (tile,) = tiles_of(replace(shown(), summary=below))
+    assert tile.sentence == "The answers agree less often than expected by chance."
 
 
 @pytest.mark.parametrize("chat", [
@@ -268,27 +262,19 @@ def test_tables_of_questions_have_their_words_and_no_empty_column_or_table():
     metrics = layout_metrics("quiz", 1, **keys).with_columns(micro)
     of_factor = metrics.filter(metric="consistency").with_columns(subset=pl.lit("order"))
     tables = layouts_of(QUESTION_WORDS, {"one": pl.concat([metrics, of_factor])})
-    assert {
-        name: [column.heading for column in table.columns] for name, table in tables.items()
-    } == {
-        "questions": ["", "Accuracy", "Consistency"],
-        "factors": ["", "order"],
-        "groups": ["group", "Accuracy"],
-    }
+    headings = {name: [each.heading for each in table.columns] for name, table in tables.items()}
+    columns = {"questions": ["", "Accuracy", "Consistency"], "factors": ["", "order"]}
+    assert headings == columns | {"groups": ["group", "Accuracy"]}
     assert rows_of_table(tables["factors"]) == [["one", 0.6]]
 
 
+HEADLINES = ["model", "number", "value", "low", "high", "source"]
+
+
 def test_the_axis_of_headline_numbers_begins_at_the_lowest_interval():
-    rows = pl.DataFrame(
-        {
-            "model": ["m", "m"],
-            "number": ["Accuracy", "Chance-corrected consistency"],
-            "value": [0.5, -0.01],
-            "low": [math.nan, -0.2],
-            "high": [math.nan, 0.1],
-            "source": [MEASURED] * 2,
-        }
-    )
+    rows = [("m", "Accuracy", 0.5, math.nan, math.nan, MEASURED),
+            ("m", "Chance-corrected consistency", -0.01, -0.2, 0.1, MEASURED)]  # fmt: skip
+    rows = pl.DataFrame(rows, schema=HEADLINES, orient="row")
     spec = json.dumps(spec_of(charts.headline_figure(rows)))
     scales = re.findall(r'"domain": \[(-?[0-9.]+), 100\]', spec)
     assert set(map(float, scales)) == {-20.0}
@@ -367,8 +353,7 @@ def test_figures_draw_the_numbers_and_order_of_their_tables():
     ]  # fmt: skip
     paper = ("BERT", "Accuracy", 0.5, None, None, "paper")
     rows = [paper, ("m", "Accuracy", 0.4, 0.3, 0.6, MEASURED)]
-    columns = ["model", "number", "value", "low", "high", "source"]
-    spec = spec_of(charts.headline_figure(pl.DataFrame(rows, schema=columns, orient="row")))
+    spec = spec_of(charts.headline_figure(pl.DataFrame(rows, schema=HEADLINES, orient="row")))
     drawn = spec["data"]["values"]
     assert [(row["model"], row["start"], row["value"], row["stop"]) for row in drawn] == [
         ("BERT", 50.0, 50.0, 50.0), ("m", 30.0, 40.0, 60.0)
@@ -444,10 +429,7 @@ def test_the_agreement_of_forms_counts_the_pairs_that_both_forms_answered():
 
 @pytest.mark.parametrize(("text", "lines"), [
     ("short", ["short"]),
-    (
-        "group of animals that an animal belongs to",
-        ["group of animals that", "an animal belongs to"],
-    ),
+    ("group of animals that an animal belongs to", ["group of animals that", "an animal belongs to"]),
     ("x" * 50, ["x" * 25, "x" * 25]),
 ])  # fmt: skip
 def test_lines_of_a_label_have_similar_lengths(text, lines):

@@ -65,15 +65,11 @@ def make(name, folder, **request):
     return found, cells(numbers), work
 
 
-def test_every_table_of_the_paper_has_a_recipe():
+def test_every_table_of_the_paper_has_a_recipe_with_the_papers_rows_and_blocks():
     names = {name for name in RECIPES if name.startswith("calum-")}
-    assert names == {f"calum-table-{n}" for n in range(1, 10)} | {
-        "calum-t-tests", "calum-gain", "calum-human", "calum-claims",
-    }  # fmt: skip
+    others = {"calum-t-tests", "calum-gain", "calum-human", "calum-claims"}
+    assert names == {f"calum-table-{n}" for n in range(1, 10)} | others
     assert all(RECIPES[name].needs and RECIPES[name].title for name in names)
-
-
-def test_rows_and_blocks_are_those_of_the_paper():
     assert {*paper_numbers("calum-table-6")["row"]} == {*TABLE_6}
     assert {*paper_numbers("calum-table-2")["row"]} == {*RECIPES["calum-table-2"].models, "Human"}
     for table in ("calum-table-2", "calum-table-5", "calum-table-6"):
@@ -101,33 +97,26 @@ def test_t_tests_of_the_papers_own_numbers(tmp_path):
     for name, p in expected.items():
         tests = dict(zip(("Student", "Welch", "paired"), p, strict=True))
         assert p_of(found, *name) == pytest.approx(tests, rel=0.01)
-    verdicts = {name: each["verdict"] for name, each in found.items() if each["verdict"] == "same"}
-    assert [*verdicts] == [
-        ("REVERSE", "STS vs NLI", "p (t-test)"),
-        ("SIGNAL", "RTE and MRPC vs others", "p (t-test)"),
-    ]
+    same = [name for name, each in found.items() if each["verdict"] == "same"]
+    assert same == [(*name, "p (t-test)") for name in list(expected)[:2]]
     rows = {row for _, row, _ in found}
-    assert len(rows) == 6, "and with people; no runs are here"
+    assert len(rows) == 6 and not any("our runs" in row for row in rows), "and with people"
     marginal = p_of(found, "SIGNAL", "STS vs NLI")
     assert marginal["paired"] == pytest.approx(0.0770, abs=5e-5), "1.7 points, not below .05"
-    assert not any("our runs" in row for row in rows)
 
 
 def test_t_tests_of_runs_that_are_there(tmp_path):
     """The example by hand of ``test_tasktypes``: differences .4 and .2, so t = 3, t(1) is Cauchy's."""
     models = {"RoBERTa-base": "somewhere/tiny"}
-    by_hand = {
-        "RoBERTa-base": {"mnli": 0.4, "rte": 0.6, "qqp": 0.9},
-        "BART-base": {"mnli": 0.5, "rte": 0.7, "qqp": 0.8},
-    }
+    by_hand = {"RoBERTa-base": (0.4, 0.6, 0.9), "BART-base": (0.5, 0.7, 0.8)}
     for model, values in by_hand.items():
-        for task, value in values.items():
+        for task, value in zip(("mnli", "rte", "qqp"), values, strict=True):
             place = Request(tmp_path, models).folder_of(model, "calum") / task / "run"
             run_folder(place, task, 0.9, value, 1, 0)
     _, found, _ = make("calum-t-tests", tmp_path, models=models)
     p = p_of(found, "REVERSE", "STS vs NLI, our runs")
-    assert p["paired"] == pytest.approx(1 - 2 / math.pi * math.atan(3))
     assert set(p) == {"Student", "Welch", "paired"}
+    assert p["paired"] == pytest.approx(1 - 2 / math.pi * math.atan(3))
     assert p_of(found, "REVERSE", "STS vs NLI, our runs, with T5") == {}, "the same models"
 
 
@@ -261,24 +250,18 @@ def test_a_cell_of_table_2_and_again(data, tiny, here, tmp_path):
         cell = table["RTE", "RoBERTa-base", column]
         assert cell["ours"] == pytest.approx(100 * (one + two) / 2)
         assert cell["std"] == pytest.approx(100 * abs(one - two) / math.sqrt(2))
-        name = ("accuracy", "all") if column == "Acc_val" else (
-            "consistency", {"C_R": "reverse", "C_S": "signal"}[column]
-        )  # fmt: skip
-        (row,) = metrics.filter(
-            pl.struct("metric", "subset") == dict(zip(("metric", "subset"), name, strict=True))
-        ).to_dicts()
+        subset = {"Acc_val": "all", "C_R": "reverse", "C_S": "signal"}[column]
+        metric = "accuracy" if column == "Acc_val" else "consistency"
+        (row,) = metrics.filter(metric=metric, subset=subset).to_dicts()
         ends = (100 * row["low"], 100 * row["high"])
         assert (cell["low"], cell["high"]) == pytest.approx(ends, nan_ok=True)
         assert cell["verdict"] in ("same", "differs")
     others = {one["verdict"] for name, one in table.items() if name[:2] != ("RTE", "RoBERTa-base")}
     assert others == {"not selected"}
     notes = json.loads((place / "run" / "seed-0" / "run.json").read_text())["warnings"]
-    assert all(
-        f"RTE, RoBERTa-base: {note}" in found.notes
-        or f"RTE, RoBERTa-base: seed-0: {note}" in found.notes
-        for note in notes
-    )
     assert notes, "eight pairs are few, or one label is all that it says"
+    for note in notes:
+        assert {f"RTE, RoBERTa-base: {of}{note}" for of in ("", "seed-0: ")} & {*found.notes}
     before = stamps(place)
     assert len(before) >= 4
     _, second, again = make("calum-table-2", tmp_path / "out", **request, **QUICK)
@@ -378,15 +361,14 @@ def test_dry_runs_nothing(data, tmp_path):
     assert not out.exists()
 
 
-@pytest.mark.parametrize("own", [False, True])
-def test_halves_of_klue(own, tmp_path):
+def test_halves_of_klue(tmp_path):
     """Validation is a half of KLUE's, unless there is a test set of its own."""
-    more = {"klue-nli:test": "test.json"} if own else {}
-    only = ("KoBART", "KLUE-NLI")
-    *_, work = make("calum-table-5", tmp_path, only=only, data=more, dry=True)
-    assert [("--half 1" in command) for command in work.commands] == [not own] * 2
-    command = "consilience finetune --model gogamza/kobart-base-v2 --task klue-nli"
-    assert work.commands[0].startswith(command)
+    request = {"only": ("KoBART", "KLUE-NLI"), "dry": True}
+    for own in ({}, {"klue-nli:test": "test.json"}):
+        *_, work = make("calum-table-5", tmp_path, data=own, **request)
+        assert [("--half 1" in command) for command in work.commands] == [not own] * 2
+        command = "consilience finetune --model gogamza/kobart-base-v2 --task klue-nli"
+        assert work.commands[0].startswith(command)
 
 
 def answer(sheets, wrong=()):

@@ -150,24 +150,22 @@ def test_answers_that_are_not_whole_or_not_of_this_run_are_asked_again(damage, t
     assert ask_suite(suite, model, RunFolder(tmp_path, ASKED)).equals(whole) and model.calls == 1
 
 
-def test_a_folder_of_another_run_is_refused_and_left_alone(tmp_path):
-    ask_suite(mini("capital"), Counting(), RunFolder(tmp_path, ASKED))
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+def test_a_folder_of_another_run_or_of_none_is_refused_and_left_alone(tmp_path):
+    run, other = tmp_path / "run", tmp_path / "other"
+    ask_suite(mini("capital"), Counting(), RunFolder(run, ASKED))
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     message = 'its model is "m", now asked is "n".*another folder'
-    refused(message, RunFolder, tmp_path, ASKED | {"model": "n"})
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
-
-
-def test_a_folder_that_is_no_run_is_refused(tmp_path):
-    (tmp_path / "notes.txt").write_text("mine")
-    refused("not empty, and not the folder of a run", RunFolder, tmp_path, ASKED)
-    refused("not empty, and not the folder of a run", RunFolder, tmp_path / "notes.txt", ASKED)
-    place = tmp_path / "notes.txt" / "run"
-    refused("cannot be written: Not a directory", RunFolder, place, ASKED)
+    refused(message, RunFolder, run, ASKED | {"model": "n"})
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    other.mkdir()
+    (other / "notes.txt").write_text("mine")
+    for place in (other, other / "notes.txt"):
+        refused("not empty, and not the folder of a run", RunFolder, place, ASKED)
+    refused("cannot be written: Not a directory", RunFolder, other / "notes.txt" / "run", ASKED)
     settings = ('{"settings": %s, "started": ""}' % value for value in ("null", '"x"'))  # noqa: UP031
     for text in ("{}", "[]", *settings):
-        (tmp_path / "run.json").write_text(text)
-        refused("not the record of a run", RunFolder, tmp_path, ASKED)
+        (other / "run.json").write_text(text)
+        refused("not the record of a run", RunFolder, other, ASKED)
 
 
 def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):

@@ -26,10 +26,13 @@ def start(*arguments, **more):
     return subprocess.Popen([*COMMAND, *arguments], **pipes, **more)
 
 
-def test_text_that_would_control_a_terminal_is_shown():
+def test_text_that_would_control_a_terminal_is_shown_and_json_escapes_it():
     assert (visible(HOSTILE), visible("\udcff")) == (SHOWN, "\ufffd")
     plain = "tab\t line\n Z\u00fcrich \u65e5\u672c \u0627\u0644\u0639\u200c\u0631 \U0001f600"
     assert visible(plain) == plain
+    document = {"text": HOSTILE, "path": "n\udcff", "town": "Z\u00fcrich"}
+    text = json_text(document)
+    assert json.loads(text) == document and text.isprintable() and "Z\u00fcrich" in text
 
 
 def test_the_terminal_shows_what_would_control_it_and_keeps_its_styles():
@@ -57,13 +60,6 @@ def test_a_usage_error_quotes_an_argument_as_a_terminal_may_show_it(arguments, c
     err = refusal(consilience, *arguments)
     assert "PWN" in err and not {"\x07", "\x9b", "\x1b", "\u202e", "\r"} & {*err}
     assert len(err) < 10_000
-
-
-def test_json_escapes_what_would_control_a_terminal():
-    document = {"text": HOSTILE, "path": "n\udcff", "town": "Z\u00fcrich"}
-    text = json_text(document)
-    assert json.loads(text) == document and text.isprintable()
-    assert "Z\u00fcrich" in text
 
 
 def test_data_does_not_reach_the_terminal_raw(consilience, tmp_path):

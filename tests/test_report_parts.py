@@ -94,6 +94,7 @@ def test_the_texts_beside_the_tables():
     parts = sections_of(page_of_facts())
     example = "Example: run answers “yes” to “Ada ___”, but “no” to “___ Ada”"
     assert parts["summary"][1] == Text([example])
+    assert [row[1] for row in parts["examples"][0].rows] == ["Ada ___", "___ Ada"]
     assert parts["differences"][0] == Points(["so"])
     assert parts["caveats"][0] == Points(["mind the gap"])
     assert "40 of 42 facts of 1 relation" in dict(parts["setup"][0].rows)["suite"]
@@ -167,30 +168,25 @@ def test_a_long_prompt_is_quoted_at_its_end():
     assert time.process_time() - began < 5
 
 
-def test_examples_show_filled_prompts():
-    (table,) = sections_of(page_of_facts())["examples"]
-    assert [row[1] for row in table.rows] == ["Ada ___", "___ Ada"]
-
-
 def test_a_note_of_several_runs_is_shown_once():
     notes = {"a": ["x", "y"], "b": ["x"], "c": ["x", "y"]}
     assert (by_run(notes), by_run({"a": ["x", "x"]})) == (["All runs: x", "a, c: y"], ["x"])
 
 
-def test_labels_of_outlying_relations_do_not_overlap():
-    """Two relations in one place get one label; the mean gets none while others are farther."""
+def test_labels_of_outlying_relations_overlap_no_other_and_cover_no_mark():
+    """Two relations in one place get one label; the mean gets none while others are farther.
+
+    The label of ``a relation`` would reach from 12 to 30, over the mark at 20.
+    """
     rows = [("far", 0.0, 0.0), ("near it", 1.0, 1.0), *((f"m{at}", 50.0, 50.0) for at in range(8)),
             ("right", 100.0, 60.0), ("none", math.nan, 1.0)]  # fmt: skip
-    frame = pl.DataFrame(rows, schema=["name", "accuracy", "consistency"], orient="row")
-    labels = outlying(frame.with_columns(pl.col("accuracy").fill_nan(None)))
+    labels = outlying(pl.DataFrame(rows, schema=AGAINST, orient="row").fill_nan(None))
     assert labels[:2] == ["far", "right"] and not {"near it", "none"} & set(labels)
-
-
-def test_a_label_covers_no_mark():
-    """The label of ``a relation`` would reach from 12 to 30, over the mark at 20."""
     rows = [("a relation", 10.0, 50.0), ("b", 20.0, 51.0), ("c", 90.0, 90.0)]
-    frame = pl.DataFrame(rows, schema=["name", "accuracy", "consistency"], orient="row")
-    assert set(outlying(frame)) == {"b", "c"}
+    assert set(outlying(pl.DataFrame(rows, schema=AGAINST, orient="row"))) == {"b", "c"}
+
+
+AGAINST = ["name", "accuracy", "consistency"]
 
 
 def test_figures_round_as_tables_do():
@@ -549,7 +545,7 @@ def test_items_in_tenths_worked_out_by_hand():
     }  # fmt: skip
 
 
-def test_a_page_of_every_part():
+def test_a_page_of_every_part_that_is_not_too_large(monkeypatch):
     table = Table("a & b", [Column("name"), Column("n", "number")], [["x", 1.0], ["y", None]])
     parts = [table, Facts([("a", "<b>")]), Text(["one"]), Text(["cmd <x>"], code=True),
              Points(["p"]), Folded("more", [Text(["inside"])])]  # fmt: skip
@@ -560,9 +556,6 @@ def test_a_page_of_every_part():
     numbers = [each for each in html.all("td") if each.get("class") == "number"]
     assert [each.get("data-by") for each in numbers] == ["1.0", None]
     assert len(html.all("script")) == 1  # without a figure nothing draws one
-
-
-def test_a_page_that_is_too_large_is_refused(monkeypatch):
     monkeypatch.setattr(html_module, "LARGEST", 1000)
     refused("at most 0 MB.*fewer runs", render, Page("t", "s", []))
 

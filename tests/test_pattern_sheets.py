@@ -1,12 +1,11 @@
 """Sheets on patterns, what annotators agree on, and their sign-offs."""
 
-import csv
-import io
 import json
 import math
 from collections import Counter
 
 import numpy as np
+import polars as pl
 import pytest
 
 from checks import output, refusal, refused
@@ -53,16 +52,14 @@ def draw(folder, seed=0):
 
 def answer(sheets, key, wrong):
     """Fill in the sheets: the gold, and the other label for items that ``wrong`` has by person."""
+    other = {SAME: DIFFERENT, DIFFERENT: SAME}
     for name, questions in key.sheets.items():
-        text = (sheets / f"{name}.csv").read_text("utf-8-sig")
-        rows = list(csv.reader(io.StringIO(text, newline="")))
-        for row, (item, _) in zip(rows[1:], questions, strict=True):
-            gold = key.items[item].gold
-            other = DIFFERENT if gold == SAME else SAME
-            row[-1] = other if item in wrong.get(name, ()) else gold
-        written = io.StringIO(newline="")
-        csv.writer(written).writerows(rows)
-        (sheets / f"{name}.csv").write_text(written.getvalue(), encoding="utf-8", newline="")
+        golds = [(item, key.items[item].gold) for item, _ in questions]
+        said = [other[gold] if item in wrong.get(name, ()) else gold for item, gold in golds]
+        path = sheets / f"{name}.csv"
+        table = pl.read_csv(path, infer_schema=False)
+        answered = table.with_columns(pl.Series(table.columns[-1], said))
+        answered.write_csv(path, line_terminator="\r\n")  # as spreadsheets write it
 
 
 def test_a_task_has_five_patterns_and_two_controls_with_the_same_names():

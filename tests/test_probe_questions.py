@@ -1,6 +1,5 @@
 """Runs of questions, from the file to the report: variants, comparisons by option, tables, words."""
 
-import csv
 import json
 import re
 
@@ -59,8 +58,7 @@ def again(consilience, quiz, tmp_path):
 
 
 def metrics_of(run):
-    with (run / "metrics.csv").open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = pl.read_csv(run / "metrics.csv", infer_schema=False).iter_rows(named=True)
     return {(row["group"], row["metric"], row["subset"]): row for row in rows}
 
 

@@ -1,12 +1,13 @@
 """README.md: a reader can run every command of it, and gets the output that it shows."""
 
-import csv
 import re
 import shlex
 
+import polars as pl
 import pytest
 
 from conftest import ROOT, real_data
+from consilience import load_suite
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS = [
@@ -93,16 +94,13 @@ def test_the_python_runs(reader, tmp_path, capsys):
 
 def write_answers(path):
     """The golds of one relation as answers made elsewhere."""
-    from consilience import load_suite
-
     relation = load_suite("mini")["capital"]
-    with path.open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["group", "item", "subject", "variant", "gold", "answer"])
-        for fact in relation.facts:
-            for pattern in relation.patterns:
-                row = ("capital", fact.item, fact.subject, pattern.text, fact.object, fact.object)
-                table.writerow(row)
+    rows = [
+        ("capital", fact.item, fact.subject, pattern.text, fact.object, fact.object)
+        for fact in relation.facts for pattern in relation.patterns
+    ]  # fmt: skip
+    names = ["group", "item", "subject", "variant", "gold", "answer"]
+    pl.DataFrame(rows, schema=names, orient="row").write_csv(path)
 
 
 def test_the_readme_is_short():

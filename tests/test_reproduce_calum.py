@@ -1,6 +1,5 @@
 """CALUM's recipes: what needs no model exactly, the rest on tiny models, and what is not here."""
 
-import csv
 import json
 import math
 import random
@@ -18,6 +17,7 @@ from consilience.reproduce.calum import GROUPS, TABLE_6, sheets_of
 from consilience.reproduce.recipe import Request, Work
 from consilience.reproduce.reproduction import RECIPES, carry_out
 from consilience.suites.pairs import TASKS, read_pairs
+from pair_builders import changed_in
 from test_docs import parse
 from test_tasktypes import run_folder
 
@@ -283,8 +283,7 @@ def test_examples_and_gaps_of_one_row(data, tiny, here, tmp_path):
     changed = 0
     for task, form in (("rte", "signal"), ("mrpc", "reverse")):
         run = work.request.folder_of("RoBERTa-large", "calum") / task / "run"
-        with (run / "inconsistent.csv").open(encoding="utf-8", newline="") as file:
-            rows = [each for each in csv.DictReader(file) if each["perturbation"] == form]
+        rows = [each for each in changed_in(run) if each["perturbation"] == form]
         (note,) = [each for each in found.notes if each.startswith(f"{GROUPS[task]}, {form}")]
         if not rows:
             assert note.endswith("no answer changed")
@@ -375,17 +374,13 @@ def answer(sheets, wrong=()):
     """All five say what is gold, but for these (annotator, item, form)."""
     key = json.loads((sheets / "key.json").read_text(encoding="utf-8"))
     for name, asked in key["sheets"].items():
+        said = [key["items"][item]["gold"] for item, _ in asked]
+        for at, (item, form) in enumerate(asked):
+            if (name, item, form) in wrong:
+                said[at] = next(each for each in key["labels"] if each != said[at])
         path = sheets / f"{name}.csv"
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = list(csv.DictReader(file))
-        for row, (item, form) in zip(rows, asked, strict=True):
-            gold = key["items"][item]["gold"]
-            other = next(each for each in key["labels"] if each != gold)
-            row["answer"] = other if (name, item, form) in wrong else gold
-        with path.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, rows[0])
-            writer.writeheader()
-            writer.writerows(rows)
+        table = pl.read_csv(path, infer_schema=False).with_columns(answer=pl.Series(said))
+        table.write_csv(path, line_terminator="\r\n")  # as spreadsheets write it
 
 
 def test_people(here, tmp_path):

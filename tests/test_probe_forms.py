@@ -110,8 +110,7 @@ def test_a_run_of_perturbed_facts_is_resumed_and_shown(facts, consilience, tmp_p
     assert facts("lower_case,typo")[0] == 0
     assert stamps(tmp_path / "run") == before
     assert (tmp_path / "run" / "metrics.csv").read_bytes() == metrics
-    status, _, err = facts("typo")
-    assert (status, "another run: its perturbations is" in err) == (2, True)
+    assert "another run: its perturbations is" in refusal(facts, "typo")
 
     suite = tmp_path / "suite"
     assert consilience("score", "run", "--suite", suite, "--csv", "scored.csv")[0] == 0
@@ -150,8 +149,7 @@ def test_a_function_of_a_file_is_asked_and_recorded(kind, name, mine, request, t
     before = stamps(tmp_path / "run")
     assert run(spec)[0] == 0
     mine.write_text(MINE.replace("Please", "Kindly"))
-    status, _, err = run(spec)
-    assert (status, "this folder holds another run: its perturbation_sources " in err) == (2, True)
+    assert "this folder holds another run: its perturbation_sources " in refusal(run, spec)
     assert stamps(tmp_path / "run") == before
 
 

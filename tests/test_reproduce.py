@@ -225,8 +225,8 @@ def test_only_some_rows_blocks_or_columns(made, here, tmp_path, only, rows, coun
 
 
 def test_a_dry_run_says_the_commands_and_runs_nothing(consilience, made, here, tmp_path):
-    status, out, _ = consilience("reproduce", "small", "--out", tmp_path / "r", "--dry-run")
-    assert (status, out.splitlines()) == (0, ["consilience suite list"] * 2)
+    command = ("reproduce", "small", "--out", tmp_path / "r", "--dry-run")
+    assert output(consilience, *command).splitlines() == ["consilience suite list"] * 2
     assert here == []
     assert not (tmp_path / "r").exists()
 

@@ -319,6 +319,5 @@ def test_accuracy_between_forms_over_seeds():
 
 
 def test_items_without_an_answer_are_in_no_change_of_accuracy():
-    """The item without an answer in reverse is not counted in the original either."""
     (row,) = form_changes([answers_of("yyy", "yny", "y-n")]).to_dicts()
     assert (row["first_accuracy"], row["second_accuracy"], row["n"]) == (1, 1 / 2, 2)

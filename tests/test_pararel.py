@@ -28,7 +28,6 @@ EdgeType, DiGraph = type("EdgeType", (), {}), type("DiGraph", (), {})
 
 @pytest.fixture
 def pickle_graph(monkeypatch):
-    """Pickle a graph under the names that the released files hold."""
     for class_, module in (
         (PatternNode, "pararel.patterns.graph_types"),
         (EdgeType, "pararel.patterns.graph_types"),

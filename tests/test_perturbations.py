@@ -155,7 +155,6 @@ def test_a_new_perturbation_is_one_function(monkeypatch):
 
 
 def test_the_guide_shows_every_perturbation():
-    """``docs/tasks.md``: name, text of the two segments and guarantee."""
     guide = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| `([^`]*)` \| (.*) \|$", guide, re.MULTILINE)
     shown = {name: (text, guarantee) for name, text, guarantee in rows if name in WRITTEN}
@@ -187,7 +186,6 @@ def text(form):
 
 @pytest.fixture
 def mine(tmp_path):
-    """A user's file of perturbations."""
     path = tmp_path / "my_forms.py"
     path.write_text(MINE)
     return path

@@ -98,8 +98,6 @@ def test_the_answers_table(model_folder):
 
 
 class Counting:
-    """A model that counts its calls and can be stopped."""
-
     def __init__(self, stop_after=99):
         self.model = load_model("baseline:random")
         self.identity, self.notes = self.model.identity, []

@@ -24,7 +24,6 @@ def asked(text):
 
 @pytest.fixture
 def mine(tmp_path):
-    """A user's file of perturbations."""
     (path := tmp_path / "my_forms.py").write_text(MINE)
     return path
 

@@ -372,7 +372,6 @@ def test_baselines_of_sentence_pairs(name, expected, perturb, tmp_path):
 
 @pytest.fixture
 def bad(tmp_path, classifier, model_folder, finetuned):
-    """Models and files by name, most of which cannot be asked."""
     (tmp_path / "unfinished" / "seed-0").mkdir(parents=True)
     return {
         "good": classifier("bert", SAME),

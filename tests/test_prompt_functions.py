@@ -71,7 +71,6 @@ NONE = FactorialDesign.full([])
 
 
 def wrote(model, design=NONE):
-    """What a model wrote to the open questions, by the texts of the answers table."""
     rule = rule_of("normalized")
     return ask_writing(CAPITALS, Presenter(design, {}, Presentation()), model, "own", rule)
 

@@ -36,7 +36,6 @@ CHAT = "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% en
 
 
 def prompt_of(base, asked=QUESTIONS[0], cell=(0, 0), design=DESIGN):
-    """A question as a presentation shows it in one variant."""
     return Presenter(design, {}, base).prompt(asked, cell)
 
 

@@ -83,7 +83,6 @@ def test_layouts_of_known_data_sets(tmp_path, row, columns, options, gold):
 
 @pytest.mark.parametrize(("rows", "message"), cases("questions_bad"))
 def test_every_mistake_is_one_message_with_its_line(tmp_path, rows, message):
-    """The question with the mistake is left out, and the message names its line."""
     _, problems = read(tmp_path, "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     (problem,) = problems
     assert message in problem and problem.startswith(f"a.jsonl:{len(rows)}: ")

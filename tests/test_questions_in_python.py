@@ -143,7 +143,6 @@ def test_a_function_may_answer_with_texts(questions):
 
 
 def micro(result, metric, subset="all"):
-    """A number over all questions together."""
     return result.metrics.filter(group="MICRO", metric=metric, subset=subset)["value"].item()
 
 

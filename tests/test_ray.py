@@ -122,7 +122,6 @@ class Watching(Watch):
 
 
 def digests(state):
-    """The digests of the answers of each run, and its metrics."""
     assert [one.state for one in state.runs] == ["complete"] * len(state.runs)
     folders = {one.run.name: one.run.folder for one in state.runs}
     return {

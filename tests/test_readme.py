@@ -93,7 +93,6 @@ def test_the_python_runs(reader, tmp_path, capsys):
 
 
 def write_answers(path):
-    """The golds of one relation as answers made elsewhere."""
     relation = load_suite("mini")["capital"]
     rows = [
         ("capital", fact.item, fact.subject, pattern.text, fact.object, fact.object)

@@ -85,7 +85,6 @@ PROBE = (
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
-    """A run that is copied and damaged."""
     folder = tmp_path_factory.mktemp("runs") / "good"
     assert run_command(*PROBE, "--out", folder)[0] == 0
     return folder

@@ -75,7 +75,6 @@ def text_of_two(html_of_two, runs):
 
 
 def by_relation(html):
-    """The rows of the table of relations by the id of the relation."""
     rows = html.rows("Each relation, in percent")
     return dict(zip("ABC", rows.values(), strict=True))
 

@@ -32,7 +32,6 @@ QUESTIONS = pl.DataFrame([
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    """A run of the first option."""
     folder = tmp_path_factory.mktemp("questions") / "first"
     questions = cs.Questions.from_frame(QUESTIONS, name="quiz")
     cs.evaluate(questions, "baseline:first", out=folder)
@@ -64,7 +63,6 @@ def test_a_concentration_on_one_position_is_below_the_headline_numbers(view, sec
 
 
 def test_the_example_has_the_question_and_what_differs(view, sections):
-    """The answers differ with the order."""
     sentence, prompts = sections["summary"].parts[1:3]
     (text,) = sentence.paragraphs
     assert "answers “yes” to this prompt, but “no” when only the order of the options" in text

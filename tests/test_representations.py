@@ -350,7 +350,6 @@ def test_a_figure_that_cannot_be_written_says_so(tmp_path):
 
 
 def test_from_the_command_line(consilience, model_folder, tmp_path):
-    """The run holds answers, vectors, clusters and the figure; the same command reads them again."""
     folder = tmp_path / "run"
     command = (
         "analyze", "representations", "--model", model_folder("bert"), "--suite", "mini",

@@ -42,7 +42,6 @@ other,9,,Eve,Right,1,,percent
 
 @pytest.fixture
 def small(monkeypatch, tmp_path):
-    """A paper with one small table."""
     (tmp_path / "papers.csv").write_text(PAPER)
     monkeypatch.setattr(papers, "files", lambda package: tmp_path)
 
@@ -57,7 +56,6 @@ def make(name, folder, **request):
 
 
 def make_cells(name, folder, **request):
-    """The numbers of a recipe by block, row and column."""
     return cells(make(name, folder, **request)[1])
 
 
@@ -383,7 +381,6 @@ def test_a_model_or_suite_that_is_not_here_marks_its_row_and_a_wrong_argument_ra
 
 
 def test_files_of_an_earlier_call_do_not_stay(consilience, monkeypatch, tmp_path):
-    """The recipe has numbers while its model is here, and then has none."""
     first = RecipeResult({("", "Ada", "Right"): Measured(1.0)})
     found = [first, RecipeResult({}, ["nothing is here"])]
     bare = Recipe("bare", "Little", "nothing", lambda recipe, work: found.pop(0), "no-such-table")

@@ -33,7 +33,6 @@ QUICK = {
 
 
 def write_pairs(path, count, task, seed=0):
-    """Pairs whose second sentence is a word of their label."""
     draw = random.Random(seed)
     labels = TASKS[task].labels
     rows = [
@@ -50,7 +49,6 @@ def write_pairs(path, count, task, seed=0):
 
 @pytest.fixture
 def data(tmp_path):
-    """Small training and validation sets of RTE and MRPC."""
     return {
         f"{task}:{split}": write_pairs(tmp_path / f"{task}-{split}.jsonl", count, task, seed)
         for task in ("rte", "mrpc")

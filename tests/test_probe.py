@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -188,9 +189,8 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
 
 def test_going_on_with_other_versions_is_noted_and_the_first_are_kept(tmp_path):
     RunFolder(tmp_path, ASKED)
-    record = json.loads((tmp_path / "run.json").read_text())
-    record["versions"]["numpy"] = "1.0"
-    (tmp_path / "run.json").write_text(json.dumps(record))
+    file = tmp_path / "run.json"
+    file.write_text(re.sub(r'"numpy": "[^"]+"', '"numpy": "1.0"', file.read_text()))
     again = RunFolder(tmp_path, ASKED).record
     assert again["versions"]["numpy"] == "1.0"
     assert again["warnings"][0].startswith("resumed with other versions")
@@ -225,9 +225,8 @@ def test_the_protocol_of_a_run(tmp_path):
     assert run_module.Run.open(tmp_path).protocol is None
     RunFolder(tmp_path, ASKED | {"protocol": "published"})
     assert run_module.Run.open(tmp_path).protocol == "published"
-    record = json.loads((tmp_path / "run.json").read_text())
-    record["settings"]["protocol"] = "other"
-    (tmp_path / "run.json").write_text(json.dumps(record))
+    file = tmp_path / "run.json"
+    file.write_text(file.read_text().replace('"published"', '"other"'))
     assert run_module.Run.open(tmp_path).protocol is None
 
 

@@ -76,10 +76,8 @@ def test_open_questions_have_the_factors_without_options():
         for order in orders
     ]  # fmt: skip
     design, table = answered(rows)
-    assert design.names == (
-        "paraphrase=1, order=given", "paraphrase=1, order=reversed",
-        "paraphrase=2, order=given", "paraphrase=2, order=reversed",
-    )  # fmt: skip
+    names = [f"paraphrase={at}, order={order}" for at in "12" for order in ("given", "reversed")]
+    assert list(design.names) == names
     assert table["variant_index"].to_list() == [0, 1, 2, 3, 0, 1]
     assert table["answer"].to_list() == ["Paris"] * 4 + ["Go"] * 2
     assert table["option"].to_list() == [0] * 4 + [None] * 2
@@ -152,9 +150,7 @@ def test_a_score_says_that_another_rule_finds_options_within_texts(tmp_path):
     texts = ["Paris", "Paris", *["I think it is Paris, in France"] * 3, "Madrid"]
     rows = [("a", name, text) for name, text in zip(ROTATIONS, texts, strict=True)]
     notes = scored(tmp_path, rows, SUITE).notes
-    assert notes[-1] == (
-        "with --match contains, which finds an option within a longer text, 3 of these 4 answers "
-        "would be an option"
-    )
+    contains = "with --match contains, which finds an option within a longer text, "
+    assert notes[-1] == f"{contains}3 of these 4 answers would be an option"
     notes = scored(tmp_path, [(*row[:2], "Madrid") for row in rows], SUITE).notes
     assert not any("--match contains" in note for note in notes)

@@ -9,6 +9,7 @@ import pytest
 import study_workers
 from checks import refused
 from consilience.core.process import Watch
+from consilience.core.provenance import build
 from consilience.options.runs import StudyRunOptions
 from consilience.runs.folder import record_of
 from consilience.study import running as studying
@@ -164,10 +165,7 @@ def test_another_version_is_refused_and_both_are_named(cluster, monkeypatch):
     failure = outcomes(units(("tell",)), cluster[0].address)["a0"].failure
     assert "expected 9.9 (source 000), as where the command was started" in failure.message
     assert "Install the same version on all nodes." in failure.message
-    assert (
-        f"consilience {__import__('consilience.core.process').core.provenance.build()}"
-        in failure.message
-    )
+    assert f"consilience {build()}" in failure.message
 
 
 def test_needs_that_no_node_meets_are_noted(cluster):

@@ -62,12 +62,13 @@ def test_every_command_runs_and_prints_what_is_shown(reader, model_folder):
     """In the order of the page; of the suite a part, for which the same words are printed."""
     number = re.compile(r"-?\d+(\.\d)?")
     probe = PROBE.replace("--limit 8", "--limit 2 --groups capital,painter,borders")
+    printed = (reader(probe), OUTPUT.replace("packaged:smollm2", model_folder("gpt2").name))
     words, expected = (
         [
-            " ".join(number.sub("#", line).split()).replace("# to #", "-")
-            for line in text.splitlines()
+            " ".join(line.split()).replace("# to #", "-")
+            for line in number.sub("#", text).splitlines()
         ]
-        for text in (reader(probe), OUTPUT.replace("packaged:smollm2", model_folder("gpt2").name))
+        for text in printed
     )
     assert words[: len(expected)] == expected
     reader(probe.replace("packaged:smollm2", "baseline:majority").replace("smollm2", "other"))

@@ -78,10 +78,8 @@ def test_an_example_with_one_answer_says_what_was_changed(view):
     replies = tuple(Reply(name, "I", True, 1.0, prompt) for name, prompt in names)
     example = Example("", "a", "a-1", "", "I", frozenset(), replies)
     text, shown = opening_example(replace(view, name="m", examples={"": [example]}))
-    assert text.paragraphs[0] == (
-        "Example: m answers “I” to this prompt, the same when only the phrasing of the question "
-        "differs (paraphrase=2):"
-    )
+    only = "when only the phrasing of the question differs (paraphrase=2):"
+    assert text.paragraphs[0] == f"Example: m answers “I” to this prompt, the same {only}"
     assert shown.paragraphs == ["Some context\nWho?\nA. I", "Which one?"]
 
 

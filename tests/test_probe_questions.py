@@ -194,7 +194,8 @@ def test_a_folder_has_a_file_or_several(consilience, tmp_path, quiz):
         lines = [header, *rows[at::2]]
         (folder / "questions" / f"{name}.csv").write_text("\n".join(lines), encoding="utf-8")
     command = ("probe", "--model", "baseline:oracle", "--suite", folder, "--dry-run", "--json")
-    assert "duplicate item 'nature-1' in two files" in refusal(consilience, *command)
+    status, _, said = consilience(*command)
+    assert status == 2 and "duplicate item 'nature-1' in two files" in said
 
 
 def of_groups(names):

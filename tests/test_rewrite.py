@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from checks import output, refusal, refused
+from checks import output, refused
 from conftest import cases
 from consilience import Suite, load_suite
 from consilience.authoring import rewriting
@@ -252,7 +252,8 @@ def test_one_behind_a_url_writes_one_here_judges(consilience, model_folder, writ
         arguments += [
             "--base-url", server.url, "--max-new-tokens", "4", "--out", "p.jsonl", "--json",
         ]  # fmt: skip
-        assert "--model openai:tiny without --judge" in refusal(consilience, *arguments)
+        status, _, err = consilience(*arguments)
+        assert status == 2 and "--model openai:tiny without --judge" in err
         out = output(consilience, *arguments, "--judge", model_folder("mamba"))
     document = json.loads(out)
     assert document["run"]["settings"]["model"]["model"] == "openai:tiny"

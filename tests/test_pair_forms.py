@@ -18,13 +18,7 @@ from consilience.asking.pairs import (
     present_pairs,
 )
 from consilience.core.items import TextPair
-from consilience.suites.pairs import (
-    PERTURBATIONS,
-    Perturbation,
-    chosen,
-    original,
-    t5_original,
-)
+from consilience.suites.pairs import PERTURBATIONS, Perturbation, chosen, original, t5_original
 from pair_builders import FORMS, MRPC, PAIRS, SAME, forms_of, present, shuffled, table
 
 
@@ -172,24 +166,24 @@ def test_a_perturbation_may_rename_an_indicator(second, load):
     assert turned == whole[::-1]
 
 
+EQUAL = "the tokenizer or the truncation makes them equal"
+
+
 def test_a_change_that_is_truncated_away_is_noted(load):
     """The change is at the end of a long sentence, which no form keeps."""
     perturbations = {"changed": changed(words("Rome", 39) + " Berlin")}
     presented = present([long_pair()], perturbations, load("bert", longest=24))
     assert presented.forms[0][0] == presented.forms[0][1]
     assert presented.notes[1:] == (
-        "changed: the same tokens as the original in 1 of 1 items; "
-        "the tokenizer or the truncation makes them equal",
+        f"changed: the same tokens as the original in 1 of 1 items; {EQUAL}",
     )
 
 
 def test_forms_that_a_tokenizer_cannot_tell_apart_are_noted(load):
     """A line break is a blank to BERT's kind; Llama's reads it."""
     names = ["reverse", "line_break"]
-    assert present(PAIRS, names, load("bert")).notes == (
-        "line_break: the same tokens as the original in 8 of 8 items; "
-        "the tokenizer or the truncation makes them equal",
-    )
+    note = f"line_break: the same tokens as the original in 8 of 8 items; {EQUAL}"
+    assert present(PAIRS, names, load("bert")).notes == (note,)
     assert present(PAIRS, names, load("llama")).notes == ()
 
 

@@ -28,7 +28,6 @@ EdgeType, DiGraph = type("EdgeType", (), {}), type("DiGraph", (), {})
 
 @pytest.fixture
 def pickle_graph(monkeypatch):
-    """Pickle a graph under the names that the released files hold."""
     for class_, module in (
         (PatternNode, "pararel.patterns.graph_types"),
         (EdgeType, "pararel.patterns.graph_types"),
@@ -90,8 +89,7 @@ def test_a_release_is_read_with_the_papers_filter(release):
     assert [r.cardinality for r in suite.relations].count("N-1") == 31
     assert [r.cardinality for r in suite.relations].count("N-M") == 7
     music = suite.relation("P136")
-    assert [fact.object for fact in music.facts] == ["jazz"]
-    assert music.candidates.words == ("jazz",)
+    assert ([fact.object for fact in music.facts], music.candidates.words) == (["jazz"], ("jazz",))
     assert suite.notes == ("P136: 1 tuples left out, see note 11 of the ParaRel paper",)
     assert suite.relation("P19").edges == {(0, 1): Edge(True, False, False)}
     assert suite.relation("P19").facts[0].item == "P19/0"

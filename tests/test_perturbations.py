@@ -27,20 +27,7 @@ from consilience.suites.pairs import (
 )
 
 PAIR = TextPair("0", "A man sleeps.", "He rests.", "entailment")
-WRITTEN = {
-    "original": ["Premise: A man sleeps.", "Hypothesis: He rests."],
-    "reverse": ["Hypothesis: He rests.", "Premise: A man sleeps."],
-    "signal": ["[Premise] A man sleeps.", "[Hypothesis] He rests."],
-    "reverse_signal": ["[Hypothesis] He rests.", "[Premise] A man sleeps."],
-    "parentheses": ["(Premise) A man sleeps.", "(Hypothesis) He rests."],
-    "dash": ["Premise - A man sleeps.", "Hypothesis - He rests."],
-    "equals": ["Premise = A man sleeps.", "Hypothesis = He rests."],
-    "arrow": ["Premise -> A man sleeps.", "Hypothesis -> He rests."],
-    "no_space": ["Premise:A man sleeps.", "Hypothesis:He rests."],
-    "line_break": ["Premise:\nA man sleeps.", "Hypothesis:\nHe rests."],
-    "lower_case": ["premise: A man sleeps.", "hypothesis: He rests."],
-    "upper_case": ["PREMISE: A man sleeps.", "HYPOTHESIS: He rests."],
-}
+WRITTEN = dict(cases("forms_of_a_pair"))
 
 
 def texts(form):
@@ -135,8 +122,7 @@ def test_how_perturbations_go_together(form):
 def test_perturbations_are_chosen_by_name():
     assert list(chosen(["signal", "reverse", "signal"])) == ["signal", "reverse"]
     assert chosen(["all"]) == PERTURBATIONS == chosen(["dash", "all"])
-    assert list(chosen(["dash", "all"]))[0] == "dash"
-    assert chosen([]) == {}
+    assert (list(chosen(["dash", "all"]))[0], chosen([])) == ("dash", {})
     refused("no perturbation 'revers'.*Did you mean 'reverse'", chosen, ["signal", "revers"])
 
 
@@ -169,7 +155,6 @@ def test_a_new_perturbation_is_one_function(monkeypatch):
 
 
 def test_the_guide_shows_every_perturbation():
-    """``docs/tasks.md``: name, text of the two segments and guarantee."""
     guide = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| `([^`]*)` \| (.*) \|$", guide, re.MULTILINE)
     shown = {name: (text, guarantee) for name, text, guarantee in rows if name in WRITTEN}
@@ -201,7 +186,6 @@ def text(form):
 
 @pytest.fixture
 def mine(tmp_path):
-    """A user's file of perturbations."""
     path = tmp_path / "my_forms.py"
     path.write_text(MINE)
     return path

@@ -83,7 +83,6 @@ print(json.dumps([run_command(*each) for each in json.loads(sys.argv[1])]))
 
 
 def run(site, folder, *commands):
-    """Status, output and messages of commands of one process that sees the package."""
     paths = os.pathsep.join([str(site), str(ROOT / "src"), str(ROOT / "tests")])
     done = subprocess.run(
         [sys.executable, "-c", IN_TURN, json.dumps(commands)], cwd=folder, check=True,

@@ -22,14 +22,11 @@ RECIPE = Recipe(updates=6, **SIZES, peak=1e-3, longest=16, evaluations=3)
 SETTINGS = {"share": 1.0, "seed": 1}
 
 
-def test_windows_hold_whole_sentences():
+def test_windows_hold_whole_sentences_that_end_at_a_full_stop_and_a_capital():
     assert window(ARTICLE, 0, 7) == [CLS, 10, 11, 12, 20, 21, SEP]
     assert window(ARTICLE, 0, 10) == [CLS, 10, 11, 12, 20, 21, SEP]
     assert window(ARTICLE, 1, 64) == [CLS, 20, 21, 30, 31, 32, 33, SEP]
     assert window(ARTICLE, 2, 5) == [CLS, 30, 31, 32, SEP]  # one long sentence is truncated
-
-
-def test_sentences_end_at_a_full_stop_and_a_capital():
     text = "J. S. Bach was born c. 1685. He died in 1750! (Some doubt it.)"
     assert sentences_of(text)[-2:] == ["He died in 1750!", "(Some doubt it.)"]
     assert " ".join(sentences_of(text)) == text

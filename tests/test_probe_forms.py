@@ -24,7 +24,6 @@ def asked(text):
 
 @pytest.fixture
 def mine(tmp_path):
-    """A user's file of perturbations."""
     (path := tmp_path / "my_forms.py").write_text(MINE)
     return path
 
@@ -64,10 +63,8 @@ def settings_of(folder):
 
 
 PATTERNS = (
-    "The capital of [X] is [Y].",
-    "[Y] is the capital of [X].",
-    "[X]'s capital, [Y], is large.",
-)
+    "The capital of [X] is [Y].", "[Y] is the capital of [X].", "[X]'s capital, [Y], is large.",
+)  # fmt: skip
 PERTURBED = {
     "lower_case": ("the capital of [X] is [Y].", "[Y] is the capital of [X].", "[X]'s capital, [Y], is large."),
     "upper_case": ("THE CAPITAL OF [X] IS [Y].", "[Y] IS THE CAPITAL OF [X].", "[X]'S CAPITAL, [Y], IS LARGE."),
@@ -112,8 +109,7 @@ def test_a_run_of_perturbed_facts_is_resumed_and_shown(facts, consilience, tmp_p
     assert facts("lower_case,typo")[0] == 0
     assert stamps(tmp_path / "run") == before
     assert (tmp_path / "run" / "metrics.csv").read_bytes() == metrics
-    status, _, err = facts("typo")
-    assert (status, "another run: its perturbations is" in err) == (2, True)
+    assert "another run: its perturbations is" in refusal(facts, "typo")
 
     suite = tmp_path / "suite"
     assert consilience("score", "run", "--suite", suite, "--csv", "scored.csv")[0] == 0
@@ -148,13 +144,11 @@ def test_a_function_of_a_file_is_asked_and_recorded(kind, name, mine, request, t
     else:
         assert variants == {"original", "polite"}
         texts = {row["text_1"] for row in changed_in(tmp_path / "run")}
-        assert texts
-        assert all(text.startswith("Sentence1: Please: ") for text in texts)
+        assert texts and all(text.startswith("Sentence1: Please: ") for text in texts)
     before = stamps(tmp_path / "run")
     assert run(spec)[0] == 0
     mine.write_text(MINE.replace("Please", "Kindly"))
-    status, _, err = run(spec)
-    assert (status, "this folder holds another run: its perturbation_sources " in err) == (2, True)
+    assert "this folder holds another run: its perturbation_sources " in refusal(run, spec)
     assert stamps(tmp_path / "run") == before
 
 
@@ -180,16 +174,12 @@ def test_a_column_of_the_data_is_asked(pairs, tmp_path):
 
 
 def test_a_missing_column_is_one_message(pairs, tmp_path):
-    status, out, err = pairs("first:paraphrase")
-    assert (status, out) == (2, "")
-    assert "no column 'paraphrase' among idx, sentence1, sentence2, label, other" in err
+    message = "no column 'paraphrase' among idx, sentence1, sentence2, label, other"
+    assert message in refusal(pairs, "first:paraphrase")
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "message", "todo"),
-    cases("probe_forms_bad"),
-)  # fmt: skip
+@pytest.mark.parametrize(("options", "message", "todo"), cases("probe_forms_bad"))
 def test_options_of_the_other_kind_of_suite_are_refused(options, message, todo, consilience):
     command = ("probe", "--model", "baseline:majority", "--out", "run", "--suite", *options)
     err = refusal(consilience, *command)

@@ -1,6 +1,5 @@
 """Runs of questions, from the file to the report: variants, comparisons by option, tables, words."""
 
-import csv
 import json
 import re
 
@@ -8,7 +7,7 @@ import polars as pl
 import pytest
 
 from checks import output, refusal
-from conftest import cases
+from conftest import cases, run_command
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.metrics.measure import measure
 from consilience.suites.question_suites import GroupOfQuestions, suite_of_questions
@@ -30,22 +29,36 @@ def quiz(tmp_path):
     return path
 
 
-@pytest.fixture
-def probed(consilience, quiz, tmp_path):
-    """``probed("first", *options)``: the folder of a run of a baseline."""
+@pytest.fixture(scope="module")
+def probed(tmp_path_factory):
+    """``probed("first", *options)``: the folder of a run of a baseline, which no test changes."""
+    folder = tmp_path_factory.mktemp("probed")
+    (folder / "quiz.csv").write_text(QUIZ, encoding="utf-8")
 
     def probe(baseline, *options, name=""):
-        out = tmp_path / (name or baseline)
-        arguments = ("--model", f"baseline:{baseline}", "--suite", quiz, "--out", out)
-        output(consilience, "probe", *arguments, *options)
+        out = folder / (name or baseline)
+        if not out.exists():
+            model = ("--model", f"baseline:{baseline}", "--suite", folder / "quiz.csv")
+            output(run_command, "probe", *model, "--out", out, *options)
         return out
 
     return probe
 
 
+@pytest.fixture
+def again(consilience, quiz, tmp_path):
+    """``again()``: the folder of a run of a random baseline, which a test may change and resume."""
+
+    def probe():
+        model = ("--model", "baseline:random", "--suite", quiz)
+        output(consilience, "probe", *model, "--out", tmp_path / "random")
+        return tmp_path / "random"
+
+    return probe
+
+
 def metrics_of(run):
-    with (run / "metrics.csv").open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = pl.read_csv(run / "metrics.csv", infer_schema=False).iter_rows(named=True)
     return {(row["group"], row["metric"], row["subset"]): row for row in rows}
 
 
@@ -82,22 +95,22 @@ def test_the_prompts_are_kept_beside_the_answers(probed):
     assert (prompts["prompt"][1], prompts["options"][1].to_list()) == (shown, [1, 0])
 
 
-def test_a_run_says_itself_what_it_was_asked(consilience, probed, tmp_path, quiz):
-    run = probed("random")
+def test_a_run_says_itself_what_it_was_asked(consilience, again, tmp_path, quiz):
+    run = again()
     quiz.unlink()
     output(consilience, "score", run, "--csv", tmp_path / "again.csv")
-    again = pl.read_csv(tmp_path / "again.csv", infer_schema=False).rows()
-    assert again == pl.read_csv(run / "metrics.csv", infer_schema=False).rows()
+    scored = pl.read_csv(tmp_path / "again.csv", infer_schema=False).rows()
+    assert scored == pl.read_csv(run / "metrics.csv", infer_schema=False).rows()
     assert "--suite with runs of questions" in refusal(consilience, "score", run, "--suite", "mini")
     said = refusal(consilience, "score", run, "--by", "edit")
     assert "--by edit with questions; expected --by group, factor, variant or metric" in said
 
 
-def test_the_same_command_resumes(consilience, probed, quiz):
-    run = probed("random")
+def test_the_same_command_resumes(consilience, again, quiz):
+    run = again()
     (run / "answers" / "culture.parquet").unlink()
     kept = (run / "answers" / "nature.parquet").stat().st_mtime_ns
-    assert probed("random") == run
+    again()
     assert (run / "answers" / "nature.parquet").stat().st_mtime_ns == kept
     arguments = ("--model", "baseline:random", "--suite", quiz, "--out", run)
     said = refusal(consilience, "probe", *arguments, "--vary", "order=reversed")
@@ -144,9 +157,7 @@ def test_runs_of_questions_are_compared_and_reported(consilience, probed, tmp_pa
 
 
 @pytest.mark.parametrize(("options", "message"), cases("probe_questions_bad"))
-def test_wrong_options_are_refused_before_anything_is_asked(
-    consilience, quiz, tmp_path, options, message
-):
+def test_wrong_options_are_refused_before_a_question(consilience, quiz, tmp_path, options, message):
     out = tmp_path / "run"
     arguments = ("--model", "baseline:first", "--suite", quiz, "--out", out)
     assert message in refusal(consilience, "probe", *arguments, *options)

@@ -26,11 +26,13 @@ def start(*arguments, **more):
     return subprocess.Popen([*COMMAND, *arguments], **pipes, **more)
 
 
-def test_text_that_would_control_a_terminal_is_shown():
-    assert visible(HOSTILE) == SHOWN
-    assert visible("\udcff") == "\ufffd"
+def test_text_that_would_control_a_terminal_is_shown_and_json_escapes_it():
+    assert (visible(HOSTILE), visible("\udcff")) == (SHOWN, "\ufffd")
     plain = "tab\t line\n Z\u00fcrich \u65e5\u672c \u0627\u0644\u0639\u200c\u0631 \U0001f600"
     assert visible(plain) == plain
+    document = {"text": HOSTILE, "path": "n\udcff", "town": "Z\u00fcrich"}
+    text = json_text(document)
+    assert json.loads(text) == document and text.isprintable() and "Z\u00fcrich" in text
 
 
 def test_the_terminal_shows_what_would_control_it_and_keeps_its_styles():
@@ -56,24 +58,13 @@ def test_the_terminal_shows_what_would_control_it_and_keeps_its_styles():
 ])  # fmt: skip
 def test_a_usage_error_quotes_an_argument_as_a_terminal_may_show_it(arguments, consilience):
     err = refusal(consilience, *arguments)
-    assert "PWN" in err
-    assert not {"\x07", "\x9b", "\x1b", "\u202e", "\r"} & {*err}
+    assert "PWN" in err and not {"\x07", "\x9b", "\x1b", "\u202e", "\r"} & {*err}
     assert len(err) < 10_000
-
-
-def test_json_escapes_what_would_control_a_terminal():
-    document = {"text": HOSTILE, "path": "n\udcff", "town": "Z\u00fcrich"}
-    text = json_text(document)
-    assert json.loads(text) == document
-    assert text.isprintable()
-    assert "Z\u00fcrich" in text
 
 
 def test_data_does_not_reach_the_terminal_raw(consilience, tmp_path):
     folder = tmp_path / "r\x1b[2J"
-    run = (
-        "probe", "--model", "baseline:oracle", "--groups", "sport", "--limit", 2, "--out", folder,
-    )  # fmt: skip
+    run = ("probe", "--model", "baseline:oracle", "--groups", "sport", "-n", 2, "--out", folder)
     status, out, err = consilience(*run)
     assert (status, "\x1b" in out + err) == (0, False)
     assert "Report: " in out and "\ufffd[2J" in out
@@ -90,8 +81,7 @@ def test_a_run_outlives_who_watches_it(tmp_path):
     run = ["probe", "--model", "baseline:oracle", "--groups", "sport", "--out", tmp_path / "r"]
     with start(*run) as process:
         process.stderr.close()
-        assert b"Report: " in process.stdout.read()
-        assert process.wait() == 0
+        assert b"Report: " in process.stdout.read() and process.wait() == 0
 
 
 def test_standard_output_that_cannot_be_written_is_one_message(tmp_path):
@@ -117,9 +107,8 @@ def test_an_output_without_unicode(tmp_path):
         "try:\n    cli.command()\nexcept SystemExit as stop:\n    assert stop.code == 0\n"
         "sys.argv.pop()\ncli.command()\n"
     )
-    found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, env=environment, check=False
-    )
+    command = [sys.executable, "-c", code]
+    found = subprocess.run(command, capture_output=True, env=environment, check=False)
     assert (found.returncode, b"Traceback" in found.stderr) == (0, False)
     document, text = found.stdout.split(b"\n", 1)
     assert b"Z\\u4e00" in document and b"Z?" in text and found.stdout.isascii()
@@ -237,6 +226,5 @@ def test_an_error_is_in_the_document_too(arguments, message, is_usage, consilien
     status, out, err = consilience(*arguments, "--json")
     assert (status, bool(err)) == (2, True)
     error = json.loads(out)["error"]
-    assert error["message"].startswith(message)
-    assert error["is_usage"] is is_usage
+    assert error["message"].startswith(message) and error["is_usage"] is is_usage
     assert set(error) == {"message", "found", "expected", "where", "todo", "kind", "is_usage"}

@@ -2,17 +2,14 @@
 
 import pytest
 
+from checks import refused
 from consilience.asking.questions import Presenter, ask_options, ask_writing
-from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.free_text import rule_of
 from consilience.core.items import Choice, Question
 from consilience.core.presentation import Presentation, Template, present
 from consilience.models import is_chat_model, load_prompt_model
-from consilience.models.functions import (
-    PromptFunction,
-    prompt_baseline,
-)
+from consilience.models.functions import PromptFunction, prompt_baseline
 
 FUNCTION = PromptFunction(list, "normalized")
 OPTIONS = (Choice("Rust"), Choice("Go", ("Golang",)), Choice("C"))
@@ -50,22 +47,20 @@ def test_oracle_is_right_and_random_is_neither_constant_nor_another_each_time():
     assert table["option"].to_list() == table["gold_option"].to_list()
     tables = [asked(prompt_baseline("random", QUESTIONS, seed)) for seed in (0, 0, 1)]
     first, again, other = (table["option"].to_list() for table in tables)
-    assert first == again != other
-    assert len(set(first)) > 1
+    assert first == again != other and len(set(first)) > 1
 
 
-def test_a_position_that_a_question_does_not_have_is_its_last_one():
-    few = Question("few", "g", {"": ("?",)}, OPTIONS[0], OPTIONS[:2])
-    late = [Question("q", "g", {"": ("?",)}, OPTIONS[2], OPTIONS)] * 3
-    assert asked(prompt_baseline("majority", late, 0), [few])["option"].to_list() == [1, 1]
-
-
-def test_the_majority_is_that_of_each_group():
+def test_the_majority_is_that_of_each_group_and_at_most_the_last_position_of_a_question():
     """Two groups, whose golds are at position 2 and at position 0."""
     golds = {"g0": 2, "g1": 2, "h0": 0, "h1": 0}
     questions = [question(item, item[0], OPTIONS[gold]) for item, gold in golds.items()]
-    table = asked(prompt_baseline("majority", questions, 0), questions)
+    model = prompt_baseline("majority", questions, 0)
+    table = asked(model, questions)
     assert table["option"].to_list() == table["gold_option"].to_list()
+    assert asked(model, [question("few", "g", OPTIONS[0], OPTIONS[:2])])["option"].to_list() == [
+        1,
+        1,
+    ]
 
 
 GOLDS = {"g0": "Rome", "g1": "Oslo", "g2": "Oslo", "h0": "Bern", "h1": "Riga"}
@@ -76,16 +71,13 @@ NONE = FactorialDesign.full([])
 
 
 def wrote(model, design=NONE):
-    """What a model wrote to the open questions, by the texts of the answers table."""
     rule = rule_of("normalized")
     return ask_writing(CAPITALS, Presenter(design, {}, Presentation()), model, "own", rule)
 
 
 @pytest.mark.parametrize(("name", "texts"), [
-    ("majority", "Oslo Oslo Oslo Bern Bern"),
-    ("constant", "Rome Rome Rome Bern Bern"),
-    ("first", "Rome Rome Rome Bern Bern"),
-    ("oracle", "Rome Oslo Oslo Bern Riga"),
+    ("majority", "Oslo Oslo Oslo Bern Bern"), ("constant", "Rome Rome Rome Bern Bern"),
+    ("first", "Rome Rome Rome Bern Bern"), ("oracle", "Rome Oslo Oslo Bern Riga"),
 ])  # fmt: skip
 def test_baselines_answer_open_questions_with_golds_of_the_group(name, texts):
     table = wrote(prompt_baseline(name, CAPITALS, 0))
@@ -118,8 +110,7 @@ def test_a_function_answers_open_questions_each_sample_anew():
 
 
 def test_an_unknown_baseline_names_the_known_ones():
-    with pytest.raises(ConsilienceError, match="Did you mean 'first'"):
-        prompt_baseline("frist", QUESTIONS, 0)
+    refused("Did you mean 'first'", prompt_baseline, "frist", QUESTIONS, 0)
     for name in ("random", "majority", "constant", "first", "oracle"):
         assert prompt_baseline(name, (), 0).identity["model"] == f"baseline:{name}"
 
@@ -140,8 +131,7 @@ def test_labels_are_those_that_were_shown():
     assert [choice.text for choice in prompt.choices] == ["Go", "C", "Rust"]
     assert FUNCTION.match("A", prompt, ()) == 0
     unlabelled = present(QUESTIONS[0], Presentation(order="rotation 1", labels="none"))
-    assert FUNCTION.match("A", unlabelled, ()) is None
-    assert FUNCTION.match("C", unlabelled, ()) == 1
+    assert FUNCTION.match("A", unlabelled, ()) is None and FUNCTION.match("C", unlabelled, ()) == 1
 
 
 def test_a_function_gets_texts_and_its_answers_are_counted():
@@ -172,5 +162,4 @@ def test_a_model_is_loaded_by_its_name(model_folder):
     assert (model.longest, is_chat_model(model)) == (40, False)
     model.tokenizer.chat_template = "{{ messages }}"
     assert is_chat_model(model)
-    with pytest.raises(ConsilienceError, match="does not write text"):
-        load_prompt_model(str(model_folder("bert")), QUESTIONS)
+    refused("does not write text", load_prompt_model, str(model_folder("bert")), QUESTIONS)

@@ -8,13 +8,7 @@ import torch
 
 from checks import refused
 from consilience.asking import questions as ask_questions
-from consilience.asking.questions import (
-    Presenter,
-    ask_options,
-    prompt_table,
-    prompts_of,
-    slices_of,
-)
+from consilience.asking.questions import Presenter, ask_options, prompt_table, prompts_of, slices_of
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question, Scores
 from consilience.core.presentation import TEMPLATES, Presentation, Template
@@ -42,7 +36,6 @@ CHAT = "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% en
 
 
 def prompt_of(base, asked=QUESTIONS[0], cell=(0, 0), design=DESIGN):
-    """A question as a presentation shows it in one variant."""
     return Presenter(design, {}, base).prompt(asked, cell)
 
 
@@ -110,6 +103,11 @@ def test_a_chat_is_read_in_the_models_own_form(reader):
     assert model.tokenizer.decode(ids).endswith("assistant:")
     assert {target[-1] for target in targets} == {model.tokenizer.eos_token_id}
     assert model.tokenizer.decode(targets[1][:-1]).strip() == "Paris"
+    # A model that thinks before it answers reads an empty thought, as in its own past turns.
+    thought = "{% if m.role == 'assistant' %}Rome {% endif %}{{ m.content }}"
+    model.tokenizer.chat_template = CHAT.replace("{{ m.content }}", thought)
+    prompt = prompt_of(Presentation(template=TEMPLATES["chat"]))
+    assert model.text(prompt).endswith("assistant: Rome ")
 
 
 def test_what_cannot_be_asked_says_why(reader):
@@ -241,15 +239,6 @@ def test_a_chat_without_a_system_role_says_so(reader, template, message):
     model.tokenizer.chat_template = template
     chat = Template("t", "{question}", is_chat=True, system="Rome .")
     refused(message, model.why_not, [prompt_of(Presentation(template=chat))])
-
-
-def test_what_a_chat_template_has_before_an_answer_is_read(reader):
-    """A model that thinks before it answers reads an empty thought, as in its own past turns."""
-    model = reader("llama", chat=True)
-    thought = "{% if m.role == 'assistant' %}Rome {% endif %}{{ m.content }}"
-    model.tokenizer.chat_template = CHAT.replace("{{ m.content }}", thought)
-    prompt = prompt_of(Presentation(template=TEMPLATES["chat"]))
-    assert model.text(prompt).endswith("assistant: Rome ")
 
 
 def scores_of(model, prompts):

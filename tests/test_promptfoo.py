@@ -8,7 +8,7 @@ import json
 import pytest
 
 import consilience as cs
-from checks import refusal, refused
+from checks import output, refusal, refused
 from conftest import ROOT
 
 FILE = ROOT / "tests" / "data" / "promptfoo.json"
@@ -53,10 +53,10 @@ def test_answers_of_a_provider_are_compared_over_prompts_phrasings_and_repetitio
 def test_a_provider_must_be_named_where_there_are_several(consilience):
     assert "Name one: --provider echo." in refusal(consilience, "score", FILE)
     assert "Did you mean 'toy'?" in consilience("score", FILE, "--provider", "toi")[2]
-    status, out, _ = consilience("score", FILE, "--provider", "toy", "--out", "run")
-    assert status == 0 and "toy on promptfoo: 2 groups, 4 questions, 4 to 8 variants each" in out
-    status, out, _ = consilience("score", FILE, "--provider", "toy")
-    assert f"consilience score {FILE} --provider toy --by group" in out
+    score = ("score", FILE, "--provider", "toy")
+    shown = "toy on promptfoo: 2 groups, 4 questions, 4 to 8 variants each"
+    assert shown in output(consilience, *score, "--out", "run")
+    assert f"consilience score {FILE} --provider toy --by group" in output(consilience, *score)
 
 
 def test_the_right_answer_is_the_text_of_an_assertion(tmp_path):

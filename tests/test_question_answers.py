@@ -76,10 +76,8 @@ def test_open_questions_have_the_factors_without_options():
         for order in orders
     ]  # fmt: skip
     design, table = answered(rows)
-    assert design.names == (
-        "paraphrase=1, order=given", "paraphrase=1, order=reversed",
-        "paraphrase=2, order=given", "paraphrase=2, order=reversed",
-    )  # fmt: skip
+    names = [f"paraphrase={at}, order={order}" for at in "12" for order in ("given", "reversed")]
+    assert list(design.names) == names
     assert table["variant_index"].to_list() == [0, 1, 2, 3, 0, 1]
     assert table["answer"].to_list() == ["Paris"] * 4 + ["Go"] * 2
     assert table["option"].to_list() == [0] * 4 + [None] * 2
@@ -91,19 +89,7 @@ def test_an_empty_answer_is_none():
     assert table.select("excluded", "answer").rows() == [("no answer", None)] * 2
 
 
-@pytest.mark.parametrize(("rows", "message"), [
-    ([], "no column 'item'"),
-    ([{"item": "a", "variant": "base"}], "no column 'answer'"),
-    ([{"item": "x", "variant": "base", "answer": "A"}], "no item 'x'"),
-    ([{"item": "a", "variant": "other", "answer": "A"}], "no variant 'other' of questions"),
-    ([{"item": "a", "variant": "", "answer": "A"}], "no variant ''"),
-    ([{"item": "a", "variant": "x, order=given", "answer": "A"}], "no variant 'x, order"),
-    ([{"item": "a", "variant": "base", "answer": "A"}] * 2, "two answers to 'a'"),
-    ([{"item": None, "variant": "base", "answer": "A"}], "row 1: no 'item'"),
-    ([{"item": "a", "variant": "labels=1", "answer": "1"},
-      {"item": "a", "variant": "order=given, labels=1", "answer": "1"}],
-     "row 1: a variant with the levels of labels; expected levels of order, labels"),
-])  # fmt: skip
+@pytest.mark.parametrize(("rows", "message"), cases("answers_to_questions_bad"))
 def test_what_is_wrong_is_one_message(rows, message):
     refused(message, answered, rows)
 
@@ -156,8 +142,7 @@ def test_questions_without_a_row_are_not_counted_and_named(tmp_path):
     rows = [("a", name, "Paris") for name in ROTATIONS]
     counted = scored(tmp_path, rows, SUITE)
     absent = "questions without a row, not counted: city 1 of 2, open 1 of 1"
-    assert counted.notes[0] == absent
-    assert not any("no answer" in note for note in counted.notes)
+    assert counted.notes[0] == absent and not any("no answer" in note for note in counted.notes)
 
 
 def test_a_score_says_that_another_rule_finds_options_within_texts(tmp_path):
@@ -165,9 +150,7 @@ def test_a_score_says_that_another_rule_finds_options_within_texts(tmp_path):
     texts = ["Paris", "Paris", *["I think it is Paris, in France"] * 3, "Madrid"]
     rows = [("a", name, text) for name, text in zip(ROTATIONS, texts, strict=True)]
     notes = scored(tmp_path, rows, SUITE).notes
-    assert notes[-1] == (
-        "with --match contains, which finds an option within a longer text, 3 of these 4 answers "
-        "would be an option"
-    )
+    contains = "with --match contains, which finds an option within a longer text, "
+    assert notes[-1] == f"{contains}3 of these 4 answers would be an option"
     notes = scored(tmp_path, [(*row[:2], "Madrid") for row in rows], SUITE).notes
     assert not any("--match contains" in note for note in notes)

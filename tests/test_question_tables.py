@@ -1,6 +1,5 @@
 """Suites of questions at the command line: list, check, stats, export, and score."""
 
-import csv
 import json
 
 import polars as pl
@@ -99,18 +98,14 @@ def test_texts_labels_and_positions_in_csv_with_open_questions(consilience, suit
     """All right but one city in one of six variants: 10 of its 15 pairs agree."""
     prompts = tmp_path / "prompts.csv"
     consilience("suite", "export", suite, "-o", prompts)
-    with prompts.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = pl.read_csv(prompts, infer_schema=False).to_dicts()
     assert len(rows) == 2 * 6 + 2
     for number, row in enumerate(rows):
         shown, labels = json.loads(row["options"]), json.loads(row["candidates"])
         at = shown.index(row["gold"]) if shown else 0
         row["answer"] = ["The answer is " + row["gold"], (labels or ["Golang."])[at]][number % 2]
     rows[0]["answer"] = "Madrid"
-    with (tmp_path / "a.csv").open("w", newline="", encoding="utf-8") as file:
-        table = csv.DictWriter(file, list(rows[0]))
-        table.writeheader()
-        table.writerows(rows)
+    pl.DataFrame(rows).write_csv(tmp_path / "a.csv")
     out = output(consilience, "score", tmp_path / "a.csv", "-s", suite, "--json")
     found = metrics(out)
     assert found["accuracy", "city", "all"] == 0.5

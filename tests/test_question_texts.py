@@ -97,9 +97,11 @@ def test_questions_without_ids_are_paired_by_their_texts(runs):
     assert any(note.startswith(shared) for note in checked.notes)
 
 
-def test_runs_that_know_their_texts_have_no_note_where_only_the_limit_differs(runs):
-    checked = cs.gate([str(runs / "limited")], rule=RULE, baseline=str(runs / "old"))
+def test_runs_of_fewer_questions_have_no_note_on_texts_and_those_of_others_are_refused(runs):
+    against = {"rule": RULE, "baseline": str(runs / "old")}
+    checked = cs.gate([str(runs / "limited")], **against)
     assert not any("was asked" in note or "changed" in note for note in checked.notes)
+    refused("all questions differ in text", cs.gate, [str(runs / "others")], **against)
 
 
 def test_runs_without_texts_have_a_note_in_words(runs):
@@ -107,9 +109,4 @@ def test_runs_without_texts_have_a_note_in_words(runs):
     assert settings_notes([old, new]) == [], "their texts are compared"
     record = {name: value for name, value in old.record.items() if name != "texts"}
     (note,) = settings_notes([replace(old, record=record), new])
-    assert note.startswith("new was asked with another suite_digest: ")
-
-
-def test_runs_of_other_questions_are_refused(runs):
-    against = {"rule": RULE, "baseline": str(runs / "old")}
-    refused("all questions differ in text", cs.gate, [str(runs / "others")], **against)
+    assert note.startswith("new was asked with another suite: ")

@@ -1,4 +1,4 @@
-"""Files of questions: each layout is read, and each mistake is one message with its place."""
+"""Files of questions: each layout is read, each mistake is one message; what decides numbers."""
 
 import json
 
@@ -7,9 +7,12 @@ import pytest
 from checks import refused
 from conftest import cases
 from consilience import load_suite
-from consilience.core.items import Choice
-from consilience.suites.question_suites import load_questions
-from consilience.suites.questions import read_question_file
+from consilience.authoring.audit import cautions
+from consilience.core.expectations import Expectation, Reference
+from consilience.core.items import Choice, Question
+from consilience.report.metric_tables import question_table
+from consilience.suites.question_suites import load_questions, question_statistics
+from consilience.suites.questions import Questions, read_question_file
 
 
 def read(folder, name, text, columns=None):
@@ -80,7 +83,6 @@ def test_layouts_of_known_data_sets(tmp_path, row, columns, options, gold):
 
 @pytest.mark.parametrize(("rows", "message"), cases("questions_bad"))
 def test_every_mistake_is_one_message_with_its_line(tmp_path, rows, message):
-    """The question with the mistake is left out, and the message names its line."""
     _, problems = read(tmp_path, "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     (problem,) = problems
     assert message in problem and problem.startswith(f"a.jsonl:{len(rows)}: ")
@@ -161,3 +163,33 @@ def test_other_columns_are_named_and_groups_have_no_space_around_them(tmp_path):
                          ("three;four,1", "a text, a letter or, in JSON, a position from 0")):  # fmt: skip
         _, (problem,) = read(tmp_path, "c.csv", f"question,options,answer\n?,{row}\n")
         assert message in problem
+
+
+def question(item, text, gold, *others):
+    right = Choice(gold)
+    options = (right, *map(Choice, others)) if others else ()
+    return Question(item, "g", {"": (text,)}, right, options)
+
+
+def test_cautions_name_what_decides_the_numbers():
+    """One phrasing each; three and two options; the gold is first of five; two ask the same."""
+    items = (
+        question("1", "A?", "x", "y"), question("2", "B?", "x", "y", "z"),
+        question("3", "a?", "y", "x"), question("4", "C?", "x", "y"), question("5", "D?", "x", "y"),
+    )  # fmt: skip
+    notes = cautions(Questions("s", items))
+    assert notes == [
+        "g: 5 questions have one phrasing, such as 1",
+        "g: questions have 2 to 3 options, which are chosen at other rates",
+        "g: the right answer is option 1 of every question; a model that always chooses it is right",
+        "g: 1 duplicate question, such as 'A?' (items 1, 3)",
+    ]
+    same = Expectation("same", (Reference("1"),), Reference("3"))
+    counts = question_statistics(Questions("s", items, expectations=(same,)))
+    assert counts.expectations == 1
+    title = question_table(counts, "s").title
+    assert title.startswith("s: 5 questions, 5 phrasings, 1 expectation;")
+    assert (counts.by_group[0].min_options, counts.by_group[0].max_options) == (2, 3)
+    assert counts.by_group[0].majority == 1
+    other_gold = question("6", "A?", "z", "y")  # x is no option, so only one answer is right
+    assert cautions(Questions("s", (items[0], other_gold)))[1:] == []

@@ -49,13 +49,13 @@ def choose_yes(prompts):
     return ["yes" if "Kyoto" in prompt else "B" for prompt in prompts]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def questions():
     frame = pd.DataFrame(FRAME).rename(columns={"again": "question_2"})
     return cs.Questions.from_frame(frame, columns=COLUMNS, name="quiz")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def result(questions):
     return cs.evaluate(questions, choose_a)
 
@@ -131,9 +131,7 @@ def test_a_result_has_figures_a_page_and_factors(tmp_path, result):
     assert table.select("factor", "value").rows() == [("paraphrase", 1.0), ("order", 0.0)]
 
 
-def test_too_many_variants_for_a_figure_are_refused_with_a_command_that_has_them(
-    result, monkeypatch
-):
+def test_too_many_variants_for_a_figure_are_refused_with_what_shows_them(result, monkeypatch):
     """``analyze patterns`` is for facts."""
     monkeypatch.setattr(reporting, "MANY_VARIANTS", 2)
     said = refused("expected 2 to 2, which a figure can show", result.plot.agreement, "culture")
@@ -167,7 +165,6 @@ def test_a_function_may_answer_with_texts(questions):
 
 
 def micro(result, metric, subset="all"):
-    """A number over all questions together."""
     return result.metrics.filter(group="MICRO", metric=metric, subset=subset)["value"].item()
 
 

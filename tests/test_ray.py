@@ -9,6 +9,7 @@ import pytest
 import study_workers
 from checks import refused
 from consilience.core.process import Watch
+from consilience.core.provenance import build
 from consilience.options.runs import StudyRunOptions
 from consilience.runs.folder import record_of
 from consilience.study import running as studying
@@ -71,8 +72,7 @@ def test_a_cluster_is_joined_by_its_address_and_failures_stay_alone(cluster, tmp
     assert (tmp_path / "always").read_text() == "xxx"
     assert ended["d1"].value[0] == "d"
     assert ended["refused0"].failure.message == "no such model. Name another."
-    assert sum(steps) == 10 + 2 + 2 + 1
-    assert sum("It is tried again." in line for line in lines) == 3
+    assert (sum(steps), sum("It is tried again." in line for line in lines)) == (10 + 2 + 2 + 1, 3)
 
 
 def test_workers_are_where_their_needs_are_met(cluster):
@@ -123,7 +123,6 @@ class Watching(Watch):
 
 
 def digests(state):
-    """The digests of the answers of each run, and its metrics."""
     assert [one.state for one in state.runs] == ["complete"] * len(state.runs)
     folders = {one.run.name: one.run.folder for one in state.runs}
     return {
@@ -166,10 +165,7 @@ def test_another_version_is_refused_and_both_are_named(cluster, monkeypatch):
     failure = outcomes(units(("tell",)), cluster[0].address)["a0"].failure
     assert "expected 9.9 (source 000), as where the command was started" in failure.message
     assert "Install the same version on all nodes." in failure.message
-    assert (
-        f"consilience {__import__('consilience.core.process').core.provenance.build()}"
-        in failure.message
-    )
+    assert f"consilience {build()}" in failure.message
 
 
 def test_needs_that_no_node_meets_are_noted(cluster):

@@ -1,12 +1,13 @@
 """README.md: a reader can run every command of it, and gets the output that it shows."""
 
-import csv
 import re
 import shlex
 
+import polars as pl
 import pytest
 
 from conftest import ROOT, real_data
+from consilience import load_suite
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS = [
@@ -61,12 +62,13 @@ def test_every_command_runs_and_prints_what_is_shown(reader, model_folder):
     """In the order of the page; of the suite a part, for which the same words are printed."""
     number = re.compile(r"-?\d+(\.\d)?")
     probe = PROBE.replace("--limit 8", "--limit 2 --groups capital,painter,borders")
+    printed = (reader(probe), OUTPUT.replace("packaged:smollm2", model_folder("gpt2").name))
     words, expected = (
         [
-            " ".join(number.sub("#", line).split()).replace("# to #", "-")
-            for line in text.splitlines()
+            " ".join(line.split()).replace("# to #", "-")
+            for line in number.sub("#", text).splitlines()
         ]
-        for text in (reader(probe), OUTPUT.replace("packaged:smollm2", model_folder("gpt2").name))
+        for text in printed
     )
     assert words[: len(expected)] == expected
     reader(probe.replace("packaged:smollm2", "baseline:majority").replace("smollm2", "other"))
@@ -92,17 +94,13 @@ def test_the_python_runs(reader, tmp_path, capsys):
 
 
 def write_answers(path):
-    """The golds of one relation as answers made elsewhere."""
-    from consilience import load_suite
-
     relation = load_suite("mini")["capital"]
-    with path.open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["group", "item", "subject", "variant", "gold", "answer"])
-        for fact in relation.facts:
-            for pattern in relation.patterns:
-                row = ("capital", fact.item, fact.subject, pattern.text, fact.object, fact.object)
-                table.writerow(row)
+    rows = [
+        ("capital", fact.item, fact.subject, pattern.text, fact.object, fact.object)
+        for fact in relation.facts for pattern in relation.patterns
+    ]  # fmt: skip
+    names = ["group", "item", "subject", "variant", "gold", "answer"]
+    pl.DataFrame(rows, schema=names, orient="row").write_csv(path)
 
 
 def test_the_readme_is_short():

@@ -85,7 +85,6 @@ PROBE = (
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
-    """A run that is copied and damaged."""
     folder = tmp_path_factory.mktemp("runs") / "good"
     assert run_command(*PROBE, "--out", folder)[0] == 0
     return folder
@@ -115,18 +114,11 @@ def test_commands_that_read_a_run_of_probe(damage, good, consilience, tmp_path):
         ("analyze", "knowledge", good, "bad"), (*PROBE, "--out", "bad"),
     ]  # fmt: skip
     for err in refusals(consilience, commands):
-        assert "run.json: not the record of a run: " in err
-        assert len(err) < 1500
+        assert "run.json: not the record of a run: " in err and len(err) < 1500
     assert before == {path: path.read_bytes() for path in before}
 
 
-@pytest.mark.parametrize(("damage", "message"), [
-    ({"task": 7}, "'settings.task' is 7"),
-    ({"task": {}}, "no 'name'"),
-    ({"task": {"name": "rte", "kind": ["NLI"]}}, "'kind' is"),
-    ({"pairs": 7}, "'settings.pairs' is 7"),
-    ({"kind": 7}, "'settings.kind' is 7"),
-])  # fmt: skip
+@pytest.mark.parametrize(("damage", "message"), cases("records_of_pairs_bad"))
 def test_commands_that_read_a_run_of_perturb(damage, message, consilience, tmp_path):
     for name in ("good", "bad"):
         pair_run(tmp_path / name, {1})

@@ -32,7 +32,6 @@ QUESTIONS = pl.DataFrame([
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    """A run of the first option."""
     folder = tmp_path_factory.mktemp("questions") / "first"
     questions = cs.Questions.from_frame(QUESTIONS, name="quiz")
     cs.evaluate(questions, "baseline:first", out=folder)
@@ -64,7 +63,6 @@ def test_a_concentration_on_one_position_is_below_the_headline_numbers(view, sec
 
 
 def test_the_example_has_the_question_and_what_differs(view, sections):
-    """The answers differ with the order."""
     sentence, prompts = sections["summary"].parts[1:3]
     (text,) = sentence.paragraphs
     assert "answers “yes” to this prompt, but “no” when only the order of the options" in text
@@ -80,18 +78,15 @@ def test_an_example_with_one_answer_says_what_was_changed(view):
     replies = tuple(Reply(name, "I", True, 1.0, prompt) for name, prompt in names)
     example = Example("", "a", "a-1", "", "I", frozenset(), replies)
     text, shown = opening_example(replace(view, name="m", examples={"": [example]}))
-    assert text.paragraphs[0] == (
-        "Example: m answers “I” to this prompt, the same when only the phrasing of the question "
-        "differs (paraphrase=2):"
-    )
+    only = "when only the phrasing of the question differs (paraphrase=2):"
+    assert text.paragraphs[0] == f"Example: m answers “I” to this prompt, the same {only}"
     assert shown.paragraphs == ["Some context\nWho?\nA. I", "Which one?"]
 
 
 def test_prompts_of_one_question_keep_it_and_those_of_several_lose_what_they_share():
     chat = "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nWho?\nA. {}<|im_end|>\n"
-    assert in_one_line([chat.format("I"), chat.format("you")], shared=False) == [
-        "Who? / A. I", "Who? / A. you"
-    ]  # fmt: skip
+    lines = in_one_line([chat.format("I"), chat.format("you")], shared=False)
+    assert lines == ["Who? / A. I", "Who? / A. you"]
     assert in_one_line(["Solved.\nWho?", "Solved.\nWhere?"]) == ["Who?", "Where?"]
     assert in_one_line([]) == []
     assert list(differing_lines("a\nb\nc", "a\nx\ny\nc")) == ["x", "y"]
@@ -124,15 +119,12 @@ def test_sections_say_what_a_reader_can_conclude(sections):
     McNemar of 4 against 0: p = 2 / 2 ** 4 = .125, adjusted by Holm over 5 variants at least that.
     """
     said = {name: str(section.parts[0]) for name, section in sections.items()}
-    assert (
-        "No variant differs from the first variant of the same group in accuracy (10"
-        in (said["patterns"])
-    )
+    none = "No variant differs from the first variant of the same group in accuracy (10"
+    assert none in said["patterns"]
     assert "The order of the options (order) changes answers most: " in said["factors"]
     assert "variants that differ in it alone agree in 0.0 % of pairs." in said["factors"]
-    assert not re.search(
-        r"relation|pattern|\bfacts?\b|strict", said["patterns"].replace("patt", "")
-    )
+    words = said["patterns"].replace("patt", "")
+    assert not re.search(r"relation|pattern|\bfacts?\b|strict", words)
 
 
 def test_details_by_metric_have_the_interval_of_the_summary(consilience, path):

@@ -13,10 +13,10 @@ import altair
 import polars as pl
 import pytest
 
+from checks import refused
 from consilience import measure
 from consilience.analysis.patterns import form_tables, item_table
 from consilience.asking.pairs import CHANGED_ANSWERS_SCHEMA
-from consilience.core.errors import ConsilienceError
 from consilience.core.factors import BETWEEN
 from consilience.core.provenance import command_line
 from consilience.report import charts, overview
@@ -92,9 +92,9 @@ def test_the_example_is_of_a_group_that_the_means_are_over():
 
 def test_the_texts_beside_the_tables():
     parts = sections_of(page_of_facts())
-    assert parts["summary"][1] == Text(
-        ["Example: run answers “yes” to “Ada ___”, but “no” to “___ Ada”"]
-    )
+    example = "Example: run answers “yes” to “Ada ___”, but “no” to “___ Ada”"
+    assert parts["summary"][1] == Text([example])
+    assert [row[1] for row in parts["examples"][0].rows] == ["Ada ___", "___ Ada"]
     assert parts["differences"][0] == Points(["so"])
     assert parts["caveats"][0] == Points(["mind the gap"])
     assert "40 of 42 facts of 1 relation" in dict(parts["setup"][0].rows)["suite"]
@@ -103,8 +103,12 @@ def test_the_texts_beside_the_tables():
     summary, metrics = summary_of(("accuracy", 0.8, 0.5)), form_metrics(("accuracy", "all", 0.8))
     run = RunView("run", [{}], FORMS, metrics, summary, **pairs)
     parts = sections_of(report_page([run]))
-    assert parts["changes"] == [Text(["run: no label changed."])]
-    assert "examples" not in parts
+    assert parts["changes"] == [Text(["run: no label changed."])] and "examples" not in parts
+
+
+def tiles_of(run):
+    parts = sections_of(report_page([run]))["summary"]
+    return next(part for part in parts if isinstance(part, Tiles)).tiles
 
 
 def test_headline_numbers_in_plain_sentences():
@@ -112,27 +116,17 @@ def test_headline_numbers_in_plain_sentences():
     rows = [("accuracy", 0.504, 0.1), ("consistency", 1.0, 1.0),
             ("corrected_consistency", math.nan, math.nan), ("consistent_accuracy", 0.2, 0.1)]  # fmt: skip
     run = replace(shown(), summary=summary_of(*rows, chance=0.25))
-    (tiles,) = (
-        part for part in sections_of(report_page([run]))["summary"] if isinstance(part, Tiles)
-    )
-    first, second, third, fourth = tiles.tiles
+    first, second, third, fourth = tiles_of(run)
     assert [round(value, 6) for value in (first.value, first.low, first.high, first.baseline)] == [
         50.4, 40.4, 60.4, 10.0
     ]  # fmt: skip
-    assert (
-        first.sentence
-        == "The answer to the base pattern is right for 50.4\xa0% of a relation's facts, on average."
-    )
-    assert (
-        second.sentence
-        == "Two patterns of a fact agree 100.0\xa0% of the time (25.0\xa0% expected by chance)."
-    )
     assert (second.chance, math.isnan(first.chance)) == (25.0, True)
     assert third.sentence.startswith("Not defined: all answers are the same")
-    assert (
-        fourth.sentence
-        == "The answer is right in every pattern for 20.0\xa0% of a relation's facts, on average."
-    )
+    assert [each.sentence.replace("\xa0%", " %") for each in (first, second, fourth)] == [
+        "The answer to the base pattern is right for 50.4 % of a relation's facts, on average.",
+        "Two patterns of a fact agree 100.0 % of the time (25.0 % expected by chance).",
+        "The answer is right in every pattern for 20.0 % of a relation's facts, on average.",
+    ]
     groups = [replace(group, patterns=()) for group in run.suite.relations]
     questions = replace(run, suite=replace(run.suite, relations=groups, words=QUESTION_WORDS))
     violated = replace(run.summary.rows[0], metric="violation_rate", value=0.9)
@@ -149,22 +143,18 @@ def test_headline_numbers_in_plain_sentences():
     assert tile.sentence.startswith("Two patterns of two languages")
     assert tile.sentence.endswith("(20.0\xa0% expected by chance).")
     below = summary_of(("corrected_consistency", -0.1, 0.0))
-    (tiles,) = (part for part in sections_of(report_page([replace(shown(), summary=below)]))["summary"]
-                if isinstance(part, Tiles))  # fmt: skip
-    assert tiles.tiles[0].sentence == "The answers agree less often than expected by chance."
+    (tile,) = tiles_of(replace(shown(), summary=below))
+    assert tile.sentence == "The answers agree less often than expected by chance."
 
 
-@pytest.mark.parametrize(
-    "chat",
-    [
-        f"<|im_start|>system\n{'words ' * 40}<|im_end|>\n<|im_start|>user\nWho?\nA. I<|im_end|>\n"
-        "<|im_start|>assistant\n",
-        "<|start_header_id|>user<|end_header_id|>\n\nWho?\nA. I<|eot_id|>"
-        "<|start_header_id|>assistant<|end_header_id|>\n\n",
-        "<start_of_turn>user\nWho?\nA. I<end_of_turn>\n<start_of_turn>model\n",
-        "<s>[INST] Who?\nA. I [/INST]",
-    ],
-)
+@pytest.mark.parametrize("chat", [
+    f"<|im_start|>system\n{'words ' * 40}<|im_end|>\n<|im_start|>user\nWho?\nA. I<|im_end|>\n"
+    "<|im_start|>assistant\n",
+    "<|start_header_id|>user<|end_header_id|>\n\nWho?\nA. I<|eot_id|>"
+    "<|start_header_id|>assistant<|end_header_id|>\n\n",
+    "<start_of_turn>user\nWho?\nA. I<end_of_turn>\n<start_of_turn>model\n",
+    "<s>[INST] Who?\nA. I [/INST]",
+])  # fmt: skip
 def test_the_question_of_a_chat_is_quoted(chat):
     assert overview._quoted(chat) == "“Who? / A. I”"
 
@@ -178,32 +168,25 @@ def test_a_long_prompt_is_quoted_at_its_end():
     assert time.process_time() - began < 5
 
 
-def test_examples_show_filled_prompts():
-    (table,) = sections_of(page_of_facts())["examples"]
-    assert [row[1] for row in table.rows] == ["Ada ___", "___ Ada"]
-
-
 def test_a_note_of_several_runs_is_shown_once():
     notes = {"a": ["x", "y"], "b": ["x"], "c": ["x", "y"]}
-    assert by_run(notes) == ["All runs: x", "a, c: y"]
-    assert by_run({"a": ["x", "x"]}) == ["x"]
+    assert (by_run(notes), by_run({"a": ["x", "x"]})) == (["All runs: x", "a, c: y"], ["x"])
 
 
-def test_labels_of_outlying_relations_do_not_overlap():
-    """Two relations in one place get one label; the mean gets none while others are farther."""
+def test_labels_of_outlying_relations_overlap_no_other_and_cover_no_mark():
+    """Two relations in one place get one label; the mean gets none while others are farther.
+
+    The label of ``a relation`` would reach from 12 to 30, over the mark at 20.
+    """
     rows = [("far", 0.0, 0.0), ("near it", 1.0, 1.0), *((f"m{at}", 50.0, 50.0) for at in range(8)),
             ("right", 100.0, 60.0), ("none", math.nan, 1.0)]  # fmt: skip
-    frame = pl.DataFrame(rows, schema=["name", "accuracy", "consistency"], orient="row")
-    labels = outlying(frame.with_columns(pl.col("accuracy").fill_nan(None)))
-    assert labels[:2] == ["far", "right"]
-    assert not {"near it", "none"} & set(labels)
-
-
-def test_a_label_covers_no_mark():
-    """The label of ``a relation`` would reach from 12 to 30, over the mark at 20."""
+    labels = outlying(pl.DataFrame(rows, schema=AGAINST, orient="row").fill_nan(None))
+    assert labels[:2] == ["far", "right"] and not {"near it", "none"} & set(labels)
     rows = [("a relation", 10.0, 50.0), ("b", 20.0, 51.0), ("c", 90.0, 90.0)]
-    frame = pl.DataFrame(rows, schema=["name", "accuracy", "consistency"], orient="row")
-    assert set(outlying(frame)) == {"b", "c"}
+    assert set(outlying(pl.DataFrame(rows, schema=AGAINST, orient="row"))) == {"b", "c"}
+
+
+AGAINST = ["name", "accuracy", "consistency"]
 
 
 def test_figures_round_as_tables_do():
@@ -213,9 +196,8 @@ def test_figures_round_as_tables_do():
     assert rounded == [*(float(number_text(value, "share")) for value in values), None]
     assert rounded == [6.2, 12.5, 18.8, None]
     pairs = pl.DataFrame({"run": "a", "group": "g", "first": 0, "second": 1, "agreement": [0.125]})
-    patterns = pl.DataFrame(
-        {"run": "a", "group": "g", "variant_index": [0, 1], "variant": ["x", "y"]}
-    )
+    indexed = {"variant_index": [0, 1], "variant": ["x", "y"]}
+    patterns = pl.DataFrame({"run": "a", "group": "g", **indexed})
     spec = json.dumps(spec_of(matrix_figure(pairs, patterns, "g", {}, FACT_WORDS)))
     assert f'"v": 12.5, "shown": "{number_text(0.125, "share", 0)}"' in spec
 
@@ -230,14 +212,8 @@ def test_blocks_of_a_table_have_headings_on_a_page():
     assert body == [
         ["factor", "value"], ["a"], ["order", "10 to 2"], ["order", "3"], ["b"], ["order", "4"]
     ]  # fmt: skip
-    assert [row.get("class") for row in page.all("tr")] == [
-        None,
-        "block",
-        None,
-        "again",
-        "block",
-        None,
-    ]
+    classes = [row.get("class") for row in page.all("tr")]
+    assert classes == [None, "block", None, "again", "block", None]
     assert not page.all("button"), "rows of blocks are not sorted"
 
 
@@ -254,10 +230,9 @@ def layout_metrics(suite, groups, **values):
     return frame.with_columns(subset=pl.lit("all"), std=pl.lit(math.nan))
 
 
-@pytest.mark.parametrize(
-    ("suite", "relations", "papers_rows"),
-    [("pararel", 38, 8), ("pararel", 5, 0), ("mini", 38, 0)],
-)
+@pytest.mark.parametrize(("suite", "relations", "papers_rows"), [
+    ("pararel", 38, 8), ("pararel", 5, 0), ("mini", 38, 0),
+])  # fmt: skip
 def test_the_papers_rows_come_first(suite, relations, papers_rows):
     runs = {
         "constant": layout_metrics(suite, relations, accuracy=0.1, consistency=1.0,
@@ -273,45 +248,31 @@ def test_the_papers_rows_come_first(suite, relations, papers_rows):
     assert names[papers_rows:] == ["constant", "one", "two"]
     if papers_rows:
         assert rows_of_table(table)[1][:3] == [
-            "BERT-base",
-            pytest.approx(0.458),
-            pytest.approx(0.585),
-        ]
+            "BERT-base", pytest.approx(0.458), pytest.approx(0.585),
+        ]  # fmt: skip
 
 
 def test_tables_of_questions_have_their_words_and_no_empty_column_or_table():
     keys = {"accuracy": 0.4, "consistency": 0.6, "determinism": math.nan, "violation_rate": 0.3}
-    metrics = layout_metrics("quiz", 1, **keys).with_columns(
-        pl.col("group").replace("MACRO", "MICRO")
-    )
-    of_factor = metrics.filter(pl.col("metric") == "consistency").with_columns(
-        subset=pl.lit("order")
-    )
+    micro = pl.col("group").replace("MACRO", "MICRO")
+    metrics = layout_metrics("quiz", 1, **keys).with_columns(micro)
+    of_factor = metrics.filter(metric="consistency").with_columns(subset=pl.lit("order"))
     tables = layouts_of(QUESTION_WORDS, {"one": pl.concat([metrics, of_factor])})
-    assert {
-        name: [column.heading for column in table.columns] for name, table in tables.items()
-    } == {
-        "questions": ["", "Accuracy", "Consistency"],
-        "factors": ["", "order"],
-        "groups": ["group", "Accuracy"],
-    }
+    headings = {name: [each.heading for each in table.columns] for name, table in tables.items()}
+    columns = {"questions": ["", "Accuracy", "Consistency"], "factors": ["", "order"]}
+    assert headings == columns | {"groups": ["group", "Accuracy"]}
     assert rows_of_table(tables["factors"]) == [["one", 0.6]]
 
 
+HEADLINES = ["model", "number", "value", "low", "high", "source"]
+
+
 def test_the_axis_of_headline_numbers_begins_at_the_lowest_interval():
-    rows = pl.DataFrame(
-        {
-            "model": ["m", "m"],
-            "number": ["Accuracy", "Chance-corrected consistency"],
-            "value": [0.5, -0.01],
-            "low": [math.nan, -0.2],
-            "high": [math.nan, 0.1],
-            "source": [MEASURED] * 2,
-        }
-    )
-    scales = re.findall(
-        r'"domain": \[(-?[0-9.]+), 100\]', json.dumps(spec_of(charts.headline_figure(rows)))
-    )
+    rows = [("m", "Accuracy", 0.5, math.nan, math.nan, MEASURED),
+            ("m", "Chance-corrected consistency", -0.01, -0.2, 0.1, MEASURED)]  # fmt: skip
+    rows = pl.DataFrame(rows, schema=HEADLINES, orient="row")
+    spec = json.dumps(spec_of(charts.headline_figure(rows)))
+    scales = re.findall(r'"domain": \[(-?[0-9.]+), 100\]', spec)
     assert set(map(float, scales)) == {-20.0}
 
 
@@ -356,8 +317,7 @@ def test_a_page_shows_what_would_control_a_terminal_or_the_direction_of_text():
     chart = charts.split("</script>")[0]
     assert written.count("a\ufffd[2Jb\ufffdc\ufffd") >= 5
     assert not re.search("[\x1b\u202e\udcff]", html[: html.index("<script>")])
-    assert r"a\ufffd[2Jb\ufffdc" in chart
-    assert not re.search(r"u001b|u202e|udcff", chart)
+    assert r"a\ufffd[2Jb\ufffdc" in chart and not re.search(r"u001b|u202e|udcff", chart)
 
 
 def test_figures_draw_the_numbers_and_order_of_their_tables():
@@ -387,12 +347,9 @@ def test_figures_draw_the_numbers_and_order_of_their_tables():
     assert [scale["domain"][0] for scale in starts] == [
         0.0, -50.0, {"expr": '({"Accuracy": 0.0, "Corrected": -50.0})[metric_metric]'},
     ]  # fmt: skip
-    rows = [
-        ("BERT", "Accuracy", 0.5, None, None, "paper"),
-        ("m", "Accuracy", 0.4, 0.3, 0.6, MEASURED),
-    ]
-    columns = ["model", "number", "value", "low", "high", "source"]
-    spec = spec_of(charts.headline_figure(pl.DataFrame(rows, schema=columns, orient="row")))
+    paper = ("BERT", "Accuracy", 0.5, None, None, "paper")
+    rows = [paper, ("m", "Accuracy", 0.4, 0.3, 0.6, MEASURED)]
+    spec = spec_of(charts.headline_figure(pl.DataFrame(rows, schema=HEADLINES, orient="row")))
     drawn = spec["data"]["values"]
     assert [(row["model"], row["start"], row["value"], row["stop"]) for row in drawn] == [
         ("BERT", 50.0, 50.0, 50.0), ("m", 30.0, 40.0, 60.0)
@@ -437,9 +394,8 @@ def test_the_least_consistent_relation_is_shown_first(monkeypatch):
     (figure,) = overview._agreement([shown(pairs=few, patterns=patterns)], None)
     assert figure.title == "Agreement of patterns: R", "S has two facts"
     last = pl.col("variant_index").replace(2, overview.LARGEST_MATRIX)
-    large = patterns.with_columns(
-        pl.when(pl.col("group") == "S").then(last).otherwise("variant_index")
-    )
+    is_s = pl.col("group") == "S"
+    large = patterns.with_columns(pl.when(is_s).then(last).otherwise("variant_index"))
     (figure,) = overview._agreement([shown(pairs=pairs, patterns=large)], None)
     assert figure.title == "Agreement of patterns: R", "S has too many patterns"
     monkeypatch.setattr(overview, "MOST_PAIRS", 5)
@@ -467,17 +423,11 @@ def test_the_agreement_of_forms_counts_the_pairs_that_both_forms_answered():
     assert metrics["value"].to_list() == [0.8], "agreement with the original form is consistency"
 
 
-@pytest.mark.parametrize(
-    ("text", "lines"),
-    [
-        ("short", ["short"]),
-        (
-            "group of animals that an animal belongs to",
-            ["group of animals that", "an animal belongs to"],
-        ),
-        ("x" * 50, ["x" * 25, "x" * 25]),
-    ],
-)
+@pytest.mark.parametrize(("text", "lines"), [
+    ("short", ["short"]),
+    ("group of animals that an animal belongs to", ["group of animals that", "an animal belongs to"]),
+    ("x" * 50, ["x" * 25, "x" * 25]),
+])  # fmt: skip
 def test_lines_of_a_label_have_similar_lengths(text, lines):
     assert wrapped(text).split("\n") == lines
 
@@ -494,9 +444,8 @@ def test_the_matrix_has_each_pair_in_two_cells_beside_its_patterns(tmp_path):
 
     def texts_in(role):
         """What is drawn there, with its place from the left and the top."""
-        for group in ElementTree.parse(tmp_path / "matrix.svg").iter(
-            "{http://www.w3.org/2000/svg}g"
-        ):
+        drawing = ElementTree.parse(tmp_path / "matrix.svg")
+        for group in drawing.iter("{http://www.w3.org/2000/svg}g"):
             if role in group.get("class", ""):
                 for each in group:
                     x, y = re.findall(r"-?[\d.]+", each.get("transform", ""))[:2]
@@ -511,10 +460,8 @@ def test_the_matrix_has_each_pair_in_two_cells_beside_its_patterns(tmp_path):
     def nearest(places, place):
         return min(range(3), key=lambda at: abs(places[at] - place)) + 1
 
-    cells = {
-        (nearest(lines, y), nearest(columns, x)): text
-        for text, x, y in texts_in("mark-text role-mark")
-    }
+    drawn = texts_in("mark-text role-mark")
+    cells = {(nearest(lines, y), nearest(columns, x)): text for text, x, y in drawn}
     assert cells == {(1, 2): "10", (2, 1): "10", (1, 3): "20", (3, 1): "20"}
 
 
@@ -550,13 +497,10 @@ def test_the_colour_blind_tell_the_colours_of_runs_apart(eye):
     assert len(set(RUN_SHAPES)) == len(RUN_SHAPES)
 
 
-@pytest.mark.parametrize(
-    ("program", "is_ours"),
-    [
-        ("/usr/bin/consilience", True), ("/lib/consilience/__main__.py", True),
-        ("/home/consilience/mine.py", False), ("/usr/bin/pytest", False), ("", False),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("program", "is_ours"), [
+    ("/usr/bin/consilience", True), ("/lib/consilience/__main__.py", True),
+    ("/home/consilience/mine.py", False), ("/usr/bin/pytest", False), ("", False),
+])  # fmt: skip
 def test_the_command_of_a_run_is_kept_where_it_is_ours(program, is_ours, monkeypatch):
     monkeypatch.setattr("sys.argv", [program, "probe", "--out", "a b"])
     assert command_line() == ("consilience probe --out 'a b'" if is_ours else "")
@@ -586,8 +530,7 @@ def test_agreement_of_each_item_worked_out_by_hand():
                      ("3", "u", "a", ["a", None, "a"]), ("4", "v", "a", ["a", None, None])])  # fmt: skip
     found = item_table(answers, make_suite(), "strict")
     assert found["agreement"].to_list()[:3] == [pytest.approx(1 / 3), 1.0, 1.0]
-    assert math.isnan(found["agreement"][3])
-    assert found["pairs"].to_list() == [3, 3, 1, 0]
+    assert math.isnan(found["agreement"][3]) and found["pairs"].to_list() == [3, 3, 1, 0]
     assert item_table(answers, make_suite(cardinality="N-M"), "strict").is_empty()
 
 
@@ -602,7 +545,7 @@ def test_items_in_tenths_worked_out_by_hand():
     }  # fmt: skip
 
 
-def test_a_page_of_every_part():
+def test_a_page_of_every_part_that_is_not_too_large(monkeypatch):
     table = Table("a & b", [Column("name"), Column("n", "number")], [["x", 1.0], ["y", None]])
     parts = [table, Facts([("a", "<b>")]), Text(["one"]), Text(["cmd <x>"], code=True),
              Points(["p"]), Folded("more", [Text(["inside"])])]  # fmt: skip
@@ -613,12 +556,8 @@ def test_a_page_of_every_part():
     numbers = [each for each in html.all("td") if each.get("class") == "number"]
     assert [each.get("data-by") for each in numbers] == ["1.0", None]
     assert len(html.all("script")) == 1  # without a figure nothing draws one
-
-
-def test_a_page_that_is_too_large_is_refused(monkeypatch):
     monkeypatch.setattr(html_module, "LARGEST", 1000)
-    with pytest.raises(ConsilienceError, match="at most 0 MB.*fewer runs"):
-        render(Page("t", "s", []))
+    refused("at most 0 MB.*fewer runs", render, Page("t", "s", []))
 
 
 if __name__ == "__main__":  # writes the tables again, to be checked by hand

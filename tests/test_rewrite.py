@@ -9,12 +9,11 @@ import pytest
 import torch
 
 from checks import output, refused
+from conftest import cases
 from consilience import Suite, load_suite
 from consilience.authoring import rewriting
 from consilience.authoring.importing import import_patterns
-from consilience.authoring.rewriting import (
-    draft_rewrites,
-)
+from consilience.authoring.rewriting import draft_rewrites
 from consilience.models.judges import ParaphraseJudge
 from consilience.models.loading import load_pretrained
 from consilience.models.prompted import OptionScorer
@@ -69,13 +68,7 @@ class WordJudge:
         return np.array([-float(len(sentence.split())) for sentence in sentences])
 
 
-@pytest.mark.parametrize(("text", "patterns"), [
-    ("[X]'s capital is [Y].", ["[X]'s capital is [Y]."]),
-    ("Here are some:\n1. [X] has [Y].\n2) \"[Y] is in [X].\"\n", ["[X] has [Y].", "[Y] is in [X]."]),
-    ("- New sentence: [X] is [Y]", ["[X] is [Y]"]),
-    ("I cannot.\nSorry.", ["I cannot."]),
-    ("  \n", []),
-])  # fmt: skip
+@pytest.mark.parametrize(("text", "patterns"), cases("written_patterns"))
 def test_patterns_in_a_text(text, patterns):
     assert list(rewriting.written_patterns(text)) == patterns
 
@@ -89,9 +82,7 @@ def test_each_rule_refuses_and_is_counted():
         ],
     })  # fmt: skip
     drafts, refusals = draft_rewrites(SUITE, writer, 8)
-    assert [(d.pattern, d.scores["sample"]) for d in drafts] == [
-        ("[X]'s capital is [Y].", 1),
-    ]
+    assert [(d.pattern, d.scores["sample"]) for d in drafts] == [("[X]'s capital is [Y].", 1)]
     assert [(r.relation, r.reason) for r in refusals] == [
         ("river", "no script"), ("capital", "slots"), ("capital", "same as the base pattern"),
         ("capital", "duplicate"), ("capital", "length"), ("capital", "language"),
@@ -251,8 +242,7 @@ def test_the_command_runs_with_a_model(consilience, model_folder, write_suite, t
     )  # fmt: skip
     document = json.loads(out)
     assert (sum(document["refused"].values()), document["run"]["settings"]["seed"]) == (2, 0)
-    assert "[X]" in document["run"]["settings"]["prompt"]
-    assert document["separation"] is None
+    assert "[X]" in document["run"]["settings"]["prompt"] and document["separation"] is None
     assert (tmp_path / "p.jsonl").read_text() == ""
 
 

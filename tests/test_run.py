@@ -5,6 +5,7 @@ import json
 import pytest
 
 from checks import output, refused
+from conftest import cases
 from consilience.kinds import Facts, SentencePairs, kind_of_run
 from consilience.runs.run import SENTENCE_PAIRS, Run, open_runs
 
@@ -29,8 +30,7 @@ def test_the_seeds_of_a_run_are_runs_in_the_order_of_their_numbers(tmp_path):
         make(tmp_path / f"seed-{seed}", kind=SENTENCE_PAIRS, seed=seed)
     (tmp_path / "seed-3").mkdir()  # nothing was asked yet
     run = Run.open(tmp_path, "both")
-    assert run.label == "both"
-    assert kind_of_run(run) is SentencePairs
+    assert run.label == "both" and kind_of_run(run) is SentencePairs
     assert [each.label for each in run.seeds] == ["seed-2", "seed-10"]
     assert [each.settings["seed"] for each in run.seeds] == [2, 10]
 
@@ -42,8 +42,7 @@ def test_a_table_made_elsewhere_has_no_settings_and_is_read_once(tmp_path):
     assert dict(run.record) == dict(run.settings) == {}
     first = run.answers
     (tmp_path / "answers.csv").unlink()
-    assert run.answers is first
-    assert first.rows() == [("a", "1")]
+    assert run.answers is first and first.rows() == [("a", "1")]
 
 
 def test_labels_are_given_or_as_much_of_the_path_as_is_needed(tmp_path, monkeypatch):
@@ -57,13 +56,7 @@ def test_labels_are_given_or_as_much_of_the_path_as_is_needed(tmp_path, monkeypa
     assert [run.label for run in open_runs(["a=b"])] == ["a=b"]
 
 
-@pytest.mark.parametrize(("specs", "message"), [
-    (["x", "x"], "duplicate runs"),
-    (["same=x", "same=y"], "two runs are called 'same'; expected a label for each"),
-    (["y", "y=x"], "two runs are called 'y'"),
-    (["nowhere"], "nowhere: no such file or folder. Check the path."),
-    (["label=nowhere"], "nowhere: no such file or folder. Check the path."),
-])  # fmt: skip
+@pytest.mark.parametrize(("specs", "message"), cases("runs_bad"))
 def test_runs_that_cannot_be_told_apart_or_found_raise(specs, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("x", "y"):
@@ -71,16 +64,7 @@ def test_runs_that_cannot_be_told_apart_or_found_raise(specs, message, tmp_path,
     refused(message, open_runs, specs)
 
 
-@pytest.mark.parametrize(("model", "task", "name"), [
-    ("bert-base-cased", "", "bert-base-cased"),
-    ("org/bert/", "", "bert"),
-    ("models/small.gguf", "", "small"),
-    ("baseline:random", "", "baseline:random"),
-    ("classifiers/seed-1/mrpc", "mrpc", "classifiers"),
-    ("org/mrpc", "", "mrpc"),
-    ("runs/better/seed-42/improved/lambda-0.5/model", "", "better"),
-    ("runs/model", "", "model"),
-])  # fmt: skip
+@pytest.mark.parametrize(("model", "task", "name"), cases("names_of_runs"))
 def test_a_run_is_called_by_its_model(model, task, name, tmp_path):
     make(tmp_path / "run", model={"model": model}, task={"name": task})
     assert [run.label for run in open_runs([str(tmp_path / "run")])] == [name]

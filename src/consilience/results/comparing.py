@@ -349,9 +349,9 @@ def settings_notes(runs: Sequence[Run]) -> list[str]:
             if name != "suite_digest" or not (first.texts and run.texts):  # which are compared
                 if name == "suite_digest":
                     ours, theirs = (str(digest)[:DIGITS] for digest in (ours, theirs))
+                what = name.removesuffix("_digest")
                 notes.append(
-                    f"{run.label} was asked with another {name}: {theirs}, {first.label} with "
-                    f"{ours}"
+                    f"{run.label} was asked with another {what}: {theirs}, {first.label} with {ours}"
                 )
         if not {"task", "cells"} & first.settings.keys():
             answers = {one.label: one.seeds[0].answers for one in (first, run)}

@@ -19,8 +19,12 @@ from consilience.models.fast.products import speed_up_training
 from consilience.options.training import ImproveOptions
 from consilience.suites import load_suite
 from consilience.train.batch_trainer import TrainingFolder
-from consilience.train.consistency import ConsistencyTrainer, _train_rows
-from consilience.train.improvement import _folder_of, read_lines
+from consilience.train.consistency import (
+    ConsistencyTrainer,
+    _folder_of,
+    _train_rows,
+    read_lines,
+)
 from consilience.train.objectives import perplexity
 from consilience.train.plan import Subject
 from test_train import PATTERNS, PLAN, SUITE, relation, train, trainer_of

@@ -18,7 +18,8 @@ from consilience.core.errors import Loading
 from consilience.models.loading import Pretrained
 from consilience.suites.facts import sample_facts
 from consilience.train import batch_trainer
-from consilience.train.consistency import PositionHead, improve, last_best, make_trainer, plain_copy
+from consilience.train.consistency import PositionHead, make_trainer, plain_copy, train_and_measure
+from consilience.train.improvement import last_best
 from consilience.train.objectives import (
     Steps,
     collate,
@@ -52,7 +53,9 @@ PLAN = Plan(
 def train(spec, folder, suite=SUITE, *, seeds=(), ablations=False, subject=None, **change):
     """Improve a model by ``PLAN`` with some changes; ``subject``: further fields of ``Subject``."""
     whom = Subject(str(spec), suite, "strict", **(subject or {}))
-    return improve(whom, replace(PLAN, **change), folder, seeds=seeds, ablations=ablations)
+    return train_and_measure(
+        whom, replace(PLAN, **change), folder, seeds=seeds, ablations=ablations
+    )
 
 
 def trainer_of(spec, folder, suite=SUITE, weight=1.0, **change):

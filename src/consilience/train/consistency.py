@@ -1,4 +1,4 @@
-"""Consistency training: the trainer, one training, and the experiment around it."""
+"""Consistency training: the trainer, one training, and the command ``improve`` around it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import json
 import math
 import time
 import warnings
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any
 
 import polars as pl
 import torch
@@ -22,23 +20,26 @@ from accelerate.state import PartialState
 from transformers import PreTrainedModel, TrainingArguments
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
+from consilience import suites
 from consilience.asking.facts import ask, ask_suite
 from consilience.core.errors import ConsilienceError, Loading, needs_extra
 from consilience.core.process import SILENT, Watch
 from consilience.core.text import counted
+from consilience.files.read import read_rows, read_text
 from consilience.files.write import csv_of, write_whole
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
-from consilience.metrics.registry import headline_metrics
 from consilience.models import load_model
 from consilience.models.fast.products import speed_up_training
-from consilience.models.loading import Kind, Pretrained, load_pretrained
+from consilience.models.loading import Pretrained, load_pretrained
 from consilience.models.masked import positions
-from consilience.runs.folder import RunFolder
+from consilience.models.sources import locate
+from consilience.options.training import ImproveOptions
+from consilience.report.export import Lines
+from consilience.runs.folder import RunFolder, default_folder
 from consilience.suites.facts import sample_facts, select_relations
 from consilience.train.batch_trainer import (
     BatchTrainer,
-    TrainingCost,
     TrainingFolder,
     check_device,
     quiet_transformers,
@@ -46,6 +47,19 @@ from consilience.train.batch_trainer import (
     trained,
     training_arguments,
     uses_cpu,
+)
+from consilience.train.improvement import (
+    BEST_METRIC,
+    TIE_METRIC,
+    VALIDATED,
+    Improved,
+    Outcome,
+    TableRow,
+    Trained,
+    TrainingCost,
+    dry_run,
+    last_best,
+    macro,
 )
 from consilience.train.objectives import (
     LONGEST,
@@ -59,6 +73,7 @@ from consilience.train.objectives import (
 )
 from consilience.train.plan import (
     ABLATIONS,
+    DEFAULT_WEIGHTS,
     HELD_OUT,
     IMPROVED,
     SAMPLE_SEED,
@@ -67,27 +82,6 @@ from consilience.train.plan import (
     check_plan,
 )
 from consilience.types import Suite
-
-VALIDATED = ("accuracy", "consistency", "consistent_accuracy")  # The metrics of validation
-
-BEST_METRIC, TIE_METRIC = "consistent_accuracy", "corrected_consistency"
-"""Choose the best checkpoint, lambda and seed, on the validation relations.
-
-The second decides between equal values of the first: a model that gives one answer to everything,
-and so is consistent, has none.
-"""
-
-Tried = TypeVar("Tried")
-
-
-def last_best(tried: Sequence[Tried], validation: Callable[[Tried], Mapping[str, float]]) -> Tried:
-    """What has the best validation; of equal ones the last."""
-
-    def rank(one: Tried) -> tuple[float, float]:
-        metrics = validation(one)
-        return metrics[BEST_METRIC], metrics.get(TIE_METRIC, -math.inf)
-
-    return max(reversed(tried), key=rank)
 
 
 def validations(history: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, float]]:
@@ -237,7 +231,7 @@ class ConsistencyTrainer(BatchTrainer):
         model = self.steps.objective.scorer(plain, self.steps.tokenizer, protocol)
         answers = pl.concat([ask(relation, model, suite.name) for relation in suite.relations])
         metrics = measure(answers, suite, protocol)
-        values = {name: _macro(metrics, name)["value"] for name in (*VALIDATED, TIE_METRIC)}
+        values = {name: macro(metrics, name)["value"] for name in (*VALIDATED, TIE_METRIC)}
         return {name: x for name, x in values.items() if name != TIE_METRIC or not math.isnan(x)}
 
     def save(self) -> dict[str, Any]:
@@ -269,22 +263,6 @@ def plain_copy(model: Any) -> PreTrainedModel:
 
 
 MODEL = "model"  # The folder of the best checkpoint of a training, a model like any other
-
-
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """A finished consistency training.
-
-    ``validation``: the metrics of the best checkpoint, in ``model``, on the validation relations.
-    ``checkpoint``: the updates of that checkpoint (``step``), of so many ``updates``; ``equal`` of
-    so many ``checkpoints`` have its consistent accuracy, itself included. ``perplexity``: that of
-    held-out text; None without text.
-    """
-
-    model: Path
-    validation: Mapping[str, float]
-    checkpoint: Mapping[str, int]
-    perplexity: float | None
 
 
 def train(
@@ -366,133 +344,8 @@ def load_trainable(subject: Subject) -> Pretrained:
 TABLE = "table-7.csv"  # The file of the finished table
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """A row of Table 7 with one seed: its trainings by lambda, of which ``weight`` is the best one.
-
-    ``metrics``, ``compared``: of the best model, and its comparison with the one before.
-    """
-
-    name: str
-    seed: int
-    weight: float
-    tried: Mapping[float, Trained]
-    metrics: pl.DataFrame = field(default_factory=pl.DataFrame)
-    compared: pl.DataFrame = field(default_factory=pl.DataFrame)
-
-    @property
-    def training(self) -> Trained:
-        return self.tried[self.weight]
-
-
-@dataclass(frozen=True, slots=True)
-class TableRow:
-    """A row of Table 7: the outcomes of its seeds, and their means in ``Outcome``'s tables."""
-
-    name: str
-    outcomes: tuple[Outcome, ...]
-    metrics: pl.DataFrame
-    compared: pl.DataFrame
-
-
-@dataclass(frozen=True, slots=True)
-class Improved:
-    """The result of ``improve``: the model before, on the test relations, and all other rows."""
-
-    kind: Kind
-    before: pl.DataFrame
-    perplexity: float | None
-    rows: tuple[TableRow, ...]
-
-    @property
-    def outcomes(self) -> list[Outcome]:
-        return [outcome for row in self.rows for outcome in row.outcomes]
-
-    @property
-    def best(self) -> Outcome:
-        """The improved model of the seed with the best validation."""
-        improved = [outcome for outcome in self.outcomes if outcome.name == IMPROVED]
-        return last_best(improved, lambda outcome: outcome.training.validation)
-
-    @property
-    def notes(self) -> list[str]:
-        """What to know of the choice: checkpoints and lambdas with equal validation."""
-        chosen, training = self.best, self.best.training
-        best, checkpoint = training.validation[BEST_METRIC], training.checkpoint
-        lambdas = sum(one.validation[BEST_METRIC] == best for one in chosen.tried.values())
-        ties = [
-            f"{equal} of {count} {name}"
-            for equal, count, name in (
-                (checkpoint["equal"], checkpoint["checkpoints"], "checkpoints"),
-                (lambdas, len(chosen.tried), "lambdas"),
-            )
-            if equal > 1
-        ]
-        return [
-            f"{' and '.join(ties)} have the same consistent accuracy on the validation relations, "
-            f"{best:.1%}: chance-corrected consistency chose between them, and of equal ones the "
-            "last was kept; validate on more relations or facts"
-        ] * bool(ties)
-
-    @property
-    def relations(self) -> int:
-        """The number of test relations."""
-        return int(_macro(self.before, "accuracy")["n"])
-
-    @property
-    def table(self) -> pl.DataFrame:
-        """Table 7, a row for each name and metric: means over relations and seeds.
-
-        ``std`` is over relations. ``difference`` is from the model before, with its interval and
-        ``p``; ``lowest``, ``highest`` and ``largest_p`` are those of single seeds.
-        """
-        rows: list[dict[str, object]] = []
-        for metric in headline_metrics():
-            mean = _macro(self.before, metric)
-            numbers = {"value": mean["value"], "std": mean["std"], "seeds": 1}
-            cost = {"perplexity": self.perplexity}
-            rows.append({"name": "before", "metric": metric, **numbers, **cost})
-        for row in self.rows:
-            costs = [one.training.perplexity for one in row.outcomes]
-            known = [cost for cost in costs if cost is not None]
-            for metric in headline_metrics():
-                mean, change = _macro(row.metrics, metric), _macro(row.compared, metric)
-                changes = [_macro(outcome.compared, metric) for outcome in row.outcomes]
-                differences = [of_seed["difference"] for of_seed in changes]
-                rows.append({
-                    "name": row.name, "metric": metric, "value": mean["value"],
-                    "std": mean["std"], "seeds": len(row.outcomes),
-                    **{name: change[name] for name in ("difference", "low", "high", "p")},
-                    "lowest": min(differences), "highest": max(differences),
-                    "largest_p": max(of_seed["p"] for of_seed in changes),
-                    "perplexity": fmean(known) if known else None,
-                })  # fmt: skip
-        return pl.from_dicts(rows, infer_schema_length=None)
-
-    @property
-    def lambdas(self) -> pl.DataFrame:
-        """The best validation of every training, and whether its lambda was chosen."""
-        rows = [
-            {
-                "name": outcome.name, "seed": outcome.seed, "lambda": weight,
-                "kept": weight == outcome.weight, "step": trained.checkpoint["step"],
-                **trained.validation, "perplexity": trained.perplexity,
-            }
-            for outcome in self.outcomes
-            for weight, trained in outcome.tried.items()
-        ]  # fmt: skip
-        return pl.from_dicts(rows, infer_schema_length=None)
-
-
-def _macro(table: pl.DataFrame, metric: str) -> Mapping[str, float]:
-    """The row of the means over relations, in a metrics or comparison table; NaN without data."""
-    of_metric = (pl.col("metric") == metric) & (pl.col("group") == "MACRO")
-    rows = table.filter(of_metric & (pl.col("subset") == "all")).to_dicts()
-    return rows[0] if rows else defaultdict(lambda: math.nan)
-
-
 @quiet_transformers()
-def improve(
+def train_and_measure(
     subject: Subject,
     plan: Plan,
     folder: Path,
@@ -501,10 +354,9 @@ def improve(
     ablations: bool = False,
     watch: Watch = SILENT,
 ) -> Improved | None:
-    """Train a model to answer consistently, and measure it on the relations that are left.
+    """Train with each seed, choose, and measure on the relations that are left.
 
-    ``seeds``: each replaces that of the plan in a training of its own. ``ablations``: also train
-    those of Table 7, with the chosen lambda.
+    ``ablations``: also train those of Table 7, with the chosen lambda.
 
     ``folder`` gets ``before`` (a run), ``table-7.csv``, ``lambdas.csv``, and for each seed and row
     a folder with ``lambda-*`` (``train``), ``after`` (a run) and ``comparison.csv``. Existing
@@ -512,7 +364,7 @@ def improve(
     measures; the others return None.
     """
     seeds = tuple(seeds) or (plan.seed,)
-    check_settings(subject, plan, seeds)
+    check_settings(subject, plan)
     kind = load_trainable(subject).kind
     if not is_first_process(subject):
         for seed in seeds:
@@ -553,16 +405,16 @@ def improve(
             before = [answers] * len(after)
             difference = compare({"before": before, name: after}, suite, protocol)
         rows.append(TableRow(name, tuple(outcomes), mean, difference))
-    result = Improved(kind, metrics, cost, tuple(rows))
+    result = Improved(subject, folder, kind, metrics, cost, tuple(rows))
     write_whole(folder / TABLE, csv_of(result.table))
     write_whole(folder / "lambdas.csv", csv_of(result.lambdas))
     record.finish(result.best.metrics)
     return result
 
 
-def check_settings(subject: Subject, plan: Plan, seeds: Sequence[int]) -> None:
+def check_settings(subject: Subject, plan: Plan) -> None:
     """Refuse a plan, a device or a service for reports that cannot be used."""
-    check_plan(plan, subject, seeds)
+    check_plan(plan, subject)
     check_device(subject.device)
     try:
         for callback in get_reporting_integration_callbacks(plan.report_to):
@@ -625,7 +477,6 @@ def consistency_cost(
     subject: Subject, plan: Plan, seeds: Sequence[int], *, ablations: bool
 ) -> TrainingCost:
     """Count the work of ``improve``, and time an update and a few queries of the first seed."""
-    check_settings(subject, plan, seeds)
     test = subject.test_suite(plan)
     rows = 1 + len(ABLATIONS) * ablations
     per_seed = len(plan.weights) + (rows - 1) + (plan.loss == "vote")
@@ -660,3 +511,66 @@ def consistency_cost(
 def queries_of(suite: Suite, facts: int | None = None) -> int:
     """The queries of a suite, with at most ``facts`` facts of each relation."""
     return sum(len(relation.facts[:facts]) * len(relation.patterns) for relation in suite.relations)
+
+
+IN_PLAN = {
+    "train_groups": "train", "validation_groups": "validation", "whole_vocabulary": "vocabulary",
+    "mlm": "text", "text": "text_file", "train_facts": "facts", "batch_size": "batch",
+}  # fmt: skip
+"""Options that the settings of a training call otherwise."""
+
+
+def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improved | Lines | None:
+    """Train, choose and measure; None in every process but the first (``accelerate launch``)."""
+    suite = suites.load_suite(options.suite, options.data_dir)
+    subject = Subject(
+        options.model, suite, options.protocol or suite.protocol,
+        read_lines(options.text) if options.text else (), options.limit, options.device,
+        options.trust_remote_code,
+    )  # fmt: skip
+    named = {IN_PLAN.get(name, name): value for name, value in vars(options).items()}
+    named["weights"] = tuple(options.weights or DEFAULT_WEIGHTS[options.loss])
+    named["seed"] = options.seeds[0]
+    for name in ("train", "validation", "weights"):
+        named[name] = tuple(dict.fromkeys(named[name]))
+    plan = Plan(**{field.name: named[field.name] for field in fields(Plan)})
+    check_settings(subject, plan)
+    locate(subject.model)  # an impossible name raises
+    folder = options.out or _folder_of(options, suite)
+    seeds, ablations, cost = tuple(dict.fromkeys(options.seeds)), options.ablations, None
+    with watch.loading(options.model):
+        is_first = is_first_process(subject)
+        if is_first and (options.dry_run or not (folder / TABLE).exists()):
+            watch.say("timing one update and a few queries")
+            cost = consistency_cost(subject, plan, seeds, ablations=ablations)
+        if options.dry_run:
+            return dry_run(cost) if cost else None
+        for line in cost.lines if cost else ():
+            watch.inform(line)
+        result = train_and_measure(
+            subject, plan, folder, seeds=seeds, ablations=ablations,
+            watch=watch if is_first else SILENT,
+        )  # fmt: skip
+    return result and replace(result, cost=cost)
+
+
+def _folder_of(options: ImproveOptions, suite: Suite) -> Path:
+    """The folder of a training without ``--out``: named by suite, model and all settings."""
+    others = ("out", "dry_run", "device", "report_to", "data_dir", "watch")
+    settings = {IN_PLAN.get(k, k): v for k, v in vars(options).items() if k not in others}
+    text = options.text and str(options.text)
+    return default_folder(
+        options.model, {**settings, "text_file": text, "suite": f"improve-{suite.name}"}
+    )
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text, or the ``text`` of JSON lines, without empty ones."""
+    if path.suffix != ".jsonl":
+        return [line.strip() for line in read_text(path).splitlines() if line.strip()]
+    lines = []
+    for where, row in read_rows(path):
+        if "text" not in row:
+            raise ConsilienceError("no 'text'", expected="a text in 'text'", where=where)
+        lines += [str(row["text"])] * bool(str(row["text"]).strip())
+    return lines

@@ -326,11 +326,17 @@ SHARES = {"Paris": 0.7, "Berlin": 0.2, "Rome": 0.1}
     [
         (SHARES, None),
         ({**SHARES, "Rome": 0.104}, None),  # rounded
-        ({"Paris": 0.7, "Berlin": 0.3}, "the server gave no probability of 'Rome'"),
-        ({**SHARES, "Oslo": 0.0}, "the server gave a probability of 'Oslo', which is no option"),
+        (
+            {"Paris": 0.7, "Berlin": 0.3},
+            "the server gave probabilities of ['Paris', 'Berlin'], not of ['Paris', 'Berlin', 'Rome']",
+        ),
+        (
+            {**SHARES, "Oslo": 0.0},
+            "the server gave probabilities of ['Paris', 'Berlin', 'Rome', 'Oslo'], not of ['Paris', 'Berlin', 'Rome']",
+        ),
         (
             {"paris": 0.7, "Berlin": 0.2, "Rome": 0.1},
-            "the server renamed an option: 'paris' is there, and no 'Paris'",
+            "the server gave probabilities of ['paris', 'Berlin', 'Rome'], not of ['Paris', 'Berlin', 'Rome']",
         ),
         ({**SHARES, "Rome": 0.3}, "the probabilities sum to 1.2, not to 1"),
         ({**SHARES, "Rome": None}, "the server gave 'Rome' the probability None"),
@@ -385,7 +391,10 @@ def test_a_probability_of_0_is_a_bound_and_never_minus_infinity():
         ({"answers": {"q1": {"type": "refusal"}}}, "the model refused to answer"),
         ({"answers": {}}, "the server gave no answer to the question"),
         ({"answers": {"q1": {"type": "noul", "noul": 1}}}, "answered with 'noul' in place of"),
-        (choice({"Paris": 1.0}), "the server gave no probability of 'Berlin'"),
+        (
+            choice({"Paris": 1.0}),
+            "the server gave probabilities of ['Paris'], not of ['Paris', 'Berlin', 'Rome']",
+        ),
     ],
 )
 def test_an_answer_that_cannot_be_used_is_excluded_with_its_reason(reply, reason):

@@ -16,9 +16,10 @@ from conftest import WORDS, cases
 from consilience import Candidates, Fact, Pattern, Relation, Suite
 from consilience.core.errors import Loading
 from consilience.models.loading import Pretrained
+from consilience.models.masked import PositionHead
 from consilience.suites.facts import sample_facts
 from consilience.train import batch_trainer
-from consilience.train.consistency import PositionHead, make_trainer, plain_copy, train_and_measure
+from consilience.train.consistency import make_trainer, plain_copy, train_and_measure
 from consilience.train.improvement import last_best
 from consilience.train.objectives import (
     Steps,
@@ -259,7 +260,9 @@ def test_the_head_at_some_positions_has_the_logits_and_gradients_of_the_whole(fa
     weights = {n: weight for n, weight in model.named_parameters() if weight.grad is not None}
     before = {name: weight.grad.clone() for name, weight in weights.items()}
     model.zero_grad()
-    found = PositionHead(model).logits(model, ids, torch.ones_like(ids), rows, columns)
+    found = PositionHead(model).logits_at(
+        rows, columns, input_ids=ids, attention_mask=torch.ones_like(ids)
+    )
     assert torch.allclose(found, whole, atol=1e-5)
     found.logsumexp(-1).sum().backward()
     for name, gradient in before.items():

@@ -348,7 +348,7 @@ def _refuse(spec: str, loaded: Pretrained) -> None:
         )
     if not template or loaded.kind not in ("causal", "decision"):
         raise ConsilienceError(
-            f"'{spec}' is a {loaded.kind} model {'with' if template else 'without'} a chat template",
+            f"'{spec}' is a {loaded.kind} model" + " without a chat template" * (not template),
             expected="a chat model, which the DecisionPipeline of transformers can ask",
             todo=f"Ask it without systemone: --model {spec}.",
         )

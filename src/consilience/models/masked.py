@@ -50,6 +50,47 @@ class HeadRows:
     bias: torch.Tensor | None = None  # (entry,) None where the head has none
 
 
+class PositionHead:
+    """Makes a model compute its output embedding at some positions only, in ``logits_at``."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.model = model
+        self._head: Any = model.get_output_embeddings()
+        self._thread = threading.local()
+        thread, whole = self._thread, self._head.forward
+
+        def forward(hidden: torch.Tensor) -> torch.Tensor:  # no method: copies of models keep it
+            request = getattr(thread, "request", None)
+            if request is None:
+                return whole(hidden)  # type: ignore[no-any-return]
+            rows, columns, entries = request
+            hidden = hidden[rows, columns]
+            if entries is None:
+                return whole(hidden)  # type: ignore[no-any-return]
+            return torch.nn.functional.linear(hidden.float(), entries.weight, entries.bias)
+
+        self._head.forward = forward
+
+    def logits_at(
+        self,
+        rows: torch.Tensor,
+        columns: torch.Tensor,
+        entries: HeadRows | None = None,
+        model: Any = None,
+        **inputs: torch.Tensor,
+    ) -> torch.Tensor:
+        """Logits (position, entry) at ``rows``, ``columns`` (position,) of inputs (row, token).
+
+        ``entries``: some of the vocabulary, None for all. ``model``: one that wraps the model.
+        """
+        self._thread.request = rows, columns, entries
+        try:
+            logits: torch.Tensor = (model or self.model)(**inputs).logits
+        finally:
+            self._thread.request = None
+        return logits
+
+
 class AtMask:
     """A masked model whose head is computed at the mask only: it is a quarter of BERT-base.
 
@@ -59,24 +100,11 @@ class AtMask:
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
         self._head: Any = model.get_output_embeddings()
-        self._thread = threading.local()
         self.is_reduced = isinstance(self._head, torch.nn.Linear)
         if self.is_reduced:
-            self._whole = self._head.forward
-            self._head.forward = self._at_mask
+            self._at_positions = PositionHead(model)
             with one_thread():  # distributing a few tokens takes longer than computing them
                 self.is_reduced = self._is_same()
-
-    def _at_mask(self, hidden: torch.Tensor) -> torch.Tensor:
-        request = getattr(self._thread, "request", None)
-        if request is None:
-            whole: torch.Tensor = self._whole(hidden)
-            return whole
-        at, rows = request
-        hidden = hidden[torch.arange(len(at), device=at.device), at][:, None]
-        if rows is None:
-            return self._whole(hidden)  # type: ignore[no-any-return]
-        return torch.nn.functional.linear(hidden.float(), rows.weight, rows.bias)
 
     @torch.inference_mode()
     def head_rows(self, ids: torch.Tensor) -> HeadRows:
@@ -90,14 +118,10 @@ class AtMask:
     @torch.inference_mode()
     def logits(self, ids: torch.Tensor, at: torch.Tensor, rows: HeadRows | None) -> torch.Tensor:
         """Logits (query, entry) at ``at`` (query,) of ``ids`` (query, token); None: all entries."""
-        self._thread.request = (at, rows) if self.is_reduced else None
-        try:
-            logits: torch.Tensor = self.model(input_ids=ids).logits
-        finally:
-            self._thread.request = None
+        each = torch.arange(len(ids), device=ids.device)
         if self.is_reduced:
-            return logits[:, 0]
-        logits = logits[torch.arange(len(ids), device=ids.device), at]
+            return self._at_positions.logits_at(each, at, rows, input_ids=ids)
+        logits: torch.Tensor = self.model(input_ids=ids).logits[each, at]
         return logits if rows is None else logits[:, rows.ids]
 
     @torch.inference_mode()

@@ -32,7 +32,7 @@ from consilience.metrics.measure import measure
 from consilience.models import load_model
 from consilience.models.fast.products import speed_up_training
 from consilience.models.loading import Pretrained, load_pretrained
-from consilience.models.masked import positions
+from consilience.models.masked import PositionHead, positions
 from consilience.models.sources import locate
 from consilience.options.training import ImproveOptions
 from consilience.report.export import Lines
@@ -97,41 +97,6 @@ def validations(history: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, flo
     }
 
 
-class PositionHead:
-    """Makes a model compute its output embedding at some positions only, in ``logits``."""
-
-    def __init__(self, model: PreTrainedModel) -> None:
-        self.positions: tuple[torch.Tensor, torch.Tensor] | None = None
-        head: Any = model.get_output_embeddings()
-        whole = head.forward
-
-        def forward(hidden: torch.Tensor) -> torch.Tensor:
-            if self.positions is None:
-                return whole(hidden)  # type: ignore[no-any-return]
-            return whole(hidden[self.positions])  # type: ignore[no-any-return]
-
-        head.forward = forward
-
-    def logits(
-        self,
-        model: Any,
-        ids: torch.Tensor,
-        attention: torch.Tensor,
-        rows: torch.Tensor,
-        columns: torch.Tensor,
-    ) -> torch.Tensor:
-        """Logits (position, entry) of sequences (sequence, token) at some positions.
-
-        ``model``: that of the constructor, or one that wraps it. ``rows``, ``columns`` (position,).
-        """
-        self.positions = rows, columns
-        try:
-            logits: torch.Tensor = model(input_ids=ids, attention_mask=attention).logits
-        finally:
-            self.positions = None
-        return logits
-
-
 class ConsistencyTrainer(BatchTrainer):
     """Trains with ``L = lambda * Lc + Llm``; the teacher of ``vote`` is the model as given."""
 
@@ -155,14 +120,14 @@ class ConsistencyTrainer(BatchTrainer):
         self.products = products
         validation = select_relations(subject.suite, plan.validation)
         self.validation = sample_facts(validation, plan.validation_facts, SAMPLE_SEED)
-        self.teacher: tuple[PreTrainedModel, PositionHead] | None = None
+        self.teacher: PositionHead | None = None
         if plan.loss == "vote":
             teacher: Any = plain_copy(model)
             teacher.to(self.args.device)
             teacher.requires_grad_(False)
             if not self.args.bf16:
                 speed_up_training(teacher, products.get("library"))
-            self.teacher = teacher, PositionHead(teacher)
+            self.teacher = PositionHead(teacher)
         self.head = PositionHead(model)
         self.parts: dict[str, list[float]] = {"consistency_loss": [], "lm_loss": []}
 
@@ -177,13 +142,16 @@ class ConsistencyTrainer(BatchTrainer):
         if self.plan.loss == "released":
             attention = attention.clone()
             attention[questions] = 1
-        logits = self.head.logits(model, ids, attention, rows, columns)
+        logits = self.head.logits_at(
+            rows, columns, model=model, input_ids=ids, attention_mask=attention
+        )
         compared = self._compared(logits, inputs)
         if self.teacher:
-            teacher, head = self.teacher
-            asked = (tensor[questions] for tensor in (ids, attention, rows, columns))
             with torch.no_grad():
-                votes = head.logits(teacher, *asked)
+                votes = self.teacher.logits_at(
+                    rows[questions], columns[questions], input_ids=ids[questions],
+                    attention_mask=attention[questions],
+                )  # fmt: skip
             consistency = vote_loss(compared, self._compared(votes, inputs))
         else:
             consistency = LOSSES[self.plan.loss](compared)

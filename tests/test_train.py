@@ -19,7 +19,7 @@ from consilience.models.loading import Pretrained
 from consilience.models.masked import PositionHead
 from consilience.suites.facts import sample_facts
 from consilience.train import batch_trainer
-from consilience.train.consistency import make_trainer, plain_copy, train_and_measure
+from consilience.train.consistency import ConsistencyTrainer, plain_copy, train_and_measure
 from consilience.train.improvement import last_best
 from consilience.train.objectives import (
     Steps,
@@ -62,7 +62,7 @@ def train(spec, folder, suite=SUITE, *, seeds=(), ablations=False, subject=None,
 def trainer_of(spec, folder, suite=SUITE, weight=1.0, **change):
     """A trainer before its first step."""
     subject = Subject(str(spec), suite, "strict", device="cpu")
-    return make_trainer(
+    return ConsistencyTrainer(
         subject, replace(PLAN, **change), weight, batch_trainer.TrainingFolder(folder, {})
     )
 

@@ -17,7 +17,7 @@ from typing import Any
 import polars as pl
 import torch
 from accelerate.state import PartialState
-from transformers import PreTrainedModel, TrainingArguments
+from transformers import PreTrainedModel
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
 from consilience import suites
@@ -100,24 +100,43 @@ def validations(history: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, flo
 class ConsistencyTrainer(BatchTrainer):
     """Trains with ``L = lambda * Lc + Llm``; the teacher of ``vote`` is the model as given."""
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        arguments: TrainingArguments,
-        steps: Steps,
-        subject: Subject,
-        plan: Plan,
-        weight: float,
-        products: Mapping[str, Any],
-    ) -> None:
-        """``weight``: lambda. ``products``: what multiplies in the model, and in the teacher."""
+    def __init__(self, subject: Subject, plan: Plan, weight: float, folder: TrainingFolder) -> None:
+        """``weight``: lambda."""
+        self.subject, self.plan, self.weight = subject, plan, weight
+        loaded = load_trainable(subject)
+        relations = [
+            trained_relation(subject.suite.relation(id_), loaded, subject.protocol, plan.loss)
+            for id_ in plan.train
+        ]
+        longest, lines = min(LONGEST, positions(loaded.model)), subject.lines[HELD_OUT:]
+        self.steps = steps = Steps(relations, loaded, plan, longest=longest, lines=lines)
+        arguments = training_arguments(
+            plan, folder.path, subject.device, best_metric=BEST_METRIC, weight_decay=0.0,
+            report_to=plan.report_to, activation_checkpointing=plan.gradient_checkpointing,
+        )  # fmt: skip
+        # The steps of an update are divided among the processes.
+        accumulated = max(1, len(plan.train) * plan.accumulation // arguments.world_size)
+        arguments.gradient_accumulation_steps = accumulated
+        updates = math.ceil(len(steps) / (accumulated * arguments.world_size))
+        interval = max(1, updates // (2 * plan.epochs))
+        arguments.eval_steps = arguments.save_steps = arguments.logging_steps = interval
+        self.products: dict[str, Any] = {}  # What multiplies in the model, and in the teacher
+        if arguments.device.type == "cpu" and not plan.bf16:
+            self.products = folder.speed_up({"model": loaded.model})["model"]
+        model: Any = loaded.model
+        if plan.lora_rank:
+            with needs_extra("train"):
+                from peft import LoraConfig, get_peft_model
+            rank = plan.lora_rank
+            adapters = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear")
+            with warnings.catch_warnings():  # a renamed attribute, layers that store W turned
+                warnings.simplefilter("ignore")
+                model = get_peft_model(model, adapters)
         pad = steps.tokenizer.pad_token_id or 0
         super().__init__(
             model, arguments, steps, lambda item: collate(item, pad), tokenizer=steps.tokenizer
         )
         self.model_accepts_loss_kwargs = False  # the loss is a mean, whatever the accumulation
-        self.steps, self.subject, self.plan, self.weight = steps, subject, plan, weight
-        self.products = products
         validation = select_relations(subject.suite, plan.validation)
         self.validation = sample_facts(validation, plan.validation_facts, SAMPLE_SEED)
         self.teacher: PositionHead | None = None
@@ -126,7 +145,7 @@ class ConsistencyTrainer(BatchTrainer):
             teacher.to(self.args.device)
             teacher.requires_grad_(False)
             if not self.args.bf16:
-                speed_up_training(teacher, products.get("library"))
+                speed_up_training(teacher, self.products.get("library"))
             self.teacher = PositionHead(teacher)
         self.head = PositionHead(model)
         self.parts: dict[str, list[float]] = {"consistency_loss": [], "lm_loss": []}
@@ -196,7 +215,7 @@ class ConsistencyTrainer(BatchTrainer):
         suite, protocol = self.validation, self.subject.protocol
         suite = sample_facts(suite, facts, SAMPLE_SEED) if facts else suite
         plain = plain_copy(self.model)
-        model = self.steps.objective.scorer(plain, self.steps.tokenizer, protocol)
+        model = self.steps.objective.scorer(plain, protocol)
         answers = pl.concat([ask(relation, model, suite.name) for relation in suite.relations])
         metrics = measure(answers, suite, protocol)
         values = {name: macro(metrics, name)["value"] for name in (*VALIDATED, TIE_METRIC)}
@@ -245,7 +264,7 @@ def train(
     folder = TrainingFolder(path, settings)
 
     def trainer() -> ConsistencyTrainer:
-        made = make_trainer(subject, plan, weight, folder)
+        made = ConsistencyTrainer(subject, plan, weight, folder)
         if all(math.isnan(made.validate(facts)[BEST_METRIC]) for facts in (1, None)):
             raise ConsilienceError(
                 f"no answer to any question of {', '.join(plan.validation)}",
@@ -263,42 +282,6 @@ def held_out_perplexity(subject: Subject) -> float | None:
         return None
     loading = Loading(subject.device, trust_remote_code=subject.trust_remote_code)
     return perplexity(subject.model, subject.lines[:HELD_OUT], loading)
-
-
-def make_trainer(
-    subject: Subject, plan: Plan, weight: float, folder: TrainingFolder
-) -> ConsistencyTrainer:
-    """The model, its steps and its validation, ready to train."""
-    loaded = load_trainable(subject)
-    relations = [
-        trained_relation(subject.suite.relation(id_), loaded, subject.protocol, plan.loss)
-        for id_ in plan.train
-    ]
-    longest, lines = min(LONGEST, positions(loaded.model)), subject.lines[HELD_OUT:]
-    steps = Steps(relations, loaded, plan, longest=longest, lines=lines)
-    arguments = training_arguments(
-        plan, folder.path, subject.device, best_metric=BEST_METRIC, weight_decay=0.0,
-        report_to=plan.report_to, activation_checkpointing=plan.gradient_checkpointing,
-    )  # fmt: skip
-    # The steps of an update are divided among the processes.
-    accumulated = max(1, len(plan.train) * plan.accumulation // arguments.world_size)
-    arguments.gradient_accumulation_steps = accumulated
-    updates = math.ceil(len(steps) / (accumulated * arguments.world_size))
-    interval = max(1, updates // (2 * plan.epochs))
-    arguments.eval_steps = arguments.save_steps = arguments.logging_steps = interval
-    products: dict[str, Any] = {}
-    if arguments.device.type == "cpu" and not plan.bf16:
-        products = folder.speed_up({"model": loaded.model})["model"]
-    model: Any = loaded.model
-    if plan.lora_rank:
-        with needs_extra("train"):
-            from peft import LoraConfig, get_peft_model
-        rank = plan.lora_rank
-        adapters = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear")
-        with warnings.catch_warnings():  # on a renamed attribute, and on layers that store W turned
-            warnings.simplefilter("ignore")
-            model = get_peft_model(model, adapters)
-    return ConsistencyTrainer(model, arguments, steps, subject, plan, weight, products)
 
 
 def load_trainable(subject: Subject) -> Pretrained:
@@ -456,7 +439,9 @@ def consistency_cost(
     start = time.perf_counter()
     with TemporaryDirectory() as folder:
         untimed = replace(plan, report_to="none")
-        trainer = make_trainer(subject, untimed, plan.weights[0], TrainingFolder(Path(folder), {}))
+        trainer = ConsistencyTrainer(
+            subject, untimed, plan.weights[0], TrainingFolder(Path(folder), {})
+        )
         load = time.perf_counter() - start
         per_update, interval = trainer.args.gradient_accumulation_steps, trainer.args.eval_steps
         updates = math.ceil(len(trainer.steps) / (per_update * trainer.args.world_size))

@@ -32,6 +32,7 @@ from consilience.core.items import Choice, Form, Task, TaskKind, as_lines
 from consilience.core.presentation import Prompt
 from consilience.core.text import counted
 from consilience.endpoints.client import Client, Refused
+from consilience.models.candidates import group_rows
 from consilience.models.functions import PlainPairs
 from consilience.types import Scores
 
@@ -208,10 +209,7 @@ class DecisionModel:
 
     def score(self, prompts: Sequence[Prompt]) -> Iterator[Scores]:
         """The logarithms of the probabilities of options; equal requests are sent once."""
-        rows: dict[str, list[int]] = {}
-        for row, prompt in enumerate(prompts):
-            rows.setdefault(self.text(prompt), []).append(row)
-        requests = list(rows.values())
+        requests = list(group_rows(map(self.text, prompts)).values())
         bodies = [self.route.body(self.name, prompts[of[0]]) for of in requests]
         for at, reply in self._send(bodies):
             if isinstance(reply, Refused):

@@ -34,6 +34,7 @@ from consilience.models.candidates import (
     group_rows,
     scores_of,
     slot_anchor,
+    too_long,
 )
 from consilience.models.fast.products import one_thread, reproducibly
 from consilience.models.fast.trees import PartialScores, Tree, search
@@ -91,18 +92,17 @@ class PositionHead:
         return logits
 
 
-class AtMask:
+class AtMask(PositionHead):
     """A masked model whose head is computed at the mask only: it is a quarter of BERT-base.
 
     ``is_reduced``: whether the family's head can be taken apart; where not, it is computed whole.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
-        self.model = model
-        self._head: Any = model.get_output_embeddings()
+        self.model, self._head = model, model.get_output_embeddings()
         self.is_reduced = isinstance(self._head, torch.nn.Linear)
         if self.is_reduced:
-            self._at_positions = PositionHead(model)
+            super().__init__(model)
             with one_thread():  # distributing a few tokens takes longer than computing them
                 self.is_reduced = self._is_same()
 
@@ -120,7 +120,7 @@ class AtMask:
         """Logits (query, entry) at ``at`` (query,) of ``ids`` (query, token); None: all entries."""
         each = torch.arange(len(ids), device=ids.device)
         if self.is_reduced:
-            return self._at_positions.logits_at(each, at, rows, input_ids=ids)
+            return self.logits_at(each, at, rows, input_ids=ids)
         logits: torch.Tensor = self.model(input_ids=ids).logits[each, at]
         return logits if rows is None else logits[:, rows.ids]
 
@@ -209,9 +209,7 @@ class MaskedModel(ReadyModel, FactModel):
         masks, size = list(ids).count(self.tokenizer.mask_token_id), len(ids) - 1 + pieces
         if masks != 1:
             return f"{masks} mask tokens in the sentence"
-        if size > self.longest:
-            return f"{size} tokens, and the model takes {self.longest}"
-        return None
+        return too_long(size, self.longest)
 
     def hidden_states(
         self, queries: Sequence[Query], *, special_tokens: bool = True

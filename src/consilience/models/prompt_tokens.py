@@ -12,6 +12,7 @@ from jinja2.exceptions import TemplateError
 from consilience.core.errors import ConsilienceError
 from consilience.core.items import Form, Task, TaskKind, as_string
 from consilience.core.presentation import Prompt
+from consilience.models.candidates import too_long
 from consilience.models.decisions import OF_PAIRS
 
 MOST_WRITTEN = 32  # Tokens that a model may write unless another number is given
@@ -199,16 +200,16 @@ class PromptTokens:
         """Why the texts of a prompt and its answers cannot be read; None where they can."""
         if prompt.is_chat and not self.has_template:
             return "the model has no chat template"
-        texts = [*(text for _, text in prompt.turns), prompt.system, *answers]
-        token = next(filter(None, map(self.special_in, texts)), None)
-        return token and f"has the special token '{token}' in it"
+        return self.special_in([*(text for _, text in prompt.turns), prompt.system, *answers])
 
-    def special_in(self, text: str) -> str | None:
-        find = getattr(self.tokenizer, "special_in", None)
-        if find is not None:  # of a server
-            return str(token) if (token := find(text)) else None
-        tokens = self.tokenizer.all_special_tokens
-        return next((token for token in tokens if token in text), None)
+    def special_in(self, texts: Sequence[str]) -> str | None:
+        """Why the first text with a special token cannot be read; None where none has one."""
+        find = getattr(self.tokenizer, "special_in", None)  # of a server
+        known = () if find else self.tokenizer.all_special_tokens
+        for text in texts:
+            if token := find(text) if find else next((one for one in known if one in text), None):
+                return f"has the special token '{token}' in it"
+        return None
 
 
 class OptionPrompts:
@@ -237,11 +238,7 @@ class OptionPrompts:
         if len({tuple(target) for target in targets}) < len(targets):
             return "two options have the same tokens"
         more = max(map(len, targets), default=1) - 1 if self.takes_answers else 0
-        return self.too_long(len(ids) + more)
-
-    def too_long(self, tokens: int) -> str | None:
-        is_long = self.longest is not None and tokens > self.longest
-        return f"{tokens} tokens, and the model takes {self.longest}" if is_long else None
+        return too_long(len(ids) + more, self.longest)
 
 
 def begins_another(targets: Sequence[list[int]]) -> bool:

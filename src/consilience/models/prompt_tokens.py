@@ -50,6 +50,9 @@ def filled(template: str, task: Task) -> str:
 ANSWER = "\u2603answer\u2603"  # Shows what a chat template puts around an answer
 
 
+OF_TEMPLATES = (TypeError, ValueError, ArithmeticError, LookupError, RecursionError)
+"""What a chat template raises besides TemplateError."""
+
 Turn = dict[str, str]  # The role and the content of a turn of a chat
 
 
@@ -84,11 +87,7 @@ class PromptTokens:
         if not self.has_template:
             return self.ids([" " + label])[0]
         turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": label}]
-        try:
-            chat = self.joined(turns)
-        except TemplateError as error:
-            raise ConsilienceError(f"the chat template refuses an answer: {error}") from error
-        after = self.ids([chat.rpartition(label)[2]])[0]
+        after = self.ids([self.joined(turns).rpartition(label)[2]])[0]
         end = [token for token in [*after, *self.ends] if token in self.ends][:1]
         gap = " " if reply and not reply[-1].isspace() else ""
         return [*self.ids([gap + label])[0], *end]
@@ -110,8 +109,8 @@ class PromptTokens:
         if not self.is_chat(prompt):
             return prompt.text, "\n"
         question, answered = self.chats(prompt)
-        opening = self._chat(question, prompt.system, is_asked=True)
-        before, is_there, after = self._chat(answered, prompt.system).partition(ANSWER)
+        opening = self.joined(question, is_asked=True)
+        before, is_there, after = self.joined(answered).partition(ANSWER)
         return (before, after) if is_there and before.startswith(opening) else (opening, after)
 
     @staticmethod
@@ -122,33 +121,21 @@ class PromptTokens:
             turns.insert(0, {"role": "system", "content": prompt.system})
         return turns, [*turns, {"role": "assistant", "content": ANSWER}]
 
-    def _chat(self, turns: list[Turn], system: str, *, is_asked: bool = False) -> str:
-        """A chat in the model's own form; one that refuses or ignores a system prompt raises."""
-        try:
-            chat = self.joined(turns, is_asked=is_asked)
-        except TemplateError as error:
-            raise ConsilienceError(
-                f"the chat template of '{self.name}' refuses "
-                f"{'a system prompt' if system else 'the prompt'}: {error}",
-                todo="Write its text into the template, before {question}." if system else "",
-            ) from error
-        if system.strip() not in chat:
-            raise ConsilienceError(
-                f"the chat template of '{self.name}' ignores a system prompt",
-                todo="Write its text into the template, before {question}.",
-            )
-        return chat
-
     def joined(self, turns: Sequence[Turn], *, is_asked: bool = False) -> str:
-        """Turns as one text, by the chat template; a template that fails raises TemplateError."""
+        """Turns in the model's form; one that refuses them or ignores a system prompt raises."""
+        system = turns[0]["content"] if turns[0]["role"] == "system" else ""
+        options = {"tokenize": False, "add_generation_prompt": is_asked}
         try:
-            return str(
-                self.tokenizer.apply_chat_template(
-                    turns, tokenize=False, add_generation_prompt=is_asked
-                )
-            )
-        except (TypeError, ValueError, ArithmeticError, LookupError, RecursionError) as error:
-            raise TemplateError(f"{type(error).__name__}: {error}") from error
+            chat = str(self.tokenizer.apply_chat_template(turns, **options))
+            problem = "" if system.strip() in chat else "ignores a system prompt"
+        except (TemplateError, *OF_TEMPLATES) as error:
+            kind = "" if isinstance(error, TemplateError) else f"{type(error).__name__}: "
+            what = "a system prompt" if system else "the prompt"
+            problem = f"refuses {what}: {kind}{error}"
+        if problem:
+            todo = "Write its text into the template, before {question}." if system else ""
+            raise ConsilienceError(f"the chat template of '{self.name}' {problem}", todo=todo)
+        return chat
 
     def encode(self, prompt: Prompt) -> tuple[list[int], list[list[int]]]:
         """The token ids of a prompt, of any length, and those of each of its answers.

@@ -237,15 +237,14 @@ def disk_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if is_disk_full(error) or shutil.disk_usage(folder).free < 4096:
-            found, todo = "the disk is full", "Free some space and rerun the command."
-        elif any(text in str(error) for text in WRITE_FAULTS):
-            found = f"cannot be written: {str(error).splitlines()[0]}"
-            todo = "Rerun the command to resume."
-        else:
+        is_full = is_disk_full(error) or shutil.disk_usage(folder).free < 4096
+        if not is_full and not any(text in str(error) for text in WRITE_FAULTS):
             raise
-        todo = f"Earlier checkpoints are complete. {todo}"
-        raise ConsilienceError(found, where=str(folder), todo=todo) from error
+        raise ConsilienceError(
+            "the disk is full" if is_full else f"cannot be written: {str(error).splitlines()[0]}",
+            where=str(folder),
+            todo="Earlier checkpoints are complete. Free some space and rerun the command.",
+        ) from error
 
 
 def check_device(device: str) -> None:

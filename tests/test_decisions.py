@@ -345,7 +345,7 @@ TWICE = [{"value": "Paris", "probability": 0.5}] * 2
     ("systemone", {"answers": {}}, "the server gave no answer to the question"),
     ("systemone", {"answers": {"q1": {"type": "noul", "noul": 1}}},
      "answered with 'noul' in place of"),
-    ("systemone", choice({"Paris": 1.0}), "the server gave no probability of 'Berlin'"),
+    ("systemone", choice({"Paris": 1.0}), "gave probabilities of ['Paris'], not of"),
     ("decisions", {"answers": [{"type": "choice", "name": None, "probabilities": TWICE}]},
      "the server gave several probabilities of one option"),
 ])  # fmt: skip

@@ -169,25 +169,26 @@ def test_what_was_damaged_in_the_cache_is_made_anew(file, cache, damage):
 
 
 @pytest.mark.parametrize("damaged", [False, True])
-def test_of_two_processes_that_expand_a_file_the_first_is_kept(file, cache, damaged):
+def test_of_two_processes_that_expand_a_file_the_first_is_kept(file, cache, damaged, monkeypatch):
     """The second is done in the middle of the first one's work, and is still reading."""
     if damaged:
         asked(file)
         (kept,) = cache.glob("weights-*/")
         os.truncate(kept / "model.safetensors", 1000)
-    digest, done = locate(str(file)).digest, []
+    folder, done = ours._folder(locate(str(file)).digest), []
 
-    def slow(folder, options):
+    def slow(place, options):
         if not done:
             done.append(None)
-            done[:] = [ours.expanded(file, digest, load_parts)]
-            done.append((done[0] / "model.safetensors").stat().st_ino)
-        return load_parts(folder, options)
+            assert ours.expand(file, folder)
+            done.append((folder / "model.safetensors").stat().st_ino)
+        return load_parts(place, options)
 
+    monkeypatch.setattr(ours, "load_parts", slow)
     with ours.reading_once():
-        assert ours.expanded(file, digest, slow) == done[0]
-    assert list(cache.glob("*weights-*")) == [done[0]], "one folder, and nothing unfinished"
-    assert (done[0] / "model.safetensors").stat().st_ino == done[1], "it was not replaced"
+        assert ours.expand(file, folder)
+    assert list(cache.glob("*weights-*")) == [folder], "one folder, and nothing unfinished"
+    assert (folder / "model.safetensors").stat().st_ino == done[1], "it was not replaced"
 
 
 def test_what_a_killed_process_had_begun_is_removed_after_a_day(file, cache):
@@ -226,9 +227,11 @@ def test_a_model_that_does_not_come_back_as_it_was_is_not_kept(file, cache, monk
                 parts.model.get_input_embeddings().weight[0, 0] += 1e-6
         return parts
 
+    folder = ours._folder("some digest")
     with ours.reading_once():
-        assert ours.expanded(file, "some digest", load) is None
-        assert ours.expanded(file, "some digest", refuse) is None
+        for loads in (load, refuse):
+            monkeypatch.setattr(ours, "load_parts", loads)
+            assert not ours.expand(file, folder)
     assert len(tampered) == 1
     assert not list(cache.glob("weights-*/"))
 

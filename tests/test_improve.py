@@ -19,8 +19,12 @@ from consilience.models.fast.products import speed_up_training
 from consilience.options.training import ImproveOptions
 from consilience.suites import load_suite
 from consilience.train.batch_trainer import TrainingFolder
-from consilience.train.consistency import ConsistencyTrainer, _train_rows
-from consilience.train.improvement import _folder_of, read_lines
+from consilience.train.consistency import (
+    ConsistencyTrainer,
+    _folder_of,
+    _train_rows,
+    read_lines,
+)
 from consilience.train.objectives import perplexity
 from consilience.train.plan import Subject
 from test_train import PATTERNS, PLAN, SUITE, relation, train, trainer_of
@@ -123,7 +127,7 @@ def test_the_teacher_of_a_vote_does_not_move(model_folder, tmp_path):
     taught = tmp_path / "vote" / "seed-42" / "teacher" / "lambda-0" / "model"
     trainer = trainer_of(taught, tmp_path / "t", loss="vote", epochs=1)
     trainer.train()
-    teacher, student = trainer.teacher[0].state_dict(), trainer.model.state_dict()
+    teacher, student = trainer.teacher.model.state_dict(), trainer.model.state_dict()
     assert all(torch.equal(teacher[name], one[name]) for name in one)
     assert any(not torch.equal(student[name], one[name]) for name in one)
 

@@ -15,9 +15,11 @@ from conftest import WORDS, cases
 from consilience import Candidates, Fact, Pattern, Relation, Suite
 from consilience.core.errors import Loading
 from consilience.models.loading import Pretrained
+from consilience.models.masked import PositionHead
 from consilience.suites.facts import sample_facts
 from consilience.train import batch_trainer
-from consilience.train.consistency import PositionHead, improve, last_best, make_trainer, plain_copy
+from consilience.train.consistency import ConsistencyTrainer, plain_copy, train_and_measure
+from consilience.train.improvement import last_best
 from consilience.train.objectives import (
     Steps,
     collate,
@@ -50,13 +52,15 @@ PLAN = Plan(
 def train(spec, folder, suite=SUITE, *, seeds=(), ablations=False, subject=None, **change):
     """Improve a model by ``PLAN`` with some changes; ``subject``: further fields of ``Subject``."""
     whom = Subject(str(spec), suite, "strict", **(subject or {}))
-    return improve(whom, replace(PLAN, **change), folder, seeds=seeds, ablations=ablations)
+    return train_and_measure(
+        whom, replace(PLAN, **change), folder, seeds=seeds, ablations=ablations
+    )
 
 
 def trainer_of(spec, folder, suite=SUITE, weight=1.0, **change):
     """A trainer before its first step."""
     subject = Subject(str(spec), suite, "strict", device="cpu")
-    return make_trainer(
+    return ConsistencyTrainer(
         subject, replace(PLAN, **change), weight, batch_trainer.TrainingFolder(folder, {})
     )
 
@@ -241,7 +245,9 @@ def test_the_head_at_some_positions_has_the_logits_and_gradients_of_the_whole(fa
     weights = {n: weight for n, weight in model.named_parameters() if weight.grad is not None}
     before = {name: weight.grad.clone() for name, weight in weights.items()}
     model.zero_grad()
-    found = PositionHead(model).logits(model, ids, torch.ones_like(ids), rows, columns)
+    found = PositionHead(model).logits_at(
+        rows, columns, input_ids=ids, attention_mask=torch.ones_like(ids)
+    )
     assert torch.allclose(found, whole, atol=1e-5)
     found.logsumexp(-1).sum().backward()
     for name, gradient in before.items():

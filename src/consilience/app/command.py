@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from consilience.core.errors import needs_extra
 from consilience.options import Options, takes
 
 if TYPE_CHECKING:
@@ -68,13 +69,14 @@ def command(
 
 
 class Lazy:
-    """A module of this package that is imported when something of it is used."""
+    """A module of this package, which needs an extra, imported when something of it is used."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, extra: str = "models") -> None:
+        self._name, self._extra = name, extra
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(import_module(f"consilience.{self._name}"), name)
+        with needs_extra(self._extra):
+            return getattr(import_module(f"consilience.{self._name}"), name)
 
 
 def group(path: str, about: str, panel: str = "Commands") -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from consilience.study import file as study
     from consilience.study import reporting as study_pages
     from consilience.study import running
-    from consilience.train import improvement
+    from consilience.train import classifiers, consistency, improvement
 
     class _PageOptions(runs.ReportOptions):
         out: FilePath  # no page by default
@@ -33,8 +33,9 @@ else:
     evaluation = Lazy("results.evaluation")
     export = Lazy("report.export")
     gating = Lazy("gating.gate")
-    improvement = Lazy("train.improvement")
     pipelines = Lazy("gating.pipelines")
+    classifiers = Lazy("train.classifiers", "train")
+    consistency = Lazy("train.consistency", "train")
     probing = Lazy("kinds.probing")
     publication = Lazy("publish.publication")
     reporting = Lazy("results.reporting")
@@ -269,7 +270,7 @@ def report_study(options: runs.StudyReportOptions) -> study_pages.StudyReport:
     "currency --lambda 1 --epochs 1 --train-facts 8 --validation-facts 8 --limit 2",
     "improve --model bert-base-cased --suite pararel --train-groups P36,P138 "
     "--validation-groups P19 --seeds 42,43 --out runs/better"))
-def improve(options: ImproveOptions) -> improvement.Improvement | export.Lines | None:
+def improve(options: ImproveOptions) -> improvement.Improved | export.Lines | None:
     """Train a model to give one answer to all patterns of a fact, and measure the gain.
 
     The loss is `vote` by default; that of the ParaRel paper is --loss pairs. Trains with each
@@ -277,7 +278,7 @@ def improve(options: ImproveOptions) -> improvement.Improvement | export.Lines |
     validation relations, and compares the model before and after on the held-out relations. Rerun
     the same command to resume an interrupted run.
     """
-    return improvement.improve(options, options.watch)
+    return consistency.improve(options, options.watch)
 
 
 @command(FinetuneOptions, "finetune", panel="Improve", examples=(
@@ -291,7 +292,7 @@ def finetune(options: FinetuneOptions) -> improvement.Finetuning | export.Lines 
     The best checkpoint of each seed is saved as --out/seed-N/TASK. Rerun the same command to
     resume an interrupted run.
     """
-    return improvement.finetune(options, options.watch)
+    return classifiers.finetune(options, options.watch)
 
 
 @command(runs.ReproduceOptions, "reproduce", panel="Papers", examples=(

@@ -104,7 +104,7 @@ class ConsistencyCallback(TrainerCallback):
         if self.suite.words.is_pooled:
             return OptionScorer(loaded)
         protocol = self.options.get("protocol") or self.suite.protocol
-        return objective_of(loaded).scorer(copied, tokenizer, protocol)
+        return objective_of(loaded).scorer(copied, protocol)
 
 
 @contextmanager

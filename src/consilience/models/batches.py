@@ -225,11 +225,17 @@ class ReadyModel:
         inputs: Sequence[Item],
         lengths: Sequence[int],
     ) -> Iterator[tuple[Ints, Floats]]:
-        """Positions of inputs, with their logits (input, candidate), near ties decided."""
+        """Positions of inputs, with their logits (input, candidate).
+
+        The logits of an input whose best two are closer than ``tie`` are those of a pass of its
+        own, so that no answer depends on the batch or the number of threads (docs/decisions/0007).
+        """
 
         def score_batch(batch: Ints) -> Floats:
             logits = logits_of([inputs[at] for at in batch])
-            settle_rows(logits, self.tie, lambda row: logits_of([inputs[batch[row]]])[0])
+            for row in np.flatnonzero(margins(logits) < self.tie).tolist():
+                with reproducibly():
+                    logits[row] = logits_of([inputs[batch[row]]])[0]
             return logits
 
         yield from score_batches(score_batch, lengths, self.budget, self.model.device)
@@ -278,19 +284,8 @@ def score_batches(
     yield from side_by_side(halved, batches, device)
 
 
-def settle_rows(logits: Floats, tie: float, score_alone: Callable[[int], Floats]) -> None:
-    """Replace the logits (row, candidate) of every row whose best two are closer than ``tie``.
-
-    ``score_alone`` computes a row in a pass of its own, so that the answer does not depend on the
-    batch or the number of threads (docs/decisions/0007).
-    """
-    for row in np.flatnonzero(margins(logits) < tie).tolist():
-        with reproducibly():
-            logits[row] = score_alone(row)
-
-
 def settle_candidates(totals: Floats, tie: float, score_alone: Callable[[int, int], float]) -> None:
-    """The same for totals (row, candidate), of which a pass computes one."""
+    """Near ties among totals (row, candidate), of which a pass of its own computes one."""
     near = totals >= np.nanmax(totals, axis=1, keepdims=True) - tie
     for row in np.flatnonzero(near.sum(axis=1) > 1).tolist():
         for candidate in np.flatnonzero(near[row]).tolist():

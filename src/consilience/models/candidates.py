@@ -302,6 +302,12 @@ def group_rows(keys: Iterable[Key]) -> dict[Key, list[int]]:
     return rows
 
 
+def too_long(tokens: int, longest: int | None) -> str | None:
+    """Why a model of ``longest`` tokens, None for any number, does not take so many; or None."""
+    is_long = longest is not None and tokens > longest
+    return f"{tokens} tokens, and the model takes {longest}" if is_long else None
+
+
 def excluded(rows: Sequence[int], words: tuple[str, ...], reason: str) -> Scores:
     """The scores of queries that the model cannot be asked: all NaN, with the reason."""
     nothing = np.full((len(rows), len(words)), np.nan)

@@ -37,6 +37,7 @@ from consilience.models.candidates import (
     scores_of,
     slot_anchor,
     start_token,
+    too_long,
 )
 from consilience.models.fast.trees import room_for_tokens, tree_scorer
 from consilience.models.loading import Pretrained
@@ -180,8 +181,7 @@ class CausalModel(ReadyModel, FactModel):
         return StateReader(self, inputs, states, lambda ids: self.why_not(len(ids)), self.start)
 
     def why_not(self, tokens: int) -> str | None:
-        longest = getattr(self.model.config, "max_position_embeddings", None) or tokens
-        return f"{tokens} tokens, and the model takes {longest}" if tokens > longest else None
+        return too_long(tokens, getattr(self.model.config, "max_position_embeddings", None) or None)
 
     def one_by_one(self, sentences: list[list[int]]) -> Floats:
         return sentence_logprobs(self.model, self.start, sentences, self.budget)

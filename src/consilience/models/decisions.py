@@ -32,6 +32,7 @@ from consilience.core.items import Choice, Form, Task, TaskKind, as_lines
 from consilience.core.presentation import Prompt
 from consilience.core.text import counted
 from consilience.endpoints.client import Client, Refused
+from consilience.models.candidates import group_rows
 from consilience.models.functions import PlainPairs
 from consilience.types import Scores
 
@@ -139,14 +140,8 @@ ROUTES: Mapping[str, Route] = {  # By the prefix of the models that have the rou
 
 def fault_of(probabilities: Mapping[str, Any], names: Sequence[str]) -> str | None:
     """Why the probabilities of an answer are not those of these options; None where they are."""
-    lacking = [name for name in names if name not in probabilities]
-    others = [name for name in probabilities if name not in names]
-    if lacking and others:
-        return f"the server renamed an option: '{others[0]}' is there, and no '{lacking[0]}'"
-    if lacking:
-        return f"the server gave no probability of '{lacking[0]}'"
-    if others:
-        return f"the server gave a probability of '{others[0]}', which is no option"
+    if set(probabilities) != set(names):
+        return f"the server gave probabilities of {list(probabilities)}, not of {list(names)}"
     for name, value in probabilities.items():
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not (is_number and 0 <= value <= 1 + ROUNDING):
@@ -214,10 +209,7 @@ class DecisionModel:
 
     def score(self, prompts: Sequence[Prompt]) -> Iterator[Scores]:
         """The logarithms of the probabilities of options; equal requests are sent once."""
-        rows: dict[str, list[int]] = {}
-        for row, prompt in enumerate(prompts):
-            rows.setdefault(self.text(prompt), []).append(row)
-        requests = list(rows.values())
+        requests = list(group_rows(map(self.text, prompts)).values())
         bodies = [self.route.body(self.name, prompts[of[0]]) for of in requests]
         for at, reply in self._send(bodies):
             if isinstance(reply, Refused):
@@ -344,22 +336,19 @@ def _refuse(spec: str, loaded: Pretrained) -> None:
     model: Any = loaded.model
     is_decision, find = loaded.kind == "decision", cast(Any, JevForDecision.checkpoint_config)
     template = is_decision and model.decision_config.chat_template
+    template = template or getattr(loaded.tokenizer, "chat_template", None)
     has_family = model.config.model_type in MODEL_FOR_DECISION_MAPPING_NAMES
-    problem, todo = "", f"Ask it without systemone: --model {spec}."
     if not is_decision and has_family and find(model.name_or_path)[0] is not None:
-        problem = f"'{spec}' has a decision head beside its weights, which is not read here"
-        todo = "Load it with JevForDecision.from_pretrained, save_pretrained to a folder, and ask "
-        todo += "systemone:FOLDER; or ask `transformers serve`."
-    elif not is_decision and loaded.kind != "causal":
-        problem = f"'{spec}' is a {loaded.kind} language model"
-    elif not (template or getattr(loaded.tokenizer, "chat_template", None)):
-        problem = f"'{spec}' has no chat template"
-        todo = "Add its decision_template.jinja." if is_decision else todo
-    if problem:
         raise ConsilienceError(
-            problem,
+            f"'{spec}' has a decision head beside its weights, which is not read here",
+            todo="Load it with JevForDecision.from_pretrained, save_pretrained to a folder, and "
+            "ask systemone:FOLDER; or ask `transformers serve`.",
+        )
+    if not template or loaded.kind not in ("causal", "decision"):
+        raise ConsilienceError(
+            f"'{spec}' is a {loaded.kind} model" + " without a chat template" * (not template),
             expected="a chat model, which the DecisionPipeline of transformers can ask",
-            todo=todo,
+            todo=f"Ask it without systemone: --model {spec}.",
         )
 
 

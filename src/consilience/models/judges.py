@@ -66,11 +66,9 @@ def vector_array(
                 f"'{reader.family.identity['model']}' has no layer {layer}",
                 expected=f"0 (the embeddings) to {last}, or -1 (the last) to {-last - 1}",
             )
-    chosen = {widths[layer] for layer in layers}
-    if len(chosen) != 1 or not queries:
+    if not queries or not layers:
         raise ConsilienceError(
-            f"layers of {len(chosen)} widths: {list(layers)}" if queries else "no queries",
-            expected="one query and one layer at least, all layers of the same width",
+            "no queries or no layers", expected="one query and one layer at least"
         )
     readable = [ids for ids in reader.inputs if reader.why_not(ids) is None]
 
@@ -78,7 +76,7 @@ def vector_array(
         states = states_of([readable[at] for at in batch])
         return torch.stack([states[layer] for layer in layers], dim=1).float().cpu().numpy()
 
-    found = np.full((len(queries), len(layers), chosen.pop()), np.nan, dtype=np.float32)
+    found = np.full((len(queries), len(layers), widths[layers[0]]), np.nan, dtype=np.float32)
     for batch, states in score_batches(read_batch, list(map(len, readable)), budget, device):
         for at, of_sentence in zip(batch, states, strict=True):
             found[reader.inputs[readable[at]]] = of_sentence

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -58,9 +58,6 @@ class Parts(NamedTuple):
     model: PreTrainedModel
 
 
-Load = Callable[[Path, Mapping[str, Any]], Parts]  # From a folder, in single precision
-
-
 @contextmanager
 def reading_once() -> Iterator[None]:
     """Inside, transformers parses a GGUF file once, for all calls, and shows no progress bar."""
@@ -87,41 +84,38 @@ def reading_once() -> Iterator[None]:
             reader.GGUFReader, reader.get_tensor_name_map, bars.tqdm = usual
 
 
-def expanded(file: Path, digest: str, load: Load) -> Path | None:
-    """The folder in the cache that a GGUF file was expanded to, now or by another process.
+def expand(file: Path, folder: Path) -> bool:
+    """Expand a GGUF file to its folder in the cache; whether it is there, or by another process.
 
-    ``digest`` identifies the file. None if the cache is off or has no room, or if transformers does
-    not load from the folder what it read from the file.
+    It is not if there is no room, or if transformers does not load from the folder what it read
+    from the file.
     """
-    folder = _folder(digest)
-    if folder is None or _is_whole(folder):
-        return folder
     import gguf
 
     size = sum(4 * int(tensor.n_elements) for tensor in gguf.GGUFReader(str(file)).tensors)
     refused = folder.with_name(f"{folder.name}.json")
     if size > LARGEST or refused.exists():
-        return None
+        return False
     with suppress(OSError):
         folder.parent.mkdir(parents=True, exist_ok=True)
         _make_room(folder.parent, size)
         if shutil.disk_usage(folder.parent).free < 2 * size:
-            return None
+            return False
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{NAME}") as part:
             new = Path(part, "model")
-            if not _expand(load(file.parent, {"gguf_file": file.name}), new, load):
+            if not _save(load_parts(file.parent, {"gguf_file": file.name}), new):
                 refused.write_text('{"kept": false}', encoding="utf-8")
-                return None
+                return False
             try:
                 new.rename(folder)
             except OSError:  # another process was faster; its folder may be in use
                 if not _is_whole(folder):
                     folder.rename(Path(part, "damaged"))
                     new.rename(folder)
-    return folder if _is_whole(folder) else None
+    return _is_whole(folder)
 
 
-def _expand(parts: Parts, folder: Path, load: Load) -> bool:
+def _save(parts: Parts, folder: Path) -> bool:
     """Save a model in single precision; whether it loads again identical to the last bit."""
     folder.mkdir()
     for part in (parts.config, parts.model.generation_config, parts.tokenizer):
@@ -131,7 +125,7 @@ def _expand(parts: Parts, folder: Path, load: Load) -> bool:
     described = _described(parts)
     del parts
     try:
-        return _described(load(folder, {})) == described
+        return _described(load_parts(folder, {})) == described
     except Exception:  # transformers raises nearly anything
         return False
 
@@ -392,8 +386,7 @@ def _opened(source: ModelSource) -> Iterator[ModelSource]:
         folder = _folder(str(source.digest))
         is_known = folder is not None and _is_whole(folder)
         with nullcontext() if is_known else reading_once():
-            folder = folder if is_known else expanded(file, str(source.digest), load_parts)
-            if folder is not None:
+            if folder is not None and (is_known or expand(file, folder)):
                 options = {"trust_remote_code": False}
                 source = replace(source, location=str(folder), options=options)
             yield source

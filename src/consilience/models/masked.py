@@ -34,6 +34,7 @@ from consilience.models.candidates import (
     group_rows,
     scores_of,
     slot_anchor,
+    too_long,
 )
 from consilience.models.fast.products import one_thread, reproducibly
 from consilience.models.fast.trees import PartialScores, Tree, search
@@ -50,33 +51,60 @@ class HeadRows:
     bias: torch.Tensor | None = None  # (entry,) None where the head has none
 
 
-class AtMask:
+class PositionHead:
+    """Makes a model compute its output embedding at some positions only, in ``logits_at``."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.model = model
+        self._head: Any = model.get_output_embeddings()
+        self._thread = threading.local()
+        thread, whole = self._thread, self._head.forward
+
+        def forward(hidden: torch.Tensor) -> torch.Tensor:  # no method: copies of models keep it
+            request = getattr(thread, "request", None)
+            if request is None:
+                return whole(hidden)  # type: ignore[no-any-return]
+            rows, columns, entries = request
+            hidden = hidden[rows, columns]
+            if entries is None:
+                return whole(hidden)  # type: ignore[no-any-return]
+            return torch.nn.functional.linear(hidden.float(), entries.weight, entries.bias)
+
+        self._head.forward = forward
+
+    def logits_at(
+        self,
+        rows: torch.Tensor,
+        columns: torch.Tensor,
+        entries: HeadRows | None = None,
+        model: Any = None,
+        **inputs: torch.Tensor,
+    ) -> torch.Tensor:
+        """Logits (position, entry) at ``rows``, ``columns`` (position,) of inputs (row, token).
+
+        ``entries``: some of the vocabulary, None for all. ``model``: one that wraps the model.
+        """
+        self._thread.request = rows, columns, entries
+        try:
+            logits: torch.Tensor = (model or self.model)(**inputs).logits
+        finally:
+            self._thread.request = None
+        return logits
+
+
+class AtMask(PositionHead):
     """A masked model whose head is computed at the mask only: it is a quarter of BERT-base.
 
     ``is_reduced``: whether the family's head can be taken apart; where not, it is computed whole.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
-        self.model = model
-        self._head: Any = model.get_output_embeddings()
-        self._thread = threading.local()
+        self.model, self._head = model, model.get_output_embeddings()
         self.is_reduced = isinstance(self._head, torch.nn.Linear)
         if self.is_reduced:
-            self._whole = self._head.forward
-            self._head.forward = self._at_mask
+            super().__init__(model)
             with one_thread():  # distributing a few tokens takes longer than computing them
                 self.is_reduced = self._is_same()
-
-    def _at_mask(self, hidden: torch.Tensor) -> torch.Tensor:
-        request = getattr(self._thread, "request", None)
-        if request is None:
-            whole: torch.Tensor = self._whole(hidden)
-            return whole
-        at, rows = request
-        hidden = hidden[torch.arange(len(at), device=at.device), at][:, None]
-        if rows is None:
-            return self._whole(hidden)  # type: ignore[no-any-return]
-        return torch.nn.functional.linear(hidden.float(), rows.weight, rows.bias)
 
     @torch.inference_mode()
     def head_rows(self, ids: torch.Tensor) -> HeadRows:
@@ -90,14 +118,10 @@ class AtMask:
     @torch.inference_mode()
     def logits(self, ids: torch.Tensor, at: torch.Tensor, rows: HeadRows | None) -> torch.Tensor:
         """Logits (query, entry) at ``at`` (query,) of ``ids`` (query, token); None: all entries."""
-        self._thread.request = (at, rows) if self.is_reduced else None
-        try:
-            logits: torch.Tensor = self.model(input_ids=ids).logits
-        finally:
-            self._thread.request = None
+        each = torch.arange(len(ids), device=ids.device)
         if self.is_reduced:
-            return logits[:, 0]
-        logits = logits[torch.arange(len(ids), device=ids.device), at]
+            return self.logits_at(each, at, rows, input_ids=ids)
+        logits: torch.Tensor = self.model(input_ids=ids).logits[each, at]
         return logits if rows is None else logits[:, rows.ids]
 
     @torch.inference_mode()
@@ -185,9 +209,7 @@ class MaskedModel(ReadyModel, FactModel):
         masks, size = list(ids).count(self.tokenizer.mask_token_id), len(ids) - 1 + pieces
         if masks != 1:
             return f"{masks} mask tokens in the sentence"
-        if size > self.longest:
-            return f"{size} tokens, and the model takes {self.longest}"
-        return None
+        return too_long(size, self.longest)
 
     def hidden_states(
         self, queries: Sequence[Query], *, special_tokens: bool = True

@@ -12,6 +12,7 @@ from jinja2.exceptions import TemplateError
 from consilience.core.errors import ConsilienceError
 from consilience.core.items import Form, Task, TaskKind, as_string
 from consilience.core.presentation import Prompt
+from consilience.models.candidates import too_long
 from consilience.models.decisions import OF_PAIRS
 
 MOST_WRITTEN = 32  # Tokens that a model may write unless another number is given
@@ -49,6 +50,9 @@ def filled(template: str, task: Task) -> str:
 ANSWER = "\u2603answer\u2603"  # Shows what a chat template puts around an answer
 
 
+OF_TEMPLATES = (TypeError, ValueError, ArithmeticError, LookupError, RecursionError)
+"""What a chat template raises besides TemplateError."""
+
 Turn = dict[str, str]  # The role and the content of a turn of a chat
 
 
@@ -83,11 +87,7 @@ class PromptTokens:
         if not self.has_template:
             return self.ids([" " + label])[0]
         turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": label}]
-        try:
-            chat = self.joined(turns)
-        except TemplateError as error:
-            raise ConsilienceError(f"the chat template refuses an answer: {error}") from error
-        after = self.ids([chat.rpartition(label)[2]])[0]
+        after = self.ids([self.joined(turns).rpartition(label)[2]])[0]
         end = [token for token in [*after, *self.ends] if token in self.ends][:1]
         gap = " " if reply and not reply[-1].isspace() else ""
         return [*self.ids([gap + label])[0], *end]
@@ -109,8 +109,8 @@ class PromptTokens:
         if not self.is_chat(prompt):
             return prompt.text, "\n"
         question, answered = self.chats(prompt)
-        opening = self._chat(question, prompt.system, is_asked=True)
-        before, is_there, after = self._chat(answered, prompt.system).partition(ANSWER)
+        opening = self.joined(question, is_asked=True)
+        before, is_there, after = self.joined(answered).partition(ANSWER)
         return (before, after) if is_there and before.startswith(opening) else (opening, after)
 
     @staticmethod
@@ -121,33 +121,21 @@ class PromptTokens:
             turns.insert(0, {"role": "system", "content": prompt.system})
         return turns, [*turns, {"role": "assistant", "content": ANSWER}]
 
-    def _chat(self, turns: list[Turn], system: str, *, is_asked: bool = False) -> str:
-        """A chat in the model's own form; one that refuses or ignores a system prompt raises."""
-        try:
-            chat = self.joined(turns, is_asked=is_asked)
-        except TemplateError as error:
-            raise ConsilienceError(
-                f"the chat template of '{self.name}' refuses "
-                f"{'a system prompt' if system else 'the prompt'}: {error}",
-                todo="Write its text into the template, before {question}." if system else "",
-            ) from error
-        if system.strip() not in chat:
-            raise ConsilienceError(
-                f"the chat template of '{self.name}' ignores a system prompt",
-                todo="Write its text into the template, before {question}.",
-            )
-        return chat
-
     def joined(self, turns: Sequence[Turn], *, is_asked: bool = False) -> str:
-        """Turns as one text, by the chat template; a template that fails raises TemplateError."""
+        """Turns in the model's form; one that refuses them or ignores a system prompt raises."""
+        system = turns[0]["content"] if turns[0]["role"] == "system" else ""
+        options = {"tokenize": False, "add_generation_prompt": is_asked}
         try:
-            return str(
-                self.tokenizer.apply_chat_template(
-                    turns, tokenize=False, add_generation_prompt=is_asked
-                )
-            )
-        except (TypeError, ValueError, ArithmeticError, LookupError, RecursionError) as error:
-            raise TemplateError(f"{type(error).__name__}: {error}") from error
+            chat = str(self.tokenizer.apply_chat_template(turns, **options))
+            problem = "" if system.strip() in chat else "ignores a system prompt"
+        except (TemplateError, *OF_TEMPLATES) as error:
+            kind = "" if isinstance(error, TemplateError) else f"{type(error).__name__}: "
+            what = "a system prompt" if system else "the prompt"
+            problem = f"refuses {what}: {kind}{error}"
+        if problem:
+            todo = "Write its text into the template, before {question}." if system else ""
+            raise ConsilienceError(f"the chat template of '{self.name}' {problem}", todo=todo)
+        return chat
 
     def encode(self, prompt: Prompt) -> tuple[list[int], list[list[int]]]:
         """The token ids of a prompt, of any length, and those of each of its answers.
@@ -199,16 +187,16 @@ class PromptTokens:
         """Why the texts of a prompt and its answers cannot be read; None where they can."""
         if prompt.is_chat and not self.has_template:
             return "the model has no chat template"
-        texts = [*(text for _, text in prompt.turns), prompt.system, *answers]
-        token = next(filter(None, map(self.special_in, texts)), None)
-        return token and f"has the special token '{token}' in it"
+        return self.special_in([*(text for _, text in prompt.turns), prompt.system, *answers])
 
-    def special_in(self, text: str) -> str | None:
-        find = getattr(self.tokenizer, "special_in", None)
-        if find is not None:  # of a server
-            return str(token) if (token := find(text)) else None
-        tokens = self.tokenizer.all_special_tokens
-        return next((token for token in tokens if token in text), None)
+    def special_in(self, texts: Sequence[str]) -> str | None:
+        """Why the first text with a special token cannot be read; None where none has one."""
+        find = getattr(self.tokenizer, "special_in", None)  # of a server
+        known = () if find else self.tokenizer.all_special_tokens
+        for text in texts:
+            if token := find(text) if find else next((one for one in known if one in text), None):
+                return f"has the special token '{token}' in it"
+        return None
 
 
 class OptionPrompts:
@@ -237,11 +225,7 @@ class OptionPrompts:
         if len({tuple(target) for target in targets}) < len(targets):
             return "two options have the same tokens"
         more = max(map(len, targets), default=1) - 1 if self.takes_answers else 0
-        return self.too_long(len(ids) + more)
-
-    def too_long(self, tokens: int) -> str | None:
-        is_long = self.longest is not None and tokens > self.longest
-        return f"{tokens} tokens, and the model takes {self.longest}" if is_long else None
+        return too_long(len(ids) + more, self.longest)
 
 
 def begins_another(targets: Sequence[list[int]]) -> bool:

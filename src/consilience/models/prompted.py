@@ -34,6 +34,7 @@ from consilience.models.batches import (
     target_logprobs,
     workers_on,
 )
+from consilience.models.candidates import group_rows, too_long
 from consilience.models.classifier import Encoded, fit
 from consilience.models.fast.products import reproducibly
 from consilience.models.fast.trees import Prompts, TreeScorer, room_for_tokens, tree_scorer
@@ -219,14 +220,11 @@ class PromptReader(ReadyModel):
         """Log-probabilities of the answers; those known since a text was written are used once."""
         parts = self.parts(shown)
         sizes = [np.array([len(target) for target in targets]) for _, targets in parts]
-        before, rest = dict[int, Floats](), list(range(len(parts)))
-        if self.read_before:
-            keys = [tuple(ids) for ids, _ in parts]
-            known = self.read_before
-            before = {row: known[key] for row, key in enumerate(keys) if key in known}
-            rest = [row for row in rest if row not in before]
-            for key in {keys[row] for row in before}:
-                del known[key]
+        keys, known = [tuple(ids) for ids, _ in parts], self.read_before
+        before = {row: known[key] for row, key in enumerate(keys) if key in known}
+        rest = [row for row in range(len(parts)) if row not in before]
+        for row in before:
+            known.pop(keys[row], None)
         if before:
             yield Scores.of_rows(
                 np.array([*before]), [*before.values()], [sizes[row] for row in before]
@@ -315,9 +313,8 @@ class PromptReader(ReadyModel):
     ) -> Replies:
         """Answers to prompts in batches of one length and of the same answers."""
         replies = Replies([np.empty(0)] * len(prompts), [""] * len(prompts))
-        groups: dict[tuple[int, tuple[tuple[int, ...], ...]], list[int]] = {}
-        for row, (prompt, of_prompt) in enumerate(zip(prompts, targets, strict=True)):
-            groups.setdefault((len(prompt), tuple(map(tuple, of_prompt))), []).append(row)
+        alike = (tuple(map(tuple, of_prompt)) for of_prompt in targets)
+        groups = group_rows(zip(map(len, prompts), alike, strict=True))
 
         @torch.inference_mode()
         def work(rows: Ints) -> None:
@@ -425,7 +422,7 @@ class AnswerWriter(OptionScorer):
             self.identity["sampling_seed"] = seed
 
     def _why_not(self, prompt: Prompt) -> str | None:
-        return self.too_long(len(self.prompt_ids(prompt))) or self.tokens.refused(prompt)
+        return too_long(len(self.prompt_ids(prompt)), self.longest) or self.tokens.refused(prompt)
 
     def write(
         self, shown: Sequence[Prompt], samples: Sequence[int]
@@ -494,9 +491,7 @@ class LabelWriter(PromptReader):
         return fit(forms, self.encode, self.tokenizer, self.longest)
 
     def why_not(self, shown: Sequence[Form]) -> list[str | None]:
-        texts = ("\n".join(segment.sentence for segment in form) for form in shown)
-        tokens = map(self.tokens.special_in, texts)
-        return [token and f"has the special token '{token}' in it" for token in tokens]
+        return [self.tokens.special_in([segment.sentence for segment in form]) for form in shown]
 
     def write(
         self, shown: Sequence[Form], samples: Sequence[int] = ()

@@ -38,6 +38,7 @@ from consilience.models.candidates import (
     excluded,
     group_rows,
     scores_of,
+    too_long,
     unusable,
     with_golds,
 )
@@ -212,9 +213,7 @@ class Seq2SeqModel(ReadyModel, FactModel):
         expected = 1 if self.template is None else 0
         if sentinels != expected:
             return f"sentinel tokens in the sentence: {sentinels}, not {expected}"
-        if len(ids) > self.longest:
-            return f"{len(ids)} tokens, and the model takes {self.longest}"
-        return None
+        return too_long(len(ids), self.longest)
 
 
 def _rows(cache: Cache, rows: torch.Tensor) -> Cache:

@@ -37,8 +37,10 @@ from consilience.models.candidates import (
     candidates_after_space,
     encode,
     excluded,
+    group_rows,
     scores_of,
     start_token,
+    too_long,
 )
 from consilience.models.prompt_tokens import (
     LONGEST_LABEL,
@@ -240,9 +242,7 @@ class Writer(Served):
         if reason := self.tokens.refused(shown):
             return reason
         size = len(self.tokens.prompt_ids(shown)) + self.most_written
-        if self.longest and size > self.longest:
-            return f"{size} tokens with the answer, and the model takes {self.longest}"
-        return None
+        return too_long(size, self.longest or None)
 
     def write(
         self, prompts: Sequence[Prompt], samples: Sequence[int]
@@ -250,10 +250,8 @@ class Writer(Served):
         if self.tokens is not None:
             self.tokens.read_ahead(prompts, has_answers=False)
         bodies = [self._body(*one) for one in zip(prompts, samples, strict=True)]
-        by_route: dict[str, list[int]] = {}
-        for at, body in enumerate(bodies):
-            by_route.setdefault(ROUTE if "messages" in body else "completions", []).append(at)
-        for route, rows in by_route.items():
+        routes = (ROUTE if "messages" in body else "completions" for body in bodies)
+        for route, rows in group_rows(routes).items():
             again = rows
             while rows := again:
                 again = []
@@ -339,7 +337,7 @@ class ServedFacts(FactModel):
             encoded = iter(encode(model.tokenizer, filled))
             for row, query in enumerate(some, start):
                 sentences = [next(encoded) for _ in texts]
-                reason = model.too_long(1 + max(map(len, sentences), default=0))
+                reason = too_long(1 + max(map(len, sentences), default=0), model.longest)
                 if reason := reason if texts else "no candidate can be asked":
                     yield excluded([row], words, reason)
                 else:
@@ -429,10 +427,8 @@ class ServedLabels(Served):
         )
 
     def _why_not(self, shown: Form) -> str | None:
-        find = getattr(self.server.tokenizer, "special_in", None) if self.tokens else None
-        tokens = (find(segment.sentence) for segment in shown) if find else ()
-        token = next(filter(None, tokens), None)
-        return f"has the special token '{token}' in it" if token else None
+        sentences = [segment.sentence for segment in shown]
+        return self.tokens.special_in(sentences) if self.tokens else None
 
     def write(
         self, forms: Sequence[Form], samples: Sequence[int] = ()

@@ -32,7 +32,7 @@ class ImproveOptions(Watched):
         default="vote", panel="Training")
     weights: Sequence[float] | None = opt(
         "Try these weights of the consistency loss [default: 1,3,10 for vote, else 0.1,0.5,1].",
-        default=None, metavar="W,W", flag="lambda", panel="Training")
+        default=None, min=0, metavar="W,W", flag="lambda", panel="Training")
     whole_vocabulary: bool = opt(
         "Compare distributions over the whole vocabulary instead of the candidates.", default=False,
         panel="Training", is_rare=True)
@@ -58,7 +58,7 @@ class ImproveOptions(Watched):
         panel="Questions", is_rare=True)
     seeds: Sequence[int] = opt(
         "Train and measure with each of these seeds of facts, order and masks.", default=(42,),
-        metavar="N,N", panel="Training")
+        min=0, max=2**32 - 1, metavar="N,N", panel="Training")
     ablations: bool = opt(
         "Also train without the consistency loss, without candidates and without language "
         "modelling (ParaRel, Table 7).", default=False, panel="Training")
@@ -100,16 +100,16 @@ class FinetuneOptions(Watched):
         default=None, metavar="T=F", panel="Questions", is_repeated=True, is_rare=True)
     seeds: Sequence[int] = opt(
         "Train with each of these seeds of head, order and dropout.", default=(0, 1, 2, 3, 4),
-        metavar="N,N", panel="Training")
+        min=0, max=2**32 - 1, metavar="N,N", panel="Training")
     jobs: int = opt(
         "Run this many trainings at the same time.", default=1, min=1, panel="Training",
         is_rare=True)
     learning_rate: Sequence[float] = opt(
         "Use this as the highest learning rate. Of several, the one with the best validation of "
-        "the first seed is used.", default=(1e-05,), metavar="R,R", panel="Training")
+        "the first seed is used.", default=(1e-05,), min=0, metavar="R,R", panel="Training")
     batch_size: Sequence[int] = opt(
         "Put this many pairs in a batch. Of several, the one with the best validation of the "
-        "first seed is used.", default=(64,), metavar="N,N", panel="Training")
+        "first seed is used.", default=(64,), min=1, metavar="N,N", panel="Training")
     grid: bool = opt(
         "Try the CALUM paper's grid: batch sizes 32,64,128 and learning rates 5e-4,1e-5,5e-6.",
         default=False, panel="Training", is_rare=True)

@@ -1,4 +1,4 @@
-"""The trainer: batches, progress, resuming, and what a training costs before it starts."""
+"""The trainer: batches, progress, resuming, and how long an update takes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ from transformers.utils import logging
 from consilience.core.errors import OTHER_OUT, ConsilienceError
 from consilience.core.process import Watch
 from consilience.core.provenance import versions
-from consilience.core.text import counted, duration
 from consilience.files.read import parse_json
 from consilience.files.write import is_disk_full, write_whole
 from consilience.models.batches import give_memory_back
@@ -238,15 +237,14 @@ def disk_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if is_disk_full(error) or shutil.disk_usage(folder).free < 4096:
-            found, todo = "the disk is full", "Free some space and rerun the command."
-        elif any(text in str(error) for text in WRITE_FAULTS):
-            found = f"cannot be written: {str(error).splitlines()[0]}"
-            todo = "Rerun the command to resume."
-        else:
+        is_full = is_disk_full(error) or shutil.disk_usage(folder).free < 4096
+        if not is_full and not any(text in str(error) for text in WRITE_FAULTS):
             raise
-        todo = f"Earlier checkpoints are complete. {todo}"
-        raise ConsilienceError(found, where=str(folder), todo=todo) from error
+        raise ConsilienceError(
+            "the disk is full" if is_full else f"cannot be written: {str(error).splitlines()[0]}",
+            where=str(folder),
+            todo="Earlier checkpoints are complete. Free some space and rerun the command.",
+        ) from error
 
 
 def check_device(device: str) -> None:
@@ -367,64 +365,6 @@ def trained(
     if not is_finished:
         trainer().train_in(folder, watch)
     return folder.result(needed, validation)
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingCost:
-    """The work of ``improve`` or ``finetune``, and how long it takes on this machine.
-
-    ``held_out``: the data that measure the trained model, in words; empty where nothing is
-    measured. ``breakdown``: what the trainings are, in words. ``updates`` and ``validations``: of
-    one training, at most. ``runs``: those that measure a model, before and after training.
-
-    Measured seconds, NaN where nothing was timed: to load the model, of an update, of a query, and
-    of a validation or a run beside its queries (``overhead_seconds``).
-    """
-
-    held_out: str
-    seeds: int
-    trainings: int
-    breakdown: str
-    updates: int
-    validations: int
-    validation_queries: int
-    runs: int
-    run_queries: int
-    load_seconds: float
-    update_seconds: float
-    query_seconds: float
-    overhead_seconds: float
-
-    @property
-    def seconds(self) -> float:
-        """The estimated time of everything, one training after the other."""
-        queries = self.overhead_seconds + self.query_seconds * self.validation_queries
-        training = self.load_seconds + self.updates * self.update_seconds
-        measuring = self.overhead_seconds + self.query_seconds * self.run_queries
-        return self.trainings * (training + self.validations * queries) + self.runs * (
-            self.load_seconds + measuring
-        )
-
-    @property
-    def lines(self) -> list[str]:
-        """The work and the time in words."""
-        seeds = f" ({counted(self.seeds, 'seed')})" if self.seeds > 1 else ""
-        trainings, updates = counted(self.trainings, "training"), counted(self.updates, "update")
-        work = (
-            f"work: {trainings}{seeds} of {updates} and {counted(self.validations, 'validation')} "
-            f"of {counted(self.validation_queries, 'query', 'queries')}"
-        )
-        if self.runs:
-            run = counted(self.run_queries, "query", "queries")
-            work += f"; then {counted(self.runs, 'run')} of {run}"
-        lines = [f"held out: {self.held_out}"] if self.held_out else []
-        lines += [work, f"trainings: {self.breakdown}"]
-        if not math.isnan(self.seconds):
-            lines.append(
-                f"estimated time: {duration(self.seconds)} (measured: {self.load_seconds:.2g} s to "
-                f"load, {self.update_seconds:.2g} s an update, {self.query_seconds:.2g} s a query)"
-            )
-        return lines
 
 
 def time_training(

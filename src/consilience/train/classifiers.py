@@ -1,4 +1,4 @@
-"""Training classifiers of sentence pairs, with several seeds."""
+"""Training classifiers of sentence pairs, with several seeds: the command ``finetune``."""
 
 from __future__ import annotations
 
@@ -38,10 +38,20 @@ from consilience.models.classifier import (
 )
 from consilience.models.loading import kind_of, load_classifier, untied_weights
 from consilience.models.sources import locate
-from consilience.suites.pairs import Pairs, original, refuse_one_class
+from consilience.options import shared_fields
+from consilience.options.training import FinetuneOptions
+from consilience.report.export import Lines
+from consilience.suites.pairs import (
+    Pairs,
+    half_of,
+    load_task,
+    original,
+    read_pairs,
+    refuse_one_class,
+    sample_pairs,
+)
 from consilience.train.batch_trainer import (
     BatchTrainer,
-    TrainingCost,
     TrainingFolder,
     check_device,
     quiet_transformers,
@@ -50,7 +60,14 @@ from consilience.train.batch_trainer import (
     training_arguments,
     uses_cpu,
 )
-from consilience.train.plan import TrainingPlan, check_values
+from consilience.train.improvement import (
+    Finetuned,
+    Finetuning,
+    SeedTrainings,
+    TrainingCost,
+    dry_run,
+)
+from consilience.train.plan import ClassifierPlan
 
 EXPONENT: Mapping[Sampling, float] = {"proportional": 1.0, "square-root": 0.5, "even": 0.0}
 """A task's batches are in proportion to its pairs to this power."""
@@ -245,21 +262,6 @@ def load_heads(
     return Heads(models, reading or PairFormat.of(loaded.kind)), tokenizer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClassifierPlan(TrainingPlan):
-    """How to fine-tune. CALUM leaves warm-up, patience, stopping and sampling open.
-
-    ``warmup``: share of the updates in which the learning rate rises. ``patience``: epochs without
-    a better validation (``stop_on``) before training stops; 0 for none.
-    """
-
-    weight_decay: float
-    warmup: float
-    patience: int
-    stop_on: StopOn
-    sampling: Sampling
-
-
 @dataclass(frozen=True, slots=True)
 class Backbone:
     """The pretrained model that is fine-tuned: hub id, folder, GGUF file or packaged model.
@@ -287,22 +289,6 @@ class TaskPairs:
     validation: Pairs | None
 
 
-@dataclass(frozen=True, slots=True)
-class Finetuned:
-    """A finished fine-tuning; ``folder/TASK`` is the model with the head of a task.
-
-    ``validation``: accuracy of each task with validation pairs. ``truncated``: of each, how many
-    pairs were too long.
-    """
-
-    folder: Path
-    validation: Mapping[str, float]
-    epochs: int
-    seconds: float
-    truncated: Mapping[str, int]
-    truncated_validation: Mapping[str, int]
-
-
 @quiet_transformers()
 def train_classifier(
     backbone: Backbone,
@@ -316,7 +302,7 @@ def train_classifier(
     The first source is the main task. ``path`` gets checkpoints until the training is finished,
     then ``path/TASK`` with the best weights.
     """
-    check_sources(sources, plan)
+    check_sources(sources)
     check_device(backbone.device)
     tasks = [
         [source.task.name, source.task.labels, source.task.indicators, source.train.digest]
@@ -339,7 +325,7 @@ def train_classifier(
     return Finetuned(path, *(record.get(name, {}) for name in names))
 
 
-def check_sources(sources: Sequence[TaskPairs], plan: ClassifierPlan) -> None:
+def check_sources(sources: Sequence[TaskPairs]) -> None:
     """Refuse what cannot be trained, or whose result would mean nothing."""
     names = [source.task.name for source in sources]
     if len(set(names)) != len(names):
@@ -352,7 +338,6 @@ def check_sources(sources: Sequence[TaskPairs], plan: ClassifierPlan) -> None:
         )
     for source in sources:
         refuse_one_class(source.train, f"the training pairs of {source.task.name}")
-    check_values(plan)
 
 
 def encode(task: Task, pairs: Pairs, reader: PairInput) -> EncodedPairs:
@@ -513,19 +498,6 @@ def best_of(history: Sequence[dict[str, Any]], stop_on: StopOn) -> dict[str, Any
     return max(_validations(history), key=lambda log: sign * float(log[f"eval_{stop_on}"]))
 
 
-@dataclass(frozen=True, slots=True)
-class SeedTrainings:
-    """The trainings of one model with several seeds.
-
-    ``best``: the plan with the best validation of the first seed, among those of ``grid``, which is
-    empty where there was one plan. ``seeds``: the training of the best plan with each seed.
-    """
-
-    best: ClassifierPlan
-    grid: Sequence[tuple[ClassifierPlan, Finetuned]]
-    seeds: Mapping[int, Finetuned]
-
-
 def reading_of(
     model: str, loading: Loading, joined: Joined | None, pool: Pool | None, longest: int
 ) -> PairFormat | None:
@@ -550,12 +522,6 @@ def train_seeds(
     ``jobs`` trainings run side by side, each in its own process with its share of the processor or
     with its own accelerator.
     """
-    for plan in plans:
-        check_sources(sources, plan)
-    for seed in seeds:
-        check_sources(sources, replace(plans[0], seed=seed))
-    if len(set(seeds)) < len(seeds) or len(set(plans)) < len(plans):
-        raise ConsilienceError("duplicate seed, batch size or learning rate")
     main = sources[0].task.name
     best, grid = plans[0], list[tuple[ClassifierPlan, Finetuned]]()
 
@@ -613,7 +579,7 @@ def classifier_cost(
     seeds: Sequence[int],
 ) -> TrainingCost:
     """Count the work of ``finetune``, and time an update and a few validation pairs."""
-    check_sources(sources, plans[0])
+    check_sources(sources)
     check_device(backbone.device)
     start = time.perf_counter()
     with TemporaryDirectory() as folder:
@@ -637,3 +603,87 @@ def classifier_cost(
         updates=batches.per_epoch * plans[0].epochs, validations=plans[0].epochs,
         validation_queries=queries, runs=0, run_queries=0, load_seconds=load, **seconds,
     )  # fmt: skip
+
+
+GRID_BATCHES, GRID_RATES = (32, 64, 128), (5e-4, 1e-5, 5e-6)
+"""The batch sizes and learning rates of the grid (CALUM paper, Appendix A.1)."""
+
+SEED = 0  # Seed of halves and samples, the same for every training
+
+
+def finetune(options: FinetuneOptions, watch: Watch = SILENT) -> Finetuning | Lines | None:
+    """Train with each seed; None in every process but the first (``accelerate launch``)."""
+    locate(options.model)  # an impossible name raises
+    sources = _sources(options)
+    rates = GRID_RATES if options.grid else options.learning_rate
+    batches = GRID_BATCHES if options.grid else options.batch_size
+    settings, seeds = shared_fields(options, ClassifierPlan), tuple(dict.fromkeys(options.seeds))
+    plans = [
+        ClassifierPlan(**{**settings, "learning_rate": rate, "batch": size, "seed": seeds[0]})
+        for size in dict.fromkeys(batches)
+        for rate in dict.fromkeys(rates)
+    ]
+    task = sources[0].task
+    is_first = not int(os.environ.get("RANK", "0"))
+    if not is_first:
+        watch = SILENT
+    with watch.loading(options.model):
+        loading = Loading(trust_remote_code=options.trust_remote_code)
+        longest = options.max_length or 0
+        reading = reading_of(options.model, loading, options.input, options.pool, longest)
+        backbone = Backbone(options.model, reading, options.device, options.trust_remote_code)
+        cost, folders = None, [options.out / f"seed-{seed}" for seed in seeds]
+        is_done = all(TrainingFolder(folder, {}).has_result for folder in folders)
+        if is_first and (options.dry_run or not is_done):
+            watch.say("timing one update and a few queries")
+            cost = classifier_cost(backbone, sources, plans, seeds)
+        if options.dry_run:
+            return dry_run(cost) if cost else None
+        for line in cost.lines if cost else ():
+            watch.inform(line)
+        trainings = train_seeds(backbone, sources, plans, options.out, seeds, options.jobs, watch)
+    notes = _notes(trainings, sources)
+    return Finetuning(task.name, cost, trainings, notes, options) if is_first else None
+
+
+def _sources(options: FinetuneOptions) -> list[TaskPairs]:
+    def read(file: str, task: Task) -> Pairs:
+        pairs = read_pairs(file, task)
+        return pairs if options.limit is None else sample_pairs(pairs, options.limit, SEED)
+
+    task = load_task(options.task, options.indicators)
+    validation = read_pairs(options.validation, task)
+    if options.half is not None:
+        validation = half_of(validation, options.half, SEED)
+    sources = [TaskPairs(task, read(options.train, task), validation)]
+    for spec in options.with_task or ():
+        name, equals, files = spec.partition("=")
+        train, comma, held_out = files.partition(",")
+        if not equals or not train or (comma and not held_out):
+            raise ConsilienceError(
+                f"--with-task {spec}", expected="mrpc=TRAIN or mrpc=TRAIN,VALIDATION"
+            )
+        task = load_task(name)
+        others = read_pairs(held_out, task) if held_out else None
+        sources.append(TaskPairs(task, read(train, task), others))
+    return sources
+
+
+def _notes(trainings: SeedTrainings, sources: Sequence[TaskPairs]) -> list[str]:
+    first = next(iter(trainings.seeds.values()))
+    notes = [
+        note
+        for source in sources
+        for pairs in (source.train, source.validation)
+        if pairs
+        for note in pairs.notes
+    ]
+    for kind, counts in (("training", first.truncated), ("validation", first.truncated_validation)):
+        for source in sources:
+            pairs = source.train if kind == "training" else source.validation
+            if pairs and (count := counts.get(source.task.name)):
+                notes.append(
+                    f"{count} of {len(pairs.items)} {kind} pairs of {source.task.name} were too "
+                    "long and were truncated"
+                )
+    return notes

@@ -1,4 +1,4 @@
-"""Consistency training: the trainer, one training, and the experiment around it."""
+"""Consistency training: the trainer, one training, and the command ``improve`` around it."""
 
 from __future__ import annotations
 
@@ -7,38 +7,39 @@ import json
 import math
 import time
 import warnings
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any
 
 import polars as pl
 import torch
 from accelerate.state import PartialState
-from transformers import PreTrainedModel, TrainingArguments
+from transformers import PreTrainedModel
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
+from consilience import suites
 from consilience.asking.facts import ask, ask_suite
 from consilience.core.errors import ConsilienceError, Loading, needs_extra
 from consilience.core.process import SILENT, Watch
 from consilience.core.text import counted
+from consilience.files.read import read_rows, read_text
 from consilience.files.write import csv_of, write_whole
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
-from consilience.metrics.registry import headline_metrics
 from consilience.models import load_model
 from consilience.models.fast.products import speed_up_training
-from consilience.models.loading import Kind, Pretrained, load_pretrained
-from consilience.models.masked import positions
-from consilience.runs.folder import RunFolder
+from consilience.models.loading import Pretrained, load_pretrained
+from consilience.models.masked import PositionHead, positions
+from consilience.models.sources import locate
+from consilience.options.training import ImproveOptions
+from consilience.report.export import Lines
+from consilience.runs.folder import RunFolder, default_folder
 from consilience.suites.facts import sample_facts, select_relations
 from consilience.train.batch_trainer import (
     BatchTrainer,
-    TrainingCost,
     TrainingFolder,
     check_device,
     quiet_transformers,
@@ -46,6 +47,19 @@ from consilience.train.batch_trainer import (
     trained,
     training_arguments,
     uses_cpu,
+)
+from consilience.train.improvement import (
+    BEST_METRIC,
+    TIE_METRIC,
+    VALIDATED,
+    Improved,
+    Outcome,
+    TableRow,
+    Trained,
+    TrainingCost,
+    dry_run,
+    last_best,
+    macro,
 )
 from consilience.train.objectives import (
     LONGEST,
@@ -59,6 +73,7 @@ from consilience.train.objectives import (
 )
 from consilience.train.plan import (
     ABLATIONS,
+    DEFAULT_WEIGHTS,
     HELD_OUT,
     IMPROVED,
     SAMPLE_SEED,
@@ -67,27 +82,6 @@ from consilience.train.plan import (
     check_plan,
 )
 from consilience.types import Suite
-
-VALIDATED = ("accuracy", "consistency", "consistent_accuracy")  # The metrics of validation
-
-BEST_METRIC, TIE_METRIC = "consistent_accuracy", "corrected_consistency"
-"""Choose the best checkpoint, lambda and seed, on the validation relations.
-
-The second decides between equal values of the first: a model that gives one answer to everything,
-and so is consistent, has none.
-"""
-
-Tried = TypeVar("Tried")
-
-
-def last_best(tried: Sequence[Tried], validation: Callable[[Tried], Mapping[str, float]]) -> Tried:
-    """What has the best validation; of equal ones the last."""
-
-    def rank(one: Tried) -> tuple[float, float]:
-        metrics = validation(one)
-        return metrics[BEST_METRIC], metrics.get(TIE_METRIC, -math.inf)
-
-    return max(reversed(tried), key=rank)
 
 
 def validations(history: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, float]]:
@@ -103,72 +97,56 @@ def validations(history: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, flo
     }
 
 
-class PositionHead:
-    """Makes a model compute its output embedding at some positions only, in ``logits``."""
-
-    def __init__(self, model: PreTrainedModel) -> None:
-        self.positions: tuple[torch.Tensor, torch.Tensor] | None = None
-        head: Any = model.get_output_embeddings()
-        whole = head.forward
-
-        def forward(hidden: torch.Tensor) -> torch.Tensor:
-            if self.positions is None:
-                return whole(hidden)  # type: ignore[no-any-return]
-            return whole(hidden[self.positions])  # type: ignore[no-any-return]
-
-        head.forward = forward
-
-    def logits(
-        self,
-        model: Any,
-        ids: torch.Tensor,
-        attention: torch.Tensor,
-        rows: torch.Tensor,
-        columns: torch.Tensor,
-    ) -> torch.Tensor:
-        """Logits (position, entry) of sequences (sequence, token) at some positions.
-
-        ``model``: that of the constructor, or one that wraps it. ``rows``, ``columns`` (position,).
-        """
-        self.positions = rows, columns
-        try:
-            logits: torch.Tensor = model(input_ids=ids, attention_mask=attention).logits
-        finally:
-            self.positions = None
-        return logits
-
-
 class ConsistencyTrainer(BatchTrainer):
     """Trains with ``L = lambda * Lc + Llm``; the teacher of ``vote`` is the model as given."""
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        arguments: TrainingArguments,
-        steps: Steps,
-        subject: Subject,
-        plan: Plan,
-        weight: float,
-        products: Mapping[str, Any],
-    ) -> None:
-        """``weight``: lambda. ``products``: what multiplies in the model, and in the teacher."""
+    def __init__(self, subject: Subject, plan: Plan, weight: float, folder: TrainingFolder) -> None:
+        """``weight``: lambda."""
+        self.subject, self.plan, self.weight = subject, plan, weight
+        loaded = load_trainable(subject)
+        relations = [
+            trained_relation(subject.suite.relation(id_), loaded, subject.protocol, plan.loss)
+            for id_ in plan.train
+        ]
+        longest, lines = min(LONGEST, positions(loaded.model)), subject.lines[HELD_OUT:]
+        self.steps = steps = Steps(relations, loaded, plan, longest=longest, lines=lines)
+        arguments = training_arguments(
+            plan, folder.path, subject.device, best_metric=BEST_METRIC, weight_decay=0.0,
+            report_to=plan.report_to, activation_checkpointing=plan.gradient_checkpointing,
+        )  # fmt: skip
+        # The steps of an update are divided among the processes.
+        accumulated = max(1, len(plan.train) * plan.accumulation // arguments.world_size)
+        arguments.gradient_accumulation_steps = accumulated
+        updates = math.ceil(len(steps) / (accumulated * arguments.world_size))
+        interval = max(1, updates // (2 * plan.epochs))
+        arguments.eval_steps = arguments.save_steps = arguments.logging_steps = interval
+        self.products: dict[str, Any] = {}  # What multiplies in the model, and in the teacher
+        if arguments.device.type == "cpu" and not plan.bf16:
+            self.products = folder.speed_up({"model": loaded.model})["model"]
+        model: Any = loaded.model
+        if plan.lora_rank:
+            with needs_extra("train"):
+                from peft import LoraConfig, get_peft_model
+            rank = plan.lora_rank
+            adapters = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear")
+            with warnings.catch_warnings():  # a renamed attribute, layers that store W turned
+                warnings.simplefilter("ignore")
+                model = get_peft_model(model, adapters)
         pad = steps.tokenizer.pad_token_id or 0
         super().__init__(
             model, arguments, steps, lambda item: collate(item, pad), tokenizer=steps.tokenizer
         )
         self.model_accepts_loss_kwargs = False  # the loss is a mean, whatever the accumulation
-        self.steps, self.subject, self.plan, self.weight = steps, subject, plan, weight
-        self.products = products
         validation = select_relations(subject.suite, plan.validation)
         self.validation = sample_facts(validation, plan.validation_facts, SAMPLE_SEED)
-        self.teacher: tuple[PreTrainedModel, PositionHead] | None = None
+        self.teacher: PositionHead | None = None
         if plan.loss == "vote":
             teacher: Any = plain_copy(model)
             teacher.to(self.args.device)
             teacher.requires_grad_(False)
             if not self.args.bf16:
-                speed_up_training(teacher, products.get("library"))
-            self.teacher = teacher, PositionHead(teacher)
+                speed_up_training(teacher, self.products.get("library"))
+            self.teacher = PositionHead(teacher)
         self.head = PositionHead(model)
         self.parts: dict[str, list[float]] = {"consistency_loss": [], "lm_loss": []}
 
@@ -183,13 +161,16 @@ class ConsistencyTrainer(BatchTrainer):
         if self.plan.loss == "released":
             attention = attention.clone()
             attention[questions] = 1
-        logits = self.head.logits(model, ids, attention, rows, columns)
+        logits = self.head.logits_at(
+            rows, columns, model=model, input_ids=ids, attention_mask=attention
+        )
         compared = self._compared(logits, inputs)
         if self.teacher:
-            teacher, head = self.teacher
-            asked = (tensor[questions] for tensor in (ids, attention, rows, columns))
             with torch.no_grad():
-                votes = head.logits(teacher, *asked)
+                votes = self.teacher.logits_at(
+                    rows[questions], columns[questions], input_ids=ids[questions],
+                    attention_mask=attention[questions],
+                )  # fmt: skip
             consistency = vote_loss(compared, self._compared(votes, inputs))
         else:
             consistency = LOSSES[self.plan.loss](compared)
@@ -234,10 +215,10 @@ class ConsistencyTrainer(BatchTrainer):
         suite, protocol = self.validation, self.subject.protocol
         suite = sample_facts(suite, facts, SAMPLE_SEED) if facts else suite
         plain = plain_copy(self.model)
-        model = self.steps.objective.scorer(plain, self.steps.tokenizer, protocol)
+        model = self.steps.objective.scorer(plain, protocol)
         answers = pl.concat([ask(relation, model, suite.name) for relation in suite.relations])
         metrics = measure(answers, suite, protocol)
-        values = {name: _macro(metrics, name)["value"] for name in (*VALIDATED, TIE_METRIC)}
+        values = {name: macro(metrics, name)["value"] for name in (*VALIDATED, TIE_METRIC)}
         return {name: x for name, x in values.items() if name != TIE_METRIC or not math.isnan(x)}
 
     def save(self) -> dict[str, Any]:
@@ -271,22 +252,6 @@ def plain_copy(model: Any) -> PreTrainedModel:
 MODEL = "model"  # The folder of the best checkpoint of a training, a model like any other
 
 
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """A finished consistency training.
-
-    ``validation``: the metrics of the best checkpoint, in ``model``, on the validation relations.
-    ``checkpoint``: the updates of that checkpoint (``step``), of so many ``updates``; ``equal`` of
-    so many ``checkpoints`` have its consistent accuracy, itself included. ``perplexity``: that of
-    held-out text; None without text.
-    """
-
-    model: Path
-    validation: Mapping[str, float]
-    checkpoint: Mapping[str, int]
-    perplexity: float | None
-
-
 def train(
     subject: Subject, plan: Plan, weight: float, path: Path, watch: Watch = SILENT
 ) -> Trained:
@@ -299,7 +264,7 @@ def train(
     folder = TrainingFolder(path, settings)
 
     def trainer() -> ConsistencyTrainer:
-        made = make_trainer(subject, plan, weight, folder)
+        made = ConsistencyTrainer(subject, plan, weight, folder)
         if all(math.isnan(made.validate(facts)[BEST_METRIC]) for facts in (1, None)):
             raise ConsilienceError(
                 f"no answer to any question of {', '.join(plan.validation)}",
@@ -319,42 +284,6 @@ def held_out_perplexity(subject: Subject) -> float | None:
     return perplexity(subject.model, subject.lines[:HELD_OUT], loading)
 
 
-def make_trainer(
-    subject: Subject, plan: Plan, weight: float, folder: TrainingFolder
-) -> ConsistencyTrainer:
-    """The model, its steps and its validation, ready to train."""
-    loaded = load_trainable(subject)
-    relations = [
-        trained_relation(subject.suite.relation(id_), loaded, subject.protocol, plan.loss)
-        for id_ in plan.train
-    ]
-    longest, lines = min(LONGEST, positions(loaded.model)), subject.lines[HELD_OUT:]
-    steps = Steps(relations, loaded, plan, longest=longest, lines=lines)
-    arguments = training_arguments(
-        plan, folder.path, subject.device, best_metric=BEST_METRIC, weight_decay=0.0,
-        report_to=plan.report_to, activation_checkpointing=plan.gradient_checkpointing,
-    )  # fmt: skip
-    # The steps of an update are divided among the processes.
-    accumulated = max(1, len(plan.train) * plan.accumulation // arguments.world_size)
-    arguments.gradient_accumulation_steps = accumulated
-    updates = math.ceil(len(steps) / (accumulated * arguments.world_size))
-    interval = max(1, updates // (2 * plan.epochs))
-    arguments.eval_steps = arguments.save_steps = arguments.logging_steps = interval
-    products: dict[str, Any] = {}
-    if arguments.device.type == "cpu" and not plan.bf16:
-        products = folder.speed_up({"model": loaded.model})["model"]
-    model: Any = loaded.model
-    if plan.lora_rank:
-        with needs_extra("train"):
-            from peft import LoraConfig, get_peft_model
-        rank = plan.lora_rank
-        adapters = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear")
-        with warnings.catch_warnings():  # on a renamed attribute, and on layers that store W turned
-            warnings.simplefilter("ignore")
-            model = get_peft_model(model, adapters)
-    return ConsistencyTrainer(model, arguments, steps, subject, plan, weight, products)
-
-
 def load_trainable(subject: Subject) -> Pretrained:
     """A masked or causal model in single precision; another kind raises."""
     loading = Loading("cpu", trust_remote_code=subject.trust_remote_code)
@@ -366,133 +295,8 @@ def load_trainable(subject: Subject) -> Pretrained:
 TABLE = "table-7.csv"  # The file of the finished table
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """A row of Table 7 with one seed: its trainings by lambda, of which ``weight`` is the best one.
-
-    ``metrics``, ``compared``: of the best model, and its comparison with the one before.
-    """
-
-    name: str
-    seed: int
-    weight: float
-    tried: Mapping[float, Trained]
-    metrics: pl.DataFrame = field(default_factory=pl.DataFrame)
-    compared: pl.DataFrame = field(default_factory=pl.DataFrame)
-
-    @property
-    def training(self) -> Trained:
-        return self.tried[self.weight]
-
-
-@dataclass(frozen=True, slots=True)
-class TableRow:
-    """A row of Table 7: the outcomes of its seeds, and their means in ``Outcome``'s tables."""
-
-    name: str
-    outcomes: tuple[Outcome, ...]
-    metrics: pl.DataFrame
-    compared: pl.DataFrame
-
-
-@dataclass(frozen=True, slots=True)
-class Improved:
-    """The result of ``improve``: the model before, on the test relations, and all other rows."""
-
-    kind: Kind
-    before: pl.DataFrame
-    perplexity: float | None
-    rows: tuple[TableRow, ...]
-
-    @property
-    def outcomes(self) -> list[Outcome]:
-        return [outcome for row in self.rows for outcome in row.outcomes]
-
-    @property
-    def best(self) -> Outcome:
-        """The improved model of the seed with the best validation."""
-        improved = [outcome for outcome in self.outcomes if outcome.name == IMPROVED]
-        return last_best(improved, lambda outcome: outcome.training.validation)
-
-    @property
-    def notes(self) -> list[str]:
-        """What to know of the choice: checkpoints and lambdas with equal validation."""
-        chosen, training = self.best, self.best.training
-        best, checkpoint = training.validation[BEST_METRIC], training.checkpoint
-        lambdas = sum(one.validation[BEST_METRIC] == best for one in chosen.tried.values())
-        ties = [
-            f"{equal} of {count} {name}"
-            for equal, count, name in (
-                (checkpoint["equal"], checkpoint["checkpoints"], "checkpoints"),
-                (lambdas, len(chosen.tried), "lambdas"),
-            )
-            if equal > 1
-        ]
-        return [
-            f"{' and '.join(ties)} have the same consistent accuracy on the validation relations, "
-            f"{best:.1%}: chance-corrected consistency chose between them, and of equal ones the "
-            "last was kept; validate on more relations or facts"
-        ] * bool(ties)
-
-    @property
-    def relations(self) -> int:
-        """The number of test relations."""
-        return int(_macro(self.before, "accuracy")["n"])
-
-    @property
-    def table(self) -> pl.DataFrame:
-        """Table 7, a row for each name and metric: means over relations and seeds.
-
-        ``std`` is over relations. ``difference`` is from the model before, with its interval and
-        ``p``; ``lowest``, ``highest`` and ``largest_p`` are those of single seeds.
-        """
-        rows: list[dict[str, object]] = []
-        for metric in headline_metrics():
-            mean = _macro(self.before, metric)
-            numbers = {"value": mean["value"], "std": mean["std"], "seeds": 1}
-            cost = {"perplexity": self.perplexity}
-            rows.append({"name": "before", "metric": metric, **numbers, **cost})
-        for row in self.rows:
-            costs = [one.training.perplexity for one in row.outcomes]
-            known = [cost for cost in costs if cost is not None]
-            for metric in headline_metrics():
-                mean, change = _macro(row.metrics, metric), _macro(row.compared, metric)
-                changes = [_macro(outcome.compared, metric) for outcome in row.outcomes]
-                differences = [of_seed["difference"] for of_seed in changes]
-                rows.append({
-                    "name": row.name, "metric": metric, "value": mean["value"],
-                    "std": mean["std"], "seeds": len(row.outcomes),
-                    **{name: change[name] for name in ("difference", "low", "high", "p")},
-                    "lowest": min(differences), "highest": max(differences),
-                    "largest_p": max(of_seed["p"] for of_seed in changes),
-                    "perplexity": fmean(known) if known else None,
-                })  # fmt: skip
-        return pl.from_dicts(rows, infer_schema_length=None)
-
-    @property
-    def lambdas(self) -> pl.DataFrame:
-        """The best validation of every training, and whether its lambda was chosen."""
-        rows = [
-            {
-                "name": outcome.name, "seed": outcome.seed, "lambda": weight,
-                "kept": weight == outcome.weight, "step": trained.checkpoint["step"],
-                **trained.validation, "perplexity": trained.perplexity,
-            }
-            for outcome in self.outcomes
-            for weight, trained in outcome.tried.items()
-        ]  # fmt: skip
-        return pl.from_dicts(rows, infer_schema_length=None)
-
-
-def _macro(table: pl.DataFrame, metric: str) -> Mapping[str, float]:
-    """The row of the means over relations, in a metrics or comparison table; NaN without data."""
-    of_metric = (pl.col("metric") == metric) & (pl.col("group") == "MACRO")
-    rows = table.filter(of_metric & (pl.col("subset") == "all")).to_dicts()
-    return rows[0] if rows else defaultdict(lambda: math.nan)
-
-
 @quiet_transformers()
-def improve(
+def train_and_measure(
     subject: Subject,
     plan: Plan,
     folder: Path,
@@ -501,10 +305,9 @@ def improve(
     ablations: bool = False,
     watch: Watch = SILENT,
 ) -> Improved | None:
-    """Train a model to answer consistently, and measure it on the relations that are left.
+    """Train with each seed, choose, and measure on the relations that are left.
 
-    ``seeds``: each replaces that of the plan in a training of its own. ``ablations``: also train
-    those of Table 7, with the chosen lambda.
+    ``ablations``: also train those of Table 7, with the chosen lambda.
 
     ``folder`` gets ``before`` (a run), ``table-7.csv``, ``lambdas.csv``, and for each seed and row
     a folder with ``lambda-*`` (``train``), ``after`` (a run) and ``comparison.csv``. Existing
@@ -512,7 +315,7 @@ def improve(
     measures; the others return None.
     """
     seeds = tuple(seeds) or (plan.seed,)
-    check_settings(subject, plan, seeds)
+    check_settings(subject, plan)
     kind = load_trainable(subject).kind
     if not is_first_process(subject):
         for seed in seeds:
@@ -553,16 +356,16 @@ def improve(
             before = [answers] * len(after)
             difference = compare({"before": before, name: after}, suite, protocol)
         rows.append(TableRow(name, tuple(outcomes), mean, difference))
-    result = Improved(kind, metrics, cost, tuple(rows))
+    result = Improved(subject, folder, kind, metrics, cost, tuple(rows))
     write_whole(folder / TABLE, csv_of(result.table))
     write_whole(folder / "lambdas.csv", csv_of(result.lambdas))
     record.finish(result.best.metrics)
     return result
 
 
-def check_settings(subject: Subject, plan: Plan, seeds: Sequence[int]) -> None:
+def check_settings(subject: Subject, plan: Plan) -> None:
     """Refuse a plan, a device or a service for reports that cannot be used."""
-    check_plan(plan, subject, seeds)
+    check_plan(plan, subject)
     check_device(subject.device)
     try:
         for callback in get_reporting_integration_callbacks(plan.report_to):
@@ -625,7 +428,6 @@ def consistency_cost(
     subject: Subject, plan: Plan, seeds: Sequence[int], *, ablations: bool
 ) -> TrainingCost:
     """Count the work of ``improve``, and time an update and a few queries of the first seed."""
-    check_settings(subject, plan, seeds)
     test = subject.test_suite(plan)
     rows = 1 + len(ABLATIONS) * ablations
     per_seed = len(plan.weights) + (rows - 1) + (plan.loss == "vote")
@@ -637,7 +439,9 @@ def consistency_cost(
     start = time.perf_counter()
     with TemporaryDirectory() as folder:
         untimed = replace(plan, report_to="none")
-        trainer = make_trainer(subject, untimed, plan.weights[0], TrainingFolder(Path(folder), {}))
+        trainer = ConsistencyTrainer(
+            subject, untimed, plan.weights[0], TrainingFolder(Path(folder), {})
+        )
         load = time.perf_counter() - start
         per_update, interval = trainer.args.gradient_accumulation_steps, trainer.args.eval_steps
         updates = math.ceil(len(trainer.steps) / (per_update * trainer.args.world_size))
@@ -660,3 +464,66 @@ def consistency_cost(
 def queries_of(suite: Suite, facts: int | None = None) -> int:
     """The queries of a suite, with at most ``facts`` facts of each relation."""
     return sum(len(relation.facts[:facts]) * len(relation.patterns) for relation in suite.relations)
+
+
+IN_PLAN = {
+    "train_groups": "train", "validation_groups": "validation", "whole_vocabulary": "vocabulary",
+    "mlm": "text", "text": "text_file", "train_facts": "facts", "batch_size": "batch",
+}  # fmt: skip
+"""Options that the settings of a training call otherwise."""
+
+
+def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improved | Lines | None:
+    """Train, choose and measure; None in every process but the first (``accelerate launch``)."""
+    suite = suites.load_suite(options.suite, options.data_dir)
+    subject = Subject(
+        options.model, suite, options.protocol or suite.protocol,
+        read_lines(options.text) if options.text else (), options.limit, options.device,
+        options.trust_remote_code,
+    )  # fmt: skip
+    named = {IN_PLAN.get(name, name): value for name, value in vars(options).items()}
+    named["weights"] = tuple(options.weights or DEFAULT_WEIGHTS[options.loss])
+    named["seed"] = options.seeds[0]
+    for name in ("train", "validation", "weights"):
+        named[name] = tuple(dict.fromkeys(named[name]))
+    plan = Plan(**{field.name: named[field.name] for field in fields(Plan)})
+    check_settings(subject, plan)
+    locate(subject.model)  # an impossible name raises
+    folder = options.out or _folder_of(options, suite)
+    seeds, ablations, cost = tuple(dict.fromkeys(options.seeds)), options.ablations, None
+    with watch.loading(options.model):
+        is_first = is_first_process(subject)
+        if is_first and (options.dry_run or not (folder / TABLE).exists()):
+            watch.say("timing one update and a few queries")
+            cost = consistency_cost(subject, plan, seeds, ablations=ablations)
+        if options.dry_run:
+            return dry_run(cost) if cost else None
+        for line in cost.lines if cost else ():
+            watch.inform(line)
+        result = train_and_measure(
+            subject, plan, folder, seeds=seeds, ablations=ablations,
+            watch=watch if is_first else SILENT,
+        )  # fmt: skip
+    return result and replace(result, cost=cost)
+
+
+def _folder_of(options: ImproveOptions, suite: Suite) -> Path:
+    """The folder of a training without ``--out``: named by suite, model and all settings."""
+    others = ("out", "dry_run", "device", "report_to", "data_dir", "watch")
+    settings = {IN_PLAN.get(k, k): v for k, v in vars(options).items() if k not in others}
+    text = options.text and str(options.text)
+    return default_folder(
+        options.model, {**settings, "text_file": text, "suite": f"improve-{suite.name}"}
+    )
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text, or the ``text`` of JSON lines, without empty ones."""
+    if path.suffix != ".jsonl":
+        return [line.strip() for line in read_text(path).splitlines() if line.strip()]
+    lines = []
+    for where, row in read_rows(path):
+        if "text" not in row:
+            raise ConsilienceError("no 'text'", expected="a text in 'text'", where=where)
+        lines += [str(row["text"])] * bool(str(row["text"]).strip())
+    return lines

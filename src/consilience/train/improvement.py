@@ -1,26 +1,22 @@
-"""The commands improve and finetune: what they check, then train."""
+"""The results of ``improve`` and ``finetune``, their tables, and what a training costs."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import polars as pl
 
-from consilience import suites
-from consilience.core.errors import ConsilienceError, Loading, Protocol, needs_extra
-from consilience.core.items import Task
-from consilience.core.process import SILENT, Watch
-from consilience.core.text import counted
-from consilience.files.read import read_rows, read_text
+from consilience.core.text import counted, duration
 from consilience.metrics.measure import few_relations
 from consilience.metrics.registry import headline_metrics, label_of
-from consilience.options import Output, shared_fields
-from consilience.options.training import FinetuneOptions, ImproveOptions
+from consilience.options import Output
+from consilience.options.training import FinetuneOptions
 from consilience.report.columns import (
     POINTS,
     Columns,
@@ -32,16 +28,8 @@ from consilience.report.columns import (
 from consilience.report.comparison_tables import compared_on, comparison_table
 from consilience.report.export import Lines, Shown, rows_of, without_nan
 from consilience.report.table import CI, Cell, Column, Table
-from consilience.runs.folder import default_folder
-from consilience.suites.pairs import Pairs, half_of, load_task, read_pairs, sample_pairs
-from consilience.train.plan import DEFAULT_WEIGHTS, Plan, Subject, check_plan
+from consilience.train.plan import IMPROVED, ClassifierPlan, Subject
 from consilience.types import Suite
-
-if TYPE_CHECKING:
-    from consilience.train.batch_trainer import TrainingCost
-    from consilience.train.classifiers import SeedTrainings, TaskPairs
-    from consilience.train.consistency import Improved
-
 
 PIPELINES = {"masked": "fill-mask", "causal": "text-generation"}
 """The pipeline of transformers that loads a trained model, by its kind."""
@@ -49,13 +37,6 @@ PIPELINES = {"masked": "fill-mask", "causal": "text-generation"}
 DRY_RUN = "Nothing was trained. Rerun the command without --dry-run to start."
 LOAD = ("Load it:", "  from transformers import pipeline")
 """The last line of the dry run of a training; the first lines of how a trained model is loaded."""
-
-IN_PLAN = {
-    "train_groups": "train", "validation_groups": "validation", "whole_vocabulary": "vocabulary",
-    "mlm": "text", "text": "text_file", "train_facts": "facts", "batch_size": "batch",
-}  # fmt: skip
-"""Options that the settings of a training call otherwise."""
-
 
 PERPLEXITY = Column("perplexity", "number", digits=2)
 
@@ -126,52 +107,269 @@ def lambda_table(lambdas: pl.DataFrame) -> Table:
     return frame_table(rows, title, columns)
 
 
-@dataclass(frozen=True, slots=True)
-class Improvement(Shown):
-    """A model before and after training, with its suite of training and test.
+VALIDATED = ("accuracy", "consistency", "consistent_accuracy")  # The metrics of validation
 
-    ``folder``: that of checkpoints, runs and the best model. ``cost``: the work and an estimate of
-    its time; None where the results exist already.
+BEST_METRIC, TIE_METRIC = "consistent_accuracy", "corrected_consistency"
+"""Choose the best checkpoint, lambda and seed, on the validation relations.
+
+The second decides between equal values of the first: a model that gives one answer to everything,
+and so is consistent, has none.
+"""
+
+Tried = TypeVar("Tried")
+
+
+def last_best(tried: Sequence[Tried], validation: Callable[[Tried], Mapping[str, float]]) -> Tried:
+    """What has the best validation; of equal ones the last."""
+
+    def rank(one: Tried) -> tuple[float, float]:
+        metrics = validation(one)
+        return metrics[BEST_METRIC], metrics.get(TIE_METRIC, -math.inf)
+
+    return max(reversed(tried), key=rank)
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A finished consistency training.
+
+    ``validation``: the metrics of the best checkpoint, in ``model``, on the validation relations.
+    ``checkpoint``: the updates of that checkpoint (``step``), of so many ``updates``; ``equal`` of
+    so many ``checkpoints`` have its consistent accuracy, itself included. ``perplexity``: that of
+    held-out text; None without text.
     """
 
-    suite: Suite
-    protocol: Protocol
+    model: Path
+    validation: Mapping[str, float]
+    checkpoint: Mapping[str, int]
+    perplexity: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A row of Table 7 with one seed: its trainings by lambda, of which ``weight`` is the best one.
+
+    ``metrics``, ``compared``: of the best model, and its comparison with the one before.
+    """
+
+    name: str
+    seed: int
+    weight: float
+    tried: Mapping[float, Trained]
+    metrics: pl.DataFrame = field(default_factory=pl.DataFrame)
+    compared: pl.DataFrame = field(default_factory=pl.DataFrame)
+
+    @property
+    def training(self) -> Trained:
+        return self.tried[self.weight]
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """A row of Table 7: the outcomes of its seeds, and their means in ``Outcome``'s tables."""
+
+    name: str
+    outcomes: tuple[Outcome, ...]
+    metrics: pl.DataFrame
+    compared: pl.DataFrame
+
+
+def macro(table: pl.DataFrame, metric: str) -> Mapping[str, float]:
+    """The row of the means over relations, in a metrics or comparison table; NaN without data."""
+    of_metric = (pl.col("metric") == metric) & (pl.col("group") == "MACRO")
+    rows = table.filter(of_metric & (pl.col("subset") == "all")).to_dicts()
+    return rows[0] if rows else defaultdict(lambda: math.nan)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingCost:
+    """The work of ``improve`` or ``finetune``, and how long it takes on this machine.
+
+    ``held_out``: the data that measure the trained model, in words; empty where nothing is
+    measured. ``breakdown``: what the trainings are, in words. ``updates`` and ``validations``: of
+    one training, at most. ``runs``: those that measure a model, before and after training.
+
+    Measured seconds, NaN where nothing was timed: to load the model, of an update, of a query, and
+    of a validation or a run beside its queries (``overhead_seconds``).
+    """
+
+    held_out: str
+    seeds: int
+    trainings: int
+    breakdown: str
+    updates: int
+    validations: int
+    validation_queries: int
+    runs: int
+    run_queries: int
+    load_seconds: float
+    update_seconds: float
+    query_seconds: float
+    overhead_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """The estimated time of everything, one training after the other."""
+        queries = self.overhead_seconds + self.query_seconds * self.validation_queries
+        training = self.load_seconds + self.updates * self.update_seconds
+        measuring = self.overhead_seconds + self.query_seconds * self.run_queries
+        return self.trainings * (training + self.validations * queries) + self.runs * (
+            self.load_seconds + measuring
+        )
+
+    @property
+    def lines(self) -> list[str]:
+        """The work and the time in words."""
+        seeds = f" ({counted(self.seeds, 'seed')})" if self.seeds > 1 else ""
+        trainings, updates = counted(self.trainings, "training"), counted(self.updates, "update")
+        work = (
+            f"work: {trainings}{seeds} of {updates} and {counted(self.validations, 'validation')} "
+            f"of {counted(self.validation_queries, 'query', 'queries')}"
+        )
+        if self.runs:
+            run = counted(self.run_queries, "query", "queries")
+            work += f"; then {counted(self.runs, 'run')} of {run}"
+        lines = [f"held out: {self.held_out}"] if self.held_out else []
+        lines += [work, f"trainings: {self.breakdown}"]
+        if not math.isnan(self.seconds):
+            lines.append(
+                f"estimated time: {duration(self.seconds)} (measured: {self.load_seconds:.2g} s to "
+                f"load, {self.update_seconds:.2g} s an update, {self.query_seconds:.2g} s a query)"
+            )
+        return lines
+
+
+def _record(cost: TrainingCost | None) -> Any:
+    return cost and without_nan(asdict(cost) | {"seconds": cost.seconds})
+
+
+def dry_run(cost: TrainingCost) -> Lines:
+    """What a command with ``--dry-run`` prints."""
+    return Lines({"cost": _record(cost)}, *cost.lines, DRY_RUN)
+
+
+@dataclass(frozen=True, slots=True)
+class Improved(Shown):
+    """The result of ``improve``: the model before, on the test relations, and all other rows.
+
+    ``folder``: that of checkpoints, runs and the best model. ``kind``: of the model. ``cost``: the
+    work and an estimate of its time; None where the results existed already.
+    """
+
+    subject: Subject
     folder: Path
-    cost: TrainingCost | None
-    result: Improved
-    model: str
+    kind: str
+    before: pl.DataFrame
+    perplexity: float | None
+    rows: tuple[TableRow, ...]
+    cost: TrainingCost | None = None
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        return [outcome for row in self.rows for outcome in row.outcomes]
+
+    @property
+    def best(self) -> Outcome:
+        """The improved model of the seed with the best validation."""
+        improved = [outcome for outcome in self.outcomes if outcome.name == IMPROVED]
+        return last_best(improved, lambda outcome: outcome.training.validation)
 
     @property
     def notes(self) -> list[str]:
-        """What to know of the choice of the model, and of a mean over few relations."""
-        compared = self.result.best.compared
-        headline = compared.filter(compared["metric"].is_in(headline_metrics()))
-        return [*self.result.notes, *few_relations(headline, self.suite)]
+        """Checkpoints and lambdas with equal validation; a mean over few relations."""
+        chosen, training = self.best, self.best.training
+        best, checkpoint = training.validation[BEST_METRIC], training.checkpoint
+        lambdas = sum(one.validation[BEST_METRIC] == best for one in chosen.tried.values())
+        ties = [
+            f"{equal} of {count} {name}"
+            for equal, count, name in (
+                (checkpoint["equal"], checkpoint["checkpoints"], "checkpoints"),
+                (lambdas, len(chosen.tried), "lambdas"),
+            )
+            if equal > 1
+        ]
+        note = (
+            f"{' and '.join(ties)} have the same consistent accuracy on the validation relations, "
+            f"{best:.1%}: chance-corrected consistency chose between them, and of equal ones the "
+            "last was kept; validate on more relations or facts"
+        )
+        headline = chosen.compared.filter(chosen.compared["metric"].is_in(headline_metrics()))
+        return [*[note] * bool(ties), *few_relations(headline, self.subject.suite)]
+
+    @property
+    def relations(self) -> int:
+        """The number of test relations."""
+        return int(macro(self.before, "accuracy")["n"])
+
+    @property
+    def table(self) -> pl.DataFrame:
+        """Table 7, a row for each name and metric: means over relations and seeds.
+
+        ``std`` is over relations. ``difference`` is from the model before, with its interval and
+        ``p``; ``lowest``, ``highest`` and ``largest_p`` are those of single seeds.
+        """
+        rows: list[dict[str, object]] = []
+        for metric in headline_metrics():
+            mean = macro(self.before, metric)
+            numbers = {"value": mean["value"], "std": mean["std"], "seeds": 1}
+            cost = {"perplexity": self.perplexity}
+            rows.append({"name": "before", "metric": metric, **numbers, **cost})
+        for row in self.rows:
+            costs = [one.training.perplexity for one in row.outcomes]
+            known = [cost for cost in costs if cost is not None]
+            for metric in headline_metrics():
+                mean, change = macro(row.metrics, metric), macro(row.compared, metric)
+                changes = [macro(outcome.compared, metric) for outcome in row.outcomes]
+                differences = [of_seed["difference"] for of_seed in changes]
+                rows.append({
+                    "name": row.name, "metric": metric, "value": mean["value"],
+                    "std": mean["std"], "seeds": len(row.outcomes),
+                    **{name: change[name] for name in ("difference", "low", "high", "p")},
+                    "lowest": min(differences), "highest": max(differences),
+                    "largest_p": max(of_seed["p"] for of_seed in changes),
+                    "perplexity": fmean(known) if known else None,
+                })  # fmt: skip
+        return pl.from_dicts(rows, infer_schema_length=None)
+
+    @property
+    def lambdas(self) -> pl.DataFrame:
+        """The best validation of every training, and whether its lambda was chosen."""
+        rows = [
+            {
+                "name": outcome.name, "seed": outcome.seed, "lambda": weight,
+                "kept": weight == outcome.weight, "step": trained.checkpoint["step"],
+                **trained.validation, "perplexity": trained.perplexity,
+            }
+            for outcome in self.outcomes
+            for weight, trained in outcome.tried.items()
+        ]  # fmt: skip
+        return pl.from_dicts(rows, infer_schema_length=None)
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        result, best = self.result, self.result.best
-        row, *others = result.rows
+        best, suite = self.best, self.subject.suite
+        row, *others = self.rows
         seeds = f", mean of {len(row.outcomes)} seeds" if len(row.outcomes) > 1 else ""
-        relations = counted(result.relations, "held-out relation")
-        title = f"{self.model} on {self.suite.name}: {relations} ({self.protocol}{seeds})"
-        yield result_table(row.compared, self.suite, title)
+        relations = counted(self.relations, "held-out relation")
+        title = (
+            f"{self.subject.model} on {suite.name}: {relations} ({self.subject.protocol}{seeds})"
+        )
+        yield result_table(row.compared, suite, title)
         if others or output.details:
-            yield from table_7(result)
+            yield from table_7(self)
         if output.details:
-            yield lambda_table(result.lambdas)
-            compared = comparison_table(best.compared, self.suite, by="group")
+            yield lambda_table(self.lambdas)
+            compared = comparison_table(best.compared, suite, by="group")
             yield replace(compared, title=f"{compared.title}, seed {best.seed}")
         model, checkpoint = best.training.model, best.training.checkpoint
         updates = f"{checkpoint['step']} of {counted(checkpoint['updates'], 'update')}"
         yield f"Model (lambda {best.weight:g}, seed {best.seed}, after {updates}): {model}"
         yield from LOAD
-        yield f'  model = pipeline("{PIPELINES[result.kind]}", model="{model}")'
+        yield f'  model = pipeline("{PIPELINES[self.kind]}", model="{model}")'
         after = self.folder / f"seed-{best.seed}" / best.name / "after"
         more = "" if output.details else "--details, or "
         yield f"More: {more}consilience report {self.folder / 'before'} {after}"
 
     def document(self) -> dict[str, Any]:
-        result = self.result
         outcomes = [
             {
                 "name": one.name, "seed": one.seed, "lambda": one.weight,
@@ -183,95 +381,48 @@ class Improvement(Shown):
                 "after": rows_of(one.metrics), "differences": rows_of(one.compared),
                 "model": str(one.training.model),
             }
-            for one in result.outcomes
+            for one in self.outcomes
         ]  # fmt: skip
         return {
             "cost": _record(self.cost),
-            "before": rows_of(result.before), "perplexity": result.perplexity,
-            "outcomes": outcomes, "table": rows_of(result.table), "notes": self.notes,
-            "model": str(result.best.training.model),
+            "before": rows_of(self.before), "perplexity": self.perplexity,
+            "outcomes": outcomes, "table": rows_of(self.table), "notes": self.notes,
+            "model": str(self.best.training.model),
         }  # fmt: skip
 
     def remarks(self, output: Output) -> list[str]:
-        without = self.result.perplexity is None
+        without = self.perplexity is None
         note = "perplexity was not measured; give held-out text with --text."
         return [*self.notes, *[note] * without]
 
 
-def _record(cost: TrainingCost | None) -> Any:
-    return cost and without_nan(asdict(cost) | {"seconds": cost.seconds})
+@dataclass(frozen=True, slots=True)
+class Finetuned:
+    """A finished fine-tuning; ``folder/TASK`` is the model with the head of a task.
+
+    ``validation``: accuracy of each task with validation pairs. ``truncated``: of each, how many
+    pairs were too long.
+    """
+
+    folder: Path
+    validation: Mapping[str, float]
+    epochs: int
+    seconds: float
+    truncated: Mapping[str, int]
+    truncated_validation: Mapping[str, int]
 
 
-def _dry_run(cost: TrainingCost | None) -> Lines:
-    return Lines({"cost": _record(cost)}, *(cost.lines if cost else ()), DRY_RUN)
+@dataclass(frozen=True, slots=True)
+class SeedTrainings:
+    """The trainings of one model with several seeds.
 
+    ``best``: the plan with the best validation of the first seed, among those of ``grid``, which is
+    empty where there was one plan. ``seeds``: the training of the best plan with each seed.
+    """
 
-def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improvement | Lines | None:
-    """Train, choose and measure; None in every process but the first (``accelerate launch``)."""
-    suite = suites.load_suite(options.suite, options.data_dir)
-    protocol: Protocol = options.protocol or suite.protocol
-    lines = read_lines(options.text) if options.text else ()
-    subject = Subject(
-        options.model, suite, protocol, lines, options.limit, options.device,
-        options.trust_remote_code,
-    )  # fmt: skip
-    named = {IN_PLAN.get(name, name): value for name, value in vars(options).items()}
-    named["weights"] = tuple(options.weights or DEFAULT_WEIGHTS[options.loss])
-    named["seed"] = options.seeds[0]
-    plan = Plan(**{field.name: named[field.name] for field in fields(Plan)})
-    seeds, ablations = options.seeds, options.ablations
-    check_plan(plan, subject, seeds)
-    with needs_extra("train"):
-        from consilience.models.sources import locate
-        from consilience.train.consistency import TABLE, consistency_cost, is_first_process
-        from consilience.train.consistency import improve as train_and_measure
-    locate(subject.model)  # an impossible name raises
-    folder = options.out or _folder_of(options, suite)
-    with watch.loading(options.model):
-        if not is_first_process(subject):
-            train_and_measure(subject, plan, folder, seeds=seeds, ablations=ablations)
-            return None
-        cost = None
-        if options.dry_run or not (folder / TABLE).exists():
-            watch.say("timing one update and a few queries")
-            cost = consistency_cost(subject, plan, seeds, ablations=ablations)
-        if options.dry_run:
-            return _dry_run(cost)
-        for line in cost.lines if cost else ():
-            watch.inform(line)
-        result = train_and_measure(
-            subject, plan, folder, seeds=seeds, ablations=ablations, watch=watch
-        )
-    assert result is not None  # of the first process
-    return Improvement(suite, protocol, folder, cost, result, options.model)
-
-
-def _folder_of(options: ImproveOptions, suite: Suite) -> Path:
-    """The folder of a training without ``--out``: named by suite, model and all settings."""
-    others = ("out", "dry_run", "device", "report_to", "data_dir", "watch")
-    settings = {IN_PLAN.get(k, k): v for k, v in vars(options).items() if k not in others}
-    text = options.text and str(options.text)
-    return default_folder(
-        options.model, {**settings, "text_file": text, "suite": f"improve-{suite.name}"}
-    )
-
-
-def read_lines(path: Path) -> list[str]:
-    """The lines of a text, or the ``text`` of JSON lines, without empty ones."""
-    if path.suffix != ".jsonl":
-        return [line.strip() for line in read_text(path).splitlines() if line.strip()]
-    lines = []
-    for where, row in read_rows(path):
-        if "text" not in row:
-            raise ConsilienceError("no 'text'", expected="a text in 'text'", where=where)
-        lines += [str(row["text"])] * bool(str(row["text"]).strip())
-    return lines
-
-
-GRID_BATCHES, GRID_RATES = (32, 64, 128), (5e-4, 1e-5, 5e-6)
-"""The batch sizes and learning rates of the grid (CALUM paper, Appendix A.1)."""
-
-SEED = 0  # Seed of halves and samples, the same for every training
+    best: ClassifierPlan
+    grid: Sequence[tuple[ClassifierPlan, Finetuned]]
+    seeds: Mapping[int, Finetuned]
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,95 +501,3 @@ class Finetuning(Shown):
             ],
             "warnings": [*self.notes],
         }  # fmt: skip
-
-
-def finetune(options: FinetuneOptions, watch: Watch = SILENT) -> Finetuning | Lines | None:
-    """Train with each seed; None in every process but the first (``accelerate launch``)."""
-    with needs_extra("train"):
-        from consilience.models.sources import locate
-        from consilience.train.batch_trainer import TrainingFolder
-        from consilience.train.classifiers import (
-            Backbone,
-            ClassifierPlan,
-            classifier_cost,
-            reading_of,
-            train_seeds,
-        )
-    locate(options.model)  # an impossible name raises
-    sources = _sources(options)
-    rates = GRID_RATES if options.grid else options.learning_rate
-    batches = GRID_BATCHES if options.grid else options.batch_size
-    settings, seed = shared_fields(options, ClassifierPlan), options.seeds[0]
-    plans = [
-        ClassifierPlan(**{**settings, "learning_rate": rate, "batch": size, "seed": seed})
-        for size in batches
-        for rate in rates
-    ]
-    task = sources[0].task
-    is_first = not int(os.environ.get("RANK", "0"))
-    if not is_first:
-        watch = SILENT
-    with watch.loading(options.model):
-        loading = Loading(trust_remote_code=options.trust_remote_code)
-        longest = options.max_length or 0
-        reading = reading_of(options.model, loading, options.input, options.pool, longest)
-        backbone = Backbone(options.model, reading, options.device, options.trust_remote_code)
-        cost, folders = None, [options.out / f"seed-{seed}" for seed in options.seeds]
-        is_done = all(TrainingFolder(folder, {}).has_result for folder in folders)
-        if is_first and (options.dry_run or not is_done):
-            watch.say("timing one update and a few queries")
-            cost = classifier_cost(backbone, sources, plans, options.seeds)
-        if options.dry_run:
-            return _dry_run(cost)
-        for line in cost.lines if cost else ():
-            watch.inform(line)
-        trainings = train_seeds(
-            backbone, sources, plans, options.out, options.seeds, options.jobs, watch
-        )
-    notes = _notes(trainings, sources)
-    return Finetuning(task.name, cost, trainings, notes, options) if is_first else None
-
-
-def _sources(options: FinetuneOptions) -> list[TaskPairs]:
-    from consilience.train.classifiers import TaskPairs
-
-    def read(file: str, task: Task) -> Pairs:
-        pairs = read_pairs(file, task)
-        return pairs if options.limit is None else sample_pairs(pairs, options.limit, SEED)
-
-    task = load_task(options.task, options.indicators)
-    validation = read_pairs(options.validation, task)
-    if options.half is not None:
-        validation = half_of(validation, options.half, SEED)
-    sources = [TaskPairs(task, read(options.train, task), validation)]
-    for spec in options.with_task or ():
-        name, equals, files = spec.partition("=")
-        train, comma, held_out = files.partition(",")
-        if not equals or not train or (comma and not held_out):
-            raise ConsilienceError(
-                f"--with-task {spec}", expected="mrpc=TRAIN or mrpc=TRAIN,VALIDATION"
-            )
-        task = load_task(name)
-        others = read_pairs(held_out, task) if held_out else None
-        sources.append(TaskPairs(task, read(train, task), others))
-    return sources
-
-
-def _notes(trainings: SeedTrainings, sources: Sequence[TaskPairs]) -> list[str]:
-    first = next(iter(trainings.seeds.values()))
-    notes = [
-        note
-        for source in sources
-        for pairs in (source.train, source.validation)
-        if pairs
-        for note in pairs.notes
-    ]
-    for kind, counts in (("training", first.truncated), ("validation", first.truncated_validation)):
-        for source in sources:
-            pairs = source.train if kind == "training" else source.validation
-            if pairs and (count := counts.get(source.task.name)):
-                notes.append(
-                    f"{count} of {len(pairs.items)} {kind} pairs of {source.task.name} were too "
-                    "long and were truncated"
-                )
-    return notes

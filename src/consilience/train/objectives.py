@@ -6,12 +6,12 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any, NamedTuple
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
 from consilience.core.errors import ConsilienceError, Loading, Loss, Protocol
 from consilience.core.patterns import Pattern
@@ -97,6 +97,9 @@ MASKED = 0.15
 """Share of tokens that masked-language modelling predicts (Devlin et al. 2019, Section 3.1)."""
 
 
+Asked = tuple[list[list[int]], list[int]]  # Token ids, and where each is answered
+
+
 class Words(NamedTuple):
     """Token ids of texts, with masks, and words to predict: text, position and token of each."""
 
@@ -106,23 +109,32 @@ class Words(NamedTuple):
     labels: list[int]
 
 
-class MaskedObjective:
+class Objective:
+    """What a model learns to predict."""
+
+    def __init__(self, loaded: Pretrained) -> None:
+        self.loaded, self.tokenizer = loaded, loaded.tokenizer
+
+    def scorer(self, model: PreTrainedModel, protocol: Protocol) -> LanguageModel:
+        """The model, or a copy of it, as ``probe`` uses it."""
+        loaded = replace(self.loaded, model=model, identity={"model": "in training"})
+        return MaskedModel(loaded, protocol) if loaded.kind == "masked" else CausalModel(loaded)
+
+
+class MaskedObjective(Objective):
     """Predicts the object at the mask, and masked words of text."""
 
-    def questions(
-        self, tokenizer: PreTrainedTokenizerBase, facts: Sequence[Fact], patterns: Sequence[Pattern]
-    ) -> tuple[list[list[int]], list[int]]:
+    def questions(self, facts: Sequence[Fact], patterns: Sequence[Pattern]) -> Asked:
         """Token ids of each fact in each pattern, and the position at which it is answered."""
-        mask = str(tokenizer.mask_token)
+        mask = str(self.tokenizer.mask_token)
         filled = [pattern.fill_blank(fact.subject, mask) for fact in facts for pattern in patterns]
-        questions = encode(tokenizer, filled, special=True)
-        return questions, [ids.index(tokenizer.mask_token_id) for ids in questions]
+        questions = encode(self.tokenizer, filled, special=True)
+        return questions, [ids.index(self.tokenizer.mask_token_id) for ids in questions]
 
-    def words(
-        self, texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, longest: int, seed: str
-    ) -> Words:
+    def words(self, texts: Sequence[str], longest: int, seed: str) -> Words:
         """15 % of the tokens of each text, at least one: 80 % masked, 10 % replaced, 10 % kept."""
-        generator, special = random.Random(seed), set(tokenizer.all_special_ids)
+        tokenizer, generator = self.tokenizer, random.Random(seed)
+        special = set(tokenizer.all_special_ids)
         words = Words([], [], [], [])
         for row, ids in enumerate(encode(tokenizer, texts, special=True)):
             changed = ids[:longest]
@@ -140,30 +152,19 @@ class MaskedObjective:
             words.sequences.append(changed)
         return words
 
-    def scorer(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, protocol: Protocol
-    ) -> LanguageModel:
-        """The model as ``probe`` uses it."""
-        loaded = Pretrained("masked", model, tokenizer, {"model": "in training"})
-        return MaskedModel(loaded, protocol)
 
-
-class CausalObjective:
+class CausalObjective(Objective):
     """Predicts the object after the text before it, and every next word of text."""
 
-    def questions(
-        self, tokenizer: PreTrainedTokenizerBase, facts: Sequence[Fact], patterns: Sequence[Pattern]
-    ) -> tuple[list[list[int]], list[int]]:
+    def questions(self, facts: Sequence[Fact], patterns: Sequence[Pattern]) -> Asked:
         lefts = [p.around_object(fact.subject)[0].rstrip() for fact in facts for p in patterns]
-        start = start_token(tokenizer)
-        questions = [[start, *ids] for ids in encode(tokenizer, lefts)]
+        start = start_token(self.tokenizer)
+        questions = [[start, *ids] for ids in encode(self.tokenizer, lefts)]
         return questions, [len(ids) - 1 for ids in questions]
 
-    def words(
-        self, texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, longest: int, seed: str
-    ) -> Words:
-        start = start_token(tokenizer)
-        whole = [[start, *ids[:longest]] for ids in encode(tokenizer, texts)]
+    def words(self, texts: Sequence[str], longest: int, seed: str) -> Words:
+        start = start_token(self.tokenizer)
+        whole = [[start, *ids[:longest]] for ids in encode(self.tokenizer, texts)]
         return Words(
             [ids[:-1] for ids in whole],
             [row for row, ids in enumerate(whole) for _ in ids[1:]],
@@ -171,26 +172,22 @@ class CausalObjective:
             [id_ for ids in whole for id_ in ids[1:]],
         )
 
-    def scorer(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, protocol: Protocol
-    ) -> LanguageModel:
-        return CausalModel(Pretrained("causal", model, tokenizer, {"model": "in training"}))
 
-
-Objective = MaskedObjective | CausalObjective
-
-OBJECTIVES: Mapping[Kind, Objective] = {"masked": MaskedObjective(), "causal": CausalObjective()}
+OBJECTIVES: Mapping[Kind, type[MaskedObjective] | type[CausalObjective]] = {
+    "masked": MaskedObjective,
+    "causal": CausalObjective,
+}
 """The kinds of models that can be trained."""
 
 
-def objective_of(loaded: Pretrained) -> Objective:
+def objective_of(loaded: Pretrained) -> MaskedObjective | CausalObjective:
     """The objective for a model; a sequence-to-sequence model is an error."""
     if loaded.kind not in OBJECTIVES:
         raise ConsilienceError(
             f"'{loaded.identity['model']}' is a sequence-to-sequence model",
             expected="a masked or causal one",
         )
-    return OBJECTIVES[loaded.kind]
+    return OBJECTIVES[loaded.kind](loaded)
 
 
 LONGEST = 128
@@ -286,7 +283,7 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
             every, patterns = trained.relation.facts, trained.patterns
             generator = random.Random(f"{plan.seed} {trained.relation.id}")
             sample = generator.sample(every, min(plan.facts, len(every)))
-            asked = [self.objective.questions(self.tokenizer, [one], patterns)[0] for one in sample]
+            asked = [self.objective.questions([one], patterns)[0] for one in sample]
             fits = [max(map(len, questions)) <= longest for questions in asked]
             sampled.append(list(compress(sample, fits)))
         for epoch in range(plan.epochs):
@@ -316,14 +313,14 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
         """
         at, facts = self.groups[index]
         trained = self.relations[at]
-        questions, answered_at = self.objective.questions(self.tokenizer, facts, trained.patterns)
+        questions, answered_at = self.objective.questions(facts, trained.patterns)
         seed, patterns = self.plan.seed, trained.relation.patterns
         texts = [one.fill(fact.subject, fact.object) for fact in facts for one in patterns]
         if self.plan.text == "file":
             texts = random.Random(f"{seed} text {index}").choices(self.lines, k=len(texts))
         words = Words([], [], [], [])
         if self.plan.text != "none":
-            words = self.objective.words(texts, self.tokenizer, self.longest, f"{seed} {index}")
+            words = self.objective.words(texts, self.longest, f"{seed} {index}")
         return {
             "sequences": [*questions, *words.sequences],
             "rows": [*range(len(questions)), *(len(questions) + row for row in words.rows)],
@@ -363,7 +360,7 @@ def perplexity(spec: str, lines: Sequence[str], loading: Loading) -> float:
     loaded = load_pretrained(spec, loading)
     model = loaded.model.eval()
     longest = min(LONGEST, positions(model))
-    words = objective_of(loaded).words(lines, loaded.tokenizer, longest, "0")
+    words = objective_of(loaded).words(lines, longest, "0")
     predicted: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     for row, column, label in zip(words.rows, words.columns, words.labels, strict=True):
         predicted[row].append((column, label))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from consilience.core.errors import ConsilienceError, Loss, Protocol, TrainingText
+from consilience.core.errors import ConsilienceError, Loss, Protocol, Sampling, StopOn, TrainingText
 from consilience.core.text import listed
 from consilience.suites.facts import sample_facts, select_relations
 from consilience.types import Suite
@@ -28,19 +26,6 @@ DEFAULT_WEIGHTS: Mapping[Loss, Sequence[float]] = {
 """The lambdas to try with each loss; all but those of ``vote`` are in the ParaRel paper (8.2)."""
 
 IMPROVED = "improved"  # The name of the plan itself, next to its ablations
-
-LEAST, GREATEST = sys.float_info.min, sys.float_info.max
-
-LIMITS: Mapping[str, tuple[str, float, float, str]] = {
-    "learning_rate": ("a learning rate", LEAST, GREATEST, "above 0"),
-    "batch": ("a batch", 1, GREATEST, "one or more"),
-    "epochs": ("epochs", 1, GREATEST, "one or more"),
-    "seed": ("a seed", 0, 2**32 - 1, "from 0 to 4294967295"),
-    "warmup": ("a warm-up", 0, 1, "a share from 0 to 1"),
-    "weight_decay": ("a weight decay", 0, GREATEST, "0 or more"),
-    "patience": ("a patience", 0, GREATEST, "epochs, or 0 for none"),
-}
-"""The values that a field of a plan may have: what an error calls it, the least, the greatest."""
 
 ABLATIONS: Mapping[str, Mapping[str, Any]] = {
     "no-consistency": {"weights": (0.0,)},
@@ -93,6 +78,21 @@ class Plan(TrainingPlan):
     report_to: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassifierPlan(TrainingPlan):
+    """How to fine-tune. CALUM leaves warm-up, patience, stopping and sampling open.
+
+    ``warmup``: share of the updates in which the learning rate rises. ``patience``: epochs without
+    a better validation (``stop_on``) before training stops; 0 for none.
+    """
+
+    weight_decay: float
+    warmup: float
+    patience: int
+    stop_on: StopOn
+    sampling: Sampling
+
+
 @dataclass(frozen=True, slots=True)
 class Subject:
     """The model to improve (hub id or folder), with its suite and text; the same for every plan.
@@ -121,8 +121,8 @@ class Subject:
         return sample_facts(test, self.test_facts, SAMPLE_SEED) if self.test_facts else test
 
 
-def check_plan(plan: Plan, subject: Subject, seeds: Sequence[int]) -> None:
-    """Refuse a plan, with any of ``seeds``, that cannot be carried out or would mean nothing."""
+def check_plan(plan: Plan, subject: Subject) -> None:
+    """Refuse a plan that cannot be carried out or would mean nothing."""
     suite = subject.suite
     if shared := set(plan.train) & set(plan.validation):
         raise ConsilienceError(
@@ -134,7 +134,6 @@ def check_plan(plan: Plan, subject: Subject, seeds: Sequence[int]) -> None:
             raise ConsilienceError(f"no relations for {name}", todo=f"Name some: --{name}-groups.")
         for id_ in ids:
             suite.relation(id_)
-        _refuse_duplicates(f"relation in --{name}-groups", ids)
     several = [id_ for id_ in plan.validation if suite.relation(id_).cardinality != "N-1"]
     if several:
         known = [relation.id for relation in suite.relations if relation.cardinality == "N-1"]
@@ -152,34 +151,9 @@ def check_plan(plan: Plan, subject: Subject, seeds: Sequence[int]) -> None:
             expected="text that the teacher learns from",
             todo="Use --mlm patterns, or another --loss.",
         )
-    if not plan.weights:
-        raise ConsilienceError("no lambda", expected="one or more to try")
-    for weight in plan.weights:
-        if not math.isfinite(weight) or weight < 0:
-            raise ConsilienceError(f"a lambda of {weight}", expected="0 or more")
-    _refuse_duplicates("lambda", [f"{weight:g}" for weight in plan.weights])
-    _refuse_duplicates("seed", list(map(str, seeds)))
-    for seed in (*seeds, plan.seed):
-        check_values(replace(plan, seed=seed))
     if plan.text == "file" and len(subject.lines) <= HELD_OUT:
         raise ConsilienceError(
             f"{len(subject.lines)} lines of text",
             expected=f"more than the {HELD_OUT} that are held out",
             todo="Give more text, or use --mlm patterns.",
-        )
-
-
-def check_values(plan: TrainingPlan) -> None:
-    """Refuse a value that is not within its limits."""
-    for name, (label, least, greatest, expected) in LIMITS.items():
-        value = getattr(plan, name, least)
-        if not least <= value <= greatest:
-            raise ConsilienceError(f"{label} of {value}", expected=expected)
-
-
-def _refuse_duplicates(name: str, values: Sequence[str]) -> None:
-    duplicates = [value for value in dict.fromkeys(values) if values.count(value) > 1]
-    if duplicates:
-        raise ConsilienceError(
-            f"duplicate {name}: {', '.join(duplicates)}", expected="each of them once"
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -190,7 +189,7 @@ def interval_figure(rows: pl.DataFrame, kind: str) -> Spec:
     order = {"field": "order", "op": "min"}
     y = {"y": _field("label", "nominal", title=None, sort=order, axis=LINED_AXIS)}
     y |= _beside(runs)
-    of_run, scale = y | _colour(runs), _scale(rows, has_menu=bool(menu))
+    of_run, scale = y | _colour(runs), _scale(rows)
     start, chance, majority, value = (
         _field(name, scale=scale) for name in ("start", "chance", "majority", "value")
     )
@@ -212,19 +211,10 @@ def interval_figure(rows: pl.DataFrame, kind: str) -> Spec:
     )  # fmt: skip
 
 
-def _scale(rows: pl.DataFrame, *, has_menu: bool) -> Spec:
-    """Percent to 100, from 0 or from the lowest number or bound of the metric that is shown."""
-    lows = rows.group_by("metric", maintain_order=True).agg(_lowest()).rows()
-    least = {metric: min(0.0, low or 0.0) for metric, low in lows}
-    start: Any = least[rows["metric"][0]]
-    if has_menu and len(set(least.values())) > 1:
-        start = {"expr": f"({json.dumps(least)})[metric_metric]"}
-    return {"domain": [start, 100], "nice": False, "padding": 6}
-
-
-def _lowest() -> pl.Expr:
-    """The lowest number or bound of an interval; null without any."""
-    return pl.min_horizontal(pl.col("value", "low").fill_nan(None)).min().alias("lowest")
+def _scale(rows: pl.DataFrame) -> Spec:
+    """Percent to 100, from 0 or from the lowest number or bound of an interval."""
+    lows = rows.select(pl.min_horizontal(pl.col("value", "low").fill_nan(None)).min())
+    return {"domain": [min(0.0, lows.item() or 0.0), 100], "nice": False, "padding": 6}
 
 
 def headline_figure(rows: pl.DataFrame) -> Spec:
@@ -241,8 +231,7 @@ def headline_figure(rows: pl.DataFrame) -> Spec:
     fills = [COLOURS[0] if source == MEASURED else "transparent" for source in sources]
     legend = {"title": None, "orient": "top"} if len(sources) > 1 else None
     fill = _field("source", "nominal", scale={"domain": sources, "range": fills}, legend=legend)
-    least = rows.select(_lowest()).item()
-    scale = {"domain": [min(0.0, least or 0.0), 100], "nice": False, "padding": 6}
+    scale = _scale(rows)
     start = _field("start", title="percent", scale=scale, axis={"values": [0, 50, 100]})
     point = {"type": "point", "opacity": 1, "size": 45, "stroke": COLOURS[0]}
     tips = _tips({"model": "model", "number": "number", "source": "source"}, bounds)
@@ -363,16 +352,14 @@ def in_tenths(items: pl.DataFrame) -> pl.DataFrame:
     has any: ``run, agreement`` (of ``TENTHS``), ``items, share`` of the run's items.
     """
     tenth = (pl.col("agreement") * 10 + 1e-9).floor().clip(0, 9).cast(pl.Int32)
+    counts = items.drop_nans("agreement").group_by("run", tenth=tenth, maintain_order=True)
     return (
-        items.filter(pl.col("agreement").is_not_nan())
-        .with_columns(tenth=tenth)
-        .group_by("run", "tenth", maintain_order=True)
-        .len("items")
+        counts.agg(items=pl.len().cast(pl.Int64))
         .sort("tenth", maintain_order=True)
         .select(
             "run",
             pl.col("tenth").replace_strict(dict(enumerate(TENTHS))).alias("agreement"),
-            pl.col("items").cast(pl.Int64),
+            "items",
             share=pl.col("items") / pl.col("items").sum().over("run"),
         )
     )
@@ -633,45 +620,32 @@ def tsne_figure(table: pl.DataFrame, colour: Colour, title: str) -> Spec:
     column, of_patterns = SHOWN[colour], colour == "pattern"
     patterns = _names(table, "variant")
     values = patterns if of_patterns else sorted(table[column].unique().to_list())
-    few = len(values) <= len(COLOURS)
+    heading: Spec = {"text": textwrap.wrap(title, 52), "anchor": "start", "offset": 6}
+    legend: Spec = {"title": "pattern", "orient": "bottom", "columns": 1, "labelLimit": COLUMN - 20}
     scale: Spec = {"range": COLOURS[: len(values)]}
-    if not few:
-        scale = {"scheme": {"name": "viridis", "count": len(values), "extent": [0, 0.9]}}
-    legend = {"title": "pattern", "orient": "bottom", "columns": 1}
     colours = legend if of_patterns else None
-    heading: Spec = {"text": textwrap.wrap(title, 52)}
-    if few and not of_patterns:
+    if len(values) > len(COLOURS):
+        scale = {"scheme": {"name": "viridis", "count": len(values), "extent": [0, 0.9]}}
+    elif not of_patterns:
         room = COLUMN / 4 - 20
         colours = {"title": colour, "orient": "top", "columns": 4, "labelLimit": room}
-    elif not of_patterns:
-        order = "from dark to light in alphabetical order"
-        heading["subtitle"] = f"{len(values)} {colour}s, {order}"
+    if len(values) > len(COLOURS) and not of_patterns:
+        heading["subtitle"] = f"{len(values)} {colour}s, from dark to light in alphabetical order"
     axis: Spec = {"axis": None, "scale": {"zero": False, "nice": False, "padding": 8}}
-    clear = {"condition": {"param": "chosen", "value": 0.9}, "value": 0.1}
-    shapes = {"domain": patterns, "range": SHAPES}
     channels = {
         "x": _field("x", **axis),
         "y": _field("y", **axis),
         "color": _field(column, "nominal", scale={"domain": values, **scale}, legend=colours),
-        "shape": _field("variant", "nominal", scale=shapes, legend=legend),
-        "opacity": clear,
+        "shape": _field(
+            "variant", "nominal", scale={"domain": patterns, "range": SHAPES},
+            legend=legend | {"symbolLimit": 0, "symbolStrokeColor": INK},
+        ),
+        "opacity": {"condition": {"param": "chosen", "value": 0.9}, "value": 0.1},
         **_tips({name: shown for shown, name in SHOWN.items()}),
-    }
-    point = {"type": "point", "size": 30, "strokeWidth": 1, "filled": False}
-    ink = {"labelColor": INK, "titleColor": INK, "symbolBaseStrokeColor": INK}
-    sizes = {"anchor": "start", "fontSize": 12, "subtitleFontSize": 10, "offset": 6}
-    legends = {"labelLimit": COLUMN - 20, "symbolLimit": 0, "symbolSize": 45, "offset": 6}
-    return {
-        "description": f"t-SNE of vectors, a shape for each pattern, a colour for each {colour}.",
-        "title": heading,
-        "data": {"values": table.to_dicts()},
-        **_layer(point, channels),
-        "params": [{"name": "chosen", "select": {"type": "point", "fields": [column]}}],
-        "width": COLUMN,
-        "height": COLUMN,
-        "config": {
-            "title": {**sizes, "color": INK, "subtitleColor": INK},
-            "legend": {**legends, **ink},
-            "view": {"stroke": INK, "strokeOpacity": 0.3},
-        },
-    }
+    }  # fmt: skip
+    return _styled(
+        f"t-SNE of vectors, a shape for each pattern, a colour for each {colour}.",
+        title=heading, data=_data(table), width=COLUMN, height=COLUMN,
+        params=[{"name": "chosen", "select": {"type": "point", "fields": [column]}}],
+        **_layer({"type": "point", "size": 30, "strokeWidth": 1, "filled": False}, channels),
+    )  # fmt: skip

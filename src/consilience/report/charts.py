@@ -217,10 +217,17 @@ def _scale(rows: pl.DataFrame) -> Spec:
     return {"domain": [min(0.0, lows.item() or 0.0), 100], "nice": False, "padding": 6}
 
 
-def headline_figure(rows: pl.DataFrame) -> Spec:
-    """The headline numbers of several models with their intervals, a panel a number.
+HEADLINES = {
+    **dict.fromkeys(("model", "number"), pl.String),
+    **dict.fromkeys(("value", "low", "high"), pl.Float64),
+    "source": pl.String,
+}
 
-    ``rows``: ``model, number, value, low, high, source``; a row of a paper has a hollow mark.
+
+def headline_figure(rows: pl.DataFrame) -> Spec:
+    """The headline numbers (``HEADLINES``) of several models, a panel a number.
+
+    A row of a paper has a hollow mark.
     """
     bounds = ("value", "low", "high")
     label, lines = _labels(rows["model"])

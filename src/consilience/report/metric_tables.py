@@ -275,18 +275,16 @@ def form_metrics(metrics: pl.DataFrame) -> list[str]:
     return [name for name in DESCRIPTIONS if name in present and is_shown.get(name)]
 
 
-def changed_answers_table(changed: pl.DataFrame, count: int) -> Table:
+def changed_answers_table(changed: pl.DataFrame, count: int, title: str) -> Table:
     """The most confident answers that changed, one of each form first (Tables 3, 4, 7 to 9)."""
-    several = changed["group"].n_unique() > 1
-    rows: list[list[Value]] = []
-    for row in firsts_first(changed).head(count).iter_rows(named=True):
-        before = f"{row['original_1']}\n{row['original_2']}"
-        rows.append(["original", before, row["original_answer"]])
-        name = row["perturbation"] + (f"\n{row['group']}" if several else "")
-        rows.append([name, f"{row['text_1']}\n{row['text_2']}", row["answer"]])
-    title = "Answers that changed, the most confident first; all are in inconsistent.csv"
-    columns = [Column("form"), Column("text"), Column("answer")]
-    return Table(title, columns, rows, rules=range(1, len(rows), 2))
+    several, rows = changed["group"].n_unique() > 1, list[list[Value]]()
+    for row in firsts_first(changed).head(count).to_dicts():
+        form = row["perturbation"] + f"\n{row['group']}" * several
+        originals = row["original_1"], row["original_2"], row["original_answer"]
+        texts = row["text_1"], row["text_2"], row["answer"]
+        rows += [["original", *originals, row["gold"]], [form, *texts, row["gold"]]]
+    columns = [Column(heading) for heading in ("form", "first", "second", "answer", "gold")]
+    return Table(title, columns, rows, rules=range(1, len(rows), 2), sortable=False)
 
 
 def firsts_first(changed: pl.DataFrame) -> pl.DataFrame:

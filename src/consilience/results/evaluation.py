@@ -346,7 +346,8 @@ class PrintedRun(Shown):
             yield self._details()
         changed = self.run.changed_answers
         if output.examples and changed is not None and changed.height:
-            yield metric_tables.changed_answers_table(changed, output.examples)
+            title = "Answers that changed, the most confident first; all are in inconsistent.csv"
+            yield metric_tables.changed_answers_table(changed, output.examples, title)
 
     def document(self) -> Mapping[str, Any]:
         run = self.run

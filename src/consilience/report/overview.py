@@ -483,7 +483,7 @@ def _of_replies(run: RunView, example: Example) -> Iterator[Text]:
             f"{only}{names} {verb} ({levels}):"
         ]
     )
-    shown = [lines_asked(first.prompt), [*differing_lines(first.prompt, second.prompt or "")]]
+    shown = [lines_asked(first.prompt), differing_lines(first.prompt, second.prompt or "")]
     yield Text([whole_or_end("\n".join(lines)) for lines in shown if lines], code=True)
 
 

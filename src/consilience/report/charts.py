@@ -66,7 +66,6 @@ def wrapped(text: str) -> str:
 
 
 def _field(name: str, type_: str = "quantitative", **more: Any) -> Spec:
-    """A channel that shows a column."""
     return {"field": name, "type": type_, **more}
 
 
@@ -98,10 +97,7 @@ def percents(*names: str) -> pl.Expr:
 
 
 def _data(rows: pl.DataFrame, value: str = "") -> Spec:
-    """Rows for a chart; JSON has no NaN. ``value``: also the line from ``low`` to ``high``.
-
-    The line is a point at the value where there are no bounds.
-    """
+    """Rows for a chart; JSON has no NaN. ``value``: also the line of its interval."""
     if value:
         rows = rows.with_columns(start=pl.coalesce("low", value), stop=pl.coalesce("high", value))
     return {"values": rows.with_columns(cs.float().fill_nan(None)).to_dicts()}
@@ -112,7 +108,6 @@ def _names(rows: pl.DataFrame, column: str) -> list[str]:
 
 
 def _percent_axis(*ticks: int) -> Spec:
-    """An axis from 0 to 100 percent."""
     return {"scale": {"domain": [0, 100]}, "axis": {"values": list(ticks)}}
 
 
@@ -124,7 +119,6 @@ def _by_run(runs: Sequence[str], values: Sequence[str]) -> Spec:
 
 
 def _colour(runs: Sequence[str]) -> Spec:
-    """A colour for each run; black is the ink."""
     return {"color": _by_run(runs, [INK if colour == BLACK else colour for colour in COLOURS])}
 
 
@@ -145,14 +139,12 @@ def _tips(names: Mapping[str, str], percents: Sequence[str] = (), **counts: str)
 
 
 def _line(axis: str, values: Sequence[float]) -> Spec:
-    """A dashed line across a plane."""
     mark = {"type": "rule", "color": INK, "strokeDash": [3, 3], "opacity": 0.7}
     data = {"values": [{axis: value} for value in values]}
     return {"data": data, **_layer(mark, {axis: _field(axis)})}
 
 
 def _panels(spec: Spec, field: str, names: Sequence[str], data: Spec) -> Spec:
-    """A plane for each name, side by side."""
     facet = _field(field, "nominal", title=None, sort=names, header={"labelAnchor": "start"})
     return {"data": data, "facet": facet, "spec": spec, "columns": len(names), "spacing": 14}
 
@@ -176,8 +168,7 @@ def interval_figure(rows: pl.DataFrame, kind: str) -> Spec:
     """Groups or forms by a number with its interval, a mark a run; a menu chooses the number.
 
     ``rows``: ``run, name, metric`` (a label)``, value, low, high, chance, majority, n``. The first
-    metric is shown first; names are in the order of their first value. ``kind``: what they name,
-    such as relation or form.
+    metric is shown first. ``kind``: what names are of, such as relation or form.
     """
     numbers, runs = _names(rows, "metric"), _names(rows, "run")
     bounds = ("value", "low", "high", "chance", "majority")
@@ -212,7 +203,6 @@ def interval_figure(rows: pl.DataFrame, kind: str) -> Spec:
 
 
 def _scale(rows: pl.DataFrame) -> Spec:
-    """Percent to 100, from 0 or from the lowest number or bound of an interval."""
     lows = rows.select(pl.min_horizontal(pl.col("value", "low").fill_nan(None)).min())
     return {"domain": [min(0.0, lows.item() or 0.0), 100], "nice": False, "padding": 6}
 
@@ -295,9 +285,8 @@ def against_figure(table: pl.DataFrame, noun: str = "relation") -> Spec:
 
 
 def outlying(rows: pl.DataFrame) -> list[str]:
-    """The names of the marks that are farthest from the mean and have room for a label.
+    """The names of the marks farthest from the mean whose labels cover no mark and no other label.
 
-    A label begins at its mark, away from the nearer side; it covers no mark and no other label.
     ``rows``: ``name, accuracy, consistency`` in percent.
     """
     known = rows.drop_nulls(["accuracy", "consistency"])
@@ -326,10 +315,7 @@ def outlying(rows: pl.DataFrame) -> list[str]:
 
 
 def edit_figure(edits: pl.DataFrame) -> Spec:
-    """What each kind of edit costs in consistency, with its interval, a mark a run.
-
-    ``edits``: the edit table, with ``run``.
-    """
+    """What each kind of edit costs in consistency, a mark a run; ``edits`` has ``run``."""
     runs, kinds = _names(edits, "run"), _names(edits, "kind")
     bounds = ("difference", "low", "high")
     of_run = {"y": _field("kind", "nominal", title=None, sort=kinds)} | _beside(runs)
@@ -353,11 +339,7 @@ TENTHS = [f"{10 * at} to {10 * at + 10}" for at in range(10)]
 
 
 def in_tenths(items: pl.DataFrame) -> pl.DataFrame:
-    """How many items have how much agreement among their variants.
-
-    ``items``: ``run, agreement``; those without a pair are left out. One row a run and tenth that
-    has any: ``run, agreement`` (of ``TENTHS``), ``items, share`` of the run's items.
-    """
+    """``run, agreement, items, share``: how many items of a run have how much agreement."""
     tenth = (pl.col("agreement") * 10 + 1e-9).floor().clip(0, 9).cast(pl.Int32)
     counts = items.drop_nans("agreement").group_by("run", tenth=tenth, maintain_order=True)
     return (
@@ -496,11 +478,7 @@ def factor_rows(views: Sequence[FactorView]) -> pl.DataFrame:
 
 
 def factor_figure(views: Sequence[FactorView]) -> Spec:
-    """Consistency by factor, and shares of the variation of the answer and of correctness.
-
-    A mark is the consistency or the total effect, with its 95 % interval; a bar is the main effect,
-    a tick the consistency expected by chance.
-    """
+    """Consistency, and shares of the variation of the answer and of correctness, by factor."""
     numbers = ("value", "low", "high", "chance", "main")
     rows = factor_rows(views).with_columns(percents(*numbers))
     runs, names = [view.name for view in views], _names(rows, "name")

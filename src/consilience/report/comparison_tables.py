@@ -185,7 +185,6 @@ def _rank(name: str, order: Sequence[str] | pl.Series) -> pl.Expr:
 
 
 def _name(row: Mapping[str, Any], by: By | None, labels: Mapping[str, str]) -> str:
-    """The first cell of a row."""
     metric, subset = row["metric"], row["subset"]
     is_original = subset == "all" and metric in ("accuracy", "f1")
     names: dict[By | None, str] = {
@@ -255,7 +254,6 @@ def compared_on(compared: pl.DataFrame, suite: Suite) -> Iterator[str]:
 
 
 def _relations_of(means: Mapping[str, Mapping[str, Any]]) -> str:
-    """How many relations a mean is over, and other means that are over others."""
     if "accuracy" not in means:
         return ""
     others = [
@@ -384,11 +382,7 @@ def _named(row: Mapping[str, Any], names: Mapping[str, str], pool: str) -> dict[
 
 
 def _of_page(rows: pl.DataFrame, minus: str, pool: str) -> Iterator[tuple[str, pl.DataFrame, bool]]:
-    """Title and rows of each table of the page, and whether it is folded.
-
-    Means over relations or all questions, and the headline metrics of each group; of each task the
-    consistency by form and the accuracy, and all other numbers.
-    """
+    """Title and rows of each table of the page, and whether it is folded."""
     metric, is_whole = pl.col("metric"), pl.col("subset") == "all"
     if pool:
         over = "means over relations" if pool == "MACRO" else "all questions together"

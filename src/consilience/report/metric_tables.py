@@ -43,8 +43,7 @@ DETERMINISM = "* determinism: a relation with several right answers, not in the 
 def group_table(metrics: pl.DataFrame, suite: Suite) -> Table:
     """One row a group, one column a metric, headline metrics first.
 
-    The column of consistency has the determinism of relations with several right answers, with a
-    mark; the last column says so in words.
+    Consistency is determinism, with a mark, of relations with several right answers.
     """
     cells = group_cells(metrics, suite)
     measured, word = {name for name, _ in cells}, suite.words.group
@@ -92,12 +91,9 @@ def metric_table(
 ) -> Table:
     """One row a metric: mean and standard deviation over relations, and all counts together.
 
-    The interval is that of the mean. Indented: consistency over the pairs of patterns that differ
-    in that way. Flips: answers of a sample that changed when nothing about the question did, with
-    Wilson's interval. Of sentence pairs: one block a task. Languages have a table of their own
-    (``language_table``).
-    ``note``: a line below the table. ``is_pooled``: all items together and not the mean, as in the
-    summary of questions.
+    Indented: consistency over the pairs of patterns that differ in that way. Flips: answers of a
+    sample that changed when nothing about the question did. Of sentence pairs: one block a task.
+    ``note``: a line below the table. ``is_pooled``: all items together and not the mean.
     """
     notes = [note] * bool(note) + [OVER_ALL] * is_pooled
     if "MACRO" not in metrics["group"]:
@@ -132,7 +128,6 @@ def mean_row(
 
 
 def _pooled_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """All items together in the columns of ``MEANS``."""
     shown = mean_row(row)
     return {"value": shown.pop("mean")} | shown
 

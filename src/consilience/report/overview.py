@@ -233,7 +233,6 @@ def numbers(runs: Sequence[RunView]) -> Iterator[Part]:
 
 
 def _variation(run: RunView, runs: Sequence[RunView]) -> Iterator[str]:
-    """What the total variation of a run on questions says, in a sentence."""
     values = values_of(run.metrics, "MICRO")
     names = ("total_variation", "chance_total_variation")
     measured, chance = (values.get((name, "all"), {}).get("value", NAN) for name in names)
@@ -314,8 +313,7 @@ def _by_both(runs: Sequence[RunView]) -> Iterator[Folded]:
 def _form_tables(runs: Sequence[RunView]) -> Iterator[Part]:
     """A table with a row a form for each group, or for the means over relations.
 
-    Below that of a task, what accuracy gains or loses against the original form; folded, between
-    other forms.
+    Of a task also what accuracy gains or loses between forms.
     """
     for run, group in [(one, group) for one in runs for group in groups_with_forms(one)]:
         seeds = f", means and std of {run.seeds} seeds" if run.seeds > 1 else ""
@@ -488,7 +486,6 @@ def _of_replies(run: RunView, example: Example) -> Iterator[Text]:
 
 
 def _answered(name: str, prompts: Sequence[str], answers: Sequence[str]) -> Text:
-    """What a model answered to two prompts, in a sentence."""
     first, second = map(_quoted, answers)
     between = " and" if first == second else f", but {second}"
     return Text([f"Example: {name} answers {first} to {prompts[0]}{between} to {prompts[1]}"])
@@ -551,7 +548,6 @@ def _server_rows(run: RunView) -> Iterator[tuple[str, str]]:
 
 
 def _proof(scoring: Mapping[str, Any]) -> str:
-    """What the proof of a strategy found."""
     checks = [counted(int(scoring.get("requests", 0)), "request") + " on known prompts"]
     for name, text in PROOF.items():
         value = scoring.get(name)
@@ -643,7 +639,6 @@ def _headline_table(runs: Sequence[RunView]) -> Table:
 
 
 def _run_and_task(run: RunView, runs: Sequence[RunView]) -> str:
-    """The name of a run, with its task where tasks differ."""
     tasks = {other.task.name for other in runs if other.task}
     return f"{run.name}, {run.task.name}" if run.task and len(tasks) > 1 else run.name
 

@@ -112,7 +112,7 @@ def beside(
         )  # fmt: skip
     blocks, names = (list(dict.fromkeys(row[key] for row in rows)) for key in ("group", "row"))
     rows.sort(key=lambda row: (blocks.index(row["group"]), names.index(row["row"])))
-    return pl.DataFrame(rows).select(pl.col(name).cast(of) for name, of in BESIDE_SCHEMA.items())
+    return pl.DataFrame(rows, schema=BESIDE_SCHEMA)
 
 
 def _verdict(paper: float, digits: int, unit: str, ours: Measured, tolerance: float | None) -> str:
@@ -149,10 +149,7 @@ def _text(cell: Cell) -> str:
 
 
 def beside_table(numbers: pl.DataFrame, title: str) -> Table:
-    """For a screen: a row a number, the paper's, ours with its interval, the difference.
-
-    Why there is no number of ours is shortened at its colon.
-    """
+    """For a screen: a row a number, the paper's, ours with its interval, the difference."""
     one_column = numbers["column"].n_unique() == 1
     headings = ("paper", "ours", "95 % CI", "difference")
     columns = [Column(""), *(Column(heading, "number") for heading in headings), Column("")]

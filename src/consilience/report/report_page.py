@@ -74,7 +74,6 @@ Parts = Iterator[Part]
 
 
 def _relations(runs: Sequence[RunView]) -> Parts:
-    """The headline metrics of each relation."""
     suite, names = runs[0].suite, group_names(runs[0].suite)
     cells = {run.name: group_cells(run.metrics, suite) for run in runs}
     counts = {run.name: overview.fact_counts(run.metrics) for run in runs}
@@ -100,12 +99,10 @@ def _relations(runs: Sequence[RunView]) -> Parts:
 
 
 def _named(run: RunView, runs: Sequence[RunView]) -> dict[str, str]:
-    """The cell that names the run of a row, where there are several."""
     return {"run": run.name} if len(runs) > 1 else {}
 
 
 def _spread(runs: Sequence[RunView]) -> Parts:
-    """How accuracy and consistency are spread over relations, and agreement over facts."""
     values, parts = charts.accuracy_and_consistency(runs), [*_items(runs)]
     if values["name"].n_unique() > 1:
         chart = charts.against_figure(values, runs[0].suite.words.group)
@@ -166,7 +163,6 @@ def _accuracy_of_patterns(patterns: pl.DataFrame, words: SuiteWords) -> Iterator
 
 
 def _edits(runs: Sequence[RunView]) -> Parts:
-    """The cost of each kind of edit; nothing where the suite does not say how patterns differ."""
     named = [run.edits.with_columns(run=pl.lit(run.name)) for run in runs if run.edits.height]
     if not named:
         return
@@ -221,7 +217,6 @@ def _items(runs: Sequence[RunView]) -> Parts:
 
 
 def _examples(runs: Sequence[RunView]) -> Parts:
-    """The most informative facts of each run, if any."""
     names = group_names(runs[0].suite)
     for run in runs:
         tables: list[Part] = []
@@ -262,7 +257,6 @@ def _vectors(runs: Sequence[RunView]) -> Parts:
 
 
 def _label_changes(runs: Sequence[RunView]) -> Parts:
-    """Old and new label, all seeds together; how many right answers were lost and won."""
     for run in runs:
         if run.changed.is_empty():
             yield Text([f"{run.name}: no label changed."])

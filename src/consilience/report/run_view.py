@@ -77,14 +77,14 @@ INDICES: Mapping[str, tuple[str, str]] = {
 """Labels and units of the indices."""
 
 INDEX: Columns = {
-    "index": Column("index"),
-    "value": Column("value", "number"),
-    "bounds": Column(CI, "number"),
-    "unit": Column("unit"),
-    "expected": Column("of equal variants", "number"),
-    "p": Column("p", "p"),
-    "n": Column("questions", "count"),
-}
+    "index": Column("index"), "value": Column("value", "number"), "bounds": Column(CI, "number"),
+    "unit": Column("unit"), "expected": Column("of equal variants", "number"),
+    "p": Column("p", "p"), "n": Column("questions", "count"),
+}  # fmt: skip
+LEVELS: Columns = {
+    "factor": Column("factor"), "level": Column("level"), "value": Column("accuracy", "share"),
+    ("low", "high"): Column(CI, "share"), "n": Column("questions", "count"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +122,13 @@ def _table(
     columns: Columns,
     records_of: Callable[[FactorView], Iterable[Mapping[str, Any]]],
     notes: Sequence[str] = (),
+    *,
+    sortable: bool = False,
 ) -> Table:
     """The rows of each run, in blocks where there are several."""
     rows = [(view.name, row) for view in views for row in records_of(view)]
     blocks = [name for name, _ in rows] if len(views) > 1 else []
-    return frame_table([row for _, row in rows], title, columns, notes, blocks, sortable=False)
+    return frame_table([row for _, row in rows], title, columns, notes, blocks, sortable=sortable)
 
 
 def _by_view(
@@ -178,7 +180,6 @@ def parts_of(tables: FactorTables) -> dict[tuple[str, str, str], dict[str, Any]]
 
 
 def _variation_note(view: FactorView) -> Iterator[str]:
-    """How often two variants drawn at random differ."""
     if not view.is_exact:
         return
     parts = parts_of(view.tables)
@@ -204,12 +205,10 @@ def _most(view: FactorView) -> Iterator[str]:
     if len(known) < 2:
         return
     total, agreement, name = max(known)
-    change = FACTORS[name].partition(":")[0]
-    effect = (
-        f"{100 * total:.1f} % of the variation of answers involves it"
-        if view.is_exact
-        else f"an answer changes with a probability of {100 * total:.1f} % when it alone changes"
-    )
+    change, total = FACTORS[name].partition(":")[0], f"{100 * total:.1f} %"
+    effect = f"an answer changes with a probability of {total} when it alone changes"
+    if view.is_exact:
+        effect = f"{total} of the variation of answers involves it"
     yield (
         f"{change[0].upper()}{change[1:]} ({name}) changes answers most: {effect}, and variants "
         f"that differ in it alone agree in {100 * agreement:.1f} % of pairs."
@@ -243,7 +242,6 @@ def index_table(views: Sequence[FactorView], title: str) -> Table:
 
 
 def _range_notes(view: FactorView) -> Iterator[str]:
-    """Which variants are the least and the most accurate, and how many tie with them."""
     for row in view.tables.indices.filter(pl.col("lowest") != pl.col("highest")).to_dicts():
         ends = []
         for end in ("lowest", "highest"):
@@ -260,38 +258,23 @@ def interaction_table(views: Sequence[FactorView], title: str) -> Table:
     """Every interaction as a share of the variation, the largest of the answer first."""
     columns: dict[str | tuple[str, str], Column] = {"factors": Column("factors")}
     for outcome in OUTCOMES:
-        columns[outcome] = Column(outcome, "share")
-        columns[f"{outcome}_low", f"{outcome}_high"] = Column(CI, "share")
+        columns[f"{outcome}_share"] = Column(outcome, "share")
+        columns[f"{outcome}_share_low", f"{outcome}_share_high"] = Column(CI, "share")
 
     def records_of(view: FactorView) -> Iterator[dict[str, Any]]:
-        components = view.tables.components.filter(effect="interaction")
-        answers = components.filter(outcome="answer").sort(
-            "value", descending=True, maintain_order=True
-        )
         parts = parts_of(view.tables)
-        for name in answers["factors"]:
-            row = {"factors": name}
-            for outcome in OUTCOMES:
-                of = parts[outcome, "interaction", name]
-                row |= {outcome: of["share"], f"{outcome}_low": of["share_low"]}
-                row[f"{outcome}_high"] = of["share_high"]
-            yield row
+        names = [name for *of, name in parts if of == ["answer", "interaction"]]
+        for name in sorted(names, key=lambda name: -parts["answer", "interaction", name]["value"]):
+            rows = {of: parts[of, "interaction", name] for of in OUTCOMES}
+            numbers = {f"{of}_{key}": row[key] for of, row in rows.items() for key in row}
+            yield {"factors": name, **numbers}
 
     return _table(views, title, columns, records_of)
 
 
 def level_table(views: Sequence[FactorView], title: str) -> Table:
     """The accuracy of the variants that have a level, a row a level of each factor."""
-    columns: Columns = {
-        "factor": Column("factor"),
-        "level": Column("level"),
-        "value": Column("accuracy", "share"),
-        ("low", "high"): Column(CI, "share"),
-        "n": Column("questions", "count"),
-    }
-    rows = [row for view in views for row in view.tables.levels.to_dicts()]
-    blocks = [view.name for view in views for _ in range(view.tables.levels.height)]
-    return frame_table(rows, title, columns, blocks=blocks if len(views) > 1 else ())
+    return _table(views, title, LEVELS, lambda of: of.tables.levels.to_dicts(), sortable=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,40 +286,33 @@ class RunView:
     suite: Suite
     metrics: pl.DataFrame  # The metrics table (``METRICS_SCHEMA``)
     summary: Summary
-    baseline: Mapping[Key, float] = field(default_factory=dict)
-    """Every metric of the majority baseline."""
+    baseline: Mapping[Key, float] = field(default_factory=dict)  # Metrics of the majority baseline
     warnings: Sequence[str] = ()
     excluded: pl.DataFrame = field(default_factory=pl.DataFrame)
     """How many questions have no answer, by relation and reason: ``group, excluded, len``."""
     pairs: pl.DataFrame = field(default_factory=pl.DataFrame)
     """The agreement of each two patterns or forms of each group (``analysis.patterns``)."""
-    patterns: pl.DataFrame = field(default_factory=pl.DataFrame)
-    """The patterns or forms of each group."""
+    patterns: pl.DataFrame = field(default_factory=pl.DataFrame)  # Patterns or forms of each group
 
     # Of facts and questions:
     protocol: Protocol = "strict"
-    by_other: pl.DataFrame = field(default_factory=pl.DataFrame)
-    """The metrics of the same answers by the other protocol."""
+    by_other: pl.DataFrame = field(default_factory=pl.DataFrame)  # Metrics by the other protocol
     edits: pl.DataFrame = field(default_factory=pl.DataFrame)  # What each kind of edit costs
-    items: pl.DataFrame = field(default_factory=pl.DataFrame)
-    """The agreement among the answers to each fact."""
+    items: pl.DataFrame = field(default_factory=pl.DataFrame)  # The agreement over each fact
     examples: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """The most informative facts, by the description of their kind."""
     prompts: Mapping[tuple[str, str, str], str] = field(default_factory=dict, repr=False)
     """What was sent, by group, item and variant; of facts the pattern of each example, filled in as
     it was asked."""
     violations: pl.DataFrame = field(default_factory=partial(pl.DataFrame, schema=EXAMPLES))
-    """Examples of violated expectations (``EXAMPLES``)."""
     vectors: pl.DataFrame | None = None
     """Mean V-measures and their correlations with consistency, if the run has vectors."""
     drawing: Spec | None = None  # The vectors of one relation, drawn
-    factors: Sequence[FactorView] = ()
-    """What each factor changes, of a run on questions: a view for each design of factors."""
+    factors: Sequence[FactorView] = ()  # What each factor changes, a view for each design
 
     # Of sentence pairs:
     task: Task | None = None
-    changed: pl.DataFrame = field(default_factory=pl.DataFrame)
-    """The answers that a form changed (``CHANGED_ANSWERS_SCHEMA``)."""
+    changed: pl.DataFrame = field(default_factory=pl.DataFrame)  # ``CHANGED_ANSWERS_SCHEMA``
     changes: pl.DataFrame | None = None
     """What accuracy gains or loses between forms (``FORM_CHANGE_SCHEMA``)."""
 
@@ -361,11 +337,9 @@ def groups_with_forms(run: RunView) -> list[str]:
 
 def group_names(suite: Suite) -> dict[str, str]:
     """How the page names each group: its label, with its id where a label is not unique."""
-    labels = [group.label for group in suite.relations]
-    names = {}
+    labels, names = [group.label for group in suite.relations], {}
     for group in suite.relations:
-        is_unique = labels.count(group.label) == 1
-        name = group.label if is_unique else f"{group.label} ({group.id})"
+        name = group.label if labels.count(group.label) == 1 else f"{group.label} ({group.id})"
         names[group.id] = name if group.label else group.id
     return names
 

@@ -380,7 +380,6 @@ SENTENCES = {
         f"consistency {WITHIN}": "Two patterns of one language agree {value} of the time{chance}.",
         f"consistency {BETWEEN}": "Two patterns of two languages agree {value} of the "
         "time{chance}.",
-        "determinism": "Two patterns of a fact agree {value} of the time{chance}.",
         "corrected_consistency": COVERED,
         "consistent_accuracy": "The answer is right in every pattern for {value} of a relation's "
         "facts, on average.",
@@ -419,7 +418,8 @@ def sentence_of(run: RunView, row: SummaryRow, chance: float) -> str:
         return UNDEFINED if math.isnan(row.value) else BELOW_CHANCE
     if math.isnan(row.value):
         return "No data."
-    key = row.metric if row.subset == "all" else f"{row.metric} {row.subset}"
+    key = "consistency" if row.metric == "determinism" else row.metric
+    key += "" if row.subset == "all" else f" {row.subset}"
     other = VIOLATED if row.metric == VIOLATIONS else ONE_FACTOR
     sentence = SENTENCES[run.suite.words.pool].get(key, other)
     if row.metric in ("consistency", "determinism") and "forms" in row.meaning:

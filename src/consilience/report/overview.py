@@ -18,16 +18,9 @@ from consilience.core.text import AGGREGATES, counted
 from consilience.endpoints.usage import cost_in_words
 from consilience.metrics.registry import DESCRIPTIONS, label_of, main_metrics
 from consilience.report import charts
+from consilience.report import columns as layouts
 from consilience.report.analysis_tables import differing_lines, lines_asked, whole_or_end
-from consilience.report.columns import (
-    FORM_CHANGES,
-    MEANS,
-    POINTS,
-    frame_table,
-    in_words,
-    noise_sentence,
-    noise_table,
-)
+from consilience.report.columns import frame_table
 from consilience.report.export import (
     Beside,
     Facts,
@@ -43,12 +36,7 @@ from consilience.report.export import (
 )
 from consilience.report.metric_tables import form_metrics, form_table, mean_row
 from consilience.report.papers import papers_headlines
-from consilience.report.run_view import (
-    RunView,
-    group_names,
-    groups_with_forms,
-    values_of,
-)
+from consilience.report.run_view import RunView, group_names, groups_with_forms, values_of
 from consilience.report.summary import FEWEST_FACTS, NO_OPTION, VIOLATIONS, SummaryRow
 from consilience.report.table import CI, NAN, Cell, Column, Table, Value, with_interval
 from consilience.types import SuiteWords
@@ -71,7 +59,7 @@ def page_in_words(page: Page, words: SuiteWords) -> Page:
         texts = {"heading", "intro", "title", "caption", "summary"}.intersection(dir(part))
         changes: dict[str, Any] = {name: text(getattr(part, name)) for name in texts}
         if isinstance(part, Table):
-            part, changes["notes"] = in_words(part, words), [*map(text, part.notes)]
+            part, changes["notes"] = layouts.in_words(part, words), [*map(text, part.notes)]
         elif isinstance(part, Facts):
             changes["rows"] = [(text(name), value) for name, value in part.rows]
         elif hasattr(part, "parts"):
@@ -283,10 +271,10 @@ def _means(runs: Sequence[RunView]) -> Iterator[Table]:
             }
             row[count] = max(of["n"] for of in known if of)
         rows.append(row)
-    columns = MEANS
+    columns = layouts.MEANS
     if len(runs) > 1:
         of_names = {f"of {run.name}": Column(run.name, "share") for run in runs}
-        columns = {"metric": MEANS["metric"], **of_names, count: MEANS[count]}
+        columns = {"metric": layouts.MEANS["metric"], **of_names, count: layouts.MEANS[count]}
         title += f"; below each its {CI}"
     if rows:
         yield frame_table(rows, title, columns, sortable=False)
@@ -306,7 +294,7 @@ def _by_both(runs: Sequence[RunView]) -> Iterator[Folded]:
                 rows.append([label_of(name), first, second, second - first])
         title = f"{of_run(run.name, runs)}The same answers under the protocol {other}"
         shares = [Column(protocol, "share") for protocol in (run.protocol, other)]
-        columns = [Column("metric"), *shares, POINTS]
+        columns = [Column("metric"), *shares, layouts.POINTS]
         yield Folded(title, [Table(f"{title}, in percent", columns, rows, sortable=False)])
 
 
@@ -325,10 +313,10 @@ def _form_tables(runs: Sequence[RunView]) -> Iterator[Part]:
         from_original = pl.col("first") == changes["first"][0]
         title = f"{run.name}, {group}: change of accuracy {{}}, the same items"
         against = title.format("against the original form")
-        yield frame_table(changes.filter(from_original), against, FORM_CHANGES)
+        yield frame_table(changes.filter(from_original), against, layouts.FORM_CHANGES)
         others, between = changes.filter(~from_original), title.format("between the other forms")
         if others.height:
-            yield Folded(between, [frame_table(others, between, FORM_CHANGES)])
+            yield Folded(between, [frame_table(others, between, layouts.FORM_CHANGES)])
 
 
 def caveats(runs: Sequence[RunView]) -> Iterator[Part]:
@@ -344,7 +332,7 @@ def caveats(runs: Sequence[RunView]) -> Iterator[Part]:
             title += f", the {MOST_REASONS} most common reasons"
         columns = [Column("relation"), Column("reason"), Column("queries", "count")]
         yield Folded(title, [Table(title, columns, most.rows())])
-    floors = {run.name: noise_table(run.metrics, of_run(run.name, runs)) for run in runs}
+    floors = {run.name: layouts.noise_table(run.metrics, of_run(run.name, runs)) for run in runs}
     yield from filter(None, floors.values())
     sentences = [] if unanswered else ["Every query has an answer."]
     if unmeasured := [name for name, table in floors.items() if table is None]:
@@ -544,7 +532,7 @@ def _server_rows(run: RunView) -> Iterator[tuple[str, str]]:
     yield "Limits and notes", " ".join(limits) or no_bound
     if cost := record.get("cost"):
         yield "Requests", cost_in_words(cost)
-    yield "Noise floor", noise_sentence(run.metrics).partition(": ")[2] or "not measured"
+    yield "Noise floor", layouts.noise_sentence(run.metrics).partition(": ")[2] or "not measured"
 
 
 def _proof(scoring: Mapping[str, Any]) -> str:

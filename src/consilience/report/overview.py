@@ -255,7 +255,9 @@ def _means(runs: Sequence[RunView]) -> Iterator[Table]:
     words = runs[0].suite.words
     is_pooled, of_runs = words.is_pooled, [values_of(run.metrics, words.pool) for run in runs]
     names = [name for name in main_metrics() if any((name, "all") in values for values in of_runs)]
-    title = f"{'All questions together' if is_pooled else 'Means over relations'}, in percent"
+    counts = [of[name, "all"]["n"] for of in of_runs for name in names if (name, "all") in of]
+    over = "relations" if max(counts, default=0) > 1 else "facts"
+    title = f"{'All questions together' if is_pooled else f'Means over {over}'}, in percent"
     count = "counted" if is_pooled else "n"
     rows: list[dict[str, Any]] = []
     for name in names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -180,7 +181,10 @@ def interval_figure(rows: pl.DataFrame, kind: str) -> Spec:
     order = {"field": "order", "op": "min"}
     y = {"y": _field("label", "nominal", title=None, sort=order, axis=LINED_AXIS)}
     y |= _beside(runs)
-    of_run, scale = y | _colour(runs), _scale(rows)
+    least = {of: _least(rows.filter(metric=of)) for of in numbers}
+    by_number = {"expr": f"({json.dumps(least)})[metric_metric]"}  # of the menu
+    scale = _scale(by_number if len(set(least.values())) > 1 else least[numbers[0]])
+    of_run = y | _colour(runs)
     start, chance, majority, value = (
         _field(name, scale=scale) for name in ("start", "chance", "majority", "value")
     )
@@ -202,9 +206,14 @@ def interval_figure(rows: pl.DataFrame, kind: str) -> Spec:
     )  # fmt: skip
 
 
-def _scale(rows: pl.DataFrame) -> Spec:
-    lows = rows.select(pl.min_horizontal(pl.col("value", "low").fill_nan(None)).min())
-    return {"domain": [min(0.0, lows.item() or 0.0), 100], "nice": False, "padding": 6}
+def _least(rows: pl.DataFrame) -> float:
+    """Zero, or the lowest number or bound of an interval below it."""
+    lowest = rows.select(pl.min_horizontal(pl.col("value", "low").fill_nan(None)).min()).item()
+    return min(0.0, lowest or 0.0)
+
+
+def _scale(start: Any) -> Spec:
+    return {"domain": [start, 100], "nice": False, "padding": 6}
 
 
 HEADLINES = {
@@ -228,7 +237,7 @@ def headline_figure(rows: pl.DataFrame) -> Spec:
     fills = [COLOURS[0] if source == MEASURED else "transparent" for source in sources]
     legend = {"title": None, "orient": "top"} if len(sources) > 1 else None
     fill = _field("source", "nominal", scale={"domain": sources, "range": fills}, legend=legend)
-    scale = _scale(rows)
+    scale = _scale(_least(rows))
     start = _field("start", title="percent", scale=scale, axis={"values": [0, 50, 100]})
     point = {"type": "point", "opacity": 1, "size": 45, "stroke": COLOURS[0]}
     tips = _tips({"model": "model", "number": "number", "source": "source"}, bounds)

@@ -84,20 +84,17 @@ def save_figure(chart: Spec, *paths: Path) -> None:
 
     for path in paths:
         if path.suffix.lower() not in FORMATS:
-            raise ConsilienceError(
-                f"a figure as '{path.suffix or path.name}'",
-                expected=", ".join(FORMATS),
-                where=str(path),
-            )
+            found = f"a figure as '{path.suffix or path.name}'"
+            raise ConsilienceError(found, expected=", ".join(FORMATS), where=str(path))
     shown, svg = in_black(chart), ""
     for path in paths:
         suffix = path.suffix.lower()
         if suffix == ".html":
             script = json.dumps(shown, cls=InScript)
-            content = FIGURE.format(vega=_vega(), chart=script).encode()
-        else:
-            svg = svg or vl_convert.vegalite_to_svg(shown)
-            content = svg.encode()
+            write_whole(path, FIGURE.format(vega=_vega(), chart=script).encode())
+            continue
+        svg = svg or vl_convert.vegalite_to_svg(shown)
+        content = svg.encode()
         if suffix == ".png":
             content = vl_convert.svg_to_png(svg, scale=4)
         elif suffix == ".pdf":
@@ -275,11 +272,11 @@ def render(page: Page) -> str:
         vega=markupsafe.Markup(_vega()) if charts else "",
     )
     if len(text.encode()) > LARGEST:
-        raise ConsilienceError(
+        found, most = (
             f"a page of {len(text.encode()) / 1e6:.1f} MB",
-            expected=f"at most {LARGEST / 1e6:.0f} MB",
-            todo="Report fewer runs at once.",
+            f"at most {LARGEST / 1e6:.0f} MB",
         )
+        raise ConsilienceError(found, expected=most, todo="Report fewer runs at once.")
     return text
 
 
@@ -330,16 +327,15 @@ def as_csv(table: Table) -> str:
     """
     rows = table.grid()
     parts = [_csv_parts([row[at] for row in rows]) for at in range(len(table.columns))]
-    heading = ["group"] if table.blocks else []
-    for column, names in zip(table.columns, parts, strict=True):
-        heading += [f"{column.heading} {name}".strip() for name in names]
+    columns = list(zip(table.columns, parts, strict=True))
+    names = [f"{column.heading} {name}".strip() for column, of in columns for name in of]
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\n")
-    writer.writerow(map(csv_cell, heading))
+    writer.writerow(map(csv_cell, [*["group"] * bool(table.blocks), *names]))
     for at, row in enumerate(rows):
         line: list[object] = [csv_cell(table.blocks[at])] if table.blocks else []
-        for cell, column, names in zip(row, table.columns, parts, strict=True):
-            line += [_csv_value(cell, column, name) for name in names]
+        for cell, (column, of) in zip(row, columns, strict=True):
+            line += [_csv_value(cell, column, name) for name in of]
         writer.writerow(line)
     return written.getvalue()
 
@@ -355,9 +351,10 @@ def _csv_value(cell: Cell, column: Column, part: str) -> object:
     value = getattr(cell, part or "value")
     if isinstance(value, str):
         return csv_cell(value)
-    if value is None or (isinstance(value, int) and not part):
-        return "" if value is None else value
-    return "" if math.isnan(value) else repr(value * PERCENT.get(column.kind, 1))
+    if value is None or math.isnan(value):
+        return ""
+    is_whole = isinstance(value, int) and not part
+    return value if is_whole else repr(value * PERCENT.get(column.kind, 1))
 
 
 def as_markdown(table: Table) -> str:

@@ -135,12 +135,10 @@ def number_text(value: float, kind: Kind, digits: int = 1) -> str:
         case "p":
             stars = next((stars for level, stars in STARS if value < level), "")
             return (f"{value:.3f}" if value >= 0.0005 else "<.001") + stars
-        case "detectable" if value > 1:
-            return ">100"
         case "count":
             return f"{value:,.0f}"
-        case _:
-            return f"{round(shown, digits) + 0:.{digits}f}"
+    is_above = kind == "detectable" and value > 1
+    return ">100" if is_above else f"{round(shown, digits) + 0:.{digits}f}"
 
 
 def with_interval(row: Mapping[str, Any] | None) -> Cell:

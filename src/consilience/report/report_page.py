@@ -126,8 +126,9 @@ def _patterns(runs: Sequence[RunView]) -> Parts:
     words, names = runs[0].suite.words, group_names(runs[0].suite)
     frame = pl.concat(run.patterns.with_columns(run=pl.lit(run.name)) for run in runs)
     apart = [
-        f"{overview.of_run(row['run'], runs).replace(': ', ', ')}"
-        f"{names.get(row['group'], row['group'])}: {row['variant']} "
+        f"{row['run']}, "
+        * (len(runs) > 1)
+        + f"{names.get(row['group'], row['group'])}: {row['variant']} "
         f"(agreement {100 * row['agreement']:.0f} %)"
         for row in frame.filter(pl.col("apart")).to_dicts()
     ]

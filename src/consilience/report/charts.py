@@ -615,14 +615,16 @@ def tsne_figure(table: pl.DataFrame, colour: Colour, title: str) -> Spec:
     patterns = _names(table, "variant")
     values = patterns if of_patterns else sorted(table[column].unique().to_list())
     heading: Spec = {"text": textwrap.wrap(title, 52), "anchor": "start", "offset": 6}
-    legend: Spec = {"title": "pattern", "orient": "bottom", "columns": 1, "labelLimit": COLUMN - 20}
+    symbols = {"symbolSize": 45, "symbolLimit": 0, "offset": 6}
+    legend: Spec = {"title": "pattern", "orient": "bottom", "columns": 1, **symbols}
+    legend["labelLimit"] = COLUMN - 20
     scale: Spec = {"range": COLOURS[: len(values)]}
     colours = legend if of_patterns else None
     if len(values) > len(COLOURS):
         scale = {"scheme": {"name": "viridis", "count": len(values), "extent": [0, 0.9]}}
     elif not of_patterns:
         room = COLUMN / 4 - 20
-        colours = {"title": colour, "orient": "top", "columns": 4, "labelLimit": room}
+        colours = {"title": colour, "orient": "top", "columns": 4, "labelLimit": room, **symbols}
     if len(values) > len(COLOURS) and not of_patterns:
         heading["subtitle"] = f"{len(values)} {colour}s, from dark to light in alphabetical order"
     axis: Spec = {"axis": None, "scale": {"zero": False, "nice": False, "padding": 8}}
@@ -632,7 +634,7 @@ def tsne_figure(table: pl.DataFrame, colour: Colour, title: str) -> Spec:
         "color": _field(column, "nominal", scale={"domain": values, **scale}, legend=colours),
         "shape": _field(
             "variant", "nominal", scale={"domain": patterns, "range": SHAPES},
-            legend=legend | {"symbolLimit": 0, "symbolStrokeColor": INK},
+            legend=legend | {"symbolStrokeColor": INK},
         ),
         "opacity": {"condition": {"param": "chosen", "value": 0.9}, "value": 0.1},
         **_tips({name: shown for shown, name in SHOWN.items()}),
@@ -640,6 +642,7 @@ def tsne_figure(table: pl.DataFrame, colour: Colour, title: str) -> Spec:
     return _styled(
         f"t-SNE of vectors, a shape for each pattern, a colour for each {colour}.",
         title=heading, data=_data(table), width=COLUMN, height=COLUMN,
+        view={"stroke": INK, "strokeOpacity": 0.3},
         params=[{"name": "chosen", "select": {"type": "point", "fields": [column]}}],
         **_layer({"type": "point", "size": 30, "strokeWidth": 1, "filled": False}, channels),
     )  # fmt: skip

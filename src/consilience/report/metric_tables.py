@@ -244,7 +244,7 @@ def form_table(metrics: pl.DataFrame, title: str, changes: pl.DataFrame | None =
                 row[name] = Cell(number["value"], std)
                 row |= {f"{name}_{end}": number[end] for end in ENDS}
         rows.append(row)
-    return frame_table(rows, title, columns, notes, blocks["group"] if len(names) > 1 else ())
+    return frame_table(rows, title, columns, notes, list(blocks["group"]) if len(names) > 1 else [])
 
 
 def form_metrics(metrics: pl.DataFrame) -> list[str]:

@@ -20,7 +20,7 @@ from consilience.metrics.registry import DESCRIPTIONS, label_of, main_metrics
 from consilience.report import charts
 from consilience.report import columns as layouts
 from consilience.report.analysis_tables import differing_lines, lines_asked, whole_or_end
-from consilience.report.columns import frame_table
+from consilience.report.columns import Columns, frame_table
 from consilience.report.export import (
     Beside,
     Facts,
@@ -261,7 +261,7 @@ def _means(runs: Sequence[RunView]) -> Iterator[Table]:
     count = "counted" if is_pooled else "n"
     rows: list[dict[str, Any]] = []
     for name in names:
-        row = {"metric": label_of(name)}
+        row: dict[str, Any] = {"metric": label_of(name)}
         known = [values.get((name, "all")) for values in of_runs]
         if len(runs) == 1 and known[0]:
             row |= mean_row(known[0], counted=count)
@@ -275,7 +275,7 @@ def _means(runs: Sequence[RunView]) -> Iterator[Table]:
         rows.append(row)
     columns = layouts.MEANS
     if len(runs) > 1:
-        of_names = {f"of {run.name}": Column(run.name, "share") for run in runs}
+        of_names: Columns = {f"of {run.name}": Column(run.name, "share") for run in runs}
         columns = {"metric": layouts.MEANS["metric"], **of_names, count: layouts.MEANS[count]}
         title += f"; below each its {CI}"
     if rows:
@@ -599,8 +599,10 @@ def _tiles(run: RunView) -> Iterator[Tile]:
         chance = row.chance if row.metric in ("consistency", VIOLATIONS) else NAN
         if row.metric == "consistency" and row.subset != "all":
             chance = next(iter(at_chance.filter(subset=row.subset)["value"]), NAN)
-        numbers = (100 * of for of in (row.value, row.low, row.high, chance, row.baseline))
-        yield Tile(row.label, *numbers, sentence_of(run, row, chance))
+        yield Tile(
+            row.label, 100 * row.value, 100 * row.low, 100 * row.high,
+            100 * chance, 100 * row.baseline, sentence_of(run, row, chance),
+        )  # fmt: skip
 
 
 def _headline_table(runs: Sequence[RunView]) -> Table:

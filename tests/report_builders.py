@@ -11,7 +11,7 @@ from conftest import ROOT, run_command
 from consilience.analysis.examples import Example, Reply
 from consilience.asking.pairs import CHANGED_ANSWERS_SCHEMA
 from consilience.core.schemas import ANSWERS_SCHEMA, COMPARISON_SCHEMA, METRICS_SCHEMA
-from consilience.report.export import Beside, Folded, html_rows
+from consilience.report.export import Beside, Folded, html_text
 from consilience.report.report_page import report_page
 from consilience.report.run_view import RunView
 from consilience.report.summary import Summary, SummaryRow
@@ -212,8 +212,8 @@ def texts(parts):
     for part in parts:
         if isinstance(part, Table):
             rows = [
-                [" ".join(filter(None, (cell.text, cell.interval))) for cell in row]
-                for row in html_rows(part)
+                [" ".join(filter(None, html_text(*pair))) for pair in row]
+                for _, row in part.by_block()
             ]
             found[part.title] = [[column.heading for column in part.columns], *rows]
         elif isinstance(part, Folded | Beside):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from itertools import takewhile
 
 import polars as pl
 import polars.selectors as cs
@@ -45,6 +45,7 @@ SPECIAL_TOKENS = re.compile(
 """What chat templates put around the messages."""
 
 LONGEST_PROMPT = 400  # characters of a prompt that an example shows
+LONGEST_TEXT, LONGEST_ANSWER = 120, 30  # characters of a written text and an answer
 
 
 def lines_asked(prompt: str) -> list[str]:
@@ -61,11 +62,8 @@ def in_one_line(prompts: Sequence[str], *, shared: bool = True) -> list[str]:
     must then be of several questions.
     """
     split = [lines_asked(prompt) for prompt in prompts]
-    same = 0
-    if shared and split:
-        shortest = min(map(len, split))
-        while same < shortest and len({lines[same] for lines in split}) == 1:
-            same += 1
+    columns = zip(*split, strict=False) if shared else []
+    same = sum(1 for _ in takewhile(lambda lines: len(set(lines)) == 1, columns))
     return [whole_or_end(" / ".join(lines[same:])) for lines in split]
 
 
@@ -76,16 +74,14 @@ def whole_or_end(text: str) -> str:
     return f"... {text[-LONGEST_PROMPT:].partition(' ')[2]}"
 
 
-def differing_lines(first: str, second: str) -> Iterator[str]:
+def differing_lines(first: str, second: str) -> Sequence[str]:
     """The lines of the second prompt between those that both begin and end with."""
     one, other = lines_asked(first), lines_asked(second)
-    start = 0
-    while start < min(len(one), len(other)) and one[start] == other[start]:
-        start += 1
-    end = 0
-    while end < min(len(one), len(other)) - start and one[-1 - end] == other[-1 - end]:
-        end += 1
-    yield from other[start : len(other) - end]
+    while one and other and one[0] == other[0]:
+        one, other = one[1:], other[1:]
+    while one and other and one[-1] == other[-1]:
+        one, other = one[:-1], other[:-1]
+    return other
 
 
 LAYOUTS: Mapping[str, tuple[str, Columns]] = {
@@ -146,35 +142,52 @@ def matrix_tables(pairs: pl.DataFrame, patterns: pl.DataFrame) -> Iterator[Table
         title = f"{group}: patterns, in percent"
         yield frame_table(with_outliers(rows), title, PATTERNS, [PATTERN_NOTE])
         of_group = pairs.filter(group=group).select("first", "second", "agreement")
-        if of_group.is_empty():  # of a single pattern
+        agreement: dict[frozenset[int], Value] = {
+            frozenset(pair): "" if math.isnan(value) else value
+            for *pair, value in of_group.iter_rows()
+        }
+        if not agreement:  # of a single pattern
             continue
-        agreement = {frozenset(pair): value for *pair, value in of_group.iter_rows()}
         variants = rows["variant_index"].to_list()
-        cells: list[list[Value]] = []
-        for first in variants:
-            values = (agreement.get(frozenset((first, second)), math.nan) for second in variants)
-            cells.append([f"{first + 1}", *("" if math.isnan(of) else of for of in values)])
-        columns = [
-            Column("", "count"),
-            *(Column(f"{at + 1}", "share", digits=0) for at in variants),
+        cells: list[list[Value]] = [
+            [f"{one + 1}", *(agreement.get(frozenset((one, other)), "") for other in variants)]
+            for one in variants
         ]
-        yield Table(f"{group}: agreement of each two patterns, in percent", columns, cells)
+        columns = [Column(f"{at + 1}", "share", digits=0) for at in variants]
+        title = f"{group}: agreement of each two patterns, in percent"
+        yield Table(title, [Column("", "count"), *columns], cells)
 
 
-def example_table(examples: Sequence[Any], title: str) -> Table:
-    """An example a row, with at most three of its replies: the paper's Table 6."""
+def example_table(examples: Sequence[Example], title: str) -> Table:
+    """At most three replies to each fact or question: the paper's Table 6.
+
+    Questions whose prompts are kept are shown by these; those of several questions without the
+    lines that all of them begin with.
+    """
+    replies = [(example, reply) for example in examples for reply in example.telling]
+    has_prompts = any(reply.prompt is not None for _, reply in replies)
+    is_written = any(reply.text is not None for _, reply in replies)
+    several = len({(example.group, example.item) for example in examples}) > 1
+    texts = [reply.prompt or example.item for example, reply in replies]
+    prompts = in_one_line(texts, shared=several) if has_prompts else texts
     rows: list[list[Value]] = []
     last_rows = []
-    for example in examples:
-        facts = [example.group, example.subject, example.gold]
-        for at, reply in enumerate(example.telling):
-            verdict = example.verdict(reply)
-            answer = reply.answer if verdict == "wrong" else f"{verdict}: {reply.answer}"
-            rows.append([*(facts if at == 0 else [""] * len(facts)), reply.variant, answer])
-        last_rows.append(len(rows) - 1)
-    headings = ("subject", "gold", "pattern", "answer")
-    columns = [Column("relation", is_extra=True), *map(Column, headings)]
-    return Table(title, columns, rows, rules=last_rows)
+    for (example, reply), prompt in zip(replies, prompts, strict=True):
+        is_first = reply == example.telling[0]
+        fact = [example.group, example.subject, example.gold] if is_first else [""] * 3
+        if has_prompts:
+            fact[1] = prompt
+        written = [truncated(reply.text or "", LONGEST_TEXT)] if is_written else []
+        verdict = reply.unmatched or example.verdict(reply)
+        answer = truncated(reply.answer, LONGEST_ANSWER)
+        answer = answer if verdict == "wrong" else f"{verdict}: {answer}"
+        rows.append([*fact, reply.variant, *written, answer])
+        if reply == example.telling[-1]:
+            last_rows.append(len(rows) - 1)
+    nouns = ("group", "question", "variant") if has_prompts else ("relation", "subject", "pattern")
+    headings = [nouns[1], "gold", nouns[2], *["text"] * is_written, "answer"]
+    columns = [Column(nouns[0], is_extra=True), *map(Column, headings)]
+    return Table(title, columns, rows, rules=last_rows, sortable=False)
 
 
 WIDTH = 100  # characters in a line that is legible
@@ -232,12 +245,11 @@ def effects_tables(effects: pl.DataFrame) -> Iterator[Table]:
         "p (Holm): adjusted over the rows of all tables with the same test. * .05 ** .01 *** .001",
     ]
     for (first, second), rows in effects.group_by(["first", "second"], maintain_order=True):
-        named: list[dict[str, Any]] = []
-        previous = ""
-        for row in rows.iter_rows(named=True):
-            name = symbol_of(row["metric"], row["subset"])
-            named.append({"name": "" if name == previous else name, **row})
-            previous = name
+        names = [symbol_of(*key) for key in rows.select("metric", "subset").iter_rows()]
+        named = [
+            {"name": "" if name == above else name, **row}
+            for name, above, row in zip(names, ["", *names], rows.to_dicts(), strict=False)
+        ]
         title = f"{first} against {second}: difference of the means, in points"
         columns: Columns = {
             "name": Column(""),
@@ -272,40 +284,11 @@ def violation_examples(examples: pl.DataFrame) -> Iterator[Table]:
         rows: list[list[Value]] = []
         last_rows = []
         for _, example in of_kind.group_by("example", maintain_order=True):
-            questions = in_one_line(example["prompt"].to_list())
-            above = None
-            for question, row in zip(questions, example.iter_rows(named=True), strict=True):
+            questions, above = in_one_line(example["prompt"].to_list()), None
+            for question, row in zip(questions, example.to_dicts(), strict=True):
                 variant = row["variant"] if row["variant"] != above else ""
                 above = row["variant"]
                 rows.append([question or row["item"], variant, row["answer"], row["permitted"]])
             last_rows.append(len(rows) - 1)
         title = f"{group}, {kind} ({EXPECTATION_SUBSETS[str(kind)]}): examples of violations"
         yield Table(title, columns, rows, rules=last_rows, sortable=False)
-
-
-LONGEST_TEXT, LONGEST_ANSWER = 120, 30  # characters of a written text and an answer
-
-
-def question_example_table(examples: Sequence[Example], title: str) -> Table:
-    """At most three replies to each question: prompt, variant, text, verdict and answer.
-
-    Prompts of several questions are without the lines that all of them begin with.
-    """
-    replies = [(example, reply) for example in examples for reply in example.telling]
-    is_written = any(reply.text is not None for _, reply in replies)
-    several = len({(example.group, example.item) for example in examples}) > 1
-    texts = [reply.prompt or example.item for example, reply in replies]
-    prompts = in_one_line(texts, shared=several)
-    rows: list[list[Value]] = []
-    last_rows = []
-    for (example, reply), prompt in zip(replies, prompts, strict=True):
-        written = [truncated(reply.text or "", LONGEST_TEXT)] if is_written else []
-        verdict = "right" if reply.right else reply.unmatched or "wrong"
-        answer = f"{verdict}: {truncated(reply.answer, LONGEST_ANSWER)}"
-        rows.append([example.group, prompt, reply.variant, *written, answer, example.gold])
-        if reply == example.telling[-1]:
-            last_rows.append(len(rows) - 1)
-    columns = [Column("group", is_extra=True), Column("question"), Column("variant")]
-    columns += [Column("text")] * is_written
-    columns += [Column("answer"), Column("gold", is_extra=True)]
-    return Table(title, columns, rows, rules=last_rows, sortable=False)

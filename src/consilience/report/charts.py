@@ -67,7 +67,6 @@ def wrapped(text: str) -> str:
 
 
 def _field(name: str, type_: str = "quantitative", **more: Any) -> Spec:
-    """A channel that shows a column."""
     return {"field": name, "type": type_, **more}
 
 
@@ -99,10 +98,7 @@ def percents(*names: str) -> pl.Expr:
 
 
 def _data(rows: pl.DataFrame, value: str = "") -> Spec:
-    """Rows for a chart; JSON has no NaN. ``value``: also the line from ``low`` to ``high``.
-
-    The line is a point at the value where there are no bounds.
-    """
+    """Rows for a chart; JSON has no NaN. ``value``: also the line of its interval."""
     if value:
         rows = rows.with_columns(start=pl.coalesce("low", value), stop=pl.coalesce("high", value))
     return {"values": rows.with_columns(cs.float().fill_nan(None)).to_dicts()}
@@ -113,7 +109,6 @@ def _names(rows: pl.DataFrame, column: str) -> list[str]:
 
 
 def _percent_axis(*ticks: int) -> Spec:
-    """An axis from 0 to 100 percent."""
     return {"scale": {"domain": [0, 100]}, "axis": {"values": list(ticks)}}
 
 
@@ -125,7 +120,6 @@ def _by_run(runs: Sequence[str], values: Sequence[str]) -> Spec:
 
 
 def _colour(runs: Sequence[str]) -> Spec:
-    """A colour for each run; black is the ink."""
     return {"color": _by_run(runs, [INK if colour == BLACK else colour for colour in COLOURS])}
 
 
@@ -146,14 +140,12 @@ def _tips(names: Mapping[str, str], percents: Sequence[str] = (), **counts: str)
 
 
 def _line(axis: str, values: Sequence[float]) -> Spec:
-    """A dashed line across a plane."""
     mark = {"type": "rule", "color": INK, "strokeDash": [3, 3], "opacity": 0.7}
     data = {"values": [{axis: value} for value in values]}
     return {"data": data, **_layer(mark, {axis: _field(axis)})}
 
 
 def _panels(spec: Spec, field: str, names: Sequence[str], data: Spec) -> Spec:
-    """A plane for each name, side by side."""
     facet = _field(field, "nominal", title=None, sort=names, header={"labelAnchor": "start"})
     return {"data": data, "facet": facet, "spec": spec, "columns": len(names), "spacing": 14}
 
@@ -177,8 +169,7 @@ def interval_figure(rows: pl.DataFrame, kind: str) -> Spec:
     """Groups or forms by a number with its interval, a mark a run; a menu chooses the number.
 
     ``rows``: ``run, name, metric`` (a label)``, value, low, high, chance, majority, n``. The first
-    metric is shown first; names are in the order of their first value. ``kind``: what they name,
-    such as relation or form.
+    metric is shown first. ``kind``: what names are of, such as relation or form.
     """
     numbers, runs = _names(rows, "metric"), _names(rows, "run")
     bounds = ("value", "low", "high", "chance", "majority")
@@ -190,7 +181,10 @@ def interval_figure(rows: pl.DataFrame, kind: str) -> Spec:
     order = {"field": "order", "op": "min"}
     y = {"y": _field("label", "nominal", title=None, sort=order, axis=LINED_AXIS)}
     y |= _beside(runs)
-    of_run, scale = y | _colour(runs), _scale(rows, has_menu=bool(menu))
+    least = {of: _least(rows.filter(metric=of)) for of in numbers}
+    by_number = {"expr": f"({json.dumps(least)})[metric_metric]"}  # of the menu
+    scale = _scale(by_number if len(set(least.values())) > 1 else least[numbers[0]])
+    of_run = y | _colour(runs)
     start, chance, majority, value = (
         _field(name, scale=scale) for name in ("start", "chance", "majority", "value")
     )
@@ -212,25 +206,27 @@ def interval_figure(rows: pl.DataFrame, kind: str) -> Spec:
     )  # fmt: skip
 
 
-def _scale(rows: pl.DataFrame, *, has_menu: bool) -> Spec:
-    """Percent to 100, from 0 or from the lowest number or bound of the metric that is shown."""
-    lows = rows.group_by("metric", maintain_order=True).agg(_lowest()).rows()
-    least = {metric: min(0.0, low or 0.0) for metric, low in lows}
-    start: Any = least[rows["metric"][0]]
-    if has_menu and len(set(least.values())) > 1:
-        start = {"expr": f"({json.dumps(least)})[metric_metric]"}
+def _least(rows: pl.DataFrame) -> float:
+    """Zero, or the lowest number or bound of an interval below it."""
+    lowest = rows.select(pl.min_horizontal(pl.col("value", "low").fill_nan(None)).min()).item()
+    return min(0.0, lowest or 0.0)
+
+
+def _scale(start: Any) -> Spec:
     return {"domain": [start, 100], "nice": False, "padding": 6}
 
 
-def _lowest() -> pl.Expr:
-    """The lowest number or bound of an interval; null without any."""
-    return pl.min_horizontal(pl.col("value", "low").fill_nan(None)).min().alias("lowest")
+HEADLINES = {
+    **dict.fromkeys(("model", "number"), pl.String),
+    **dict.fromkeys(("value", "low", "high"), pl.Float64),
+    "source": pl.String,
+}
 
 
 def headline_figure(rows: pl.DataFrame) -> Spec:
-    """The headline numbers of several models with their intervals, a panel a number.
+    """The headline numbers (``HEADLINES``) of several models, a panel a number.
 
-    ``rows``: ``model, number, value, low, high, source``; a row of a paper has a hollow mark.
+    A row of a paper has a hollow mark.
     """
     bounds = ("value", "low", "high")
     label, lines = _labels(rows["model"])
@@ -241,8 +237,7 @@ def headline_figure(rows: pl.DataFrame) -> Spec:
     fills = [COLOURS[0] if source == MEASURED else "transparent" for source in sources]
     legend = {"title": None, "orient": "top"} if len(sources) > 1 else None
     fill = _field("source", "nominal", scale={"domain": sources, "range": fills}, legend=legend)
-    least = rows.select(_lowest()).item()
-    scale = {"domain": [min(0.0, least or 0.0), 100], "nice": False, "padding": 6}
+    scale = _scale(_least(rows))
     start = _field("start", title="percent", scale=scale, axis={"values": [0, 50, 100]})
     point = {"type": "point", "opacity": 1, "size": 45, "stroke": COLOURS[0]}
     tips = _tips({"model": "model", "number": "number", "source": "source"}, bounds)
@@ -299,9 +294,8 @@ def against_figure(table: pl.DataFrame, noun: str = "relation") -> Spec:
 
 
 def outlying(rows: pl.DataFrame) -> list[str]:
-    """The names of the marks that are farthest from the mean and have room for a label.
+    """The names of the marks farthest from the mean whose labels cover no mark and no other label.
 
-    A label begins at its mark, away from the nearer side; it covers no mark and no other label.
     ``rows``: ``name, accuracy, consistency`` in percent.
     """
     known = rows.drop_nulls(["accuracy", "consistency"])
@@ -330,10 +324,7 @@ def outlying(rows: pl.DataFrame) -> list[str]:
 
 
 def edit_figure(edits: pl.DataFrame) -> Spec:
-    """What each kind of edit costs in consistency, with its interval, a mark a run.
-
-    ``edits``: the edit table, with ``run``.
-    """
+    """What each kind of edit costs in consistency, a mark a run; ``edits`` has ``run``."""
     runs, kinds = _names(edits, "run"), _names(edits, "kind")
     bounds = ("difference", "low", "high")
     of_run = {"y": _field("kind", "nominal", title=None, sort=kinds)} | _beside(runs)
@@ -357,22 +348,16 @@ TENTHS = [f"{10 * at} to {10 * at + 10}" for at in range(10)]
 
 
 def in_tenths(items: pl.DataFrame) -> pl.DataFrame:
-    """How many items have how much agreement among their variants.
-
-    ``items``: ``run, agreement``; those without a pair are left out. One row a run and tenth that
-    has any: ``run, agreement`` (of ``TENTHS``), ``items, share`` of the run's items.
-    """
+    """``run, agreement, items, share``: how many items of a run have how much agreement."""
     tenth = (pl.col("agreement") * 10 + 1e-9).floor().clip(0, 9).cast(pl.Int32)
+    counts = items.drop_nans("agreement").group_by("run", tenth=tenth, maintain_order=True)
     return (
-        items.filter(pl.col("agreement").is_not_nan())
-        .with_columns(tenth=tenth)
-        .group_by("run", "tenth", maintain_order=True)
-        .len("items")
+        counts.agg(items=pl.len().cast(pl.Int64))
         .sort("tenth", maintain_order=True)
         .select(
             "run",
             pl.col("tenth").replace_strict(dict(enumerate(TENTHS))).alias("agreement"),
-            pl.col("items").cast(pl.Int64),
+            "items",
             share=pl.col("items") / pl.col("items").sum().over("run"),
         )
     )
@@ -502,11 +487,7 @@ def factor_rows(views: Sequence[FactorView]) -> pl.DataFrame:
 
 
 def factor_figure(views: Sequence[FactorView]) -> Spec:
-    """Consistency by factor, and shares of the variation of the answer and of correctness.
-
-    A mark is the consistency or the total effect, with its 95 % interval; a bar is the main effect,
-    a tick the consistency expected by chance.
-    """
+    """Consistency, and shares of the variation of the answer and of correctness, by factor."""
     numbers = ("value", "low", "high", "chance", "main")
     rows = factor_rows(views).with_columns(percents(*numbers))
     runs, names = [view.name for view in views], _names(rows, "name")
@@ -633,45 +614,35 @@ def tsne_figure(table: pl.DataFrame, colour: Colour, title: str) -> Spec:
     column, of_patterns = SHOWN[colour], colour == "pattern"
     patterns = _names(table, "variant")
     values = patterns if of_patterns else sorted(table[column].unique().to_list())
-    few = len(values) <= len(COLOURS)
+    heading: Spec = {"text": textwrap.wrap(title, 52), "anchor": "start", "offset": 6}
+    symbols = {"symbolSize": 45, "symbolLimit": 0, "offset": 6}
+    legend: Spec = {"title": "pattern", "orient": "bottom", "columns": 1, **symbols}
+    legend["labelLimit"] = COLUMN - 20
     scale: Spec = {"range": COLOURS[: len(values)]}
-    if not few:
-        scale = {"scheme": {"name": "viridis", "count": len(values), "extent": [0, 0.9]}}
-    legend = {"title": "pattern", "orient": "bottom", "columns": 1}
     colours = legend if of_patterns else None
-    heading: Spec = {"text": textwrap.wrap(title, 52)}
-    if few and not of_patterns:
-        room = COLUMN / 4 - 20
-        colours = {"title": colour, "orient": "top", "columns": 4, "labelLimit": room}
+    if len(values) > len(COLOURS):
+        scale = {"scheme": {"name": "viridis", "count": len(values), "extent": [0, 0.9]}}
     elif not of_patterns:
-        order = "from dark to light in alphabetical order"
-        heading["subtitle"] = f"{len(values)} {colour}s, {order}"
+        room = COLUMN / 4 - 20
+        colours = {"title": colour, "orient": "top", "columns": 4, "labelLimit": room, **symbols}
+    if len(values) > len(COLOURS) and not of_patterns:
+        heading["subtitle"] = f"{len(values)} {colour}s, from dark to light in alphabetical order"
     axis: Spec = {"axis": None, "scale": {"zero": False, "nice": False, "padding": 8}}
-    clear = {"condition": {"param": "chosen", "value": 0.9}, "value": 0.1}
-    shapes = {"domain": patterns, "range": SHAPES}
     channels = {
         "x": _field("x", **axis),
         "y": _field("y", **axis),
         "color": _field(column, "nominal", scale={"domain": values, **scale}, legend=colours),
-        "shape": _field("variant", "nominal", scale=shapes, legend=legend),
-        "opacity": clear,
+        "shape": _field(
+            "variant", "nominal", scale={"domain": patterns, "range": SHAPES},
+            legend=legend | {"symbolStrokeColor": INK},
+        ),
+        "opacity": {"condition": {"param": "chosen", "value": 0.9}, "value": 0.1},
         **_tips({name: shown for shown, name in SHOWN.items()}),
-    }
-    point = {"type": "point", "size": 30, "strokeWidth": 1, "filled": False}
-    ink = {"labelColor": INK, "titleColor": INK, "symbolBaseStrokeColor": INK}
-    sizes = {"anchor": "start", "fontSize": 12, "subtitleFontSize": 10, "offset": 6}
-    legends = {"labelLimit": COLUMN - 20, "symbolLimit": 0, "symbolSize": 45, "offset": 6}
-    return {
-        "description": f"t-SNE of vectors, a shape for each pattern, a colour for each {colour}.",
-        "title": heading,
-        "data": {"values": table.to_dicts()},
-        **_layer(point, channels),
-        "params": [{"name": "chosen", "select": {"type": "point", "fields": [column]}}],
-        "width": COLUMN,
-        "height": COLUMN,
-        "config": {
-            "title": {**sizes, "color": INK, "subtitleColor": INK},
-            "legend": {**legends, **ink},
-            "view": {"stroke": INK, "strokeOpacity": 0.3},
-        },
-    }
+    }  # fmt: skip
+    return _styled(
+        f"t-SNE of vectors, a shape for each pattern, a colour for each {colour}.",
+        title=heading, data=_data(table), width=COLUMN, height=COLUMN,
+        view={"stroke": INK, "strokeOpacity": 0.3},
+        params=[{"name": "chosen", "select": {"type": "point", "fields": [column]}}],
+        **_layer({"type": "point", "size": 30, "strokeWidth": 1, "filled": False}, channels),
+    )  # fmt: skip

@@ -28,8 +28,13 @@ def metric_column(name: str) -> Column:
 
 
 def cells_of(row: Row, columns: Columns) -> list[Value]:
-    """The cells of a row of a data frame."""
-    return [bounds_of(row, *name) if isinstance(name, tuple) else row[name] for name in columns]
+    """The cells of a row; blank where it has none of a column."""
+    return [
+        ("" if name[0] not in row else bounds_of(row, *name))
+        if isinstance(name, tuple)
+        else row.get(name, "")
+        for name in columns
+    ]
 
 
 def frame_table(

@@ -43,6 +43,8 @@ CORRECTED = "corrected_consistency"  # which a constant model does not have
 OVER_QUESTIONS = {"MACRO": "mean of groups", "MICRO": "all questions"}
 NAME = 10  # characters of a run's name in a heading on a narrow screen
 NAMED = 3  # most different relations that are named
+VALUES = ("first_value", "second_value")
+UNDEFINED = ("difference", "low", "high", "p", "p_holm", "q_value", "p_seeds", "detectable")
 
 CONSTANT = (
     "A model that always gives the same answer is 100 % consistent, so no test of consistency "
@@ -102,9 +104,8 @@ def _known(compared: pl.DataFrame, metrics: Sequence[str]) -> Sequence[str]:
     known = set(compared["metric"])
     for name in metrics:
         if name not in known:
-            raise ConsilienceError(
-                f"no metric '{name}' in the comparison", todo=did_you_mean(name, sorted(known))
-            )
+            found = f"no metric '{name}' in the comparison"
+            raise ConsilienceError(found, todo=did_you_mean(name, sorted(known)))
     return metrics
 
 
@@ -115,11 +116,10 @@ def _defaults(compared: pl.DataFrame, by: By | None) -> list[str]:
         return measured
     if by in ("edit", "factor"):
         return ["consistency"]
-    if by is None and "accuracy" in set(compared.filter(group="MACRO")["metric"]):
-        return [name for name in (*FACT_ROWS, VIOLATIONS) if name in measured]
-    known = [name for name in headline_metrics(aliases=True) if name in measured]
-    order = list(FACT_ROWS)
-    return sorted(known, key=lambda name: order.index(name) if name in order else len(order))
+    has_means = "accuracy" in set(compared.filter(group="MACRO")["metric"])
+    shown = [VIOLATIONS] if by is None and has_means else headline_metrics(aliases=True)
+    order = [name for name in FACT_ROWS if (by is None and has_means) or name in shown]
+    return [name for name in dict.fromkeys([*order, *shown]) if name in measured]
 
 
 def with_undefined_means(compared: pl.DataFrame, suite: Suite) -> pl.DataFrame:
@@ -131,15 +131,11 @@ def with_undefined_means(compared: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     rows = compared.filter(metric=CORRECTED, subset="all")
     added: list[dict[str, Any]] = []
     for row in compared.filter(metric="consistency", subset="all", group="MACRO").to_dicts():
-        of_run = rows.filter(second=row["second"])
-        if "MACRO" in of_run["group"]:
-            continue
-        of_relations = of_run.filter(pl.col("group").is_in(averaged)).fill_nan(None)
-        means = {name: of_relations[name].mean() for name in ("first_value", "second_value")}
-        values = {name: NAN if mean is None else mean for name, mean in means.items()}
-        unknown = ("difference", "low", "high", "p", "p_holm", "q_value", "p_seeds", "detectable")
-        undefined = dict.fromkeys(unknown, NAN) | {"metric": CORRECTED, "test": None}
-        added.append(row | undefined | values)
+        of_run = rows.filter(second=row["second"]).fill_nan(None)
+        if "MACRO" not in of_run["group"]:
+            means = of_run.filter(pl.col("group").is_in(averaged)).select(*VALUES).mean()
+            undefined = dict.fromkeys(UNDEFINED, NAN) | {"metric": CORRECTED, "test": None}
+            added.append(row | undefined | means.fill_null(NAN).to_dicts()[0])
     return pl.concat([compared, pl.DataFrame(added, schema=compared.schema)])
 
 
@@ -189,7 +185,6 @@ def _rank(name: str, order: Sequence[str] | pl.Series) -> pl.Expr:
 
 
 def _name(row: Mapping[str, Any], by: By | None, labels: Mapping[str, str]) -> str:
-    """The first cell of a row."""
     metric, subset = row["metric"], row["subset"]
     is_original = subset == "all" and metric in ("accuracy", "f1")
     names: dict[By | None, str] = {
@@ -202,10 +197,8 @@ def _name(row: Mapping[str, Any], by: By | None, labels: Mapping[str, str]) -> s
         return names[by]
     if subset == "all":
         return label_of(metric)
-    if metric == VIOLATIONS:
-        return f"{label_of(metric)}, {subset}"
-    form = f", {subset}" if subset in FACTORS else f" {FORM_ROWS.get(subset, ('',))[0]}"
-    return f"Consistency{form}"
+    form = f" {FORM_ROWS[subset][0]}" if subset in FORM_ROWS else f", {subset}"
+    return f"{label_of(metric)}{form}"
 
 
 def _block(row: Mapping[str, Any], by: By | None, labels: Mapping[str, str], runs: int) -> str:
@@ -252,51 +245,44 @@ def compared_on(compared: pl.DataFrame, suite: Suite) -> Iterator[str]:
             continue
         relations, name = "", f"{row['second']}, {row['group']}"
         if is_of_facts:
-            relations = _relations_of(means.filter(second=row["second"]).to_dicts())
             name = row["second"]
+            of_run = {of["metric"]: of for of in means.filter(second=name).to_dicts()}
+            relations = _relations_of(of_run)
         both = ": those that both runs answered" * (row["n_excluded"] > 0)
         begin = f"{name}: compared" if accuracy.height > 1 else "Compared"
         yield f"{begin} on {relations}{_of_all(row, suite.words.item)}{both}."
 
 
-def _relations_of(means: Sequence[Mapping[str, Any]]) -> str:
-    """How many relations a mean is over, and other means that are over others."""
-    counts = {row["metric"]: row for row in means}
-    if "accuracy" not in counts:
+def _relations_of(means: Mapping[str, Mapping[str, Any]]) -> str:
+    if "accuracy" not in means:
         return ""
-    accuracy = counts["accuracy"]
     others = [
-        f"{label_of(name).lower()}: {row['n']:,}"
-        for name, row in counts.items()
-        if name in FACT_ROWS and row["n"] != accuracy["n"]
+        f"{label_of(name).lower()}: {means[name]['n']:,}"
+        for name in FACT_ROWS
+        if name in means and means[name]["n"] != means["accuracy"]["n"]
     ]
     apart = f" ({', '.join(others)})" if others else ""
-    return f"{_of_all(accuracy, 'relation')}{apart} and "
+    return f"{_of_all(means['accuracy'], 'relation')}{apart} and "
 
 
 def _of_all(row: Mapping[str, Any], noun: str) -> str:
     """How many things a number is over, and of how many."""
-    if not row["n_excluded"]:
-        return counted(row["n"], noun)
-    return f"{row['n']:,} of {counted(row['n'] + row['n_excluded'], noun)}"
+    whole = counted(row["n"] + row["n_excluded"], noun)
+    return f"{row['n']:,} of {whole}" if row["n_excluded"] else whole
 
 
 def _most_different(compared: pl.DataFrame, labels: Mapping[str, str], group: str) -> Iterator[str]:
     """The relations whose consistency differs most, for each later run."""
-    of_relations = compared.filter(
-        ~pl.col("group").is_in(AGGREGATES),
-        pl.col("difference").is_not_nan(),
-        metric="consistency",
-        subset="all",
-    )
+    known = compared.filter(metric="consistency", subset="all").drop_nans("difference")
+    of_relations = known.filter(~pl.col("group").is_in(AGGREGATES))
     several = compared["second"].n_unique() > 1
     for (second,), rows in of_relations.group_by("second", maintain_order=True):
         if rows.height < 2:
             continue
         largest = rows.sort(pl.col("difference").abs(), descending=True).head(NAMED)
         named = ", ".join(
-            f"{labels.get(row['group'], row['group'])} {row['difference'] * 100:+.0f}"
-            for row in largest.to_dicts()
+            f"{labels.get(name, name)} {difference * 100:+.0f}"
+            for name, difference in largest.select("group", "difference").iter_rows()
         )
         clear = rows.filter(pl.col("p_holm") < 0.05).height
         yield (
@@ -308,10 +294,10 @@ def _most_different(compared: pl.DataFrame, labels: Mapping[str, str], group: st
 def _language_means(compared: pl.DataFrame) -> pl.DataFrame:
     """The means over relations of every two languages; NaN where no relation has the number."""
     keys = ["metric", "subset", "first", "second"]
-    means = compared.filter(group="MACRO")
     rows = compared.select(keys).unique(maintain_order=True)
-    rows = rows.join(means, on=keys, how="left", maintain_order="left").select(compared.columns)
-    return rows.with_columns(pl.col("group").fill_null("MACRO"), cs.float().fill_null(math.nan))
+    means = rows.join(compared.filter(group="MACRO"), on=keys, how="left", maintain_order="left")
+    means = means.select(compared.columns).with_columns(pl.col("group").fill_null("MACRO"))
+    return means.with_columns(cs.float().fill_null(math.nan))
 
 
 def language_differences(
@@ -370,16 +356,15 @@ def differences(
     if compared is None:
         return [Section("differences", "Differences", "", parts)] if parts else []
     for (first, second), rows in compared.group_by(["first", "second"], maintain_order=True):
-        shown = difference_columns(rows, str(first), str(second))
         for title, chosen, is_folded in _of_page(rows, f"{second} minus {first}", pool):
+            columns: Columns = {
+                **({"relation": Column("relation")} if pool and is_folded else {}),
+                "label": Column("metric"),
+                **({} if pool else {"form": Column("form")}),
+                **difference_columns(rows, str(first), str(second)),
+            }
             records = [_named(row, names, pool) for row in chosen.to_dicts()]
-            columns = {"label": Column("metric"), **shown}
-            if not pool:
-                columns = {"label": Column("metric"), "form": Column("form"), **shown}
-            elif is_folded:
-                columns = {"relation": Column("relation"), **columns}
-            is_sortable = is_folded or not pool
-            table = frame_table(records, title, columns, sortable=is_sortable)
+            table = frame_table(records, title, columns, sortable=is_folded or not pool)
             parts.append(Folded(title, [table]) if is_folded else table)
     return [Section("differences", "Differences", INTRO, parts)]
 
@@ -397,11 +382,7 @@ def _named(row: Mapping[str, Any], names: Mapping[str, str], pool: str) -> dict[
 
 
 def _of_page(rows: pl.DataFrame, minus: str, pool: str) -> Iterator[tuple[str, pl.DataFrame, bool]]:
-    """Title and rows of each table of the page, and whether it is folded.
-
-    Means over relations or all questions, and the headline metrics of each group; of each task the
-    consistency by form and the accuracy, and all other numbers.
-    """
+    """Title and rows of each table of the page, and whether it is folded."""
     metric, is_whole = pl.col("metric"), pl.col("subset") == "all"
     if pool:
         over = "means over relations" if pool == "MACRO" else "all questions together"

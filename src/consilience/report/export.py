@@ -58,8 +58,7 @@ def for_paper(chart: Spec, title: str) -> Spec:
 
 def in_black(chart: Spec) -> Spec:
     """A chart whose ink is black, with visible text."""
-    text = json.dumps(spec_of(chart)).replace(f'"{INK}"', '"black"')
-    black: Spec = json.loads(text)
+    black: Spec = json.loads(json.dumps(spec_of(chart)).replace(f'"{INK}"', '"black"'))
     return black
 
 
@@ -85,20 +84,17 @@ def save_figure(chart: Spec, *paths: Path) -> None:
 
     for path in paths:
         if path.suffix.lower() not in FORMATS:
-            raise ConsilienceError(
-                f"a figure as '{path.suffix or path.name}'",
-                expected=", ".join(FORMATS),
-                where=str(path),
-            )
+            found = f"a figure as '{path.suffix or path.name}'"
+            raise ConsilienceError(found, expected=", ".join(FORMATS), where=str(path))
     shown, svg = in_black(chart), ""
     for path in paths:
         suffix = path.suffix.lower()
         if suffix == ".html":
             script = json.dumps(shown, cls=InScript)
-            content = FIGURE.format(vega=_vega(), chart=script).encode()
-        else:
-            svg = svg or vl_convert.vegalite_to_svg(shown)
-            content = svg.encode()
+            write_whole(path, FIGURE.format(vega=_vega(), chart=script).encode())
+            continue
+        svg = svg or vl_convert.vegalite_to_svg(shown)
+        content = svg.encode()
         if suffix == ".png":
             content = vl_convert.svg_to_png(svg, scale=4)
         elif suffix == ".pdf":
@@ -106,18 +102,13 @@ def save_figure(chart: Spec, *paths: Path) -> None:
         write_whole(path, content)
 
 
-def spec_of(chart: Spec) -> Spec:
-    """A chart with ``visible`` text: vl-convert aborts the process at an ESC."""
-    shown: Spec = _visible(chart)
-    return shown
-
-
-def _visible(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {_visible(key): _visible(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_visible(item) for item in value]
-    return _visible_text(value) if isinstance(value, str) else value
+def spec_of(chart: Any) -> Any:
+    """A chart, or a value in it, with ``visible`` text: vl-convert aborts the process at an ESC."""
+    if isinstance(chart, dict):
+        return {spec_of(key): spec_of(item) for key, item in chart.items()}
+    if isinstance(chart, list | tuple):
+        return [spec_of(item) for item in chart]
+    return _visible_text(chart) if isinstance(chart, str) else chart
 
 
 _visible_text = lru_cache(maxsize=2**16)(visible)
@@ -179,16 +170,9 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """A list."""
+    """A list of texts, or of links to other pages: text and address relative to the page."""
 
-    items: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Links:
-    """A list of links to other pages: texts, and addresses relative to the page."""
-
-    rows: Sequence[tuple[str, str]]
+    items: Sequence[str | tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +183,7 @@ class Folded:
     parts: Sequence[Part]
 
 
-Part = Table | Figure | Facts | Text | Points | Links | Folded | Tiles | Beside
+Part = Table | Figure | Facts | Text | Points | Folded | Tiles | Beside
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,36 +211,19 @@ class Page:
     @property
     def figures(self) -> list[Figure]:
         """All figures, in their order."""
-        outer = [part for section in self.sections for part in section.parts]
-        parts = [
-            of for part in outer for of in (part.parts if isinstance(part, Beside) else [part])
-        ]
-        return [part for part in parts if isinstance(part, Figure)]
+        parts = [part for section in self.sections for part in section.parts]
+        inner = [of for part in parts for of in getattr(part, "parts", [part])]
+        return [part for part in inner if isinstance(part, Figure)]
 
 
 LARGEST = 5_000_000  # bytes of a page that still opens and travels well
 
 
-@dataclass(frozen=True, slots=True)
-class HtmlCell:
-    """A cell of a table as the page shows it."""
-
-    text: str
-    is_number: bool  # Whether it is right-aligned
-    number: float | None  # What rows are sorted by; None for text and for no data, which comes last
-    interval: str = ""  # The interval below a number; empty without one
-
-
-def html_rows(table: Table) -> Sequence[Sequence[HtmlCell]]:
-    """The rows of a table as the page shows them."""
-
-    def shown(cell: Cell, column: Column) -> HtmlCell:
-        is_between = cell.number is not None and cell.value is not None and cell.has_interval
-        interval = text_of(replace(cell, value=None, mark=""), column) if is_between else ""
-        text = _with_spread(text_of(cell, column), cell, column)
-        return HtmlCell(text, column.is_number, cell.number, interval)
-
-    return [[shown(*pair) for pair in row] for _, row in table.by_block()]
+def html_text(cell: Cell, column: Column) -> tuple[str, str]:
+    """A cell as the page shows it, and the interval below its number; empty without one."""
+    is_between = cell.number is not None and cell.value is not None and cell.has_interval
+    interval = text_of(replace(cell, value=None, mark=""), column) if is_between else ""
+    return _with_spread(text_of(cell, column), cell, column), interval
 
 
 def _with_spread(text: str, cell: Cell, column: Column, sign: str = "±") -> str:
@@ -272,53 +239,45 @@ def render(page: Page) -> str:
     import jinja2 as jinja
     import markupsafe
 
+    def finalize(value: object) -> object:
+        is_text = isinstance(value, str) and not hasattr(value, "__html__")
+        return visible(str(value)) if is_text else value
+
     environment = jinja.Environment(
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja.StrictUndefined,
-        finalize=_visible_cell,
+        finalize=finalize,
     )
-    environment.filters |= {
-        "rows": html_rows, "notes": all_notes, "filled": without_empty_columns,
-    }  # fmt: skip
-    for kind in (Table, Figure, Facts, Text, Tiles, Beside, Links, Points):
+    for kind in (Table, Figure, Facts, Text, Tiles, Beside, Points):
         environment.tests[kind.__name__.lower()] = lambda part, kind=kind: isinstance(part, kind)
     template = environment.from_string(
         (files("consilience.report") / "page.html").read_text(encoding="utf-8")
     )
-    charts = {
-        figure.id: json.dumps(_fluid(figure), cls=InScript, separators=(",", ":"), allow_nan=False)
-        for figure in page.figures
-    }
-    markup = markupsafe.Markup
+    fluid = {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
+    charts = {}
+    for figure in page.figures:
+        spec = spec_of(figure.chart) | (fluid if figure.is_fluid else {})
+        script = json.dumps(spec, cls=InScript, separators=(",", ":"), allow_nan=False)
+        charts[figure.id] = markupsafe.Markup(script)
     text: str = template.render(
         number=lambda value: "-" if math.isnan(value) else number_text(value, "number"),
         within=lambda value: f"{min(100.0, max(0.0, value)):.1f}",
+        shown=html_text,
+        notes_of=all_notes,
+        filled=without_empty_columns,
         page=page,
-        charts={name: markup(chart) for name, chart in charts.items()},
-        vega=markup(_vega()) if charts else "",
+        charts=charts,
+        vega=markupsafe.Markup(_vega()) if charts else "",
     )
     if len(text.encode()) > LARGEST:
-        raise ConsilienceError(
+        found, most = (
             f"a page of {len(text.encode()) / 1e6:.1f} MB",
-            expected=f"at most {LARGEST / 1e6:.0f} MB",
-            todo="Report fewer runs at once.",
+            f"at most {LARGEST / 1e6:.0f} MB",
         )
+        raise ConsilienceError(found, expected=most, todo="Report fewer runs at once.")
     return text
-
-
-def _fluid(figure: Figure) -> dict[str, Any]:
-    """A chart as Vega-Lite whose plane takes the width of the page, if it may."""
-    spec = spec_of(figure.chart)
-    if figure.is_fluid:
-        spec |= {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
-    return spec
-
-
-def _visible_cell(value: object) -> object:
-    is_text = isinstance(value, str) and not hasattr(value, "__html__")
-    return visible(str(value)) if is_text else value
 
 
 @cache
@@ -341,16 +300,18 @@ def table_text(table: Table) -> str:
 
 def table_html(table: Table) -> str:
     """The table as HTML that needs no style sheet, script or network."""
-    heads = [_cell("th", column.heading, column.is_number) for column in table.columns]
-    rows = [[_cell("td", cell.text, cell.is_number) for cell in row] for row in html_rows(table)]
-    lines = [f"<tr>{''.join(cells)}</tr>" for cells in (heads, *rows)]
+    rows = [[_cell("th", column.heading, column) for column in table.columns]]
+    rows += [
+        [_cell("td", html_text(*pair)[0], pair[1]) for pair in row] for _, row in table.by_block()
+    ]
+    lines = "".join(f"<tr>{''.join(cells)}</tr>" for cells in rows)
     title = f"<p><b>{_shown(table.title)}</b></p>" if table.title else ""
     notes = "".join(f"<p>{_shown(note)}</p>" for note in all_notes(table))
-    return f"<div>{title}<table>{''.join(lines)}</table>{notes}</div>"
+    return f"<div>{title}<table>{lines}</table>{notes}</div>"
 
 
-def _cell(tag: str, text: str, is_number: bool) -> str:
-    style = NUMBER_STYLE if is_number else TEXT_STYLE
+def _cell(tag: str, text: str, column: Column) -> str:
+    style = NUMBER_STYLE if column.is_number else TEXT_STYLE
     return f'<{tag} style="{style}">{_shown(text)}</{tag}>'
 
 
@@ -366,16 +327,15 @@ def as_csv(table: Table) -> str:
     """
     rows = table.grid()
     parts = [_csv_parts([row[at] for row in rows]) for at in range(len(table.columns))]
-    heading = ["group"] if table.blocks else []
-    for column, names in zip(table.columns, parts, strict=True):
-        heading += [f"{column.heading} {name}".strip() for name in names]
+    columns = list(zip(table.columns, parts, strict=True))
+    names = [f"{column.heading} {name}".strip() for column, of in columns for name in of]
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\n")
-    writer.writerow(map(csv_cell, heading))
+    writer.writerow(map(csv_cell, [*["group"] * bool(table.blocks), *names]))
     for at, row in enumerate(rows):
         line: list[object] = [csv_cell(table.blocks[at])] if table.blocks else []
-        for cell, column, names in zip(row, table.columns, parts, strict=True):
-            line += [_csv_value(cell, column, name) for name in names]
+        for cell, (column, of) in zip(row, columns, strict=True):
+            line += [_csv_value(cell, column, name) for name in of]
         writer.writerow(line)
     return written.getvalue()
 
@@ -391,9 +351,10 @@ def _csv_value(cell: Cell, column: Column, part: str) -> object:
     value = getattr(cell, part or "value")
     if isinstance(value, str):
         return csv_cell(value)
-    if value is None or (isinstance(value, int) and not part):
-        return "" if value is None else value
-    return "" if math.isnan(value) else repr(value * PERCENT.get(column.kind, 1))
+    if value is None or math.isnan(value):
+        return ""
+    is_whole = isinstance(value, int) and not part
+    return value if is_whole else repr(value * PERCENT.get(column.kind, 1))
 
 
 def as_markdown(table: Table) -> str:

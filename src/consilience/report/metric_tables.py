@@ -23,7 +23,7 @@ from consilience.report.columns import (
 )
 from consilience.report.run_view import values_of
 from consilience.report.summary import FACT_ROWS
-from consilience.report.table import CI, NAN, Cell, Column, Table, Value, bounds_of, estimate
+from consilience.report.table import CI, NAN, Cell, Column, Table, Value
 from consilience.suites.facts import SuiteStatistics
 from consilience.suites.question_suites import QuestionStatistics
 from consilience.types import Suite
@@ -43,16 +43,13 @@ DETERMINISM = "* determinism: a relation with several right answers, not in the 
 def group_table(metrics: pl.DataFrame, suite: Suite) -> Table:
     """One row a group, one column a metric, headline metrics first.
 
-    The column of consistency has the determinism of relations with several right answers, with a
-    mark; the last column says so in words.
+    Consistency is determinism, with a mark, of relations with several right answers.
     """
     cells = group_cells(metrics, suite)
-    measured = {name for name, _ in cells}
-    shown = dict.fromkeys([*FACT_ROWS, *main_metrics()])
-    names = [name for name in shown if name in measured]
+    measured, word = {name for name, _ in cells}, suite.words.group
+    names = [name for name in dict.fromkeys([*FACT_ROWS, *main_metrics()]) if name in measured]
     groups = [group for group in suite.relations if group.id in set(metrics["group"])]
     has_several = any(group.cardinality == "N-M" for group in groups)
-    word = suite.words.group
     columns: Columns = {
         "label": Column(word),
         **({"id": Column("id")} if any(group.label != group.id for group in groups) else {}),
@@ -94,35 +91,29 @@ def metric_table(
 ) -> Table:
     """One row a metric: mean and standard deviation over relations, and all counts together.
 
-    The interval is that of the mean. Indented: consistency over the pairs of patterns that differ
-    in that way. Flips: answers of a sample that changed when nothing about the question did, with
-    Wilson's interval. Of sentence pairs: one block a task. Languages have a table of their own
-    (``language_table``).
-    ``note``: a line below the table. ``is_pooled``: all items together and not the mean, as in the
-    summary of questions.
+    Indented: consistency over the pairs of patterns that differ in that way. Flips: answers of a
+    sample that changed when nothing about the question did. Of sentence pairs: one block a task.
+    ``note``: a line below the table. ``is_pooled``: all items together and not the mean.
     """
     notes = [note] * bool(note) + [OVER_ALL] * is_pooled
     if "MACRO" not in metrics["group"]:
-        chosen = metrics.filter(pl.col("subset") == "all")
+        chosen = metrics.filter(subset="all")
         of_tasks = [{"metric": label_of(r["metric"]), **_pooled_row(r)} for r in chosen.to_dicts()]
         blocks = chosen["group"].to_list() if chosen["group"].n_unique() > 1 else []
         return frame_table(of_tasks, title, MEANS, notes, blocks)
-    macro, micro = values_of(metrics, "MACRO"), values_of(metrics, "MICRO")
-    no_mean = {"value": None, "std": NAN, "n": None}
-    shown = [
-        (label_of(name) if subset == "all" else f"  {SUBSETS.get(subset, subset)}",
-         row, micro[name, subset])
-        for (name, subset), row in macro.items()
-        if (name != "determinism" or subset == "all") and not is_language_kind(subset)
-    ] + [
-        (f"Flips, {subset.replace('_', ' ')}", row | no_mean, row)
-        for (name, subset), row in micro.items()
-        if name == FLIPS
-    ]  # fmt: skip
-    rows = [
-        {"metric": label, **(_pooled_row(pooled) if is_pooled else mean_row(mean, pooled))}
-        for label, mean, pooled in shown
-    ]
+    micro, rows = values_of(metrics, "MICRO"), list[dict[str, Any]]()
+    for (name, subset), mean in values_of(metrics, "MACRO").items():
+        if (name == "determinism" and subset != "all") or is_language_kind(subset):
+            continue
+        label = label_of(name) if subset == "all" else f"  {SUBSETS.get(subset, subset)}"
+        pooled = micro[name, subset]
+        numbers = _pooled_row(pooled) if is_pooled else mean_row(mean, pooled)
+        rows.append({"metric": label, **numbers})
+    for row in metrics.filter(group="MICRO", metric=FLIPS).to_dicts():
+        no_mean = row | {"value": None, "std": NAN, "n": None}
+        label = f"Flips, {row['subset'].replace('_', ' ')}"
+        numbers = _pooled_row(row) if is_pooled else mean_row(no_mean, row)
+        rows.append({"metric": label, **numbers})
     return frame_table(rows, title, MEANS, notes)
 
 
@@ -131,14 +122,12 @@ def mean_row(
 ) -> dict[str, Any]:
     """A mean in the columns of ``MEANS``; ``pooled``: the row of all counts together."""
     shown = {"mean": Cell(row["value"], row["std"]), "low": row["low"], "high": row["high"]}
+    shown |= {"n": row["n"], "pooled": pooled["value"]} if pooled else {}
     counts = pooled or row
-    if pooled is not None:
-        shown |= {"n": row["n"], "pooled": pooled["value"]}
     return shown | {counted: counts["n"], "left_out": counts["n_excluded"]}
 
 
 def _pooled_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """All items together in the columns of ``MEANS``."""
     shown = mean_row(row)
     return {"value": shown.pop("mean")} | shown
 
@@ -183,17 +172,14 @@ def pattern_table(patterns: pl.DataFrame, suite: Suite) -> Table:
 
 def statistics_tables(statistics: SuiteStatistics, name: str) -> tuple[Table, Table]:
     """The paper's Table 1 of a suite, and the counts of each relation."""
+    numbers = asdict(statistics)
+    by_relation = numbers.pop("by_relation")
+    labels = {"min": "fewest", "max": "most", "mean": "mean"}
     counts: list[list[Value]] = [
-        ["relations", f"{statistics.relations}"],
-        ["patterns", f"{statistics.patterns}"],
-        ["fewest patterns", f"{statistics.min_patterns}"],
-        ["most patterns", f"{statistics.max_patterns}"],
-        ["mean patterns", statistics.mean_patterns],
-        ["mean syntactic variants", statistics.mean_syntactic_variants],
-        ["mean lexical variants", statistics.mean_lexical_variants],
-        ["facts", f"{statistics.facts:,}"],
-        ["queries", f"{statistics.queries:,}"],
-    ]
+        [" ".join(labels.get(word, word) for word in number.split("_")),
+         f"{value:,}" if isinstance(value, int) else value]
+        for number, value in numbers.items()
+    ]  # fmt: skip
     title = f"{name}, as in the paper's Table 1"
     total = Table(title, [Column(""), Column("", "number", digits=2)], counts)
     columns: Columns = {
@@ -205,8 +191,10 @@ def statistics_tables(statistics: SuiteStatistics, name: str) -> tuple[Table, Ta
         **{name: Column(name, "count") for name in ("facts", "subjects", "candidates")},
         "majority": Column("majority", "share"),
     }
-    rows = [asdict(row) for row in statistics.by_relation]
-    return total, frame_table(rows, "each relation; majority in percent", columns)
+    return total, frame_table(by_relation, "each relation; majority in percent", columns)
+
+
+ENDS = ("low", "high", "seed_low", "seed_high")
 
 
 def form_table(metrics: pl.DataFrame, title: str, changes: pl.DataFrame | None = None) -> Table:
@@ -221,48 +209,42 @@ def form_table(metrics: pl.DataFrame, title: str, changes: pl.DataFrame | None =
     others = [name for name in form_metrics(metrics) if name not in main]
     names = metrics["group"].unique(maintain_order=True).to_list()
     known = pl.DataFrame() if changes is None else changes.filter(pl.col("group").is_in(names))
-    original: dict[str, str] = {}
-    from_original: dict[tuple[str, str], dict[str, Any]] = {}
-    for change in known.to_dicts():
-        if change["first"] == original.setdefault(change["group"], change["first"]):
-            from_original[change["group"], change["second"]] = change
-    rows: list[list[Value]] = []
-    blocks: list[str] = []
-    for name in names:
-        of_group = metrics.filter(pl.col("group") == name)
-        values = values_of(of_group, name)
-        has_std = has_seeds and name != "MACRO"
-        for form in of_group["subset"].unique(maintain_order=True):
-            numbers = {
-                metric: values.get((metric, form))
-                for metric in (*main, *others)
-                if form != "all" or METRICS[metric].one_form  # not the original form with itself
-            }
-            row: list[Value] = ["original" if form == "all" else form]
-            row += [cell for metric in main for cell in estimate(numbers.get(metric), std=has_std)]
-            row += [estimate(numbers.get(metric))[0] for metric in others]
-            if known.height:
-                of = from_original.get((name, form))
-                interval = bounds_of(of, "change_low", "change_high") if of else None
-                row += [of["change"], interval, of["p_holm"]] if of else [None] * 3
-            if has_seeds:
-                of_seeds = (numbers.get(metric) for metric in main)
-                row += [bounds_of(of, "seed_low", "seed_high") if of else None for of in of_seeds]
-            rows.append(row)
-            blocks.append(name)
-    columns = [Column("form")]
-    columns += [column for name in main for column in (metric_column(name), Column(CI, "share"))]
-    columns += [metric_column(name) for name in others]
+    is_from_original = pl.col("first") == pl.col("first").first().over("group")
+    of_change = known.filter(is_from_original).to_dicts() if known.height else []
+    from_original = {(change["group"], change["second"]): change for change in of_change}
+    columns: dict[str | tuple[str, str], Column] = {"form": Column("form")}
+    for name in main:
+        columns |= {name: metric_column(name), (f"{name}_low", f"{name}_high"): Column(CI, "share")}
+    columns |= {name: metric_column(name) for name in others}
     notes = []
     if known.height:
-        columns += [Column("change of accuracy", "points"), Column(CI, "points"), P_HOLM]
+        columns["change"] = Column("change of accuracy", "points")
+        columns |= {("change_low", "change_high"): Column(CI, "points"), "p_holm": P_HOLM}
         notes.append(
             "change of accuracy: from the original form, over the same items, in points; "
             f"p: {tests_of(known)}, adjusted over forms (Holm); intervals are not adjusted"
         )
     if has_seeds:
-        columns += [Column(f"{label_of(name)} {CI} over seeds", "share") for name in main]
-    return Table(title, columns, rows, notes, blocks if len(names) > 1 else [])
+        for name in main:
+            of_seeds = Column(f"{label_of(name)} {CI} over seeds", "share")
+            columns[f"{name}_seed_low", f"{name}_seed_high"] = of_seeds
+    rows: list[dict[str, Any]] = []
+    blocks = metrics.unique(["group", "subset"], maintain_order=True).select("group", "subset")
+    for group, form in blocks.iter_rows():
+        values = values_of(metrics.filter(subset=form), group)
+        row = dict.fromkeys(
+            name for key in columns for name in ([key] if isinstance(key, str) else key)
+        )
+        row |= from_original.get((group, form), {})
+        row["form"] = "original" if form == "all" else form
+        for name in (*main, *others):
+            number = values.get((name, form))
+            if number and (form != "all" or METRICS[name].one_form):  # not the original with itself
+                std = number["std"] if has_seeds and group != "MACRO" and name in main else NAN
+                row[name] = Cell(number["value"], std)
+                row |= {f"{name}_{end}": number[end] for end in ENDS}
+        rows.append(row)
+    return frame_table(rows, title, columns, notes, list(blocks["group"]) if len(names) > 1 else [])
 
 
 def form_metrics(metrics: pl.DataFrame) -> list[str]:
@@ -275,18 +257,16 @@ def form_metrics(metrics: pl.DataFrame) -> list[str]:
     return [name for name in DESCRIPTIONS if name in present and is_shown.get(name)]
 
 
-def changed_answers_table(changed: pl.DataFrame, count: int) -> Table:
+def changed_answers_table(changed: pl.DataFrame, count: int, title: str) -> Table:
     """The most confident answers that changed, one of each form first (Tables 3, 4, 7 to 9)."""
-    several = changed["group"].n_unique() > 1
-    rows: list[list[Value]] = []
-    for row in firsts_first(changed).head(count).iter_rows(named=True):
-        before = f"{row['original_1']}\n{row['original_2']}"
-        rows.append(["original", before, row["original_answer"]])
-        name = row["perturbation"] + (f"\n{row['group']}" if several else "")
-        rows.append([name, f"{row['text_1']}\n{row['text_2']}", row["answer"]])
-    title = "Answers that changed, the most confident first; all are in inconsistent.csv"
-    columns = [Column("form"), Column("text"), Column("answer")]
-    return Table(title, columns, rows, rules=range(1, len(rows), 2))
+    several, rows = changed["group"].n_unique() > 1, list[list[Value]]()
+    for row in firsts_first(changed).head(count).to_dicts():
+        form = row["perturbation"] + f"\n{row['group']}" * several
+        originals = row["original_1"], row["original_2"], row["original_answer"]
+        texts = row["text_1"], row["text_2"], row["answer"]
+        rows += [["original", *originals, row["gold"]], [form, *texts, row["gold"]]]
+    columns = [Column(heading) for heading in ("form", "first", "second", "answer", "gold")]
+    return Table(title, columns, rows, rules=range(1, len(rows), 2), sortable=False)
 
 
 def firsts_first(changed: pl.DataFrame) -> pl.DataFrame:
@@ -305,27 +285,23 @@ def annotator_tables(
     metrics: pl.DataFrame, annotators: Sequence[str], title: str
 ) -> tuple[Table, Table]:
     """The numbers over annotators, and those of each, in percent."""
-    is_of_patterns = "agreement" in metrics["metric"]
+    whole, by_person = "original", "right, and the same as in the original, in percent"
+    if "agreement" in metrics["metric"]:  # of patterns
+        whole, by_person = "all", "agreement with the suite, in percent"
     rows: list[dict[str, Any]] = []
     by_annotator: dict[str, list[Value]] = {name: [name] for name in annotators}
-    annotator_columns = [Column("annotator")]
+    columns = [Column("annotator")]
     for name in (*OF_EACH, "pairwise_agreement", "fleiss_kappa", "krippendorff_alpha"):
-        for row in metrics.filter(pl.col("metric") == name).iter_rows(named=True):
+        for row in metrics.filter(metric=name).to_dicts():
             if row["group"] in by_annotator:
                 by_annotator[row["group"]].append(row["value"])
                 continue
-            whole = "all" if is_of_patterns else "original"
             form = whole if row["subset"] == "all" else row["subset"]
             rows.append({"metric": label_of(name), "form": form} | mean_row(row))
             if name in OF_EACH:
-                annotator_columns.append(Column(f"{label_of(name)} {form}", "share"))
-    by_person = "each annotator: agreement with the suite, in percent"
-    if not is_of_patterns:
-        by_person = "each annotator: right, and the same as in the original, in percent"
-    return (
-        frame_table(rows, title, MEANS),
-        Table(by_person, annotator_columns, list(by_annotator.values())),
-    )
+                columns.append(Column(f"{label_of(name)} {form}", "share"))
+    of_each = Table(f"each annotator: {by_person}", columns, list(by_annotator.values()))
+    return frame_table(rows, title, MEANS), of_each
 
 
 METRICS_SHOWN = ("accuracy", "consistency", "corrected_consistency", "agree_right")
@@ -397,16 +373,11 @@ def question_table(statistics: QuestionStatistics, name: str) -> Table:
         Column("group"), Column("questions", "count"), Column("phrasings"), Column("options"),
         Column("majority", "share"),
     ]  # fmt: skip
-    rows: list[list[Value]] = [
-        [
-            row.group,
-            row.questions,
-            spread(row.min_phrasings, row.max_phrasings),
-            spread(row.min_options, row.max_options) if row.max_options else "open",
-            row.majority,
-        ]
-        for row in statistics.by_group
-    ]
+    rows: list[list[Value]] = []
+    for row in statistics.by_group:
+        options = spread(row.min_options, row.max_options) if row.max_options else "open"
+        phrasings = spread(row.min_phrasings, row.max_phrasings)
+        rows.append([row.group, row.questions, phrasings, options, row.majority])
     sizes = [counted(statistics.questions, "question"), counted(statistics.phrasings, "phrasing")]
     if statistics.expectations:
         sizes.append(counted(statistics.expectations, "expectation"))

@@ -18,16 +18,9 @@ from consilience.core.text import AGGREGATES, counted
 from consilience.endpoints.usage import cost_in_words
 from consilience.metrics.registry import DESCRIPTIONS, label_of, main_metrics
 from consilience.report import charts
+from consilience.report import columns as layouts
 from consilience.report.analysis_tables import differing_lines, lines_asked, whole_or_end
-from consilience.report.columns import (
-    FORM_CHANGES,
-    MEANS,
-    POINTS,
-    frame_table,
-    in_words,
-    noise_sentence,
-    noise_table,
-)
+from consilience.report.columns import Columns, frame_table
 from consilience.report.export import (
     Beside,
     Facts,
@@ -43,12 +36,7 @@ from consilience.report.export import (
 )
 from consilience.report.metric_tables import form_metrics, form_table, mean_row
 from consilience.report.papers import papers_headlines
-from consilience.report.run_view import (
-    RunView,
-    group_names,
-    groups_with_forms,
-    values_of,
-)
+from consilience.report.run_view import RunView, group_names, groups_with_forms, values_of
 from consilience.report.summary import FEWEST_FACTS, NO_OPTION, VIOLATIONS, SummaryRow
 from consilience.report.table import CI, NAN, Cell, Column, Table, Value, with_interval
 from consilience.types import SuiteWords
@@ -60,8 +48,7 @@ def page_in_words(page: Page, words: SuiteWords) -> Page:
     Headings, captions and notes are changed; the cells of tables, the texts of commands, and texts
     and lists of the run's own are not.
     """
-    pairs = words.instead.items()
-    nouns = {one + s: other + s for one, other in pairs for s in ("", "s")}
+    nouns = {one + s: other + s for one, other in words.instead.items() for s in ("", "s")}
     nouns |= {one.capitalize(): other.capitalize() for one, other in nouns.items()}
     pattern = re.compile(rf"\b({'|'.join(nouns)})\b")
 
@@ -69,12 +56,10 @@ def page_in_words(page: Page, words: SuiteWords) -> Page:
         return pattern.sub(lambda match: nouns[match[1]], original)
 
     def in_these(part: Any) -> Any:
-        texts = ("heading", "intro", "title", "caption", "summary")
-        changes: dict[str, Any] = {
-            name: text(getattr(part, name)) for name in texts if hasattr(part, name)
-        }
+        texts = {"heading", "intro", "title", "caption", "summary"}.intersection(dir(part))
+        changes: dict[str, Any] = {name: text(getattr(part, name)) for name in texts}
         if isinstance(part, Table):
-            part, changes["notes"] = in_words(part, words), [*map(text, part.notes)]
+            part, changes["notes"] = layouts.in_words(part, words), [*map(text, part.notes)]
         elif isinstance(part, Facts):
             changes["rows"] = [(text(name), value) for name, value in part.rows]
         elif hasattr(part, "parts"):
@@ -96,8 +81,7 @@ def described(record: Mapping[str, Any]) -> str:
     if model.get("architecture"):
         parts.append(f"{model['architecture']}, {model['parameters']:,} parameters")
         parts.append(f"{model['dtype']} on {model['device']}")
-    if model.get("revision"):
-        parts.append(f"revision {model['revision']}")
+    parts += [f"revision {model['revision']}"] if model.get("revision") else []
     if model.get("trust_remote_code"):
         parts.append("with the Python code that comes with it (--trust-remote-code)")
     return ", ".join(parts)
@@ -129,19 +113,17 @@ def _origin(name: str, record: Mapping[str, Any]) -> Facts:
         weights = "none, a baseline"
     if model.get("digest"):
         weights = f"SHA-256 {model['digest']}"
-    versions = ", ".join(f"{package} {version}" for package, version in record["versions"].items())
-    return Facts(
-        [
-            ("Run", name),
-            ("Started", str(record.get("started"))),
-            ("Finished", str(record.get("finished") or "not finished")),
-            ("Versions", versions),
-            ("Git", str(record.get("git") or "an installed package")),
-            ("Questions", f"SHA-256 {settings.get('suite_digest') or settings.get('pairs')}"),
-            ("Weights", weights),
-            *([("Cost", cost_in_words(cost))] if (cost := record.get("cost")) else []),
-        ]
-    )
+    rows = {
+        "Run": name,
+        "Started": record.get("started"),
+        "Finished": record.get("finished") or "not finished",
+        "Versions": ", ".join(" ".join(of) for of in record["versions"].items()),
+        "Git": record.get("git") or "an installed package",
+        "Questions": f"SHA-256 {settings.get('suite_digest') or settings.get('pairs')}",
+        "Weights": weights,
+    }
+    cost = {"Cost": cost_in_words(record["cost"])} if record.get("cost") else {}
+    return Facts([(label, str(value)) for label, value in {**rows, **cost}.items()])
 
 
 PROTOCOLS: Mapping[Protocol, str] = {
@@ -149,7 +131,6 @@ PROTOCOLS: Mapping[Protocol, str] = {
     "strict": "counted by the definitions in the text of the papers",
 }
 MOST_REASONS = 50  # rows of a table of queries without an answer
-OF_MEANS = ("consistency", "accuracy", "determinism")  # the first one says what means are over
 
 
 def setup(runs: Sequence[RunView]) -> Iterator[Part]:
@@ -240,7 +221,6 @@ def numbers(runs: Sequence[RunView]) -> Iterator[Part]:
 
 
 def _variation(run: RunView, runs: Sequence[RunView]) -> Iterator[str]:
-    """What the total variation of a run on questions says, in a sentence."""
     values = values_of(run.metrics, "MICRO")
     names = ("total_variation", "chance_total_variation")
     measured, chance = (values.get((name, "all"), {}).get("value", NAN) for name in names)
@@ -255,19 +235,19 @@ def _variation(run: RunView, runs: Sequence[RunView]) -> Iterator[str]:
 
 def _meanings(runs: Sequence[RunView]) -> Facts:
     """What the metrics of the runs mean, in the words of their suite."""
-    shown: set[str] = set()
+    shown, words = set[str](), runs[0].suite.words
     for run in runs:
         if "MACRO" in run.metrics["group"]:
             shown.update(set(main_metrics()).intersection(run.metrics["metric"]))
         if groups_with_forms(run):
             shown.update(form_metrics(run.metrics))
-    words = runs[0].suite.words
-
-    def text(meaning: str) -> str:
-        return meaning.replace("item", words.item).replace("variant", words.variant)
-
-    known = [of for name, of in DESCRIPTIONS.items() if name in shown]
-    return Facts([(of.label, text(of.meaning)) for of in known])
+    return Facts(
+        [
+            (of.label, of.meaning.replace("item", words.item).replace("variant", words.variant))
+            for name, of in DESCRIPTIONS.items()
+            if name in shown
+        ]
+    )
 
 
 def _means(runs: Sequence[RunView]) -> Iterator[Table]:
@@ -275,31 +255,31 @@ def _means(runs: Sequence[RunView]) -> Iterator[Table]:
     words = runs[0].suite.words
     is_pooled, of_runs = words.is_pooled, [values_of(run.metrics, words.pool) for run in runs]
     names = [name for name in main_metrics() if any((name, "all") in values for values in of_runs)]
-    if not names:
-        return
-    several = [
-        next((of[name, "all"]["n"] for name in OF_MEANS if of.get((name, "all"), {}).get("n")), 0)
-        for of in of_runs
-    ]
-    over = "Means over relations" if max(several) > 1 else "Means over facts"
-    title = f"{'All questions together' if is_pooled else over}, in percent"
+    counts = [of[name, "all"]["n"] for of in of_runs for name in names if (name, "all") in of]
+    over = "relations" if max(counts, default=0) > 1 else "facts"
+    title = f"{'All questions together' if is_pooled else f'Means over {over}'}, in percent"
     count = "counted" if is_pooled else "n"
-    if len(runs) == 1:
-        rows = [
-            {"metric": label_of(name)} | mean_row(of_runs[0][name, "all"], counted=count)
-            for name in names
-        ]
-        if is_pooled:  # no mean over groups, and no deviation
-            rows = [{"value": row.pop("mean"), **row} for row in rows]
-        yield frame_table(rows, title, MEANS, sortable=False)
-        return
-    cells: list[list[Value]] = []
+    rows: list[dict[str, Any]] = []
     for name in names:
-        of_name = [values.get((name, "all")) for values in of_runs]
-        relations = max(row["n"] for row in of_name if row)
-        cells.append([label_of(name), *map(with_interval, of_name), relations])
-    columns = [MEANS["metric"], *(Column(run.name, "share") for run in runs), MEANS[count]]
-    yield Table(f"{title}; below each its {CI}", columns, cells, sortable=False)
+        row: dict[str, Any] = {"metric": label_of(name)}
+        known = [values.get((name, "all")) for values in of_runs]
+        if len(runs) == 1 and known[0]:
+            row |= mean_row(known[0], counted=count)
+            if is_pooled:  # no mean over groups, and no deviation
+                row["value"] = row.pop("mean")
+        else:
+            row |= {
+                f"of {run.name}": with_interval(of) for run, of in zip(runs, known, strict=True)
+            }
+            row[count] = max(of["n"] for of in known if of)
+        rows.append(row)
+    columns = layouts.MEANS
+    if len(runs) > 1:
+        of_names: Columns = {f"of {run.name}": Column(run.name, "share") for run in runs}
+        columns = {"metric": layouts.MEANS["metric"], **of_names, count: layouts.MEANS[count]}
+        title += f"; below each its {CI}"
+    if rows:
+        yield frame_table(rows, title, columns, sortable=False)
 
 
 def _by_both(runs: Sequence[RunView]) -> Iterator[Folded]:
@@ -316,15 +296,14 @@ def _by_both(runs: Sequence[RunView]) -> Iterator[Folded]:
                 rows.append([label_of(name), first, second, second - first])
         title = f"{of_run(run.name, runs)}The same answers under the protocol {other}"
         shares = [Column(protocol, "share") for protocol in (run.protocol, other)]
-        columns = [Column("metric"), *shares, POINTS]
+        columns = [Column("metric"), *shares, layouts.POINTS]
         yield Folded(title, [Table(f"{title}, in percent", columns, rows, sortable=False)])
 
 
 def _form_tables(runs: Sequence[RunView]) -> Iterator[Part]:
     """A table with a row a form for each group, or for the means over relations.
 
-    Below that of a task, what accuracy gains or loses against the original form; folded, between
-    other forms.
+    Of a task also what accuracy gains or loses between forms.
     """
     for run, group in [(one, group) for one in runs for group in groups_with_forms(one)]:
         seeds = f", means and std of {run.seeds} seeds" if run.seeds > 1 else ""
@@ -336,10 +315,10 @@ def _form_tables(runs: Sequence[RunView]) -> Iterator[Part]:
         from_original = pl.col("first") == changes["first"][0]
         title = f"{run.name}, {group}: change of accuracy {{}}, the same items"
         against = title.format("against the original form")
-        yield frame_table(changes.filter(from_original), against, FORM_CHANGES)
+        yield frame_table(changes.filter(from_original), against, layouts.FORM_CHANGES)
         others, between = changes.filter(~from_original), title.format("between the other forms")
         if others.height:
-            yield Folded(between, [frame_table(others, between, FORM_CHANGES)])
+            yield Folded(between, [frame_table(others, between, layouts.FORM_CHANGES)])
 
 
 def caveats(runs: Sequence[RunView]) -> Iterator[Part]:
@@ -355,7 +334,7 @@ def caveats(runs: Sequence[RunView]) -> Iterator[Part]:
             title += f", the {MOST_REASONS} most common reasons"
         columns = [Column("relation"), Column("reason"), Column("queries", "count")]
         yield Folded(title, [Table(title, columns, most.rows())])
-    floors = {run.name: noise_table(run.metrics, of_run(run.name, runs)) for run in runs}
+    floors = {run.name: layouts.noise_table(run.metrics, of_run(run.name, runs)) for run in runs}
     yield from filter(None, floors.values())
     sentences = [] if unanswered else ["Every query has an answer."]
     if unmeasured := [name for name, table in floors.items() if table is None]:
@@ -380,6 +359,7 @@ def by_run(notes: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 UNIT = "\N{NO-BREAK SPACE}%"  # a line does not break before it
+TEXTS = ("original", "text")  # what columns of the texts of a changed answer begin with
 
 COVERED = "The agreement covers {value} of the distance from chance to full agreement."
 SENTENCES = {
@@ -390,7 +370,6 @@ SENTENCES = {
         f"consistency {WITHIN}": "Two patterns of one language agree {value} of the time{chance}.",
         f"consistency {BETWEEN}": "Two patterns of two languages agree {value} of the "
         "time{chance}.",
-        "determinism": "Two patterns of a fact agree {value} of the time{chance}.",
         "corrected_consistency": COVERED,
         "consistent_accuracy": "The answer is right in every pattern for {value} of a relation's "
         "facts, on average.",
@@ -429,7 +408,8 @@ def sentence_of(run: RunView, row: SummaryRow, chance: float) -> str:
         return UNDEFINED if math.isnan(row.value) else BELOW_CHANCE
     if math.isnan(row.value):
         return "No data."
-    key = row.metric if row.subset == "all" else f"{row.metric} {row.subset}"
+    key = "consistency" if row.metric == "determinism" else row.metric
+    key += "" if row.subset == "all" else f" {row.subset}"
     other = VIOLATED if row.metric == VIOLATIONS else ONE_FACTOR
     sentence = SENTENCES[run.suite.words.pool].get(key, other)
     if row.metric in ("consistency", "determinism") and "forms" in row.meaning:
@@ -454,10 +434,9 @@ def opening_example(run: RunView) -> Iterator[Text]:
     for example in examples[:1]:
         yield from _of_replies(run, example)
     for row in run.changed.head(1).to_dicts():
-        texts = (row["original_1"], row["original_2"]), (row["text_1"], row["text_2"])
-        first, second = (" and ".join(map(_quoted, pair)) for pair in texts)
-        prompts = [first, f"{second} (form {row['perturbation']})"]
-        yield Text([_answered(run.name, prompts, (row["original_answer"], row["answer"]))])
+        prompts = [f"{_quoted(row[f'{of}_1'])} and {_quoted(row[f'{of}_2'])}" for of in TEXTS]
+        prompts[1] += f" (form {row['perturbation']})"
+        yield _answered(run.name, prompts, (row["original_answer"], row["answer"]))
 
 
 def _of_replies(run: RunView, example: Example) -> Iterator[Text]:
@@ -473,41 +452,33 @@ def _of_replies(run: RunView, example: Example) -> Iterator[Text]:
         others = [reply for reply in example.telling if reply is not first]
         second = next((other for other in others if other.answer != first.answer), others[0])
         prompts = [_quoted(run.prompt(example, reply)) for reply in (first, second)]
-        yield Text([_answered(run.name, prompts, (first.answer, second.answer))])
+        yield _answered(run.name, prompts, (first.answer, second.answer))
         return
-    second = min(
-        others, key=lambda reply: (reply.answer == first.answer, len(_changed(first, reply)))
-    )
-    changed = _changed(first, second)
-    verb, only = ("differs", "only ") if len(changed) == 1 else ("differ", "")
-    names = " and ".join(FACTORS[factor] for factor in changed)
-    levels = ", ".join(f"{factor}={level}" for factor, level in changed.items())
+
+    def changed(reply: Reply) -> dict[str, str]:
+        """The levels that the first variant does not have, by their factors."""
+        return dict(levels_of(reply.variant).items() - levels_of(first.variant).items())
+
+    second = min(others, key=lambda reply: (reply.answer == first.answer, len(changed(reply))))
+    factors = [factor for factor in levels_of(second.variant) if factor in changed(second)]
+    verb, only = ("differs", "only ") if len(factors) == 1 else ("differ", "")
+    names = " and ".join(FACTORS[factor] for factor in factors)
+    levels = ", ".join(f"{factor}={changed(second)[factor]}" for factor in factors)
     answer = "the same" if second.answer == first.answer else f"but {_quoted(second.answer)}"
-    shown = [lines_asked(first.prompt), [*differing_lines(first.prompt, second.prompt or "")]]
     yield Text(
         [
             f"Example: {run.name} answers {_quoted(first.answer)} to this prompt, {answer} when "
             f"{only}{names} {verb} ({levels}):"
         ]
     )
+    shown = [lines_asked(first.prompt), differing_lines(first.prompt, second.prompt or "")]
     yield Text([whole_or_end("\n".join(lines)) for lines in shown if lines], code=True)
 
 
-def _changed(first: Reply, second: Reply) -> dict[str, str]:
-    """The levels of the second variant that the first does not have, by their factors."""
-    known = levels_of(first.variant)
-    return {
-        factor: level
-        for factor, level in levels_of(second.variant).items()
-        if known.get(factor) != level
-    }
-
-
-def _answered(name: str, prompts: Sequence[str], answers: Sequence[str]) -> str:
-    """What a model answered to two prompts, in a sentence."""
+def _answered(name: str, prompts: Sequence[str], answers: Sequence[str]) -> Text:
     first, second = map(_quoted, answers)
     between = " and" if first == second else f", but {second}"
-    return f"Example: {name} answers {first} to {prompts[0]}{between} to {prompts[1]}"
+    return Text([f"Example: {name} answers {first} to {prompts[0]}{between} to {prompts[1]}"])
 
 
 def _quoted(text: str) -> str:
@@ -516,6 +487,11 @@ def _quoted(text: str) -> str:
 
 
 OF_SERVER = "the server "  # how notes of a run on what its server did begin
+PROOF = {
+    "repeated": "equal requests differ by {:.1e} nats",
+    "other_route": "another route differs by {:.1e} nats",
+    "total_probability": "the probabilities of some next tokens have a sum of {:.3f}",
+}
 
 
 def servers(runs: Sequence[RunView]) -> Iterator[Part]:
@@ -528,14 +504,10 @@ def servers(runs: Sequence[RunView]) -> Iterator[Part]:
 def server_line(run: RunView) -> list[str]:
     """The server of a run in one line, with how it scored; no line without one."""
     rows = dict(_server_rows(run))
-    if not rows:
-        return []
-    parts = [f"{rows['Model']} at {rows['Address']}" if "Address" in rows else rows["Model"]]
-    if "Scoring" in rows:
-        parts.append(f"scored by {rows['Scoring']}")
-    if "Requests" in rows:
-        parts.append(rows["Requests"].partition(",")[0])
-    return [f"Server: {'; '.join(parts)}."]
+    parts = [" at ".join(rows[name] for name in ("Model", "Address") if name in rows)]
+    parts += [f"scored by {rows['Scoring']}"] if "Scoring" in rows else []
+    parts += [rows["Requests"].partition(",")[0]] if "Requests" in rows else []
+    return [f"Server: {'; '.join(parts)}."] if rows else []
 
 
 def _server_rows(run: RunView) -> Iterator[tuple[str, str]]:
@@ -562,17 +534,12 @@ def _server_rows(run: RunView) -> Iterator[tuple[str, str]]:
     yield "Limits and notes", " ".join(limits) or no_bound
     if cost := record.get("cost"):
         yield "Requests", cost_in_words(cost)
-    yield "Noise floor", noise_sentence(run.metrics).partition(": ")[2] or "not measured"
+    yield "Noise floor", layouts.noise_sentence(run.metrics).partition(": ")[2] or "not measured"
 
 
 def _proof(scoring: Mapping[str, Any]) -> str:
-    """What the proof of a strategy found."""
     checks = [counted(int(scoring.get("requests", 0)), "request") + " on known prompts"]
-    for name, text in (
-        ("repeated", "equal requests differ by {:.1e} nats"),
-        ("other_route", "another route differs by {:.1e} nats"),
-        ("total_probability", "the probabilities of some next tokens have a sum of {:.3f}"),
-    ):
+    for name, text in PROOF.items():
         value = scoring.get(name)
         if isinstance(value, int | float) and not math.isnan(value):
             checks.append(text.format(value))
@@ -633,9 +600,8 @@ def _tiles(run: RunView) -> Iterator[Tile]:
         if row.metric == "consistency" and row.subset != "all":
             chance = next(iter(at_chance.filter(subset=row.subset)["value"]), NAN)
         yield Tile(
-            label=row.label, value=100 * row.value, low=100 * row.low, high=100 * row.high,
-            chance=100 * chance, baseline=100 * row.baseline,
-            sentence=sentence_of(run, row, chance),
+            row.label, 100 * row.value, 100 * row.low, 100 * row.high,
+            100 * chance, 100 * row.baseline, sentence_of(run, row, chance),
         )  # fmt: skip
 
 
@@ -647,28 +613,24 @@ def _headline_table(runs: Sequence[RunView]) -> Table:
     keys = list(dict.fromkeys(key for rows in of_runs for key in rows))
     rows: list[list[Value]] = []
     for run, known in zip(runs, of_runs, strict=True):
-        cells = [
-            Cell(row.value, row.std, row.low, row.high) if (row := known.get(key)) else Cell()
-            for key in keys
-        ]
+        found = (known.get(key) for key in keys)
+        cells = [Cell(of.value, of.std, of.low, of.high) if of else Cell() for of in found]
         rows.append([_run_and_task(run, runs), *cells[:2], run.summary.chance, *cells[2:]])
     baselines = {
         tuple(round(row.baseline, 9) for row in known.values() if not math.isnan(row.baseline))
         for known in of_runs
     }
     if len(baselines) == 1:
-        shared = of_runs[0]
-        cells = [Cell(shared[key].baseline) if key in shared else Cell() for key in keys]
+        cells = [Cell(of_runs[0][key].baseline) if key in of_runs[0] else Cell() for key in keys]
         rows.append(["majority baseline", *cells[:2], None, *cells[2:]])
     labels = [label for label, _, _ in keys]
-    labels = [*labels[:2], "Expected by chance", *labels[2:]]
+    labels.insert(2, "Expected by chance")
     columns = [Column("model"), *(Column(label, "share") for label in labels)]
     title = "The headline numbers, in percent; below each its 95 % confidence interval"
     return Table(title, columns, rows)
 
 
 def _run_and_task(run: RunView, runs: Sequence[RunView]) -> str:
-    """The name of a run, with its task where tasks differ."""
     tasks = {other.task.name for other in runs if other.task}
     return f"{run.name}, {run.task.name}" if run.task and len(tasks) > 1 else run.name
 
@@ -691,11 +653,8 @@ def _headlines(runs: Sequence[RunView]) -> Iterator[Figure]:
         for run in runs
         for row in run.summary.rows
     ]
-    order = list(shown)
-    rows.sort(key=lambda row: order.index(row[1]))
-    text, number = pl.String, pl.Float64
-    columns = {"model": text, "number": text, "value": number, "low": number, "high": number}
-    frame = pl.DataFrame(rows, schema={**columns, "source": text}, orient="row")
+    rows.sort(key=lambda row: list(shown).index(row[1]))
+    frame = pl.DataFrame(rows, charts.HEADLINES, orient="row")
     caption = "The headline numbers with their 95 % confidence intervals."
     if papers:
         caption += " Hollow marks are the paper's rows, which have no interval."
@@ -736,31 +695,25 @@ def _forms(runs: Sequence[RunView]) -> Iterator[Figure]:
 def _agreement(runs: Sequence[RunView], relation: str | None) -> Iterator[Figure]:
     """The agreement of each two patterns or forms of a group; nothing with fewer than two pairs."""
     words, names = runs[0].suite.words, group_names(runs[0].suite)
-    pairs, patterns = (
-        pl.concat(
-            [getattr(run, name).with_columns(run=pl.lit(run.name)) for run in runs],
-            how="diagonal_relaxed",
-        )
+    tables = [
+        [getattr(run, name).with_columns(run=pl.lit(run.name)) for run in runs]
         for name in ("pairs", "patterns")
-    )
+    ]
+    pairs, patterns = (pl.concat(of_runs, how="diagonal_relaxed") for of_runs in tables)
     if pairs.height < 2 * len(runs):
         return
-
-    def only(chosen: pl.Expr) -> None:
-        nonlocal pairs, patterns
-        pairs, patterns = pairs.filter(chosen), patterns.filter(chosen)
-
     large = patterns.filter(pl.col("variant_index") >= LARGEST_MATRIX)["group"].unique()
-    only(~pl.col("group").is_in(large.implode()))
+    pairs = pairs.filter(~pl.col("group").is_in(large.implode()))
     if pairs.is_empty():
         return
     relation = _least_consistent(pairs) if relation is None or relation in large else relation
     caption = charts.matrix_caption(words)
     if len(runs) > 1 and pairs.height > MOST_PAIRS:
-        only(pl.col("run") == runs[0].name)
+        pairs = pairs.filter(run=runs[0].name)
         caption += f" Only {runs[0].name} is shown."
     if pairs.height > MOST_PAIRS:
-        only(pl.col("group") == relation)
+        pairs = pairs.filter(group=relation)
+    patterns = patterns.join(pairs, on=["run", "group"], how="semi", maintain_order="left")
     first_run = f", {runs[0].name}" if len(runs) > 1 else ""
     title = f"Agreement of {words.variant}s: {names.get(relation, relation)}{first_run}"
     figure = charts.matrix_figure(pairs, patterns, relation, names, words)
@@ -771,6 +724,7 @@ def _least_consistent(pairs: pl.DataFrame) -> str:
     """The group with the lowest agreement, among those with enough facts if there are any."""
     if "n" in pairs.columns and (pairs["n"] >= FEWEST_FACTS).any():
         pairs = pairs.filter(pl.col("n") >= FEWEST_FACTS)
-    agreement = pl.col("agreement").fill_nan(None).mean()
-    means = pairs.group_by("group", maintain_order=True).agg(agreement)
+    means = pairs.group_by("group", maintain_order=True).agg(
+        pl.col("agreement").fill_nan(None).mean()
+    )
     return str(means.sort("agreement", nulls_last=True)["group"][0])

@@ -87,7 +87,7 @@ def beside(
     within which percentages count as equal to the paper's; None for no judgement. ``settings``:
     arguments of ours that the paper did not use.
     """
-    absent, remaining, rows = absent or {}, dict(ours), list[dict[str, object]]()
+    absent, rows = absent or {}, list[dict[str, object]]()
     printed: list[dict[str, Any]] = paper_numbers(table).to_dicts()
     known = {(row["group"], row["row"], row["column"]) for row in printed}
     for key, number in ours.items():
@@ -97,23 +97,22 @@ def beside(
             other = {"unit": unit, "digits": DIGITS.get(unit, 1), "value": NAN, "std": NAN}
             printed.append({"table": table, "section": "", **place, **other})
     for row in printed:
-        number = remaining.pop((row["group"], row["row"], row["column"]), None)
+        number = ours.get((row["group"], row["row"], row["column"]))
         verdict = absent.get(row["row"], absent.get("", "not measured"))
         if number is not None:
             verdict = _verdict(row["value"], row["digits"], row["unit"], number, tolerance)
         measured = number or Measured(NAN)
         rows.append(
             {
-                **{name: row[name] for name in BESIDE_SCHEMA if name in row},
-                "paper": row["value"], "paper_std": row["std"], "ours": measured.value,
+                **row, "paper": row["value"], "paper_std": row["std"], "ours": measured.value,
                 "std": measured.std, "low": measured.low, "high": measured.high,
                 "difference": measured.value - row["value"], "verdict": verdict,
+                "settings": "" if math.isnan(measured.value) else settings,
             }
         )  # fmt: skip
     blocks, names = (list(dict.fromkeys(row[key] for row in rows)) for key in ("group", "row"))
     rows.sort(key=lambda row: (blocks.index(row["group"]), names.index(row["row"])))
-    shown = pl.when(pl.col("ours").is_nan()).then(pl.lit("")).otherwise(pl.lit(settings))
-    return pl.DataFrame(rows, schema=BESIDE_SCHEMA).with_columns(settings=shown)
+    return pl.DataFrame(rows, schema=BESIDE_SCHEMA)
 
 
 def _verdict(paper: float, digits: int, unit: str, ours: Measured, tolerance: float | None) -> str:
@@ -121,14 +120,11 @@ def _verdict(paper: float, digits: int, unit: str, ours: Measured, tolerance: fl
         return "no data"
     if math.isnan(paper):
         return "ours only"
-    if unit == "p<":
-        return "same" if ours.value < paper else "differs"
-    if round(ours.value, digits) == paper:
+    if ours.value < paper if unit == "p<" else round(ours.value, digits) == paper:
         return "same"
     if tolerance is None or unit not in IN_POINTS:
         return "differs"
-    is_within = round(abs(ours.value - paper), 9) <= tolerance
-    return "within" if is_within else "outside"
+    return "within" if round(abs(ours.value - paper), 9) <= tolerance else "outside"
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[Cell, Cell]:
@@ -153,10 +149,7 @@ def _text(cell: Cell) -> str:
 
 
 def beside_table(numbers: pl.DataFrame, title: str) -> Table:
-    """For a screen: a row a number, the paper's, ours with its interval, the difference.
-
-    Why there is no number of ours is shortened at its colon.
-    """
+    """For a screen: a row a number, the paper's, ours with its interval, the difference."""
     one_column = numbers["column"].n_unique() == 1
     headings = ("paper", "ours", "95 % CI", "difference")
     columns = [Column(""), *(Column(heading, "number") for heading in headings), Column("")]

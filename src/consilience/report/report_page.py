@@ -13,43 +13,18 @@ import polars as pl
 from consilience.core.expectations import EXPECTATION_SUBSETS
 from consilience.core.text import counted
 from consilience.metrics.registry import headline_metrics, label_of
-from consilience.report import charts
+from consilience.report import charts, overview
+from consilience.report import columns as layouts
 from consilience.report.analysis_tables import ALL_GROUPS, in_one_line, violation_examples
-from consilience.report.columns import (
-    CLUSTER_CORRELATIONS,
-    EDITS,
-    GAP_NOTE,
-    MEANS,
-    PATTERN_NOTE,
-    PATTERNS,
-    PROBABILITY_GAP,
-    VIOLATION_RATES,
-    Columns,
-    frame_table,
-    with_outliers,
-)
+from consilience.report.columns import Columns, frame_table
 from consilience.report.comparison_tables import differences
 from consilience.report.export import Figure, Folded, Page, Part, Points, Section, Text
 from consilience.report.metric_tables import (
     DETERMINISM,
+    changed_answers_table,
     edit_rows,
-    firsts_first,
     group_cells,
     language_table,
-)
-from consilience.report.overview import (
-    again,
-    beside,
-    caveats,
-    fact_counts,
-    first_screen,
-    numbers,
-    of_run,
-    page_in_words,
-    scope,
-    servers,
-    setup,
-    subtitle_of,
 )
 from consilience.report.run_view import (
     FactorView,
@@ -61,14 +36,22 @@ from consilience.report.run_view import (
     level_table,
     most_changed,
     name_and_id,
+    values_of,
     view_notes,
 )
-from consilience.report.table import NAN, Column, Table, Value, intervals_below
+from consilience.report.table import NAN, Column, Table, intervals_below
 from consilience.types import SuiteWords
 
 MOST_APART = 8  # patterns that differ from the others and are named
 MOST_PATTERNS = 1_000  # rows of the table of patterns; of more, those with the lowest agreement
 CLEAR = 0.05  # an adjusted p below which a pattern differs in accuracy
+MOST_MOVES = 60  # rows of a table of labels that changed; a written answer may be any text
+MOST_EXAMPLES = 12  # changed answers on the page; all are in inconsistent.csv
+
+AGAINST = (
+    "Each mark is a relation. Bottom right: the answers are right, but only in some patterns. Top "
+    "left: the answers are the same and wrong. Dashed line: mean consistency expected by chance."
+)
 
 OF_RELATIONS: Columns = {
     "relation": Column("relation"), "run": Column("run"), "facts": Column("facts", "count"),
@@ -86,18 +69,14 @@ MOVES: Columns = {
 EXPECTED: Columns = {
     "group": Column("group"), "run": Column("run"), "kind": Column("expectation"),
 }  # fmt: skip
-OF_EXPECTATIONS = (
-    "violation_rate", "chance_violation_rate", "probability_gap", "chance_probability_gap",
-)  # fmt: skip
 
 Parts = Iterator[Part]
 
 
 def _relations(runs: Sequence[RunView]) -> Parts:
-    """The headline metrics of each relation."""
     suite, names = runs[0].suite, group_names(runs[0].suite)
     cells = {run.name: group_cells(run.metrics, suite) for run in runs}
-    counts = {run.name: fact_counts(run.metrics) for run in runs}
+    counts = {run.name: overview.fact_counts(run.metrics) for run in runs}
     measured = {name for of_run in cells.values() for name, _ in of_run}
     shown = [name for name in headline_metrics() if name in measured]
     rows: list[dict[str, Any]] = [
@@ -107,8 +86,7 @@ def _relations(runs: Sequence[RunView]) -> Parts:
             "facts": counts[run.name].get(relation.id),
             **{metric: cells[run.name].get((metric, relation.id)) for metric in shown},
         }
-        for relation in suite.relations
-        for run in runs
+        for relation, run in product(suite.relations, runs)
     ]
     of_metrics: Columns = {name: Column(label_of(name), "share") for name in shown}
     notes = [DETERMINISM] if any(group.cardinality == "N-M" for group in suite.relations) else []
@@ -121,25 +99,17 @@ def _relations(runs: Sequence[RunView]) -> Parts:
 
 
 def _named(run: RunView, runs: Sequence[RunView]) -> dict[str, str]:
-    """The cell that names the run of a row, where there are several."""
     return {"run": run.name} if len(runs) > 1 else {}
 
 
 def _spread(runs: Sequence[RunView]) -> Parts:
-    """How accuracy and consistency are spread over relations, and agreement over facts."""
-    values = charts.accuracy_and_consistency(runs)
-    caption = (
-        "Each mark is a relation. Bottom right: the answers are right, but only in some patterns. "
-        "Top left: the answers are the same and wrong. Dashed line: mean consistency expected by "
-        "chance."
-    )
-    figures: list[Part] = []
+    values, parts = charts.accuracy_and_consistency(runs), [*_items(runs)]
     if values["name"].n_unique() > 1:
         chart = charts.against_figure(values, runs[0].suite.words.group)
-        figures.append(Figure("knowledge", "Accuracy and consistency", chart, caption))
-    of_items = list(_items(runs))
-    yield from beside([*figures, *of_items[:1]])
-    yield from of_items[1:]
+        parts.insert(0, Figure("knowledge", "Accuracy and consistency", chart, AGAINST))
+    of_figures = [part for part in parts if isinstance(part, Figure)]
+    yield from overview.beside(of_figures)
+    yield from parts[len(of_figures) :]
 
 
 def languages(runs: Sequence[RunView]) -> Parts:
@@ -155,14 +125,11 @@ def _patterns(runs: Sequence[RunView]) -> Parts:
         return
     words, names = runs[0].suite.words, group_names(runs[0].suite)
     frame = pl.concat(run.patterns.with_columns(run=pl.lit(run.name)) for run in runs)
-    left_out = ["highest", "n", *["run"] * (len(runs) == 1)]
-    shown = with_outliers(frame.drop(left_out)).with_columns(
-        relation=pl.col("group").replace(names)
-    )
     apart = [
-        f"{row['run']}, " * (len(runs) > 1)
+        f"{row['run']}, "
+        * (len(runs) > 1)
         + f"{names.get(row['group'], row['group'])}: {row['variant']} "
-        + f"(agreement {100 * row['agreement']:.0f} %)"
+        f"(agreement {100 * row['agreement']:.0f} %)"
         for row in frame.filter(pl.col("apart")).to_dicts()
     ]
     none = [] if apart else [f"No {words.variant} is an outlier."]
@@ -171,7 +138,16 @@ def _patterns(runs: Sequence[RunView]) -> Parts:
         apart[MOST_APART:] = [f"{len(apart) - MOST_APART} more, in the table"]
     if apart:
         yield Points(apart)
-    yield _folded_patterns(shown)
+    shown = frame.drop("highest", "n", *["run"] * (len(runs) == 1))
+    shown = layouts.with_outliers(shown).with_columns(relation=pl.col("group").replace(names))
+    title, notes = "Every pattern", [layouts.PATTERN_NOTE]
+    if frame.height > MOST_PATTERNS:
+        shown = shown.filter(pl.col("agreement").fill_nan(None).rank("ordinal") <= MOST_PATTERNS)
+        title = f"The {shown.height:,} patterns with the lowest agreement"
+        notes.append("`consilience analyze patterns --csv` writes all patterns.")
+    in_all = " in all" * (frame.height > MOST_PATTERNS)
+    table = frame_table(shown, f"{title}, in percent", layouts.PATTERNS, notes)
+    yield Folded(f"{title} ({frame.height:,}{in_all})", [table])
 
 
 def _accuracy_of_patterns(patterns: pl.DataFrame, words: SuiteWords) -> Iterator[str]:
@@ -187,21 +163,7 @@ def _accuracy_of_patterns(patterns: pl.DataFrame, words: SuiteWords) -> Iterator
         yield f"No {words.variant} differs {where} ({several}, {smallest}, Holm)."
 
 
-def _folded_patterns(patterns: pl.DataFrame) -> Folded:
-    """The table of patterns; of many only those with the lowest agreement."""
-    size, notes, title = patterns.height, [PATTERN_NOTE], "Every pattern"
-    if size > MOST_PATTERNS:
-        agreement = pl.col("agreement").fill_nan(None)
-        patterns = patterns.filter(agreement.rank("ordinal") <= MOST_PATTERNS)
-        title = f"The {patterns.height:,} patterns with the lowest agreement"
-        notes.append("`consilience analyze patterns --csv` writes all patterns.")
-    table = frame_table(patterns, f"{title}, in percent", PATTERNS, notes)
-    in_all = " in all" * (len(notes) > 1)
-    return Folded(f"{title} ({size:,}{in_all})", [table])
-
-
 def _edits(runs: Sequence[RunView]) -> Parts:
-    """The cost of each kind of edit; nothing where the suite does not say how patterns differ."""
     named = [run.edits.with_columns(run=pl.lit(run.name)) for run in runs if run.edits.height]
     if not named:
         return
@@ -212,50 +174,50 @@ def _edits(runs: Sequence[RunView]) -> Parts:
     )
     title = "Consistency of pairs of patterns with and without the edit, means over relations"
     yield Figure("edits", "Effect of each edit on consistency", charts.edit_figure(frame), caption)
-    yield frame_table(frame.drop("run") if len(runs) == 1 else frame, title, EDITS)
+    yield frame_table(frame.drop("run") if len(runs) == 1 else frame, title, layouts.EDITS)
     rows = [_named(run, runs) | row for run in runs for row in edit_rows(run.metrics)]
     title = (
         "Consistency by kind of pair, as in the ParaRel paper's Table 5: Diff-Syntax differs in "
         "syntax alone, Diff-Determiner in the determiner and perhaps more"
     )
     if rows:
-        yield Folded("By kind of pair, as in the ParaRel paper", [frame_table(rows, title, MEANS)])
+        yield Folded(
+            "By kind of pair, as in the ParaRel paper", [frame_table(rows, title, layouts.MEANS)]
+        )
 
 
 def _items(runs: Sequence[RunView]) -> Parts:
     """Agreement over facts: its figure and tables, if facts were answered in two patterns."""
     frame = pl.concat(run.items.select(pl.lit(run.name).alias("run"), "agreement") for run in runs)
-    known = frame.filter(pl.col("agreement").is_not_nan())
+    known = frame.drop_nans("agreement")
     if known.height < 2 * len(runs):
         return
-    rows = [
-        {"run": run.name, "facts": len(of), "all": (of == 1).mean(), "none": (of == 0).mean(),
-         "median": of.median()}
-        for run in runs
-        for of in [known.filter(run=run.name)["agreement"]]
-    ]  # fmt: skip
+    caption = "Facts by the share of their pairs of patterns that get the same answer."
+    chart = charts.item_figure(frame, runs[0].suite.words)
+    yield Figure("items", "Agreement over facts", chart, caption)
+    rows = known.group_by("run", maintain_order=True).agg(
+        facts=pl.len(),
+        all=(pl.col("agreement") == 1).mean(),
+        none=(pl.col("agreement") == 0).mean(),
+        median=pl.col("agreement").median(),
+    )
     title = (
         "Facts of relations with one right answer, by the agreement among their patterns, in "
         "percent"
     )
-    bars = {
-        (row["run"], row["agreement"]): row["share"] for row in charts.in_tenths(known).to_dicts()
-    }
-    bar_rows = [
-        [tenth, *(bars.get((run.name, tenth), 0.0) for run in runs)] for tenth in charts.TENTHS
-    ]
-    runs_columns = (Column(run.name, "share") for run in runs)
-    bar_columns = [Column("pairs that agree, percent"), *runs_columns]
-    bars_table = Table("Facts, in percent", bar_columns, bar_rows, sortable=False)
-    caption = "Facts by the share of their pairs of patterns that get the same answer."
-    chart = charts.item_figure(frame, runs[0].suite.words)
-    yield Figure("items", "Agreement over facts", chart, caption)
     yield frame_table(rows, title, OF_ITEMS, sortable=False)
-    yield Folded("The bars as a table", [bars_table])
+    shares = charts.in_tenths(known).select("run", "agreement", "share").rows()
+    bars = {(run, tenth): share for run, tenth, share in shares}
+    names = [run.name for run in runs]
+    bar_rows = [
+        [tenth, *(bars.get((name, tenth), 0.0) for name in names)] for tenth in charts.TENTHS
+    ]
+    columns = [Column("pairs that agree, percent"), *(Column(name, "share") for name in names)]
+    table = Table("Facts, in percent", columns, bar_rows, sortable=False)
+    yield Folded("The bars as a table", [table])
 
 
 def _examples(runs: Sequence[RunView]) -> Parts:
-    """The most informative facts of each run, if any."""
     names = group_names(runs[0].suite)
     for run in runs:
         tables: list[Part] = []
@@ -270,11 +232,10 @@ def _examples(runs: Sequence[RunView]) -> Parts:
                     if reply.prompt:
                         (prompt,) = in_one_line([prompt], shared=False)
                     text = {"text": reply.text or ""} if is_written else {}
-                    verdict = reply.unmatched or example.verdict(reply)
                     row = {"fact": fact, "prompt": prompt, **text, "answer": reply.answer}
-                    rows.append(row | {"verdict": verdict})
+                    rows.append(row | {"verdict": reply.unmatched or example.verdict(reply)})
             if rows:
-                title = of_run(run.name, runs) + kind.partition(" (example")[0]
+                title = overview.of_run(run.name, runs) + kind.partition(" (example")[0]
                 columns: Columns = {name: Column(name) for name in rows[0]}
                 tables.append(frame_table(rows, title, columns, sortable=False))
         is_folded = run is not runs[0] and tables
@@ -293,15 +254,10 @@ def _vectors(runs: Sequence[RunView]) -> Parts:
             )
             yield Figure(f"vectors-{at}", "", run.drawing, caption, False)
         title = f"{run.name}: agreement of k-means' clusters with pattern, subject and object"
-        yield frame_table(run.vectors, title, CLUSTER_CORRELATIONS)
-
-
-MOST_MOVES = 60  # rows of a table of labels that changed; a written answer may be any text
-MOST_EXAMPLES = 12  # changed answers on the page; all are in inconsistent.csv
+        yield frame_table(run.vectors, title, layouts.CLUSTER_CORRELATIONS)
 
 
 def _label_changes(runs: Sequence[RunView]) -> Parts:
-    """Old and new label, all seeds together; how many right answers were lost and won."""
     for run in runs:
         if run.changed.is_empty():
             yield Text([f"{run.name}: no label changed."])
@@ -315,62 +271,55 @@ def _label_changes(runs: Sequence[RunView]) -> Parts:
         title = f"{run.name}{seeds}: labels that changed{rest}"
         yield frame_table(moves.head(MOST_MOVES), title, MOVES)
         counts = run.changed.group_by("group", "perturbation", maintain_order=True).agg(
-            lost=(pl.col("original_answer") == pl.col("gold")).sum(),
-            won=(pl.col("answer") == pl.col("gold")).sum(),
+            (pl.col("original_answer") == pl.col("gold")).sum(),
+            (pl.col("answer") == pl.col("gold")).sum(),
         )
         yield Points(
             [
-                f"{run.name}, {row['group']}, {row['perturbation']}: {row['lost']} right labels "
-                f"became wrong, {row['won']} wrong labels became right"
-                for row in counts.to_dicts()
+                f"{run.name}, {group}, {form}: {lost} right labels became wrong, {won} wrong "
+                "labels became right"
+                for group, form, lost, won in counts.iter_rows()
             ]
         )
 
 
 def _changed_examples(runs: Sequence[RunView]) -> Parts:
     """Answers that a form changed, one of each form first; nothing where there are none."""
-    columns = [Column(heading) for heading in ("form", "first", "second", "answer", "gold")]
     for run in runs:
-        rows: list[list[Value]] = []
-        for row in firsts_first(run.changed).head(MOST_EXAMPLES).to_dicts():
-            originals = row["original_1"], row["original_2"], row["original_answer"]
-            rows.append(["original", *originals, row["gold"]])
-            texts = row["text_1"], row["text_2"], row["answer"]
-            rows.append([row["perturbation"], *texts, row["gold"]])
-        if rows:
-            yield Table(f"{run.name}: the most confident first", columns, rows, sortable=False)
+        if not run.changed.is_empty():
+            title = f"{run.name}: the most confident first"
+            yield changed_answers_table(run.changed, MOST_EXAMPLES, title)
 
 
 APPLICABLE = "applicable: the first answers meet the condition, counted in each variant"
+NO_GAP = dict.fromkeys(("value", "low", "high"), NAN)
 
 
 def _expectations(runs: Sequence[RunView]) -> Parts:
     """The violation rates by group and kind; none without expectations."""
     names = {**group_names(runs[0].suite), "MICRO": ALL_GROUPS}
-    values = {
-        (run.name, row["metric"], row["group"], row["subset"]): row
-        for run in runs
-        for row in run.metrics.iter_rows(named=True)
-    }
+    groups = [name for name in names if name != "MICRO" or len(names) > 2]
+    numbers = {(run.name, group): values_of(run.metrics, group) for run in runs for group in groups}
     rows: list[dict[str, Any]] = []
-    for group in [name for name in names if name != "MICRO" or len(names) > 2]:
-        for kind, run in product(EXPECTATION_SUBSETS, runs):
-            rate, chance, gap, chance_gap = (
-                values.get((run.name, metric, group, kind), {}) for metric in OF_EXPECTATIONS
-            )
-            if rate and chance:
-                row = {"group": names[group], **_named(run, runs), "kind": kind}
-                row |= {name: rate[name] for name in ("n", "value", "low", "high")}
-                row |= {"chance": chance["value"], "gap": gap.get("value", NAN)}
-                row |= {"gap_low": gap.get("low", NAN), "gap_high": gap.get("high", NAN)}
-                rows.append(row | {"gap_chance": chance_gap.get("value", NAN)})
+    for group, kind, run in product(groups, EXPECTATION_SUBSETS, runs):
+        known = numbers[run.name, group]
+        rate = known.get(("violation_rate", kind))
+        chance = known.get(("chance_violation_rate", kind))
+        if rate and chance:
+            gap = known.get(("probability_gap", kind), NO_GAP)
+            chance_gap = known.get(("chance_probability_gap", kind), NO_GAP)
+            row = {"group": names[group], **_named(run, runs), "kind": kind}
+            row |= {name: rate[name] for name in ("n", "value", "low", "high")}
+            row |= {"gap": gap["value"], "gap_low": gap["low"], "gap_high": gap["high"]}
+            rows.append(row | {"chance": chance["value"], "gap_chance": chance_gap["value"]})
     if not rows:
         return
-    has_gap = any(metric == "probability_gap" for _, metric, _, _ in values)
-    columns = {**EXPECTED, **VIOLATION_RATES, **(PROBABILITY_GAP if has_gap else {})}
+    has_gap = any("probability_gap" in run.metrics["metric"] for run in runs)
+    gap_columns = layouts.PROBABILITY_GAP if has_gap else {}
+    columns = {**EXPECTED, **layouts.VIOLATION_RATES, **gap_columns}
     kinds = {row["kind"] for row in rows}
-    about = [f"{kind}: {text}" for kind, text in EXPECTATION_SUBSETS.items() if kind in kinds]
-    notes = [*about, APPLICABLE, *([GAP_NOTE] if has_gap else [])]
+    notes = [f"{kind}: {text}" for kind, text in EXPECTATION_SUBSETS.items() if kind in kinds]
+    notes += [APPLICABLE, *([layouts.GAP_NOTE] if has_gap else [])]
     yield frame_table(rows, "Violated expectations, in percent", columns, notes)
     for run in runs:
         if tables := list(violation_examples(run.violations)):
@@ -408,11 +357,9 @@ def factor_parts(views: Sequence[FactorView]) -> Parts:
         "Sensitivity indices, to compare with other models on the same questions", [indices]
     )
     interactions = interaction_table(views, "Interactions, percent of the variation")
-    if interactions.rows:
-        yield Folded("Each interaction", [interactions])
+    yield from [Folded("Each interaction", [interactions])] if interactions.rows else []
     yield Folded("Accuracy by level", [level_table(views, "Accuracy by level")])
-    if notes := view_notes(views):
-        yield Points(notes)
+    yield from [Points(view_notes(views))] if view_notes(views) else []
 
 
 Sections = Sequence[tuple[str, str, str, Callable[[Sequence[RunView]], Parts]]]
@@ -475,10 +422,10 @@ OF_ALL: Sections = (
         "server", "Server",
         "The model answered behind a URL or in llama.cpp. How its candidates were scored was "
         "proved on a few known prompts before anything of the suite was sent.",
-        servers,
+        overview.servers,
     ),
-    ("caveats", "Caveats", "", caveats),
-    ("setup", "Suite and models", "", setup),
+    ("caveats", "Caveats", "", overview.caveats),
+    ("setup", "Suite and models", "", overview.setup),
 )  # fmt: skip
 
 
@@ -506,12 +453,13 @@ def report_page(
     """
     words, names = runs[0].suite.words, [run.name for run in runs]
     of_kind = OF_PAIRS if runs[0].task else OF_FACTS
-    first = ("summary", "Summary", scope(runs), partial(first_screen, relation=relation))
+    summary = partial(overview.first_screen, relation=relation)
+    first = ("summary", "Summary", overview.scope(runs), summary)
     sections = [
         *sections_of(runs, [first]),
         *differences(compared, notes, group_names(runs[0].suite), words.pool),
-        *sections_of(runs, [("numbers", "All numbers", "", numbers), *of_kind, *OF_ALL]),
-        again(
+        *sections_of(runs, [("numbers", "All numbers", "", overview.numbers), *of_kind, *OF_ALL]),
+        overview.again(
             [
                 (f"{run.name}, seed {at} of {run.seeds}" if run.seeds > 1 else run.name, record)
                 for run in runs
@@ -521,4 +469,4 @@ def report_page(
     ]
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     title = f"How consistent {'is' if len(names) == 1 else 'are'} {', '.join(names[:SHOWN])}{more}?"
-    return page_in_words(Page(title, subtitle_of(runs), sections), words)
+    return overview.page_in_words(Page(title, overview.subtitle_of(runs), sections), words)

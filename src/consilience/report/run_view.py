@@ -15,10 +15,11 @@ from consilience.analysis.factor_effects import FactorTables
 from consilience.core.errors import Protocol
 from consilience.core.factors import FACTORS
 from consilience.core.items import Task
-from consilience.report.columns import Columns, cells_of, frame_table
+from consilience.core.text import counted
+from consilience.report.columns import Columns, frame_table
 from consilience.report.export import Spec
 from consilience.report.summary import Key, Summary
-from consilience.report.table import CI, Cell, Column, Table, Value
+from consilience.report.table import CI, Cell, Column, Table
 from consilience.types import Suite
 
 NOISE = "noise"  # the rows of pairs that differ in nothing about the question
@@ -58,10 +59,6 @@ OF_CONSISTENCY = (
     "consistency: agreement of variants that differ in this factor only; expected by chance: if "
     "each variant gave its own answers to random questions"
 )
-NO_INTERVAL = (
-    "corrected has no interval where it is the same in all resamples, as if each variant gives one "
-    "answer to every question"
-)
 OF_SHARES = (
     "main effect: share of the variation of answers over variants that the factor makes alone; "
     "total effect: with every interaction that it is part of; main effects and interactions sum to "
@@ -70,12 +67,24 @@ OF_SHARES = (
 
 OF_PROBABILITIES = "changes: probability that it changes when this factor alone gets a random level"
 
+OUTCOMES = ("answer", "correctness")
+
 INDICES: Mapping[str, tuple[str, str]] = {
     "prompt_sensitivity": ("PromptSensiScore", "percent"),
     "posix": ("POSIX", "nats per token"),
     "accuracy_range": ("Range of accuracy", "points"),
 }
 """Labels and units of the indices."""
+
+INDEX: Columns = {
+    "index": Column("index"), "value": Column("value", "number"), "bounds": Column(CI, "number"),
+    "unit": Column("unit"), "expected": Column("of equal variants", "number"),
+    "p": Column("p", "p"), "n": Column("questions", "count"),
+}  # fmt: skip
+LEVELS: Columns = {
+    "factor": Column("factor"), "level": Column("level"), "value": Column("accuracy", "share"),
+    ("low", "high"): Column(CI, "share"), "n": Column("questions", "count"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,38 +107,28 @@ def factor_table(views: Sequence[FactorView], title: str) -> Table:
     is_exact = all(view.is_exact for view in views)
     columns = {**CONSISTENCY, **(EXACT if is_exact else OF_PAIRS)}
 
-    def rows_of(view: FactorView) -> Iterator[list[Value]]:
-        noise: list[dict[str, Any]] = [
-            {"factor": f"{NOISE}: {subset.replace('_', ' ')}", "n": count, "value": 1 - value}
-            for subset, count, value in view.noise.select("subset", "n", "value").iter_rows()
-        ]
-        for record in [*factor_records(view, is_exact=is_exact), *noise]:
-            row: list[Value] = []
-            for name, column in columns.items():
-                is_known = (name if isinstance(name, str) else name[0]) in record
-                row += cells_of(record, {name: column}) if is_known else [""]
-            yield row
+    def records_of(view: FactorView) -> Iterator[dict[str, Any]]:
+        yield from factor_records(view, is_exact=is_exact)
+        for subset, count, value in view.noise.select("subset", "n", "value").iter_rows():
+            yield {"factor": f"{NOISE}: {subset.replace('_', ' ')}", "n": count, "value": 1 - value}
 
-    notes = most_changed(views)
-    notes += [OF_CONSISTENCY, OF_SHARES if is_exact else OF_PROBABILITIES]
-    tables = [view.tables.consistency for view in views]
-    if any((of["corrected"].is_not_nan() & of["corrected_low"].is_nan()).any() for of in tables):
-        notes.append(NO_INTERVAL)
-    notes += _by_view(views, _variation_note)
-    return _table(views, title, list(columns.values()), rows_of, notes)
+    notes = [*most_changed(views), OF_CONSISTENCY, OF_SHARES if is_exact else OF_PROBABILITIES]
+    return _table(views, title, columns, records_of, notes + _by_view(views, _variation_note))
 
 
 def _table(
     views: Sequence[FactorView],
     title: str,
-    columns: Sequence[Column],
-    rows_of: Callable[[FactorView], Iterable[Sequence[Value]]],
+    columns: Columns,
+    records_of: Callable[[FactorView], Iterable[Mapping[str, Any]]],
     notes: Sequence[str] = (),
+    *,
+    sortable: bool = False,
 ) -> Table:
     """The rows of each run, in blocks where there are several."""
-    rows = [(view.name, row) for view in views for row in rows_of(view)]
+    rows = [(view.name, row) for view in views for row in records_of(view)]
     blocks = [name for name, _ in rows] if len(views) > 1 else []
-    return Table(title, columns, [row for _, row in rows], notes, blocks, sortable=False)
+    return frame_table([row for _, row in rows], title, columns, notes, blocks, sortable=sortable)
 
 
 def _by_view(
@@ -155,20 +154,20 @@ def view_notes(views: Sequence[FactorView]) -> list[str]:
 
 def factor_records(view: FactorView, *, is_exact: bool) -> Iterator[dict[str, Any]]:
     """The rows of a run by the names of the columns."""
-    parts, outcomes = parts_of(view.tables), ("answer", "correctness")
-    number = "share" if is_exact else "value"
-    low, high = ("share_low", "share_high") if is_exact else ("low", "high")
-    for row in view.tables.consistency.iter_rows(named=True):
-        record = dict(row)
-        for outcome in outcomes:
+    parts = parts_of(view.tables)
+    value, low, high = (
+        ("share", "share_low", "share_high") if is_exact else ("value", "low", "high")
+    )
+    for row in view.tables.consistency.to_dicts():
+        for outcome in OUTCOMES:
             total = parts[outcome, "total", row["factor"]]
-            record[f"{outcome}_total"] = total[number]
-            record[f"{outcome}_low"], record[f"{outcome}_high"] = total[low], total[high]
+            row[f"{outcome}_total"] = total[value]
+            row[f"{outcome}_low"], row[f"{outcome}_high"] = total[low], total[high]
             if is_exact:
-                record[f"{outcome}_main"] = parts[outcome, "main", row["factor"]]["share"]
-        yield record
+                row[f"{outcome}_main"] = parts[outcome, "main", row["factor"]]["share"]
+        yield row
     for effect in ("interactions", "between questions"):
-        known = [outcome for outcome in outcomes if (outcome, effect, "") in parts]
+        known = [outcome for outcome in OUTCOMES if (outcome, effect, "") in parts]
         if known:
             mains = {f"{outcome}_main": parts[outcome, effect, ""]["share"] for outcome in known}
             yield {"factor": effect, **mains}
@@ -181,22 +180,17 @@ def parts_of(tables: FactorTables) -> dict[tuple[str, str, str], dict[str, Any]]
 
 
 def _variation_note(view: FactorView) -> Iterator[str]:
-    """How often two variants drawn at random differ."""
-
-    def percent(row: Mapping[str, Any]) -> str:
-        low, high = row["low"], row["high"]
-        interval = "" if math.isnan(low) else f" (95 % CI {100 * low:.1f} to {100 * high:.1f})"
-        return f"{100 * row['value']:.1f} %{interval}"
-
     if not view.is_exact:
         return
     parts = parts_of(view.tables)
-    answer, correctness = (
-        percent(parts[outcome, "within questions", ""]) for outcome in ("answer", "correctness")
-    )
+    shares = []
+    for outcome in OUTCOMES:
+        row = parts[outcome, "within questions", ""]
+        known = f" (95 % CI {100 * row['low']:.1f} to {100 * row['high']:.1f})"
+        shares.append(f"{100 * row['value']:.1f} %{'' if math.isnan(row['low']) else known}")
     yield (
-        f"two variants of a question, chosen at random, have different answers in {answer} of the "
-        f"draws, and only one of the two is right in {correctness}"
+        f"two variants of a question, chosen at random, have different answers in {shares[0]} of "
+        f"the draws, and only one of the two is right in {shares[1]}"
     )
 
 
@@ -211,12 +205,10 @@ def _most(view: FactorView) -> Iterator[str]:
     if len(known) < 2:
         return
     total, agreement, name = max(known)
-    change = FACTORS[name].partition(":")[0]
-    effect = (
-        f"{100 * total:.1f} % of the variation of answers involves it"
-        if view.is_exact
-        else f"an answer changes with a probability of {100 * total:.1f} % when it alone changes"
-    )
+    change, total = FACTORS[name].partition(":")[0], f"{100 * total:.1f} %"
+    effect = f"an answer changes with a probability of {total} when it alone changes"
+    if view.is_exact:
+        effect = f"{total} of the variation of answers involves it"
     yield (
         f"{change[0].upper()}{change[1:]} ({name}) changes answers most: {effect}, and variants "
         f"that differ in it alone agree in {100 * agreement:.1f} % of pairs."
@@ -225,76 +217,64 @@ def _most(view: FactorView) -> Iterator[str]:
 
 def index_table(views: Sequence[FactorView], title: str) -> Table:
     """PromptSensiScore, POSIX and the range of accuracy of each run."""
-    columns = [
-        Column("index"), Column("value", "number"), Column(CI, "number"), Column("unit"),
-        Column("of equal variants", "number"), Column("p", "p"), Column("questions", "count"),
-    ]  # fmt: skip
 
-    def rows_of(view: FactorView) -> Iterator[list[Value]]:
-        for row in view.tables.indices.iter_rows(named=True):
+    def records_of(view: FactorView) -> Iterator[dict[str, Any]]:
+        for row in view.tables.indices.to_dicts():
             label, unit = INDICES[row["index"]]
             scale, digits = (1, 3) if unit == "nats per token" else (100, 1)
+            row |= {
+                "index": label,
+                "unit": unit,
+                "value": Cell(scale * row["value"], digits=digits),
+            }
             bounds = Cell(low=scale * row["low"], high=scale * row["high"], digits=digits)
-            others: list[Value] = [bounds, unit, "", ""]
-            if row["index"] == "accuracy_range":
-                others = ["", unit, Cell(scale * row["expected"]), Cell(row["p"])]
-            yield [label, Cell(scale * row["value"], digits=digits), *others, row["n"]]
+            if unit == "points":
+                yield row | {"bounds": "", "expected": Cell(scale * row["expected"])}
+            else:
+                yield row | {"bounds": bounds, "expected": "", "p": ""}
 
     notes = _by_view(views, _range_notes)
     notes.append(
         "of equal variants: the mean range if the right answers of each question fell on its "
         "variants at random, and p: the probability that the range is then as wide"
     )
-    return _table(views, title, columns, rows_of, notes)
+    return _table(views, title, INDEX, records_of, notes)
 
 
 def _range_notes(view: FactorView) -> Iterator[str]:
-    """Which variants are the least and the most accurate, and how many tie with them."""
-    for row in view.tables.indices.iter_rows(named=True):
-        if not row["lowest_variant"]:
-            continue
-        counted = f"{row['n']} questions" if row["n"] > 1 else "question"
-        of = f"of the {counted} that were answered in all variants, accuracy is "
+    for row in view.tables.indices.filter(pl.col("lowest") != pl.col("highest")).to_dicts():
         ends = []
         for end in ("lowest", "highest"):
             others = row[f"n_{end}"] - 1
-            ties = f" and {others} other{'s' * (others > 1)}" if others > 0 else ""
+            ties = f" and {counted(others, 'other')}" if others > 0 else ""
             ends.append(f"{end} in {row[f'{end}_variant']}{ties} ({100 * row[end]:.1f})")
-        every = f"{100 * row['lowest']:.1f} in every variant"
-        yield of + (every if row["lowest"] == row["highest"] else " and ".join(ends))
+        yield (
+            f"of the {counted(row['n'], 'question')} answered in all variants, accuracy is "
+            f"{' and '.join(ends)}"
+        )
 
 
 def interaction_table(views: Sequence[FactorView], title: str) -> Table:
     """Every interaction as a share of the variation, the largest of the answer first."""
-    columns = [Column("factors")]
-    for outcome in ("answer", "correctness"):
-        columns += [Column(outcome, "share"), Column(CI, "share")]
+    columns: dict[str | tuple[str, str], Column] = {"factors": Column("factors")}
+    for outcome in OUTCOMES:
+        columns[f"{outcome}_share"] = Column(outcome, "share")
+        columns[f"{outcome}_share_low", f"{outcome}_share_high"] = Column(CI, "share")
 
-    def rows_of(view: FactorView) -> Iterator[list[Value]]:
+    def records_of(view: FactorView) -> Iterator[dict[str, Any]]:
         parts = parts_of(view.tables)
         names = [name for *of, name in parts if of == ["answer", "interaction"]]
         for name in sorted(names, key=lambda name: -parts["answer", "interaction", name]["value"]):
-            row: list[Value] = [name]
-            for outcome in ("answer", "correctness"):
-                of = parts[outcome, "interaction", name]
-                row += [of["share"], Cell(low=of["share_low"], high=of["share_high"])]
-            yield row
+            rows = {of: parts[of, "interaction", name] for of in OUTCOMES}
+            numbers = {f"{of}_{key}": row[key] for of, row in rows.items() for key in row}
+            yield {"factors": name, **numbers}
 
-    return _table(views, title, columns, rows_of)
+    return _table(views, title, columns, records_of)
 
 
 def level_table(views: Sequence[FactorView], title: str) -> Table:
     """The accuracy of the variants that have a level, a row a level of each factor."""
-    columns: Columns = {
-        "factor": Column("factor"),
-        "level": Column("level"),
-        "value": Column("accuracy", "share"),
-        ("low", "high"): Column(CI, "share"),
-        "n": Column("questions", "count"),
-    }
-    rows = [row for view in views for row in view.tables.levels.to_dicts()]
-    blocks = [view.name for view in views for _ in range(view.tables.levels.height)]
-    return frame_table(rows, title, columns, blocks=blocks if len(views) > 1 else ())
+    return _table(views, title, LEVELS, lambda of: of.tables.levels.to_dicts(), sortable=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,40 +286,33 @@ class RunView:
     suite: Suite
     metrics: pl.DataFrame  # The metrics table (``METRICS_SCHEMA``)
     summary: Summary
-    baseline: Mapping[Key, float] = field(default_factory=dict)
-    """Every metric of the majority baseline."""
+    baseline: Mapping[Key, float] = field(default_factory=dict)  # Metrics of the majority baseline
     warnings: Sequence[str] = ()
     excluded: pl.DataFrame = field(default_factory=pl.DataFrame)
     """How many questions have no answer, by relation and reason: ``group, excluded, len``."""
     pairs: pl.DataFrame = field(default_factory=pl.DataFrame)
     """The agreement of each two patterns or forms of each group (``analysis.patterns``)."""
-    patterns: pl.DataFrame = field(default_factory=pl.DataFrame)
-    """The patterns or forms of each group."""
+    patterns: pl.DataFrame = field(default_factory=pl.DataFrame)  # Patterns or forms of each group
 
     # Of facts and questions:
     protocol: Protocol = "strict"
-    by_other: pl.DataFrame = field(default_factory=pl.DataFrame)
-    """The metrics of the same answers by the other protocol."""
+    by_other: pl.DataFrame = field(default_factory=pl.DataFrame)  # Metrics by the other protocol
     edits: pl.DataFrame = field(default_factory=pl.DataFrame)  # What each kind of edit costs
-    items: pl.DataFrame = field(default_factory=pl.DataFrame)
-    """The agreement among the answers to each fact."""
+    items: pl.DataFrame = field(default_factory=pl.DataFrame)  # The agreement over each fact
     examples: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """The most informative facts, by the description of their kind."""
     prompts: Mapping[tuple[str, str, str], str] = field(default_factory=dict, repr=False)
     """What was sent, by group, item and variant; of facts the pattern of each example, filled in as
     it was asked."""
     violations: pl.DataFrame = field(default_factory=partial(pl.DataFrame, schema=EXAMPLES))
-    """Examples of violated expectations (``EXAMPLES``)."""
     vectors: pl.DataFrame | None = None
     """Mean V-measures and their correlations with consistency, if the run has vectors."""
     drawing: Spec | None = None  # The vectors of one relation, drawn
-    factors: Sequence[FactorView] = ()
-    """What each factor changes, of a run on questions: a view for each design of factors."""
+    factors: Sequence[FactorView] = ()  # What each factor changes, a view for each design
 
     # Of sentence pairs:
     task: Task | None = None
-    changed: pl.DataFrame = field(default_factory=pl.DataFrame)
-    """The answers that a form changed (``CHANGED_ANSWERS_SCHEMA``)."""
+    changed: pl.DataFrame = field(default_factory=pl.DataFrame)  # ``CHANGED_ANSWERS_SCHEMA``
     changes: pl.DataFrame | None = None
     """What accuracy gains or loses between forms (``FORM_CHANGE_SCHEMA``)."""
 
@@ -364,11 +337,9 @@ def groups_with_forms(run: RunView) -> list[str]:
 
 def group_names(suite: Suite) -> dict[str, str]:
     """How the page names each group: its label, with its id where a label is not unique."""
-    labels = [group.label for group in suite.relations]
-    names = {}
+    labels, names = [group.label for group in suite.relations], {}
     for group in suite.relations:
-        is_unique = labels.count(group.label) == 1
-        name = group.label if is_unique else f"{group.label} ({group.id})"
+        name = group.label if labels.count(group.label) == 1 else f"{group.label} ({group.id})"
         names[group.id] = name if group.label else group.id
     return names
 

@@ -215,11 +215,7 @@ def _key_of(row: Mapping[str, Any]) -> Key:
 def _headlines(
     values: Values, groups: Sequence[Relation], suite: Suite
 ) -> Iterator[tuple[Key, str, str]]:
-    """Key, label and meaning of each row; those of labels that were written say so.
-
-    Questions have a row for each factor, facts in several languages have two, sentence pairs one
-    for each form of the paper, and expectations one for each kind.
-    """
+    """Key, label and meaning of each row; those of labels that were written say so."""
     words, pool = suite.words, str(suite.words.pool)
     for group in () if pool else groups:
         suffix = " (written)" if group.design.writes_freely else ""
@@ -263,10 +259,7 @@ def _deviations(by_seed: Sequence[pl.DataFrame]) -> dict[Key, float]:
 
 
 def _extremes(values: Values, groups: Sequence[Relation]) -> tuple[Shares, Shares]:
-    """The least and the most consistent relations with one right answer; none if all are equal.
-
-    A relation with fewer than ``FEWEST_FACTS`` facts is not named.
-    """
+    """The least and the most consistent relations with one right answer; none if all are equal."""
     large = [g for g in groups if values[g.id, "accuracy", "all"]["n"] >= FEWEST_FACTS]
     rows = [(group.label, values.get((group.id, "consistency", "all"))) for group in large]
     known = [(label, row["value"]) for label, row in rows if row and not math.isnan(row["value"])]
@@ -279,10 +272,7 @@ def _extremes(values: Values, groups: Sequence[Relation]) -> tuple[Shares, Share
 def _mean_sizes(
     values: Values, groups: Sequence[Relation], words: SuiteWords, fewest: Sequence[int]
 ) -> str:
-    """How many groups were asked; how many groups, items and variants the means are over.
-
-    Items are those that the accuracy counts; of questions also those without an answer.
-    """
+    """How many groups were asked; how many groups, items and variants the means are over."""
     averaged, counts = _averaged(groups), ["n"] + ["n_excluded"] * words.is_pooled
     facts = sum(values[group.id, "accuracy", "all"][name] for group in averaged for name in counts)
     patterns = sorted({*fewest, *(len(group.design.forms[ORIGINAL]) for group in averaged)})

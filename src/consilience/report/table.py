@@ -135,19 +135,10 @@ def number_text(value: float, kind: Kind, digits: int = 1) -> str:
         case "p":
             stars = next((stars for level, stars in STARS if value < level), "")
             return (f"{value:.3f}" if value >= 0.0005 else "<.001") + stars
-        case "detectable" if value > 1:
-            return ">100"
         case "count":
             return f"{value:,.0f}"
-        case _:
-            return f"{round(shown, digits) + 0:.{digits}f}"
-
-
-def estimate(row: Mapping[str, Any] | None, *, std: bool = False) -> tuple[Cell, Cell]:
-    """The value of a row of the metrics table and its interval; ``std``: with its deviation."""
-    if row is None:
-        return Cell(), Cell()
-    return Cell(row["value"], std=row["std"] if std else NAN), bounds_of(row)
+    is_above = kind == "detectable" and value > 1
+    return ">100" if is_above else f"{round(shown, digits) + 0:.{digits}f}"
 
 
 def with_interval(row: Mapping[str, Any] | None) -> Cell:
@@ -177,14 +168,12 @@ def without_empty_columns(table: Table) -> Table:
 
     The first two stay: the name of a row, and its number even where it is undefined.
     """
+
+    def is_shown(at: int, column: Column) -> bool:
+        return any(text_of(row[at], column) not in ("", "-") for row in rows)
+
     rows, columns = table.grid(), enumerate(table.columns)
-    return table.only(
-        [
-            at
-            for at, column in columns
-            if at < 2 or not rows or any(text_of(row[at], column) not in ("", "-") for row in rows)
-        ]
-    )
+    return table.only([at for at, column in columns if at < 2 or not rows or is_shown(at, column)])
 
 
 def all_notes(table: Table) -> list[str]:
@@ -266,10 +255,10 @@ def _fitted(
         rooms = zip(headings, natural, strict=True)
         return [_wrap(text, max(room, _width_of(text.split()))) for text, room in rooms]
 
-    full = [[column.heading] for column in columns]
     whole = wrapped(column.heading for column in columns)
     short = wrapped(column.short or column.heading for column in columns)
-    forms = ((full, natural), (whole, natural), (short, natural), (short, partial))
+    forms = [([[column.heading] for column in columns], natural), (whole, natural)]
+    forms += [(short, natural), (short, partial)]
     choices = list(_choices(columns))
     attempts = [(shown, *form) for shown in choices for form in forms]
     for shown, headings, least in [*attempts, (choices[-1], short, words)]:
@@ -284,12 +273,9 @@ def _fitted(
 
 def _choices(columns: Sequence[Column]) -> Iterator[list[int]]:
     """The positions of all columns, and of ever fewer: without the extra ones, from the right."""
-    shown = list(range(len(columns)))
-    yield shown
-    for at in sorted(shown, key=lambda at: (not columns[at].is_extra, -at)):
-        if len(shown) > 2:
-            shown = [position for position in shown if position != at]
-            yield shown
+    left_out = sorted(range(len(columns)), key=lambda at: (not columns[at].is_extra, -at))
+    for count in range(max(1, len(columns) - 1)):
+        yield [at for at in range(len(columns)) if at not in left_out[:count]]
 
 
 def _total(widths: Sequence[int]) -> int:
@@ -304,11 +290,8 @@ def _wrap(text: str, width: int) -> Lines:
     """The lines of a text, wrapped at spaces; lines that fit are kept as they are."""
     lines: Lines = []
     for line in text.split("\n"):
-        if cell_len(line) <= width:
-            lines.append(line)
-            continue
-        rest = line[: len(line) - len(line.lstrip(" "))]
-        for word in line.split():
+        rest = line if cell_len(line) <= width else line[: len(line) - len(line.lstrip(" "))]
+        for word in line.split() if rest != line else ():
             if rest.strip() and cell_len(rest) + 1 + cell_len(word) > width:
                 lines.append(rest)
                 rest = word

@@ -148,13 +148,12 @@ def analyze_examples(options: runs.ExamplesOptions) -> Analysis:
     )
     replies = [reply for items in found.values() for one in items for reply in one.replies]
     has_prompts = any(reply.prompt is not None for reply in replies)
-    table_of = layouts.question_example_table if has_prompts else layouts.example_table
     shown: list[Table | str] = []
     for kind, items in found.items():
         title = examples.about(kind)
         if has_prompts:
             title = title.partition(" (example")[0].replace("pattern", "variant")
-        shown.append(table_of(items, title) if items else f"{title}: none")
+        shown.append(layouts.example_table(items, title) if items else f"{title}: none")
     rows = [asdict(example) for items in found.values() for example in items]
     for row in rows:
         row["other_golds"] = sorted(row["other_golds"])

@@ -317,7 +317,8 @@ class PrintedRun(Shown):
             yield f"Details: consilience score {self.named} --by group  (or {choices})"
         changed = self.run.changed_answers
         if output.examples and changed is not None and changed.height:
-            yield metric_tables.changed_answers_table(changed, output.examples)
+            title = "Answers that changed, the most confident first; all are in inconsistent.csv"
+            yield metric_tables.changed_answers_table(changed, output.examples, title)
 
     def document(self) -> Mapping[str, Any]:
         run = self.run

@@ -148,7 +148,7 @@ def study_page(report: StudyReport, folder: Path) -> export.Page:
             links.append((label, os.path.relpath(page, folder)))
         warnings[label] = [*dict.fromkeys([*record_notes(run), *counted_run.notes])]
         records.append((label, run.record))
-    about += [export.Links(links)] if links else []
+    about += [export.Points(links)] if links else []
     if notes := by_run(warnings):
         about.append(export.Folded("Notes on single runs", [export.Points(notes)]))
     sections += [export.Section("runs", "Runs", "", about), again(records)]

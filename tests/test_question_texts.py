@@ -109,4 +109,4 @@ def test_runs_without_texts_have_a_note_in_words(runs):
     assert settings_notes([old, new]) == [], "their texts are compared"
     record = {name: value for name, value in old.record.items() if name != "texts"}
     (note,) = settings_notes([replace(old, record=record), new])
-    assert note.startswith("new was asked with another suite: ")
+    assert note.startswith("new was asked with the suite ")

@@ -351,7 +351,7 @@ def settings_notes(runs: Sequence[Run]) -> list[str]:
                     ours, theirs = (str(digest)[:DIGITS] for digest in (ours, theirs))
                 what = name.removesuffix("_digest")
                 notes.append(
-                    f"{run.label} was asked with another {what}: {theirs}, {first.label} with {ours}"
+                    f"{run.label} was asked with the {what} {theirs}, {first.label} with {ours}"
                 )
         if not {"task", "cells"} & first.settings.keys():
             answers = {one.label: one.seeds[0].answers for one in (first, run)}

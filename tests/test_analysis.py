@@ -293,7 +293,7 @@ def test_runs_under_other_rules_are_noted(consilience, runs, tmp_path):
     run = ("--groups", "sport,capital", "--protocol", "published", "--out", other)
     assert consilience("probe", "--model", "baseline:random", *run)[0] == 0
     _, _, err = consilience("compare", runs / "random", other)
-    assert "(published) was asked with another protocol: published" in err
+    assert "(published) was asked with the protocol published" in err
 
 
 def test_a_constant_model_is_called_so(consilience, runs):

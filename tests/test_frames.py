@@ -113,8 +113,7 @@ def test_saving_is_whole_and_never_changes_a_folder_that_has_content(tmp_path):
     (folder / "suite.json").write_text(about)
     assert save_suite(suite, folder) == folder, "the same suite"
     other = Suite.from_patterns(PATTERNS, [("Redis", "6379")])
-    with pytest.raises(ConsilienceError, match="a folder that is not empty"):
-        save_suite(other, folder)
+    refused("a folder that is not empty", save_suite, other, folder)
     assert (folder / "suite.json").read_text() == about
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "my.txt").write_text("x")

@@ -273,16 +273,14 @@ def test_a_choice_of_languages(suite):
     plain = suites.Suite(suite.name, (english["capital"],))
     assert english["capital"].names == {}
     assert english.digest == plain.digest != suite.digest
-    with pytest.raises(ConsilienceError, match="no pattern in 'jp'. Known: en, de, ja"):
-        select_languages(suite, ["jp"])
+    refused("no pattern in 'jp'. Known: en, de, ja", select_languages, suite, ["jp"])
 
 
 def test_facts_of_another_suite_need_names(suite, tmp_path):
     other = suites.load_suite(
         write(tmp_path / "other", PATTERNS[:2], names=[], facts={"Spain": "Madrid"})
     )
-    with pytest.raises(ConsilienceError, match="'Spain' of 'other' has no name in 'de'"):
-        replace_facts(suite, other)
+    refused("'Spain' of 'other' has no name in 'de'", replace_facts, suite, other)
 
 
 def test_every_writing_of_an_object_is_one_piece(suite):
@@ -595,8 +593,7 @@ def test_languages_on_the_command_line(consilience, tmp_path):
     assert "en -> ja" in out
     assert "within -> between" in out
     assert "pooled counts" in consilience("compare", run, "--by", "group")[1]
-    with pytest.raises(ConsilienceError, match="--by edit for one run"):
-        compare(run).shown(by="edit")
+    refused("--by edit for one run", compare(run).shown, by="edit")
     chosen = tmp_path / "german"
     status, out, _ = consilience(*probe[:-1], chosen, "--vary", "language=de,en")
     assert "3 patterns each" in out
@@ -607,8 +604,7 @@ def test_languages_on_the_command_line(consilience, tmp_path):
         ("language=,", "--vary language= without a language; expected all, or tags such as"),
         ("language=fr", "'fr'"),
     ):
-        with pytest.raises(ConsilienceError, match=message):
-            Facts(ProbeOptions(suite=str(folder), vary=[wrong]))
+        refused(message, Facts, ProbeOptions(suite=str(folder), vary=[wrong]))
     assert Facts(ProbeOptions(suite=str(folder), vary=["language=de,"])).languages == ["de"]
 
 

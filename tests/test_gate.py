@@ -11,7 +11,6 @@ from scipy.special import expit, logit
 
 import consilience as cs
 from checks import output, refused
-from consilience.core.errors import ConsilienceError
 from consilience.gating.gate import GateCheck, as_junit
 from consilience.gating.rules import Precise, Threshold, clusters_for_power, parse_rules
 from consilience.metrics.statistics import skewed_reach, skewness

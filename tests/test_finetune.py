@@ -372,8 +372,7 @@ def test_an_epoch_has_every_pair_once_and_keeps_the_short_batch():
 
 
 @pytest.mark.parametrize(
-    ("sampling", "few", "many"),
-    [("proportional", 3, 40), ("square-root", 5, 20), ("even", 10, 10)],
+    ("sampling", "few", "many"), [("proportional", 3, 40), ("square-root", 5, 20), ("even", 10, 10)]
 )
 def test_how_many_batches_each_task_has(sampling, few, many):
     """Main: 40 pairs by 4 are 10. Beside it 10 pairs: 3; 10 * sqrt(10/40); 10. 160: 40; 20; 10."""

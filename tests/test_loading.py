@@ -65,29 +65,26 @@ def with_code(model_folder, tmp_path):
     return make
 
 
-def test_code_of_a_model_runs_only_where_it_is_trusted(with_code, model_folder):
-    """With its code the model is that of the family without code, to the last bit."""
-    folder, marker = with_code("model", "own_model")
-    refused("only with the Python code .* was not run", load_model, str(folder))
+@pytest.mark.parametrize("what", ["model", "tokenizer"])
+def test_code_runs_only_where_it_is_trusted(what, with_code, model_folder):
+    """Then the model is that of the family without code, to the last bit.
+
+    A family that transformers has is loaded without the code of a tokenizer, from tokenizer.json.
+    """
+    folder, marker = with_code(what, f"own_{what}")
+    if what == "model":
+        refused("only with the Python code .* was not run", load_model, str(folder))
+    else:
+        assert load_model(str(folder)).identity["tokenizer"] != "OwnTokenizer"
     assert not marker.exists()
     model = load_model(str(folder), trust_remote_code=True)
     assert marker.read_text() == "this code was run"
-    assert model.identity["architecture"] == "OwnForMaskedLM"
+    own = ("architecture", "OwnForMaskedLM") if what == "model" else ("tokenizer", "OwnTokenizer")
+    assert own in model.identity.items()
     assert model.identity["trust_remote_code"] is True
     plain = load_model(str(model_folder("bert")))
     assert "trust_remote_code" not in plain.identity
     assert np.array_equal(scores_of(model), scores_of(plain))
-
-
-def test_code_of_a_tokenizer_runs_only_where_it_is_trusted(with_code, model_folder):
-    """A family that transformers has is loaded without it, from its tokenizer.json."""
-    folder, marker = with_code("tokenizer", "own_tokenizer")
-    assert load_model(str(folder)).identity["tokenizer"] != "OwnTokenizer"
-    assert not marker.exists()
-    model = load_model(str(folder), trust_remote_code=True)
-    assert marker.read_text() == "this code was run"
-    assert model.identity["tokenizer"] == "OwnTokenizer"
-    assert np.array_equal(scores_of(model), scores_of(load_model(str(model_folder("bert")))))
 
 
 def test_code_that_is_not_needed_is_not_run(with_code):

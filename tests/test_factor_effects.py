@@ -43,6 +43,7 @@ ANSWERS = np.array([[0, 0, 1, 1], [0, 1, 1, 0], [2, 2, 2, 2], [0, 0, 0, 1]])
 They follow the order alone, neither alone (both together), nothing, and change in one cell.
 """
 GOLDS = np.array([0, 0, 2, 1])
+EFFECTS = [("main", "order"), ("main", "labels"), ("interactions", "")]
 
 
 def grid_of(answers, golds, design=TWO_BY_TWO):
@@ -64,6 +65,16 @@ def parts_of(tables):
     """(outcome, effect, factors) -> row of the components."""
     rows = tables.components.to_dicts()
     return {(row["outcome"], row["effect"], row["factors"]): row for row in rows}
+
+
+def index_of(tables, name):
+    (index,) = tables.indices.filter(index=name).to_dicts()
+    return index
+
+
+def value_of(numbers):
+    """The value of a part from the numbers of all items."""
+    return quotient(*numbers.finish(numbers.columns.sum(axis=0)))
 
 
 def test_consistency_by_factor_by_hand():
@@ -104,12 +115,7 @@ def test_components_of_correctness_by_hand():
     assert parts["correctness", "within questions", ""]["value"] == pytest.approx(within)
     share = parts["correctness", "between questions", ""]["share"]
     assert share == pytest.approx(between / (between + within))
-    effects = [
-        ("main", "order"),
-        ("main", "labels"),
-        ("interactions", ""),
-        ("between questions", ""),
-    ]
+    effects = [*EFFECTS, ("between questions", "")]
     assert sum(parts["correctness", *each]["share"] for each in effects) == pytest.approx(1)
 
 
@@ -121,19 +127,11 @@ def test_a_total_effect_is_what_the_pairs_of_the_factor_say():
     right = answers == 0
     exact, pairs = exact_parts(answers, right, design), pair_parts(answers, right, design)
     for part in pairs:
-        of_pairs, of_parts = (
-            quotient(*numbers.finish(numbers.columns.sum(axis=0)))
-            for numbers in (pairs[part], exact[part])
-        )
-        assert of_pairs == pytest.approx(of_parts)
+        assert value_of(pairs[part]) == pytest.approx(value_of(exact[part]))
     consistency = tables_of(answers, np.zeros(20, int), design).consistency
     values = dict(consistency.select("factor", "value").iter_rows())
-    (total,) = (
-        quotient(*numbers.finish(numbers.columns.sum(axis=0)))
-        for (part, _), numbers in pairs.items()
-        if part == ("answer", "total", ("order",))
-    )
-    assert total == pytest.approx(2 / 3 * (1 - values["order"]))
+    (total,) = (pairs[key] for key in pairs if key[0] == ("answer", "total", ("order",)))
+    assert value_of(total) == pytest.approx(2 / 3 * (1 - values["order"]))
 
 
 def test_items_that_lack_a_variant_have_pairs_but_no_components():
@@ -146,8 +144,7 @@ def test_items_that_lack_a_variant_have_pairs_but_no_components():
     whole = parts_of(tables)["answer", "within questions", ""]
     assert (whole["value"], whole["n"], whole["n_excluded"]) == (pytest.approx(1 / 3), 3, 1)
     assert "effects are over the 3 of 4 questions" in tables.notes[0]
-    none = np.where(np.eye(4, dtype=bool), -1, ANSWERS)
-    tables = tables_of(none)
+    tables = tables_of(np.where(np.eye(4, dtype=bool), -1, ANSWERS))
     assert tables.notes[0].startswith("no question was answered in all variants")
     assert set(tables.components["effect"]) == {"total"}
 
@@ -175,9 +172,9 @@ def test_radial_designs_estimate_the_total_effects_of_the_whole_design():
         some = answers[:, [cells[cell] for cell in design.cells]]
         parts = pair_parts(some, some == 0, design)
         totals = {
-            key[0][2][0]: quotient(*numbers.finish(numbers.columns.sum(axis=0)))
-            for key, numbers in parts.items()
-            if key[0][0] == "answer"
+            factors[0]: value_of(numbers)
+            for ((outcome, _, factors), _), numbers in parts.items()
+            if outcome == "answer"
         }
         assert totals == pytest.approx({"paraphrase": 0, "order": 1 / 3, "labels": 0})
 
@@ -220,14 +217,13 @@ def test_prompt_sensitivity_by_hand():
     taken = np.array([[1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 1], [1, 0, 0, 0]], dtype=bool)
     assert prompt_sensitivity(right, taken) == pytest.approx([1 / 2, 1, 0, NAN], nan_ok=True)
     tables = tables_of()
-    (index,) = tables.indices.filter(tables.indices["index"] == "prompt_sensitivity").to_dicts()
     within = parts_of(tables)["correctness", "within questions", ""]["value"]
-    assert index["value"] == pytest.approx(4 / 3 * within)
+    assert index_of(tables, "prompt_sensitivity")["value"] == pytest.approx(4 / 3 * within)
 
 
 def test_the_range_of_accuracy_by_hand():
     """Right in the cells: items 1, 2, 3; items 1, 3; item 3; items 2, 3, 4."""
-    (index,) = [row for row in tables_of().indices.to_dicts() if row["index"] == "accuracy_range"]
+    index = index_of(tables_of(), "accuracy_range")
     assert (index["lowest"], index["highest"], index["value"]) == (1 / 4, 3 / 4, 1 / 2)
     assert index["lowest_variant"] == "order=rotation 1, labels=A"
     assert (index["n_lowest"], index["n_highest"]) == (1, 2)
@@ -265,9 +261,7 @@ def test_posix_is_a_mean_over_items_with_an_interval():
     scores = generator.normal(-3, 1, (4, 4, 3))
     chosen = scores.argmax(axis=-1)
     options = {"g": OptionScores(scores, np.ones_like(scores), chosen)}
-    (index,) = [
-        row for row in tables_of(options=options).indices.to_dicts() if row["index"] == "posix"
-    ]
+    index = index_of(tables_of(options=options), "posix")
     psi = posix(scores, np.ones_like(scores), chosen)
     assert index["value"] == pytest.approx(psi.mean())
     assert 0 < index["low"] < index["value"] < index["high"]
@@ -318,8 +312,7 @@ def test_components_and_their_intervals_hold_what_items_were_drawn_from():
     generator = np.random.default_rng(5)
     for _ in range(60):
         parts = parts_of(tables_of(mixture(generator, 40, shares), np.zeros(40, int)))
-        effects = [("main", "order"), ("main", "labels"), ("interactions", "")]
-        rows = [parts["answer", *each] for each in effects]
+        rows = [parts["answer", *each] for each in EFFECTS]
         values.append([row["value"] for row in rows])
         hits += [r["low"] <= s / 2 <= r["high"] for r, s in zip(rows, shares, strict=True)]
     assert np.mean(values, axis=0) == pytest.approx(np.array(shares) / 2, abs=0.01)
@@ -356,9 +349,9 @@ def test_the_table_has_a_row_for_each_factor_and_what_is_beyond_them():
     """Shares of the answer sum to 100; a row of the noise floor has a consistency alone."""
     view = FactorView("run", tables_of(), noise(bfloat16=0.02, one_by_one=0.0))
     rows = list(csv.DictReader(as_csv(factor_table([view], "title")).splitlines()))
-    assert [row["factor"] for row in rows] == [
-        "order", "labels", "interactions", "between questions", "noise: bfloat16", "noise: one by one",
-    ]  # fmt: skip
+    names = ["order", "labels", "interactions", "between questions"]
+    names += ["noise: bfloat16", "noise: one by one"]
+    assert [row["factor"] for row in rows] == names
     shares = [float(row["answer: main effect"]) for row in rows[:3]]
     assert (sum(shares), shares[0]) == (pytest.approx(100), pytest.approx(100 * (5 / 8) / (11 / 8)))
     assert [row["consistency"] for row in rows] == ["37.5", "62.5", "", "", "98.0", "100.0"]
@@ -386,24 +379,22 @@ def test_the_section_draws_every_number_of_the_table():
     assert rows.filter(name="noise")["value"].to_list() == [0.98, 0.98]
     lead, figure, table, folded_indices, folded, levels, notes = factor_parts(views)
     assert len(lead.paragraphs) == 2
-    assert lead.paragraphs[0].startswith(
-        "first: The order of the options (order) changes answers most: "
-    )
+    most = "first: The order of the options (order) changes answers most: "
+    assert lead.paragraphs[0].startswith(most)
     (indices,) = folded_indices.parts
     assert notes.items[0] == "first: no POSIX: the answers have no score of every option"
     assert (len(table.rows), len(indices.rows), len(folded.parts[0].rows)) == (10, 4, 2)
     assert len(levels.parts[0].rows) == 8
     spec = spec_of(figure.chart)
-    assert spec["facet"]["sort"] == [
-        "consistency", "variation of the answer", "variation of correctness"
-    ]  # fmt: skip
+    panels = ["consistency", "variation of the answer", "variation of correctness"]
+    assert spec["facet"]["sort"] == panels
     assert len(spec["data"]["values"]) == rows.height
 
 
 def test_the_report_has_the_section_where_a_run_has_factors():
     run = shown()
     page = report_page([replace(run, factors=[FactorView("run", tables_of(), noise())])])
-    assert "factors" in {section.id for section in page.sections}
-    assert "factors" in {figure.id for figure in page.figures}
+    for parts in (page.sections, page.figures):
+        assert "factors" in {part.id for part in parts}
     assert "What each factor changes, in percent" in render(page)
     assert "factors" not in {section.id for section in report_page([run]).sections}

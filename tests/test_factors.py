@@ -57,21 +57,16 @@ def test_smaller_designs_hold_pairs_of_every_factor():
     assert not radial.is_full
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Factor("order", ("given", "given")), "more than once"),
-        (
-            lambda: FactorialDesign.full(
-                [Factor("order", tuple(map(str, range(1000)))), *FACTORS[:1]] * 3
-            ),
-            "variants of each question",
-        ),
-        (lambda: Template("t", "{questions}"), "Did you mean 'question'?"),
-        (lambda: Template("t", "Answer:"), "0 times {question}"),
-        (lambda: Template("t", "{question}", system="Be brief."), "which is no chat"),
-    ],
-)
+MANY = Factor("order", tuple(map(str, range(1000))))
+
+
+@pytest.mark.parametrize(("make", "message"), [
+    (lambda: Factor("order", ("given", "given")), "more than once"),
+    (lambda: FactorialDesign.full([MANY, *FACTORS[:1]] * 3), "variants of each question"),
+    (lambda: Template("t", "{questions}"), "Did you mean 'question'?"),
+    (lambda: Template("t", "Answer:"), "0 times {question}"),
+    (lambda: Template("t", "{question}", system="Be brief."), "which is no chat"),
+])  # fmt: skip
 def test_impossible_designs_and_templates_are_refused(make, message):
     """Each with one message, before anything is asked."""
     assert message in refused("", make)
@@ -130,9 +125,8 @@ def test_decomposition_by_hand():
     assert parts["labels",] == pytest.approx([0.0, 0.0, 0.0])
     # The second item answers by both together: nothing but an interaction.
     assert parts["order", "labels"] == pytest.approx([0.0, 0.5, 0.0])
-    assert sum(part for of, part in parts.items() if "labels" in of) == pytest.approx(
-        [0.0, 0.5, 0.0]
-    )
+    with_labels = sum(part for of, part in parts.items() if "labels" in of)
+    assert with_labels == pytest.approx([0.0, 0.5, 0.0])
 
 
 def test_parts_sum_to_the_probability_that_answers_differ():

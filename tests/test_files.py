@@ -71,42 +71,35 @@ def test_a_link_is_kept_and_its_target_written(tmp_path):
     assert nothing_else_in(tmp_path / "far", "there", "missing")
 
 
-def test_links_that_lead_nowhere_are_one_error(tmp_path):
-    (tmp_path / "a").symlink_to("b")
-    (tmp_path / "b").symlink_to("a")
-    refused("a: cannot be written: Too many levels", write.write_whole, tmp_path / "a", b"x")
-    (tmp_path / "c").symlink_to("no-folder/c")
-    refused("c: cannot be written: No such file", write.write_whole, tmp_path / "c", b"x")
-    assert nothing_else_in(tmp_path, "a", "b", "c")
-
-
-def test_what_is_in_the_way_stays(tmp_path):
+def test_what_is_in_the_way_stays_and_links_that_lead_nowhere_are_one_error(tmp_path):
+    for name, target in {"a": "b", "b": "a", "c": "no-folder/c"}.items():
+        (tmp_path / name).symlink_to(target)
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_bytes(b"mine")
-    refused("cannot be written: Is a directory", write.write_whole, tmp_path / "folder", b"x")
-    refused("cannot be written: Not a directory", write.write_whole, tmp_path / "file" / "x", b"x")
+    for name, reason in (
+        ("a", "a: cannot be written: Too many levels"),
+        ("c", "c: cannot be written: No such file"),
+        ("folder", "cannot be written: Is a directory"),
+        ("file/x", "cannot be written: Not a directory"),
+    ):
+        refused(reason, write.write_whole, tmp_path / name, b"x")
+    assert nothing_else_in(tmp_path, "a", "b", "c", "file", "folder")
     assert (tmp_path / "file").read_bytes() == b"mine"
 
 
-def test_a_pipe_is_written_in_place(tmp_path):
-    path = tmp_path / "pipe"
+def test_a_pipe_is_written_in_place_and_a_reader_that_has_enough_is_no_error(tmp_path):
+    path, read = tmp_path / "pipe", []
     os.mkfifo(path)
-    read = []
-    reader = threading.Thread(target=lambda: read.append(path.read_bytes()))
-    reader.start()
-    write.write_whole(path, b"x" * 100_000)
-    reader.join()
+    for reading, content in (
+        (lambda: read.append(path.read_bytes()), b"x" * 100_000),
+        (lambda: path.open("rb").close(), b"x" * 10_000_000),
+    ):
+        reader = threading.Thread(target=reading)
+        reader.start()
+        write.write_whole(path, content)
+        reader.join()
     assert read == [b"x" * 100_000]
     assert stat.S_ISFIFO(path.stat().st_mode)
-
-
-def test_a_reader_that_has_enough_is_no_error(tmp_path):
-    path = tmp_path / "pipe"
-    os.mkfifo(path)
-    reader = threading.Thread(target=lambda: path.open("rb").close())
-    reader.start()
-    write.write_whole(path, b"x" * 10_000_000)
-    reader.join()
 
 
 @pytest.mark.parametrize("minor", [3, 7], ids=["null", "full"])

@@ -9,7 +9,6 @@ from polars.testing import assert_frame_equal
 
 from checks import refused
 from consilience import Pattern, Suite, load_suite, measure, read_answers
-from consilience.core.errors import ConsilienceError
 from consilience.files.tables import as_pandas, as_polars
 from consilience.suites.layouts import save_suite
 
@@ -21,9 +20,11 @@ LONG = {
     "object": ["6379", "6379", "5432", "Ruby"],
     "pattern": [*PATTERNS, None, "[X] is written in [Y]."],
 }
+PORTS = Suite.from_patterns(PATTERNS, [("Redis", "6379"), ("PostgreSQL", "5432")])
+of_both = pytest.mark.parametrize("make", [pl.DataFrame, pd.DataFrame], ids=["polars", "pandas"])
 
 
-@pytest.mark.parametrize("make", [pl.DataFrame, pd.DataFrame], ids=["polars", "pandas"])
+@of_both
 def test_a_frame_of_facts_becomes_a_suite(make):
     suite = Suite.from_frame(make(FACTS), patterns=PATTERNS, name="ports")
     assert repr(suite) == "Suite('ports': 1 relation, 2 facts, 2 patterns; strict)"
@@ -35,7 +36,7 @@ def test_a_frame_of_facts_becomes_a_suite(make):
     assert Suite.from_patterns(PATTERNS, facts, name="ports").digest == suite.digest
 
 
-@pytest.mark.parametrize("make", [pl.DataFrame, pd.DataFrame], ids=["polars", "pandas"])
+@of_both
 def test_rows_with_facts_and_patterns_are_divided_by_relation(make):
     suite = Suite.from_frame(make(LONG))
     assert [group.id for group in suite] == ["port", "lang"]
@@ -72,7 +73,7 @@ FRAME_FAULTS = [
 
 
 @pytest.mark.parametrize(("columns", "patterns", "message"), FRAME_FAULTS)
-@pytest.mark.parametrize("make", [pl.DataFrame, pd.DataFrame], ids=["polars", "pandas"])
+@of_both
 def test_a_fault_of_a_frame_names_the_row_and_the_column(make, columns, patterns, message):
     refused(message, Suite.from_frame, make(columns), patterns=patterns)
 
@@ -107,19 +108,17 @@ def test_representations_are_short_and_groups_are_found_by_id_and_label():
 def test_saving_is_whole_and_never_changes_a_folder_that_has_content(tmp_path):
     mini = load_suite("mini")
     assert load_suite(save_suite(mini, str(tmp_path / "mini"))).digest == mini.digest
-    suite = Suite.from_patterns(PATTERNS, [("Redis", "6379"), ("PostgreSQL", "5432")])
-    folder = save_suite(suite, tmp_path / "own")
+    folder = save_suite(PORTS, tmp_path / "own")
     about = '{"name": "questions", "licence": "CC0-1.0"}'
     (folder / "suite.json").write_text(about)
-    assert save_suite(suite, folder) == folder, "the same suite"
+    assert save_suite(PORTS, folder) == folder, "the same suite"
     other = Suite.from_patterns(PATTERNS, [("Redis", "6379")])
-    with pytest.raises(ConsilienceError, match="a folder that is not empty"):
-        save_suite(other, folder)
+    refused("a folder that is not empty", save_suite, other, folder)
     assert (folder / "suite.json").read_text() == about
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "my.txt").write_text("x")
     for path in (tmp_path / "notes", tmp_path / "notes" / "my.txt"):
-        refused("expected a new or empty folder", save_suite, suite, path)
+        refused("expected a new or empty folder", save_suite, PORTS, path)
 
 
 def test_a_suite_that_cannot_be_saved_leaves_no_folder(tmp_path):
@@ -138,14 +137,13 @@ def test_frames_go_to_pandas_and_back_with_their_gaps():
 
 
 def test_measure_takes_pandas_and_has_the_protocol_of_the_suite():
-    suite = Suite.from_patterns(PATTERNS, [("Redis", "6379"), ("PostgreSQL", "5432")])
     rows = [
         {"group": "questions", "item": fact.item, "subject": fact.subject, "variant": variant,
          "gold": fact.object, "answer": "6379"}
-        for fact in suite["questions"].facts for variant in (0, 1)
+        for fact in PORTS["questions"].facts for variant in (0, 1)
     ]  # fmt: skip
-    expected = measure(pl.DataFrame(rows), suite, "strict")
-    assert_frame_equal(measure(pd.DataFrame(rows), suite), expected)
+    expected = measure(pl.DataFrame(rows), PORTS, "strict")
+    assert_frame_equal(measure(pd.DataFrame(rows), PORTS), expected)
 
 
 CAPITALS = {
@@ -166,7 +164,7 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize("make", [pl.DataFrame, pd.DataFrame], ids=["polars", "pandas"])
+@of_both
 def test_a_frame_with_languages_is_the_suite_of_the_same_files(make, tmp_path):
     suite = Suite.from_frame(make(CAPITALS), names=make(NAMES), name="capital")
     relation = suite["capital"]

@@ -69,26 +69,16 @@ def test_the_answer_is_the_most_probable_choice_of_equal_ones_the_first_of_the_f
     assert answer(-2.0, -3.0, -1.0) == (2, True)
 
 
-def documents(folder, name):
-    lines = (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]
-
-
-def log_of(docs, path, total_of):
-    """What `--log_samples` writes of documents whose choices have these log-probabilities."""
-    lines = []
-    for at, doc in enumerate(docs):
-        totals = [total_of(doc["context"] + choice) for choice in doc["choices"]]
-        replies = [[str(total), "False"] for total in totals]
-        lines.append(json.dumps({"doc_id": at, "doc": doc, "filtered_resps": replies}))
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def rows_of(docs, total_of):
-    return [
-        task.process_results(doc, [(total_of(doc["context"] + choice), False) for choice in doc["choices"]])["items"]
-        for doc in docs
-    ]  # fmt: skip
+def exported(consilience, suite, *options):
+    """The documents of the task that a suite is exported as, in the folder ``tasks``."""
+    command = ("suite", "export", suite, *options, "--format", "lm-eval", "-o", "tasks")
+    out = output(consilience, *command)
+    (file,) = Path("tasks").glob("consilience_*.jsonl")
+    docs = list(map(json.loads, file.read_text(encoding="utf-8").splitlines()))
+    assert (
+        f"{len(docs)} documents of {len({(doc['group'], doc['item']) for doc in docs})} it" in out
+    )
+    return docs
 
 
 def made_up(text):
@@ -96,35 +86,51 @@ def made_up(text):
     return -1.0 - (sum(at * byte for at, byte in enumerate(text.encode(), 1)) % 101) / 7
 
 
+def totals_of(doc):
+    return [made_up(doc["context"] + choice) for choice in doc["choices"]]
+
+
+def log_of(docs, path):
+    """What `--log_samples` writes of documents whose choices have made-up log-probabilities."""
+    lines = []
+    for at, doc in enumerate(docs):
+        replies = [[str(total), "False"] for total in totals_of(doc)]
+        lines.append(json.dumps({"doc_id": at, "doc": doc, "filtered_resps": replies}))
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def scored(consilience, docs, suite):
+    """The numbers of a log of these documents by metric and group, and the rows of the task."""
+    log_of(docs, Path("log.jsonl"))
+    shown = metrics(output(consilience, "score", "log.jsonl", "-s", suite, "--json", "-o", "run"))
+    results = (
+        task.process_results(doc, [(total, False) for total in totals_of(doc)]) for doc in docs
+    )
+    return shown, [result["items"] for result in results]
+
+
 def metrics(out):
     shown = json.loads(out)["metrics"]
     return {(each["metric"], each["group"]): each for each in shown if each["subset"] == "all"}
 
 
-def same_numbers(rows, numbers, group):
+def assert_same_numbers(numbers, rows, group):
     for name in ("accuracy", "consistency", "consistent_accuracy"):
         assert getattr(task, name)(rows) == pytest.approx(numbers[name, group]["value"]), name
         assert numbers[name, group]["n"] > 0
 
 
-def test_facts_as_a_task_and_back(consilience, write_suite, tmp_path):
+def test_facts_as_a_task_and_back(consilience, write_suite):
     pairs = [("France", "Paris"), ("Germany", "Berlin"), ("Italy", "Rome")]
     facts = [{"relation": "capital", "subject": one, "object": other} for one, other in pairs]
     suite = write_suite(facts=[*facts, facts[-1]])
-    out = output(consilience, "suite", "export", suite, "--format", "lm-eval", "-o", "tasks")
-    docs = documents(tmp_path / "tasks", "consilience_suite")
-    assert f"{len(docs)} documents of 4 items" in out
-    first = docs[1]
-    assert (first["context"], first["choices"]) == (
-        "", [f"{city} is the capital of France." for city in ("Paris", "Berlin", "Rome")]
-    )  # fmt: skip
-    log_of(docs, tmp_path / "samples_x.jsonl", made_up)
-    out = output(consilience, "score", "samples_x.jsonl", "-s", suite, "--json", "-o", "run")
-    numbers, rows = metrics(out), rows_of(docs, made_up)
-    same_numbers(rows, numbers, "MACRO")
-    answers = read_answers(tmp_path / "run")
-    paris = answers.row(0, named=True)
-    totals = [made_up(choice) for choice in docs[0]["choices"]]
+    docs = exported(consilience, suite)
+    assert len(docs) == 4 * 3, "the fact that is there twice, too"
+    choices = [f"{city} is the capital of France." for city in ("Paris", "Berlin", "Rome")]
+    assert (docs[1]["context"], docs[1]["choices"]) == ("", choices)
+    assert_same_numbers(*scored(consilience, docs, suite), "MACRO")
+    paris = read_answers("run").row(0, named=True)
+    totals = totals_of(docs[0])
     assert paris["text_logprob"] == pytest.approx(max(totals))
     normal = math.log(sum(map(math.exp, totals)))
     assert paris["gold_logprob"] == pytest.approx(totals[0] - normal)
@@ -137,14 +143,10 @@ def questions(tmp_path):
 
 
 @pytest.mark.parametrize("labels", ["A,1", "A,none"])
-def test_questions_as_a_task_and_back(consilience, questions, tmp_path, labels):
+def test_questions_as_a_task_and_back(consilience, questions, labels):
     arguments = ("--groups", "city", "--vary", "order=all", "--vary", f"labels={labels}",
                  "--vary", "paraphrase=all")  # fmt: skip
-    output(
-        consilience, "suite", "export", questions, "--format", "lm-eval", "-o", tmp_path / "tasks",
-        *arguments,
-    )  # fmt: skip
-    docs = documents(tmp_path / "tasks", "consilience_mine")
+    docs = exported(consilience, questions, *arguments)
     assert len(docs) == 2 * 2 * 6 * 2
     first, last = docs[0], docs[-1]
     assert (first["choices"], last["choices"]) == (
@@ -152,20 +154,14 @@ def test_questions_as_a_task_and_back(consilience, questions, tmp_path, labels):
         ([" Lyon", " Paris", " Nice"], [" Romeo\n", " Turin\n", " Rome\n"])  # Rome begins Romeo
     )  # fmt: skip
     assert first["context"].endswith("Answer:") and last["options"] == ["Romeo", "Turin", "Rome"]
-    log_of(docs, tmp_path / "log.jsonl", made_up)
-    out = output(consilience, "score", "log.jsonl", "-s", questions, "--json", "-o", "run")
-    numbers, rows = metrics(out), rows_of(docs, made_up)
-    same_numbers(rows, numbers, "MICRO")
-    answers = read_answers(tmp_path / "run")
+    assert_same_numbers(*scored(consilience, docs, questions), "MICRO")
+    answers = read_answers("run")
     assert answers["option_scores"].list.len().to_list() == [3] * 48
-    by_hand = {
-        (doc["item"], doc["variant"]): doc["positions"][
-            max(range(3), key=lambda at: (made_up(doc["context"] + doc["choices"][at]), -doc["positions"][at]))
-        ]
-        for doc in docs
-    }  # fmt: skip
-    for item, variant, option in answers.select("item", "variant", "option").iter_rows():
-        assert by_hand[item, variant] == option
+    chosen = {(item, variant): option for item, variant, option
+              in answers.select("item", "variant", "option").iter_rows()}  # fmt: skip
+    for doc in docs:
+        by_hand = max(zip(totals_of(doc), (-at for at in doc["positions"]), strict=True))
+        assert chosen[doc["item"], doc["variant"]] == -by_hand[1]
 
 
 def test_questions_that_lack_variants_count_by_those_that_they_have(consilience, tmp_path):
@@ -174,15 +170,11 @@ def test_questions_that_lack_variants_count_by_those_that_they_have(consilience,
         "question,question_2,answer,options\nCapital of Italy?,Italy's capital?,Rome,Rome;Turin;Bari\n"
         "Capital of Spain?,,Madrid,Vigo;Madrid\n", encoding="utf-8",
     )  # fmt: skip
-    arguments = ("--vary", "paraphrase=all", "--vary", "order=rotations", "--format", "lm-eval")
-    assert consilience("suite", "export", path, *arguments, "-o", "tasks")[0] == 0
-    docs = documents(tmp_path / "tasks", "consilience_mine")
+    docs = exported(consilience, path, "--vary", "paraphrase=all", "--vary", "order=rotations")
     assert [doc["n_variants"] for doc in docs] == [6] * 6 + [2] * 2
-    log_of(docs, tmp_path / "log.jsonl", made_up)
-    numbers = metrics(consilience("score", "log.jsonl", "-s", path, "--json")[1])
-    rows = rows_of(docs, made_up)
+    numbers, rows = scored(consilience, docs, path)
     assert task.items(rows) == 2
-    same_numbers(rows, numbers, "MICRO")
+    assert_same_numbers(numbers, rows, "MICRO")
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
@@ -202,26 +194,24 @@ def test_logs_of_other_tasks_and_other_suites_are_refused(consilience, tmp_path)
     reply = [["-1.0", "False"], ["-2.0", "False"]]
     log = tmp_path / "log.jsonl"
 
-    def scored(doc, replies):
-        line = {"doc_id": 0, "doc": doc, "filtered_resps": replies}
-        log.write_text(json.dumps(line) + "\n", encoding="utf-8")
-        return refusal(consilience, "score", log, "--suite", "mini")
-
-    assert "without group, item" in scored({"question": "?"}, reply)
     doc = {"group": "capital", "item": "capital-1", "subject": "France", "gold": "Paris",
            "variant": "The capital of [X] is [Y].", "variant_index": 0}  # fmt: skip
-    assert "2 log-probabilities; expected" in scored(doc, reply)
-    assert "row 1" in scored(doc, reply)
-    assert "without the log-probability of each choice" in scored(doc, ["written text"])
-    assert "no group 'capitol'" in scored(doc | {"group": "capitol"}, reply)
+    for about, replies, message in (
+        ({"question": "?"}, reply, "without group, item"),
+        (doc, reply, "row 1"),
+        (doc, reply, "2 log-probabilities; expected"),
+        (doc, ["written text"], "without the log-probability of each choice"),
+        (doc | {"group": "capitol"}, reply, "no group 'capitol'"),
+    ):
+        line = {"doc_id": 0, "doc": about, "filtered_resps": replies}
+        log.write_text(json.dumps(line) + "\n", encoding="utf-8")
+        assert message in refusal(consilience, "score", log, "--suite", "mini")
 
 
 def test_the_model_of_a_log_is_that_of_the_results_beside_it(consilience, tmp_path):
-    consilience("suite", "export", "mini", "--groups", "capital", "--limit", "2",
-                "--format", "lm-eval", "-o", "tasks")  # fmt: skip
-    docs = documents(tmp_path / "tasks", "consilience_mini")
+    docs = exported(consilience, "mini", "--groups", "capital", "--limit", "2")
     date = "2026-11-23T13-16-29.122945"
-    log_of(docs, log := tmp_path / f"samples_consilience_mini_{date}.jsonl", made_up)
+    log_of(docs, log := tmp_path / f"samples_consilience_mini_{date}.jsonl")
     (tmp_path / f"results_{date}.json").write_text('{"model_name": "org/small"}')
     out = output(consilience, "score", log, "--suite", "mini", "-o", "run")
     assert out.startswith("small on mini: 1 relation, 2 facts")
@@ -230,7 +220,7 @@ def test_the_model_of_a_log_is_that_of_the_results_beside_it(consilience, tmp_pa
 
 
 def test_the_functions_of_a_task_need_nothing_of_ours(consilience, tmp_path):
-    consilience("suite", "export", "mini", "--limit", "1", "--format", "lm-eval", "-o", "tasks")
+    exported(consilience, "mini", "--limit", "1")
     path = tmp_path / "tasks" / "consilience_task.py"
     assert not any(f"{word} consilience" in path.read_text() for word in ("import", "from"))
     spec = importlib.util.spec_from_file_location("consilience_task", path)
@@ -239,16 +229,12 @@ def test_the_functions_of_a_task_need_nothing_of_ours(consilience, tmp_path):
     assert module.items([row("a", 0, 1, True, size=1)]) == 1
 
 
-def test_perturbed_patterns_are_compared_with_their_pattern(consilience, write_suite, tmp_path):
+def test_perturbed_patterns_are_compared_with_their_pattern(consilience, write_suite):
     suite = write_suite()
-    consilience("suite", "export", suite, "--perturbations", "lower_case",
-                "--format", "lm-eval", "-o", "tasks")  # fmt: skip
-    docs = documents(Path("tasks"), "consilience_suite")
+    docs = exported(consilience, suite, "--perturbations", "lower_case")
     compared = [[], [], [], [0], [1], [2]]
     assert [doc["compared_with"] for doc in docs] == compared * 3
-    log_of(docs, tmp_path / "log.jsonl", made_up)
-    out = output(consilience, "score", "log.jsonl", "-s", suite, "--json", "-o", "run")
-    numbers, rows = metrics(out), rows_of(docs, made_up)
+    numbers, rows = scored(consilience, docs, suite)
     assert task.consistency(rows) == pytest.approx(numbers["consistency", "MACRO"]["value"])
     again = metrics(consilience("score", "run", "--json")[1])
     assert again["consistency", "MACRO"] == numbers["consistency", "MACRO"]
@@ -295,12 +281,12 @@ def test_epochs_of_questions_are_levels_of_the_factor_sample(consilience, questi
         for at, order in enumerate(shown)
     ]
     out = output(consilience, "score", path, "-s", questions, "--json", "-o", "run")
-    rows = {(row["metric"], row["group"], row["subset"]): row for row in json.loads(out)["metrics"]}
+    rows = [row for row in json.loads(out)["metrics"] if row["group"] == "MICRO"]
+    values = {(row["metric"], row["subset"]): row["value"] for row in rows}
     # Lyon, Paris, Paris in the given order; Paris, Paris, Lyon in the other one
-    assert rows["accuracy", "MICRO", "all"]["value"] == 0
-    assert rows["consistency", "MICRO", "all"]["value"] == pytest.approx(7 / 15)
-    assert rows["consistency", "MICRO", "sample"]["value"] == pytest.approx(2 / 6)
-    assert rows["consistency", "MICRO", "order"]["value"] == pytest.approx(1 / 3)
+    assert values["accuracy", "all"] == 0
+    of_subsets = [values["consistency", subset] for subset in ("all", "sample", "order")]
+    assert of_subsets == pytest.approx([7 / 15, 2 / 6, 1 / 3])
     assert set(read_answers("run")["sample"]) == {"1", "2", "3"}
     log.samples = [sample("city-1", "base", shown["given"], "B", epoch) for epoch in (1, 2)]
     assert read_answers(path)["variant"].to_list() == ["sample=1", "sample=2"]

@@ -6,8 +6,9 @@ import zipfile
 
 import pytest
 
+from checks import output, refused
 from conftest import ROOT, cases
-from consilience import ConsilienceError, load_suite
+from consilience import load_suite
 from consilience.authoring.checks import likeness, normal_form
 from consilience.authoring.importing import import_patterns
 from consilience.files.tables import read_answer_file
@@ -26,6 +27,11 @@ def jsonl(path, *rows):
 
 def imported(path, folder, **options):
     return import_patterns(ImportOptions(path, folder, **options))
+
+
+def pairs(of):
+    """The subject and the object of each fact of a relation or of a plan."""
+    return [(fact.subject, fact.object) for fact in of.facts]
 
 
 def texts(folder, relation="capital"):
@@ -66,9 +72,9 @@ def test_files_of_relations_join_a_suite_that_keeps_what_it_has(write_suite, tmp
         ("the capital of [X] is [Y] .", "duplicate", False),
         ("[X] 's capital is [Y] .", "one token", True),
     ]
-    refused = [str(error) for error in plan.refused]
-    assert [re.search(r":(\d): .*", text)[1] for text in refused] == ["5", "6", "4"]
-    assert "2 [X]" in refused[0] and "no word besides its slots" in refused[2]
+    faults = [str(error) for error in plan.refused]
+    assert [re.search(r":(\d): .*", text)[1] for text in faults] == ["5", "6", "4"]
+    assert "2 [X]" in faults[0] and "no word besides its slots" in faults[2]
     assert [row.row() for row in provenance_of(folder)] == [
         {"relation": "capital", "pattern": "[X] 's capital city is [Y] .", "origin": "imported",
          "source": "capital.jsonl", "licence": "none stated", "weight": 0.25},
@@ -85,13 +91,8 @@ def test_files_of_relations_join_a_suite_that_keeps_what_it_has(write_suite, tmp
 def test_near_duplicates_can_be_dropped_and_a_dry_run_writes_nothing(write_suite, tmp_path):
     source = tmp_path / "patterns.txt"
     source.write_text("\ufeff[Y] is a capital of [X]\n\n  [X] has its seat in [Y].  \nnothing\n")
-    options = {
-        "relation": "capital",
-        "near_duplicates": "drop",
-        "dry_run": True,
-        "source": "a friend",
-    }
-    plan = imported(source, write_suite(), **options)
+    options = {"near_duplicates": "drop", "dry_run": True, "source": "a friend"}
+    plan = imported(source, write_suite(), relation="capital", **options)
     assert [proposal.pattern for proposal in plan.patterns] == ["[X] has its seat in [Y]."]
     assert plan.patterns[0].source == "a friend"
     assert len(texts(plan.folder)) == 3
@@ -106,14 +107,10 @@ def test_near_duplicates_can_be_dropped_and_a_dry_run_writes_nothing(write_suite
 
 def test_lama_brings_its_facts(tmp_path):
     root = tmp_path / "lama"
+    capital = {"relation": "P36", "template": "The capital of [X] is [Y] .", "label": "capital"}
     jsonl(
         root / "relations.jsonl",
-        {
-            "relation": "P36",
-            "template": "The capital of [X] is [Y] .",
-            "label": "capital",
-            "type": "1-1",
-        },
+        capital | {"type": "1-1"},
         {"relation": "P47", "template": "[X] borders [Y] .", "label": "neighbour", "type": "N-M"},
         {"relation": "date", "template": "[X] ([Y]).", "label": "a date", "type": "N-1"},
         {"relation": "P19", "label": "place of birth"},
@@ -146,14 +143,10 @@ def test_a_table_has_patterns_and_facts_in_columns_of_any_name(tmp_path):
     columns = ["relation=Property", "pattern=Text", "subject=Country", "object=City"]
     plan = imported(source, tmp_path / "suite", columns=columns, licence="mine")
     (relation,) = load_suite(tmp_path / "suite")
-    assert [(fact.subject, fact.object) for fact in relation.facts] == [
-        ("France", "Paris"),
-        ("Italy", "Rome"),
-    ]
+    assert pairs(relation) == [("France", "Paris"), ("Italy", "Rome")]
     assert [row.licence for row in provenance_of(tmp_path / "suite")] == ["CC0-1.0", "mine"]
-    assert [str(error).partition("table.csv:")[2][:20] for error in plan.refused] == [
-        "5: no field 'object'"
-    ]
+    (fault,) = plan.refused
+    assert "table.csv:5: no field 'object'" in str(fault)
 
 
 def test_languages_of_mpararel_share_their_facts(tmp_path):
@@ -166,15 +159,12 @@ def test_languages_of_mpararel_share_their_facts(tmp_path):
             for at, fact in enumerate(facts) if fact
         ]  # fmt: skip
         jsonl(root / "tuples" / language / "P36.jsonl", *rows)
-    jsonl(
-        root / "patterns" / "en" / "P36.jsonl",
-        {"pattern": "The capital of [X] is [Y]", "checked-by-human": True},
-    )
-    jsonl(
-        root / "patterns" / "de" / "P36.jsonl",
-        {"pattern": "Die Hauptstadt von [X] ist [Y]", "checked-by-human": False},
-    )
-    jsonl(root / "patterns" / "nl" / "P36.jsonl", {"pattern": "De hoofdstad van [X] is [Y]"})
+    for language, row in {
+        "en": {"pattern": "The capital of [X] is [Y]", "checked-by-human": True},
+        "de": {"pattern": "Die Hauptstadt von [X] ist [Y]", "checked-by-human": False},
+        "nl": {"pattern": "De hoofdstad van [X] is [Y]"},
+    }.items():
+        jsonl(root / "patterns" / language / "P36.jsonl", row)
     folder = tmp_path / "both"
     plan = imported(root, folder)
     assert plan.format == "mpararel"
@@ -183,10 +173,7 @@ def test_languages_of_mpararel_share_their_facts(tmp_path):
         ("The capital of [X] is [Y]", "", {"checked-by-human": 1}),
     ]
     assert "no fact of 'P36' in 'nl'" in str(plan.refused[0])
-    assert [(fact.subject, fact.object) for fact in plan.facts] == [
-        ("Germany", "Berlin"),
-        ("Italy", "Rome"),
-    ]
+    assert pairs(plan) == [("Germany", "Berlin"), ("Italy", "Rome")]
     assert plan.notes == ("1 fact without a text in every language of the patterns left out",)
     names = [json.loads(line) for line in (folder / "names.jsonl").read_text().splitlines()]
     assert [(row["name"], row["language"], row["text"]) for row in names] == [
@@ -201,27 +188,20 @@ def test_languages_of_mpararel_share_their_facts(tmp_path):
     jsonl(root / "tuples" / "fr" / "P36.jsonl", french)
     jsonl(root / "patterns" / "fr" / "P36.jsonl", {"pattern": "La capitale de [X] est [Y]"})
     before = sorted((path.name, path.read_text()) for path in folder.iterdir())
-    with pytest.raises(
-        ConsilienceError, match=r"P36\.jsonl:1: the suite would have .*error.*Nothing was written"
+    for languages, message in (
+        (["en", "fr"], r"P36\.jsonl:1: the suite would have .*error.*Nothing was written"),
+        (["de"], "facts in 'de' for a suite in 'en'"),
+        (["dee"], "no folder for the language 'dee'. Did you mean 'de'"),
     ):
-        imported(root, folder, language=["en", "fr"])
-    assert sorted((path.name, path.read_text()) for path in folder.iterdir()) == before
-    with pytest.raises(ConsilienceError, match="facts in 'de' for a suite in 'en'"):
-        imported(root, folder, language=["de"])
+        refused(message, imported, root, folder, language=languages)
+        assert sorted((path.name, path.read_text()) for path in folder.iterdir()) == before
     alone = imported(root, tmp_path / "de", language=["de"])
-    assert [(fact.subject, fact.object) for fact in alone.facts] == [
-        ("Deutschland", "Berlin"),
-        ("Italien", "Rom"),
-    ]
+    assert pairs(alone) == [("Deutschland", "Berlin"), ("Italien", "Rom")]
     assert json.loads((tmp_path / "de" / "suite.json").read_text())["language"] == "de"
     assert not alone.names
     jsonl(root / "tuples" / "de" / "templates.jsonl", {"relation": "P36"})
-    (refused,) = imported(root, tmp_path / "again", language=["de"]).refused
-    assert "templates.jsonl:1: no field 'template'" in str(refused)
-    with pytest.raises(
-        ConsilienceError, match="no folder for the language 'dee'. Did you mean 'de'"
-    ):
-        imported(root, folder, language=["dee"])
+    (fault,) = imported(root, tmp_path / "again", language=["de"]).refused
+    assert "templates.jsonl:1: no field 'template'" in str(fault)
 
 
 def test_facts_whose_objects_are_one_text_in_a_language_are_left_out_and_listed(tmp_path):
@@ -236,10 +216,8 @@ def test_facts_whose_objects_are_one_text_in_a_language_are_left_out_and_listed(
     }  # fmt: skip
     patterns = {"en": "[X] is in [Y].", "de": "[X] liegt in [Y].", "es": "[X] está en [Y]."}
     for language, of_language in facts.items():
-        rows = [
-            {"sub_label": subject, "obj_label": object_, "lineid": at}
-            for at, (subject, object_) in enumerate(of_language)
-        ]
+        labels = (dict(zip(("sub_label", "obj_label"), pair, strict=True)) for pair in of_language)
+        rows = [row | {"lineid": at} for at, row in enumerate(labels)]
         jsonl(root / "tuples" / language / "P17.jsonl", *rows)
         jsonl(root / "patterns" / language / "P17.jsonl", {"pattern": patterns[language]})
     plan = imported(root, folder)
@@ -261,39 +239,29 @@ def test_facts_whose_objects_are_one_text_in_a_language_are_left_out_and_listed(
     alone = imported(root, tmp_path / "alone", groups=["P30"])
     assert [fact.object for fact in alone.facts] == ["Europe"] and not alone.refused
     assert {pattern.relation for pattern in alone.patterns} == {"P30"}
-    with pytest.raises(
-        ConsilienceError, match="--groups P31; expected P17, P30.*Did you mean .P30"
-    ):
-        imported(root, tmp_path / "none", groups=["P30", "P31"])
+    message = "--groups P31; expected P17, P30.*Did you mean .P30"
+    refused(message, imported, root, tmp_path / "none", groups=["P30", "P31"])
 
 
 def test_proposals_keep_their_provenance_also_in_tables_with_tabs(write_suite, tmp_path):
     path = tmp_path / "proposals.jsonl"
-    new = Proposal(
-        "capital",
-        "[X] is governed from [Y].",
-        "mined",
-        "leads",
-        evidence=("a", "b"),
-        scores={"facts": 4},
-    )
-    write_proposals(
-        path, [new, Proposal("capital", "The capital of [X] is [Y].", "mined", "leads")]
-    )
+    found = {"evidence": ("a", "b"), "scores": {"facts": 4}}
+    new = Proposal("capital", "[X] is governed from [Y].", "mined", "leads", **found)
+    known = Proposal("capital", "The capital of [X] is [Y].", "mined", "leads")
+    write_proposals(path, [new, known])
     folder = write_suite()
     (folder / "patterns.jsonl").unlink()
     (folder / "patterns.tsv").write_text(
         "relation\tpattern\nother\t[X] is [Y]\ncapital\tThe capital of [X] is [Y]."
     )
-    with pytest.raises(ConsilienceError, match="'other' is not among"):
-        imported(path, folder)
+    refused("'other' is not among", imported, path, folder)
     (folder / "patterns.tsv").write_text("relation\tpattern\ncapital\tThe capital of [X] is [Y].")
     plan = imported(path, folder, licence="CC-BY-SA-4.0")
     assert texts(folder) == ["The capital of [X] is [Y].", "[X] is governed from [Y]."]
     assert provenance_of(folder)[0].row() == new.row() | {"licence": "CC-BY-SA-4.0"}
     assert (len(plan.patterns), len(plan.similar)) == (1, 1)
-    with pytest.raises(ConsilienceError, match="without a name in 'de'"):
-        imported(path, write_suite(tmp_path / "other"), language=["de"])
+    other = write_suite(tmp_path / "other")
+    refused("without a name in 'de'", imported, path, other, language=["de"])
 
 
 def test_patterns_in_another_language_need_names_first(write_suite, tmp_path):
@@ -305,9 +273,7 @@ def test_patterns_in_another_language_need_names_first(write_suite, tmp_path):
         "relation,pattern,language,subject_form\ncapital,Die Hauptstadt [X] ist [Y].,de,genitive\n"
     )
     for dry_run in (True, False):
-        with pytest.raises(ConsilienceError) as error:
-            imported(source, folder, dry_run=dry_run)
-        message = str(error.value)
+        message = refused("", imported, source, folder, dry_run=dry_run)
         assert message.startswith(f"{source}:2: the suite would have 2 errors, the first: ")
         assert "without a name in 'de'" in message
         assert f"Correct the source or the tables of {folder}. Add rows such as {{" in message
@@ -328,6 +294,8 @@ def test_a_new_suite_is_in_the_language_that_is_named(tmp_path):
     facts.write_text("relation,subject,object\ncapitale,Italia,Roma\n")
     patterns.write_text("La capitale: [X] - [Y].\n")
     options = {"relation": "capitale", "facts_from": str(facts)}
+    odd = options | {"language": ["italiano"]}
+    refused("--language italiano; expected", imported, patterns, tmp_path / "new", **odd)
     imported(patterns, tmp_path / "list", language=["it"], **options)
     for folder in (tmp_path / "table", tmp_path / "list"):
         suite = load_suite(folder)
@@ -336,14 +304,11 @@ def test_a_new_suite_is_in_the_language_that_is_named(tmp_path):
     patterns.write_text("[X] ha per capitale [Y].\n")
     imported(patterns, tmp_path / "list", **options)
     assert load_suite(tmp_path / "list")["capitale"].patterns[1].language == "it"
-    with pytest.raises(ConsilienceError, match="--language italiano; expected"):
-        imported(patterns, tmp_path / "new", language=["italiano"], **options)
 
 
 def test_patterns_join_relations_that_have_none(write_suite, tmp_path):
-    folder = write_suite(
-        relations=[{"relation": "capital", "label": "capital of", "cardinality": "N-M"}]
-    )
+    capital = {"relation": "capital", "label": "capital of", "cardinality": "N-M"}
+    folder = write_suite(relations=[capital])
     (folder / "patterns.jsonl").unlink()
     (tmp_path / "a.txt").write_text("[X] has its seat in [Y].\n")
     plan = imported(tmp_path / "a.txt", folder, relation="capital")
@@ -361,10 +326,12 @@ def test_patterns_join_relations_that_have_none(write_suite, tmp_path):
 def test_a_table_of_facts_is_no_suite_and_says_how_to_make_one(consilience, tmp_path):
     (tmp_path / "facts.csv").write_text("relation,subject,object\nmoon,Io,Jupiter\n")
     (tmp_path / "a.txt").write_text("[X] orbits [Y].\n")
-    for command in (("check", "facts.csv"), ("stats", "facts.csv")):
-        status, _, err = consilience("suite", *command)
-        assert status == 2
-        assert "suite import PATTERNS --into FOLDER --facts-from TABLE" in err
+    for command in ("check", "stats"):
+        status, _, err = consilience("suite", command, "facts.csv")
+        assert (status, "suite import PATTERNS --into FOLDER --facts-from TABLE" in err) == (
+            2,
+            True,
+        )
     status, out, _ = consilience("suite", "import", "facts.csv", "--into", "new")
     assert status == 2
     assert "facts.csv:2: the relation 'moon' has no pattern, so 1 fact of it cannot" in out
@@ -375,16 +342,16 @@ def test_a_table_of_facts_is_no_suite_and_says_how_to_make_one(consilience, tmp_
 
 def test_an_import_that_refuses_everything_fails(consilience, write_suite, tmp_path):
     folder = write_suite()
-    (tmp_path / "a.txt").write_text(
-        "[X] has its seat in [Y].\n[X] had its seat in [Y].\n[X] has its seat in [Y]"
-    )
+    seats = ("[X] has its seat in [Y].", "[X] had its seat in [Y].", "[X] has its seat in [Y]")
+    (tmp_path / "a.txt").write_text("\n".join(seats))
     arguments = ("suite", "import", "a.txt", "--into", folder, "--relation")
     status, out, _ = consilience(*arguments, "capitals", "--dry-run")
     assert status == 2
-    assert "near-duplicates: 0 patterns\n" in out
-    assert "'capitals' has no fact, so 3 patterns of it" in out
-    assert "Did you mean 'capital'?" in out
-    assert "because everything was refused" in out
+    for shown in (
+        "near-duplicates: 0 patterns\n", "'capitals' has no fact, so 3 patterns of it",
+        "Did you mean 'capital'?", "because everything was refused",
+    ):  # fmt: skip
+        assert shown in out
     assert consilience(*arguments, "capital")[0] == 0
     (tmp_path / "a.txt").write_text("[X] has its seat in [Y].\nbroken\n")
     status, out, _ = consilience(*arguments, "capital")
@@ -397,8 +364,7 @@ def test_an_import_that_refuses_everything_fails(consilience, write_suite, tmp_p
 @pytest.mark.parametrize(("name", "text", "options", "message"), cases("imports_bad"))
 def test_what_cannot_be_imported_has_a_message(name, text, options, message, tmp_path):
     (tmp_path / name).write_text(text)
-    with pytest.raises(ConsilienceError, match=message):
-        imported(tmp_path / name, tmp_path / "new", **options)
+    refused(message, imported, tmp_path / name, tmp_path / "new", **options)
     assert not (tmp_path / "new").exists()
 
 
@@ -412,43 +378,26 @@ def test_other_columns_of_a_table_are_ignored(tmp_path):
 
 def test_a_folder_with_other_files_is_left_alone(tmp_path):
     (tmp_path / "a.txt").write_text("[X] is [Y]")
-    with pytest.raises(ConsilienceError, match="not empty; expected a suite folder"):
-        imported(tmp_path / "a.txt", tmp_path, relation="r")
-    with pytest.raises(ConsilienceError, match="no such file or folder"):
-        imported(tmp_path / "b.txt", tmp_path / "new", relation="r")
+    for name, folder, message in (
+        ("a.txt", tmp_path, "not empty; expected a suite folder"),
+        ("b.txt", tmp_path / "new", "no such file or folder"),
+    ):
+        refused(message, imported, tmp_path / name, folder, relation="r")
 
 
 def test_the_command_lists_what_it_did(consilience, write_suite, tmp_path):
     (tmp_path / "a.txt").write_text("[X] has its seat in [Y].\n[Y] is a capital of [X].\nbroken\n")
     folder = write_suite()
-    status, out, _ = consilience(
-        "suite", "import", "a.txt", "--into", folder, "--relation", "capital", "--csv", "l.csv"
-    )
-    assert status == 0
+    suite_import = ("suite", "import", "a.txt", "--relation", "capital", "--into")
+    out = output(consilience, *suite_import, folder, "--csv", "l.csv")
     assert "added:           0 relations, 2 patterns, 0 facts" in out
     assert "capital: [Y] is a capital of [X].  (determiners: [Y] is the capital of [X].)" in out
     assert re.search(r"refused: +1\n +a\.txt:3: the pattern 'broken' has 0 \[X\]", out)
     assert "added,capital,[X] has its seat in [Y].,,,a.txt:1" in (tmp_path / "l.csv").read_text()
-    status, out, _ = consilience(
-        "suite",
-        "import",
-        "a.txt",
-        "--into",
-        "mini",
-        "--relation",
-        "capital",
-        "--facts-from",
-        "mini",
-        "--json",
-    )
+    out = output(consilience, *suite_import, "mini", "--facts-from", "mini", "--json")
     document = json.loads(out)
-    assert (document["relations"], document["facts"], document["written"]) == (
-        ["capital"],
-        52,
-        True,
-    )
-    status, out, _ = consilience("suite", "check", "mini/")
-    assert status == 0
+    assert [document[key] for key in ("relations", "facts", "written")] == [["capital"], 52, True]
+    output(consilience, "suite", "check", "mini/")
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared")

@@ -5,12 +5,14 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 import polars as pl
 import pytest
 import torch
-from transformers import AutoModelForMaskedLM
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
+from checks import output, refusal, refused
 from conftest import cases
 from consilience import ConsilienceError, load_model
 from consilience.core.errors import Loading
@@ -62,9 +64,7 @@ def test_a_tiny_model_gets_consistent_and_its_folder_is_reused(model_folder, tmp
     out, spec = tmp_path / "out", model_folder("bert")
     capsys.readouterr()
     result = train(spec, out)
-    (row,) = result.best.compared.filter(
-        (pl.col("metric") == "consistency") & (pl.col("group") == "D")
-    ).to_dicts()
+    (row,) = result.best.compared.filter(metric="consistency", group="D").to_dicts()
     assert row["second_value"] > row["first_value"] + 0.2
     captured = capsys.readouterr()
     assert captured.out + captured.err == "", "the library prints nothing"
@@ -74,19 +74,15 @@ def test_a_tiny_model_gets_consistent_and_its_folder_is_reused(model_folder, tmp
     assert losses_of(out)[-1] < losses_of(out)[0]
     record = out / ROW / "training.json"
     stamp = record.stat().st_mtime_ns
-    again = train(model_folder("bert"), out)
+    again = train(spec, out)
     assert record.stat().st_mtime_ns == stamp
     assert again.best.metrics.equals(result.best.metrics, null_equal=True)
-    with pytest.raises(
-        ConsilienceError, match=r"another run: its plan \(facts\) is 8, now asked is 4"
-    ):
-        train(model_folder("bert"), out, facts=4)
+    refused(r"another run: its plan \(facts\) is 8, now asked is 4", train, spec, out, facts=4)
     whole = json.loads(record.read_text())
-    for content in ("[]", "{", {"validation": {}}, {"perplexity": "1"}, {"finished": 1}):
-        text = content if isinstance(content, str) else json.dumps({**whole, **content})
+    damaged = ({"validation": {}}, {"perplexity": "1"}, {"finished": 1})
+    for text in ("[]", "{", *(json.dumps(whole | content) for content in damaged)):
         record.write_text(text)
-        with pytest.raises(ConsilienceError, match=r"training\.json: not the record of a training"):
-            train(model_folder("bert"), out)
+        refused(r"training\.json: not the record of a training", train, spec, out)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +90,6 @@ def test_a_tiny_model_gets_consistent_and_its_folder_is_reused(model_folder, tmp
     [
         ("llama", {"text": "none"}),
         ("roberta", {}),
-        ("llama", {"lora_rank": 8, "learning_rate": 3e-2, "gradient_checkpointing": True}),
         ("bert", {"bf16": True, "loss": "vote", "epochs": 4}),
         ("gpt2", {"loss": "vote"}),
         ("bert", {"loss": "vote", "lora_rank": 8, "learning_rate": 3e-2}),
@@ -104,16 +99,19 @@ def test_a_tiny_model_gets_consistent_and_its_folder_is_reused(model_folder, tmp
 def test_every_kind_of_training_lowers_the_loss_and_saves_a_plain_model(
     family, change, model_folder, tmp_path
 ):
-    change = {"epochs": 2, **change}
-    saved = only_train(model_folder(family), tmp_path, **change)
-    losses = losses_of(tmp_path)
+    assert_trained(model_folder(family), tmp_path, **{"epochs": 2, **change})
+
+
+def assert_trained(spec, folder, **change):
+    """The loss fell, and the folder of the model has what it had before: returned."""
+    saved = only_train(spec, folder, **change)
+    losses = losses_of(folder)
     assert losses[-1] < losses[0]
-    before, after = (
-        load_model(str(path), protocol="strict").identity for path in (model_folder(family), saved)
-    )
+    before, after = (load_model(str(path), protocol="strict").identity for path in (spec, saved))
     for name in ("architecture", "parameters"):
         assert before[name] == after[name]
     assert not list(saved.glob("adapter*"))
+    return saved
 
 
 def test_the_teacher_of_a_vote_does_not_move(model_folder, tmp_path):
@@ -133,10 +131,9 @@ def test_the_teacher_of_a_vote_does_not_move(model_folder, tmp_path):
 
 
 def test_adapters_leave_the_other_weights_alone(model_folder, tmp_path):
-    spec = model_folder("bert")
-    only_train(spec, tmp_path, lora_rank=2, epochs=1)
-    before = AutoModelForMaskedLM.from_pretrained(spec).state_dict()
-    after = weights_of(tmp_path)
+    spec, adapted = model_folder("llama"), {"lora_rank": 2, "learning_rate": 3e-2}
+    saved = assert_trained(spec, tmp_path, **adapted, epochs=2, gradient_checkpointing=True)
+    before, after = (AutoModelForCausalLM.from_pretrained(of).state_dict() for of in (spec, saved))
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     assert changed
     assert all(name.endswith("weight") and "embeddings" not in name for name in changed)
@@ -144,11 +141,10 @@ def test_adapters_leave_the_other_weights_alone(model_folder, tmp_path):
     assert torch.linalg.matrix_rank(after[name] - before[name], atol=1e-5) <= 2
 
 
-@pytest.mark.parametrize(("accumulation", "updates"), [(1, 4), (2, 2)])
-def test_steps_can_be_gathered_into_fewer_updates(accumulation, updates, model_folder, tmp_path):
-    """8 facts, 2 a step, of two relations: 8 steps an epoch; 4 or 2 updates."""
-    only_train(model_folder("bert"), tmp_path, batch=2, epochs=1, accumulation=accumulation)
-    assert record_of(tmp_path)["history"][-1]["step"] == updates
+def test_steps_can_be_gathered_into_fewer_updates(model_folder, tmp_path):
+    """8 facts, 2 a step, of two relations: 8 steps an epoch, 2 by 2; 4 updates without that."""
+    only_train(model_folder("bert"), tmp_path, batch=2, epochs=1, accumulation=2)
+    assert record_of(tmp_path)["history"][-1]["step"] == 2
 
 
 def test_gradient_checkpointing_changes_nothing_but_the_memory(calm_folder, tmp_path):
@@ -176,16 +172,11 @@ def test_seeds_and_ablations_make_table_7(model_folder, tmp_path):
             assert rows[name, seed].weight == improved.weight
     table = result.table
     assert table["name"].unique(maintain_order=True).to_list() == ["before", *names]
-    (row,) = table.filter(
-        (pl.col("name") == "no-mlm") & (pl.col("metric") == "consistency")
-    ).to_dicts()
+    (row,) = table.filter(name="no-mlm", metric="consistency").to_dicts()
     of_all = {"group": "MACRO", "metric": "consistency", "subset": "all"}
-    means = [
-        rows["no-mlm", seed].metrics.filter(**of_all)["value"].item() for seed in (1, 2)
-    ]  # fmt: skip
-    assert row["value"] == pytest.approx(sum(means) / 2)
-    (before,) = result.before.filter(**of_all).to_dicts()
-    assert row["difference"] == pytest.approx(sum(means) / 2 - before["value"])
+    mean = fmean(rows["no-mlm", seed].metrics.filter(**of_all)["value"].item() for seed in (1, 2))
+    before = result.before.filter(**of_all)["value"].item()
+    assert (row["value"], row["difference"]) == pytest.approx((mean, mean - before))
     assert row["lowest"] <= row["difference"] <= row["highest"]
     assert row["low"] <= row["difference"] <= row["high"]
     assert row["seeds"] == 2
@@ -194,20 +185,15 @@ def test_seeds_and_ablations_make_table_7(model_folder, tmp_path):
     saved = str(rows["improved", 1].training.model)
     assert kept["perplexity"] == pytest.approx(perplexity(saved, lines, Loading("cpu")))
     assert pl.read_csv(tmp_path / "o" / "table-7.csv").height == table.height
-    counted = result.before.filter((pl.col("group") == "D") & (pl.col("metric") == "accuracy"))
-    assert counted["n"].to_list() == [6]
+    assert result.before.filter(group="D", metric="accuracy")["n"].to_list() == [6]
 
 
 def test_of_equal_checkpoints_and_lambdas_the_last_is_kept(model_folder, tmp_path):
     """With a learning rate of next to nothing all are equal."""
-    result = train(
-        model_folder("bert"), tmp_path, weights=(0.5, 1.0), learning_rate=1e-30, epochs=2
-    )
-    chosen = result.best
-    assert (chosen.weight, dict(chosen.training.checkpoint)) == (
-        1.0,
-        {"step": 4, "updates": 4, "equal": 4, "checkpoints": 4},
-    )
+    change = {"weights": (0.5, 1.0), "learning_rate": 1e-30, "epochs": 2}
+    result = train(model_folder("bert"), tmp_path, **change)
+    checkpoint = {"step": 4, "updates": 4, "equal": 4, "checkpoints": 4}
+    assert (result.best.weight, result.best.training.checkpoint) == (1.0, checkpoint)
     assert json.loads((tmp_path / ROW / "training.json").read_text())["checkpoint"]["step"] == 4
     assert result.lambdas.filter(pl.col("kept"))["step"].to_list() == [4]
     (note,) = result.notes
@@ -224,7 +210,7 @@ def test_a_killed_training_ends_with_the_weights_of_an_unbroken_one(
     """It keeps its products, whatever is measured. The last checkpoint is half written."""
     measured_next("onednn", "onednn", "torch")
     spec, place = model_folder("bert"), tmp_path / "broken" / ROW
-    only_train(spec, tmp_path / "whole")
+    only_train(spec, tmp_path / "whole", epochs=3)
     save = ConsistencyTrainer._save_checkpoint
 
     def killed(self, *args, **kwargs):
@@ -237,10 +223,10 @@ def test_a_killed_training_ends_with_the_weights_of_an_unbroken_one(
     with monkeypatch.context() as patch:
         patch.setattr(ConsistencyTrainer, "_save_checkpoint", killed)
         with pytest.raises(KilledError):
-            only_train(spec, tmp_path / "broken")
+            only_train(spec, tmp_path / "broken", epochs=3)
     (place / "checkpoint-5" / "trainer_state.json").write_text('{"global_step', encoding="utf-8")
     assert TrainingFolder(place, {}).last_checkpoint() == str(place / "checkpoint-4")
-    only_train(spec, tmp_path / "broken")
+    only_train(spec, tmp_path / "broken", epochs=3)
     assert not list(place.glob("checkpoint-*"))
     assert_same(tmp_path / "whole", tmp_path / "broken")
     assert record_of(tmp_path / "broken")["products"]["library"] == "onednn"
@@ -255,10 +241,7 @@ def test_what_stops_a_training_is_one_message(model_folder, tmp_path, monkeypatc
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(ConsistencyTrainer, "_save_checkpoint", full)
-    with pytest.raises(
-        ConsilienceError, match="the disk is full. Earlier checkpoints are complete"
-    ):
-        train(spec, tmp_path / "full")
+    refused("the disk is full. Earlier checkpoints are complete", train, spec, tmp_path / "full")
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -288,12 +271,9 @@ def command(model_folder, tmp_path, write_suite):
     suite = write_suite(
         relations=[{"relation": r, "label": r, "cardinality": "N-1"} for r in "ABCD"],
         patterns=[{"relation": r, "pattern": p.text} for r in "ABCD" for p in PATTERNS],
-        facts=[
-            {"relation": r, "subject": f"{r} {at}", "object": fact.object}
-            for r in "ABCD"
-            for at, fact in enumerate(facts)
-        ],
-    )
+        facts=[{"relation": r, "subject": f"{r} {at}", "object": fact.object}
+               for r in "ABCD" for at, fact in enumerate(facts)],
+    )  # fmt: skip
     return [
         "improve", "--model", model_folder("bert"), "--suite", suite, "--train-groups", "A,B",
         "--validation-groups", "C", "--lambda", "0.5,2", "--train-facts", "8", "--loss", "pairs", "--epochs", "1",
@@ -304,20 +284,16 @@ def command(model_folder, tmp_path, write_suite):
 TEXTS = ["Paris is the capital of France.", "", "Rome is large."]
 
 
-def write_texts(path):
-    """A file of texts with an empty one, as lines or as JSON lines."""
-    lines = [json.dumps({"text": text}) if path.suffix == ".jsonl" else text for text in TEXTS]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path
-
-
-@pytest.mark.parametrize("name", ["text.txt", "text.jsonl"])
-def test_texts_are_read_without_empty_ones(tmp_path, name):
-    assert read_lines(write_texts(tmp_path / name)) == [TEXTS[0], TEXTS[2]]
+def test_texts_are_read_without_empty_ones(tmp_path):
+    lines, rows = tmp_path / "text.txt", tmp_path / "text.jsonl"
+    lines.write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+    rows.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS), encoding="utf-8")
+    assert read_lines(lines) == read_lines(rows) == [TEXTS[0], TEXTS[2]]
 
 
 def test_one_command_trains_measures_and_shows_the_cost(consilience, command, tmp_path):
-    command = [*command, "--text", write_texts(tmp_path / "text.jsonl")]
+    (tmp_path / "text.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+    command = [*command, "--text", tmp_path / "text.txt"]
     status, out, err = consilience(*command)
     assert status == 0, err
     assert "on suite: 1 held-out relation (strict)" in out
@@ -333,13 +309,10 @@ def test_one_command_trains_measures_and_shows_the_cost(consilience, command, tm
     for shown in ("Table 7", "Consistent accuracy", "chosen", "sign flips of subjects", "lambda-"):
         assert shown in out
     assert "held out" not in err, "there is nothing left to do"
-    status, out, err = consilience(*command, "--json")
-    assert status == 0, err
-    document = json.loads(out)
+    document = json.loads(output(consilience, *command, "--json"))
     (outcome,) = document["outcomes"]
     assert set(outcome["validation"]) == {"0.5", "2"}
-    assert outcome["perplexity"] > 1
-    assert document["perplexity"] > 1
+    assert min(outcome["perplexity"], document["perplexity"]) > 1
     assert document["model"] == outcome["model"]
     (row,) = [row for row in outcome["after"] if (row["group"], row["metric"]) == ("D", "accuracy")]
     assert row["n"] == 9
@@ -348,75 +321,55 @@ def test_one_command_trains_measures_and_shows_the_cost(consilience, command, tm
 def test_a_dry_run_counts_the_work_and_trains_nothing(consilience, command, tmp_path):
     """Of 8 facts in steps of 8 an epoch has one update of two relations; 12 facts, 3 patterns."""
     more = ["--loss", "vote", "--seeds", "1,2", "--ablations", "--dry-run"]
-    status, out, err = consilience(*command, *more)
-    assert status == 0, err
-    lines = out.splitlines()
-    assert lines[:2] == [
+    lines = output(consilience, *command, *more).splitlines()
+    assert lines[:3] == [
         "held out: 1 relation, 9 facts",
         "work: 12 trainings (2 seeds) of 1 update and 1 validation of 36 queries; then 9 runs of "
         "27 queries",
-    ]
-    assert lines[2] == (
         "trainings: with seed 1, 2: the teacher, without a consistency loss; one for each lambda: "
-        "0.5, 2; one for each ablation: no-consistency, no-typing, no-mlm"
-    )
+        "0.5, 2; one for each ablation: no-consistency, no-typing, no-mlm",
+    ]
     assert lines[3].startswith("estimated time: ")
     assert lines[4].endswith("without --dry-run to start.")
     assert not (tmp_path / "o").exists()
     cost = json.loads(consilience(*command, *more, "--json")[1])["cost"]
     seconds = {name: cost[f"{name}_seconds"] for name in ("load", "update", "query", "overhead")}
     assert min(seconds["load"], seconds["update"], seconds["query"]) > 0
-    validation, run = (
-        seconds["overhead"] + seconds["query"] * queries for queries in (36, 27)
-    )  # fmt: skip
+    validation, run = (seconds["overhead"] + seconds["query"] * count for count in (36, 27))
     expected = 12 * (seconds["load"] + seconds["update"] + validation) + 9 * (seconds["load"] + run)
     assert cost["seconds"] == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.2, "1 s"), (89, "89 s"), (90, "1.5 min"), (5400, "1.5 h"), (86400 * 3.04, "3 days")],
-)
-def test_durations_in_words(seconds, text):
-    assert duration(seconds) == text
+def test_durations_in_words():
+    durations = [duration(seconds) for seconds in (0.2, 89, 90, 5400, 86400 * 3.04)]
+    assert durations == ["1 s", "89 s", "1.5 min", "1.5 h", "3 days"]
 
 
 @pytest.mark.parametrize(("options", "message"), cases("improve_bad"))
 def test_what_is_wrong_is_one_message(consilience, command, tmp_path, options, message):
     (tmp_path / "text.jsonl").write_text('{"text": "x"}\n{}\n')
-    status, _, err = consilience(*command, *options)
-    assert status == 2
-    assert message in " ".join(err.split())
+    assert message in " ".join(refusal(consilience, *command, *options).split())
 
 
-@pytest.mark.parametrize(
-    ("suite", "message"),
-    [
-        ("mini-questions", "is a suite of questions; expected a suite of facts"),
-        ("mini", "no relations for train. Name some: --train-groups."),
-    ],
-)
+@pytest.mark.parametrize(("suite", "message"), [
+    ("mini-questions", "is a suite of questions; expected a suite of facts"),
+    ("mini", "no relations for train. Name some: --train-groups."),
+])  # fmt: skip
 def test_the_suite_is_refused_before_anything_else(consilience, suite, message):
-    status, _, err = consilience("improve", "--model", "nowhere", "--suite", suite)
-    assert status == 2
-    assert message in err
+    assert message in refusal(consilience, "improve", "--model", "nowhere", "--suite", suite)
 
 
 @pytest.mark.parametrize("name", ["improve", "finetune"])
-def test_without_accelerate_it_says_how_to_get_it(
-    consilience, command, name, monkeypatch, tmp_path
-):
+def test_without_accelerate_it_says_how_to_get_it(consilience, command, name, monkeypatch):
     for module in [each for each in sys.modules if each.startswith("consilience.train.")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.delitem(sys.modules, "accelerate.state", raising=False)
     monkeypatch.setitem(sys.modules, "accelerate.state", None)
     if name == "finetune":
         command = [name, "--model", "m", "--task", "rte", "--train", "t.tsv", "--validation",
-                   "v.tsv", "--out", tmp_path / "o"]  # fmt: skip
-    status, _, err = consilience(*command)
-    assert status == 2
-    needed = "accelerate>=1.1' 'peft>=0.18'`"
-    assert needed in " ".join(err.split())
+                   "v.tsv", "--out", "o"]  # fmt: skip
+    err = refusal(consilience, *command)
+    assert "accelerate>=1.1' 'peft>=0.18'`" in " ".join(err.split())
 
 
 def test_a_training_without_out_has_a_folder_for_its_settings():

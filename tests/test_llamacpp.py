@@ -3,6 +3,7 @@
 import gc
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from consilience import Pattern, Query
 from consilience.core.errors import ConsilienceError
 from consilience.endpoints import server
 from consilience.endpoints.chats import Chats
-from consilience.endpoints.scorer import STRATEGIES, Continuations, Scorer
+from consilience.endpoints.scorer import STRATEGIES, Continuations, Scorer, prove
 from consilience.endpoints.server import LlamaCppClient, Server
 from consilience.models import load_model
 from consilience.models.served import file_of, prompt_tokens
@@ -100,10 +101,11 @@ def test_tokens_that_are_parts_of_characters_are_scored_one_by_one(model):
     np.testing.assert_allclose(totals.values, list(float32.values()), atol=LARGEST)
 
 
-@pytest.mark.parametrize("scoring", ["prompt-logprobs", "echo"])
-def test_fields_that_the_server_ignores_are_named(model, scoring):
-    field = scoring.replace("-", "_")
-    refused(f"'{field}'", load_model, "llamacpp:packaged:smollm2", scoring=scoring)
+def test_fields_that_the_server_ignores_are_named(model, monkeypatch):
+    refused("'echo'", load_model, "llamacpp:packaged:smollm2", scoring="echo")
+    named = replace(model.server.client.connection, scoring="prompt-logprobs")
+    monkeypatch.setattr(model.server.client, "connection", named)
+    refused("'prompt_logprobs'", prove, model.server)
 
 
 def test_what_is_no_model_is_refused(tmp_path):

@@ -13,7 +13,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, BertModel
 
 from checks import output, refusal, refused
 from conftest import WORDS, cases
-from consilience import Candidates, ConsilienceError, Pattern, Query, load_model
+from consilience import Candidates, Pattern, Query, load_model
 from consilience.models import sources
 
 CANDIDATES = Candidates(tuple(WORDS), (1,) * len(WORDS))
@@ -65,29 +65,26 @@ def with_code(model_folder, tmp_path):
     return make
 
 
-def test_code_of_a_model_runs_only_where_it_is_trusted(with_code, model_folder):
-    """With its code the model is that of the family without code, to the last bit."""
-    folder, marker = with_code("model", "own_model")
-    refused("only with the Python code .* was not run", load_model, str(folder))
+@pytest.mark.parametrize("what", ["model", "tokenizer"])
+def test_code_runs_only_where_it_is_trusted(what, with_code, model_folder):
+    """Then the model is that of the family without code, to the last bit.
+
+    A family that transformers has is loaded without the code of a tokenizer, from tokenizer.json.
+    """
+    folder, marker = with_code(what, f"own_{what}")
+    if what == "model":
+        refused("only with the Python code .* was not run", load_model, str(folder))
+    else:
+        assert load_model(str(folder)).identity["tokenizer"] != "OwnTokenizer"
     assert not marker.exists()
     model = load_model(str(folder), trust_remote_code=True)
     assert marker.read_text() == "this code was run"
-    assert model.identity["architecture"] == "OwnForMaskedLM"
+    own = ("architecture", "OwnForMaskedLM") if what == "model" else ("tokenizer", "OwnTokenizer")
+    assert own in model.identity.items()
     assert model.identity["trust_remote_code"] is True
     plain = load_model(str(model_folder("bert")))
     assert "trust_remote_code" not in plain.identity
     assert np.array_equal(scores_of(model), scores_of(plain))
-
-
-def test_code_of_a_tokenizer_runs_only_where_it_is_trusted(with_code, model_folder):
-    """A family that transformers has is loaded without it, from its tokenizer.json."""
-    folder, marker = with_code("tokenizer", "own_tokenizer")
-    assert load_model(str(folder)).identity["tokenizer"] != "OwnTokenizer"
-    assert not marker.exists()
-    model = load_model(str(folder), trust_remote_code=True)
-    assert marker.read_text() == "this code was run"
-    assert model.identity["tokenizer"] == "OwnTokenizer"
-    assert np.array_equal(scores_of(model), scores_of(load_model(str(model_folder("bert")))))
 
 
 def test_code_that_is_not_needed_is_not_run(with_code):
@@ -119,14 +116,19 @@ def test_the_command_line_asks_nothing_and_records_what_it_ran(consilience, with
     refusal(consilience, *asked)
 
 
-@pytest.mark.parametrize("command", [
-    ("analyze", "representations", "--groups", "capital", "--limit", "2"),
-    ("probe", "--suite", "rte", "--data", "pairs.tsv", "--out", "o"),
-    ("probe", "--suite", "rte", "--data", "pairs.tsv", "--out", "o", "--generate"),
+TRAININGS = [
     ("finetune", "--task", "rte", "--train", "pairs.tsv", "--validation", "pairs.tsv",
      "--out", "o"),
     ("improve", "--suite", "mini", "--train-groups", "capital", "--validation-groups",
      "currency", "--out", "o"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", [
+    ("analyze", "representations", "--groups", "capital", "--limit", "2"),
+    ("probe", "--suite", "rte", "--data", "pairs.tsv", "--out", "o"),
+    ("probe", "--suite", "rte", "--data", "pairs.tsv", "--out", "o", "--generate"),
+    *TRAININGS,
 ], ids=lambda command: " ".join(each for each in command if each.isalpha() and len(each) > 3))  # fmt: skip
 def test_every_command_runs_the_code_of_a_model_only_if_told(consilience, with_code, command):
     """Trusted, the code is run; what follows may then fail for other reasons, such as its head."""
@@ -163,20 +165,14 @@ def test_the_digest_covers_every_file_that_changes_what_a_model_says(model_folde
 
 def test_the_digest_of_a_folder_without_templates_is_what_it_was(model_folder):
     """SHA-256 over name, 0 and SHA-256 of each file, in their order; runs of before resume."""
-    folder = model_folder("bert")
-    whole = hashlib.sha256()
+    folder, whole = model_folder("bert"), hashlib.sha256()
     for path in sorted(folder.iterdir()):
         content = hashlib.sha256(path.read_bytes()).digest()
         whole.update(path.name.encode() + b"\0" + content)
     assert digest(folder) == whole.hexdigest()
 
 
-@pytest.mark.parametrize("command", [
-    ("improve", "--suite", "mini", "--train-groups", "capital", "--validation-groups",
-     "currency", "--out", "o"),
-    ("finetune", "--task", "rte", "--train", "pairs.tsv", "--validation", "pairs.tsv",
-     "--out", "o"),
-], ids=lambda command: command[0])  # fmt: skip
+@pytest.mark.parametrize("command", TRAININGS, ids=lambda command: command[0])
 def test_a_baseline_cannot_be_trained(consilience, command):
     Path("pairs.tsv").write_text(PAIRS)
     err = refusal(consilience, *command, "--model", "baseline:majority")
@@ -208,12 +204,10 @@ def test_loading_shows_nothing_in_python(model_folder, capfd):
 
 def test_loading_is_one_plain_line_on_the_command_line(consilience, model_folder):
     folder = model_folder("bert")
-    asked = ("--groups", "capital", "--limit", "1", "--json", "--out", "run")
-    status, _, err = consilience("probe", "--model", folder, *asked)
-    assert status == 0
-    assert [line for line in err.splitlines() if "oading" in line] == [f"loading {folder} ..."]
-    _, _, err = consilience("probe", "--model", "baseline:majority", *asked[:-1], "baseline")
-    assert "loading" not in err
+    for model, lines in ((folder, [f"loading {folder} ..."]), ("baseline:majority", [])):
+        asked = ("--groups", "capital", "--limit", "1", "--json", "--out", f"run-{len(lines)}")
+        status, _, err = consilience("probe", "--model", model, *asked)
+        assert (status, [line for line in err.splitlines() if "oading" in line]) == (0, lines)
 
 
 def test_an_encoder_without_a_trained_head_is_refused(model_folder, tmp_path):
@@ -236,19 +230,19 @@ def test_a_model_that_is_not_there_is_refused(spec, message):
 
 
 def test_a_device_or_dtype_that_is_not_there_is_refused(model_folder):
-    with pytest.raises(ConsilienceError, match="no device 'nowhere'; expected auto, cpu"):
-        load_model(str(model_folder("bert")), device="nowhere")
-    refused("dtype 'int3'; expected float32", load_model, str(model_folder("bert")), dtype="int3")
+    for option, message in (
+        ({"device": "nowhere"}, "no device 'nowhere'; expected auto, cpu"),
+        ({"dtype": "int3"}, "dtype 'int3'; expected float32"),
+    ):
+        refused(message, load_model, str(model_folder("bert")), **option)
 
 
 def test_the_identity_tells_two_models_apart(model_folder, tmp_path):
     source = model_folder("bert")
-    shutil.copytree(source, tmp_path / "same")
-    same = load_model(str(tmp_path / "same")).identity
-    assert same["digest"] == load_model(str(source)).identity["digest"]
-    shutil.copytree(source, tmp_path / "other")
+    same, other = (shutil.copytree(source, tmp_path / name) for name in ("same", "other"))
+    assert digest(same) == digest(source)
     model = AutoModelForMaskedLM.from_pretrained(source)
     with torch.no_grad():
         model.get_input_embeddings().weight[7] += 1
-    model.save_pretrained(tmp_path / "other")
-    assert load_model(str(tmp_path / "other")).identity["digest"] != same["digest"]
+    model.save_pretrained(other)
+    assert digest(other) != digest(same)

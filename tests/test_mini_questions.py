@@ -11,16 +11,15 @@ from consilience.suites.questions import normal
 
 QUESTIONS = mini_questions()
 MINI = load_suite("mini")
+FACTS = [(relation.id, fact) for relation in MINI.relations for fact in relation.facts]
 GOLDS = defaultdict(set)
-for _relation in MINI.relations:
-    for _fact in _relation.facts:
-        GOLDS[_relation.id, _fact.subject].add(_fact.object)
+for _relation, _fact in FACTS:
+    GOLDS[_relation, _fact.subject].add(_fact.object)
 
 
 def facts():
     """Each question with the relation and the fact that it asks."""
-    pairs = [(relation.id, fact) for relation in MINI.relations for fact in relation.facts]
-    return list(zip(QUESTIONS.items, pairs, strict=True))
+    return list(zip(QUESTIONS.items, FACTS, strict=True))
 
 
 def test_every_fact_is_a_question_and_keeps_its_item_and_gold():
@@ -58,10 +57,8 @@ def test_no_distractor_is_right_too_or_a_part_of_the_gold():
             right |= GOLDS["official_language", fact.subject]
             right |= GOLDS["co_official_language", fact.subject]
         if relation == "borders":
-            borders = {
-                subject: golds for (name, subject), golds in GOLDS.items() if name == "borders"
-            }
-            right |= {subject for subject, golds in borders.items() if fact.subject in golds}
+            right |= {subject for (name, subject), golds in GOLDS.items()
+                      if name == "borders" and fact.subject in golds}  # fmt: skip
         for option in question.options:
             if option != question.gold:
                 assert option.text not in right, (question.item, option.text)
@@ -96,10 +93,8 @@ def test_open_questions_are_those_with_one_right_answer():
     assert len(questions) == 885 - left_out == 758
     assert len(questions.groups) == 13
     assert all(not question.options for question in questions.items)
-    by_item = {question.item: question for question in QUESTIONS.items}
-    for question in questions.items:
-        assert question.gold == by_item[question.item].gold
-        assert question.paraphrases == by_item[question.item].paraphrases
+    asked = {one.item: (one.gold, one.paraphrases) for one in QUESTIONS.items}
+    assert all(asked[one.item] == (one.gold, one.paraphrases) for one in questions.items)
 
 
 @pytest.mark.parametrize(("item", "aliases"), cases("spellings"))

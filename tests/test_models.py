@@ -3,12 +3,18 @@
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, BartConfig
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    BartConfig,
+    BartForConditionalGeneration,
+)
 
 import reference
 from checks import refused
 from conftest import WORDS, _tokenizer
-from consilience import Candidates, ConsilienceError, Pattern, Query, load_model
+from consilience import Candidates, Pattern, Query, load_model
 from consilience.asking.facts import judge
 from consilience.models import seq2seq
 from consilience.models.batches import Budget
@@ -44,20 +50,15 @@ def test_a_word_at_the_start_has_the_token_that_it_has_there(model_folder):
     assert tokens["strict"] == {0: spaced, 1: tuple(WORDS), 2: tuple(WORDS)}
 
 
-@pytest.mark.parametrize(
-    ("family", "words", "same", "notes"),
-    [
-        ("bert", ("Paris", "Parisal"), [0, 0], ["1 of 2 candidates (Parisal) are several "
-         "tokens; their first piece represents them, as in the released code"]),
+def test_under_published_words_with_one_token_share_its_score(model_folder):
+    pieces = "1 of 2 candidates (Parisal) are several tokens; their first piece represents them"
+    for family, words, same, notes in (
+        ("bert", ("Paris", "Parisal"), [0, 0], [f"{pieces}, as in the released code"]),
         ("bert-uncased", ("Rome", "rome", "Oslo"), [0, 0, 2], []),
-    ],
-)  # fmt: skip
-def test_under_published_words_with_one_token_share_its_score(
-    family, words, same, notes, model_folder
-):
-    model = load_model(str(model_folder(family)), protocol="published")
-    (scores,) = model.score(QUERIES[:1], words_of(*words))
-    assert (scores.reasons, scores.same.tolist(), model.notes) == ({}, same, notes)
+    ):
+        model = load_model(str(model_folder(family)), protocol="published")
+        (scores,) = model.score(QUERIES[:1], words_of(*words))
+        assert (scores.reasons, scores.same.tolist(), model.notes) == ({}, same, notes)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
@@ -115,10 +116,9 @@ def test_a_causal_model_is_asked_its_next_word_where_the_object_is_last(model_fo
     prefix = tokenizer("The capital of France is", add_special_tokens=False).input_ids
     with torch.no_grad():
         logits = model(torch.tensor([[tokenizer.bos_token_id, *prefix]])).logits[0, -1]
-    pair = [last.words.index(word) for word in ("Paris", "Rome")]
-    ids = tokenizer.convert_tokens_to_ids(["ĠParis", "ĠRome"])
-    difference = last.logprob[0, pair[0]] - last.logprob[0, pair[1]]
-    assert difference == pytest.approx((logits[ids[0]] - logits[ids[1]]).item(), abs=1e-4)
+    paris, rome = (last.logprob[0, last.words.index(word)] for word in ("Paris", "Rome"))
+    one, other = logits[tokenizer.convert_tokens_to_ids(["ĠParis", "ĠRome"])].tolist()
+    assert paris - rome == pytest.approx(one - other, abs=1e-4)
 
 
 def test_a_causal_model_is_asked_up_to_its_last_position(model_folder):
@@ -165,9 +165,7 @@ def test_candidates_of_one_token_score_as_with_one_mask(family, model_folder, pi
             ours = reference.normalised(row[some]) if some.any() else []
             np.testing.assert_allclose(ours, known[some], atol=1e-5, rtol=0)
     sheet = candidates_in_slot(model.tokenizer, MIXED.words, " ", "strict", several=True)
-    assert {1, 2, 3} <= {len(ids) for ids in sheet.tokens}, (
-        "candidates of one, two and three tokens"
-    )
+    assert {1, 2, 3} <= {len(ids) for ids in sheet.tokens}
     (scores,) = model.score(QUERIES[:1], MIXED)
     single = {word for word, entry in zip(MIXED.words, scores.tokens, strict=True) if entry}
     assert single <= set(WORDS)
@@ -229,20 +227,26 @@ def pretrained(folder):
     return Pretrained("seq2seq", model, AutoTokenizer.from_pretrained(folder), {"model": "tiny"})
 
 
-def test_any_encoder_decoder_with_a_cache_takes_a_template(tmp_path):
-    """BART has positions of its own, and its tokenizer begins every text with a token."""
+def build_bart(folder, **settings):
+    """Save a small random BART; its tokenizer begins every text with a token."""
     tokenizer = _tokenizer("bpe")
     tokenizer.eos_token = "</s>"
     ids = {f"{n}_token_id": getattr(tokenizer, f"{n}_token_id") for n in ("pad", "eos")}
     config = BartConfig(
         vocab_size=len(tokenizer), d_model=32, encoder_layers=2, decoder_layers=2,
         encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=64,
-        decoder_ffn_dim=64, max_position_embeddings=64, init_std=0.4,
-        decoder_start_token_id=tokenizer.eos_token_id, bos_token_id=tokenizer.cls_token_id, **ids,
+        decoder_ffn_dim=64, max_position_embeddings=64, bos_token_id=tokenizer.cls_token_id,
+        decoder_start_token_id=tokenizer.eos_token_id, **ids, **settings,
     )  # fmt: skip
     torch.manual_seed(0)
-    AutoModelForSeq2SeqLM.from_config(config).save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
+    BartForConditionalGeneration(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_any_encoder_decoder_with_a_cache_takes_a_template(tmp_path):
+    """BART has positions of its own."""
+    build_bart(tmp_path, init_std=0.4)
     model = load_model(str(tmp_path), template=TEMPLATE)
     words = words_of("Paris", "Rome", "New", "New York", "Newark", "Parisian", "Oslo in Paris")
     found, _ = scores_of(model, QUERIES[::3], words)
@@ -263,9 +267,8 @@ def test_what_closes_a_word_counts(model_folder):
     new = list(model.candidate_tokens(("New",)).tokens[0])
     assert model.tokenizer.convert_ids_to_tokens(new) == ["▁New", "<extra_id_1>"]
     plain = pretrained(model_folder("t5")).model
-    beginning, whole = (
-        reference.decoder_sum(plain, list(ids), model.prefix, tokens) for tokens in (new[:1], new)
-    )
+    of = reference.decoder_sum
+    beginning, whole = (of(plain, list(ids), model.prefix, part) for part in (new[:1], new))
     assert found[0, 0] == pytest.approx(whole, abs=1e-5)
     assert whole < beginning - 0.01
 
@@ -302,23 +305,19 @@ def test_a_sequence_to_sequence_model_has_no_vocabulary(model_folder):
     assert judge(scores, ["New York"] * len(QUERIES))["excluded"][0] == scores.unasked
 
 
-@pytest.mark.parametrize(("template", "message"), [
-    ("Fill in the blank.", r"has 0 \{sentence\}; expected exactly one \{sentence\}"),
-    ("{sentence} {sentence}", r"has 2 \{sentence\}; .*Write it so: --template"),
-])  # fmt: skip
-def test_a_template_has_one_sentence(template, message, model_folder):
-    refused(message, load_model, str(model_folder("t5")), template=template)
-
-
-def test_a_model_that_lacks_what_it_needs_is_refused(model_folder):
+def test_a_model_or_a_template_that_lacks_what_it_needs_is_refused(model_folder):
+    for template, message in (
+        ("Fill in the blank.", r"has 0 \{sentence\}; expected exactly one \{sentence\}"),
+        ("{sentence} {sentence}", r"has 2 \{sentence\}; .*Write it so: --template"),
+    ):
+        refused(message, load_model, str(model_folder("t5")), template=template)
     loaded = pretrained(model_folder("t5"))
     model, good = loaded.model, Seq2SeqModel(loaded)
     loaded.tokenizer.eos_token = None
     refused("no end-of-sequence token", Seq2SeqModel, loaded, TEMPLATE)
     with torch.no_grad():
         model.decoder.final_layer_norm.weight[:] = torch.nan
-    with pytest.raises(ConsilienceError, match=r"not numbers in torch.float32; .*--dtype"):
-        list(good.score(QUERIES[:1], CANDIDATES))
+    refused(r"not numbers in torch.float32; .*--dtype", list, good.score(QUERIES[:1], CANDIDATES))
     model.config.decoder_start_token_id = model.generation_config.decoder_start_token_id = None
     refused("'tiny' has no decoder_start_token_id; expected", Seq2SeqModel, loaded)
 

@@ -133,12 +133,13 @@ def test_the_key_comes_back_and_sheets_do_not_tell_what_it_holds(tmp_path):
             assert hidden not in text
     answered = tmp_path / "sheets" / "annotator-1.csv"
     answered.write_text("answers")
-    refused(
-        "a folder that is not empty",
-        write_sheets,
-        made_key(5, 2, ("reverse", "signal")),
-        tmp_path / "sheets",
-    )
+    lost = tmp_path / "sheets" / "annotator-2.html"
+    lost.unlink()
+    write_sheets(key, tmp_path / "sheets")  # the same sheets: only what is lost is to be done
+    assert answered.read_text() == "answers"
+    assert lost.is_file()
+    other = made_key(5, 2, ("reverse", "signal"))
+    refused("a folder that is not empty", write_sheets, other, tmp_path / "sheets")
     assert answered.read_text() == "answers"
     assert read_key(tmp_path / "sheets" / "key.json") == key
 

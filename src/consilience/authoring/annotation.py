@@ -9,6 +9,7 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import zip_longest
@@ -29,7 +30,7 @@ from consilience.core.patterns import Pattern
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.core.text import counted, names_a_file
 from consilience.files.read import parse_json, read_cells
-from consilience.files.write import csv_cell, make_folder, refuse_occupied, write_whole
+from consilience.files.write import csv_cell, refuse_occupied, write_whole
 from consilience.metrics.registry import quotient
 from consilience.metrics.statistics import NAN, REPLICATES, Floats, bootstrap_interval, resamples
 from consilience.options import Output
@@ -166,17 +167,25 @@ def write_sheets(key: SheetKey, folder: Path) -> None:
     """Write ``key.json``, and for each annotator a table (CSV) and a page (HTML).
 
     Table and page have the same questions; neither tells gold, item or variant. A folder that
-    holds anything raises: it may hold answers. The same sheets in another folder are others,
-    because a person may judge again: a browser keeps their answers apart.
+    already holds these sheets gets the missing ones. A folder that holds anything else raises: it
+    may hold answers. The same sheets in another folder are others, because a person may judge
+    again: a browser keeps their answers apart.
     """
-    refuse_occupied(folder)
-    make_folder(folder)
-    key = replace(key, made=datetime.now(UTC).isoformat())
-    content = json.dumps(asdict(key), ensure_ascii=False, indent=1) + "\n"
-    write_whole(folder / "key.json", content.encode())
+    key_file = folder / "key.json"
+    old = None
+    with suppress(ConsilienceError):  # there is no key, or that of something else
+        old = read_key(key_file)
+    if old != key:
+        refuse_occupied(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    key = replace(key, made=old.made if old else datetime.now(UTC).isoformat())
+    if old is None:
+        content = json.dumps(asdict(key), ensure_ascii=False, indent=1) + "\n"
+        write_whole(key_file, content.encode())
     for name in key.sheets:
         for suffix, sheet in ((".csv", _table(key, name)), (".html", page(key, name))):
-            write_whole(folder / f"{name}{suffix}", sheet.encode())
+            if not (folder / f"{name}{suffix}").exists():
+                write_whole(folder / f"{name}{suffix}", sheet.encode())
 
 
 def _table(key: SheetKey, annotator: str) -> str:
@@ -206,6 +215,8 @@ def read_key(path: Path) -> SheetKey:
     """The key that ``write_sheets`` wrote."""
     try:
         content = parse_json(path.read_text(encoding="utf-8"))
+        if missing := {*SheetKey.__slots__} - {"patterns", *content}:
+            raise KeyError(min(missing))
         items = {
             name: SheetItem(item["gold"], {form: (a, b) for form, (a, b) in item["texts"].items()})
             for name, item in content["items"].items()
@@ -216,12 +227,20 @@ def read_key(path: Path) -> SheetKey:
         read = {"items": items, "sheets": sheets, "patterns": patterns, "made": made}
         key = SheetKey(**content | read | {"labels": tuple(content["labels"])})
         expected = sorted((item, variant) for item in items for variant in key.variants)
-        is_asked = all(sorted(questions) == expected for questions in sheets.values())
-        if not (expected and sheets and is_asked):
+        texts = [text for item in items.values() for form in key.variants
+                 for text in item.texts[form]]  # fmt: skip
+        if not (
+            expected
+            and sheets
+            and all(sorted(questions) == expected for questions in sheets.values())
+            and all(item.gold in key.labels for item in items.values())
+            and all(isinstance(text, str) for text in (key.task, *key.labels, *texts))
+        ):
             raise ValueError("incomplete")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
+        reason = f": no {error}" if isinstance(error, KeyError) else ""
         raise ConsilienceError(
-            "no key of sheets" if path.is_file() else "no such file",
+            f"no key of sheets{reason}" if path.is_file() else "no such file",
             expected="the key of the sheets",
             where=str(path),
             todo="Name the folder that `consilience suite annotate sheet` or `patterns` wrote.",

@@ -8,9 +8,10 @@ import polars as pl
 import pytest
 
 from checks import refusal
+from consilience.core.schemas import COMPARISON_SCHEMA
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import other_candidates
-from consilience.report.comparison_tables import CONSTANT, comparison_table
+from consilience.report.comparison_tables import CONSTANT, comparison_table, verdict
 from consilience.report.table import number_text
 from test_metrics import make_suite
 from test_metrics import table as answers_table
@@ -30,6 +31,38 @@ PARTLY = run_of("ooa", "aaa", [None, "b", "o"], [None, None, None])
 def shown(first, second, by=None):
     suite = make_suite()
     return comparison_table(compare({"a": first, "b": second}, suite, "strict"), suite, (), by)
+
+
+def rows_of(values, n=13):
+    """Rows of means over relations: metric, difference, p and what could be seen."""
+    columns = ("metric", "difference", "p", "detectable")
+    empty = dict.fromkeys(COMPARISON_SCHEMA, None)
+    named = {"group": "MACRO", "subset": "all", "first": "a", "second": "b", "n": n}
+    rows = [empty | named | dict(zip(columns, row, strict=True)) for row in values]
+    return pl.DataFrame(rows, schema=COMPARISON_SCHEMA)
+
+
+@pytest.mark.parametrize(("values", "sentences"), [
+    ([("accuracy", 0.1, 0.03, 0.1), ("consistency", -0.2, 0.01, 0.1),
+      ("consistent_accuracy", 0.04, 0.2, 0.17)],  # Holm: 3 x .01, 2 x .03 and .2
+     ["b against a: consistency -20.0 points (p < 0.05 after Holm's correction over 3 headline "
+      "numbers).",
+      "In 13 relations a difference under 10.0 points of accuracy, 17.0 points of consistent "
+      "accuracy would probably not be seen."]),
+    ([("accuracy", 0.1, 0.02, 0.1), ("consistency", -0.2, 0.01, 0.1)],  # 2 x .01 and .02
+     ["b against a: consistency -20.0, accuracy +10.0 points (p < 0.05 after Holm's correction "
+      "over 2 headline numbers)."]),
+    ([("accuracy", 0.1, 0.04, 0.1), ("consistency", -0.2, 0.03, math.nan)],
+     ["b against a: no headline number differs clearly (p >= 0.05 after Holm's correction over 2 "
+      "headline numbers).",
+      "In 13 relations a difference under 10.0 points of accuracy would probably not be seen."]),
+    ([("accuracy", 0.1, 0.04, 0.1), ("consistency", -0.9, 0.001, 0.1),
+      ("corrected_consistency", math.nan, math.nan, math.nan)],  # against constant answers
+     ["b against a: accuracy +10.0 points (p < 0.05 after Holm's correction over 1 headline "
+      "number)."]),
+])  # fmt: skip
+def test_a_comparison_begins_with_its_result_in_words(values, sentences):
+    assert verdict(rows_of(values), make_suite()) == sentences
 
 
 def test_a_constant_run_has_a_row_without_a_difference():

@@ -15,6 +15,7 @@ from consilience.core.factors import FACTORS, is_language_kind, several_factors
 from consilience.core.text import AGGREGATES, counted
 from consilience.metrics.measure import few_relations
 from consilience.metrics.registry import headline_metrics, label_of, main_metrics
+from consilience.metrics.statistics import holm
 from consilience.report.analysis_tables import SYMBOLS
 from consilience.report.columns import (
     DETECTABLE,
@@ -220,8 +221,6 @@ def _notes(
     has_holm: bool,
 ) -> Iterator[str]:
     yield from compared_on(compared, suite)
-    if by is None:
-        yield from _most_different(compared, labels, suite.words.group)
     yield from (f"{note}." for note in few_relations(rows, suite))
     yield from contradictions(rows, suite.words.clusters)
     if by is None and rows.filter(pl.col("difference").is_nan(), metric=CORRECTED).height:
@@ -271,24 +270,81 @@ def _of_all(row: Mapping[str, Any], noun: str) -> str:
     return f"{row['n']:,} of {whole}" if row["n_excluded"] else whole
 
 
+LEVEL = 0.05  # of p, adjusted over the headline numbers
+
+
+def verdict(compared: pl.DataFrame, suite: Suite) -> list[str]:
+    """Whether later runs differ from the first (``COMPARISON_SCHEMA``), in sentences.
+
+    Of each later run, and of each task: the headline numbers whose p is below ``LEVEL`` after
+    Holm's correction over them, and of the others the smallest difference that could be seen; then
+    the groups that differ most. Consistency is left out against a model of constant answers.
+    """
+    metrics = _defaults(compared, None)
+    whole = _chosen(with_undefined_means(compared, suite), metrics, None, suite.words.pool)
+    whole = whole.filter(subset="all")
+    labels = {group.id: group.label for group in suite.relations}
+    sentences = []
+    for (first, second), rows in whole.group_by("first", "second", maintain_order=True):
+        is_constant = rows.filter(pl.col("difference").is_nan(), metric=CORRECTED).height > 0
+        for (group,), of in rows.group_by("group", maintain_order=True):
+            known = of.filter(~(pl.lit(is_constant) & (pl.col("metric") == "consistency")))
+            task = "" if group in AGGREGATES else f", {labels.get(group, group)}"
+            headlines = known.drop_nans(["difference", "p"]).to_dicts()
+            sentences += _differ(headlines, f"{second} against {first}{task}", suite)
+        if not is_constant:
+            sentences += _most_different(compared.filter(second=second), labels, suite.words.group)
+    return sentences
+
+
+def _differ(rows: Sequence[Mapping[str, Any]], runs: str, suite: Suite) -> Iterator[str]:
+    """Which headline numbers differ, and which differences could not have been seen."""
+    adjusted = holm([row["p"] for row in rows])
+    is_clear = {row["metric"]: p < LEVEL for row, p in zip(rows, adjusted, strict=True)}
+    over = f"after Holm's correction over {counted(len(rows), 'headline number')}"
+    clear = sorted(
+        (row for row in rows if is_clear[row["metric"]]), key=lambda row: -abs(row["difference"])
+    )
+    named = ", ".join(
+        f"{label_of(row['metric']).lower()} {row['difference'] * 100:+.1f}" for row in clear
+    )
+    if clear:
+        yield f"{runs}: {named} points (p < {LEVEL} {over})."
+    elif rows:
+        yield f"{runs}: no headline number differs clearly (p >= {LEVEL} {over})."
+    unseen = [
+        (f"{row['detectable'] * 100:.1f} points of {label_of(row['metric']).lower()}", row)
+        for row in rows
+        if not is_clear[row["metric"]] and not math.isnan(row["detectable"])
+    ]
+    if unseen:
+        of = {
+            row["metric"]: counted(
+                row["n"], "relation" if row["group"] == "MACRO" else suite.words.item
+            )
+            for _, row in unseen
+        }
+        over = next(iter(of.values())) if len({*of.values()}) == 1 else "these data"
+        under = ", ".join(text for text, _ in unseen)
+        yield f"In {over} a difference under {under} would probably not be seen."
+
+
 def _most_different(compared: pl.DataFrame, labels: Mapping[str, str], group: str) -> Iterator[str]:
-    """The relations whose consistency differs most, for each later run."""
-    known = compared.filter(metric="consistency", subset="all").drop_nans("difference")
-    of_relations = known.filter(~pl.col("group").is_in(AGGREGATES))
-    several = compared["second"].n_unique() > 1
-    for (second,), rows in of_relations.group_by("second", maintain_order=True):
-        if rows.height < 2:
-            continue
-        largest = rows.sort(pl.col("difference").abs(), descending=True).head(NAMED)
-        named = ", ".join(
-            f"{labels.get(name, name)} {difference * 100:+.0f}"
-            for name, difference in largest.select("group", "difference").iter_rows()
-        )
-        clear = rows.filter(pl.col("p_holm") < 0.05).height
-        yield (
-            f"Largest differences in consistency{f' of {second}' * several}: {named}. "
-            f"Their p (Holm) is < 0.05 in {clear} of {counted(rows.height, group)}."
-        )
+    """The groups of a later run whose consistency differs most from the first."""
+    rows = compared.filter(metric="consistency", subset="all").drop_nans("difference")
+    rows = rows.filter(~pl.col("group").is_in(AGGREGATES))
+    if rows.height < 2:
+        return
+    largest = rows.sort(pl.col("difference").abs(), descending=True).head(NAMED)
+    named = ", ".join(
+        f"{labels.get(name, name)} {difference * 100:+.0f}"
+        for name, difference in largest.select("group", "difference").iter_rows()
+    )
+    clear = rows.filter(pl.col("p_holm") < LEVEL).height
+    yield (
+        f"Largest differences in consistency: {named}; clear (p (Holm) < {LEVEL}) in {clear} of "
+        f"{counted(rows.height, group)}."
+    )
 
 
 def _language_means(compared: pl.DataFrame) -> pl.DataFrame:

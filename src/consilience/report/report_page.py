@@ -17,7 +17,7 @@ from consilience.report import charts, overview
 from consilience.report import columns as layouts
 from consilience.report.analysis_tables import ALL_GROUPS, in_one_line, violation_examples
 from consilience.report.columns import Columns, frame_table
-from consilience.report.comparison_tables import differences
+from consilience.report.comparison_tables import differences, verdict
 from consilience.report.export import Figure, Folded, Page, Part, Points, Section, Text
 from consilience.report.metric_tables import (
     DETERMINISM,
@@ -455,7 +455,9 @@ def report_page(
     of_kind = OF_PAIRS if runs[0].task else OF_FACTS
     summary = partial(overview.first_screen, relation=relation)
     first = ("summary", "Summary", overview.scope(runs), summary)
+    found = [] if compared is None else verdict(compared, runs[0].suite)
     sections = [
+        *([Section("verdict", "Result", "", [Points(found)])] if found else []),
         *sections_of(runs, [first]),
         *differences(compared, notes, group_names(runs[0].suite), words.pool),
         *sections_of(runs, [("numbers", "All numbers", "", overview.numbers), *of_kind, *OF_ALL]),

@@ -20,7 +20,7 @@ from consilience.metrics.registry import label_of
 from consilience.options import Output
 from consilience.options.runs import CompareOptions
 from consilience.report.columns import worst_flips
-from consilience.report.comparison_tables import comparison_table, language_differences
+from consilience.report.comparison_tables import comparison_table, language_differences, verdict
 from consilience.report.export import Shown, record_of, rows_of
 from consilience.report.table import Table
 from consilience.runs.run import Run, open_runs
@@ -264,12 +264,19 @@ class Comparison(Shown):
             raise ConsilienceError(found, expected="--by group, or no --by", todo=todo)
         return language_differences(self.table, self.suite, metrics, by_group=by == "group")
 
+    @property
+    def verdict(self) -> list[str]:
+        """Whether later runs differ from the first, in sentences; empty for languages."""
+        return verdict(self.table, self.suite) if len(self.runs) > 1 else []
+
     def warnings(self) -> list[str]:
         """The notes, and those on means over few relations, which tables show below their rows."""
         return [*self.notes, *few_relations(self.table, self.suite)]
 
     def printed(self, output: Output) -> Iterator[Table | str]:
         """The differences, and which tables have details."""
+        if output.by is None and output.format in ("table", "md"):
+            yield Table("", [], [], self.verdict)
         yield self.shown(output.show, output.by)
         if output.by is None and output.format == "table" and len(self.runs) > 1:
             absent = absent_tables(self.suite)
@@ -279,7 +286,12 @@ class Comparison(Shown):
     def document(self) -> dict[str, Any]:
         runs = [str(run.path) for run in self.runs]
         record = record_of(runs=runs, suite=self.suite.name, protocol=self.protocol)
-        return {"run": record, "differences": rows_of(self.table), "warnings": self.warnings()}
+        return {
+            "run": record,
+            "verdict": self.verdict,
+            "differences": rows_of(self.table),
+            "warnings": self.warnings(),
+        }
 
     def frame(self) -> pl.DataFrame:
         return self.table

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
+from itertools import chain
 from typing import Any
 
 import polars as pl
@@ -94,6 +95,7 @@ def answers_data(
                 verdict = RIGHT
             elif (group, subject, answer) in golds:
                 verdict = ELSEWHERE
+            said = None if said == answer else said
             of_texts = (-1 if text is None else texts[text] for text in (answer, said))
             reply = replies[verdict, *of_texts]
             items[group, item][FIRST_RUN + run][places[group][row["variant"]]] = reply
@@ -112,8 +114,8 @@ def answers_data(
                 visible(names[group.id]),
                 [texts[name] for name in group.design.variants],
                 [
-                    [of.get(level.get(name), -1) for name, of in factors.items()]
-                    for level in _levels(group.design)
+                    [of[levels[name]] if name in levels else -1 for name, of in factors.items()]
+                    for levels in _levels(group.design)
                 ],
             ]
             for group in suite
@@ -125,10 +127,10 @@ def answers_data(
     }
 
 
-def _factors(suite: Suite) -> dict[str, dict[str | None, int]]:
+def _factors(suite: Suite) -> dict[str, dict[str, int]]:
     """The factors with several levels, and the number of each level."""
-    factors: dict[str, dict[str | None, int]] = {}
-    for levels in (level for group in suite for level in _levels(group.design)):
+    factors: dict[str, dict[str, int]] = {}
+    for levels in chain.from_iterable(_levels(group.design) for group in suite):
         for name, level in levels.items():
             factors.setdefault(name, Numbers())[level]
     return {name: levels for name, levels in factors.items() if len(levels) > 1}

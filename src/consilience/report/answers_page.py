@@ -52,11 +52,11 @@ def answers_page(
     ``suite``. ``prompts``: what was sent (``group, item, variant, prompt``); None where that is not
     known. Control characters and bidi controls become U+FFFD, and no text ends the script.
     """
-    title = f"Answers of {' and '.join(runs)}"
-    data = {"title": title, "notes": list(notes), **answers_data(runs, suite, prompts)}
+    title = visible(f"Answers of {' and '.join(runs)}")
+    data = {"notes": [*map(visible, notes)], **answers_data(runs, suite, prompts)}
     script = json.dumps(data, cls=InScript, ensure_ascii=False, separators=(",", ":"))
     page = (files("consilience.report") / "answers.html").read_text(encoding="utf-8")
-    return page.replace("@TITLE@", escape(visible(title))).replace("@DATA@", script)
+    return page.replace("@TITLE@", escape(title)).replace("@DATA@", script)
 
 
 def answers_data(

@@ -19,8 +19,8 @@ EXAMPLES = (
 )
 
 NAMES = (
-    "probe", "score", "compare", "gate", "init", "verify", "report", "publish", "study", "analyze",
-    "improve", "finetune", "suite", "reproduce",
+    "probe", "score", "compare", "gate", "init", "verify", "report", "view", "publish", "study",
+    "analyze", "improve", "finetune", "suite", "reproduce",
 )  # fmt: skip
 """The first words of all commands, in the order of the help."""
 

@@ -203,6 +203,25 @@ def write_report(runs: Any, out: str | PathLike[str], **options: Any) -> Path:
     return reporting.save_report(reporting.report(chosen, chosen.watch), chosen)[0]
 
 
+@command(runs.ViewOptions, "view", panel="Measure", examples=(
+    "view runs/bert",
+    "view runs/before runs/after --out answers.html"))
+def view(options: runs.ViewOptions) -> reporting.AnswersPage:
+    """Look through all answers of a run, or of several runs on the same questions, in the browser.
+
+    It writes one page that opens without a network: every item with its prompts and the answer in
+    each variant, with filters. It marks where the answers of runs differ. The page opens in the
+    browser if standard output is a terminal.
+    """
+    return reporting.view_answers(options)
+
+
+@takes(runs.ViewOptions)
+def view_answers(options: runs.ViewOptions) -> Path:
+    """Write all answers of a run, or of several, as one HTML page; its path."""
+    return reporting.view_answers(options).path
+
+
 @command(runs.PublishOptions, "publish", panel="Measure", examples=(
     "publish runs/bert --format eee --model-id google-bert/bert-base-cased",
     "publish runs/bert --format dataset --push my-org/bert-on-mini"))

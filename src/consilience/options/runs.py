@@ -132,6 +132,16 @@ class ReportOptions(Watched):
     data_dir: shared.DataDir = opt(default=None)
 
 
+class ViewOptions(Options):
+    runs: shared.RunSpecs
+    _: KW_ONLY
+    out: OptionalPath = opt(
+        "Write the page to this file [default: answers.html in the folder of the first run].",
+        default=None, metavar="FILE", short="-o", panel="Output")
+    suite: shared.RunSuite = None
+    data_dir: shared.DataDir = opt(default=None)
+
+
 class PublishOptions(Watched):
     run: FilePath = arg("The folder of a run, of several seeds, or of a study.", metavar="RUN")
     format: PublishFormat = opt(

@@ -312,6 +312,8 @@ class PrintedRun(Shown):
                 yield f"Cost:    {cost_in_words(cost)}"
             if self.report:
                 yield f"Report:  {self.report}"
+            if self.report == f"consilience report {self.named}":
+                yield f"Answers: consilience view {self.named}"
             absent = {"group", *absent_tables(self.run.suite)}
             choices = ", ".join(by for by in self.run.suite.words.tables if by not in absent)
             yield f"Details: consilience score {self.named} --by group  (or {choices})"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import webbrowser
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -23,14 +25,15 @@ from consilience.files.write import path_of, texts_of, write_whole
 from consilience.kinds import kind_of_run, protocol_notes, suite_notes, suite_of
 from consilience.kinds.counting import count_run, record_notes
 from consilience.kinds.pairs import changed_answers_of, task_of_run
-from consilience.metrics.counts import Prepared, ResampleCache, is_blank
+from consilience.metrics.counts import Prepared, ResampleCache, in_texts, is_blank
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import few_relations, measure
 from consilience.metrics.registry import MANY_VARIANTS, headline_metrics, label_of
 from consilience.options import Output, options_of
-from consilience.options.runs import ReportOptions
+from consilience.options.runs import ReportOptions, ViewOptions
 from consilience.report import charts, export
 from consilience.report.analysis_tables import symbol_of
+from consilience.report.answers_page import answers_page
 from consilience.report.export import Shown
 from consilience.report.metric_tables import SUBSETS
 from consilience.report.overview import by_run
@@ -225,6 +228,38 @@ def save_report(made: Report, options: ReportOptions) -> list[Path]:
             written += export.save_table(table, options.tables, name)
     write_whole(page, export.render(made.page).encode())
     return written
+
+
+class AnswersPage(export.Lines):
+    """The page of all answers, which opens in the browser of a terminal's user."""
+
+    def __init__(self, path: Path, runs: Sequence[Run], notes: Sequence[str]) -> None:
+        self.path = path
+        record = export.record_of(runs=[str(run.path) for run in runs])
+        document = {"run": record, "files": [str(path)], "warnings": notes}
+        super().__init__(document, str(path), notes=notes)
+
+    def then(self, output: Output) -> None:
+        if sys.stdout.isatty() and not output.is_document:
+            webbrowser.open(self.path.resolve().as_uri())
+
+
+def view_answers(options: ViewOptions) -> AnswersPage:
+    """All answers of runs on one page; of several runs those to the items that all have."""
+    runs = open_runs(options.runs)
+    folder = runs[0].path
+    path = _page_of(runs, options.out or (folder / "answers.html" if folder.is_dir() else None))
+    comparing.refuse_mixed(runs)
+    suite, _ = suite_of(runs[0], options.suite, None, options.data_dir)
+    known, notes = comparing.comparable(runs, suite)
+    tables = {
+        f"{run.label}, {part.label}" if run.parts else run.label: in_texts(one.answers, suite)
+        for run in runs
+        for part, one in zip(run.seeds, known[run.label], strict=True)
+    }
+    prompts = kind_of_run(runs[0]).sent(runs[0], suite)
+    write_whole(path, answers_page(tables, suite, prompts, notes).encode())
+    return AnswersPage(path, runs, notes)
 
 
 def _page_of(runs: Sequence[Run], file: Path | None) -> Path:

@@ -111,7 +111,7 @@ def pattern_table(answers: Seeds, suite: Suite, protocol: Protocol) -> pl.DataFr
     One row a pattern: ``group, variant_index, variant, accuracy`` (share of right answers),
     ``agreement`` (mean over the other patterns), ``closest`` (the position of the pattern with the
     highest agreement), ``highest`` (that agreement), ``apart`` (whether it is below the mean
-    agreement among the others), ``n`` items. NaN without data.
+    agreement among the others, ``among``), ``n`` items. NaN without data.
     """
     tables = [_pattern_table(table, protocol) for table in prepared_seeds(answers, suite)]
     return over_seeds(tables, ["group", "variant_index", "variant"])
@@ -134,11 +134,11 @@ def _pattern_table(ready: Prepared, protocol: Protocol) -> pl.DataFrame:
                 closest = int(np.nanargmax(agreement[at]))
                 mean, highest = float(np.nanmean(others)), float(np.nanmax(others))
             is_apart = bool(has_others and highest < among[at] - ROUNDING)
-            row = relation.id, at, name, right[at], mean, closest, highest, is_apart, sizes[at]
-            rows.append(row)
+            agreements = mean, closest, highest, float(among[at]), is_apart
+            rows.append((relation.id, at, name, right[at], *agreements, sizes[at]))
     columns = [
-        "group", "variant_index", "variant", "accuracy", "agreement", "closest", "highest", "apart",
-        "n",
+        "group", "variant_index", "variant", "accuracy", "agreement", "closest", "highest", "among",
+        "apart", "n",
     ]  # fmt: skip
     return pl.DataFrame(rows, columns, orient="row", infer_schema_length=None)
 

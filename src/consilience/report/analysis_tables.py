@@ -12,7 +12,7 @@ import polars.selectors as cs
 
 from consilience.analysis.examples import Example
 from consilience.core.expectations import EXPECTATION_SUBSETS
-from consilience.core.text import truncated
+from consilience.core.text import counted, truncated
 from consilience.metrics.registry import short_label_of
 from consilience.report.columns import (
     CLUSTER_CORRELATIONS,
@@ -21,6 +21,7 @@ from consilience.report.columns import (
     GAP_NOTE,
     PATTERN_NOTE,
     PATTERNS,
+    POINTS,
     VIOLATION_NOTE,
     VIOLATIONS,
     Columns,
@@ -31,6 +32,7 @@ from consilience.report.columns import (
 )
 from consilience.report.table import Cell, Column, Table, Value, spread_of, text_of
 from consilience.suites.pairs import CALUM
+from consilience.types import FACT_WORDS, SuiteWords
 
 USER = re.compile(
     r"<\|?(?:im_)?start\w*\|?>\s*user\b(?:<\|end_header_id\|>)?|<[|\uff5c]user[|\uff5c]>|\[INST\]",
@@ -133,14 +135,107 @@ def analysis_table(
     return frame_table(shown, title.format(**words), {**columns, **of_metrics})
 
 
+NAMED = 3  # outliers, or kinds of expectations, that a verdict names
+MOST_OUTLIERS = 20  # rows of the table of outliers
+CLEAR = 0.05  # an adjusted p below which a pattern differs in accuracy
+
+OUTLIERS: Columns = {
+    "group": Column("relation"),
+    "number": Column("number", "count"),
+    "variant": Column("pattern"),
+    "accuracy": metric_column("accuracy"),
+    "agreement": Column("agreement with others", "share", "agrees with others"),
+    "among": Column("others with each other", "share"),
+    "gap": POINTS,
+}
+"""Outliers, and how far apart they are."""
+
+RELATIONS: Columns = {
+    "group": Column("relation"),
+    "patterns": Column("patterns", "count"),
+    "agreement": Column("mean agreement", "share"),
+    "least": Column("lowest of a pattern", "share"),
+    "outliers": Column("outliers", "count"),
+    "worst": Column("lowest accuracy", "share"),
+    "best": Column("highest accuracy", "share"),
+}
+"""The patterns of each relation together."""
+
+OUTLIER = (
+    "Outlier: even the agreement with the closest pattern is below the mean agreement of the "
+    "other patterns with each other."
+)
+
+
+def _outliers(patterns: pl.DataFrame) -> pl.DataFrame:
+    """The outliers with ``gap``: their agreement minus that of the others, the lowest first."""
+    gap = (pl.col("agreement") - pl.col("among")).alias("gap")
+    return with_outliers(patterns).filter("apart").with_columns(gap).sort("gap")
+
+
+def pattern_verdict(patterns: pl.DataFrame, words: SuiteWords = FACT_WORDS) -> list[str]:
+    """Which patterns are outliers, and whether any differs in accuracy, in sentences."""
+    outliers, sentences = _outliers(patterns), [f"No {words.variant} is an outlier."]
+    if outliers.height:
+        named = "; ".join(
+            f"'{row['variant']}' of {row['group']} ({100 * row['agreement']:.0f} %, the others "
+            f"{100 * row['among']:.0f} %)"
+            for row in outliers.head(NAMED).to_dicts()
+        )
+        of_all = f"{outliers.height} of {counted(patterns.height, words.variant)}"
+        verb = (
+            "is an outlier, which agrees" if outliers.height == 1 else "are outliers, which agree"
+        )
+        farthest = "Farthest apart" if outliers.height > 1 else "It is"
+        sentences = [
+            f"{of_all} {verb} with the others less often than these with each other.",
+            f"{farthest}: {named}.",
+        ]
+    return [*sentences, *accuracy_of_patterns(patterns, words)]
+
+
+def accuracy_of_patterns(patterns: pl.DataFrame, words: SuiteWords) -> Iterator[str]:
+    """Whether patterns differ from the first one of their group in accuracy, in a sentence."""
+    known = patterns.filter(pl.col("p_holm").is_not_nan())
+    where = f"from the first {words.variant} of the same {words.group} in accuracy"
+    if clear := known.filter(pl.col("p_holm") < CLEAR).height:
+        several = f"{clear} of {known.height:,} {words.variant}s"
+        yield f"{several} differ {where} (p < {CLEAR}, Holm)."
+    elif known.height:
+        smallest = f"smallest p {known['p_holm'].sort()[0]:.3f}"
+        several = counted(known.height, words.variant)
+        yield f"No {words.variant} differs {where} ({several}, {smallest}, Holm)."
+
+
+def overview_tables(patterns: pl.DataFrame) -> Iterator[Table]:
+    """The outliers, and a row for each relation."""
+    outliers = _outliers(patterns)
+    if outliers.height:
+        left_out = outliers.height - MOST_OUTLIERS
+        notes = [f"{left_out} more outliers are in --json."] if left_out > 0 else []
+        title = "Outliers: agreement in percent, difference in points"
+        yield frame_table(outliers.head(MOST_OUTLIERS), title, OUTLIERS, [*notes, OUTLIER])
+    known = pl.col("agreement", "accuracy").fill_nan(None)
+    rows = patterns.with_columns(known).group_by("group", maintain_order=True).agg(
+        pl.len().alias("patterns"),
+        pl.col("agreement").mean(),
+        pl.col("agreement").min().alias("least"),
+        pl.col("apart").sum().cast(pl.Int64).alias("outliers"),
+        pl.col("accuracy").min().alias("worst"),
+        pl.col("accuracy").max().alias("best"),
+    ).sort("agreement")  # fmt: skip
+    yield frame_table(rows, "Patterns of each relation, in percent", RELATIONS)
+
+
 def matrix_tables(pairs: pl.DataFrame, patterns: pl.DataFrame) -> Iterator[Table]:
     """For each relation its patterns, and how often each two of them agree, in percent.
 
-    A cell is blank where two patterns were not asked of the same fact.
+    A cell is blank where two patterns were not asked of the same fact. What columns mean follows
+    the last table.
     """
     for (group,), rows in patterns.group_by("group", maintain_order=True):
         title = f"{group}: patterns, in percent"
-        yield frame_table(with_outliers(rows), title, PATTERNS, [PATTERN_NOTE])
+        yield frame_table(with_outliers(rows), title, PATTERNS)
         of_group = pairs.filter(group=group).select("first", "second", "agreement")
         agreement: dict[frozenset[int], Value] = {
             frozenset(pair): "" if math.isnan(value) else value
@@ -156,6 +251,7 @@ def matrix_tables(pairs: pl.DataFrame, patterns: pl.DataFrame) -> Iterator[Table
         columns = [Column(f"{at + 1}", "share", digits=0) for at in variants]
         title = f"{group}: agreement of each two patterns, in percent"
         yield Table(title, [Column("", "count"), *columns], cells)
+    yield Table("", [], [], [PATTERN_NOTE])
 
 
 def example_table(examples: Sequence[Example], title: str) -> Table:
@@ -260,6 +356,31 @@ def effects_tables(effects: pl.DataFrame) -> Iterator[Table]:
 
 
 ALL_GROUPS = "all groups"  # what tables call MICRO
+
+
+def violation_verdict(violations: pl.DataFrame) -> list[str]:
+    """How often the kinds that are violated most are violated (``COUNTS``), against chance.
+
+    Of several groups all together.
+    """
+    rows = violations.drop_nans("value")
+    rows = rows.filter(group="MICRO") if "MICRO" in rows["group"] else rows
+    if rows.height and rows["value"].max() == 0:
+        return ["No expectation is violated."]
+    sentences = []
+    worst = rows.sort("value", descending=True, maintain_order=True).head(NAMED)
+    for row in worst.to_dicts():
+        against, chance = "", row["chance"]
+        if not any(math.isnan(row[name]) for name in ("low", "high", "chance")):
+            is_clear = row["low"] > chance or row["high"] < chance
+            more = "more" if row["value"] > chance else "less"
+            against = f", {more} often than" if is_clear else ", not clearly different from what is"
+            against = f"{against} expected by chance ({100 * chance:.1f} %)"
+        sentences.append(
+            f"The expectation '{row['kind']}' is violated in {100 * row['value']:.1f} % of "
+            f"{counted(row['n'], 'case')}{against}."
+        )
+    return sentences
 
 
 def violation_tables(

@@ -11,11 +11,15 @@ from typing import Any
 import polars as pl
 
 from consilience.core.expectations import EXPECTATION_SUBSETS
-from consilience.core.text import counted
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.report import charts, overview
 from consilience.report import columns as layouts
-from consilience.report.analysis_tables import ALL_GROUPS, in_one_line, violation_examples
+from consilience.report.analysis_tables import (
+    ALL_GROUPS,
+    accuracy_of_patterns,
+    in_one_line,
+    violation_examples,
+)
 from consilience.report.columns import Columns, frame_table
 from consilience.report.comparison_tables import differences, verdict
 from consilience.report.export import Figure, Folded, Page, Part, Points, Section, Text
@@ -30,21 +34,19 @@ from consilience.report.run_view import (
     FactorView,
     RunView,
     factor_table,
+    factor_verdict,
     group_names,
     index_table,
     interaction_table,
     level_table,
-    most_changed,
     name_and_id,
     values_of,
     view_notes,
 )
 from consilience.report.table import NAN, Column, Table, intervals_below
-from consilience.types import SuiteWords
 
 MOST_APART = 8  # patterns that differ from the others and are named
 MOST_PATTERNS = 1_000  # rows of the table of patterns; of more, those with the lowest agreement
-CLEAR = 0.05  # an adjusted p below which a pattern differs in accuracy
 MOST_MOVES = 60  # rows of a table of labels that changed; a written answer may be any text
 MOST_EXAMPLES = 12  # changed answers on the page; all are in inconsistent.csv
 
@@ -133,7 +135,7 @@ def _patterns(runs: Sequence[RunView]) -> Parts:
         for row in frame.filter(pl.col("apart")).to_dicts()
     ]
     none = [] if apart else [f"No {words.variant} is an outlier."]
-    yield Text([" ".join([*none, *_accuracy_of_patterns(frame, words)])])
+    yield Text([" ".join([*none, *accuracy_of_patterns(frame, words)])])
     if len(apart) > MOST_APART:
         apart[MOST_APART:] = [f"{len(apart) - MOST_APART} more, in the table"]
     if apart:
@@ -148,19 +150,6 @@ def _patterns(runs: Sequence[RunView]) -> Parts:
     in_all = " in all" * (frame.height > MOST_PATTERNS)
     table = frame_table(shown, f"{title}, in percent", layouts.PATTERNS, notes)
     yield Folded(f"{title} ({frame.height:,}{in_all})", [table])
-
-
-def _accuracy_of_patterns(patterns: pl.DataFrame, words: SuiteWords) -> Iterator[str]:
-    """Whether patterns differ from the first one of their group in accuracy, in a sentence."""
-    known = patterns.filter(pl.col("p_holm").is_not_nan())
-    where = f"from the first {words.variant} of the same {words.group} in accuracy"
-    if clear := known.filter(pl.col("p_holm") < CLEAR).height:
-        several = f"{clear} of {known.height:,} {words.variant}s"
-        yield f"{several} differ {where} (p < {CLEAR}, Holm)."
-    elif known.height:
-        smallest = f"smallest p {known['p_holm'].sort()[0]:.3f}"
-        several = counted(known.height, words.variant)
-        yield f"No {words.variant} differs {where} ({several}, {smallest}, Holm)."
 
 
 def _edits(runs: Sequence[RunView]) -> Parts:
@@ -346,12 +335,10 @@ def factor_parts(views: Sequence[FactorView]) -> Parts:
         return
     is_exact = all(view.is_exact for view in views)
     title, caption = "What each factor changes", OF_SHARES if is_exact else OF_PROBABILITIES
-    if lead := most_changed(views):
-        yield Text(lead)
+    if lead := factor_verdict(views):
+        yield Text([" ".join(lead)] if len(views) == 1 else lead)
     yield Figure("factors", title, charts.factor_figure(views), CAPTION + caption, is_fluid=False)
-    table = factor_table(views, f"{title}, in percent")
-    notes = [note for note in table.notes if note not in lead]
-    yield intervals_below(replace(table, notes=notes))
+    yield intervals_below(factor_table(views, f"{title}, in percent"))
     indices = index_table(views, "Sensitivity indices: the larger, the more variants differ")
     yield Folded(
         "Sensitivity indices, to compare with other models on the same questions", [indices]

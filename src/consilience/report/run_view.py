@@ -112,7 +112,7 @@ def factor_table(views: Sequence[FactorView], title: str) -> Table:
         for subset, count, value in view.noise.select("subset", "n", "value").iter_rows():
             yield {"factor": f"{NOISE}: {subset.replace('_', ' ')}", "n": count, "value": 1 - value}
 
-    notes = [*most_changed(views), OF_CONSISTENCY, OF_SHARES if is_exact else OF_PROBABILITIES]
+    notes = [OF_CONSISTENCY, OF_SHARES if is_exact else OF_PROBABILITIES]
     return _table(views, title, columns, records_of, notes + _by_view(views, _variation_note))
 
 
@@ -142,9 +142,10 @@ def _by_view(
     ]
 
 
-def most_changed(views: Sequence[FactorView]) -> list[str]:
-    """Which factor changes the answers of each run most, in a sentence; none of one factor."""
-    return _by_view(views, _most)
+def factor_verdict(views: Sequence[FactorView]) -> list[str]:
+    """Which factor changes the answers most, in sentences; one sentence a run of several."""
+    most = 1 if len(views) > 1 else None
+    return _by_view(views, lambda view: [*_most_changed(view)][:most])
 
 
 def view_notes(views: Sequence[FactorView]) -> list[str]:
@@ -194,25 +195,35 @@ def _variation_note(view: FactorView) -> Iterator[str]:
     )
 
 
-def _most(view: FactorView) -> Iterator[str]:
-    """The factor with the largest total effect on the answers, as a sentence; none of one."""
-    parts, number = parts_of(view.tables), "share" if view.is_exact else "value"
-    rows = [
-        (parts["answer", "total", factor][number], value, factor)
-        for factor, value in view.tables.consistency.select("factor", "value").iter_rows()
-    ]
-    known = [row for row in rows if not math.isnan(row[0])]
-    if len(known) < 2:
+def _most_changed(view: FactorView) -> Iterator[str]:
+    """The factors by the agreement of variants that differ in one alone, the lowest first."""
+    rows = view.tables.consistency.drop_nans("value").sort("value", maintain_order=True).to_dicts()
+    if not rows:
         return
-    total, agreement, name = max(known)
-    change, total = FACTORS[name].partition(":")[0], f"{100 * total:.1f} %"
-    effect = f"an answer changes with a probability of {total} when it alone changes"
-    if view.is_exact:
-        effect = f"{total} of the variation of answers involves it"
+    first, *others = rows
+    name = first["factor"]
+    change, agreement = FACTORS[name].partition(":")[0], f"{100 * first['value']:.1f} %"
+    if first["value"] == 1:
+        yield "No factor changes an answer: variants that differ in one factor always agree."
+        return
+    what = f"{change[0].upper()}{change[1:]} ({name})"
     yield (
-        f"{change[0].upper()}{change[1:]} ({name}) changes answers most: {effect}, and variants "
-        f"that differ in it alone agree in {100 * agreement:.1f} % of pairs."
+        f"{what} changes answers{' most' if others else ''}: variants that differ in nothing else "
+        f"agree in {agreement} of pairs."
     )
+    if others:
+        named = [f"{100 * row['value']:.1f} % for {row['factor']}" for row in others]
+        overlaps = others[0]["low"] <= first["high"]
+        unsure = f"; the 95 % intervals of {name} and {others[0]['factor']} overlap" * overlaps
+        yield f"The agreement is {', '.join(named)}{unsure}."
+    flips = view.noise["value"].drop_nans().max() if view.noise.height else None
+    if isinstance(flips, float) and (
+        inside := [row["factor"] for row in rows if row["value"] >= 1 - flips]
+    ):
+        yield (
+            f"The effect of {' and '.join(inside)} is inside the noise floor: up to "
+            f"{100 * flips:.1f} % of answers change when nothing in the prompt does."
+        )
 
 
 def index_table(views: Sequence[FactorView], title: str) -> Table:

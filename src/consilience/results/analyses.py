@@ -36,7 +36,13 @@ from consilience.report import analysis_tables as layouts
 from consilience.report.charts import tsne_figure
 from consilience.report.columns import EDITS, frame_table
 from consilience.report.export import Shown, rows_of, save_figure
-from consilience.report.run_view import FactorView, factor_table, index_table, view_notes
+from consilience.report.run_view import (
+    FactorView,
+    factor_table,
+    factor_verdict,
+    index_table,
+    view_notes,
+)
 from consilience.report.table import Table
 from consilience.runs.folder import RunFolder, default_folder
 from consilience.runs.run import Run, open_runs, short_names, split_label
@@ -56,13 +62,19 @@ class Analysis(Shown):
     suite: Suite | None = None
     protocol: Protocol | None = None
     more: Mapping[str, Any] = field(default_factory=dict)
+    verdict: Sequence[str] = ()  # The result in sentences
 
     def printed(self, output: Output) -> Sequence[Table | str]:
-        return self.shown
+        is_text = output.format in ("table", "md")
+        return [
+            *([Table("", [], [], self.verdict)] if self.verdict and is_text else []),
+            *self.shown,
+        ]
 
     def document(self) -> dict[str, Any]:
         tables = {name: rows_of(table) for name, table in self.tables.items()}
-        return {**tables, **self.more, "warnings": self.notes}
+        verdict = {"verdict": [*self.verdict]} if self.verdict else {}
+        return {**verdict, **tables, **self.more, "warnings": self.notes}
 
     def frame(self) -> pl.DataFrame:
         return next(iter(self.tables.values())) if self.numbers is None else self.numbers
@@ -91,7 +103,10 @@ def _open(
 
 
 def analyze_patterns(options: runs.PatternsOptions) -> Analysis:
-    """How often each two patterns agree, and what each pattern gives: ``patterns, pairs``."""
+    """How often each two patterns agree, and what each pattern gives: ``patterns, pairs``.
+
+    Of chosen groups all patterns are shown, of others the outliers and a row a relation.
+    """
     run, suite, protocol, notes = _open(options)
     answers = run.tables
     if options.groups is not None:
@@ -106,8 +121,14 @@ def analyze_patterns(options: runs.PatternsOptions) -> Analysis:
         for relation in suite.relations
         if len(relation.patterns) > MANY_VARIANTS
     ]
-    shown = [*layouts.matrix_tables(pairs, rows)]
-    return Analysis({"patterns": rows, "pairs": pairs}, shown, pairs, notes, suite, protocol)
+    shown: list[Table | str] = [*layouts.overview_tables(rows)]
+    if options.groups is not None or rows["group"].n_unique() == 1:
+        shown = [*layouts.matrix_tables(pairs, rows)]
+    elif rows.height:
+        group = rows.sort(pl.col("agreement").fill_nan(None), nulls_last=True)["group"][0]
+        shown.append(f"All patterns of a relation: --groups {group}")
+    tables, verdict = {"patterns": rows, "pairs": pairs}, layouts.pattern_verdict(rows)
+    return Analysis(tables, shown, pairs, notes, suite, protocol, verdict=verdict)
 
 
 def analyze_edits(options: runs.EditsOptions) -> Analysis:
@@ -179,7 +200,8 @@ def analyze_expectations(options: runs.ExpectationsOptions) -> Analysis:
     notes += unchecked_note(suite, by_group)
     tables = {"violations": violations, "examples": found}
     shown = [*layouts.violation_tables(violations, found, suite.name)]
-    return Analysis(tables, shown, None, notes, suite, protocol)
+    verdict = layouts.violation_verdict(violations)
+    return Analysis(tables, shown, None, notes, suite, protocol, verdict=verdict)
 
 
 def analyze_knowledge(options: runs.KnowledgeOptions) -> Analysis:
@@ -303,7 +325,8 @@ def analyze_factors(options: runs.FactorsOptions) -> FactorAnalysis:
         )
         for name, of_views in frames.items()
     }
-    return FactorAnalysis(tables, shown, _numbers(tables), view_notes(views))
+    verdict = factor_verdict(views)
+    return FactorAnalysis(tables, shown, _numbers(tables), view_notes(views), verdict=verdict)
 
 
 def _numbers(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:

@@ -16,7 +16,7 @@ from consilience.core.errors import ConsilienceError
 from consilience.core.process import SILENT, Watch
 from consilience.core.provenance import versions
 from consilience.core.schemas import FLIPS
-from consilience.core.text import spread
+from consilience.core.text import counted, spread
 from consilience.endpoints.usage import PlannedUsage, cost_in_words, cost_record
 from consilience.kinds import inquiries_of
 from consilience.kinds.base import Inquiry
@@ -63,21 +63,31 @@ class Verification(Shown):
         return self.differing.is_empty() and not self.files
 
     @property
-    def verdict(self) -> str:
+    def verdict(self) -> list[str]:
+        """Whether this machine gives the same answers, in sentences."""
+        sentences, size = [], self.rows.height
         if self.files:
             faults = ", ".join(f"{group} {fault}" for group, fault in self.files.items())
-            return f"the answers files are not as the run wrote them: {faults}"
+            sentences.append(f"The answers files are not as the run wrote them: {faults}.")
         if differing := self.differing.height:
-            flips = self.noise_floor
-            floor = "not measured" if flips is None else f"{flips:.1%}"
-            text = f"{differing} of {self.rows.height} answers differ (noise floor: {floor})"
-            sampled = f"sampled at temperature {self.temperature:g}, so they need not be equal"
-            return f"{text}; the server {sampled}" if self.temperature else text
-        if self.is_exact:
-            return f"same answers to the last bit: {self.rows.height} of {self.rows.height}"
-        return f"same answers, scores differ by up to {self.largest:.1e} nats"
+            floor = "the noise floor of the run was not measured"
+            if (flips := self.noise_floor) is not None:
+                side = "more" if differing > flips * size else "no more"
+                floor = f"{side} than the noise floor of the run ({100 * flips:.1f} %)"
+            share = f"{100 * differing / size:.1f} %"
+            sentences.append(f"{differing} of {size} answers differ ({share}): {floor}.")
+            if self.temperature:
+                sampled = f"The server sampled at temperature {self.temperature:g}"
+                sentences.append(f"{sampled}, so answers need not be equal.")
+        else:
+            scores = "and so are all scores, to the last bit"
+            if not self.is_exact:
+                scores = f"scores differ by up to {self.largest:.1e} nats"
+            sentences.append(f"All {counted(size, 'answer')} are the same, {scores}.")
+        return sentences
 
     def printed(self, output: Output) -> Iterator[Table | str]:
+        yield Table("", [], [], self.verdict)
         yield f"Asked again: {self.rows.height} queries, whole items of each group."
         for name, (then, now) in self.settings.items():
             yield f"{name}: {then} then, {now} now"
@@ -86,7 +96,6 @@ class Verification(Shown):
             yield f"{query}: {row['answer']} then, {row['now']} now (margin {row['margin']})"
         if self.cost:
             yield f"Cost: {cost_in_words(self.cost)}"
-        yield f"Verdict: {self.verdict}"
 
     def document(self) -> dict[str, Any]:
         return {

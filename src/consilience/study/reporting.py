@@ -33,6 +33,10 @@ from consilience.results.comparing import Comparison, compare_opened
 from consilience.runs.run import Run
 from consilience.study.file import RunState, Study, StudyState, study_status
 
+LEVEL = 0.05  # of p (Holm) over the study
+NAMED = 3  # differences that the verdict names
+SAME = 5e-4  # two numbers that are printed alike differ by less
+
 
 @dataclass(frozen=True, slots=True)
 class StudyRow:
@@ -101,8 +105,13 @@ def _meanings(rows: Sequence[StudyRow], metrics: Sequence[str]) -> Iterator[str]
         yield "±: standard deviation over seeds."
 
 
-def comparisons_table(differences: pl.DataFrame, study: str) -> Table:
-    """All headline comparisons (``COMPARISON_SCHEMA`` with ``cell``), with p over all of them."""
+def comparisons_table(
+    differences: pl.DataFrame, study: str, rows: Sequence[StudyRow] = ()
+) -> Table:
+    """All headline comparisons (``COMPARISON_SCHEMA`` with ``cell``), with p over all of them.
+
+    ``rows``: the numbers of all runs; a note says where a comparison has others.
+    """
     records = [
         {"name": label_of(row["metric"]), **row} for row in differences.iter_rows(named=True)
     ]
@@ -112,6 +121,7 @@ def comparisons_table(differences: pl.DataFrame, study: str) -> Table:
     tested = differences["p"].is_not_nan().sum()
     cells = counted(differences["cell"].n_unique(), "combination")
     notes = [
+        *_other_values(differences, rows),
         f"p (Holm) and q (BH) are adjusted over one family: all {tested} tests of this table, in "
         f"{cells} of suite and factors. Intervals and p are not adjusted.",
         *layouts.contradictions(differences),
@@ -123,6 +133,64 @@ def comparisons_table(differences: pl.DataFrame, study: str) -> Table:
     return layouts.frame_table(records, title, columns, notes, blocks)
 
 
+def _other_values(differences: pl.DataFrame, rows: Sequence[StudyRow]) -> list[str]:
+    """A note, with an example, where a compared number is not that of the whole run."""
+    whole = {
+        (row.cell, row.model, name): number.value
+        for row in rows
+        for name, number in row.numbers.items()
+    }
+    for row in differences.to_dicts():
+        for side in ("first", "second"):
+            value = row[f"{side}_value"]
+            of_run = whole.get((row["cell"], row[side], row["metric"]), NAN)
+            if abs(value - of_run) > SAME:
+                return [
+                    "Some numbers differ from those of the runs above, because a comparison is "
+                    "over the items that both models answered: "
+                    f"{label_of(row['metric']).lower()} of {row[side]} on {row['cell']} is "
+                    f"{100 * value:.1f} here and {100 * of_run:.1f} there."
+                ]
+    return []
+
+
+def study_verdict(differences: pl.DataFrame, rows: Sequence[StudyRow]) -> list[str]:
+    """How many differences of a study are clear, and the largest ones, in sentences.
+
+    ``differences``: those of all headline numbers (``COMPARISON_SCHEMA`` with ``cell``). A
+    difference in consistency from a model of constant answers is not named.
+    """
+    missing = [row for row in rows if row.missing]
+    left_out = f"The numbers of {len(missing)} of {counted(len(rows), 'run')} are missing."
+    more = [left_out] * bool(missing)
+    if differences.is_empty():
+        return ["No two models were compared.", *more]
+    tested = differences.drop_nans("p_holm")
+    clear = tested.filter(pl.col("p_holm") < LEVEL)
+    over = f"of {counted(tested.height, 'difference')} between models"
+    if clear.is_empty():
+        return [f"None {over} is clear (p (Holm) >= {LEVEL} over the whole study).", *more]
+    verb = "is" if clear.height == 1 else "are"
+    sentences = [f"{clear.height} {over} {verb} clear (p (Holm) < {LEVEL} over the whole study)."]
+    key = ["cell", "first", "second"]
+    constant = differences.filter(pl.col("difference").is_nan(), metric="corrected_consistency")
+    is_known = pl.col("metric") != "consistency"
+    telling = pl.concat([
+        clear.filter(is_known),
+        clear.filter(~is_known).join(constant.select(key), on=key, how="anti"),
+    ])  # fmt: skip
+    largest = telling.sort(pl.col("difference").abs(), descending=True, maintain_order=True)
+    named = [
+        f"{label_of(row['metric']).lower()} of {row['second']} against {row['first']} on "
+        f"{row['cell']} {100 * row['difference']:+.1f}"
+        for row in largest.head(NAMED).to_dicts()
+    ]
+    if named:
+        be = "The largest is" if len(named) == 1 else "The largest are"
+        sentences.append(f"{be} {'; '.join(named)} points.")
+    return [*sentences, *more]
+
+
 def study_page(report: StudyReport, folder: Path) -> export.Page:
     """The page; ``folder``: where it will be, for links to other pages."""
     tables, cells = report.tables(), list(dict.fromkeys(row.cell for row in report.rows))
@@ -132,7 +200,8 @@ def study_page(report: StudyReport, folder: Path) -> export.Page:
         if (rows := [row for row in report.rows if row.cell == cell and row.measured])
     ]
     sections = [
-        export.Section("study", "Numbers", "", [intervals_below(tables["study"]), *figures])
+        export.Section("verdict", "Result", "", [export.Points(report.verdict)]),
+        export.Section("study", "Numbers", "", [intervals_below(tables["study"]), *figures]),
     ]
     if "comparisons" in tables:
         intro = "Paired: on the same questions. A difference has a 95 % interval and a test."
@@ -190,10 +259,17 @@ class StudyReport(export.Shown):
     def tables(self) -> dict[str, Table]:
         tables = {"study": headlines_table(self.rows, self.study.name)}
         if not self.differences.is_empty():
-            tables["comparisons"] = comparisons_table(self.differences, self.study.name)
+            differences, name = self.differences, self.study.name
+            tables["comparisons"] = comparisons_table(differences, name, self.rows)
         return tables
 
+    @property
+    def verdict(self) -> list[str]:
+        """Which differences between models are clear, in sentences."""
+        return study_verdict(self.differences, self.rows)
+
     def printed(self, output: Output) -> Iterator[Table | str]:
+        yield Table("", [], [], self.verdict)
         for at, table in enumerate(self.tables().values()):
             if at:
                 yield ""
@@ -214,12 +290,13 @@ class StudyReport(export.Shown):
             for row in self.rows
         ]  # fmt: skip
         return {
-            "run": self.study.record(), "runs": rows,
+            "run": self.study.record(), "verdict": self.verdict, "runs": rows,
             "differences": export.rows_of(self.differences),
             "files": [str(file) for file in self.files], "warnings": [*self.notes],
         }  # fmt: skip
 
     def _tables(self) -> Iterator[Table]:
+        yield Table("", [], [], self.verdict)
         yield self.tables()["study"]
 
 

@@ -15,6 +15,7 @@ import polars as pl
 from consilience.core.text import counted, duration
 from consilience.metrics.measure import few_relations
 from consilience.metrics.registry import headline_metrics, label_of
+from consilience.metrics.statistics import holm
 from consilience.options import Output
 from consilience.options.training import FinetuneOptions
 from consilience.report.columns import (
@@ -248,6 +249,41 @@ def dry_run(cost: TrainingCost) -> Lines:
     return Lines({"cost": _record(cost)}, *cost.lines, DRY_RUN)
 
 
+LEVEL = 0.05  # of p, adjusted over the headline numbers
+
+
+def training_verdict(compared: pl.DataFrame) -> list[str]:
+    """What training changed on the held-out relations (``COMPARISON_SCHEMA``), in sentences."""
+    rows = [row for name in headline_metrics() if (row := dict(macro(compared, name)))]
+    known = [row for row in rows if not math.isnan(row["p"])]
+    if not known:
+        return ["No change can be tested: there are too few held-out relations."]
+    adjusted = holm([row["p"] for row in known])
+    clear = [row for row, p in zip(known, adjusted, strict=True) if p < LEVEL]
+    unclear = [row for row in known if row not in clear]
+
+    def named(rows: Sequence[Mapping[str, Any]]) -> str:
+        return ", ".join(
+            f"{label_of(row['metric']).lower()} {100 * row['difference']:+.1f}" for row in rows
+        )
+
+    over = f"after Holm's correction over {counted(len(known), 'headline number')}"
+    where = f"on {counted(max(row['n'] for row in known), 'held-out relation')}"
+    sentences = [f"Training changed no headline number clearly {where} (p >= {LEVEL} {over})."]
+    if clear:
+        sentences = [f"Training changed {named(clear)} points {where} (p < {LEVEL} {over})."]
+    if unclear:
+        sentences.append(f"Not clear: {named(unclear)} points.")
+    changes = {row["metric"]: row["difference"] for row in rows}
+    rose = any(row["metric"] == "consistency" and row["difference"] > 0 for row in clear)
+    if rose and not changes.get(TIE_METRIC, math.nan) > 0:
+        sentences.append(
+            "Chance-corrected consistency did not rise, so the model may only give more facts the "
+            "same answer."
+        )
+    return sentences
+
+
 @dataclass(frozen=True, slots=True)
 class Improved(Shown):
     """The result of ``improve``: the model before, on the test relations, and all other rows.
@@ -273,6 +309,11 @@ class Improved(Shown):
         """The improved model of the seed with the best validation."""
         improved = [outcome for outcome in self.outcomes if outcome.name == IMPROVED]
         return last_best(improved, lambda outcome: outcome.training.validation)
+
+    @property
+    def verdict(self) -> list[str]:
+        """What training changed on the held-out relations, in sentences."""
+        return training_verdict(self.rows[0].compared)
 
     @property
     def notes(self) -> list[str]:
@@ -353,6 +394,7 @@ class Improved(Shown):
         title = (
             f"{self.subject.model} on {suite.name}: {relations} ({self.subject.protocol}{seeds})"
         )
+        yield Table("", [], [], self.verdict)
         yield result_table(row.compared, suite, title)
         if others or output.details:
             yield from table_7(self)
@@ -384,7 +426,7 @@ class Improved(Shown):
             for one in self.outcomes
         ]  # fmt: skip
         return {
-            "cost": _record(self.cost),
+            "verdict": self.verdict, "cost": _record(self.cost),
             "before": rows_of(self.before), "perplexity": self.perplexity,
             "outcomes": outcomes, "table": rows_of(self.table), "notes": self.notes,
             "model": str(self.best.training.model),

@@ -284,7 +284,7 @@ def verdict(compared: pl.DataFrame, suite: Suite) -> list[str]:
     whole = _chosen(with_undefined_means(compared, suite), metrics, None, suite.words.pool)
     whole = whole.filter(subset="all")
     labels = {group.id: group.label for group in suite.relations}
-    sentences = []
+    sentences: list[str] = []
     for (first, second), rows in whole.group_by("first", "second", maintain_order=True):
         is_constant = rows.filter(pl.col("difference").is_nan(), metric=CORRECTED).height > 0
         for (group,), of in rows.group_by("group", maintain_order=True):

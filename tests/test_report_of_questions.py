@@ -17,7 +17,7 @@ from consilience.analysis.examples import Example, Reply
 from consilience.kinds import suite_of
 from consilience.metrics.counts import ResampleCache
 from consilience.report.analysis_tables import differing_lines, in_one_line
-from consilience.report.export import Points, Text, Tiles
+from consilience.report.export import Card, Points, Tiles
 from consilience.report.overview import opening_example
 from consilience.report.report_page import report_page
 from consilience.results.reporting import view_of
@@ -63,12 +63,13 @@ def test_a_concentration_on_one_position_is_below_the_headline_numbers(view, sec
 
 
 def test_the_example_has_the_question_and_what_differs(view, sections):
-    sentence, prompts = sections["summary"].parts[1:3]
-    (text,) = sentence.paragraphs
-    assert "answers “yes” to this prompt, but “no” when only the order of the options" in text
-    assert text.endswith("differs (order=rotation 1):")
-    shown = ["Question: one?\nA. yes\nB. no\nC. maybe\nAnswer:", "A. no\nB. maybe\nC. yes"]
-    assert prompts == Text(shown, code=True)
+    example = sections["summary"].parts[1]
+    assert example.lead.endswith("answers two prompts of one question. The right answer is “yes”.")
+    differs = "Only the order of the options differs (order=rotation 1)"
+    assert example.cards == [
+        Card("Prompt", "Question: one?\nA. yes\nB. no\nC. maybe\nAnswer:", "yes"),
+        Card(differs, "A. no\nB. maybe\nC. yes", "no"),
+    ]
 
 
 def test_an_example_with_one_answer_says_what_was_changed(view):
@@ -77,10 +78,11 @@ def test_an_example_with_one_answer_says_what_was_changed(view):
     names = ((f"paraphrase={at}, order=given", prompt) for at, prompt in numbered)
     replies = tuple(Reply(name, "I", True, 1.0, prompt) for name, prompt in names)
     example = Example("", "a", "a-1", "", "I", frozenset(), replies)
-    text, shown = opening_example(replace(view, name="m", examples={"": [example]}))
-    only = "when only the phrasing of the question differs (paraphrase=2):"
-    assert text.paragraphs[0] == f"Example: m answers “I” to this prompt, the same {only}"
-    assert shown.paragraphs == ["Some context\nWho?\nA. I", "Which one?"]
+    (shown,) = opening_example(replace(view, name="m", examples={"": [example]}))
+    assert shown.lead == "Example: m answers two prompts of one question. The right answer is “I”."
+    only = "Only the phrasing of the question differs (paraphrase=2)"
+    first, second = Card("Prompt", "Some context\nWho?\nA. I", "I"), Card(only, "Which one?", "I")
+    assert shown.cards == [first, second]
 
 
 def test_prompts_of_one_question_keep_it_and_those_of_several_lose_what_they_share():

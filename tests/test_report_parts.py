@@ -33,6 +33,8 @@ from consilience.report.charts import (
     wrapped,
 )
 from consilience.report.export import (
+    Card,
+    Cards,
     Facts,
     Figure,
     Folded,
@@ -80,20 +82,24 @@ def sections_of(page):
     return {section.id: section.parts for section in page.sections}
 
 
+CARDS = Cards(
+    "Example: run answers two prompts of one fact. The right answer is “yes”.",
+    [Card("Prompt", "Ada ___", "yes"), Card("Another prompt", "___ Ada", "no")],
+)
+
+
 def test_the_example_is_of_a_group_that_the_means_are_over():
     view = shown()
     (example,) = view.examples["both"]
     suite = Suite("s", (*make_suite(cardinality="N-M", ids=("S",)), *make_suite()), "strict")
     several = replace(example, group="S", replies=example.replies[::-1])
     both = {"both": [several, example]}
-    (text,) = overview.opening_example(replace(view, suite=suite, examples=both))
-    assert text.paragraphs == ["Example: run answers “yes” to “Ada ___”, but “no” to “___ Ada”"]
+    assert [*overview.opening_example(replace(view, suite=suite, examples=both))] == [CARDS]
 
 
 def test_the_texts_beside_the_tables():
     parts = sections_of(page_of_facts())
-    example = "Example: run answers “yes” to “Ada ___”, but “no” to “___ Ada”"
-    assert parts["summary"][1] == Text([example])
+    assert parts["summary"][1] == CARDS
     assert [row[1] for row in parts["examples"][0].rows] == ["Ada ___", "___ Ada"]
     assert parts["differences"][0] == Points(["so"])
     assert parts["caveats"][0] == Points(["mind the gap"])
@@ -155,16 +161,16 @@ def test_headline_numbers_in_plain_sentences():
     "<start_of_turn>user\nWho?\nA. I<end_of_turn>\n<start_of_turn>model\n",
     "<s>[INST] Who?\nA. I [/INST]",
 ])  # fmt: skip
-def test_the_question_of_a_chat_is_quoted(chat):
-    assert overview._quoted(chat) == "“Who? / A. I”"
+def test_the_question_of_a_chat_is_on_its_card(chat):
+    assert overview._card("Prompt", chat, "I") == Card("Prompt", "Who?\nA. I", "I")
 
 
-def test_a_long_prompt_is_quoted_at_its_end():
-    quoted = overview._quoted("user\n" + "words " * 80 + "Who?")
-    assert quoted.startswith("“... words") and quoted.endswith(" Who?”")
-    assert len(quoted) <= LONGEST_PROMPT + 6
+def test_a_long_prompt_is_shown_at_its_end():
+    prompt = overview._card("", "user\n" + "words " * 80 + "Who?", "").prompt
+    assert prompt.startswith("... words") and prompt.endswith(" Who?")
+    assert len(prompt) <= LONGEST_PROMPT + 4
     began = time.process_time()
-    overview._quoted("x" * 1_000_000)  # its time grows with the length, not its square
+    overview._card("", "x" * 1_000_000, "")  # its time grows with the length, not its square
     assert time.process_time() - began < 5
 
 

@@ -154,6 +154,23 @@ class Tiles:
 
 
 @dataclass(frozen=True, slots=True)
+class Card:
+    """What a model was asked and what it answered."""
+
+    heading: str
+    prompt: str
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cards:
+    """Prompts of one item side by side, below a sentence."""
+
+    lead: str
+    cards: Sequence[Card]
+
+
+@dataclass(frozen=True, slots=True)
 class Beside:
     """Parts that are side by side where the page is wide enough."""
 
@@ -183,7 +200,7 @@ class Folded:
     parts: Sequence[Part]
 
 
-Part = Table | Figure | Facts | Text | Points | Folded | Tiles | Beside
+Part = Table | Figure | Facts | Text | Points | Folded | Tiles | Cards | Beside
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +267,7 @@ def render(page: Page) -> str:
         undefined=jinja.StrictUndefined,
         finalize=finalize,
     )
-    for kind in (Table, Figure, Facts, Text, Tiles, Beside, Points):
+    for kind in (Table, Figure, Facts, Text, Tiles, Cards, Beside, Points):
         environment.tests[kind.__name__.lower()] = lambda part, kind=kind: isinstance(part, kind)
     template = environment.from_string(
         (files("consilience.report") / "page.html").read_text(encoding="utf-8")

@@ -23,6 +23,8 @@ from consilience.report.analysis_tables import differing_lines, lines_asked, who
 from consilience.report.columns import Columns, frame_table
 from consilience.report.export import (
     Beside,
+    Card,
+    Cards,
     Facts,
     Figure,
     Folded,
@@ -423,7 +425,7 @@ def sentence_of(run: RunView, row: SummaryRow, chance: float) -> str:
     )
 
 
-def opening_example(run: RunView) -> Iterator[Text]:
+def opening_example(run: RunView) -> Iterator[Cards]:
     """Two prompts of one item with their answers, different ones if there are any.
 
     The item is one of the means, if there are examples of these.
@@ -434,25 +436,31 @@ def opening_example(run: RunView) -> Iterator[Text]:
     for example in examples[:1]:
         yield from _of_replies(run, example)
     for row in run.changed.head(1).to_dicts():
-        prompts = [f"{_quoted(row[f'{of}_1'])} and {_quoted(row[f'{of}_2'])}" for of in TEXTS]
-        prompts[1] += f" (form {row['perturbation']})"
-        yield _answered(run.name, prompts, (row["original_answer"], row["answer"]))
+        first, second = ("\n".join((row[f"{of}_1"], row[f"{of}_2"])) for of in TEXTS)
+        cards = [
+            _card("Original form", first, row["original_answer"]),
+            _card(f"Form {row['perturbation']}", second, row["answer"]),
+        ]
+        yield Cards(_lead(run, f"two forms of one {run.suite.words.item}", row["gold"]), cards)
 
 
-def _of_replies(run: RunView, example: Example) -> Iterator[Text]:
+def _of_replies(run: RunView, example: Example) -> Iterator[Cards]:
     """Two replies to a fact or a question; nothing of one with a single reply.
 
-    A sentence; of a question then its prompt, and what differs in the other one.
+    The second prompt of a question is what differs in it.
     """
     first = example.telling[0]
     others = [reply for reply in example.replies if reply is not first]
     if not others:
         return
+    lead = _lead(run, f"two prompts of one {run.suite.words.item}", example.gold)
     if not (first.prompt and levels_of(first.variant)):  # a fact, or the prompts were not kept
         others = [reply for reply in example.telling if reply is not first]
         second = next((other for other in others if other.answer != first.answer), others[0])
-        prompts = [_quoted(run.prompt(example, reply)) for reply in (first, second)]
-        yield _answered(run.name, prompts, (first.answer, second.answer))
+        headings = (("Prompt", first), ("Another prompt", second))
+        yield Cards(
+            lead, [_card(of, run.prompt(example, reply), reply.answer) for of, reply in headings]
+        )
         return
 
     def changed(reply: Reply) -> dict[str, str]:
@@ -461,29 +469,25 @@ def _of_replies(run: RunView, example: Example) -> Iterator[Text]:
 
     second = min(others, key=lambda reply: (reply.answer == first.answer, len(changed(reply))))
     factors = [factor for factor in levels_of(second.variant) if factor in changed(second)]
-    verb, only = ("differs", "only ") if len(factors) == 1 else ("differ", "")
     names = " and ".join(FACTORS[factor] for factor in factors)
     levels = ", ".join(f"{factor}={changed(second)[factor]}" for factor in factors)
-    answer = "the same" if second.answer == first.answer else f"but {_quoted(second.answer)}"
-    yield Text(
-        [
-            f"Example: {run.name} answers {_quoted(first.answer)} to this prompt, {answer} when "
-            f"{only}{names} {verb} ({levels}):"
-        ]
-    )
-    shown = [lines_asked(first.prompt), differing_lines(first.prompt, second.prompt or "")]
-    yield Text([whole_or_end("\n".join(lines)) for lines in shown if lines], code=True)
+    verb = "differs" if len(factors) == 1 else "differ"
+    differing = "\n".join(differing_lines(first.prompt, second.prompt or ""))
+    cards = [
+        _card("Prompt", first.prompt, first.answer),
+        _card(f"Only {names} {verb} ({levels})", differing, second.answer),
+    ]
+    yield Cards(lead, cards)
 
 
-def _answered(name: str, prompts: Sequence[str], answers: Sequence[str]) -> Text:
-    first, second = map(_quoted, answers)
-    between = " and" if first == second else f", but {second}"
-    return Text([f"Example: {name} answers {first} to {prompts[0]}{between} to {prompts[1]}"])
+def _lead(run: RunView, prompts: str, gold: str) -> str:
+    known = f" The right answer is “{gold}”." if gold else ""
+    return f"Example: {run.name} answers {prompts}.{known}"
 
 
-def _quoted(text: str) -> str:
-    """A prompt in one line, quoted; of a chat the last turn, of a long text the end."""
-    return f"“{whole_or_end(' / '.join(lines_asked(text)))}”"
+def _card(heading: str, prompt: str, answer: str) -> Card:
+    """A prompt with its answer; of a chat the last turn, of a long text the end."""
+    return Card(heading, whole_or_end("\n".join(lines_asked(prompt))), whole_or_end(answer))
 
 
 OF_SERVER = "the server "  # how notes of a run on what its server did begin

@@ -8,7 +8,7 @@ import pytest
 
 import study_workers
 from checks import refused
-from consilience.core.process import Watch
+from consilience.core.errors import Watch
 from consilience.core.provenance import build
 from consilience.options.runs import StudyRunOptions
 from consilience.runs.folder import record_of

@@ -9,7 +9,7 @@ import pytest
 
 from checks import output, refused
 from conftest import run_command
-from consilience.core.process import Watch
+from consilience.core.errors import Watch
 from consilience.kinds.counting import CountedRun
 from consilience.kinds.probing import Shard, plan_shard, probe, probe_shard
 from consilience.options.probe import ProbeOptions

@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 
 from checks import refused
-from consilience.core.process import Watch
+from consilience.core.errors import Watch
 from consilience.kinds.probing import probe
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import VerifyOptions

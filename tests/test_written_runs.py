@@ -8,7 +8,7 @@ import pytest
 
 from checks import output, refusal, refused
 from consilience import analyze_factors, open_run
-from consilience.core.process import SILENT
+from consilience.core.errors import SILENT
 from consilience.kinds.probing import plan_probe, probe
 from consilience.options.probe import ProbeOptions
 

@@ -15,8 +15,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from consilience.app.process import collect_garbage, json_text, print_errors
-from consilience.core.errors import shortened
-from consilience.core.process import Advance, Watch
+from consilience.core.errors import Advance, Watch, shortened
 from consilience.core.text import CONTROLS, duration, visible
 from consilience.files.write import write_whole
 from consilience.options import UNLIMITED, Output

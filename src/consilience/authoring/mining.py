@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from consilience.core.process import Advance
+from consilience.core.errors import Advance
 from consilience.core.text import MARKS, WITHOUT_SPACES, truncated
 from consilience.metrics.statistics import wilson_interval
 from consilience.suites.proposals import Proposal

@@ -25,9 +25,15 @@ from consilience.authoring.mining import (
     parsed,
     path_patterns,
 )
-from consilience.core.errors import ConsilienceError, missing_column, unknown_name
+from consilience.core.errors import (
+    SILENT,
+    Advance,
+    ConsilienceError,
+    Watch,
+    missing_column,
+    unknown_name,
+)
 from consilience.core.patterns import ENGLISH, Pattern
-from consilience.core.process import SILENT, Advance, Watch
 from consilience.core.text import ENDINGS, counted
 from consilience.files.read import POLARS_FAULTS, read_lines, read_rows
 from consilience.files.write import json_lines, write_whole

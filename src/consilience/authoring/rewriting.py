@@ -18,11 +18,10 @@ import numpy as np
 from consilience import suites
 from consilience.analysis.syntax import edge_between, load_parser, parse_pattern
 from consilience.authoring.checks import has_words, normal_form, sentence, tokens_of
-from consilience.core.errors import ConsilienceError, Loading
+from consilience.core.errors import SILENT, ConsilienceError, Loading, Watch
 from consilience.core.items import NoAnswer
 from consilience.core.patterns import ENGLISH, OBJECT_SLOT, SUBJECT_SLOT, Pattern
 from consilience.core.presentation import Prompt
-from consilience.core.process import SILENT, Watch
 from consilience.core.provenance import versions
 from consilience.core.text import control_in, counted
 from consilience.metrics.statistics import Floats

@@ -18,8 +18,7 @@ from consilience import suites
 from consilience.analysis.syntax import base_types, load_parser
 from consilience.authoring.audit import cautions, writable_folder
 from consilience.authoring.checks import is_english
-from consilience.core.errors import ConsilienceError, shortened
-from consilience.core.process import Watch
+from consilience.core.errors import ConsilienceError, Watch, shortened
 from consilience.core.text import counted
 from consilience.files.read import parse_json, read_text
 from consilience.files.write import make_folder, path_of, refuse_occupied, write_whole

@@ -13,7 +13,6 @@ from consilience.options.training import FinetuneOptions, ImproveOptions
 
 if TYPE_CHECKING:
     from consilience.gating import gate as gating
-    from consilience.gating import pipelines
     from consilience.kinds import probing
     from consilience.publish import publication
     from consilience.report import export
@@ -33,7 +32,6 @@ else:
     evaluation = Lazy("results.evaluation")
     export = Lazy("report.export")
     gating = Lazy("gating.gate")
-    pipelines = Lazy("gating.pipelines")
     classifiers = Lazy("train.classifiers", "train")
     consistency = Lazy("train.consistency", "train")
     probing = Lazy("kinds.probing")
@@ -147,7 +145,7 @@ def init(options: runs.InitOptions) -> export.Lines:
     What no option says is asked: suite, model, provider and rule. A model behind a URL gets a
     secret for its key and a budget of requests.
     """
-    return pipelines.init(options)
+    return gating.init(options)
 
 
 @takes(runs.GateOptions)

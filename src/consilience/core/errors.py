@@ -1,9 +1,9 @@
-"""Errors of wrong input, and the choices that options have."""
+"""Errors of wrong input, the choices that options have, and what a caller sees of work."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -236,3 +236,27 @@ class Connection:
     scoring: str | None = None
     tokenizer: str | None = None
     """A local tokenizer in place of the server's; None for the server's."""
+
+
+Advance = Callable[[int], None]  # Called with the number of steps that are done
+
+
+class Watch:
+    """Shows what a command does; this one shows nothing."""
+
+    def loading(self, model: str) -> AbstractContextManager[None]:
+        """While a model is loaded and used."""
+        return nullcontext()
+
+    def steps(self, text: str, total: int | None, unit: str) -> AbstractContextManager[Advance]:
+        """While so many steps are made; ``total`` is None where it is not known."""
+        return nullcontext(lambda *steps: None)
+
+    def say(self, step: str) -> None:
+        """At the start of a step, in words."""
+
+    def inform(self, line: str) -> None:
+        """A line about the work, such as its cost or a command that is run."""
+
+
+SILENT = Watch()

@@ -16,8 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from consilience.core.errors import ConsilienceError, Protocol
-from consilience.core.process import SILENT, Watch
+from consilience.core.errors import SILENT, ConsilienceError, Protocol, Watch
 from consilience.core.text import counted
 from consilience.files.write import csv_cell, write_whole
 from consilience.kinds.base import ExportedRow, Inquiry, SuiteValue

@@ -20,8 +20,7 @@ import polars as pl
 from consilience.analysis.examples import Example
 from consilience.asking import noise
 from consilience.asking.facts import Progress
-from consilience.core.errors import ConsilienceError, Protocol
-from consilience.core.process import SILENT, Watch
+from consilience.core.errors import SILENT, ConsilienceError, Protocol, Watch
 from consilience.core.text import counted, evenly, spread
 from consilience.kinds.counting import noise_floor_of
 from consilience.options.probe import ProbeOptions, refuse_options

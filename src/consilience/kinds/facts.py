@@ -16,9 +16,8 @@ from consilience import suites
 from consilience.analysis.examples import KINDS
 from consilience.asking.facts import Progress, ask, query_counts
 from consilience.asking.noise import Sample, fact_samples
-from consilience.core.errors import ConsilienceError, Loading, Protocol
+from consilience.core.errors import SILENT, ConsilienceError, Loading, Protocol, Watch
 from consilience.core.free_text import rule_of
-from consilience.core.process import SILENT, Watch
 from consilience.core.text import spread
 from consilience.kinds import base
 from consilience.kinds.answers import answers_to_facts, model_of_answers, recorded, with_facts

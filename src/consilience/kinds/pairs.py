@@ -16,11 +16,10 @@ from consilience.asking import pairs as asking
 from consilience.asking.asker import prompt_table
 from consilience.asking.facts import Progress
 from consilience.asking.noise import Sample, pair_samples
-from consilience.core.errors import OTHER_OUT, ConsilienceError, Protocol
+from consilience.core.errors import OTHER_OUT, SILENT, ConsilienceError, Protocol, Watch
 from consilience.core.factors import ORIGINAL
 from consilience.core.free_text import DEFAULT_RULE, rule_of
 from consilience.core.items import Form, Task, TextPair, as_string
-from consilience.core.process import SILENT, Watch
 from consilience.core.text import evenly
 from consilience.files.read import read_csv
 from consilience.files.write import texts_of

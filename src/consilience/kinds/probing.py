@@ -16,8 +16,7 @@ import polars as pl
 
 from consilience.asking.facts import Progress, ask_groups
 from consilience.asking.noise import sample_size, variations
-from consilience.core.errors import ConsilienceError, Protocol, UnansweredError
-from consilience.core.process import SILENT, Watch
+from consilience.core.errors import SILENT, ConsilienceError, Protocol, UnansweredError, Watch
 from consilience.core.text import counted, duration, evenly
 from consilience.endpoints.usage import BYTES_A_TOKEN, PlannedUsage
 from consilience.files.tables import model_of_log

@@ -18,12 +18,11 @@ from consilience.analysis.examples import KINDS, OF_FACTS, with_prompts
 from consilience.asking import questions as asking
 from consilience.asking.facts import Progress
 from consilience.asking.noise import Sample, question_samples
-from consilience.core.errors import ConsilienceError, Protocol
+from consilience.core.errors import SILENT, ConsilienceError, Protocol, Watch
 from consilience.core.expectations import linked_questions
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.free_text import DEFAULT_RULES, OPEN_RULE, RULES, rule_of
 from consilience.core.items import Question
-from consilience.core.process import SILENT, Watch
 from consilience.core.text import counted, listed
 from consilience.endpoints.scorer import ANSWERS_ONLY
 from consilience.files.tables import LOG_PROBABILITIES

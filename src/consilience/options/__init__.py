@@ -28,8 +28,15 @@ from typing import (
     get_type_hints,
 )
 
-from consilience.core.errors import By, ConsilienceError, TableFormat, did_you_mean, missing
-from consilience.core.process import SILENT, Watch
+from consilience.core.errors import (
+    SILENT,
+    By,
+    ConsilienceError,
+    TableFormat,
+    Watch,
+    did_you_mean,
+    missing,
+)
 
 if TYPE_CHECKING:
     from inspect import Signature

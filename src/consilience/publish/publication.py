@@ -19,8 +19,7 @@ import polars as pl
 from huggingface_hub import CommitOperationAdd, HfApi, constants, get_token
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
-from consilience.core.errors import ConsilienceError
-from consilience.core.process import SILENT, Watch
+from consilience.core.errors import SILENT, ConsilienceError, Watch
 from consilience.core.text import control_in, counted, listed
 from consilience.files.read import parse_json, read_text
 from consilience.files.write import make_folder, write_whole

@@ -14,8 +14,7 @@ from typing import Any
 import polars as pl
 
 from consilience import suites
-from consilience.core.errors import ConsilienceError, did_you_mean
-from consilience.core.process import SILENT, Watch
+from consilience.core.errors import SILENT, ConsilienceError, Watch, did_you_mean
 from consilience.files.write import csv_of, write_whole
 from consilience.options import Output
 from consilience.options.runs import ReproduceOptions

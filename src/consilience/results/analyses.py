@@ -15,9 +15,8 @@ from consilience.analysis import examples, patterns
 from consilience.analysis.factor_effects import CellAnswers, factor_tables, option_scores
 from consilience.analysis.task_types import read_runs, task_effects, without_models
 from consilience.asking.facts import ask_suite
-from consilience.core.errors import Colour, ConsilienceError, Protocol
+from consilience.core.errors import SILENT, Colour, ConsilienceError, Protocol, Watch
 from consilience.core.factors import OF_OPTIONS, FactorialDesign
-from consilience.core.process import SILENT, Watch
 from consilience.core.schemas import FLIPS, METRICS_SCHEMA
 from consilience.files.write import csv_of, write_whole
 from consilience.kinds import facts_of, kind_of_run, refuse_other_kinds, suite_notes, suite_of

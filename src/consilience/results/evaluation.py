@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import polars as pl
 
-from consilience.core.errors import By, ConsilienceError, Protocol
-from consilience.core.process import SILENT, Watch
+from consilience.core.errors import SILENT, By, ConsilienceError, Protocol, Watch
 from consilience.core.text import names_a_file
 from consilience.endpoints.usage import cost_in_words
 from consilience.files.tables import as_polars

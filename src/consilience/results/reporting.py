@@ -15,10 +15,9 @@ import polars as pl
 
 from consilience.analysis import patterns
 from consilience.analysis.examples import KINDS, about, examples, violated_examples
-from consilience.core.errors import ConsilienceError, Protocol
+from consilience.core.errors import SILENT, Advance, ConsilienceError, Protocol, Watch
 from consilience.core.expectations import EXPECTATION_SUBSETS
 from consilience.core.factors import FACTORS
-from consilience.core.process import SILENT, Advance, Watch
 from consilience.core.text import counted
 from consilience.files.read import read_csv
 from consilience.files.write import path_of, texts_of, write_whole

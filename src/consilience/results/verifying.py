@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from consilience.core.errors import ConsilienceError
-from consilience.core.process import SILENT, Watch
+from consilience.core.errors import SILENT, ConsilienceError, Watch
 from consilience.core.provenance import versions
 from consilience.core.schemas import FLIPS
 from consilience.core.text import counted, spread

@@ -11,8 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from consilience.core.errors import ConsilienceError
-from consilience.core.process import SILENT, Watch
+from consilience.core.errors import SILENT, ConsilienceError, Watch
 from consilience.core.text import counted
 from consilience.files.write import write_whole
 from consilience.kinds import suite_notes, suite_of

@@ -12,8 +12,14 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from consilience.core.errors import DEFAULT_LOADING, ConsilienceError, Loading
-from consilience.core.process import SILENT, Advance, Watch
+from consilience.core.errors import (
+    DEFAULT_LOADING,
+    SILENT,
+    Advance,
+    ConsilienceError,
+    Loading,
+    Watch,
+)
 from consilience.core.provenance import cores
 from consilience.core.text import counted
 from consilience.endpoints.client import base_url_of

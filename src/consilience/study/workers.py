@@ -27,8 +27,7 @@ from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any
 
-from consilience.core.errors import ConsilienceError, needs_extra, shortened
-from consilience.core.process import Advance
+from consilience.core.errors import Advance, ConsilienceError, needs_extra, shortened
 from consilience.core.provenance import build
 
 Factory = Callable[[Any], Callable[[Any, Advance], Any]]

@@ -28,8 +28,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from consilience.core.errors import OTHER_OUT, ConsilienceError
-from consilience.core.process import Watch
+from consilience.core.errors import OTHER_OUT, ConsilienceError, Watch
 from consilience.core.provenance import versions
 from consilience.files.read import parse_json
 from consilience.files.write import is_disk_full, write_whole

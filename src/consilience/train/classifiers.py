@@ -24,9 +24,17 @@ from safetensors.torch import save_file
 from torch.utils.data import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, set_seed
 
-from consilience.core.errors import ConsilienceError, Joined, Loading, Pool, Sampling, StopOn
+from consilience.core.errors import (
+    SILENT,
+    ConsilienceError,
+    Joined,
+    Loading,
+    Pool,
+    Sampling,
+    StopOn,
+    Watch,
+)
 from consilience.core.items import Task
-from consilience.core.process import SILENT, Watch
 from consilience.models.batches import Budget
 from consilience.models.classifier import (
     Encoded,

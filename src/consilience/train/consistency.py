@@ -22,8 +22,7 @@ from transformers.integrations.integration_utils import get_reporting_integratio
 
 from consilience import suites
 from consilience.asking.facts import ask, ask_suite
-from consilience.core.errors import ConsilienceError, Loading, needs_extra
-from consilience.core.process import SILENT, Watch
+from consilience.core.errors import SILENT, ConsilienceError, Loading, Watch, needs_extra
 from consilience.core.text import counted
 from consilience.files.read import read_rows, read_text
 from consilience.files.write import csv_of, write_whole

@@ -205,7 +205,7 @@ class FieldOption(click.Option):
         is_set = field.name in from_file
         help_text = re.sub(r" \[default: [^]]*\]", "", option.help) if is_set else option.help
         facts += ["may be repeated"] if field.is_repeated else []
-        is_telling = option.max is not None or (option.min or 0) > 1
+        is_telling = 0 < (option.max or 0) < 2**31 or (option.min or 0) > 1
         facts += [field.range] if is_telling else []
         text = f"{help_text}  [{'; '.join(facts)}]" if facts else help_text
         return self.names, text

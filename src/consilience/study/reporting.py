@@ -172,12 +172,10 @@ def study_verdict(differences: pl.DataFrame, rows: Sequence[StudyRow]) -> list[s
     verb = "is" if clear.height == 1 else "are"
     sentences = [f"{clear.height} {over} {verb} clear (p (Holm) < {LEVEL} over the whole study)."]
     key = ["cell", "first", "second"]
-    constant = differences.filter(pl.col("difference").is_nan(), metric="corrected_consistency")
-    is_known = pl.col("metric") != "consistency"
-    telling = pl.concat([
-        clear.filter(is_known),
-        clear.filter(~is_known).join(constant.select(key), on=key, how="anti"),
-    ])  # fmt: skip
+    corrected = differences.drop_nans("difference").filter(metric="corrected_consistency")
+    is_other = pl.col("metric") != "consistency"
+    consistency = clear.filter(~is_other).join(corrected.select(key), on=key, how="semi")
+    telling = pl.concat([clear.filter(is_other), consistency])
     largest = telling.sort(pl.col("difference").abs(), descending=True, maintain_order=True)
     named = [
         f"{label_of(row['metric']).lower()} of {row['second']} against {row['first']} on "

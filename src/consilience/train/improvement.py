@@ -254,8 +254,9 @@ LEVEL = 0.05  # of p, adjusted over the headline numbers
 
 def training_verdict(compared: pl.DataFrame) -> list[str]:
     """What training changed on the held-out relations (``COMPARISON_SCHEMA``), in sentences."""
-    found: Iterator[Mapping[str, Any]] = (macro(compared, name) for name in headline_metrics())
-    rows = [row for row in found if row]
+    rows: list[dict[str, Any]] = [
+        dict(row) for name in headline_metrics() if (row := macro(compared, name))
+    ]
     known = [row for row in rows if not math.isnan(row["p"])]
     if not known:
         return ["No change can be tested: there are too few held-out relations."]

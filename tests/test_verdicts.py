@@ -1,0 +1,130 @@
+"""The sentences that a result begins with, made from numbers."""
+
+import math
+
+import polars as pl
+import pytest
+
+from consilience.analysis.factor_effects import FactorTables
+from consilience.core.schemas import COMPARISON_SCHEMA, METRICS_SCHEMA
+from consilience.report.analysis_tables import pattern_verdict, violation_verdict
+from consilience.report.run_view import FactorView, factor_verdict
+from consilience.results.verifying import Verification
+from consilience.study.reporting import StudyRow, study_verdict
+from consilience.train.improvement import training_verdict
+
+NONE = pl.DataFrame()
+
+
+def factors(rows, flips=None):
+    columns = ["factor", "value", "low", "high"]
+    noise = pl.DataFrame([{"value": flips}] if flips else [], schema=METRICS_SCHEMA)
+    table = pl.DataFrame(rows, schema=columns, orient="row")
+    return FactorView("run", FactorTables(table, NONE, NONE, NONE, []), noise)
+
+
+@pytest.mark.parametrize(("rows", "flips", "sentences"), [
+    ([("paraphrase", 0.9, 0.8, 0.95), ("order", 0.2, 0.1, 0.3)], 0.05,
+     ["The order of the options (order) changes answers most: variants that differ in nothing else "
+      "agree in 20.0 % of pairs.", "The agreement is 90.0 % for paraphrase."]),
+    ([("paraphrase", 0.9, 0.8, 0.95), ("order", 0.8, 0.7, 0.85)], 0.1,
+     ["The order of the options (order) changes answers most: variants that differ in nothing else "
+      "agree in 80.0 % of pairs.",
+      "The agreement is 90.0 % for paraphrase; the 95 % intervals of order and paraphrase overlap.",
+      "The effect of paraphrase is inside the noise floor: up to 10.0 % of answers change when "
+      "nothing in the prompt does."]),
+    ([("order", 0.5, 0.4, 0.6), ("labels", math.nan, math.nan, math.nan)], None,
+     ["The order of the options (order) changes answers: variants that differ in nothing else "
+      "agree in 50.0 % of pairs."]),
+    ([("order", 1.0, 1.0, 1.0)], None,
+     ["No factor changes an answer: variants that differ in one factor always agree."]),
+    ([("order", math.nan, 0.0, 1.0)], None, []),
+])  # fmt: skip
+def test_factors(rows, flips, sentences):
+    assert factor_verdict([factors(rows, flips)]) == sentences
+    assert len(factor_verdict([factors(rows, flips)] * 2)) == 2 * bool(sentences)
+
+
+@pytest.mark.parametrize(("apart", "p", "sentences"), [
+    ([False, True], 0.01,
+     ["1 of 2 patterns is an outlier, which agrees with the others less often than these with each "
+      "other.", "It is: 'b' of R (20 %, the others 70 %).",
+      "1 of 1 patterns differ from the first pattern of the same relation in accuracy "
+      "(p < 0.05, Holm)."]),
+    ([False, False], math.nan, ["No pattern is an outlier."]),
+])  # fmt: skip
+def test_patterns(apart, p, sentences):
+    rows = pl.DataFrame({
+        "group": "R", "variant_index": [0, 1], "variant": ["a", "b"], "agreement": [0.7, 0.2],
+        "among": [0.2, 0.7], "closest": [1, 0], "apart": apart, "p_holm": [math.nan, p],
+    })  # fmt: skip
+    assert pattern_verdict(rows) == sentences
+
+
+@pytest.mark.parametrize(("rows", "sentences"), [
+    ([("A", "same", 8, 0.9, 0.8, 0.95, 0.5), ("MICRO", "same", 16, 0.5, 0.4, 0.6, 0.5)],
+     ["The expectation 'same' is violated in 50.0 % of 16 cases, not clearly different from what "
+      "is expected by chance (50.0 %)."]),
+    ([("A", "same", 8, 0.1, 0.0, 0.2, 0.5), ("A", "opposite", 1, 0.9, 0.8, 0.95, 0.5)],
+     ["The expectation 'opposite' is violated in 90.0 % of 1 case, more often than expected by "
+      "chance (50.0 %).",
+      "The expectation 'same' is violated in 10.0 % of 8 cases, less often than expected by "
+      "chance (50.0 %)."]),
+    ([("A", "same", 8, 0.0, 0.0, 0.2, 0.5)], ["No expectation is violated."]),
+    ([("A", "same", 8, math.nan, 0.0, 0.2, 0.5)], []),
+])  # fmt: skip
+def test_expectations(rows, sentences):
+    columns = ["group", "kind", "n", "value", "low", "high", "chance"]
+    assert violation_verdict(pl.DataFrame(rows, columns, orient="row")) == sentences
+
+
+def compared(rows):
+    """Rows (metric, difference, p), of training or of a study of two models."""
+    named = {"group": "MACRO", "subset": "all", "first": "a", "second": "b", "n": 9}
+    empty = dict.fromkeys(COMPARISON_SCHEMA, None) | named
+    columns = ("metric", "difference", "p")
+    records = [empty | dict(zip(columns, row, strict=True)) for row in rows]
+    return pl.DataFrame(records, schema=COMPARISON_SCHEMA)
+
+
+@pytest.mark.parametrize(("rows", "sentences"), [
+    ([("accuracy", 0.01, 0.9), ("consistency", 0.2, 0.01)],  # no corrected consistency
+     ["Training changed consistency +20.0 points on 9 held-out relations (p < 0.05 after Holm's "
+      "correction over 2 headline numbers).", "Not clear: accuracy +1.0 points.",
+      "Chance-corrected consistency did not rise, so the model may only give more facts the same "
+      "answer."]),
+    ([("accuracy", 0.01, 0.04), ("consistency", 0.2, 0.03)],  # Holm: 2 x .03
+     ["Training changed no headline number clearly on 9 held-out relations (p >= 0.05 after Holm's "
+      "correction over 2 headline numbers).",
+      "Not clear: accuracy +1.0, consistency +20.0 points."]),
+    ([("accuracy", 0.01, math.nan)],
+     ["No change can be tested: there are too few held-out relations."]),
+])  # fmt: skip
+def test_trainings(rows, sentences):
+    assert training_verdict(compared(rows)) == sentences
+
+
+@pytest.mark.parametrize(("rows", "sentences"), [
+    ([("accuracy", -0.2, 0.01), ("consistency", 0.9, 0.01)],  # against constant answers
+     ["2 of 2 differences between models are clear (p (Holm) < 0.05 over the whole study).",
+      "The largest is accuracy of b against a on mini -20.0 points."]),
+    ([("accuracy", -0.2, 0.2)],
+     ["None of 1 difference between models is clear (p (Holm) >= 0.05 over the whole study)."]),
+])  # fmt: skip
+def test_studies(rows, sentences):
+    table = compared(rows).with_columns(cell=pl.lit("mini"), p_holm=pl.col("p"))
+    assert study_verdict(table, [StudyRow("mini", "a", "")]) == sentences
+    more = ["The numbers of 1 of 1 run are missing."]
+    assert study_verdict(table, [StudyRow("mini", "a", "missing: failed")]) == sentences + more
+
+
+@pytest.mark.parametrize(("now", "flips", "sentences"), [
+    (["x", "y"], None, ["All 2 answers are the same, scores differ by up to 1.0e-03 nats."]),
+    (["x", "z"], 0.1, ["1 of 2 answers differ (50.0 %): more than the noise floor of the run "
+                       "(10.0 %)."]),
+    (["x", "z"], 0.5, ["1 of 2 answers differ (50.0 %): no more than the noise floor of the run "
+                       "(50.0 %)."]),
+])  # fmt: skip
+def test_verifications(now, flips, sentences):
+    rows = pl.DataFrame({"answer": ["x", "y"], "now": now})
+    assert Verification({}, {}, rows, 1e-3, False, flips, {}, 0.0, {}).verdict == sentences

@@ -232,7 +232,7 @@ def test_correlations_and_examples_are_written(consilience, runs, tmp_path):
         return set(json.loads(output(consilience, *command, "--json")))
 
     file = tmp_path / "written.csv"
-    assert analyzed("patterns") == {"patterns", "pairs", "warnings"}
+    assert analyzed("patterns") == {"verdict", "patterns", "pairs", "warnings"}
     assert pl.read_csv(file).height == 2 * 36
     assert analyzed("knowledge") == {"correlations", "warnings"}
     assert pl.read_csv(file)["method"].to_list() == ["pearson", "spearman"] * 3

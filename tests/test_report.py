@@ -175,7 +175,7 @@ def test_the_answer_is_on_the_first_screen_and_digests_are_folded(html_of_two, t
     html = html_of_two
     assert "How consistent are baseline:random, baseline:majority?" in html.text
     assert [section["id"] for section in html.all("section")] == [
-        "summary", "differences", "numbers", "by-relation", "spread", "patterns", "edits",
+        "verdict", "summary", "differences", "numbers", "by-relation", "spread", "patterns", "edits",
         "examples", "caveats", "setup", "repeat",
     ]  # fmt: skip
     first = text_of_two[: text_of_two.index('id="differences"')]

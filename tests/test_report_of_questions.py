@@ -124,7 +124,7 @@ def test_sections_say_what_a_reader_can_conclude(sections):
     none = "No variant differs from the first variant of the same group in accuracy (10"
     assert none in said["patterns"]
     assert "The order of the options (order) changes answers most: " in said["factors"]
-    assert "variants that differ in it alone agree in 0.0 % of pairs." in said["factors"]
+    assert "variants that differ in nothing else agree in 0.0 % of pairs." in said["factors"]
     words = said["patterns"].replace("patt", "")
     assert not re.search(r"relation|pattern|\bfacts?\b|strict", words)
 

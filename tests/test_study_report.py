@@ -134,7 +134,7 @@ def test_the_page_the_tables_and_the_document(file, made, consilience, tmp_path)
     assert 'data-chart="headlines-2"' in text
     names = {path.name for path in (tmp_path / "tables").iterdir()}
     assert names == set(map(".".join, product(("study", "comparisons"), ("csv", "md", "tex"))))
-    assert set(document) == {"run", "runs", "differences", "files", "warnings"}
+    assert set(document) == {"run", "runs", "verdict", "differences", "files", "warnings"}
     assert document["runs"][3]["missing"] == "missing: waiting"
     assert document["runs"][0]["numbers"]["accuracy"]["value"] == 1.0
 

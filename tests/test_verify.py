@@ -30,7 +30,7 @@ def test_the_same_machine_gives_the_same_answers_of_whole_items_of_each_group(tm
     sizes = answers.group_by("group", "item").len()
     assert set(asked["group"]) == {"capital", "painter"}
     assert asked.join(sizes, on=["group", "item", "len"], how="anti").is_empty()
-    assert verified.verdict.startswith("same answers to the last bit")
+    assert "to the last bit" in verified.verdict[0]
 
 
 def test_another_model_gives_other_answers(tmp_path):
@@ -39,7 +39,7 @@ def test_another_model_gives_other_answers(tmp_path):
     assert not verified.is_same
     assert 0 < verified.differing.height <= verified.rows.height
     assert verified.settings["model: model"] == ("baseline:random", "baseline:majority")
-    assert "answers differ" in verified.verdict
+    assert "answers differ" in verified.verdict[0]
 
 
 def test_changed_missing_and_unknown_files_are_named(tmp_path):
@@ -100,10 +100,10 @@ def test_a_server_is_sent_as_many_requests_as_announced_and_sampled_answers_may_
         announced = f"sending about 2 requests to {server.url}, after {sent - 2} that test what"
         assert watch.lines == [f"{announced} the server can do"]
         assert (verified.rows.height, verified.cost["requests"]) == (2, sent)
-        assert verified.verdict == (
-            "2 of 2 answers differ (noise floor: 0.0%); the server sampled at temperature 0.8, so "
-            "they need not be equal"
-        )
+        assert verified.verdict == [
+            "2 of 2 answers differ (100.0 %): more than the noise floor of the run (0.0 %).",
+            "The server sampled at temperature 0.8, so answers need not be equal.",
+        ]
         few = VerifyOptions(run, base_url=server.url, max_requests=1)
         refused("--max-requests 1 is reached", verify, few)
         few = VerifyOptions(run, base_url=server.url, max_tokens=1)

@@ -275,9 +275,10 @@ class Comparison(Shown):
 
     def printed(self, output: Output) -> Iterator[Table | str]:
         """The differences, and which tables have details."""
-        if output.by is None and output.format in ("table", "md"):
+        shown = self.shown(output.show, output.by)
+        if self.verdict and output.by is None and output.format in ("table", "md"):
             yield Table("", [], [], self.verdict)
-        yield self.shown(output.show, output.by)
+        yield shown
         if output.by is None and output.format == "table" and len(self.runs) > 1:
             absent = absent_tables(self.suite)
             names = [by for by in ("group", "edit", "form", "factor") if by not in absent]

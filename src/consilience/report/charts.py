@@ -31,13 +31,7 @@ COLOURS = (
 )  # fmt: skip
 """Okabe and Ito's colours, which colour-blind readers tell apart, with a darker yellow."""
 RUN_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
-EXPECTED = "expected by chance"
-REFERENCES = {
-    "chance": (EXPECTED, "M-.15,-1H.15V1H-.15Z"),
-    "majority": ("majority baseline", "M0,-1L1,0L0,1L-1,0ZM0,-.5L-.5,0L0,.5L.5,0Z"),
-}
-"""The names and outlines of what numbers are compared with, by the column that has it."""
-DASHED = "M-1,-.12H-.25V.12H-1ZM.25,-.12H1V.12H.25Z"
+REFERENCES = "line: expected by chance; diamond: majority baseline"
 MEASURED = "measured"  # the source of a number that is not a paper's
 LINES = "split(datum.label, '\\n')"  # how Vega shows a label of several lines
 LINE_HEIGHT = 13  # pixels from a line of a label to the next
@@ -118,31 +112,24 @@ def _percent_axis(*ticks: int) -> Spec:
     return {"scale": {"domain": [0, 100]}, "axis": {"values": list(ticks)}}
 
 
-References = Mapping[str, str]  # Outlines in the legend of what is no run, by name
-NO_REFERENCES: References = {}
+def _by_run(runs: Sequence[str], values: Sequence[str]) -> Spec:
+    """A value of a channel for each run, with a legend if there are several."""
+    legend = {"title": None, "orient": "top", "labelLimit": 0} if len(runs) > 1 else None
+    chosen = [values[at % len(values)] for at in range(len(runs))]
+    return _field("run", "nominal", scale={"domain": runs, "range": chosen}, legend=legend)
 
 
-def _by_run(runs: Sequence[str], values: Sequence[str], references: References) -> Spec:
-    """A value of a channel for each run, with a legend if it has several rows."""
-    names = [*runs, *references]
-    legend = {"title": None, "orient": "top", "labelLimit": 0} if len(names) > 1 else None
-    return _field("run", "nominal", scale={"domain": names, "range": values}, legend=legend)
-
-
-def _colour(runs: Sequence[str], references: References = NO_REFERENCES) -> Spec:
-    chosen = [COLOURS[at % len(COLOURS)] for at in range(len(runs))] + [INK] * len(references)
-    range_ = [INK if colour == BLACK else colour for colour in chosen]
-    return {"color": _by_run(runs, range_, references)}
-
-
-def _shape(runs: Sequence[str], references: References = NO_REFERENCES) -> Spec:
-    chosen = [RUN_SHAPES[at % len(RUN_SHAPES)] for at in range(len(runs))]
-    return {"shape": _by_run(runs, [*chosen, *references.values()], references)}
+def _colour(runs: Sequence[str]) -> Spec:
+    return {"color": _by_run(runs, [INK if colour == BLACK else colour for colour in COLOURS])}
 
 
 def _beside(runs: Sequence[str], channel: str = "yOffset") -> Spec:
     """The marks of several runs beside each other."""
     return {channel: _field("run", "nominal", sort=runs)} if len(runs) > 1 else {}
+
+
+def _shape(runs: Sequence[str]) -> Spec:
+    return {"shape": _by_run(runs, RUN_SHAPES)}
 
 
 def _tips(names: Mapping[str, str], percents: Sequence[str] = (), **counts: str) -> Spec:
@@ -197,22 +184,19 @@ def interval_figure(rows: pl.DataFrame, kind: str) -> Spec:
     least = {of: _least(rows.filter(metric=of)) for of in numbers}
     by_number = {"expr": f"({json.dumps(least)})[metric_metric]"}  # of the menu
     scale = _scale(by_number if len(set(least.values())) > 1 else least[numbers[0]])
-    drawn = [column for column in REFERENCES if rows[column].is_not_null().any()]
-    references = dict(REFERENCES[column] for column in drawn)
-    of_run = y | _colour(runs, references)
+    of_run = y | _colour(runs)
     start, chance, majority, value = (
         _field(name, scale=scale) for name in ("start", "chance", "majority", "value")
     )
     start |= {"title": "percent", "axis": {"tickCount": 5}}
-    diamond = {"type": "point", "filled": True, "shape": REFERENCES["majority"][1], "size": 60}
-    diamond |= {"color": INK, "opacity": 0.65}
+    diamond = {"type": "point", "shape": "diamond", "size": 42, "color": INK, "opacity": 0.65}
     tips = _tips({"run": "run", "name": kind, "metric": "number"}, bounds, n="counted")
     chosen = [{"filter": {"param": "metric"}}] * bool(menu)
     layers = [
         _layer(BOUNDS, of_run | {"x": start, "x2": STOP}) | {"params": menu},
         _layer(CHANCE, of_run | {"x": chance}),
         _layer(diamond, y | {"x": majority}, {"field": "run", "equal": runs[0]}),
-        _layer(MARK, of_run | {"x": value} | _shape(runs, references) | tips),
+        _layer(MARK, of_run | {"x": value} | _shape(runs) | tips),
     ]
     per_run = {1: 0, 2: 12, 3: 10}.get(len(runs), 8) * len(runs)
     return _styled(
@@ -289,11 +273,10 @@ def against_figure(table: pl.DataFrame, noun: str = "relation") -> Spec:
     }
     nearest = {"type": "point", "fields": ["name"], "on": "pointerover", "nearest": True}
     clear = {"condition": {"param": "chosen", "empty": False, "value": 1}, "value": 0.65}
-    known = table.filter((pl.col("run") == runs[0]) & pl.col("chance").is_not_nan())["chance"]
-    line = {f"mean consistency {EXPECTED}": DASHED} if len(known) else {}
-    channels = base | _colour(runs, line) | _shape(runs, line) | {"opacity": clear}
+    channels = base | _colour(runs) | _shape(runs) | {"opacity": clear}
     text = {"type": "text", "fontSize": 11, "color": INK}
     label = base | {"text": _field("label", "nominal")}
+    known = table.filter((pl.col("run") == runs[0]) & pl.col("chance").is_not_nan())["chance"]
     layers = [
         _layer(
             {"type": "point", "filled": True, "size": 45},
@@ -511,11 +494,8 @@ def factor_figure(views: Sequence[FactorView]) -> Spec:
     last = [name for name in ("interactions", "between questions", NOISE) if name in names]
     order = [*(name for name in names if name not in last), *last]
     axis = {"labelLimit": 0, "ticks": False}
-    of_run = {"y": _field("name", "nominal", title=None, sort=order, axis=axis)}
-    references = dict([REFERENCES["chance"]])
-    if rows["main"].is_not_null().any():
-        references["main effect"] = "M-1,-.5H1V.5H-1Z"
-    of_run |= _beside(runs) | _colour(runs, references)
+    of_run = {"y": _field("name", "nominal", title=None, sort=order, axis=axis)} | _colour(runs)
+    of_run |= _beside(runs)
     main, start = (
         _field(name, title="percent", **_percent_axis(0, 50, 100)) for name in ("main", "start")
     )
@@ -525,7 +505,7 @@ def factor_figure(views: Sequence[FactorView]) -> Spec:
         _layer(bar, of_run | {"x": main}),
         _layer(BOUNDS, of_run | {"x": start, "x2": STOP}),
         _layer(CHANCE, of_run | {"x": _field("chance")}),
-        _layer(MARK, of_run | {"x": _field("value")} | _shape(runs, references) | tips),
+        _layer(MARK, of_run | {"x": _field("value")} | _shape(runs) | tips),
     ]
     step = 22 if len(runs) == 1 else 11 * len(runs)
     plane = {"layer": layers, "width": PLANE, "height": {"step": step}}

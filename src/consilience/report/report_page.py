@@ -52,7 +52,7 @@ MOST_EXAMPLES = 12  # changed answers on the page; all are in inconsistent.csv
 
 AGAINST = (
     "Each mark is a relation. Bottom right: the answers are right, but only in some patterns. Top "
-    "left: the answers are the same and wrong."
+    "left: the answers are the same and wrong. Dashed line: mean consistency expected by chance."
 )
 
 OF_RELATIONS: Columns = {
@@ -316,7 +316,10 @@ def _expectations(runs: Sequence[RunView]) -> Parts:
             yield Folded(f"Examples of violations{name}", tables)
 
 
-CAPTION = "Consistency: mark with 95 % CI. Answer and correctness: "
+CAPTION = (
+    "Consistency: mark with 95 % CI, and a tick at the level expected by chance. Answer and "
+    "correctness: "
+)
 OF_SHARES = (
     "the bar is the main effect of a factor as a share of the variation over variants, the mark "
     "with 95 % CI its total effect, which has all interactions of the factor."

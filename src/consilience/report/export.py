@@ -521,6 +521,13 @@ class Shown:
         return (item for item in self.printed(Output()) if isinstance(item, Table))
 
 
+def in_sentences(verdict: Sequence[str], output: Output) -> list[Table | str]:
+    """A result in sentences, where text is printed; in Markdown an empty line ends their list."""
+    if not verdict or output.format not in ("table", "md"):
+        return []
+    return [Table("", [], [], verdict), *[""] * (output.format == "md")]
+
+
 class Lines(Shown):
     """A result that is said in a few lines."""
 

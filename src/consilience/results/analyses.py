@@ -34,7 +34,7 @@ from consilience.options.probe import ProbeOptions
 from consilience.report import analysis_tables as layouts
 from consilience.report.charts import tsne_figure
 from consilience.report.columns import EDITS, frame_table
-from consilience.report.export import Shown, rows_of, save_figure
+from consilience.report.export import Shown, in_sentences, rows_of, save_figure
 from consilience.report.run_view import (
     FactorView,
     factor_table,
@@ -64,11 +64,7 @@ class Analysis(Shown):
     verdict: Sequence[str] = ()  # The result in sentences
 
     def printed(self, output: Output) -> Sequence[Table | str]:
-        is_text = output.format in ("table", "md")
-        return [
-            *([Table("", [], [], self.verdict)] if self.verdict and is_text else []),
-            *self.shown,
-        ]
+        return [*in_sentences(self.verdict, output), *self.shown]
 
     def document(self) -> dict[str, Any]:
         tables = {name: rows_of(table) for name, table in self.tables.items()}

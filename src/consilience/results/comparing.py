@@ -21,7 +21,7 @@ from consilience.options import Output
 from consilience.options.runs import CompareOptions
 from consilience.report.columns import worst_flips
 from consilience.report.comparison_tables import comparison_table, language_differences, verdict
-from consilience.report.export import Shown, record_of, rows_of
+from consilience.report.export import Shown, in_sentences, record_of, rows_of
 from consilience.report.table import Table
 from consilience.runs.run import Run, open_runs
 from consilience.types import Suite
@@ -276,8 +276,8 @@ class Comparison(Shown):
     def printed(self, output: Output) -> Iterator[Table | str]:
         """The differences, and which tables have details."""
         shown = self.shown(output.show, output.by)
-        if self.verdict and output.by is None and output.format in ("table", "md"):
-            yield Table("", [], [], self.verdict)
+        if output.by is None:
+            yield from in_sentences(self.verdict, output)
         yield shown
         if output.by is None and output.format == "table" and len(self.runs) > 1:
             absent = absent_tables(self.suite)

@@ -24,7 +24,7 @@ from consilience.metrics.statistics import NAN
 from consilience.options import Output, option_fields, shared
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import VerifyOptions
-from consilience.report.export import Shown, record_of
+from consilience.report.export import Shown, in_sentences, record_of
 from consilience.report.table import Table
 from consilience.runs.folder import FORMAT, digest_of, refuse_other_run
 from consilience.runs.run import Run, options_of_record, recorded_answers
@@ -86,7 +86,7 @@ class Verification(Shown):
         return sentences
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        yield Table("", [], [], self.verdict)
+        yield from in_sentences(self.verdict, output)
         yield f"Asked again: {self.rows.height} queries, whole items of each group."
         for name, (then, now) in self.settings.items():
             yield f"{name}: {then} then, {now} now"

@@ -266,7 +266,7 @@ class StudyReport(export.Shown):
         return study_verdict(self.differences, self.rows)
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        yield Table("", [], [], self.verdict)
+        yield from export.in_sentences(self.verdict, output)
         for at, table in enumerate(self.tables().values()):
             if at:
                 yield ""

@@ -27,7 +27,7 @@ from consilience.report.columns import (
     tests_of,
 )
 from consilience.report.comparison_tables import compared_on, comparison_table
-from consilience.report.export import Lines, Shown, rows_of, without_nan
+from consilience.report.export import Lines, Shown, in_sentences, rows_of, without_nan
 from consilience.report.table import CI, Cell, Column, Table
 from consilience.train.plan import IMPROVED, ClassifierPlan, Subject
 from consilience.types import Suite
@@ -396,7 +396,7 @@ class Improved(Shown):
         title = (
             f"{self.subject.model} on {suite.name}: {relations} ({self.subject.protocol}{seeds})"
         )
-        yield Table("", [], [], self.verdict)
+        yield from in_sentences(self.verdict, output)
         yield result_table(row.compared, suite, title)
         if others or output.details:
             yield from table_7(self)

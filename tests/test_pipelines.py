@@ -86,6 +86,8 @@ def test_the_page_on_gates_shows_what_is_written(consilience, tmp_path, monkeypa
     again = refusal(consilience, *shlex.split(called)[2:])
     assert "consilience.toml: a file. Choose another folder, or remove it." in again
     assert "no --suite" in refusal(consilience, "init", "--into", "other")
+    absent = ("--suite", "nope.csv", "--model", "m", "--into", "other")
+    assert "nope.csv: no such file" in refusal(consilience, "init", *absent)
     wrong = ["--rule", "consistncy >= 1", "--into", "other"]
     wrong = refusal(consilience, "init", "--suite", "questions.csv", "--model", "m", *wrong)
     assert "Did you mean 'consistency'?" in wrong

@@ -696,11 +696,11 @@ def init(options: InitOptions) -> Lines:
 
 def _probe_table(suite: str, model: str, url: str | None, key: str) -> Mapping[str, object]:
     """The defaults of ``probe``; behind a URL the model writes, with a budget of requests."""
+    as_questions = 3 if url and kind_of(suite) is Facts else None
+    named = ProbeOptions(suite=suite, as_questions=as_questions, generate=bool(url))
+    prompts = sum(sum(inquiry.groups.values()) for inquiry in inquiries_of(named))
     if not url:
         return {"suite": suite, "model": model}
-    as_questions = 3 if kind_of(suite) is Facts else None
-    named = ProbeOptions(suite=suite, as_questions=as_questions, generate=True)
-    prompts = sum(sum(inquiry.groups.values()) for inquiry in inquiries_of(named))
     return {
         "suite": suite,
         "model": at_url(model, url),

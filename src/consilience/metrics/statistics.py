@@ -196,6 +196,8 @@ def parts_of(rows: int, width: int, cells: int = CACHED) -> Iterator[int]:
 
 LEVEL = 0.95  # The share of intervals that contain the true value
 
+CLEAR = 0.05  # A difference is called clear if p, adjusted for the number of tests, is less
+
 TIE = 1e-12  # Values that differ by less are the same
 
 POWER = 0.8  # The probability with which the minimum detectable difference is detected

@@ -14,6 +14,7 @@ from consilience.analysis.examples import Example
 from consilience.core.expectations import EXPECTATION_SUBSETS
 from consilience.core.text import counted, truncated
 from consilience.metrics.registry import short_label_of
+from consilience.metrics.statistics import CLEAR
 from consilience.report.columns import (
     CLUSTER_CORRELATIONS,
     CLUSTERS,
@@ -137,7 +138,6 @@ def analysis_table(
 
 NAMED = 3  # outliers, or kinds of expectations, that a verdict names
 MOST_OUTLIERS = 20  # rows of the table of outliers
-CLEAR = 0.05  # an adjusted p below which a pattern differs in accuracy
 
 OUTLIERS: Columns = {
     "group": Column("relation"),

@@ -15,7 +15,7 @@ from consilience.core.factors import FACTORS, is_language_kind, several_factors
 from consilience.core.text import AGGREGATES, counted
 from consilience.metrics.measure import few_relations
 from consilience.metrics.registry import headline_metrics, label_of, main_metrics
-from consilience.metrics.statistics import holm
+from consilience.metrics.statistics import CLEAR, holm
 from consilience.report.analysis_tables import SYMBOLS
 from consilience.report.columns import (
     DETECTABLE,
@@ -270,13 +270,10 @@ def _of_all(row: Mapping[str, Any], noun: str) -> str:
     return f"{row['n']:,} of {whole}" if row["n_excluded"] else whole
 
 
-LEVEL = 0.05  # of p, adjusted over the headline numbers
-
-
 def verdict(compared: pl.DataFrame, suite: Suite) -> list[str]:
     """Whether later runs differ from the first (``COMPARISON_SCHEMA``), in sentences.
 
-    Of each later run, and of each task: the headline numbers whose p is below ``LEVEL`` after
+    Of each later run, and of each task: the headline numbers whose p is below ``CLEAR`` after
     Holm's correction over them, and of the others the smallest difference that could be seen; then
     the groups that differ most. Consistency is left out against a model of constant answers.
     """
@@ -300,7 +297,7 @@ def verdict(compared: pl.DataFrame, suite: Suite) -> list[str]:
 def _differ(rows: Sequence[Mapping[str, Any]], runs: str, suite: Suite) -> Iterator[str]:
     """Which headline numbers differ, and which differences could not have been seen."""
     adjusted = holm([row["p"] for row in rows])
-    is_clear = {row["metric"]: p < LEVEL for row, p in zip(rows, adjusted, strict=True)}
+    is_clear = {row["metric"]: p < CLEAR for row, p in zip(rows, adjusted, strict=True)}
     over = f"after Holm's correction over {counted(len(rows), 'headline number')}"
     clear = sorted(
         (row for row in rows if is_clear[row["metric"]]), key=lambda row: -abs(row["difference"])
@@ -309,9 +306,9 @@ def _differ(rows: Sequence[Mapping[str, Any]], runs: str, suite: Suite) -> Itera
         f"{label_of(row['metric']).lower()} {row['difference'] * 100:+.1f}" for row in clear
     )
     if clear:
-        yield f"{runs}: {named} points (p < {LEVEL} {over})."
+        yield f"{runs}: {named} points (p < {CLEAR} {over})."
     elif rows:
-        yield f"{runs}: no headline number differs clearly (p >= {LEVEL} {over})."
+        yield f"{runs}: no headline number differs clearly (p >= {CLEAR} {over})."
     unseen = [
         (f"{row['detectable'] * 100:.1f} points of {label_of(row['metric']).lower()}", row)
         for row in rows
@@ -340,9 +337,9 @@ def _most_different(compared: pl.DataFrame, labels: Mapping[str, str], group: st
         f"{labels.get(name, name)} {difference * 100:+.0f}"
         for name, difference in largest.select("group", "difference").iter_rows()
     )
-    clear = rows.filter(pl.col("p_holm") < LEVEL).height
+    clear = rows.filter(pl.col("p_holm") < CLEAR).height
     yield (
-        f"Largest differences in consistency: {named}; clear (p (Holm) < {LEVEL}) in {clear} of "
+        f"Largest differences in consistency: {named}; clear (p (Holm) < {CLEAR}) in {clear} of "
         f"{counted(rows.height, group)}."
     )
 

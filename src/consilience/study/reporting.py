@@ -18,7 +18,7 @@ from consilience.kinds import suite_notes, suite_of
 from consilience.kinds.counting import CountedRun, count_run, record_notes
 from consilience.metrics.measure import few_relations
 from consilience.metrics.registry import label_of, short_label_of
-from consilience.metrics.statistics import benjamini_hochberg, holm
+from consilience.metrics.statistics import CLEAR, benjamini_hochberg, holm
 from consilience.options import Output
 from consilience.options.runs import StudyReportOptions, StudyStatusOptions
 from consilience.report import columns as layouts
@@ -32,7 +32,6 @@ from consilience.results.comparing import Comparison, compare_opened
 from consilience.runs.run import Run
 from consilience.study.file import RunState, Study, StudyState, study_status
 
-LEVEL = 0.05  # of p (Holm) over the study
 NAMED = 3  # differences that the verdict names
 SAME = 5e-4  # two numbers that are printed alike differ by less
 
@@ -165,12 +164,12 @@ def study_verdict(differences: pl.DataFrame, rows: Sequence[StudyRow]) -> list[s
     if differences.is_empty():
         return ["No two models were compared.", *more]
     tested = differences.drop_nans("p_holm")
-    clear = tested.filter(pl.col("p_holm") < LEVEL)
+    clear = tested.filter(pl.col("p_holm") < CLEAR)
     over = f"of {counted(tested.height, 'difference')} between models"
     if clear.is_empty():
-        return [f"None {over} is clear (p (Holm) >= {LEVEL} over the whole study).", *more]
+        return [f"None {over} is clear (p (Holm) >= {CLEAR} over the whole study).", *more]
     verb = "is" if clear.height == 1 else "are"
-    sentences = [f"{clear.height} {over} {verb} clear (p (Holm) < {LEVEL} over the whole study)."]
+    sentences = [f"{clear.height} {over} {verb} clear (p (Holm) < {CLEAR} over the whole study)."]
     key = ["cell", "first", "second"]
     corrected = differences.drop_nans("difference").filter(metric="corrected_consistency")
     is_other = pl.col("metric") != "consistency"

@@ -15,7 +15,7 @@ import polars as pl
 from consilience.core.text import counted, duration
 from consilience.metrics.measure import few_relations
 from consilience.metrics.registry import headline_metrics, label_of
-from consilience.metrics.statistics import holm
+from consilience.metrics.statistics import CLEAR, holm
 from consilience.options import Output
 from consilience.options.training import FinetuneOptions
 from consilience.report.columns import (
@@ -249,9 +249,6 @@ def dry_run(cost: TrainingCost) -> Lines:
     return Lines({"cost": _record(cost)}, *cost.lines, DRY_RUN)
 
 
-LEVEL = 0.05  # of p, adjusted over the headline numbers
-
-
 def training_verdict(compared: pl.DataFrame) -> list[str]:
     """What training changed on the held-out relations (``COMPARISON_SCHEMA``), in sentences."""
     rows: list[dict[str, Any]] = [
@@ -261,7 +258,7 @@ def training_verdict(compared: pl.DataFrame) -> list[str]:
     if not known:
         return ["No change can be tested: there are too few held-out relations."]
     adjusted = holm([row["p"] for row in known])
-    clear = [row for row, p in zip(known, adjusted, strict=True) if p < LEVEL]
+    clear = [row for row, p in zip(known, adjusted, strict=True) if p < CLEAR]
     unclear = [row for row in known if row not in clear]
 
     def named(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -271,9 +268,9 @@ def training_verdict(compared: pl.DataFrame) -> list[str]:
 
     over = f"after Holm's correction over {counted(len(known), 'headline number')}"
     where = f"on {counted(max(row['n'] for row in known), 'held-out relation')}"
-    sentences = [f"Training changed no headline number clearly {where} (p >= {LEVEL} {over})."]
+    sentences = [f"Training changed no headline number clearly {where} (p >= {CLEAR} {over})."]
     if clear:
-        sentences = [f"Training changed {named(clear)} points {where} (p < {LEVEL} {over})."]
+        sentences = [f"Training changed {named(clear)} points {where} (p < {CLEAR} {over})."]
     if unclear:
         sentences.append(f"Not clear: {named(unclear)} points.")
     changes = {row["metric"]: row["difference"] for row in rows}

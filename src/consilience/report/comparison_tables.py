@@ -297,33 +297,32 @@ def verdict(compared: pl.DataFrame, suite: Suite) -> list[str]:
 def _differ(rows: Sequence[Mapping[str, Any]], runs: str, suite: Suite) -> Iterator[str]:
     """Which headline numbers differ, and which differences could not have been seen."""
     adjusted = holm([row["p"] for row in rows])
-    is_clear = {row["metric"]: p < CLEAR for row, p in zip(rows, adjusted, strict=True)}
+    clear = [row for row, p in zip(rows, adjusted, strict=True) if p < CLEAR]
     over = f"after Holm's correction over {counted(len(rows), 'headline number')}"
-    clear = sorted(
-        (row for row in rows if is_clear[row["metric"]]), key=lambda row: -abs(row["difference"])
-    )
-    named = ", ".join(
-        f"{label_of(row['metric']).lower()} {row['difference'] * 100:+.1f}" for row in clear
-    )
     if clear:
-        yield f"{runs}: {named} points (p < {CLEAR} {over})."
+        clear.sort(key=lambda row: -abs(row["difference"]))
+        yield f"{runs}: {in_points(clear)} points (p < {CLEAR} {over})."
     elif rows:
         yield f"{runs}: no headline number differs clearly (p >= {CLEAR} {over})."
-    unseen = [
-        (f"{row['detectable'] * 100:.1f} points of {label_of(row['metric']).lower()}", row)
-        for row in rows
-        if not is_clear[row["metric"]] and not math.isnan(row["detectable"])
-    ]
+    unseen = [row for row in rows if row not in clear and not math.isnan(row["detectable"])]
     if unseen:
-        of = {
-            row["metric"]: counted(
-                row["n"], "relation" if row["group"] == "MACRO" else suite.words.item
-            )
-            for _, row in unseen
+        item = suite.words.item
+        sizes = {
+            counted(row["n"], "relation" if row["group"] == "MACRO" else item) for row in unseen
         }
-        over = next(iter(of.values())) if len({*of.values()}) == 1 else "these data"
-        under = ", ".join(text for text, _ in unseen)
-        yield f"In {over} a difference under {under} would probably not be seen."
+        of = sizes.pop() if len(sizes) == 1 else "these data"
+        under = ", ".join(
+            f"{row['detectable'] * 100:.1f} points of {label_of(row['metric']).lower()}"
+            for row in unseen
+        )
+        yield f"In {of} a difference under {under} would probably not be seen."
+
+
+def in_points(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Differences in words: each metric with its difference in percentage points."""
+    return ", ".join(
+        f"{label_of(row['metric']).lower()} {row['difference'] * 100:+.1f}" for row in rows
+    )
 
 
 def _most_different(compared: pl.DataFrame, labels: Mapping[str, str], group: str) -> Iterator[str]:

@@ -26,7 +26,7 @@ from consilience.report.columns import (
     metric_column,
     tests_of,
 )
-from consilience.report.comparison_tables import compared_on, comparison_table
+from consilience.report.comparison_tables import compared_on, comparison_table, in_points
 from consilience.report.export import Lines, Shown, in_sentences, rows_of, without_nan
 from consilience.report.table import CI, Cell, Column, Table
 from consilience.train.plan import IMPROVED, ClassifierPlan, Subject
@@ -260,19 +260,13 @@ def training_verdict(compared: pl.DataFrame) -> list[str]:
     adjusted = holm([row["p"] for row in known])
     clear = [row for row, p in zip(known, adjusted, strict=True) if p < CLEAR]
     unclear = [row for row in known if row not in clear]
-
-    def named(rows: Sequence[Mapping[str, Any]]) -> str:
-        return ", ".join(
-            f"{label_of(row['metric']).lower()} {100 * row['difference']:+.1f}" for row in rows
-        )
-
     over = f"after Holm's correction over {counted(len(known), 'headline number')}"
     where = f"on {counted(max(row['n'] for row in known), 'held-out relation')}"
     sentences = [f"Training changed no headline number clearly {where} (p >= {CLEAR} {over})."]
     if clear:
-        sentences = [f"Training changed {named(clear)} points {where} (p < {CLEAR} {over})."]
+        sentences = [f"Training changed {in_points(clear)} points {where} (p < {CLEAR} {over})."]
     if unclear:
-        sentences.append(f"Not clear: {named(unclear)} points.")
+        sentences.append(f"Not clear: {in_points(unclear)} points.")
     changes = {row["metric"]: row["difference"] for row in rows}
     rose = any(row["metric"] == "consistency" and row["difference"] > 0 for row in clear)
     if rose and not changes.get(TIE_METRIC, math.nan) > 0:

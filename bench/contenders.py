@@ -72,10 +72,10 @@ def sentences_in_batches(
             same = np.flatnonzero(lengths == length)
             for at in range(0, len(same), max(1, tokens // length)):
                 batch = same[at : at + max(1, tokens // length)]
-                ids = torch.tensor([rows[each] for each in batch])
+                ids = torch.tensor([rows[each] for each in batch], device=model.device)
                 logits = model(input_ids=ids[:, :-1]).logits
                 chosen = logits.gather(2, ids[:, 1:, None])[..., 0]
-                total[batch] = (chosen - logits.logsumexp(-1)).double().sum(1).numpy()
+                total[batch] = (chosen - logits.logsumexp(-1)).double().sum(1).cpu().numpy()
         best = total.reshape(len(queries), -1).argmax(1)
         return [candidates.words[each] for each in best]
 

@@ -109,7 +109,7 @@ def ours(model: OptionScorer, prompts: Sequence[Prompt]) -> Callable[[], Scores]
 
 
 def padded(
-    plain, scorer: OptionScorer, prompts: Sequence[Prompt], *, single: bool
+    plain, scorer: OptionScorer, prompts: Sequence[Prompt], *, single: bool, tokens: int = TOKENS
 ) -> Callable[[], Scores]:
     """Texts in padded batches, the longest first; the output embedding only where it is needed.
 
@@ -131,12 +131,13 @@ def padded(
         totals = [np.zeros(len(targets)) for _, targets in encoded]
         while texts:
             width = len(texts[0][2])
-            size = max(1, TOKENS // width)
+            size = max(1, tokens // width)
             part, texts = texts[:size], texts[size:]
             last = max(text[3] for text in part)
-            ids = torch.tensor([[0] * (width - len(text[2])) + text[2] for text in part])
-            lengths = torch.tensor([len(text[2]) for text in part])
-            mask = torch.arange(width) >= width - lengths[:, None]
+            rows = [[0] * (width - len(text[2])) + text[2] for text in part]
+            ids = torch.tensor(rows, device=plain.device)
+            lengths = torch.tensor([len(text[2]) for text in part], device=plain.device)
+            mask = torch.arange(width, device=plain.device) >= width - lengths[:, None]
             logits = plain(
                 input_ids=ids,
                 attention_mask=mask.long(),
@@ -144,7 +145,7 @@ def padded(
                 use_cache=False,
                 logits_to_keep=last,
             ).logits
-            steps = logits.double().log_softmax(-1).numpy()
+            steps = logits.double().log_softmax(-1).cpu().numpy()
             for of_text, (row, column, _, count) in zip(steps, part, strict=True):
                 targets = encoded[row][1]
                 if single:

@@ -77,7 +77,9 @@ def plain(folder, auto):
 @torch.no_grad()
 def _logits(model, **inputs):
     with one_thread():
-        return model(**{name: torch.tensor([ids]) for name, ids in inputs.items()}).logits[0]
+        return model(
+            **{name: torch.tensor([ids], device=model.device) for name, ids in inputs.items()}
+        ).logits[0]
 
 
 def pieces_of(tokenizer, left, word):

@@ -100,7 +100,7 @@ def test_halving_learns_and_gives_up_where_one_is_too_much():
         torch.empty(2**50)  # more bytes than a process can address: the real allocator's message
     halved = [4, 2, 1]
     for error, expected in (
-        (torch.OutOfMemoryError("no memory"), halved),
+        (torch.OutOfMemoryError("CUDA out of memory."), halved),
         (caught.value, halved),
         (RuntimeError("shapes do not fit"), [4]),
     ):

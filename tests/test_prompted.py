@@ -59,7 +59,7 @@ def reader(model_folder):
 
 def plain_score(model, ids, target):
     """The log-probability of ``target`` after ``ids``, of one sequence in one pass."""
-    with torch.inference_mode():
+    with torch.inference_mode(), model.model.device:
         if model.continuation.shares_context:
             logits = model.model(input_ids=torch.tensor([[*ids, *target]])).logits[0]
             logits = logits[len(ids) - 1 :]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import reference
 from conftest import MASKED, WORDS, cases
 from consilience import Pattern, Query, load_model
+from consilience.models import batches
 from reference import PATTERNS, QUERIES, TEMPLATE, budget_of, normalised, scores_of, words_of
 
 pytestmark = pytest.mark.usefixtures("two_threads")
@@ -250,6 +251,20 @@ def test_any_text_is_scored_as_the_reference_or_said_why_not(
     if way == "masked" and known.any():
         expected[known] = normalised(expected[known])
     np.testing.assert_allclose(found[0][known], expected[known], atol=5e-5, rtol=1e-6)
+
+
+def test_near_ties_are_settled_in_passes_of_one_shape(model_folder, monkeypatch):
+    """On a GPU several together, filled up with copies: each is in a pass of 4."""
+    model = load_model(str(model_folder("bert")))
+    one_by_one, _ = scores_of(model, FEW, CANDIDATES)
+    monkeypatch.setattr(batches, "NEAR_TIES", {"cpu": 4})
+    model.tie, passes, logits = np.inf, [], model._logits
+    monkeypatch.setattr(model, "_logits", lambda ids, rows: passes.append(ids) or logits(ids, rows))
+    together, _ = scores_of(model, FEW, CANDIDATES)
+    np.testing.assert_allclose(together, one_by_one, atol=1e-5, rtol=0)
+    lengths = {tuple(ids) for of_pass in passes for ids in of_pass}
+    settled = [of_pass for of_pass in passes if len(of_pass) == 4]
+    assert {tuple(ids) for of_pass in settled for ids in of_pass} == lengths
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,6 +32,7 @@ Result = TypeVar("Result")
 Array = TypeVar("Array", bound=npt.NDArray[Any])
 MOST_TOKENS = 32_768  # Tokens in a batch on an accelerator; more are not faster
 MOST_WORKERS = 16  # Threads that drive a model; more would wait for Python's interpreter lock
+NEAR_TIES = {"cuda": 32}  # Near ties in a pass, filled up to this number; elsewhere one
 ACTIVATIONS = 40  # Numbers of the width of a layer that a token needs at once, estimated from above
 
 NEAR_TIE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 2e-1}
@@ -84,8 +86,8 @@ def halving(
     """The results of ``work(batch)``, in halves if memory runs out; the budget then shrinks."""
     try:
         return [work(batch)]
-    except RuntimeError as error:
-        if len(batch) == 1 or not _out_of_memory(error):
+    except RuntimeError as error:  # torch.OutOfMemoryError of a GPU, or that of the processor
+        if len(batch) == 1 or not re.search("out of memory|can't allocate memory", str(error)):
             raise
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
@@ -155,11 +157,6 @@ def margins(scores: Floats) -> Floats:
     return np.asarray(best - second)
 
 
-def _out_of_memory(error: RuntimeError) -> bool:
-    is_named = "out of memory" in str(error) or "can't allocate memory" in str(error)
-    return isinstance(error, torch.OutOfMemoryError) or is_named
-
-
 @torch.inference_mode()
 def logits_of(model: PreTrainedModel, rows: list[list[int]]) -> torch.Tensor:
     """Logits (row, token, entry) of token sequences of one length."""
@@ -227,15 +224,18 @@ class ReadyModel:
     ) -> Iterator[tuple[Ints, Floats]]:
         """Positions of inputs, with their logits (input, candidate).
 
-        The logits of an input whose best two are closer than ``tie`` are those of a pass of its
-        own, so that no answer depends on the batch or the number of threads (docs/decisions/0007).
+        If the best two of an input are closer than ``tie``, a pass of one shape gives its logits:
+        no answer depends on the batch or the number of threads (docs/decisions/0007).
         """
+        size = NEAR_TIES.get(self.model.device.type, 1)
 
         def score_batch(batch: Ints) -> Floats:
             logits = logits_of([inputs[at] for at in batch])
-            for row in np.flatnonzero(margins(logits) < self.tie).tolist():
+            near = np.flatnonzero(margins(logits) < self.tie)
+            for rows in np.split(near, range(size, len(near), size)) if len(near) else ():
                 with reproducibly():
-                    logits[row] = logits_of([inputs[batch[row]]])[0]
+                    settled = logits_of([inputs[at] for at in batch[np.resize(rows, size)]])
+                logits[rows] = settled[: len(rows)]
             return logits
 
         yield from score_batches(score_batch, lengths, self.budget, self.model.device)

@@ -27,6 +27,7 @@ os.environ["HF_MODULES_CACHE"] = MODULES.name  # where transformers copies the c
 if "PYTEST_XDIST_WORKER" in os.environ:  # workers and what they start share the cores
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # a waiting thread leaves them its core
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
 ROOT = Path(__file__).resolve().parents[1]
 

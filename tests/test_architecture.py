@@ -1,8 +1,6 @@
-"""The structure of the package: who imports whom, and what starts without torch."""
+"""The structure of the package: who imports whom."""
 
 import ast
-import subprocess
-import sys
 import tomllib
 from collections import Counter
 
@@ -110,23 +108,6 @@ def test_a_command_is_its_options_and_one_call(path):
     }
     light = {"consilience.app.command", "consilience.options"}
     assert not {name for name in used if name not in light and ".options." not in name}
-
-
-WITHOUT_TORCH = (
-    "metrics.measure report.report_page report.export suites cli analysis.representations"
-)
-
-
-def test_what_needs_no_model_starts_without_torch():
-    """In one process, which imports one after the other and names the first that brings torch."""
-    code = f"""if True:
-        import importlib, sys
-        for module in {WITHOUT_TORCH.split()}:
-            importlib.import_module(f"consilience.{{module}}")
-            assert "torch" not in sys.modules, module
-    """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()[-300:]
 
 
 def test_each_package_keeps_to_its_budget():

@@ -60,7 +60,7 @@ def test_a_failure_is_found_and_named(tmp_path):
             "wrong": wrong,
         }}
         for expected, act in acts.items():
-            seconds = 0.2 if expected == "timeout" else 30
+            seconds = 0.02 if expected == "timeout" else 30
             print(expected, child.in_child([act], Path({str(tmp_path / "out")!r}), seconds)[0][0])
     """
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

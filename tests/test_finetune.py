@@ -746,26 +746,6 @@ def test_half_precision_trains_and_saves_whole_numbers_of_single_precision(plain
     assert found.validation["rte"] == judge(tmp_path / "o", ONE[0])[0]
 
 
-def test_every_seed_has_a_head_an_order_and_a_result_of_its_own(plain, tmp_path, monkeypatch):
-    """And side by side they come to the same as one after the other.
-
-    Both processes are forks of one that has imported what they need: as new ones, in less time.
-    """
-    methods = {"spawn": multiprocessing.get_context("forkserver")}
-    methods["spawn"].set_forkserver_preload([train_classifier.__module__])
-    monkeypatch.setattr(multiprocessing, "get_context", methods.__getitem__)
-    plans, backbone = [replace(PLAN, epochs=1)], Backbone(str(plain), device="cpu")
-    in_turn = train_seeds(backbone, ONE, plans, tmp_path / "turn", (3, 4))
-    assert in_turn.grid == []
-    found = in_turn.seeds
-    train_seeds(backbone, ONE, plans, tmp_path / "side", (3, 4), jobs=2)
-    for seed in (3, 4):
-        assert found[seed].folder == tmp_path / "turn" / f"seed-{seed}"
-        assert_same(*(tmp_path / each / f"seed-{seed}" / "rte" for each in ("turn", "side")))
-    one, other = (load_file(found[seed].folder / "rte" / HEAD) for seed in (3, 4))
-    assert not one["classifier.weight"].equal(other["classifier.weight"])
-
-
 def test_the_recipe_with_the_best_validation_is_that_of_every_seed(plain, tmp_path):
     """A rate that changes nothing, and one that learns."""
     recipes = [replace(PLAN, epochs=3, batch=4, learning_rate=rate) for rate in (NONE, 6e-3)]

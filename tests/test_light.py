@@ -10,17 +10,26 @@ import pytest
 
 from conftest import ROOT
 
-WITHOUT_MODELS = """if True:
-    import json, sys
+MODULES = "metrics.measure report.report_page report.export suites cli"
+
+WITHOUT_MODELS = f"""if True:
+    import importlib, json, sys
 
     from consilience.core.errors import OF_MODELS
 
     class Absent:
+        names, wanted = OF_MODELS | {{"accelerate", "peft", "gguf"}}, []
+
         def find_spec(self, name, path=None, target=None):
-            if name.partition(".")[0] in OF_MODELS | {"accelerate", "peft", "gguf"}:
-                raise ModuleNotFoundError(f"No module named '{name}'", name=name)
+            if name.partition(".")[0] in self.names:
+                if sys._getframe(2).f_code.co_name != "find_spec":  # not an import: it only looks
+                    self.wanted.append(name)
+                raise ModuleNotFoundError(f"No module named '{{name}}'", name=name)
 
     sys.meta_path.insert(0, Absent())
+    for module in {MODULES.split()}:
+        importlib.import_module(f"consilience.{{module}}")
+        assert not Absent.wanted, (module, Absent.wanted)
     from consilience.cli import main
 
     for arguments in json.loads(sys.argv[1]):
@@ -31,6 +40,8 @@ WITHOUT_MODELS = """if True:
         except SystemExit as stop:
             print("status", stop.code, file=sys.stderr, flush=True)
 """
+"""The modules import none of the extra, even where it is installed, so that they start at once."""
+
 COMMANDS = """
 probe --model baseline:majority --suite mini --limit 2 --groups capital,borders --out other
 probe --model baseline:random --suite mini --limit 2 --groups capital,borders --out facts
@@ -74,6 +85,9 @@ CALLS = """
             raise AssertionError("a model was loaded")
         except cs.ConsilienceError as error:
             assert "consilience[models]" in str(error), error
+    Absent.names, Absent.wanted[:] = {"torch"}, []
+    importlib.import_module("consilience.analysis.representations")
+    assert not Absent.wanted
     print("done", file=sys.stderr)
 """
 
@@ -89,6 +103,7 @@ def outcomes(tmp_path_factory):
     options = {"cwd": folder, "env": os.environ | {"PYTHONPATH": str(ROOT / "src")}}
     call = [sys.executable, "-c", WITHOUT_MODELS + CALLS, json.dumps(commands)]
     done = subprocess.run(call, **options, capture_output=True, text=True, check=False)
+    assert "--- " in done.stderr, done.stderr[-2000:]
     return done.stderr.split("--- ")[1:]
 
 

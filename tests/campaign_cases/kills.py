@@ -104,8 +104,11 @@ OWN_PROGRAM = ("study",)
 GROWING = {"run.json": ("answers",), "training.json": ("finished", "validation", "checkpoint")}
 """Files that are rewritten while a command works, and what of them is the same in the end."""
 
-PASSING = ("checkpoint", "logs")
-"""In the paths of files that a finished command removes or writes anew."""
+PASSING = "checkpoint"
+"""In the paths of files that a finished command removes."""
+
+LOGS = "logs"
+"""The folder of what workers print, which depends on what an interrupted study had left to do."""
 
 TIMES = re.compile(rb'"made": "[0-9T:.+-]+"|"id": "[0-9a-f]{64}"')
 """When sheets were made, and their id, which depends on it."""
@@ -253,7 +256,8 @@ def _same_files(place: Path, whole: Path, *, is_complete: bool) -> None:
 def _contents(folder: Path) -> dict[Path, object]:
     """The files of a folder by their path, without what differs from one command to the next."""
     files = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".part")
-    return {path.relative_to(folder): _undated(path) for path in files}
+    kept = (path for path in files if path.parent.name != LOGS)
+    return {path.relative_to(folder): _undated(path) for path in kept}
 
 
 def _undated(path: Path) -> object:

@@ -36,6 +36,15 @@ def _sleep(seconds, loaded, **rest):
     return loaded
 
 
+def _deaf(times, file, **rest):
+    """Miss the first ``times`` signals that end a process; ``file`` appears before."""
+    usual, left = signal.getsignal(signal.SIGTERM), [*range(times)]
+    signal.signal(signal.SIGTERM, lambda *signal: left.pop() if left else usual(*signal))
+    Path(file).touch()
+    while True:
+        time.sleep(60)
+
+
 def _steps(number, advance, **rest):
     for _ in range(number):
         advance(1)
@@ -63,7 +72,7 @@ def _leave(**rest):
 
 
 ACTIONS = {"tell": _tell, "repeat": _repeat, "sleep": _sleep, "steps": _steps, "raise": _raise,
-           "die": _die, "leave": _leave}  # fmt: skip
+           "die": _die, "leave": _leave, "deaf": _deaf}  # fmt: skip
 
 
 def _node(seconds, **rest):

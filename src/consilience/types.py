@@ -22,15 +22,7 @@ from consilience.core.items import Scores as Scores  # noqa: PLC0414
 from consilience.core.patterns import ENGLISH, NameTable, Pattern, Writing
 from consilience.core.text import counted
 from consilience.files.read import FirstFault
-from consilience.files.rows import (
-    NAMES,
-    Problems,
-    Row,
-    names_of_rows,
-    nfc,
-    row_of,
-    rows_of_frame,
-)
+from consilience.files.rows import NAMES, Problems, Row, names_of_rows, nfc, row_of, rows_of_frame
 from consilience.files.tables import THE_FRAME, as_polars
 
 Cardinality = Literal["N-1", "N-M"]

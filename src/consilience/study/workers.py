@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any
@@ -172,11 +172,11 @@ class LocalWorker:
             raise WorkerDiedError(_why_ended(self.process.exitcode, self._log)) from error
 
     def stop(self) -> None:
-        self.process.terminate()
-        self.process.join(PATIENCE)
-        if self.process.is_alive():
-            self.process.kill()
-            self.process.join()
+        for _ in range(10):  # a signal just before a process begins to wait does not end the wait
+            self.process.terminate()
+            self.process.join(PATIENCE / 10)
+        self.process.kill()
+        self.process.join()
 
 
 def _serve(
@@ -185,7 +185,7 @@ def _serve(
     """What a process does. Its temporary files are in ``scratch``, which the starter removes."""
     tempfile.tempdir = os.environ["TMPDIR"] = scratch
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    signal.signal(signal.SIGTERM, _end)
     if log is not None:  # so that progress is in one place
         with suppress(OSError):
             log.parent.mkdir(parents=True, exist_ok=True)
@@ -208,6 +208,12 @@ def _serve(
             pipe.send((True, doer.do(payload, show)))
     with suppress(OSError):  # until the last process has ended it is not empty
         Path(scratch).rmdir()
+
+
+def _end(number: int, frame: object) -> None:
+    """End this process; that the signal comes again does not interrupt what it does at its end."""
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(128 + number)
 
 
 @contextmanager
@@ -438,7 +444,10 @@ class _Dispatcher:
                 else:
                     self._dismiss(worker)
             self._hire()
-            worker, kind, value = self.events.get()
+            try:  # a signal just before a wait is seen after it, so no wait is long
+                worker, kind, value = self.events.get(timeout=PROGRESS_INTERVAL)
+            except Empty:
+                continue
             if worker in self.workers:
                 yield from self._handle(worker, kind, value)
 

@@ -17,11 +17,7 @@ import polars as pl
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.factors import Edge
 from consilience.core.patterns import ENGLISH
-from consilience.core.text import (
-    ENDINGS,
-    WITHOUT_SPACES,
-    counted,
-)
+from consilience.core.text import ENDINGS, WITHOUT_SPACES, counted
 from consilience.files.read import FirstFault, parse_json, read_text
 from consilience.files.rows import (
     Problems,

@@ -29,6 +29,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # workers and what they start share the
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # a waiting thread leaves them its core
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
+os.fsync = lambda descriptor: None  # files of tests outlive no power cut, and disks take their time
+
 ROOT = Path(__file__).resolve().parents[1]
 
 SENTENCES = [

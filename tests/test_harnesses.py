@@ -128,7 +128,7 @@ def server():
             pass
 
     served = ThreadingHTTPServer(("127.0.0.1", 0), FirstOption)
-    Thread(target=served.serve_forever, daemon=True).start()
+    Thread(target=served.serve_forever, args=(0.02,), daemon=True).start()
     yield f"http://127.0.0.1:{served.server_port}/v1"
     served.shutdown()
 

@@ -6,7 +6,6 @@ import shlex
 import shutil
 import tomllib
 
-import pytest
 import yaml
 
 from checks import output, refusal
@@ -30,10 +29,7 @@ def scripts(ci, folder):
     return called, yaml.safe_load(text)
 
 
-@pytest.mark.parametrize("ci", ["github", "gitlab"])
-def test_a_project_is_gated_against_the_run_of_its_main_branch(
-    ci, consilience, tmp_path, monkeypatch
-):
+def test_a_project_is_gated_against_the_run_of_its_main_branch(consilience, tmp_path, monkeypatch):
     """The main branch is asked and kept, an equal model passes, one that changed is stopped."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "questions.csv").write_text(QUESTIONS)
@@ -49,27 +45,38 @@ def test_a_project_is_gated_against_the_run_of_its_main_branch(
         server.is_changed = False
         rules = [word for rule in RULES for word in ("--rule", rule)]
         named = ["--suite", "questions.csv", "--model", "small", "--base-url", server.url]
-        files = json.loads(output(consilience, "init", *named, *rules, "--ci", ci, "--json"))
-        assert len(files["files"]) == 2
-        (probe, gate), pipeline = scripts(ci, tmp_path)
+        probes, gates, pipelines = [], [], {}
+        for ci in ("github", "gitlab"):
+            (tmp_path / "consilience.toml").unlink(missing_ok=True)
+            files = json.loads(output(consilience, "init", *named, *rules, "--ci", ci, "--json"))
+            assert len(files["files"]) == 2
+            (probe, gate), pipelines[ci] = scripts(ci, tmp_path)
+            probes.append(probe)
+            gates.append(gate)
+        assert probes == [probe] * 2
         assert consilience(*probe)[0] == 0
-        shutil.move("runs/new", gate[gate.index("--baseline") + 1])
+        for gate in gates:
+            shutil.copytree("runs/new", gate[gate.index("--baseline") + 1])
+        shutil.rmtree("runs/new")
         assert consilience(*probe)[0] == 0
-        status, out, _ = consilience(*gate)
-        assert (status, out.count("undecided")) == (0, 0)
+        for gate in gates:
+            status, out, _ = consilience(*gate)
+            assert (status, out.count("undecided")) == (0, 0)
         server.is_changed = True
         shutil.rmtree("runs/new")
         assert consilience(*probe)[0] == 0
-        assert consilience(*gate)[0] == 3
-        assert (tmp_path / "gate.xml").read_text().count("<failure") == 2
+        for gate in gates:
+            (tmp_path / "gate.xml").unlink()
+            assert consilience(*gate)[0] == 3
+            assert (tmp_path / "gate.xml").read_text().count("<failure") == 2
         budget = 2 * 160 + 50  # prompts: 2 orders of 2 phrasings of 40 questions
         assert f"max-requests = {budget}" in (tmp_path / "consilience.toml").read_text()
         assert len(server.received) < 3 * budget
-    jobs = pipeline["jobs"]["gate"]["steps"] if ci == "github" else pipeline["consistency"]
-    kept = [step["with"]["path"] for step in jobs if "upload" in step.get("uses", "")] if (
-        ci == "github"
-    ) else [*jobs["artifacts"]["paths"], jobs["artifacts"]["reports"]["junit"]]  # fmt: skip
-    assert kept == ["runs/new", "gate.xml"]
+    steps, job = pipelines["github"]["jobs"]["gate"]["steps"], pipelines["gitlab"]["consistency"]
+    uploaded = [step["with"]["path"] for step in steps if "upload" in step.get("uses", "")]
+    artifacts = job["artifacts"]
+    kept = [*artifacts["paths"], artifacts["reports"]["junit"]]
+    assert uploaded == kept == ["runs/new", "gate.xml"]
 
 
 def test_the_page_on_gates_shows_what_is_written(consilience, tmp_path, monkeypatch):

@@ -4,7 +4,6 @@ import asyncio
 import gzip
 import itertools
 import threading
-import time
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
@@ -165,13 +164,11 @@ def test_a_hang_ends_by_timeout():
     released = threading.Event()
 
     def hang(path, body, headers):
-        released.wait(5)
+        released.wait(50)
         return {}
 
     with client_of(hang, timeout=0.05) as client:
-        start = time.monotonic()
         refused(r"no complete reply in 0.05 s \(3 tries\)", client.post, "completions", {})
-        assert time.monotonic() - start < 2
         released.set()
 
 

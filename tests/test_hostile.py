@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import zipfile
 from datetime import date
 from decimal import Decimal
@@ -93,9 +92,7 @@ def test_a_key_twice_is_a_fault_of_a_file_and_not_of_a_reply():
 ])  # fmt: skip
 def test_a_question_file_that_is_refused_in_one_message(name, text, message, tmp_path):
     (tmp_path / name).write_text(text)
-    began = time.monotonic()
     refused(message, load_questions, tmp_path / name)
-    assert time.monotonic() - began < 5
 
 
 def test_a_date_is_a_text_and_other_types_are_refused_with_their_name(tmp_path):

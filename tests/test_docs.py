@@ -4,18 +4,19 @@ import json
 import re
 import shlex
 import subprocess
+import sys
 import tomllib
-from pathlib import Path
 
 import click
 import pytest
 
 import consilience as package
-from checks import output
+from checks import output, refusal
+from conftest import ROOT
 from consilience.cli import program
 from pair_builders import save_classifier
 
-ROOT = Path(__file__).parents[1]
+OWN = (ROOT / "docs" / "own-questions.md").read_text(encoding="utf-8")
 SUITES = (ROOT / "docs" / "suites.md").read_text(encoding="utf-8")
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 
@@ -67,6 +68,58 @@ def test_the_files_of_the_guide_to_sentence_pairs_belong_together(consilience, t
         out = output(consilience, *line)
         assert "faq" in out
     assert "12 sentence pairs, 3 forms" in out
+
+
+def test_the_guide_to_own_questions_leads_from_a_table_to_a_report(
+    consilience, tmp_path, monkeypatch
+):
+    """With a baseline in place of the model; what does not depend on the model is as shown."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    (table,) = blocks(OWN, "csv")
+    assert len(table.strip().splitlines()) == 1 + 10
+    (tmp_path / "questions.csv").write_text(table, encoding="utf-8")
+    commands = [line for block in blocks(OWN, "sh") for line in block.splitlines()]
+    assert [command.split()[1] for command in commands[:3]] == ["suite", "probe", "report"]
+    printed = {}
+    for command in commands:
+        words = shlex.split(command)[1:]
+        words += ["--model", "baseline:random"] if words[0] == "probe" else []
+        printed[words[0]] = output(consilience, *words)
+    shown = blocks(OWN, "text")
+    assert printed["suite"] == shown[0]
+    headings = [line.split()[0] for line in shown[2].splitlines()]
+    assert [line.split()[0] for line in printed["probe"].splitlines()][1:6] == headings[1:6]
+    assert (tmp_path / "runs" / "first" / "report.html").stat().st_size > 10_000
+
+
+def test_the_error_of_the_guide_to_own_questions_is_the_one_that_is_printed(
+    consilience, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (table,) = blocks(OWN, "csv")
+    (tmp_path / "bad.csv").write_text(table.replace(",Canberra,Sydney", ",Camberra,Sydney"))
+    assert refusal(consilience, "suite", "check", "bad.csv") == blocks(OWN, "text")[1]
+
+
+def test_the_script_of_the_guide_to_exports_makes_answers_that_score_as_it_shows(
+    consilience, tmp_path, monkeypatch
+):
+    page = (ROOT / "docs" / "export.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    printed, shown = [], []
+    for language, block in re.findall(r"```(sh|python|text)\n(.*?)```", page, re.DOTALL):
+        if language == "python":
+            (tmp_path / "api.py").write_text(block, encoding="utf-8")
+            assert len(block.strip().splitlines()) <= 20
+        elif language == "text":
+            shown.append(block)
+        elif block.startswith("python "):
+            subprocess.run([sys.executable, *block.split()[1:]], cwd=tmp_path, check=True)
+        else:
+            printed.append(output(consilience, *shlex.split(block)[1:]))
+    assert printed == shown
 
 
 def commands(page):

@@ -68,6 +68,15 @@ def normal_form(pattern: str) -> str:
     return " ".join(" ".join(words).split())
 
 
+def same_phrasing(one: str, two: str) -> bool:
+    """Whether two phrasings of a question differ only in spaces or punctuation.
+
+    Case alone makes another phrasing: people write in lower case, and models read other tokens.
+    """
+    is_only_case = one != two and fold_case(one) == fold_case(two)
+    return normal_form(one) == normal_form(two) and not is_only_case
+
+
 @lru_cache(maxsize=4096)
 def tokens_of(pattern: str) -> tuple[str, ...]:
     """The tokens of a pattern in ``normal_form``: words and slots."""
@@ -734,11 +743,11 @@ def shared_questions(questions: Questions) -> Iterator[Finding]:
 
 @check("warning", "Remove one of the two.", of=Questions.kind)
 def same_phrasings(questions: Questions) -> Iterator[Finding]:
-    """Phrasings of a question that differ only in case, spaces or punctuation."""
+    """Phrasings of a question that differ only in spaces or punctuation."""
     for question in questions.items:
         for texts in question.paraphrases.values():
             for one, two in combinations(texts, 2):
-                if normal_form(one) == normal_form(two):
+                if same_phrasing(one, two):
                     evidence = f"'{one}' and '{two}' (item {question.item})"
                     yield _found(question.group, evidence, [question], 2)
 

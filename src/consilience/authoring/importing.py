@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import polars as pl
 
 from consilience import suites
-from consilience.authoring.checks import Likeness, has_words, likeness
+from consilience.authoring.checks import Likeness, has_words, likeness, same_phrasing
 from consilience.core.errors import ConsilienceError, did_you_mean, missing_column, unknown_name
 from consilience.core.patterns import ENGLISH
 from consilience.core.text import LANGUAGE_TAG, counted, is_language_tag
@@ -44,8 +44,23 @@ from consilience.suites.layouts import (
     load_folder,
     pararel_root,
 )
-from consilience.suites.proposals import TABLE, Proposal, provenance_of, read_proposals, scores_of
-from consilience.suites.question_suites import columns_of
+from consilience.suites.proposals import (
+    OF_FACTS,
+    OF_QUESTIONS,
+    TABLE,
+    Proposal,
+    provenance_of,
+    read_proposals,
+    scores_of,
+)
+from consilience.suites.question_suites import (
+    add_phrasings,
+    columns_of,
+    is_questions,
+    load_questions,
+    provenance_file,
+    suite_of_phrasings,
+)
 from consilience.types import FACT_COLUMNS, Cardinality, Suite
 
 Rows = Sequence[Mapping[str, object]]
@@ -256,20 +271,13 @@ class ImportPlan(Shown):
     """
 
     is_dry = True
+    variant = "pattern"
 
     def __init__(
         self, options: ImportOptions, format_: str, content: Content, facts_of: Suite | None
     ) -> None:
-        folder, near = options.into, options.near_duplicates
-        self.folder, self.format, self.content = folder, format_, content
-        self.suite: Suite | None = None
-        """The suite in the folder, also without patterns; None for a new or empty folder."""
-        if folder.is_dir() and folder_root(folder):
-            problems: Problems = []
-            self.suite = read_folder(folder, problems, needs_patterns=False)
-            raise_first(problems)
-        else:
-            refuse_occupied(folder, "a suite folder with relations and facts, or a new folder")
+        self.folder, self.format, self.content = options.into, format_, content
+        self.suite = self.opened()
         self.is_new = self.suite is None
         if facts_of:
             content.facts = [
@@ -286,10 +294,10 @@ class ImportPlan(Shown):
             raise ConsilienceError(
                 f"facts in '{content.language}' for a suite in '{language}'",
                 expected="facts in the language of the suite",
-                where=str(folder),
+                where=str(self.folder),
                 todo=f"Import them into a new folder, or with --language {language} too.",
             )
-        patterns, similar = self._new_patterns(near)
+        patterns, similar = self._new_patterns(options.near_duplicates)
         in_folder = {
             (group.id, one.subject, one.object) for group in self.suite or () for one in group.facts
         }
@@ -314,12 +322,10 @@ class ImportPlan(Shown):
             for id_, size in Counter(row.relation for row in rows).items():
                 if id_ not in imported:
                     is_ours = has == "pattern" and not WIKIDATA.fullmatch(id_)
-                    hint = did_you_mean(id_, sorted(known), todo) if is_ours else todo
                     content.refuse(
-                        f"the relation '{id_}' has no {needs}, so {counted(size, has)} of it "
-                        "cannot be imported",
+                        self.lacking(id_, needs, counted(size, has)),
                         where=next(row.where for row in rows if row.relation == id_),
-                        todo=hint,
+                        todo=did_you_mean(id_, sorted(known), todo) if is_ours else todo,
                     )
         self.known_facts = len(content.facts) - len(new_facts)
         """Facts that the folder has already, or that the source has twice."""
@@ -328,6 +334,24 @@ class ImportPlan(Shown):
         self.facts = [fact for fact in facts if fact.relation in imported]
         self.names = self._new_names()
         self.refused, self.notes = tuple(content.problems), tuple(content.notes)
+
+    def opened(self) -> Suite | None:
+        """The suite in the folder, also without patterns; None for a new or empty folder."""
+        if self.folder.is_dir() and folder_root(self.folder):
+            problems: Problems = []
+            suite = read_folder(self.folder, problems, needs_patterns=False)
+            raise_first(problems)
+            return suite
+        refuse_occupied(self.folder, "a suite folder with relations and facts, or a new folder")
+        return None
+
+    def lacking(self, id_: str, needs: str, size: str) -> str:
+        """Why nothing of a relation can be imported."""
+        return f"the relation '{id_}' has no {needs}, so {size} of it cannot be imported"
+
+    def like(self, text: str, other: str, language: str) -> Likeness | None:
+        """How a pattern is like another one."""
+        return likeness(text, other, in_english=language.partition("-")[0] == ENGLISH)
 
     def _new_patterns(self, near: Near) -> tuple[list[Proposal], list[Similar]]:
         content, suite = self.content, self.suite
@@ -344,7 +368,7 @@ class ImportPlan(Shown):
             text, language = proposal.pattern, proposal.language or standard
             others = earlier[proposal.relation, language]
             if not has_words(text):
-                problem = f"the pattern '{text}' has no word besides its slots"
+                problem = f"the {self.variant} '{text}' has no word besides its slots"
                 content.refuse(problem, where=proposal.where)
                 continue
             if text in texts[proposal.relation].difference(others):
@@ -354,12 +378,7 @@ class ImportPlan(Shown):
                     where=proposal.where,
                 )
                 continue
-            in_english = language.partition("-")[0] == ENGLISH
-            alike = [
-                (other, how)
-                for other in others
-                if (how := likeness(text, other, in_english=in_english))
-            ]
+            alike = [(other, how) for other in others if (how := self.like(text, other, language))]
             if alike:  # the first duplicate, else the first near-duplicate
                 like = min(alike, key=lambda one: one[1] != "duplicate")
                 is_kept = like[1] != "duplicate" and near == "keep"
@@ -441,10 +460,10 @@ class ImportPlan(Shown):
             return
         with tempfile.TemporaryDirectory() as scratch:
             copy = Path(scratch) / self.folder.resolve().name
-            if self.folder.is_dir():
-                shutil.copytree(self.folder, copy)
+            if self.folder.exists():
+                (shutil.copytree if self.folder.is_dir() else shutil.copy)(self.folder, copy)
             self.write(copy)
-            errors = suites.check_suite(copy)
+            errors = suites.check_suite(copy, columns=self.content.columns)
             if errors:
                 size = f"{len(errors)} errors, the first" if len(errors) > 1 else "an error"
                 tables = "" if self.is_new else f" or the tables of {self.folder}"
@@ -486,19 +505,24 @@ class ImportPlan(Shown):
             about = {"name": folder.resolve().name, "language": language}
             write_whole(folder / "suite.json", json.dumps(about).encode())
 
+    def added(self) -> str:
+        """The sizes of what is added."""
+        names = f", {counted(len(self.names), 'name')} in other languages" if self.names else ""
+        return (
+            f"{counted(len(self.relations), 'relation')}, "
+            f"{counted(len(self.patterns), 'pattern')}, {counted(len(self.facts), 'fact')}{names}"
+        )
+
     def printed(self, output: Output) -> Iterator[str]:
         duplicates = sum(similar.likeness == "duplicate" for similar in self.similar)
         near = [similar for similar in self.similar if similar.likeness != "duplicate"]
         fate = "" if not near else " kept" if near[0].is_kept else " left out"
-        names = f", {counted(len(self.names), 'name')} in other languages" if self.names else ""
         facts = f", {counted(self.known_facts, 'fact')} left out" if self.known_facts else ""
         yield f"{self.folder} ({'new' if self.is_new else 'existing'} suite), read as {self.format}"
-        yield (
-            f"added:           {counted(len(self.relations), 'relation')}, "
-            f"{counted(len(self.patterns), 'pattern')}, {counted(len(self.facts), 'fact')}{names}"
-        )
-        yield f"duplicates:      {counted(duplicates, 'pattern')} left out{facts}"
-        yield f"near-duplicates: {counted(len(near), 'pattern')}{fate}"
+        yield f"added:           {self.added()}"
+        yield f"duplicates:      {counted(duplicates, self.variant)} left out{facts}"
+        if near or self.variant == "pattern":
+            yield f"near-duplicates: {counted(len(near), self.variant)}{fate}"
         yield from _first(
             f"  {one.proposal.relation}: {one.proposal.pattern}  ({one.likeness}: {one.other})"
             for one in near
@@ -546,6 +570,40 @@ class ImportPlan(Shown):
         return 2 if self.failed else 0
 
 
+class PhrasingPlan(ImportPlan):
+    """What an import adds to a file or a folder of questions: further phrasings."""
+
+    variant = "phrasing"
+
+    def opened(self) -> Suite:
+        """Its questions with their phrasings."""
+        return suite_of_phrasings(load_questions(self.folder, self.content.columns))
+
+    def lacking(self, id_: str, needs: str, size: str) -> str:
+        """Why a phrasing cannot be imported."""
+        return f"no question '{id_}'"
+
+    def like(self, text: str, other: str, language: str) -> Likeness | None:
+        """Whether a phrasing is the same as another one."""
+        return "duplicate" if same_phrasing(text, other) else None
+
+    def added(self) -> str:
+        """The sizes of what is added."""
+        questions = {phrasing.relation for phrasing in self.patterns}
+        return f"{counted(len(self.patterns), 'phrasing')} of {counted(len(questions), 'question')}"
+
+    def write(self, folder: Path | None = None) -> None:
+        """Add the phrasings in further columns, and their provenance beside them."""
+        if self.adds:
+            spec, texts = folder or self.folder, defaultdict(list)
+            for phrasing in self.patterns:
+                texts[phrasing.relation].append(phrasing.pattern)
+            add_phrasings(spec, self.content.columns, texts)
+            path = provenance_file(spec)
+            rows = [phrasing.row(OF_QUESTIONS) for phrasing in self.patterns]
+            write_whole(path, json_lines(rows, path))
+
+
 def _first(lines: Iterable[str]) -> list[str]:
     listed = [*lines]
     more = len(listed) - SHOWN
@@ -561,8 +619,9 @@ def import_patterns(options: ImportOptions) -> ImportPlan:
     source, content = options.path, Content(options, options.language, columns_of(options.columns))
     if not source.exists():
         raise ConsilienceError("no such file or folder", where=str(source), todo="Check the path.")
-    found = (name for name, of in FORMATS.items() if of.matches(source))
-    name: str | None = options.format or next(found, None)
+    is_of_questions = is_questions(str(options.into))
+    found = next((name for name, of in FORMATS.items() if of.matches(source)), None)
+    name = "proposals" if is_of_questions else options.format or found
     if name is None:
         raise ConsilienceError(
             "nothing that can be imported",
@@ -581,7 +640,7 @@ def import_patterns(options: ImportOptions) -> ImportPlan:
             todo="Check the file, or name another format with --format.",
         )
     suite = suites.load_facts(options.facts_from, options.data_dir) if options.facts_from else None
-    plan = ImportPlan(options, name, content, suite)
+    plan = (PhrasingPlan if is_of_questions else ImportPlan)(options, name, content, suite)
     plan.check()
     if not options.dry_run:
         plan.write()
@@ -590,9 +649,9 @@ def import_patterns(options: ImportOptions) -> ImportPlan:
 
 
 def _first_row(path: Path) -> Mapping[str, Any]:
-    """The first row of a JSONL file; empty for what is none."""
-    is_table = path.suffix == ".jsonl" and path.is_file()
-    return next(read_rows(path, faults=[]), ("", {}))[1] if is_table else {}
+    """The first row of a JSONL or CSV file; empty for what is none."""
+    is_table = path.suffix in (".jsonl", ".csv") and path.is_file()
+    return next(read_rows(path, faults=[], notes=[]), ("", {}))[1] if is_table else {}
 
 
 # Proposals and suites.
@@ -600,7 +659,19 @@ def _first_row(path: Path) -> Mapping[str, Any]:
 
 def _read_proposals(content: Content) -> None:
     """Proposals keep their provenance; where the source or licence is empty, the user's is used."""
-    options = content.options
+    options, names = content.options, OF_FACTS
+    if is_questions(str(options.into)):
+        names = OF_QUESTIONS
+    elif "item" in _first_row(options.path):
+        raise ConsilienceError(
+            f"--into {options.into} with phrasings of questions",
+            expected="the file or the folder of these questions",
+            where=str(options.path),
+            todo="Name it: --into questions.csv.",
+        )
+    proposals = read_proposals(options.path, content.problems, names, content.notes)
+    if left_out := sum(proposal.accept == "no" for proposal in proposals):
+        content.notes.append(f"not accepted: {left_out} of {counted(len(proposals), 'proposal')}")
     content.patterns = [
         replace(
             proposal,
@@ -608,7 +679,8 @@ def _read_proposals(content: Content) -> None:
             licence=proposal.licence or options.licence,
             language=proposal.language or content.said_language,
         )
-        for proposal in read_proposals(options.path, content.problems)
+        for proposal in proposals
+        if proposal.accept == "yes"
     ]
 
 
@@ -833,7 +905,7 @@ class Format(NamedTuple):
 FORMATS: Mapping[str, Format] = {
     "proposals": Format(
         "a file of proposals",
-        lambda path: {"relation", "pattern", "origin"} <= _first_row(path).keys(),
+        lambda path: "origin" in _first_row(path),
         _read_proposals,
     ),
     "suite": Format(

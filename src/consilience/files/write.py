@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import errno
+import io
 import json
 import os
 import re
@@ -100,6 +102,22 @@ def csv_cell(text: str) -> str:
     """A text as a cell that no spreadsheet runs: ``FORMULA`` gets an apostrophe, ``NUMBER`` not."""
     is_formula = re.match(FORMULA, text) and not re.fullmatch(NUMBER, text)
     return f"'{text}" if is_formula else text
+
+
+def without_mark(cell: str) -> str:
+    """The text of a cell that ``csv_cell`` made."""
+    return re.sub(f"^'({FORMULA})", r"\1", cell)
+
+
+def csv_table(rows: Iterable[Mapping[str, object]], separator: str = ",") -> str:
+    """Rows as CSV with the columns that one of them has."""
+    listed = list(rows)
+    text = io.StringIO(newline="")
+    names = dict.fromkeys(name for row in listed for name in row)
+    writer = csv.DictWriter(text, list(names), delimiter=separator)
+    writer.writeheader()
+    writer.writerows(listed)
+    return text.getvalue()
 
 
 def csv_of(table: pl.DataFrame) -> bytes:

@@ -176,6 +176,10 @@ class EmbeddingJudge:
             for question, one, two in pairs
         ]
 
+    def meaning(self, pairs: Sequence[tuple[str, str]]) -> Floats:
+        """The cosine (pair,) of the embeddings of two sentences."""
+        return np.array(self.similarities([("", *pair) for pair in pairs]))
+
     @torch.inference_mode()
     def _embedding(self, text: str) -> Floats:
         if text not in self._embeddings:
@@ -237,7 +241,7 @@ class ParaphraseJudge:
         turns.append(("user", QUESTION.format(first, second) + ending))
         return Prompt(tuple(turns), ANSWERS, (0, 1), is_chat=self._is_chat)
 
-    def log_odds(self, pairs: Sequence[tuple[str, str]]) -> Floats:
+    def meaning(self, pairs: Sequence[tuple[str, str]]) -> Floats:
         """``log p(Yes) - log p(No)`` (pair,) in nats; NaN where the model cannot read a pair."""
         prompts = [self.prompt(*pair) for pair in pairs]
         odds = np.full(len(pairs), np.nan)

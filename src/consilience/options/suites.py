@@ -126,16 +126,21 @@ class ImportOptions(Options):
 
 
 class RewriteOptions(Watched):
-    suite: shared.SuiteArgument
-    model: str = opt("The model that writes.", metavar="M", short="-m", panel="Model")
+    suite: str = arg("The suite: a name, a folder, or a file of questions.", metavar="SUITE")
     out: FilePath = opt(
-        "Write the proposals to this new file.", metavar="FILE", short="-o", panel="Output")
+        "Write the proposals to this new file (.jsonl or .csv).", metavar="FILE", short="-o",
+        panel="Output")
+    model: str | None = opt(
+        "The model that writes [default: none; questions are rewritten by rule].", default=None,
+        metavar="M", short="-m", panel="Model")
     judge: str | None = opt(
-        "The causal model that compares meanings [default: the model that writes].", default=None,
-        metavar="M", panel="Model")
+        "What compares meanings: a causal model, or embedding:MODEL [default: the model that "
+        "writes, if it runs here].", default=None, metavar="M", panel="Model")
+    columns: shared.ColumnNames = opt(default=None, panel="Questions")
     groups: shared.Groups = None
     samples: int = opt(
-        "Sample this many texts for each base pattern.", default=8, min=1, panel="Questions")
+        "Sample this many texts for each base pattern or question.", default=8, min=1,
+        panel="Questions")
     temperature: float = opt(
         "Sample tokens at this temperature; 0 writes the most probable token.", default=0.7, min=0,
         panel="Questions")
@@ -160,7 +165,8 @@ class RewriteOptions(Watched):
     def __post_init__(self) -> None:
         """Check every value, and name a model behind a URL as such."""
         super().__post_init__()
-        object.__setattr__(self, "model", at_url(self.model, self.base_url))
+        if self.model:
+            object.__setattr__(self, "model", at_url(self.model, self.base_url))
 
     @property
     def loading(self) -> Loading:
@@ -169,7 +175,7 @@ class RewriteOptions(Watched):
     @property
     def connection(self) -> Connection | None:
         """How a model that writes behind a URL is reached; None for a model that runs here."""
-        is_behind = self.model.startswith("openai:")
+        is_behind = str(self.model).startswith("openai:")
         if is_behind and self.base_url is None:
             raise ConsilienceError(
                 f"{self.model} needs --base-url, such as http://127.0.0.1:8000/v1"

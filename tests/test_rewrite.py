@@ -60,7 +60,7 @@ class WordJudge:
     def __init__(self):
         self.identity = {"model": "words"}
 
-    def log_odds(self, pairs):
+    def meaning(self, pairs):
         words = [({*first.split()}, {*second.split()}) for first, second in pairs]
         return np.array([float(len(a & b) - len(a - b)) for a, b in words])
 
@@ -106,7 +106,7 @@ def test_rewrites_stay_in_the_language_of_the_suite(tmp_path):
 def test_questions_are_not_rewritten(tmp_path):
     (tmp_path / "q").mkdir()
     (tmp_path / "q" / "questions.csv").write_text("question,answer\nWhat is 2 + 2?,4\n")
-    options = RewriteOptions(str(tmp_path / "q"), "packaged:smollm2", tmp_path / "p.jsonl")
+    options = RewriteOptions(str(tmp_path / "q"), tmp_path / "p.jsonl")
     refused("is a suite of questions", rewriting.rewrite_patterns, options)
 
 
@@ -124,7 +124,7 @@ def test_the_meaning_score_is_the_mean_over_facts_and_orders():
     assert rewriting.meaning_scores([], WordJudge()).tolist() == []
 
     class Deaf(WordJudge):
-        def log_odds(self, pairs):
+        def meaning(self, pairs):
             return np.array([1.0, math.nan, math.nan, 2.0])
 
     unread = rewriting.meaning_scores([pair], Deaf())
@@ -167,7 +167,7 @@ def test_proposals_are_written_with_scores_edit_and_provenance(tmp_path):
     bases = [relation.patterns[0].text for relation in FIVE]
     texts = {base: [f"[X] now has a{at} [Y].", "[X] [Y]"] for at, base in enumerate(bases)}
     writer = ScriptedWriter(texts)
-    options = RewriteOptions("five", "org/writer", tmp_path / "p.jsonl", samples=2, fillings=1)
+    options = RewriteOptions("five", tmp_path / "p.jsonl", "org/writer", samples=2, fillings=1)
     done = rewriting.rewrite_suite(FIVE, writer, WordJudge(), options, measured_on=FIVE)
     assert done.reasons == {"slots": 5}, "no word besides the slots"
     assert (done.separation.auc, done.separation.low) == (1, 1)
@@ -184,7 +184,7 @@ def test_proposals_are_written_with_scores_edit_and_provenance(tmp_path):
         "source": "org/writer", "parent": "[X] has a0 [Y].", "edit": "", "meaning": 3.5,
         "fluency": -1, "sample": 1, "seed": 0, "temperature": 0.7,
     }  # fmt: skip
-    strict = RewriteOptions("five", "w", tmp_path / "p.jsonl", samples=2, fillings=1, min_meaning=4)
+    strict = RewriteOptions("five", tmp_path / "p.jsonl", "w", samples=2, fillings=1, min_meaning=4)
     result = rewriting.rewrite_suite(FIVE, writer, WordJudge(), strict, measured_on=FIVE)
     assert result.reasons == {"slots": 5, "meaning": 5}
     assert options.out.read_text() == ""
@@ -204,7 +204,7 @@ def scorer(model_folder):
 def test_the_judge_compares_yes_and_no_after_the_question(scorer):
     judge = ParaphraseJudge(scorer)
     pairs = [("Rome is in Italy.", "Italy has Rome."), ("Paris.", "Berlin is the capital.")]
-    odds = judge.log_odds(pairs)
+    odds = judge.meaning(pairs)
     for pair, value in zip(pairs, odds, strict=True):
         text = judge.prompt(*pair).text
         ending = "Do the two sentences mean the same? Answer Yes or No.\nAnswer:"
@@ -217,7 +217,7 @@ def test_the_judge_compares_yes_and_no_after_the_question(scorer):
             shared = next((at for at, (a, b) in pieces if a != b), len(begin))
             totals.append(sum(float(logs[at - 1, whole[at]]) for at in range(shared, len(whole))))
         assert value == pytest.approx(totals[0] - totals[1], abs=1e-3)
-    alone = judge.log_odds(pairs[:1])[0]
+    alone = judge.meaning(pairs[:1])[0]
     assert alone == pytest.approx(odds[0], abs=1e-4), "a pair does not depend on the others"
 
 

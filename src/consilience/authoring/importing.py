@@ -49,6 +49,7 @@ from consilience.suites.proposals import (
     OF_QUESTIONS,
     TABLE,
     Proposal,
+    proposes_phrasings,
     provenance_of,
     read_proposals,
     scores_of,
@@ -662,7 +663,7 @@ def _read_proposals(content: Content) -> None:
     options, names = content.options, OF_FACTS
     if is_questions(str(options.into)):
         names = OF_QUESTIONS
-    elif "item" in _first_row(options.path):
+    elif proposes_phrasings(options.path):
         raise ConsilienceError(
             f"--into {options.into} with phrasings of questions",
             expected="the file or the folder of these questions",

@@ -208,11 +208,13 @@ class SheetOptions(Options):
 
 
 class PatternSheetOptions(Options):
-    suite: shared.SuiteArgument
+    suite: str = arg(
+        "The suite of facts: a name or a folder; or a file of proposals of questions.",
+        metavar="SUITE")
     out: shared.SheetFolder
-    patterns: int = opt(
-        "Ask about at most this many patterns of each relation.", default=5, min=1,
-        panel="Questions")
+    patterns: int | None = opt(
+        "Ask about at most this many patterns of each relation [default: 5; all proposals].",
+        default=None, min=1, panel="Questions")
     people: Sequence[str] = opt(
         "Write a sheet for each of these people; the sign-off has their names.",
         default=('annotator-1', 'annotator-2', 'annotator-3'), metavar="NAME,NAME", panel="Output")
@@ -225,5 +227,5 @@ class ScoreSheetsOptions(Options):
     folder: FilePath = arg("The folder with key.json and the answers.", metavar="SHEETS")
     seed: int = opt("Seed of the bootstrap.", default=0, min=0, panel="Counting")
     sign: OptionalPath = opt(
-        "Record the verdicts on patterns in signoff.jsonl of this suite's folder.", default=None,
-        metavar="SUITE", panel="Output")
+        "Record the verdicts on patterns in signoff.jsonl of this suite's folder, or in the column "
+        "accept of this file of proposals.", default=None, metavar="SUITE", panel="Output")

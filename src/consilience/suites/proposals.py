@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Literal, get_args
 
 from consilience.core.errors import ConsilienceError, did_you_mean
+from consilience.files.read import read_rows
 from consilience.files.rows import (
     Problems,
     Row,
@@ -48,7 +49,6 @@ class Proposal:
     licence: str = ""  # An SPDX id or the words of the source; empty where it states none
     parent: str = ""  # The pattern that it was rewritten from
     edit: str = ""  # The edit kind or the rule that separates it from ``parent`` or the base
-    reason: str = ""  # Why a rule keeps the meaning
     language: str = ""  # Its language (BCP 47); empty for that of the suite
     form: str = ""  # The written form of the object that it needs, such as ``dative``
     subject_form: str = ""  # The written form of the subject that it needs
@@ -57,6 +57,7 @@ class Proposal:
     """Numbers of the step that proposed it, such as ``facts`` or ``meaning``; all finite."""
     where: str = ""  # ``file:line`` where it was read; not written
     accept: str = "yes"  # Whether a person lets it join: yes or no
+    reason: str = ""  # Why a rule keeps the meaning
 
     def row(self, names: Names = OF_FACTS) -> dict[str, object]:
         """The columns that are not empty, in the order in which they are written."""
@@ -64,6 +65,14 @@ class Proposal:
         cells |= {name: text for name in ("origin", *TEXTS) if (text := getattr(self, name))}
         evidence = {"evidence": list(self.evidence)} if self.evidence else {}
         return {**cells, **evidence, **self.scores}
+
+
+def proposes_phrasings(path: Path) -> bool:
+    """Whether a file holds proposals of phrasings of questions."""
+    if path.suffix not in (".jsonl", ".csv", ".tsv") or not path.is_file():
+        return False
+    _, first = next(read_rows(path, faults=[], notes=[]), ("", {}))
+    return {"origin", OF_QUESTIONS[0]} <= first.keys()
 
 
 def read_proposals(

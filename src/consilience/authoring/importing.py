@@ -272,7 +272,10 @@ class ImportPlan(Shown):
     """
 
     is_dry = True
-    variant = "pattern"
+    variant, how_to_complete = (
+        "pattern",
+        "Take facts from a suite that has them: --facts-from SUITE.",
+    )
 
     def __init__(
         self, options: ImportOptions, format_: str, content: Content, facts_of: Suite | None
@@ -315,7 +318,7 @@ class ImportPlan(Shown):
         left_out = [one.proposal for one in similar if not one.is_kept]
         lacking = (
             ([*patterns, *left_out], "fact", "pattern",
-             "Take facts from a suite that has them: --facts-from SUITE."),
+             self.how_to_complete),
             ([] if facts_of else facts, "pattern", "fact",
              "Import patterns, and these facts with --facts-from TABLE."),
         )  # fmt: skip
@@ -574,7 +577,7 @@ class ImportPlan(Shown):
 class PhrasingPlan(ImportPlan):
     """What an import adds to a file or a folder of questions: further phrasings."""
 
-    variant = "phrasing"
+    variant, how_to_complete = "phrasing", ""
 
     def opened(self) -> Suite:
         """Its questions with their phrasings."""

@@ -9,6 +9,7 @@ import shlex
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 
     Judge = ParaphraseJudge | EmbeddingJudge
 
+UNREAD = "a model wrote it: read whether it means the same"
 QUESTION_MARKS = ("?", "\uff1f", "\u061f")
 
 
@@ -250,13 +252,13 @@ def scripts(text: str) -> set[str]:
 def written_patterns(text: str, marks: Sequence[str] = FACTS.marks) -> Iterator[str]:
     """The rewrites in a text that a model wrote: its lines with a mark, else its first line.
 
-    List marks, words with a colon before the first slot, and quotation marks around a line are
-    dropped.
+    List marks, words with a colon before the first slot, and asterisks and quotation marks around a
+    line are dropped.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     marked = [line for line in lines if any(mark in line for mark in marks)]
     for line in marked or lines[:1]:
-        bare = LABEL.sub("", line).strip()
+        bare = LABEL.sub("", line).strip("* ")
         quoted = len(bare) > 1 and bare[0] in QUOTES and bare[-1] in QUOTES
         yield bare[1:-1].strip() if quoted else bare
 
@@ -539,9 +541,10 @@ def rewrite_patterns(options: RewriteOptions, watch: Watch = SILENT) -> Rewritin
             f"--samples {options.samples} at temperature 0, where all samples are the same",
             todo="Add --temperature 0.7, or --samples 1.",
         )
-    with watch.loading(options.model or options.judge or "rules"):
+    named = options.model or options.judge
+    with watch.loading(named) if named else nullcontext():
         writer, judge = _load_models(options)
-    return rewrite_suite(chosen, writer, judge, options, measured_on=suite, watch=watch)
+        return rewrite_suite(chosen, writer, judge, options, measured_on=suite, watch=watch)
 
 
 def _load_models(options: RewriteOptions) -> tuple[WritingModel | None, Judge | None]:
@@ -588,7 +591,7 @@ def rewrite_suite(
     kind, notes = kind_of(suite), list(writer.notes if writer else ())
     drafts = drafts_by_rule(suite) if kind is QUESTIONS else []
     without = sorted({relation.id for relation in suite} - {draft.relation for draft in drafts})
-    if without and kind is QUESTIONS:
+    if without and kind is QUESTIONS and not writer:
         questions = counted(len(without), "question")
         notes.append(
             f"no rule fits {questions}, such as {without[0]}: rules are for English questions; "
@@ -601,14 +604,17 @@ def rewrite_suite(
         model = str(options.model)
         source = Path(model).name if Path(model).exists() else model
         written, refusals = draft_rewrites(suite, writer, options.samples, drafts)
-        drafts += [replace(one, source=source, scores={**one.scores, **drawn}) for one in written]
+        drafts += [
+            replace(one, source=source, reason=UNREAD, scores={**one.scores, **drawn})
+            for one in written
+        ]
     measured, threshold = None, options.min_meaning
-    if judge is None:
+    if judge is None and drafts:
         notes.append(
             "no meaning score, because there is no judge: read every rewrite, or add "
             "--judge embedding:packaged:minilm"
         )
-    else:
+    elif judge:
         watch.say("measuring the meaning score")
         measured = measured_separation(
             measured_on, judge, most=MEASURED_PAIRS, facts=options.fillings, seed=options.seed

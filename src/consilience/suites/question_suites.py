@@ -284,7 +284,7 @@ def add_phrasings(
             raise ConsilienceError(
                 "phrasings are added to tables only",
                 expected=".csv, .tsv or .jsonl",
-                where=str(path),
+                where=path.name,
                 todo="Save the questions as CSV, and name that file.",
             )
         rows = dict(read_rows(path, notes=[]))

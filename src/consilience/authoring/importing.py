@@ -30,17 +30,17 @@ from consilience.files.rows import (
     refuse_misspelt,
     suite_rows,
 )
-from consilience.files.tables import ENDINGS, read_answer_file, read_workbook
+from consilience.files.tables import ENDINGS
 from consilience.files.write import json_lines, make_folder, refuse_occupied, write_whole
 from consilience.options import Output
 from consilience.options.suites import ImportOptions
 from consilience.report.export import Shown, rows_of
 from consilience.suites.facts import folder_root, read_folder
 from consilience.suites.layouts import (
-    LAMA_CARDINALITIES,
     N_TO_1,
     N_TO_M,
     TREX,
+    lama_root,
     load_folder,
     pararel_root,
 )
@@ -62,6 +62,7 @@ from consilience.suites.question_suites import (
     provenance_file,
     suite_of_phrasings,
 )
+from consilience.suites.questions import file_rows
 from consilience.types import FACT_COLUMNS, Cardinality, Suite
 
 Rows = Sequence[Mapping[str, object]]
@@ -272,10 +273,9 @@ class ImportPlan(Shown):
     """
 
     is_dry = True
-    variant, how_to_complete = (
-        "pattern",
-        "Take facts from a suite that has them: --facts-from SUITE.",
-    )
+    variant = "pattern"
+    no_fact = "the relation '{}' has no fact, so {} of it cannot be imported"
+    take_facts = "Take facts from a suite that has them: --facts-from SUITE."
 
     def __init__(
         self, options: ImportOptions, format_: str, content: Content, facts_of: Suite | None
@@ -317,17 +317,16 @@ class ImportPlan(Shown):
         imported = known | set(self.relations)
         left_out = [one.proposal for one in similar if not one.is_kept]
         lacking = (
-            ([*patterns, *left_out], "fact", "pattern",
-             self.how_to_complete),
-            ([] if facts_of else facts, "pattern", "fact",
+            ([*patterns, *left_out], self.no_fact, "pattern", self.take_facts),
+            ([] if facts_of else facts, self.no_fact.replace("no fact", "no pattern"), "fact",
              "Import patterns, and these facts with --facts-from TABLE."),
         )  # fmt: skip
-        for rows, needs, has, todo in lacking:
+        for rows, lacks, has, todo in lacking:
             for id_, size in Counter(row.relation for row in rows).items():
                 if id_ not in imported:
                     is_ours = has == "pattern" and not WIKIDATA.fullmatch(id_)
                     content.refuse(
-                        self.lacking(id_, needs, counted(size, has)),
+                        lacks.format(id_, counted(size, has)),
                         where=next(row.where for row in rows if row.relation == id_),
                         todo=did_you_mean(id_, sorted(known), todo) if is_ours else todo,
                     )
@@ -348,10 +347,6 @@ class ImportPlan(Shown):
             return suite
         refuse_occupied(self.folder, "a suite folder with relations and facts, or a new folder")
         return None
-
-    def lacking(self, id_: str, needs: str, size: str) -> str:
-        """Why nothing of a relation can be imported."""
-        return f"the relation '{id_}' has no {needs}, so {size} of it cannot be imported"
 
     def like(self, text: str, other: str, language: str) -> Likeness | None:
         """How a pattern is like another one."""
@@ -509,24 +504,20 @@ class ImportPlan(Shown):
             about = {"name": folder.resolve().name, "language": language}
             write_whole(folder / "suite.json", json.dumps(about).encode())
 
-    def added(self) -> str:
-        """The sizes of what is added."""
-        names = f", {counted(len(self.names), 'name')} in other languages" if self.names else ""
-        return (
-            f"{counted(len(self.relations), 'relation')}, "
-            f"{counted(len(self.patterns), 'pattern')}, {counted(len(self.facts), 'fact')}{names}"
-        )
-
     def printed(self, output: Output) -> Iterator[str]:
         duplicates = sum(similar.likeness == "duplicate" for similar in self.similar)
         near = [similar for similar in self.similar if similar.likeness != "duplicate"]
         fate = "" if not near else " kept" if near[0].is_kept else " left out"
         facts = f", {counted(self.known_facts, 'fact')} left out" if self.known_facts else ""
         yield f"{self.folder} ({'new' if self.is_new else 'existing'} suite), read as {self.format}"
-        yield f"added:           {self.added()}"
+        sizes = {
+            "relation": self.relations, self.variant: self.patterns, "fact": self.facts,
+            "name": self.names,
+        }  # fmt: skip
+        added = ", ".join(counted(len(rows), noun) for noun, rows in sizes.items() if rows)
+        yield f"added:           {added or 'nothing'}"
         yield f"duplicates:      {counted(duplicates, self.variant)} left out{facts}"
-        if near or self.variant == "pattern":
-            yield f"near-duplicates: {counted(len(near), self.variant)}{fate}"
+        yield f"near-duplicates: {counted(len(near), self.variant)}{fate}"
         yield from _first(
             f"  {one.proposal.relation}: {one.proposal.pattern}  ({one.likeness}: {one.other})"
             for one in near
@@ -577,24 +568,15 @@ class ImportPlan(Shown):
 class PhrasingPlan(ImportPlan):
     """What an import adds to a file or a folder of questions: further phrasings."""
 
-    variant, how_to_complete = "phrasing", ""
+    variant, no_fact, take_facts = "phrasing", "no question '{}'", ""
 
     def opened(self) -> Suite:
         """Its questions with their phrasings."""
         return suite_of_phrasings(load_questions(self.folder, self.content.columns))
 
-    def lacking(self, id_: str, needs: str, size: str) -> str:
-        """Why a phrasing cannot be imported."""
-        return f"no question '{id_}'"
-
     def like(self, text: str, other: str, language: str) -> Likeness | None:
         """Whether a phrasing is the same as another one."""
         return "duplicate" if same_phrasing(text, other) else None
-
-    def added(self) -> str:
-        """The sizes of what is added."""
-        questions = {phrasing.relation for phrasing in self.patterns}
-        return f"{counted(len(self.patterns), 'phrasing')} of {counted(len(questions), 'question')}"
 
     def write(self, folder: Path | None = None) -> None:
         """Add the phrasings in further columns, and their provenance beside them."""
@@ -689,12 +671,11 @@ def _read_proposals(content: Content) -> None:
 
 
 def _read_suite(content: Content) -> None:
-    """A suite folder in our layout or ParaRel's, with its provenance."""
+    """A suite folder in our layout, ParaRel's or LAMA's, with its provenance."""
     path = content.options.path
     suite = load_folder(path)
     content.language = suite.language
-    rows = [] if pararel_root(path) else provenance_of(path)
-    known = {(row.relation, row.pattern): row for row in rows}
+    known = {(row.relation, row.pattern): row for row in provenance_of(path)}
     for group in suite:
         content.labels[group.id] = group.label
         content.cardinalities[group.id] = group.cardinality
@@ -717,7 +698,7 @@ def _read_suite(content: Content) -> None:
         ]
 
 
-# Rows: of files for each relation (LPAQA, ParaRel, mParaRel, mLAMA), of LAMA, of spreadsheets.
+# Rows: of files for each relation (LPAQA, ParaRel, mParaRel, mLAMA), of spreadsheets.
 
 
 def _read_file(path: Path, content: Content, relation: str = "", language: str = "") -> None:
@@ -735,15 +716,15 @@ def _read_file(path: Path, content: Content, relation: str = "", language: str =
 
 def _add_row(
     row: Row, path: Path, content: Content, relation: str = "", language: str = ""
-) -> str | None:
-    """Add the pattern and the fact of a row, and return its relation; None if it is not valid.
+) -> None:
+    """Add the pattern and the fact of a row.
 
     A pattern is in ``pattern`` or ``template``. A fact has the names of a spreadsheet or those of
-    T-REx, LAMA and mLAMA.
+    T-REx and mLAMA.
     """
     id_ = relation or row.text("relation")
     if not relation and not row.is_relation_id(id_):
-        return None
+        return
     if not language and (label := row.optional_text("label")):
         content.labels.setdefault(id_, label)
     column = next((name for name in ("pattern", "template") if name in row.cells), "")
@@ -765,7 +746,6 @@ def _add_row(
         if subject and object_:
             fact = SourceFact(id_, subject, object_, item, language, row.where)
             content.facts.append(fact)
-    return id_ if pattern or has_fact else None
 
 
 def _files_in(folder: Path) -> list[Path]:
@@ -791,26 +771,6 @@ def _is_wikidata(path: Path) -> bool:
 def _read_relation_files(content: Content) -> None:
     for path in _relation_files(content.options.path):
         _read_file(path, content, content.options.relation or path.stem)
-
-
-def _relations_file(path: Path) -> Path | None:
-    """LAMA's ``relations.jsonl``: the file itself, or in a folder or its ``data``."""
-    paths = (path, path / "relations.jsonl", path / "data" / "relations.jsonl")
-    return next((p for p in paths if {"relation", "template"} <= _first_row(p).keys()), None)
-
-
-def _read_lama(content: Content) -> None:
-    """One template a relation, and its facts where ``TREx`` is beside ``relations.jsonl``."""
-    path = _relations_file(content.options.path) or content.options.path
-    for row in suite_rows(path, content.problems):
-        type_ = str(row.cells.get("type", "N-1"))
-        if type_ not in LAMA_CARDINALITIES:
-            row.report(f"type '{type_}'", expected="1-1, N-1 or N-M")
-        elif row.pattern("template") and (relation := _add_row(row, path, content)):
-            content.cardinalities[relation] = LAMA_CARDINALITIES[type_]
-            facts = path.parent / "TREx" / f"{relation}.jsonl"
-            if facts.is_file():
-                _read_file(facts, content, relation)
 
 
 def _language_folders(root: Path) -> dict[Path, str]:
@@ -867,7 +827,8 @@ def _read_table(content: Content) -> None:
     for name in columns:
         if name not in TABLE_COLUMNS:
             raise unknown_name(f"--columns {name}={columns[name]}", name, TABLE_COLUMNS)
-    for number, (where, cells) in enumerate(_table_rows(path, content)):
+    rows = file_rows(path, content.problems, "rows", (*ENDINGS, ".gz"), content.notes)
+    for number, (where, cells) in enumerate(rows):
         if number == 0:
             has_fact = all(columns.get(one, one) in cells for one in ("subject", "object"))
             needed = {} if content.options.relation else {"relation": "relation"}
@@ -890,14 +851,6 @@ def _read_table(content: Content) -> None:
         _add_row(Row(where, filled, content.problems), path, content)
 
 
-def _table_rows(path: Path, content: Content) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    if path.suffix in (".jsonl", ".csv", ".tsv"):
-        return read_rows(path, faults=content.problems)
-    table = read_workbook(path) if path.suffix == ".xlsx" else read_answer_file(path)
-    rows = enumerate(table.rows(named=True), start=2)
-    return ((f"{path}, row {number}", row) for number, row in rows if any(row.values()))
-
-
 class Format(NamedTuple):
     """A format that can be imported."""
 
@@ -914,24 +867,20 @@ FORMATS: Mapping[str, Format] = {
     ),
     "suite": Format(
         "a suite folder",
-        lambda path: pararel_root(path) or find_table(path, "patterns"),
+        lambda path: pararel_root(path) or lama_root(path) or find_table(path, "patterns"),
         _read_suite,
     ),
-    "lama": Format("LAMA's relations.jsonl with TREx", _relations_file, _read_lama),
     "mpararel": Format(
         "a folder for each language (mParaRel, mLAMA)", _language_folders, _read_languages
     ),
     "lpaqa": Format(
-        "a file for each relation, such as P19.jsonl (LPAQA)",
-        lambda path: any(map(_is_wikidata, _relation_files(path))),
+        "a file for each relation, such as P19.jsonl (LPAQA), or a text with a pattern a line",
+        lambda path: path.suffix == ".txt" or any(map(_is_wikidata, _relation_files(path))),
         _read_relation_files,
     ),
     "table": Format(
         f"a spreadsheet ({', '.join(ENDINGS)})",
         lambda path: path.is_file() and path.name.endswith(ENDINGS),
         _read_table,
-    ),
-    "list": Format(
-        "a text with a pattern a line", lambda path: path.suffix == ".txt", _read_relation_files
     ),
 }

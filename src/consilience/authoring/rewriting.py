@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from consilience import suites
-from consilience.analysis.syntax import edge_between, load_parser, parse_pattern
 from consilience.authoring.checks import (
     contains,
     has_words,
@@ -632,8 +631,6 @@ def rewrite_suite(
             refusals.append(Refusal(draft.relation, draft.pattern, "meaning"))
         else:
             proposals.append(draft)
-    if kind is FACTS:
-        proposals = _with_edits(proposals, suite, notes)
     write_proposals(options.out, proposals, kind.names)
     settings = {
         "prompt": kind.prompt,
@@ -698,21 +695,3 @@ def _meaning_note(
     if measured.low >= LEAST_AUC:
         return f"{separates}; {rule}"
     return f"{separates}, which is too weak to refuse any; {rule}. Read every rewrite"
-
-
-def _with_edits(proposals: list[Proposal], suite: Suite, notes: list[str]) -> list[Proposal]:
-    """The English proposals with the edit kind that separates each from its base pattern."""
-    languages = {group.patterns[0].language.partition("-")[0] for group in suite}
-    if languages != {ENGLISH} or not proposals:
-        return proposals
-    try:
-        parser = load_parser()
-    except ConsilienceError as error:
-        notes.append(f"no edit kinds: {error}")
-        return proposals
-    edited = []
-    for proposal in proposals:
-        texts = proposal.parent, proposal.pattern
-        first, second = (parse_pattern(Pattern.parse(text), parser) for text in texts)
-        edited.append(replace(proposal, edit=edge_between(first, second).kind))
-    return edited

@@ -527,7 +527,7 @@ def file_rows(
         )
     if path.suffix in (".jsonl", ".csv", ".tsv"):
         return read_rows(path, faults=problems, notes=notes)
-    if path.suffix in (".parquet", ".xlsx"):
+    if path.suffix in (".parquet", ".xlsx", ".gz"):
         rows: Any = read_answer_file(path).rows(named=True)
     else:
         rows = read_document(path)

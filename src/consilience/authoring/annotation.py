@@ -27,9 +27,8 @@ from consilience.core.items import DEFAULT_LANGUAGE, Choice, Question, Task
 from consilience.core.patterns import Pattern
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.core.text import counted, names_a_file
-from consilience.files.read import parse_json, read_cells
-from consilience.files.rows import Problems, raise_first
-from consilience.files.write import csv_cell, csv_table, refuse_occupied, write_whole
+from consilience.files.read import FirstFault, parse_json, read_cells
+from consilience.files.write import csv_cell, csv_of, refuse_occupied, table_of, write_whole
 from consilience.metrics.registry import quotient
 from consilience.metrics.statistics import NAN, REPLICATES, Floats, bootstrap_interval, resamples
 from consilience.options import Output
@@ -200,11 +199,11 @@ def write_sheets(key: SheetKey, folder: Path) -> None:
 
 def _table(key: SheetKey, annotator: str) -> str:
     """The sheet as CSV; its byte order mark tells spreadsheets that it is UTF-8."""
-    rows = (
-        dict(zip(COLUMNS, (number, *map(csv_cell, texts), ""), strict=True))
+    rows = [
+        dict(zip(COLUMNS, (number, *texts, ""), strict=True))
         for number, texts in enumerate(key.texts(annotator), 1)
-    )
-    return "\ufeff" + csv_table(rows)
+    ]
+    return "\ufeff" + csv_of(table_of(rows)).decode()
 
 
 def page(key: SheetKey, annotator: str) -> str:
@@ -474,7 +473,6 @@ def agreements(counts: LabelIndices, weights: Floats) -> dict[str, Floats]:
 
 SAME, DIFFERENT = "same", "different"
 QUESTION, OF_PHRASINGS = "Do these two sentences say the same?", "Do these two ask the same?"
-PATTERNS = 5  # Of each relation of a suite, unless the user says how many
 PARAPHRASES_OF_A_TASK = 5
 CONTROLS_OF_A_TASK = 2
 
@@ -749,17 +747,14 @@ def make_sheets(options: SheetOptions) -> Sheets:
 
 def make_pattern_sheets(options: PatternSheetOptions) -> Sheets:
     """Compare patterns with the base pattern of their relation, on a page for each annotator."""
-    file, most = Path(options.suite), options.patterns
-    if proposes_phrasings(file):
-        suite = _suite_of_proposals(file.stem, _proposals(file))
-    else:
-        suite, most = suites.load_suite(options.suite, options.data_dir), most or PATTERNS
+    file = Path(options.suite)
+    is_proposed = proposes_phrasings(file)
+    suite = _proposed(file)[1] if is_proposed else suites.load_suite(file, options.data_dir)
     if options.groups is not None:
         suite = select_relations(suite, options.groups)
     sizes = [len(patterns) - 1 for _, patterns in _by_language(suite)]
-    key = draw_pattern_sheets(
-        suite, patterns=most or max(sizes), annotators=options.people, seed=options.seed
-    )
+    most = max(sizes) if is_proposed else options.patterns
+    key = draw_pattern_sheets(suite, patterns=most, annotators=options.people, seed=options.seed)
     write_sheets(key, options.out)
     notes = []
     if left_out := sum(sizes) - len(key.patterns):
@@ -775,16 +770,9 @@ def make_pattern_sheets(options: PatternSheetOptions) -> Sheets:
     return Sheets(key, notes, record, options.out)
 
 
-def _proposals(file: Path) -> list[Proposal]:
-    """The proposals of phrasings in a file; the first thing wrong raises."""
-    problems: Problems = []
-    proposals = read_proposals(file, problems, OF_QUESTIONS)
-    raise_first(problems, "")
-    return proposals
-
-
-def _suite_of_proposals(name: str, proposals: Sequence[Proposal]) -> Suite:
-    """Each question as a relation, with what its phrasings were rewritten from as the base."""
+def _proposed(file: Path) -> tuple[list[Proposal], Suite]:
+    """The phrasings in a file of proposals, and as a suite with their parents as base patterns."""
+    proposals = read_proposals(file, FirstFault(), OF_QUESTIONS)
     texts: dict[str, dict[str, None]] = defaultdict(dict)
     for one in proposals:
         texts[one.relation] |= {one.parent: None, one.pattern: None}
@@ -792,7 +780,7 @@ def _suite_of_proposals(name: str, proposals: Sequence[Proposal]) -> Suite:
         Question(item, item, {DEFAULT_LANGUAGE: tuple(of_item)}, Choice(""))
         for item, of_item in texts.items()
     )
-    return suite_of_phrasings(Questions(name, tuple(questions)))
+    return proposals, suite_of_phrasings(Questions(file.stem, tuple(questions)))
 
 
 class ScoredByPeople(Shown):
@@ -876,15 +864,14 @@ def _sign(options: ScoreSheetsOptions, scored: ScoredSheets) -> tuple[list[SignO
         )
     file, today = Path(str(options.sign)), datetime.now(UTC).date().isoformat()
     if file.is_file():
-        proposals = _proposals(file)
-        given = list(signoffs(scored, _suite_of_proposals(file.stem, proposals), today))
-        accepts: dict[tuple[str, str], str] = {}
-        for one in sorted(given, key=lambda one: one.verdict):  # a reject after an accept
-            accepts[one.relation, one.pattern] = "no" if one.verdict == "reject" else "yes"
-        marked = [
+        proposals, suite = _proposed(file)
+        given = list(signoffs(scored, suite, today))
+        accepts = {(one.relation, one.pattern): "yes" for one in given}
+        accepts |= {(one.relation, one.pattern): "no" for one in given if one.verdict == "reject"}
+        marked = (
             replace(one, accept=accepts.get((one.relation, one.pattern), one.accept))
             for one in proposals
-        ]
+        )
         write_proposals(file, marked, OF_QUESTIONS)
         return given, []
     folder = writable_folder(str(file), None)

@@ -21,7 +21,7 @@ from consilience.authoring.checks import Likeness, has_words, likeness, same_phr
 from consilience.core.errors import ConsilienceError, did_you_mean, missing_column, unknown_name
 from consilience.core.patterns import ENGLISH
 from consilience.core.text import LANGUAGE_TAG, counted, is_language_tag
-from consilience.files.read import read_rows, read_text
+from consilience.files.read import read_text
 from consilience.files.rows import (
     Problems,
     Row,
@@ -35,6 +35,7 @@ from consilience.files.write import json_lines, make_folder, refuse_occupied, wr
 from consilience.options import Output
 from consilience.options.suites import ImportOptions
 from consilience.report.export import Shown, rows_of
+from consilience.suites import question_suites
 from consilience.suites.facts import folder_root, read_folder
 from consilience.suites.layouts import (
     N_TO_1,
@@ -49,19 +50,13 @@ from consilience.suites.proposals import (
     OF_QUESTIONS,
     TABLE,
     Proposal,
+    columns_in,
     proposes_phrasings,
     provenance_of,
     read_proposals,
     scores_of,
 )
-from consilience.suites.question_suites import (
-    add_phrasings,
-    columns_of,
-    is_questions,
-    load_questions,
-    provenance_file,
-    suite_of_phrasings,
-)
+from consilience.suites.question_suites import columns_of, is_questions
 from consilience.suites.questions import file_rows
 from consilience.types import FACT_COLUMNS, Cardinality, Suite
 
@@ -572,7 +567,8 @@ class PhrasingPlan(ImportPlan):
 
     def opened(self) -> Suite:
         """Its questions with their phrasings."""
-        return suite_of_phrasings(load_questions(self.folder, self.content.columns))
+        questions = question_suites.load_questions(self.folder, self.content.columns)
+        return question_suites.suite_of_phrasings(questions)
 
     def like(self, text: str, other: str, language: str) -> Likeness | None:
         """Whether a phrasing is the same as another one."""
@@ -584,8 +580,8 @@ class PhrasingPlan(ImportPlan):
             spec, texts = folder or self.folder, defaultdict(list)
             for phrasing in self.patterns:
                 texts[phrasing.relation].append(phrasing.pattern)
-            add_phrasings(spec, self.content.columns, texts)
-            path = provenance_file(spec)
+            question_suites.add_phrasings(spec, self.content.columns, texts)
+            path = question_suites.provenance_file(spec)
             rows = [phrasing.row(OF_QUESTIONS) for phrasing in self.patterns]
             write_whole(path, json_lines(rows, path))
 
@@ -634,12 +630,6 @@ def import_patterns(options: ImportOptions) -> ImportPlan:
     return plan
 
 
-def _first_row(path: Path) -> Mapping[str, Any]:
-    """The first row of a JSONL or CSV file; empty for what is none."""
-    is_table = path.suffix in (".jsonl", ".csv") and path.is_file()
-    return next(read_rows(path, faults=[], notes=[]), ("", {}))[1] if is_table else {}
-
-
 # Proposals and suites.
 
 
@@ -655,7 +645,7 @@ def _read_proposals(content: Content) -> None:
             where=str(options.path),
             todo="Name it: --into questions.csv.",
         )
-    proposals = read_proposals(options.path, content.problems, names, content.notes)
+    proposals = read_proposals(options.path, content.problems, names)
     if left_out := sum(proposal.accept == "no" for proposal in proposals):
         content.notes.append(f"not accepted: {left_out} of {counted(len(proposals), 'proposal')}")
     content.patterns = [
@@ -862,7 +852,7 @@ class Format(NamedTuple):
 FORMATS: Mapping[str, Format] = {
     "proposals": Format(
         "a file of proposals",
-        lambda path: "origin" in _first_row(path),
+        lambda path: "origin" in columns_in(path),
         _read_proposals,
     ),
     "suite": Format(

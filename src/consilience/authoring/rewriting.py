@@ -37,6 +37,7 @@ from consilience.models import WritingModel, is_chat_model, load_writer
 from consilience.options import Output
 from consilience.options.suites import RewriteOptions
 from consilience.report.export import Shown
+from consilience.suites import question_suites
 from consilience.suites.facts import select_relations
 from consilience.suites.proposals import (
     OF_FACTS,
@@ -47,13 +48,7 @@ from consilience.suites.proposals import (
     check_no_file,
     write_proposals,
 )
-from consilience.suites.question_suites import (
-    columns_of,
-    is_questions,
-    load_questions,
-    select_questions,
-    suite_of_phrasings,
-)
+from consilience.suites.question_suites import columns_of, is_questions, suite_of_phrasings
 from consilience.types import Fact, Relation, Suite, SuiteWords
 
 if TYPE_CHECKING:
@@ -379,26 +374,23 @@ def sample_pairs(
     most: int,
     facts: int,
     seed: int = 0,
-    others: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[list[PatternPair], list[PatternPair]]:
     """Positive pairs and controls: at most ``most`` of each a relation.
 
     A positive pair is the base pattern of a relation with another one of its patterns (ParaRel,
     Section 4). A control is the base pattern with a pattern of another relation, filled with the
-    same ``facts`` facts. ``others``: the relations that controls may come from, by relation; all
-    without it.
+    same ``facts`` facts.
     """
     rng = random.Random(seed)
     positives: list[PatternPair] = []
     controls: list[PatternPair] = []
     for relation in suite:
-        all_others = [other.id for other in suite if other.id != relation.id]
         own = {normal_form(pattern.text) for pattern in relation.patterns}
         foreign = [
             pattern
-            for id_ in (all_others if others is None else others.get(relation.id, ()))
-            for pattern in suite.relation(id_).patterns
-            if normal_form(pattern.text) not in own
+            for other in suite
+            for pattern in other.patterns
+            if other is not relation and normal_form(pattern.text) not in own
         ]
         base, *rest = relation.patterns
         if not rest or not foreign:
@@ -523,18 +515,13 @@ def rewrite_patterns(options: RewriteOptions, watch: Watch = SILENT) -> Rewritin
     """Load the suite and the models, and write a file of proposals. An existing file raises."""
     check_no_file(options.out)
     if is_questions(options.suite):
-        questions = load_questions(options.suite, columns_of(options.columns))
+        questions = question_suites.load_questions(options.suite, columns_of(options.columns))
         suite = suite_of_phrasings(questions)
-        chosen = suite_of_phrasings(select_questions(questions, options.groups, None, 0))
+        some = question_suites.select_questions(questions, options.groups, None, 0)
+        chosen = suite_of_phrasings(some)
     else:
         suite = suites.load_suite(options.suite, options.data_dir)
         chosen = suite if options.groups is None else select_relations(suite, options.groups)
-        if options.model is None:
-            raise ConsilienceError(
-                "no model to rewrite the patterns of facts",
-                expected="--model, such as packaged:smollm2",
-                todo="Without a model only questions are rewritten, by rule.",
-            )
     if options.model and options.samples > 1 and not options.temperature:
         raise ConsilienceError(
             f"--samples {options.samples} at temperature 0, where all samples are the same",
@@ -590,10 +577,10 @@ def rewrite_suite(
     kind, notes = kind_of(suite), list(writer.notes if writer else ())
     drafts = drafts_by_rule(suite) if kind is QUESTIONS else []
     without = sorted({relation.id for relation in suite} - {draft.relation for draft in drafts})
-    if without and kind is QUESTIONS and not writer:
-        questions = counted(len(without), "question")
+    if without and not writer:
+        groups = counted(len(without), suite.words.group)
         notes.append(
-            f"no rule fits {questions}, such as {without[0]}: rules are for English questions; "
+            f"no rule fits {groups}, such as {without[0]}: rules are for English questions; "
             "a model (--model) rewrites others"
         )
     refusals: list[Refusal] = []

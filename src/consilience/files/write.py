@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import errno
-import io
 import json
 import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -104,20 +102,15 @@ def csv_cell(text: str) -> str:
     return f"'{text}" if is_formula else text
 
 
-def without_mark(cell: str) -> str:
-    """The text of a cell that ``csv_cell`` made."""
-    return re.sub(f"^'({FORMULA})", r"\1", cell)
-
-
-def csv_table(rows: Iterable[Mapping[str, object]], separator: str = ",") -> str:
-    """Rows as CSV with the columns that one of them has."""
-    listed = list(rows)
-    text = io.StringIO(newline="")
-    names = dict.fromkeys(name for row in listed for name in row)
-    writer = csv.DictWriter(text, list(names), delimiter=separator)
-    writer.writeheader()
-    writer.writerows(listed)
-    return text.getvalue()
+def table_of(rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
+    """Rows as a table of texts with the columns that any has; of lists with semicolons."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    cells = {name: [row.get(name, "") for row in rows] for name in names}
+    texts = {
+        name: ["; ".join(one) if isinstance(one, list) else str(one) or None for one in of]
+        for name, of in cells.items()
+    }
+    return pl.DataFrame(texts, dict.fromkeys(names, pl.String))
 
 
 def csv_of(table: pl.DataFrame) -> bytes:

@@ -212,9 +212,9 @@ class PatternSheetOptions(Options):
         "The suite of facts: a name or a folder; or a file of proposals of questions.",
         metavar="SUITE")
     out: shared.SheetFolder
-    patterns: int | None = opt(
-        "Ask about at most this many patterns of each relation [default: 5; all proposals].",
-        default=None, min=1, panel="Questions")
+    patterns: int = opt(
+        "Ask about at most this many patterns of each relation.", default=5, min=1,
+        panel="Questions")
     people: Sequence[str] = opt(
         "Write a sheet for each of these people; the sign-off has their names.",
         default=('annotator-1', 'annotator-2', 'annotator-3'), metavar="NAME,NAME", panel="Output")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import date
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Literal, get_args
@@ -20,7 +21,7 @@ from consilience.files.rows import (
     refuse_misspelt,
     suite_rows,
 )
-from consilience.files.write import csv_cell, csv_table, json_lines, without_mark, write_whole
+from consilience.files.write import csv_of, json_lines, table_of, write_whole
 from consilience.types import Suite
 
 Origin = Literal["written", "mined", "imported", "rewritten"]
@@ -67,32 +68,30 @@ class Proposal:
         return {**cells, **evidence, **self.scores}
 
 
+def columns_in(path: Path) -> set[str]:
+    """The columns of the first row of a JSONL or CSV file; none of what is none."""
+    is_table = path.suffix in (".jsonl", ".csv") and path.is_file()
+    return {*next(read_rows(path, faults=[], notes=[]), ("", {}))[1]} if is_table else set()
+
+
 def proposes_phrasings(path: Path) -> bool:
     """Whether a file holds proposals of phrasings of questions."""
-    if path.suffix not in (".jsonl", ".csv", ".tsv") or not path.is_file():
-        return False
-    _, first = next(read_rows(path, faults=[], notes=[]), ("", {}))
-    return {"origin", OF_QUESTIONS[0]} <= first.keys()
+    return {"origin", OF_QUESTIONS[0]} <= columns_in(path)
 
 
-def read_proposals(
-    path: Path, problems: Problems, names: Names = OF_FACTS, notes: list[str] | None = None
-) -> list[Proposal]:
-    """The valid rows of a file of proposals; what is wrong goes to ``problems``.
+def read_proposals(path: Path, problems: Problems, names: Names = OF_FACTS) -> list[Proposal]:
+    """The valid rows of a file of proposals (JSONL, TSV or CSV); what is wrong is a problem.
 
-    JSONL, TSV, or CSV as ``write_proposals`` wrote it and a spreadsheet saved it. Columns that are
-    none of a proposal's are scores where they hold a number; others are ignored, and reported if
-    they are called almost as one of a proposal's. ``notes``: as for ``read_cells``.
+    Columns that are none of a proposal's are scores where they hold a number; others are ignored,
+    and reported if they are called almost as one of a proposal's.
     """
     proposals: list[Proposal] = []
     columns = (*names, "origin", *TEXTS, "evidence", "accept")
     table = Table(
         (*names, "origin"), (*TEXTS, "accept"), {"origin": ORIGINS, "accept": ("yes", "no")}
     )
-    for line in suite_rows(path, problems, notes):
-        row, before = line, len(problems)
-        if path.suffix == ".csv":
-            row = replace(line, cells={key: without_mark(cell) for key, cell in line.cells.items()})
+    for row in suite_rows(path, problems):
+        before = len(problems)
         cells = row.read(table)
         if cells and names == OF_FACTS and not row.pattern():
             continue
@@ -163,15 +162,8 @@ def check_no_file(path: Path | None) -> None:
 def write_proposals(path: Path, proposals: Iterable[Proposal], names: Names = OF_FACTS) -> None:
     """Write proposals as JSONL, or as CSV for spreadsheets, by the suffix; one row each."""
     rows = [{"accept": one.accept, **one.row(names)} for one in proposals]
-    if path.suffix != ".csv":
-        write_whole(path, json_lines(rows))
-        return
-    cells = [
-        {name: csv_cell("; ".join(cell) if isinstance(cell, list) else str(cell))
-         for name, cell in row.items()}
-        for row in rows
-    ]  # fmt: skip
-    write_whole(path, csv_table(cells).encode("utf-8-sig"))
+    is_csv = path.suffix == ".csv"
+    write_whole(path, codecs.BOM_UTF8 + csv_of(table_of(rows)) if is_csv else json_lines(rows))
 
 
 def provenance_of(folder: Path) -> list[Proposal]:

@@ -18,7 +18,7 @@ from consilience.core.patterns import SUBJECT_SLOT, Pattern
 from consilience.core.text import counted, listed
 from consilience.files.read import decoded, read_rows, read_text, separator_of
 from consilience.files.rows import Problems, find_table, raise_first
-from consilience.files.write import csv_table, json_lines, path_of, write_whole
+from consilience.files.write import json_lines, path_of, table_of, write_whole
 from consilience.suites.pairs import TASKS
 from consilience.suites.questions import (
     FILE_STEM,
@@ -302,7 +302,7 @@ def add_phrasings(
             continue
         text, encoding = decoded(path, guess=True)
         is_marked = encoding or path.read_bytes().startswith(codecs.BOM_UTF8)
-        content = csv_table(rows.values(), separator_of(path, text))
+        content = table_of([*rows.values()]).write_csv(separator=separator_of(path, text))
         write_whole(path, content.encode("utf-8-sig" if is_marked else "utf-8"))
 
 

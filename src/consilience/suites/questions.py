@@ -130,11 +130,6 @@ def renamed(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, A
 
 def with_phrasings(cells: Mapping[str, Any], texts: Sequence[str]) -> dict[str, Any]:
     """The cells of a row with further phrasings, after the last column that has one."""
-    question = cells.get("question")
-    if isinstance(question, Mapping):  # by language
-        tag, first = next(iter(question.items()))
-        known = first if isinstance(first, list) else [first]
-        return {**cells, "question": {**question, tag: [*known, *texts]}}
     names = {_phrasing_number(str(name)): name for name in cells}
     filled = [number for number, name in names.items() if number and cells[name]]
     new = enumerate(texts, start=max([1, *filled]) + 1)

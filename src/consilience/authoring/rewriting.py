@@ -127,7 +127,7 @@ RULES = (
     Rule("which of these", r"^(?:What|Who|Which) (is|was) (?=the )", r"Which of these \1 ",
          "it only says that options follow", needs_options=True),
     Rule("of these",
-         r"^(Which|What) (?=[a-z]+ )(?!(?:is|was|are|were|do|does|did|of) )",
+         r"^(Which|What) (?=\w+ )(?!(?:is|was|are|were|do|does|did|of) )",
          lambda match: f"Of these, {match[0].lower()}",
          "it only says that options follow", needs_options=True),
     Rule("imperative", r"^What is (the (?!difference|matter|point|reason)[^,?]+)\?$", r"Name \1.",

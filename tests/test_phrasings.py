@@ -149,11 +149,7 @@ def test_people_accept_phrasings_on_a_page(consilience, here):
     sheet.with_columns(pl.Series("answer", said)).write_csv("s/Ana.csv")
     out = output(consilience, "suite", "annotate", "score", "s", "--sign", "r.csv")
     assert "1 of 9 patterns were judged different" in out and "r.csv: 11 new verdicts" in out
-    refused = [
-        row["question"]
-        for row in csv.DictReader((here / "r.csv").open())
-        if row["\ufeffaccept"] == "no"
-    ]
+    refused = pl.read_csv("r.csv").filter(accept="no")["question"].to_list()
     assert refused == ["Name the capital of Australia."]
 
 

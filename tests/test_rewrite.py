@@ -151,6 +151,7 @@ def test_controls_have_the_facts_of_the_relation():
             assert (pair.second in pair.relation.patterns) is is_own
             assert pair.first == pair.relation.patterns[0]
             assert len(pair.facts) == 1 and pair.facts[0] in pair.relation.facts
+    assert rewriting.sample_pairs(SUITE, 3, 1, others={"capital": []}) == ([], [])
     one = Suite.from_patterns(PATTERNS["capital"], FACTS["capital"])
     assert rewriting.measured_separation(one, WordJudge(), most=2, facts=1) is None
 

@@ -126,7 +126,7 @@ RULES = (
          "the full form means the same"),
     Rule("which of these", r"^(?:What|Who|Which) (is|was) (?=the )", r"Which of these \1 ",
          "it only says that options follow", needs_options=True),
-    Rule("of these",
+    Rule("which of these",
          r"^(Which|What) (?=\w+ )(?!(?:is|was|are|were|do|does|did|of) )",
          lambda match: f"Of these, {match[0].lower()}",
          "it only says that options follow", needs_options=True),

@@ -237,13 +237,13 @@ def import_patterns(options: ImportOptions) -> importing.ImportPlan:
     "suite rewrite questions.csv --out phrasings.csv",
     "suite rewrite my-suite --model org/writer --judge embedding:packaged:minilm --out p.jsonl"))
 def rewrite_patterns(options: RewriteOptions) -> rewriting.Rewriting:
-    """Propose paraphrases of patterns with a language model, and of questions also by rule.
+    """Propose paraphrases of patterns or of questions.
 
-    The model writes new sentences for the base pattern of each relation, with [X] and [Y] in them,
-    or new questions. Texts are refused that lack a slot or ask something else, are known, are too
-    long or too short, or are in another language. A judge scores whether each rewrite means the
-    same; the score is first measured on the suite. Edit the file of proposals, then take it in
-    with `suite import`.
+    A model writes new sentences for the base pattern of each relation, with [X] and [Y] in them, or
+    new questions; rules also change English questions. Texts are refused that lack a slot or ask
+    something else, are known, are too long or too short, or are in another language. A judge scores
+    whether each rewrite means the same; the score is first measured on the suite. Edit the file of
+    proposals, then take it in with `suite import`.
     """
     return rewriting.rewrite_patterns(options, options.watch)
 

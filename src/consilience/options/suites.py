@@ -149,7 +149,7 @@ class RewriteOptions(Watched):
         "Fill the patterns with this many facts to score them.", default=3, min=1,
         panel="Questions")
     min_meaning: float | None = opt(
-        "Refuse rewrites with a lower meaning score, in nats [default: as measured on the suite; "
+        "Refuse rewrites with a lower meaning score [default: as measured on the suite; "
         "none where the measurement shows no separation].", default=None, panel="Questions")
     max_new_tokens: int = opt(
         "Let the model write at most this many tokens.", default=48, min=1, panel="Questions")
@@ -157,7 +157,7 @@ class RewriteOptions(Watched):
     device: shared.Device = "auto"
     dtype: shared.Dtype = opt(default="float32", is_rare=True)
     trust_remote_code: shared.TrustRemoteCode = False
-    data_dir: shared.DataDir = opt(default=None)
+    data_dir: shared.DataDir = opt(default=None, is_rare=True)
     base_url: shared.BaseUrl = None
     api_key_env: shared.ApiKeyEnv = None
     max_requests: shared.MaxRequests = None

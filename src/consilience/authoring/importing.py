@@ -31,7 +31,13 @@ from consilience.files.rows import (
     suite_rows,
 )
 from consilience.files.tables import ENDINGS
-from consilience.files.write import json_lines, make_folder, refuse_occupied, write_whole
+from consilience.files.write import (
+    json_lines,
+    make_folder,
+    refuse_occupied,
+    table_of,
+    write_whole,
+)
 from consilience.options import Output
 from consilience.options.suites import ImportOptions
 from consilience.report.export import Shown, rows_of
@@ -77,17 +83,14 @@ def append_rows(folder: Path, tables: Mapping[str, Rows]) -> None:
             text = read_text(path)
             text += "" if text.endswith("\n") else "\n"
             header = text.partition("\n")[0].rstrip("\r").split("\t")
-            for row in rows:
-                if missing := [name for name in row if name not in header]:
-                    raise ConsilienceError(
-                        f"no column '{missing[0]}', which a new row has",
-                        expected=f"{', '.join(row)} in the header",
-                        where=str(path),
-                        todo="Add the column to the header, or save the table as JSONL.",
-                    )
-                cells = [row.get(name, "") for name in header]
-                texts = ["; ".join(map(str, c)) if isinstance(c, list) else str(c) for c in cells]
-                text += "\t".join(texts) + "\n"
+            if missing := [name for row in rows for name in row if name not in header]:
+                raise ConsilienceError(
+                    f"no column '{missing[0]}', which a new row has",
+                    where=str(path),
+                    todo="Add the column to the header, or save the table as JSONL.",
+                )
+            new = table_of([dict.fromkeys(header, ""), *rows])[1:]
+            text += new.write_csv(include_header=False, separator="\t", quote_style="never")
             files[path] = text.encode()
     make_folder(folder)
     for path, content in files.items():

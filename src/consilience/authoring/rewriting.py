@@ -31,6 +31,7 @@ from consilience.core.patterns import ENGLISH, OBJECT_SLOT, SUBJECT_SLOT, Patter
 from consilience.core.presentation import Prompt
 from consilience.core.provenance import versions
 from consilience.core.text import NEGATIONS, control_in, counted
+from consilience.files.read import read_rows
 from consilience.files.write import csv_cell
 from consilience.metrics.statistics import Floats
 from consilience.models import WritingModel, is_chat_model, load_writer
@@ -105,60 +106,33 @@ def kind_of(suite: Suite) -> Kind:
     return FACTS if suite.words.variant == "pattern" else QUESTIONS
 
 
-class Rule(NamedTuple):
-    """A change of an English question that keeps its meaning."""
+RULES = Path(__file__).with_name("rules.tsv")
+"""What is proposed without a model: changes of an English question that keep its meaning.
 
-    name: str
-    pattern: str
-    replacement: str | Callable[[re.Match[str]], str]
-    reason: str
-    needs_options: bool = False
-
-
-WORDS = r"(?:what|who|which|where|when|how)\b"
-PRONOUNS = r"\b(?:it|its|he|she|they|their)\b"
-IN_FRONT = "In|On|At|During|After|Before|According to|If|When"
-
-RULES = (
-    Rule("contraction", r"^(What|Who|Where|When|How) is (?=\w)", r"\1's ",
-         "the contraction means the same"),
-    Rule("expansion", r"^(What|Who|Where)['\u2019]s (?=(?:the|an?|this|your) )", r"\1 is ",
-         "the full form means the same"),
-    Rule("which of these", r"^(?:What|Who|Which) (is|was) (?=the )", r"Which of these \1 ",
-         "it only says that options follow", needs_options=True),
-    Rule("which of these",
-         r"^(Which|What) (?=\w+ )(?!(?:is|was|are|were|do|does|did|of) )",
-         lambda match: f"Of these, {match[0].lower()}",
-         "it only says that options follow", needs_options=True),
-    Rule("imperative", r"^What is (the (?!difference|matter|point|reason)[^,?]+)\?$", r"Name \1.",
-         "a request for what the question asks"),
-    Rule("order of clauses",
-         rf"^({IN_FRONT}) ([^,?]+), ((?i:{WORDS})(?![^?]*{PRONOUNS})[^,?]*)\?$",
-         lambda match: f"{match[3][0].upper()}{match[3][1:]} {match[1].lower()} {match[2]}?",
-         "the same clauses in another order"),
-    Rule("politeness", rf"^(?=(?i:.*\b{WORDS}).*\?$)", "Please tell me: ",
-         "only courtesy is added"),
-    Rule("instruction", rf"^(?=(?i:.*\b{WORDS}).*\?$)", "Answer this question: ",
-         "only an instruction is added"),
-    Rule("lower case", rf"^(?=(?i:.*\b{WORDS}))(?=.*[A-Z])(?!.*\w[A-Z]).*$",
-         lambda match: match[0].lower(), "only capital letters change"),
-)  # fmt: skip
-"""What is proposed without a model. A rule needs no grammar: one that does is left to a model."""
+Of the groups of a pattern, ``low`` is written in lower case and ``up`` with a capital. No rule
+needs a grammar: what does is left to a model.
+"""
 
 
 def drafts_by_rule(suite: Suite) -> list[Proposal]:
     """What the rules make of a suite of phrasings, of which none may say another language."""
+    rules = [cells for _, cells in read_rows(RULES, quoted=False)]
     drafts = []
     for relation in suite:
         base, known = relation.patterns[0].text, [one.text for one in relation.patterns]
         if relation.patterns[0].language.partition("-")[0] not in (DEFAULT_LANGUAGE, ENGLISH):
             continue
-        for rule in RULES:
-            text, count = re.subn(rule.pattern, rule.replacement, base, count=1)
-            fits = count and (len(relation.candidates.words) > 1 or not rule.needs_options)
-            if fits and not any(same_phrasing(text, other) for other in known):
+        for rule in rules:
+            match = re.search(rule["pattern"], base)
+            if not match or (rule["needs"] and len(relation.candidates.words) < 2):
+                continue
+            parts = match.groupdict()
+            cased = {"low": parts.get("low", "").lower()}
+            cased["up"] = parts.get("up", "")[:1].upper() + parts.get("up", "")[1:]
+            text = rule["replacement"].format(**parts | cased) + base[match.end() :]
+            if not any(same_phrasing(text, other) for other in known):
                 known.append(text)
-                how = {"source": RULE, "edit": rule.name, "reason": rule.reason}
+                how = {"source": RULE, "edit": rule["name"], "reason": rule["reason"]}
                 drafts.append(_draft(suite, relation, text, **how))
     return drafts
 

@@ -119,6 +119,7 @@ def test_questions_of_several_rows_keep_the_order_of_their_phrasings(consilience
     ({"item": "q-7"}, "q.jsonl", "no question 'q-7'"),
     ({"accept": "maybe"}, "q.jsonl", "the accept 'maybe'; expected yes, no"),
     ({}, "new", "phrasings of questions; expected the file or the folder.*--into questions.csv"),
+    ({}, "mini-questions", "--into mini-questions with phrasings of questions"),
     ({}, "q.yaml", "q.yaml: phrasings are added to tables only.*Save the questions as CSV"),
 ])  # fmt: skip
 def test_phrasings_that_cannot_be_added(row, into, message, consilience, here):

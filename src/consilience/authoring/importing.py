@@ -604,7 +604,7 @@ def import_patterns(options: ImportOptions) -> ImportPlan:
     source, content = options.path, Content(options, options.language, columns_of(options.columns))
     if not source.exists():
         raise ConsilienceError("no such file or folder", where=str(source), todo="Check the path.")
-    is_of_questions = is_questions(str(options.into))
+    is_of_questions = _has_questions(options.into)
     found = next((name for name, of in FORMATS.items() if of.matches(source)), None)
     name = "proposals" if is_of_questions else options.format or found
     if name is None:
@@ -636,10 +636,14 @@ def import_patterns(options: ImportOptions) -> ImportPlan:
 # Proposals and suites.
 
 
+def _has_questions(path: Path) -> bool:
+    return path.exists() and is_questions(str(path))
+
+
 def _read_proposals(content: Content) -> None:
     """Proposals keep their provenance; where the source or licence is empty, the user's is used."""
     options, names = content.options, OF_FACTS
-    if is_questions(str(options.into)):
+    if _has_questions(options.into):
         names = OF_QUESTIONS
     elif proposes_phrasings(options.path):
         raise ConsilienceError(

@@ -512,6 +512,7 @@ def rewrite_patterns(options: RewriteOptions, watch: Watch = SILENT) -> Rewritin
 
 def _load_models(options: RewriteOptions) -> tuple[WritingModel | None, Judge | None]:
     """The model that writes and the judge; None for what the options do not name."""
+    connection = options.connection  # options of a URL without a model raise
     if not (options.model or options.judge):
         return None, None
     from consilience.models.judges import EmbeddingJudge, ParaphraseJudge, load_judge
@@ -523,7 +524,7 @@ def _load_models(options: RewriteOptions) -> tuple[WritingModel | None, Judge | 
         writer = load_writer(
             options.model,
             options.loading,
-            connection=options.connection,
+            connection=connection,
             most_written=options.max_new_tokens,
             temperature=options.temperature,
             seed=options.seed,

@@ -57,6 +57,16 @@ def test_what_a_model_writes_is_a_question_with_the_numbers_and_without_the_answ
     assert {one.reason for one in refusals if one.relation == "legs"} == {"numbers or negation"}
 
 
+@pytest.mark.parametrize(("base", "text", "reasons"), [
+    ("How many legs has a spider?", "What number of limbs does one spider own?", []),
+    ("Wie viele Beine hat eine Spinne?", "How many legs does a spider have?", ["language"]),
+])  # fmt: skip
+def test_a_question_that_names_no_language_may_be_english(base, text, reasons):
+    suite = suite_of({"question": base, "answer": "8"})
+    _, refusals = draft_rewrites(suite, ScriptedWriter({base: [text]}), 1)
+    assert [one.reason for one in refusals] == reasons
+
+
 def rewritten(consilience, table, *more):
     out = output(consilience, "suite", "rewrite", table, "--out", "r.csv", *more)
     return out, pl.read_csv("r.csv", infer_schema=False).rows(named=True)

@@ -106,6 +106,7 @@ def kind_of(suite: Suite) -> Kind:
     return FACTS if suite.words.variant == "pattern" else QUESTIONS
 
 
+ASKING = {"what", "who", "which", "where", "when", "how"}
 RULES = Path(__file__).with_name("rules.tsv")
 """What is proposed without a model: changes of an English question that keep its meaning.
 
@@ -191,8 +192,10 @@ class Rules:
         language, known, words = relation.patterns[0].language, scripts(base), _words(text)
         strange = scripts(text) - (known | {"CJK"} if "KANA" in known else known)
         shared = sum(word in self.words[language] for word in words)
-        is_like_english = "LATIN" in known and language.partition("-")[0] != ENGLISH
-        least = max(1, len(words) / 2 if is_like_english else 1)
+        is_english = language.partition("-")[0] == ENGLISH
+        if language == DEFAULT_LANGUAGE:  # a question that names none
+            is_english = not ASKING.isdisjoint(_words(base))
+        least = max(1, len(words) / 2 if "LATIN" in known and not is_english else 1)
         return "language" if strange or shared < least else ""
 
 

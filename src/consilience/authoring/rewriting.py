@@ -561,8 +561,8 @@ def rewrite_suite(
     if without and not writer:
         groups = counted(len(without), suite.words.group)
         notes.append(
-            f"no rule fits {groups}, such as {without[0]}: rules are for English questions; "
-            "a model (--model) rewrites others"
+            f"nothing new by rule for {groups}, such as {without[0]}: rules are for English "
+            "questions; a model (--model) rewrites others"
         )
     refusals: list[Refusal] = []
     drawn = {"seed": options.seed, "temperature": options.temperature} if writer else {}
@@ -586,7 +586,7 @@ def rewrite_suite(
         measured = measured_separation(
             measured_on, judge, most=MEASURED_PAIRS, facts=options.fillings, seed=options.seed
         )
-        if threshold is None and measured:
+        if threshold is None and measured and kind is FACTS:  # questions may have forms by rule
             threshold = measured.threshold
         name = str(judge.identity["model"])
         notes.append(_meaning_note(measured, threshold, name, measured_on.words))

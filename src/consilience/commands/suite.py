@@ -207,13 +207,12 @@ def export_prompts(options: ExportOptions) -> Iterator[ExportedRow]:
 
 @command(MineOptions, "suite mine", examples=(
     "suite mine leads.jsonl --suite mini --groups capital --out proposals.jsonl",
-    "suite mine leads.jsonl --like '[X], the capital of [Y]'"))
-def mine_patterns(options: MineOptions) -> pattern_mining.MinedPatterns | pattern_mining.Matches:
+    "suite mine corpus.parquet --suite facts.tsv --against mini --title title --out mined.csv"))
+def mine_patterns(options: MineOptions) -> pattern_mining.MinedPatterns:
     """Find patterns in a corpus: sentences that connect subject and object of known facts.
 
     The patterns of each relation are ranked by specificity: the lower bound of the share of its
     facts among the facts of all relations that a pattern connects. No model under test takes part.
-    With --like, the corpus is searched for sentences that mining would turn into an example.
     """
     return pattern_mining.mine_patterns(options, options.watch)
 

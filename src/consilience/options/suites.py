@@ -64,21 +64,16 @@ class MineOptions(Watched):
     corpus: FilePath = arg(
         "Read texts from this file: .jsonl, .parquet, or plain text with a text on each line or "
         "between blank lines.", metavar="CORPUS")
-    suite: str | None = opt(
+    suite: str = opt(
         "Search for the facts of this suite: mini, pararel, a folder, or a table of facts with "
-        "the columns relation, subject and object.", default=None, metavar="S", short="-s",
-        panel="Questions")
+        "the columns relation, subject and object.", metavar="S", short="-s", panel="Questions")
     groups: shared.Groups = None
     against: Sequence[str] | None = opt(
         "Also count the facts of these suites as facts of other relations; relations with the "
         "same id, and facts that are also in --suite, are left out.", default=None, metavar="S,S",
         panel="Questions")
-    like: str | None = opt(
-        "List the sentences that say the same as an example such as 'X is the capital of Y'.",
-        default=None, metavar="EXAMPLE", panel="Questions")
     top: int = opt(
-        "Propose this many patterns of each relation, or list this many matches.", default=20,
-        min=1)
+        "Propose this many patterns of each relation.", default=20, min=1)
     column: str = opt(
         "The column of the texts in JSONL and Parquet.", default="text", metavar="NAME")
     title: str = opt(
@@ -91,7 +86,7 @@ class MineOptions(Watched):
         "The licence of the corpus, for the proposals: an SPDX id or words.", default="",
         panel="Output")
     out: OptionalPath = opt(
-        "Write the proposals, or the matches, to this new JSONL file.", default=None,
+        "Write the proposals to this new file (.jsonl or .csv).", default=None,
         metavar="FILE", short="-o", panel="Output")
     data_dir: shared.DataDir = opt(default=None)
 

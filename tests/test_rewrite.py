@@ -55,7 +55,7 @@ class ScriptedWriter:
 
 
 class WordJudge:
-    """Counts shared words minus others of the first sentence; a token's log-probability is -1."""
+    """Counts shared words minus others of the first sentence."""
 
     def __init__(self):
         self.identity = {"model": "words"}
@@ -63,9 +63,6 @@ class WordJudge:
     def meaning(self, pairs):
         words = [({*first.split()}, {*second.split()}) for first, second in pairs]
         return np.array([float(len(a & b) - len(a - b)) for a, b in words])
-
-    def token_logprobs(self, sentences):
-        return np.array([-float(len(sentence.split())) for sentence in sentences])
 
 
 @pytest.mark.parametrize(("text", "patterns"), cases("written_patterns"))
@@ -111,9 +108,6 @@ def test_the_meaning_score_is_the_mean_over_facts_and_orders():
     assert rewriting.meaning_scores([pair], WordJudge()).tolist() == [0]
     same = rewriting.PatternPair(capital, first, first, capital.facts[:1])
     assert rewriting.meaning_scores([pair, same], WordJudge()).tolist() == [0, 6]
-    assert rewriting.fluency_scores([pair, same], WordJudge()).tolist() == [0, 0]
-    river = rewriting.PatternPair(capital, first, SUITE.relations[1].patterns[0], capital.facts)
-    assert rewriting.fluency_scores([river], WordJudge()).tolist() == [0]
     assert rewriting.meaning_scores([], WordJudge()).tolist() == []
 
     class Deaf(WordJudge):
@@ -174,7 +168,7 @@ def test_proposals_are_written_with_scores_edit_and_provenance(tmp_path):
     assert first == {
         "relation": "r0", "pattern": "[X] now has a0 [Y].", "origin": "rewritten",
         "source": "org/writer", "parent": "[X] has a0 [Y].", "reason": rewriting.UNREAD,
-        "meaning": 3.5, "fluency": -1, "sample": 1, "seed": 0, "temperature": 0.7,
+        "meaning": 3.5, "sample": 1, "seed": 0, "temperature": 0.7,
     }  # fmt: skip
     strict = RewriteOptions("five", tmp_path / "p.jsonl", "w", samples=2, fillings=1, min_meaning=4)
     result = rewriting.rewrite_suite(FIVE, writer, WordJudge(), strict, measured_on=FIVE)
@@ -211,19 +205,6 @@ def test_the_judge_compares_yes_and_no_after_the_question(scorer):
         assert value == pytest.approx(totals[0] - totals[1], abs=1e-3)
     alone = judge.meaning(pairs[:1])[0]
     assert alone == pytest.approx(odds[0], abs=1e-4), "a pair does not depend on the others"
-
-
-@torch.inference_mode()
-def test_fluency_is_the_mean_log_probability_of_a_token(scorer):
-    judge = ParaphraseJudge(scorer)
-    sentences = ["Rome is in Italy.", "Paris."]
-    means = judge.token_logprobs(sentences)
-    for sentence, mean in zip(sentences, means, strict=True):
-        ids = scorer.tokenizer(sentence)["input_ids"]
-        read = torch.tensor([[scorer.tokenizer.eos_token_id, *ids]])
-        logs = scorer.model(read).logits[0].log_softmax(-1)
-        expected = np.mean([float(logs[at, token]) for at, token in enumerate(ids)])
-        assert mean == pytest.approx(expected, abs=1e-4)
 
 
 def test_the_command_runs_with_a_model(consilience, model_folder, write_suite, tmp_path):

@@ -319,19 +319,6 @@ def meaning_scores(pairs: Sequence[PatternPair], judge: Judge) -> Floats:
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
-def fluency_scores(pairs: Sequence[PatternPair], judge: ParaphraseJudge) -> Floats:
-    """How much more fluent the second pattern of each pair is (pair,), in nats a token.
-
-    The mean log-probability of a token of its sentence minus that of the first pattern's, averaged
-    over the facts. Negative: the first one is more fluent.
-    """
-    texts = [text for pair in pairs for both in pair.sentences for text in both]
-    numbers = judge.token_logprobs(texts).reshape(-1, 2)
-    ends = np.cumsum([len(pair.facts) for pair in pairs])
-    parts = np.split(numbers[:, 1] - numbers[:, 0], ends)[:-1]
-    return np.array([part.mean() for part in parts])
-
-
 @dataclass(frozen=True, slots=True)
 class Separation:
     """How well meaning scores tell paraphrases from controls."""
@@ -617,9 +604,7 @@ def rewrite_suite(
 def _scored(
     drafts: Sequence[Proposal], suite: Suite, judge: Judge, options: RewriteOptions
 ) -> list[Proposal]:
-    """The drafts with what the judge says of their meaning, and a causal model of their fluency."""
-    from consilience.models.judges import EmbeddingJudge
-
+    """The drafts with what the judge says of their meaning."""
     rng = random.Random(options.seed)
     facts = {
         group.id: rng.sample(group.facts, min(options.fillings, len(group.facts)))
@@ -631,17 +616,11 @@ def _scored(
         base = relation.patterns[0]
         rewrite = replace(base, text=draft.pattern)
         pairs.append(PatternPair(relation, base, rewrite, facts[relation.id]))
-    if not pairs:
-        return []
-    numbers_of = {"meaning": meaning_scores(pairs, judge)}
-    if not isinstance(judge, EmbeddingJudge):
-        numbers_of["fluency"] = fluency_scores(pairs, judge)
-    scored = []
-    for at, draft in enumerate(drafts):
-        numbers = {name: round(float(values[at]), 3) for name, values in numbers_of.items()}
-        known = {name: number for name, number in numbers.items() if not math.isnan(number)}
-        scored.append(replace(draft, scores={**known, **draft.scores}))
-    return scored
+    numbers = meaning_scores(pairs, judge).round(3).tolist() if pairs else []
+    return [
+        draft if math.isnan(number) else replace(draft, scores={"meaning": number, **draft.scores})
+        for draft, number in zip(drafts, numbers, strict=True)
+    ]
 
 
 def _meaning_note(

@@ -244,7 +244,7 @@ def several_golds(material: FactMaterial) -> Iterator[Finding]:
             yield material.found(relation, evidence, facts=facts, count=len(golds))
 
 
-@check("warning", "Run `suite audit --fix`.", is_quick=True)
+@check("warning", "Remove all but one of them.", is_quick=True)
 def duplicate_facts(material: FactMaterial) -> Iterator[Finding]:
     """Facts that are in a relation more than once."""
     for relation in material.suite:
@@ -508,7 +508,7 @@ NUMBER = re.compile(r"(?<!and )\[([XY])\] (is|are|was|were)\b")
 VOWEL_SOUND = re.compile(r"(?:hour|honest|honou?r|heir)|(?!uni(?!n)|us|eu|one|ut)[aeiou]", re.I)
 
 
-@check("warning", "Run `suite audit --fix`.")
+@check("warning", "Write single spaces.")
 def spaces(material: FactMaterial) -> Iterator[Finding]:
     """Doubled spaces, spaces at an end, or a space before a full stop or comma."""
     for relation, pattern in material.patterns:
@@ -516,7 +516,7 @@ def spaces(material: FactMaterial) -> Iterator[Finding]:
             yield material.found(relation, f"'{pattern.text}'", patterns=(pattern.text,))
 
 
-@check("warning", "Run `suite audit --fix`; end patterns that stop at a comma by hand.")
+@check("warning", "End it as the others end.")
 def final_punctuation(material: FactMaterial) -> Iterator[Finding]:
     """A pattern that does not end with sentence punctuation.
 

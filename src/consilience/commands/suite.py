@@ -160,7 +160,7 @@ def write_card(options: CardOptions) -> Shown:
 
 @command(AuditOptions, "suite audit", output=TABLE, examples=(
     "suite audit mini",
-    "suite audit my-suite --fix"))
+    "suite audit my-suite --runs runs/first"))
 def audit_suite(options: AuditOptions) -> audit.SuiteAudit:
     """Look for mistakes in a suite, and for what decides its numbers.
 

@@ -19,9 +19,6 @@ class AuditOptions(Options):
     runs: Sequence[str] = opt(
         "Also look for patterns whose answers differ from all others in these runs.", default=(),
         metavar="RUN,RUN", panel="Facts only")
-    fix: bool = opt(
-        "Correct spaces, final punctuation and exact duplicates in the files, and list every "
-        "change.", default=False, panel="Facts only")
     columns: shared.ColumnNames = opt(default=None, panel="Questions")
     data_dir: shared.DataDir = opt(default=None)
 

@@ -53,7 +53,7 @@ class OneOrder:
         self.judge, self.identity = judge, judge.identity
         self.known: dict[tuple[str, str], float] = {}
 
-    def log_odds(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+    def meaning(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         """Those of the first order."""
         odds = np.array([self.known[pair] for pair in pairs])
         odds[1::2] = np.nan
@@ -63,10 +63,10 @@ class OneOrder:
 class Remembering(OneOrder):
     """A judge whose answers are kept."""
 
-    def log_odds(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+    def meaning(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         """All of them, those asked before from memory."""
         new = [pair for pair in dict.fromkeys(pairs) if pair not in self.known]
-        self.known |= dict(zip(new, self.judge.log_odds(new).tolist(), strict=True))
+        self.known |= dict(zip(new, self.judge.meaning(new).tolist(), strict=True))
         return np.array([self.known[pair] for pair in pairs])
 
 

@@ -6,16 +6,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from checks import output, refusal
+from checks import refusal
 from conftest import cases
 from consilience.authoring import audit as auditing
 from consilience.authoring import checks
-from consilience.authoring.audit import cautions, fix_folder, run_checks
+from consilience.authoring.audit import cautions, run_checks
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import Edge
 from consilience.core.items import Choice, Question
 from consilience.options.suites import AuditOptions
-from consilience.suites import check_suite
 from consilience.suites.layouts import load_folder, places_in
 from consilience.suites.questions import Questions
 from consilience.types import Suite
@@ -154,67 +153,6 @@ def bare(monkeypatch):
 
     monkeypatch.setattr(auditing, "_parsed", fail)
     monkeypatch.setattr(auditing, "_meaning", fail)
-
-
-PATTERNS = [
-    {"relation": "capital", "pattern": "The capital of [X]  is [Y] .", "tense": "present"},
-    {"relation": "capital", "pattern": "[Y] was the capital of [X]", "tense": "past"},
-    {"relation": "capital", "pattern": "The capital of [X] is [Y].", "tense": "present"},
-    {"relation": "capital", "pattern": "[X]'s capital, [Y],"},
-]
-EDGES = [
-    {"relation": "capital", "pattern_a": PATTERNS[0]["pattern"], "pattern_b": other["pattern"],
-     "syntactic": 1, "lexical": 0, "determiner": 0}
-    for other in PATTERNS[1:3]
-]  # fmt: skip
-
-
-def test_the_command_fixes_what_is_mechanical(write_suite, consilience, bare, tmp_path):
-    facts = [{"relation": "capital", "subject": "France", "object": "Paris"}] * 2
-    folder = write_suite(patterns=PATTERNS, edges=EDGES, facts=facts)
-    (folder / "relations.jsonl").write_bytes(b'{"relation":"capital" }\r\n')
-    command = ("suite", "audit", folder, "--fix", "--json", "--csv", "f.csv")
-    audit = json.loads(output(consilience, *command))
-    places = [(change["where"], change["after"]) for change in audit["changes"]]
-    first, second = "The capital of [X] is [Y].", "[Y] was the capital of [X]."
-    assert places == [
-        *((f"patterns.jsonl:{at}", text) for at, text in ((1, first), (2, second), (3, ""))),
-        ("edges.jsonl:1", first), ("edges.jsonl:1", second),
-        ("edges.jsonl:2", ""), ("facts.jsonl:2", ""),
-    ]  # fmt: skip
-    assert (folder / "relations.jsonl").read_bytes() == b'{"relation":"capital" }\r\n'
-    assert audit["counts"]["spaces"] == 0
-    (left,) = [one for one in audit["findings"] if one["check"] == "final_punctuation"]
-    assert left["places"] == ["patterns.jsonl:3"]
-    assert audit["not_run"]["differs_in_meaning"] == "not installed. Install it."
-    assert (tmp_path / "f.csv").read_text(encoding="utf-8").startswith("check,severity,group")
-    assert fix_folder(folder) == []
-    assert consilience("suite", "audit", folder)[1].count("final_punctuation") == 3
-
-
-def test_duplicates_in_two_unicode_forms_are_named_and_removed(write_suite, consilience, bare):
-    rows = [{"relation": "capital", "pattern": f"[X] {word} [Y]."} for word in
-            ("\xe8", "has", "e\u0300")]  # fmt: skip
-    facts = [{"relation": "capital", "subject": "Perù", "object": "Lima"} for _ in range(2)]
-    facts[1]["subject"] = "Peru\u0300"
-    origins = [row | {"origin": "written"} for row in rows[1:]]
-    folder = write_suite(patterns=rows, facts=facts, provenance=origins)
-    problem = check_suite(folder)[0]
-    assert problem.found.endswith("of 'capital', in another Unicode form (NFC or NFD)")
-    assert f"the first is {folder / 'patterns.jsonl'}:1" in problem.todo
-    out = output(consilience, "suite", "audit", folder, "--fix")
-    for table in ("patterns", "facts"):
-        assert f"(removed: a duplicate of {table}.jsonl:1)" in out
-    assert check_suite(folder) == [] == fix_folder(folder)
-
-
-def test_tsv_tables_are_fixed_line_by_line(write_suite):
-    folder = write_suite()
-    (folder / "patterns.jsonl").unlink()
-    table = "relation\tpattern\tlemma\r\ncapital\t[X]  is [Y].\tbe\r\n\r\ncapital\t[Y] of [X].\r\n"
-    (folder / "patterns.tsv").write_bytes(table.encode())
-    assert [change.where for change in fix_folder(folder)] == ["patterns.tsv:2"]
-    assert (folder / "patterns.tsv").read_bytes() == table.replace("  ", " ").encode()
 
 
 @pytest.mark.parametrize(("arguments", "message"), cases("audit_bad"))

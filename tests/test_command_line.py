@@ -135,7 +135,7 @@ def test_an_option_means_the_same_in_all_commands():
         "--data": {"F", "TASK:SPLIT=FILE"},  # a recipe reads several data sets
         "--format": {  # of a table, of prompts, of what is imported and of what is published
             "eee|model-card|eval-results|dataset", "table|md|latex|csv|json", "jsonl|csv|lm-eval",
-            "proposals|suite|lama|mpararel|lpaqa|table|list",
+            "proposals|suite|mpararel|lpaqa|table",
         },
     }  # fmt: skip
 

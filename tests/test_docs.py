@@ -80,15 +80,18 @@ def test_the_guide_to_own_questions_leads_from_a_table_to_a_report(
     assert len(table.strip().splitlines()) == 1 + 10
     (tmp_path / "questions.csv").write_text(table, encoding="utf-8")
     commands = [line for block in blocks(OWN, "sh") for line in block.splitlines()]
-    assert [command.split()[1] for command in commands[:3]] == ["suite", "probe", "report"]
+    steps = ["suite rewrite", "suite import", "suite check", "probe --suite", "report runs/first"]
+    assert [" ".join(command.split()[1:3]) for command in commands[:5]] == steps
     printed = {}
     for command in commands:
         words = shlex.split(command)[1:]
         words += ["--model", "baseline:random"] if words[0] == "probe" else []
-        printed[words[0]] = output(consilience, *words)
+        name = words[1] if words[0] == "suite" else words[0]
+        printed[name] = output(consilience, *words)
     shown = blocks(OWN, "text")
-    assert printed["suite"] == shown[0]
-    headings = [line.split()[0] for line in shown[2].splitlines()]
+    assert printed["rewrite"] + printed["import"] == shown[0]
+    assert printed["check"] == shown[1]
+    headings = [line.split()[0] for line in shown[3].splitlines()]
     assert [line.split()[0] for line in printed["probe"].splitlines()][1:6] == headings[1:6]
     assert (tmp_path / "runs" / "first" / "report.html").stat().st_size > 10_000
 
@@ -99,7 +102,7 @@ def test_the_error_of_the_guide_to_own_questions_is_the_one_that_is_printed(
     monkeypatch.chdir(tmp_path)
     (table,) = blocks(OWN, "csv")
     (tmp_path / "bad.csv").write_text(table.replace(",Canberra,Sydney", ",Camberra,Sydney"))
-    assert refusal(consilience, "suite", "check", "bad.csv") == blocks(OWN, "text")[1]
+    assert refusal(consilience, "suite", "check", "bad.csv") == blocks(OWN, "text")[2]
 
 
 def test_the_script_of_the_guide_to_exports_makes_answers_that_score_as_it_shows(

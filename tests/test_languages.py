@@ -13,7 +13,7 @@ from consilience import compare, suites
 from consilience.analysis.examples import examples
 from consilience.asking.facts import ask, ask_suite
 from consilience.asking.questions import answered
-from consilience.authoring.audit import cautions, corrected
+from consilience.authoring.audit import cautions
 from consilience.authoring.checks import FactMaterial, final_punctuation, without_accents
 from consilience.authoring.pattern_mining import sentences
 from consilience.authoring.rewriting import scripts
@@ -387,7 +387,6 @@ def test_endings_are_compared_within_a_language():
     relation = Relation("r", "r", "N-1", tuple(patterns), tuple(facts), {}, Candidates.of(facts))
     findings = [*final_punctuation(FactMaterial(Suite("s", (relation,))))]
     assert [finding.evidence for finding in findings] == ["'[X] मुंबई [Y] की'"]
-    assert corrected("[X] मुंबई [Y] की", "।") == "[X] मुंबई [Y] की।"
 
 
 def test_words_of_every_script():

@@ -11,9 +11,6 @@ from checks import refused
 from conftest import ROOT, cases
 from consilience.authoring.mining import FactIndex, NameTrie, mine
 from consilience.authoring.pattern_mining import (
-    ExampleMatch,
-    ExampleQuery,
-    example_pattern,
     mine_patterns,
     read_corpus,
     read_sentences,
@@ -201,19 +198,6 @@ def test_a_fact_of_two_relations_is_no_other_fact(parser):
         assert counts == [[3, 0], [2, 1]]
 
 
-def test_a_sentence_is_found_by_example(parser):
-    query = ExampleQuery.of(example_pattern("X is the seat of Y"), FactIndex.of({}))
-    assert query.words == {"seat", "of"}
-    matches = list(query.search(TEXTS, parser, lambda steps: None))
-    assert matches[0] == ExampleMatch("Paris", "France", "Paris is the seat of France.")
-    assert len(matches) == 3
-    swapped = ExampleQuery.of(example_pattern("Y is the seat of X"), FactIndex.of({}))
-    assert next(swapped.search(TEXTS, parser, lambda steps: None)).subject == "France"
-    articles = example_pattern("the X, the Y")
-    refused("no word but articles", ExampleQuery.of, articles, FactIndex.of({}))
-    refused(r"has 0 \[Y\]", example_pattern, "the capital of X")
-
-
 def test_facts_are_those_of_a_suite_a_folder_or_a_table(tmp_path):
     assert "France" in [fact.subject for fact in load_facts("mini")["capital"].facts]
     table = write(tmp_path / "facts.tsv", "relation\tsubject\tobject\nmoon\tIo\tJupiter\n")
@@ -252,23 +236,9 @@ def test_proposals_of_a_corpus(tmp_path):
     listed = write(tmp_path / "listed.txt", "Paris, France.")
     lone = "no pattern of capital: 1 sentence with facts, of which none gives one"
     assert mine_patterns(replace(options, corpus=listed)).notes[0] == lone
-    matches = mine_patterns(replace(options, groups=None, like="X is the capital of Y")).matches
-    found = [(match.subject, match.object, match.relations) for match in matches]
-    swapped = ("capital (swapped)",)
-    assert found == [("Paris", "France", swapped), ("Oslo", "Norway", swapped)]
-    rivers = "The Volga empties into the Caspian Sea.\nVolga empties into the Caspian Sea."
-    for example in ("X empties into Y", "The X empties into the Y"):
-        found = mine_patterns(MineOptions(write(tmp_path / "rivers.txt", rivers), like=example))
-        assert not found.has_facts
-        assert [(m.subject, m.object) for m in found.matches] == [("Volga", "Caspian Sea")] * 2
-    text = "Paris is the capital and largest city of France.\nOslo, the capital of Norway."
-    towns = write(tmp_path / "towns.txt", text)
-    found = mine_patterns(MineOptions(towns, like="X is the capital of Y"))
-    assert [m.subject for m in found.matches] == ["Paris", "Oslo"], "the rules of mining"
     edited = write(out, out.read_text()[:-1])
     for changes, message in (
         ({"out": out}, "a file already.*--out"),
-        ({"suite": None, "groups": None}, "no facts to search for"),
         ({"groups": ["capitals"]}, "no relation 'capitals'.*Did you mean 'capital'"),
         ({"corpus": write(tmp_path / "empty.txt", " \n")}, "the corpus is empty"),
         ({"parser": "de_core_news_sm"}, "spacy download de_core_news_sm"),

@@ -363,7 +363,6 @@ class Draft:
         first = self.patterns.setdefault(nfc(pattern.text), pattern)
         form = "" if first.text == pattern.text else ", in another Unicode form (NFC or NFD)"
         todo = f"Remove one of the two; the first is {self.places.get(first)}."
-        todo += "" if again else " `suite audit --fix` keeps the first."
         row.is_new(first, self.places, f"pattern '{pattern.text}' of '{self.id}'{form}", todo)
 
     def add_fact(

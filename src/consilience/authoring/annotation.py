@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import random
 from collections import defaultdict
@@ -25,12 +23,12 @@ from consilience.authoring.audit import writable_folder
 from consilience.authoring.checks import normal_form, sentence
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import ORIGINAL
-from consilience.core.items import Task
+from consilience.core.items import DEFAULT_LANGUAGE, Choice, Question, Task
 from consilience.core.patterns import Pattern
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.core.text import counted, names_a_file
-from consilience.files.read import parse_json, read_cells
-from consilience.files.write import csv_cell, refuse_occupied, write_whole
+from consilience.files.read import FirstFault, parse_json, read_cells
+from consilience.files.write import csv_cell, csv_of, refuse_occupied, table_of, write_whole
 from consilience.metrics.registry import quotient
 from consilience.metrics.statistics import NAN, REPLICATES, Floats, bootstrap_interval, resamples
 from consilience.options import Output
@@ -51,12 +49,23 @@ from consilience.suites.pairs import (
     read_pairs,
     sample_pairs,
 )
-from consilience.suites.proposals import SignOff, Verdict, add_signoffs
+from consilience.suites.proposals import (
+    OF_QUESTIONS,
+    Proposal,
+    SignOff,
+    Verdict,
+    add_signoffs,
+    proposes_phrasings,
+    read_proposals,
+    write_proposals,
+)
+from consilience.suites.question_suites import suite_of_phrasings
+from consilience.suites.questions import Questions
 from consilience.types import Fact, Relation, Suite
 
 LabelIndices = npt.NDArray[np.int64]  # Answers as positions among the labels; -1 for none
 
-Question = tuple[str, str]  # An item and the variant in which it is asked
+Asked = tuple[str, str]  # An item and the variant in which it is asked
 
 COLUMNS = ("question", "text_1", "text_2", "answer")
 
@@ -100,7 +109,7 @@ class SheetKey:
     seed: int
     digest: str
     items: Mapping[str, SheetItem] = field(repr=False)
-    sheets: Mapping[str, tuple[Question, ...]] = field(repr=False)
+    sheets: Mapping[str, tuple[Asked, ...]] = field(repr=False)
     patterns: Mapping[str, tuple[str, str]] = field(default_factory=dict, repr=False)
     """Of a suite of facts, the relation and the pattern that an item is about."""
     made: str = field(default="", compare=False)  # When they were written, in UTC; empty before
@@ -144,7 +153,7 @@ def draw_sheets(
 
 def _order(
     items: Sequence[str], names: Sequence[str], annotator: int, seed: int
-) -> tuple[Question, ...]:
+) -> tuple[Asked, ...]:
     """Every question, in blocks that have each item once and each variant equally often.
 
     The variant of an item in a block depends on the annotator (a Latin square). An item stays in
@@ -155,7 +164,7 @@ def _order(
     turn = {item: position + annotator for position, item in enumerate(items)}
     shuffled = generator.sample(items, len(items))
     middle = len(items) // 2
-    questions: list[Question] = []
+    questions: list[Asked] = []
     for block in range(len(names)):
         for half in (shuffled[:middle], shuffled[middle:]):
             order = generator.sample(half, len(half))
@@ -190,13 +199,11 @@ def write_sheets(key: SheetKey, folder: Path) -> None:
 
 def _table(key: SheetKey, annotator: str) -> str:
     """The sheet as CSV; its byte order mark tells spreadsheets that it is UTF-8."""
-    table = io.StringIO("\ufeff", newline="")
-    table.seek(0, io.SEEK_END)
-    writer = csv.writer(table)
-    writer.writerow(COLUMNS)
-    for number, texts in enumerate(key.texts(annotator), 1):
-        writer.writerow((number, *map(csv_cell, texts), ""))
-    return table.getvalue()
+    rows = [
+        dict(zip(COLUMNS, (number, *texts, ""), strict=True))
+        for number, texts in enumerate(key.texts(annotator), 1)
+    ]
+    return "\ufeff" + csv_of(table_of(rows)).decode()
 
 
 def page(key: SheetKey, annotator: str) -> str:
@@ -465,7 +472,7 @@ def agreements(counts: LabelIndices, weights: Floats) -> dict[str, Floats]:
 
 
 SAME, DIFFERENT = "same", "different"
-QUESTION = "Do these two sentences say the same?"
+QUESTION, OF_PHRASINGS = "Do these two sentences say the same?", "Do these two ask the same?"
 PARAPHRASES_OF_A_TASK = 5
 CONTROLS_OF_A_TASK = 2
 
@@ -554,7 +561,8 @@ def draw_pattern_sheets(
     content = json.dumps([[name, item.texts[ORIGINAL]] for name, item in items.items()])
     digest = hashlib.sha256(content.encode()).hexdigest()
     about = {one.item: (one.relation.id, one.pattern.text) for one in judged}
-    return SheetKey(suite.name, QUESTION, (SAME, DIFFERENT), seed, digest, items, sheets, about)
+    question = QUESTION if suite.words.variant == "pattern" else OF_PHRASINGS
+    return SheetKey(suite.name, question, (SAME, DIFFERENT), seed, digest, items, sheets, about)
 
 
 def _by_language(suite: Suite) -> Iterator[tuple[Relation, list[Pattern]]]:
@@ -739,19 +747,20 @@ def make_sheets(options: SheetOptions) -> Sheets:
 
 def make_pattern_sheets(options: PatternSheetOptions) -> Sheets:
     """Compare patterns with the base pattern of their relation, on a page for each annotator."""
-    suite = suites.load_suite(options.suite, options.data_dir)
+    file = Path(options.suite)
+    is_proposed = proposes_phrasings(file)
+    suite = _proposed(file)[1] if is_proposed else suites.load_suite(file, options.data_dir)
     if options.groups is not None:
         suite = select_relations(suite, options.groups)
-    key = draw_pattern_sheets(
-        suite, patterns=options.patterns, annotators=options.people, seed=options.seed
-    )
-    write_sheets(key, options.out)
     sizes = [len(patterns) - 1 for _, patterns in _by_language(suite)]
+    most = max(sizes) if is_proposed else options.patterns
+    key = draw_pattern_sheets(suite, patterns=most, annotators=options.people, seed=options.seed)
+    write_sheets(key, options.out)
     notes = []
     if left_out := sum(sizes) - len(key.patterns):
         notes.append(
             f"{left_out} of {counted(sum(sizes), 'pattern')} left out, because a relation has at "
-            f"most {options.patterns} in a language; --patterns {max(sizes)} compares all"
+            f"most {most} in a language; --patterns {max(sizes)} compares all"
         )
     if len(key.items) == len(key.patterns):
         notes.append(
@@ -759,6 +768,19 @@ def make_pattern_sheets(options: PatternSheetOptions) -> Sheets:
         )
     record = record_of(suite=suite.name, suite_digest=suite.digest, seed=options.seed)
     return Sheets(key, notes, record, options.out)
+
+
+def _proposed(file: Path) -> tuple[list[Proposal], Suite]:
+    """The phrasings in a file of proposals, and as a suite with their parents as base patterns."""
+    proposals = read_proposals(file, FirstFault(), OF_QUESTIONS)
+    texts: dict[str, dict[str, None]] = defaultdict(dict)
+    for one in proposals:
+        texts[one.relation] |= {one.parent: None, one.pattern: None}
+    questions = (
+        Question(item, item, {DEFAULT_LANGUAGE: tuple(of_item)}, Choice(""))
+        for item, of_item in texts.items()
+    )
+    return proposals, suite_of_phrasings(Questions(file.stem, tuple(questions)))
 
 
 class ScoredByPeople(Shown):
@@ -780,7 +802,8 @@ class ScoredByPeople(Shown):
             yield rejected if rejected.rows else rejected.title
         if self.signed is not None:
             verdicts = counted(len(self.record["signed"]), "new verdict")
-            yield f"{self.signed}/signoff.jsonl: {verdicts}"
+            is_file = self.signed.is_file()
+            yield f"{self.signed}{'' if is_file else '/signoff.jsonl'}: {verdicts}"
 
     def document(self) -> dict[str, Any]:
         metrics = rows_of(self.scored.metrics)
@@ -839,7 +862,18 @@ def _sign(options: ScoreSheetsOptions, scored: ScoredSheets) -> tuple[list[SignO
             where=where,
             todo="Ask people to read the sentences again.",
         )
-    folder = writable_folder(str(options.sign), None)
+    file, today = Path(str(options.sign)), datetime.now(UTC).date().isoformat()
+    if file.is_file():
+        proposals, suite = _proposed(file)
+        given = list(signoffs(scored, suite, today))
+        accepts = {(one.relation, one.pattern): "yes" for one in given}
+        accepts |= {(one.relation, one.pattern): "no" for one in given if one.verdict == "reject"}
+        marked = (
+            replace(one, accept=accepts.get((one.relation, one.pattern), one.accept))
+            for one in proposals
+        )
+        write_proposals(file, marked, OF_QUESTIONS)
+        return given, []
+    folder = writable_folder(str(file), None)
     suite = load_folder(folder)
-    today = datetime.now(UTC).date().isoformat()
     return add_signoffs(folder, suite, signoffs(scored, suite, today))

@@ -1,14 +1,10 @@
-"""The audit of a suite: findings, fixes, tables."""
+"""The audit of a suite: findings, tables."""
 
 from __future__ import annotations
 
-import json
-import re
 import shlex
-import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,16 +19,14 @@ from consilience.authoring.checks import (
     FEWEST,
     FactMaterial,
     Finding,
-    has_ending,
     is_english,
     sentence,
 )
 from consilience.core.errors import ConsilienceError, needs_extra
 from consilience.core.factors import Edge, VariantPair
 from consilience.core.text import counted
-from consilience.files.read import parse_json, read_rows, read_text
-from consilience.files.rows import find_table, nfc
-from consilience.files.write import write_whole
+from consilience.files.read import read_rows
+from consilience.files.rows import find_table
 from consilience.metrics.statistics import Floats
 from consilience.options import Output
 from consilience.options.suites import AuditOptions
@@ -105,124 +99,6 @@ def check_reference() -> Table:
     return Table("", list(map(Column, headings)), rows)
 
 
-# What is fixed.
-
-Cells = dict[str, Any]
-Renamed = Mapping[tuple[str, str], str]  # Relation and pattern in NFC -> the corrected pattern
-
-TABLES = {
-    "patterns": (("pattern",), ("relation", "pattern")),
-    "edges": (("pattern_a", "pattern_b"), ("relation", "pattern_a", "pattern_b")),
-    "provenance": (("pattern", "parent"), ("relation", "pattern")),
-    "signoff": (("pattern",), ()),
-    "facts": ((), ("relation", "subject", "object")),
-}
-"""Tables of a suite: their columns with patterns, and those whose values two rows may not share."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A line of a table that was corrected."""
-
-    where: str  # ``file:line``, as the file was before
-    before: str
-    after: str  # The text as it is now; empty for a row that was removed as a duplicate
-    duplicate_of: str = ""  # ``file:line`` of the row that a removed one repeats
-
-
-def fix_folder(folder: Path) -> list[Change]:
-    """Correct the tables of a suite in our layout, and list every change.
-
-    Runs of spaces become one space; spaces at the ends and before a stop or comma go; a pattern
-    without an ending gets that of most patterns in its language; of rows that are the same fact, or
-    the same pattern of a relation, in one Unicode form or two, the first stays. All tables that
-    name a pattern follow. Lines without a change stay as they are, byte by byte.
-    """
-    paths = {name: path for name in TABLES if (path := find_table(folder, name))}
-    renamed = _corrections(paths.get("patterns"))
-    changes: list[Change] = []
-    for name, path in paths.items():
-        text, of_table = _corrected_table(path, name, renamed)
-        if of_table:
-            write_whole(path, text.encode())
-        changes += of_table
-    return changes
-
-
-def _lines_of(path: Path) -> list[tuple[str, Cells | None]]:
-    """The lines of a table with their cells; None for a header and for what is no row."""
-    lines = read_text(path).split("\n")
-    header = lines[0].rstrip("\r").split("\t")
-    rows: list[tuple[str, Cells | None]] = []
-    for at, line in enumerate(lines):
-        row = None
-        if path.suffix == ".jsonl":
-            with suppress(ValueError):
-                row = parse_json(line)
-        elif at and line.strip():
-            row = dict(zip(header, line.rstrip("\r").split("\t"), strict=False))
-        rows.append((line, row if isinstance(row, dict) else None))
-    return rows
-
-
-def _corrections(path: Path | None) -> Renamed:
-    """The corrections of the table ``patterns``; of patterns that become the same, the first."""
-    lines = _lines_of(path) if path else []
-    rows = [cells for _, cells in lines if cells and isinstance(cells.get("pattern"), str)]
-    endings: dict[str, Counter[str]] = defaultdict(Counter)
-    for cells in rows:
-        if has_ending(cells["pattern"]):
-            endings[str(cells.get("language", ""))][cells["pattern"].rstrip()[-1]] += 1
-    renamed: dict[tuple[str, str], str] = {}
-    first: dict[tuple[str, str], str] = {}
-    for cells in rows:
-        relation, pattern = str(cells.get("relation")), cells["pattern"]
-        common = endings[str(cells.get("language", ""))].most_common(1)
-        after = corrected(pattern, common[0][0] if common else "")
-        renamed[relation, nfc(pattern)] = first.setdefault((relation, nfc(after)), after)
-    return renamed
-
-
-def corrected(pattern: str, ending: str) -> str:
-    """A pattern with plain spaces, and with an ending if it stops after a word or a slot."""
-    text = re.sub(r"\s+", " ", pattern).strip()
-    text = re.sub(r" (?=[.,](?: |$))", "", text)
-    is_word = bool(text) and unicodedata.category(text[-1])[0] in "LMN"
-    is_open = is_word or text[-1:] == "]"
-    return text + ending if is_open and not has_ending(text) else text
-
-
-def _corrected_table(path: Path, name: str, renamed: Renamed) -> tuple[str, list[Change]]:
-    with_patterns, keys = TABLES[name]
-    remaining: list[str] = []
-    changes: list[Change] = []
-    seen: dict[tuple[str, ...], str] = {}
-    for at, (line, cells) in enumerate(_lines_of(path), 1):
-        if cells is None:
-            remaining.append(line)
-            continue
-        where, of_row = f"{path.name}:{at}", []
-        for column in with_patterns:
-            before = str(cells.get(column))
-            text = renamed.get((str(cells.get("relation")), nfc(before)), before)
-            if text != before:
-                of_row.append(Change(where, cells[column], text))
-                cells[column] = text
-        key = tuple(nfc(str(cells.get(column))) for column in keys)
-        if key and (key in seen or (name == "edges" and key[1] == key[2])):
-            changes.append(Change(where, line.strip(), "", seen.get(key, "")))
-            continue
-        seen[key] = where
-        changes += of_row
-        if of_row and path.suffix == ".jsonl":
-            remaining.append(json.dumps(cells, ensure_ascii=False))
-        elif of_row:
-            remaining.append("\t".join(cells.values()) + "\r" * line.endswith("\r"))
-        else:
-            remaining.append(line)
-    return "\n".join(remaining), changes
-
-
 # The command.
 
 SHOWN = 5  # findings of one check
@@ -241,17 +117,8 @@ class SuiteAudit(Shown):
     audit: Audit
     edges: Mapping[str, Mapping[VariantPair, Edge]] | None = field(default=None, repr=False)
     relations: tuple[Relation, ...] = field(default=(), repr=False)
-    changes: tuple[Change, ...] = ()
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        if self.changes:
-            of_changes: list[list[Value]] = []
-            for one in self.changes:
-                first = f" of {one.duplicate_of}" if one.duplicate_of else ""
-                after = one.after or f"(removed: a duplicate{first})"
-                of_changes.append([one.where, one.before, after])
-            title = f"{self.suite}: {counted(len(self.changes), 'change')}"
-            yield Table(title, list(map(Column, ("place", "before", "after"))), of_changes)
         if self.audit.findings:
             yield self._findings()
         rows: list[list[Value]] = [
@@ -287,7 +154,6 @@ class SuiteAudit(Shown):
     def document(self) -> dict[str, Any]:
         return {
             "suite": self.suite,
-            "changes": [asdict(change) for change in self.changes],
             "counts": self.audit.counts,
             "findings": [asdict(finding) for finding in self.audit.findings],
             "not_run": self.audit.not_run,
@@ -315,9 +181,8 @@ class SuiteAudit(Shown):
 
 
 def audit_suite(options: AuditOptions) -> SuiteAudit:
-    """Correct the files of a suite if that is wanted, and run every check that applies."""
+    """Run every check that applies to a suite."""
     spec, columns = options.suite, columns_of(options.columns)
-    changes = tuple(fix_folder(writable_folder(spec, options.data_dir))) if options.fix else ()
     problems = suites.check_suite(spec, options.data_dir, columns)
     if problems:
         errors = tuple(
@@ -332,7 +197,7 @@ def audit_suite(options: AuditOptions) -> SuiteAudit:
             for problem in problems
         )
         not_run = {"all checks": "the files have errors"}
-        return SuiteAudit(spec, Audit(errors, {FILES: len(errors)}, not_run), changes=changes)
+        return SuiteAudit(spec, Audit(errors, {FILES: len(errors)}, not_run))
     suite = suites.load_any(spec, options.data_dir, columns)
     if isinstance(suite, Questions):
         if options.runs:
@@ -344,7 +209,7 @@ def audit_suite(options: AuditOptions) -> SuiteAudit:
         missing["edges"] = "the suite has no edges; --json has the derived ones"
         compared = replace(material, edges=None)
     audit = run_checks(compared, missing)
-    return SuiteAudit(suite.name, audit, material.edges, suite.relations, changes)
+    return SuiteAudit(suite.name, audit, material.edges, suite.relations)
 
 
 def writable_folder(spec: str, data_dir: Path | None) -> Path:

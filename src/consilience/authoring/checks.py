@@ -68,6 +68,15 @@ def normal_form(pattern: str) -> str:
     return " ".join(" ".join(words).split())
 
 
+def same_phrasing(one: str, two: str) -> bool:
+    """Whether two phrasings of a question differ only in spaces or punctuation.
+
+    Case alone makes another phrasing: people write in lower case, and models read other tokens.
+    """
+    is_only_case = one != two and fold_case(one) == fold_case(two)
+    return normal_form(one) == normal_form(two) and not is_only_case
+
+
 @lru_cache(maxsize=4096)
 def tokens_of(pattern: str) -> tuple[str, ...]:
     """The tokens of a pattern in ``normal_form``: words and slots."""
@@ -235,7 +244,7 @@ def several_golds(material: FactMaterial) -> Iterator[Finding]:
             yield material.found(relation, evidence, facts=facts, count=len(golds))
 
 
-@check("warning", "Run `suite audit --fix`.", is_quick=True)
+@check("warning", "Remove all but one of them.", is_quick=True)
 def duplicate_facts(material: FactMaterial) -> Iterator[Finding]:
     """Facts that are in a relation more than once."""
     for relation in material.suite:
@@ -499,7 +508,7 @@ NUMBER = re.compile(r"(?<!and )\[([XY])\] (is|are|was|were)\b")
 VOWEL_SOUND = re.compile(r"(?:hour|honest|honou?r|heir)|(?!uni(?!n)|us|eu|one|ut)[aeiou]", re.I)
 
 
-@check("warning", "Run `suite audit --fix`.")
+@check("warning", "Write single spaces.")
 def spaces(material: FactMaterial) -> Iterator[Finding]:
     """Doubled spaces, spaces at an end, or a space before a full stop or comma."""
     for relation, pattern in material.patterns:
@@ -507,7 +516,7 @@ def spaces(material: FactMaterial) -> Iterator[Finding]:
             yield material.found(relation, f"'{pattern.text}'", patterns=(pattern.text,))
 
 
-@check("warning", "Run `suite audit --fix`; end patterns that stop at a comma by hand.")
+@check("warning", "End it as the others end.")
 def final_punctuation(material: FactMaterial) -> Iterator[Finding]:
     """A pattern that does not end with sentence punctuation.
 
@@ -734,11 +743,11 @@ def shared_questions(questions: Questions) -> Iterator[Finding]:
 
 @check("warning", "Remove one of the two.", of=Questions.kind)
 def same_phrasings(questions: Questions) -> Iterator[Finding]:
-    """Phrasings of a question that differ only in case, spaces or punctuation."""
+    """Phrasings of a question that differ only in spaces or punctuation."""
     for question in questions.items:
         for texts in question.paraphrases.values():
             for one, two in combinations(texts, 2):
-                if normal_form(one) == normal_form(two):
+                if same_phrasing(one, two):
                     evidence = f"'{one}' and '{two}' (item {question.item})"
                     yield _found(question.group, evidence, [question], 2)
 

@@ -17,11 +17,11 @@ from typing import Any, Literal, NamedTuple
 import polars as pl
 
 from consilience import suites
-from consilience.authoring.checks import Likeness, has_words, likeness
+from consilience.authoring.checks import Likeness, has_words, likeness, same_phrasing
 from consilience.core.errors import ConsilienceError, did_you_mean, missing_column, unknown_name
 from consilience.core.patterns import ENGLISH
 from consilience.core.text import LANGUAGE_TAG, counted, is_language_tag
-from consilience.files.read import read_rows, read_text
+from consilience.files.read import read_text
 from consilience.files.rows import (
     Problems,
     Row,
@@ -30,22 +30,40 @@ from consilience.files.rows import (
     refuse_misspelt,
     suite_rows,
 )
-from consilience.files.tables import ENDINGS, read_answer_file, read_workbook
-from consilience.files.write import json_lines, make_folder, refuse_occupied, write_whole
+from consilience.files.tables import ENDINGS
+from consilience.files.write import (
+    json_lines,
+    make_folder,
+    refuse_occupied,
+    table_of,
+    write_whole,
+)
 from consilience.options import Output
 from consilience.options.suites import ImportOptions
 from consilience.report.export import Shown, rows_of
+from consilience.suites import question_suites
 from consilience.suites.facts import folder_root, read_folder
 from consilience.suites.layouts import (
-    LAMA_CARDINALITIES,
     N_TO_1,
     N_TO_M,
     TREX,
+    lama_root,
     load_folder,
     pararel_root,
 )
-from consilience.suites.proposals import TABLE, Proposal, provenance_of, read_proposals, scores_of
-from consilience.suites.question_suites import columns_of
+from consilience.suites.proposals import (
+    OF_FACTS,
+    OF_QUESTIONS,
+    TABLE,
+    Proposal,
+    columns_in,
+    proposes_phrasings,
+    provenance_of,
+    read_proposals,
+    scores_of,
+)
+from consilience.suites.question_suites import columns_of, is_questions
+from consilience.suites.questions import file_rows
 from consilience.types import FACT_COLUMNS, Cardinality, Suite
 
 Rows = Sequence[Mapping[str, object]]
@@ -65,17 +83,14 @@ def append_rows(folder: Path, tables: Mapping[str, Rows]) -> None:
             text = read_text(path)
             text += "" if text.endswith("\n") else "\n"
             header = text.partition("\n")[0].rstrip("\r").split("\t")
-            for row in rows:
-                if missing := [name for name in row if name not in header]:
-                    raise ConsilienceError(
-                        f"no column '{missing[0]}', which a new row has",
-                        expected=f"{', '.join(row)} in the header",
-                        where=str(path),
-                        todo="Add the column to the header, or save the table as JSONL.",
-                    )
-                cells = [row.get(name, "") for name in header]
-                texts = ["; ".join(map(str, c)) if isinstance(c, list) else str(c) for c in cells]
-                text += "\t".join(texts) + "\n"
+            if missing := [name for row in rows for name in row if name not in header]:
+                raise ConsilienceError(
+                    f"no column '{missing[0]}', which a new row has",
+                    where=str(path),
+                    todo="Add the column to the header, or save the table as JSONL.",
+                )
+            new = table_of([dict.fromkeys(header, ""), *rows])[1:]
+            text += new.write_csv(include_header=False, separator="\t", quote_style="never")
             files[path] = text.encode()
     make_folder(folder)
     for path, content in files.items():
@@ -256,20 +271,15 @@ class ImportPlan(Shown):
     """
 
     is_dry = True
+    variant = "pattern"
+    no_fact = "the relation '{}' has no fact, so {} of it cannot be imported"
+    take_facts = "Take facts from a suite that has them: --facts-from SUITE."
 
     def __init__(
         self, options: ImportOptions, format_: str, content: Content, facts_of: Suite | None
     ) -> None:
-        folder, near = options.into, options.near_duplicates
-        self.folder, self.format, self.content = folder, format_, content
-        self.suite: Suite | None = None
-        """The suite in the folder, also without patterns; None for a new or empty folder."""
-        if folder.is_dir() and folder_root(folder):
-            problems: Problems = []
-            self.suite = read_folder(folder, problems, needs_patterns=False)
-            raise_first(problems)
-        else:
-            refuse_occupied(folder, "a suite folder with relations and facts, or a new folder")
+        self.folder, self.format, self.content = options.into, format_, content
+        self.suite = self.opened()
         self.is_new = self.suite is None
         if facts_of:
             content.facts = [
@@ -286,10 +296,10 @@ class ImportPlan(Shown):
             raise ConsilienceError(
                 f"facts in '{content.language}' for a suite in '{language}'",
                 expected="facts in the language of the suite",
-                where=str(folder),
+                where=str(self.folder),
                 todo=f"Import them into a new folder, or with --language {language} too.",
             )
-        patterns, similar = self._new_patterns(near)
+        patterns, similar = self._new_patterns(options.near_duplicates)
         in_folder = {
             (group.id, one.subject, one.object) for group in self.suite or () for one in group.facts
         }
@@ -305,21 +315,18 @@ class ImportPlan(Shown):
         imported = known | set(self.relations)
         left_out = [one.proposal for one in similar if not one.is_kept]
         lacking = (
-            ([*patterns, *left_out], "fact", "pattern",
-             "Take facts from a suite that has them: --facts-from SUITE."),
-            ([] if facts_of else facts, "pattern", "fact",
+            ([*patterns, *left_out], self.no_fact, "pattern", self.take_facts),
+            ([] if facts_of else facts, self.no_fact.replace("no fact", "no pattern"), "fact",
              "Import patterns, and these facts with --facts-from TABLE."),
         )  # fmt: skip
-        for rows, needs, has, todo in lacking:
+        for rows, lacks, has, todo in lacking:
             for id_, size in Counter(row.relation for row in rows).items():
                 if id_ not in imported:
                     is_ours = has == "pattern" and not WIKIDATA.fullmatch(id_)
-                    hint = did_you_mean(id_, sorted(known), todo) if is_ours else todo
                     content.refuse(
-                        f"the relation '{id_}' has no {needs}, so {counted(size, has)} of it "
-                        "cannot be imported",
+                        lacks.format(id_, counted(size, has)),
                         where=next(row.where for row in rows if row.relation == id_),
-                        todo=hint,
+                        todo=did_you_mean(id_, sorted(known), todo) if is_ours else todo,
                     )
         self.known_facts = len(content.facts) - len(new_facts)
         """Facts that the folder has already, or that the source has twice."""
@@ -328,6 +335,20 @@ class ImportPlan(Shown):
         self.facts = [fact for fact in facts if fact.relation in imported]
         self.names = self._new_names()
         self.refused, self.notes = tuple(content.problems), tuple(content.notes)
+
+    def opened(self) -> Suite | None:
+        """The suite in the folder, also without patterns; None for a new or empty folder."""
+        if self.folder.is_dir() and folder_root(self.folder):
+            problems: Problems = []
+            suite = read_folder(self.folder, problems, needs_patterns=False)
+            raise_first(problems)
+            return suite
+        refuse_occupied(self.folder, "a suite folder with relations and facts, or a new folder")
+        return None
+
+    def like(self, text: str, other: str, language: str) -> Likeness | None:
+        """How a pattern is like another one."""
+        return likeness(text, other, in_english=language.partition("-")[0] == ENGLISH)
 
     def _new_patterns(self, near: Near) -> tuple[list[Proposal], list[Similar]]:
         content, suite = self.content, self.suite
@@ -344,7 +365,7 @@ class ImportPlan(Shown):
             text, language = proposal.pattern, proposal.language or standard
             others = earlier[proposal.relation, language]
             if not has_words(text):
-                problem = f"the pattern '{text}' has no word besides its slots"
+                problem = f"the {self.variant} '{text}' has no word besides its slots"
                 content.refuse(problem, where=proposal.where)
                 continue
             if text in texts[proposal.relation].difference(others):
@@ -354,12 +375,7 @@ class ImportPlan(Shown):
                     where=proposal.where,
                 )
                 continue
-            in_english = language.partition("-")[0] == ENGLISH
-            alike = [
-                (other, how)
-                for other in others
-                if (how := likeness(text, other, in_english=in_english))
-            ]
+            alike = [(other, how) for other in others if (how := self.like(text, other, language))]
             if alike:  # the first duplicate, else the first near-duplicate
                 like = min(alike, key=lambda one: one[1] != "duplicate")
                 is_kept = like[1] != "duplicate" and near == "keep"
@@ -441,10 +457,10 @@ class ImportPlan(Shown):
             return
         with tempfile.TemporaryDirectory() as scratch:
             copy = Path(scratch) / self.folder.resolve().name
-            if self.folder.is_dir():
-                shutil.copytree(self.folder, copy)
+            if self.folder.exists():
+                (shutil.copytree if self.folder.is_dir() else shutil.copy)(self.folder, copy)
             self.write(copy)
-            errors = suites.check_suite(copy)
+            errors = suites.check_suite(copy, columns=self.content.columns)
             if errors:
                 size = f"{len(errors)} errors, the first" if len(errors) > 1 else "an error"
                 tables = "" if self.is_new else f" or the tables of {self.folder}"
@@ -490,15 +506,16 @@ class ImportPlan(Shown):
         duplicates = sum(similar.likeness == "duplicate" for similar in self.similar)
         near = [similar for similar in self.similar if similar.likeness != "duplicate"]
         fate = "" if not near else " kept" if near[0].is_kept else " left out"
-        names = f", {counted(len(self.names), 'name')} in other languages" if self.names else ""
         facts = f", {counted(self.known_facts, 'fact')} left out" if self.known_facts else ""
         yield f"{self.folder} ({'new' if self.is_new else 'existing'} suite), read as {self.format}"
-        yield (
-            f"added:           {counted(len(self.relations), 'relation')}, "
-            f"{counted(len(self.patterns), 'pattern')}, {counted(len(self.facts), 'fact')}{names}"
-        )
-        yield f"duplicates:      {counted(duplicates, 'pattern')} left out{facts}"
-        yield f"near-duplicates: {counted(len(near), 'pattern')}{fate}"
+        sizes = {
+            "relation": self.relations, self.variant: self.patterns, "fact": self.facts,
+            "name": self.names,
+        }  # fmt: skip
+        added = ", ".join(counted(len(rows), noun) for noun, rows in sizes.items() if rows)
+        yield f"added:           {added or 'nothing'}"
+        yield f"duplicates:      {counted(duplicates, self.variant)} left out{facts}"
+        yield f"near-duplicates: {counted(len(near), self.variant)}{fate}"
         yield from _first(
             f"  {one.proposal.relation}: {one.proposal.pattern}  ({one.likeness}: {one.other})"
             for one in near
@@ -546,6 +563,32 @@ class ImportPlan(Shown):
         return 2 if self.failed else 0
 
 
+class PhrasingPlan(ImportPlan):
+    """What an import adds to a file or a folder of questions: further phrasings."""
+
+    variant, no_fact, take_facts = "phrasing", "no question '{}'", ""
+
+    def opened(self) -> Suite:
+        """Its questions with their phrasings."""
+        questions = question_suites.load_questions(self.folder, self.content.columns)
+        return question_suites.suite_of_phrasings(questions)
+
+    def like(self, text: str, other: str, language: str) -> Likeness | None:
+        """Whether a phrasing is the same as another one."""
+        return "duplicate" if same_phrasing(text, other) else None
+
+    def write(self, folder: Path | None = None) -> None:
+        """Add the phrasings in further columns, and their provenance beside them."""
+        if self.adds:
+            spec, texts = folder or self.folder, defaultdict(list)
+            for phrasing in self.patterns:
+                texts[phrasing.relation].append(phrasing.pattern)
+            question_suites.add_phrasings(spec, self.content.columns, texts)
+            path = question_suites.provenance_file(spec)
+            rows = [phrasing.row(OF_QUESTIONS) for phrasing in self.patterns]
+            write_whole(path, json_lines(rows, path))
+
+
 def _first(lines: Iterable[str]) -> list[str]:
     listed = [*lines]
     more = len(listed) - SHOWN
@@ -561,8 +604,9 @@ def import_patterns(options: ImportOptions) -> ImportPlan:
     source, content = options.path, Content(options, options.language, columns_of(options.columns))
     if not source.exists():
         raise ConsilienceError("no such file or folder", where=str(source), todo="Check the path.")
-    found = (name for name, of in FORMATS.items() if of.matches(source))
-    name: str | None = options.format or next(found, None)
+    is_of_questions = _has_questions(options.into)
+    found = next((name for name, of in FORMATS.items() if of.matches(source)), None)
+    name = "proposals" if is_of_questions else options.format or found
     if name is None:
         raise ConsilienceError(
             "nothing that can be imported",
@@ -581,7 +625,7 @@ def import_patterns(options: ImportOptions) -> ImportPlan:
             todo="Check the file, or name another format with --format.",
         )
     suite = suites.load_facts(options.facts_from, options.data_dir) if options.facts_from else None
-    plan = ImportPlan(options, name, content, suite)
+    plan = (PhrasingPlan if is_of_questions else ImportPlan)(options, name, content, suite)
     plan.check()
     if not options.dry_run:
         plan.write()
@@ -589,18 +633,28 @@ def import_patterns(options: ImportOptions) -> ImportPlan:
     return plan
 
 
-def _first_row(path: Path) -> Mapping[str, Any]:
-    """The first row of a JSONL file; empty for what is none."""
-    is_table = path.suffix == ".jsonl" and path.is_file()
-    return next(read_rows(path, faults=[]), ("", {}))[1] if is_table else {}
-
-
 # Proposals and suites.
+
+
+def _has_questions(path: Path) -> bool:
+    return path.exists() and is_questions(str(path))
 
 
 def _read_proposals(content: Content) -> None:
     """Proposals keep their provenance; where the source or licence is empty, the user's is used."""
-    options = content.options
+    options, names = content.options, OF_FACTS
+    if _has_questions(options.into):
+        names = OF_QUESTIONS
+    elif proposes_phrasings(options.path):
+        raise ConsilienceError(
+            f"--into {options.into} with phrasings of questions",
+            expected="the file or the folder of these questions",
+            where=str(options.path),
+            todo="Name it: --into questions.csv.",
+        )
+    proposals = read_proposals(options.path, content.problems, names)
+    if left_out := sum(proposal.accept == "no" for proposal in proposals):
+        content.notes.append(f"not accepted: {left_out} of {counted(len(proposals), 'proposal')}")
     content.patterns = [
         replace(
             proposal,
@@ -608,17 +662,17 @@ def _read_proposals(content: Content) -> None:
             licence=proposal.licence or options.licence,
             language=proposal.language or content.said_language,
         )
-        for proposal in read_proposals(options.path, content.problems)
+        for proposal in proposals
+        if proposal.accept == "yes"
     ]
 
 
 def _read_suite(content: Content) -> None:
-    """A suite folder in our layout or ParaRel's, with its provenance."""
+    """A suite folder in our layout, ParaRel's or LAMA's, with its provenance."""
     path = content.options.path
     suite = load_folder(path)
     content.language = suite.language
-    rows = [] if pararel_root(path) else provenance_of(path)
-    known = {(row.relation, row.pattern): row for row in rows}
+    known = {(row.relation, row.pattern): row for row in provenance_of(path)}
     for group in suite:
         content.labels[group.id] = group.label
         content.cardinalities[group.id] = group.cardinality
@@ -641,7 +695,7 @@ def _read_suite(content: Content) -> None:
         ]
 
 
-# Rows: of files for each relation (LPAQA, ParaRel, mParaRel, mLAMA), of LAMA, of spreadsheets.
+# Rows: of files for each relation (LPAQA, ParaRel, mParaRel, mLAMA), of spreadsheets.
 
 
 def _read_file(path: Path, content: Content, relation: str = "", language: str = "") -> None:
@@ -659,15 +713,15 @@ def _read_file(path: Path, content: Content, relation: str = "", language: str =
 
 def _add_row(
     row: Row, path: Path, content: Content, relation: str = "", language: str = ""
-) -> str | None:
-    """Add the pattern and the fact of a row, and return its relation; None if it is not valid.
+) -> None:
+    """Add the pattern and the fact of a row.
 
     A pattern is in ``pattern`` or ``template``. A fact has the names of a spreadsheet or those of
-    T-REx, LAMA and mLAMA.
+    T-REx and mLAMA.
     """
     id_ = relation or row.text("relation")
     if not relation and not row.is_relation_id(id_):
-        return None
+        return
     if not language and (label := row.optional_text("label")):
         content.labels.setdefault(id_, label)
     column = next((name for name in ("pattern", "template") if name in row.cells), "")
@@ -689,7 +743,6 @@ def _add_row(
         if subject and object_:
             fact = SourceFact(id_, subject, object_, item, language, row.where)
             content.facts.append(fact)
-    return id_ if pattern or has_fact else None
 
 
 def _files_in(folder: Path) -> list[Path]:
@@ -715,26 +768,6 @@ def _is_wikidata(path: Path) -> bool:
 def _read_relation_files(content: Content) -> None:
     for path in _relation_files(content.options.path):
         _read_file(path, content, content.options.relation or path.stem)
-
-
-def _relations_file(path: Path) -> Path | None:
-    """LAMA's ``relations.jsonl``: the file itself, or in a folder or its ``data``."""
-    paths = (path, path / "relations.jsonl", path / "data" / "relations.jsonl")
-    return next((p for p in paths if {"relation", "template"} <= _first_row(p).keys()), None)
-
-
-def _read_lama(content: Content) -> None:
-    """One template a relation, and its facts where ``TREx`` is beside ``relations.jsonl``."""
-    path = _relations_file(content.options.path) or content.options.path
-    for row in suite_rows(path, content.problems):
-        type_ = str(row.cells.get("type", "N-1"))
-        if type_ not in LAMA_CARDINALITIES:
-            row.report(f"type '{type_}'", expected="1-1, N-1 or N-M")
-        elif row.pattern("template") and (relation := _add_row(row, path, content)):
-            content.cardinalities[relation] = LAMA_CARDINALITIES[type_]
-            facts = path.parent / "TREx" / f"{relation}.jsonl"
-            if facts.is_file():
-                _read_file(facts, content, relation)
 
 
 def _language_folders(root: Path) -> dict[Path, str]:
@@ -791,7 +824,8 @@ def _read_table(content: Content) -> None:
     for name in columns:
         if name not in TABLE_COLUMNS:
             raise unknown_name(f"--columns {name}={columns[name]}", name, TABLE_COLUMNS)
-    for number, (where, cells) in enumerate(_table_rows(path, content)):
+    rows = file_rows(path, content.problems, "rows", (*ENDINGS, ".gz"), content.notes)
+    for number, (where, cells) in enumerate(rows):
         if number == 0:
             has_fact = all(columns.get(one, one) in cells for one in ("subject", "object"))
             needed = {} if content.options.relation else {"relation": "relation"}
@@ -814,14 +848,6 @@ def _read_table(content: Content) -> None:
         _add_row(Row(where, filled, content.problems), path, content)
 
 
-def _table_rows(path: Path, content: Content) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    if path.suffix in (".jsonl", ".csv", ".tsv"):
-        return read_rows(path, faults=content.problems)
-    table = read_workbook(path) if path.suffix == ".xlsx" else read_answer_file(path)
-    rows = enumerate(table.rows(named=True), start=2)
-    return ((f"{path}, row {number}", row) for number, row in rows if any(row.values()))
-
-
 class Format(NamedTuple):
     """A format that can be imported."""
 
@@ -833,29 +859,25 @@ class Format(NamedTuple):
 FORMATS: Mapping[str, Format] = {
     "proposals": Format(
         "a file of proposals",
-        lambda path: {"relation", "pattern", "origin"} <= _first_row(path).keys(),
+        lambda path: "origin" in columns_in(path),
         _read_proposals,
     ),
     "suite": Format(
         "a suite folder",
-        lambda path: pararel_root(path) or find_table(path, "patterns"),
+        lambda path: pararel_root(path) or lama_root(path) or find_table(path, "patterns"),
         _read_suite,
     ),
-    "lama": Format("LAMA's relations.jsonl with TREx", _relations_file, _read_lama),
     "mpararel": Format(
         "a folder for each language (mParaRel, mLAMA)", _language_folders, _read_languages
     ),
     "lpaqa": Format(
-        "a file for each relation, such as P19.jsonl (LPAQA)",
-        lambda path: any(map(_is_wikidata, _relation_files(path))),
+        "a file for each relation, such as P19.jsonl (LPAQA), or a text with a pattern a line",
+        lambda path: path.suffix == ".txt" or any(map(_is_wikidata, _relation_files(path))),
         _read_relation_files,
     ),
     "table": Format(
         f"a spreadsheet ({', '.join(ENDINGS)})",
         lambda path: path.is_file() and path.name.endswith(ENDINGS),
         _read_table,
-    ),
-    "list": Format(
-        "a text with a pattern a line", lambda path: path.suffix == ".txt", _read_relation_files
     ),
 }

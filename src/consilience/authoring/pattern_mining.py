@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import chain, combinations, groupby, islice
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,29 +14,20 @@ import polars as pl
 from consilience import suites
 from consilience.analysis.syntax import load_parser
 from consilience.authoring.mining import (
-    WORD,
     FactIndex,
     Facts,
     Mined,
-    NoPatternError,
-    Span,
-    check_name,
     mine,
-    parsed,
-    path_patterns,
 )
 from consilience.core.errors import (
     SILENT,
-    Advance,
     ConsilienceError,
     Watch,
     missing_column,
     unknown_name,
 )
-from consilience.core.patterns import ENGLISH, Pattern
 from consilience.core.text import ENDINGS, counted
 from consilience.files.read import POLARS_FAULTS, read_lines, read_rows
-from consilience.files.write import json_lines, write_whole
 from consilience.options import Output
 from consilience.options.suites import MineOptions
 from consilience.report.export import Shown
@@ -44,8 +35,7 @@ from consilience.report.table import Column, Table, Value
 from consilience.suites.proposals import Proposal, check_no_file, write_proposals
 
 if TYPE_CHECKING:
-    from spacy.language import Language
-    from spacy.tokens import Doc, Token
+    pass
 
 
 ROWS_AT_ONCE = 10_000
@@ -201,162 +191,21 @@ def with_title(sentence: str, title: str) -> str:
     return f"{name}{owner}{sentence[pronoun.end() :]}"
 
 
-ARTICLE = re.compile(r"\b(?:an?|the)\s+", re.IGNORECASE)
-
-COPULA = frozenset(["is"])  # What mining adds to an apposition, so a sentence need not have it
-
-
-@dataclass(frozen=True, slots=True)
-class ExampleMatch:
-    """A pair of names of a sentence that matches the example."""
-
-    subject: str
-    object: str
-    sentence: str
-    relations: tuple[str, ...] = ()
-    """The relations that have its names as a fact.
-
-    ``(swapped)`` follows a relation where X is the object and Y the subject.
-    """
-
-
-def example_pattern(text: str, language: str = ENGLISH) -> Pattern:
-    """The example as a pattern; ``X`` and ``Y`` alone are slots, too."""
-    for slot in "XY":
-        if f"[{slot}]" not in text:
-            text = re.sub(rf"(?<![\w\[]){slot}(?![\w\]])", f"[{slot}]", text, count=1)
-    sentence = text if text.rstrip().endswith(".") else f"{text.rstrip()}."
-    return Pattern.parse(sentence, language=language)
-
-
-@dataclass(frozen=True, slots=True)
-class ExampleQuery:
-    """An example, ready to be searched for."""
-
-    text: str
-    swapped: str
-    words: frozenset[str]
-    index: FactIndex  # Facts whose names are names, however they are parsed
-
-    @classmethod
-    def of(cls, pattern: Pattern, index: FactIndex) -> ExampleQuery:
-        """The query of an example; raises where it has no word to search for."""
-        parts = ARTICLE.sub("", " ".join(pattern.parts)).lower()
-        words = frozenset(word for word in WORD.findall(parts) if word[0].isalnum())
-        if not words:
-            raise ConsilienceError(
-                f"the example '{pattern.text}' has no word but articles and its slots",
-                expected="an example such as '[X], the capital of [Y]'",
-                todo="Add the words to search for.",
-            )
-        text = _plain(pattern.text)
-        swapped = text.replace("[x]", "[]").replace("[y]", "[x]").replace("[]", "[y]")
-        return cls(text, swapped, words - COPULA or words, index)
-
-    def search(
-        self, texts: Iterable[Iterable[str]], parser: Language, advance: Advance
-    ) -> Iterator[ExampleMatch]:
-        """The matches in ``texts``, each a sequence of sentences."""
-        sentences = (sentence for of_text in texts for sentence in of_text)
-        waiting = (text for text in sentences if self.words <= set(WORD.findall(text.lower())))
-        for doc, _ in parsed(((text, None) for text in waiting), parser):
-            advance(1)
-            yield from self.matches(doc)
-
-    def matches(self, doc: Doc) -> Iterator[ExampleMatch]:
-        """The pairs of names in a parsed sentence that match."""
-        for first, second in combinations(_names(doc, self.index), 2):
-            if first[1] > second[0]:
-                continue
-            patterns = _patterns(doc, first, second)
-            names = doc.text[slice(*first)], doc.text[slice(*second)]
-            for example, (subject, object_) in ((self.text, names), (self.swapped, names[::-1])):
-                as_written = rf"(?<!\w){re.escape(example)}(?!\w)"
-                if example in patterns or re.search(as_written, patterns[0]):
-                    yield ExampleMatch(subject, object_, doc.text)
-                    break
-
-
-def _plain(text: str) -> str:
-    """A text as it is compared: without articles, case, repeated spaces and its last full stop."""
-    return " ".join(ARTICLE.sub("", text).lower().split()).removesuffix(".").rstrip()
-
-
-def _patterns(doc: Doc, first: Span, second: Span) -> list[str]:
-    text = doc.text
-    slotted = f"{text[: first[0]]}[X]{text[first[1] : second[0]]}[Y]{text[second[1] :]}"
-    try:
-        return [_plain(pattern) for pattern in (slotted, *path_patterns(doc, first, second))]
-    except NoPatternError:
-        return [_plain(slotted)]
-
-
-def _names(doc: Doc, index: FactIndex) -> list[Span]:
-    spans: dict[int, Span] = {}
-    known = [span for _, span in index.trie.find(doc.text)]
-    for span in (*known, *_capitalised(doc), *_nouns(doc)):
-        tokens = doc.char_span(*span)
-        try:
-            if tokens is not None:
-                check_name(tokens)
-                spans.setdefault(tokens.root.i, span)
-        except NoPatternError:
-            continue
-    return sorted(spans.values())
-
-
-def _capitalised(doc: Doc) -> Iterator[Span]:
-    """Adjacent words that are written or parsed as names."""
-
-    def is_name(token: Token) -> bool:
-        is_noun = token.pos_ in ("NOUN", "ADJ")
-        return token.pos_ == "PROPN" or (token.text[:1].isupper() and is_noun)
-
-    for of_name, words in groupby(doc, is_name):
-        if of_name:
-            tokens = list(words)
-            yield tokens[0].idx, tokens[-1].idx + len(tokens[-1])
-
-
-def _nouns(doc: Doc) -> Iterator[Span]:
-    """Common nouns, each with its compounds on the left."""
-    for token in doc:
-        if token.pos_ == "NOUN" and token.dep_ != "compound":
-            start = token.i
-            while start and doc[start - 1].dep_ == "compound" and doc[start - 1].head == token:
-                start -= 1
-            yield doc[start].idx, token.idx + len(token)
-
-
 # The command.
 
 REASONS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Written(Shown):
-    """A result that may be in a file."""
-
-    file: Path | None
-    notes: Sequence[str] = ()
-
-    def printed(self, output: Output) -> Iterator[Table | str]:
-        yield from self.tables()
-        if self.file:
-            yield f"Written: {self.file}"
-
-    def tables(self) -> Iterator[Table | str]:
-        raise NotImplementedError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MinedPatterns(_Written):
+class MinedPatterns(Shown):
     """What ``suite mine`` proposes."""
 
     proposals: Mapping[str, Sequence[Proposal]]
     mined: Mined
+    file: Path | None
+    notes: Sequence[str] = ()
 
-    def tables(self) -> Iterator[Table | str]:
+    def printed(self, output: Output) -> Iterator[Table | str]:
         names = ("specificity", "facts", "other_facts", "texts")
         columns = [Column("pattern"), Column("specificity", "share"), Column("facts", "count"),
                    Column("other facts", "count"), Column("texts", "count")]  # fmt: skip
@@ -372,6 +221,8 @@ class MinedPatterns(_Written):
                 ]
                 yield Table(f"{relation}: {sentences} with facts", columns, rows, [note])
                 yield ""
+        if self.file:
+            yield f"Written: {self.file}"
 
     def document(self) -> dict[str, Any]:
         rows = [proposal.row() for rows in self.proposals.values() for proposal in rows]
@@ -379,43 +230,9 @@ class MinedPatterns(_Written):
         return {"proposals": rows, **searched, "warnings": self.notes}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Matches(_Written):
-    """What ``suite mine --like`` lists."""
-
-    example: str
-    matches: Sequence[ExampleMatch]
-    has_facts: bool
-    total: int
-
-    def tables(self) -> Iterator[Table | str]:
-        if not self.matches:
-            yield f"No sentence matches {self.example}"
-            return
-        columns = [Column("X"), Column("Y"), Column("sentence")]
-        rows: list[list[Value]] = [[one.subject, one.object, one.sentence] for one in self.matches]
-        if self.has_facts:
-            columns.insert(2, Column("fact of"))
-            for row, match in zip(rows, self.matches, strict=True):
-                row.insert(2, ", ".join(match.relations) or "no relation")
-        yield Table(f"{self.example} {counted(self.total, 'match', 'matches')}", columns, rows)
-
-    def document(self) -> dict[str, Any]:
-        rows = [asdict(match) for match in self.matches]
-        return {"example": self.example, "total": self.total, "matches": rows}
-
-
-def mine_patterns(options: MineOptions, watch: Watch = SILENT) -> MinedPatterns | Matches:
-    """Mine the patterns of facts, or with ``like`` list the matches of an example."""
+def mine_patterns(options: MineOptions, watch: Watch = SILENT) -> MinedPatterns:
+    """Mine the patterns of facts."""
     check_no_file(options.out)
-    if options.like is not None:
-        return _list_matches(options, watch)
-    if options.suite is None:
-        raise ConsilienceError(
-            "no facts to search for",
-            expected="--suite with facts, or --like with an example",
-            todo="Name a suite, or a table of facts.",
-        )
     facts, groups = _facts(options)
     parser = load_parser(options.parser)
     texts = _texts(options)
@@ -431,41 +248,6 @@ def mine_patterns(options: MineOptions, watch: Watch = SILENT) -> MinedPatterns 
         write_proposals(file, rows)
     notes = _notes(mined, proposals)
     return MinedPatterns(proposals=proposals, mined=mined, notes=notes, file=file)
-
-
-def _list_matches(options: MineOptions, watch: Watch) -> Matches:
-    example_pattern(options.like or "")  # wrong slots are reported before a parser is loaded
-    parser = load_parser(options.parser)
-    pattern = example_pattern(options.like or "", parser.lang)
-    index = FactIndex.of(_facts(options)[0] if options.suite else {})
-    query = ExampleQuery.of(pattern, index)
-    texts = _texts(options)
-    with watch.steps("parsing", None, "sentences") as advance:
-        found = query.search(texts, parser, advance)
-        matches = [
-            replace(match, relations=_relations_of(match, index))
-            for match in islice(found, options.top)
-        ]
-        total = len(matches) + sum(1 for _ in found)
-    listed = Matches(
-        example=pattern.text,
-        matches=matches,
-        has_facts=options.suite is not None,
-        total=total,
-        file=options.out if matches else None,
-    )
-    if listed.file:
-        write_whole(listed.file, json_lines(map(asdict, matches)))
-    return listed
-
-
-def _relations_of(match: ExampleMatch, index: FactIndex) -> tuple[str, ...]:
-    names = (match.subject, match.object)
-    return tuple(
-        index.relations[index.relation_of[fact]] + note
-        for pair, note in ((names, ""), (names[::-1], " (swapped)"))
-        for fact in index.facts_of.get(pair, ())
-    )
 
 
 def _texts(options: MineOptions) -> Iterator[Iterator[str]]:
@@ -484,7 +266,7 @@ def _texts(options: MineOptions) -> Iterator[Iterator[str]]:
 def _facts(options: MineOptions) -> tuple[Facts, Sequence[str]]:
     facts: dict[str, list[tuple[str, str]]] = {}
     groups: list[str] = []
-    for spec in (options.suite or "", *(options.against or ())):
+    for spec in (options.suite, *(options.against or ())):
         suite = suites.load_facts(spec, options.data_dir, as_shipped=True)
         for group in suite:
             facts.setdefault(group.id, [(fact.subject, fact.object) for fact in group.facts])

@@ -1,4 +1,4 @@
-"""Patterns rewritten by a model, and how well a judge tells paraphrases from other patterns."""
+"""Patterns and questions rewritten by rule or by a model, and how a judge compares meanings."""
 
 from __future__ import annotations
 
@@ -8,40 +8,143 @@ import re
 import shlex
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from consilience import suites
-from consilience.analysis.syntax import edge_between, load_parser, parse_pattern
-from consilience.authoring.checks import has_words, normal_form, sentence, tokens_of
+from consilience.authoring.checks import (
+    contains,
+    has_words,
+    normal_form,
+    same_phrasing,
+    sentence,
+    tokens_of,
+)
 from consilience.core.errors import SILENT, ConsilienceError, Loading, Watch
-from consilience.core.items import NoAnswer
+from consilience.core.items import DEFAULT_LANGUAGE, NoAnswer
 from consilience.core.patterns import ENGLISH, OBJECT_SLOT, SUBJECT_SLOT, Pattern
 from consilience.core.presentation import Prompt
 from consilience.core.provenance import versions
-from consilience.core.text import control_in, counted
+from consilience.core.text import NEGATIONS, control_in, counted
+from consilience.files.read import read_rows
+from consilience.files.write import csv_cell
 from consilience.metrics.statistics import Floats
 from consilience.models import WritingModel, is_chat_model, load_writer
 from consilience.options import Output
 from consilience.options.suites import RewriteOptions
 from consilience.report.export import Shown
+from consilience.suites import question_suites
 from consilience.suites.facts import select_relations
-from consilience.suites.proposals import Proposal, check_no_file, write_proposals
-from consilience.types import Fact, Relation, Suite
+from consilience.suites.proposals import (
+    OF_FACTS,
+    OF_QUESTIONS,
+    RULE,
+    Names,
+    Proposal,
+    check_no_file,
+    write_proposals,
+)
+from consilience.suites.question_suites import columns_of, is_questions, suite_of_phrasings
+from consilience.types import Fact, Relation, Suite, SuiteWords
 
 if TYPE_CHECKING:
-    from consilience.models.judges import ParaphraseJudge
+    from consilience.models.judges import EmbeddingJudge, ParaphraseJudge
 
-INSTRUCTION = (
+    Judge = ParaphraseJudge | EmbeddingJudge
+
+UNREAD = "a model wrote it: read whether it means the same"
+QUESTION_MARKS = ("?", "\uff1f", "\u061f")
+
+
+def _pattern_fault(base: str, text: str, gold: str) -> str:
+    return "" if [text.count(slot) for slot in (SUBJECT_SLOT, OBJECT_SLOT)] == [1, 1] else "slots"
+
+
+def _question_fault(base: str, text: str, gold: str) -> str:
+    """Why a text does not ask what a question asks: it answers, or has other numbers."""
+    if base.endswith(QUESTION_MARKS) != text.endswith(QUESTION_MARKS) or csv_cell(text) != text:
+        return "no question"
+    one, two = (
+        ({*re.findall(r"\d+", part)}, bool(re.search(NEGATIONS, part.casefold())))
+        for part in (base, text)
+    )
+    if one != two:
+        return "numbers or negation"
+    return "answer" if contains(text, gold) and not contains(base, gold) else ""
+
+
+class Kind(NamedTuple):
+    """How rewrites of a kind of suite are asked for, recognised and called."""
+
+    prompt: str
+    end: str  # What follows the prompt of a model that is no chat model
+    marks: Sequence[str]  # A line with one of them is a rewrite
+    fault: Callable[[str, str, str], str]
+    """Why a text is no rewrite of a base, with the answer that belongs to it; empty for none."""
+    names: Names
+
+
+FACTS = Kind(
     "Rewrite the sentence in other words, with the same meaning. Keep [X] and [Y] as they are. "
-    "Write only the new sentence.\nSentence: {}"
-)
+    "Write only the new sentence.\nSentence: {}",
+    "\nNew sentence:", (SUBJECT_SLOT, OBJECT_SLOT), _pattern_fault, OF_FACTS,
+)  # fmt: skip
+QUESTIONS = Kind(
+    "Rewrite the question in other words, so that it has the same answer. Do not answer it. "
+    "Write only the new question.\nQuestion: {}",
+    "\nNew question:", QUESTION_MARKS, _question_fault, OF_QUESTIONS,
+)  # fmt: skip
 
-NEW = "\nNew sentence:"
+
+def kind_of(suite: Suite) -> Kind:
+    """What is rewritten: patterns of facts, or phrasings of questions."""
+    return FACTS if suite.words.variant == "pattern" else QUESTIONS
+
+
+ASKING = {"what", "who", "which", "where", "when", "how"}
+RULES = Path(__file__).with_name("rules.tsv")
+"""What is proposed without a model: changes of an English question that keep its meaning.
+
+Of the groups of a pattern, ``low`` is written in lower case and ``up`` with a capital. No rule
+needs a grammar: what does is left to a model.
+"""
+
+
+def drafts_by_rule(suite: Suite) -> list[Proposal]:
+    """What the rules make of a suite of phrasings, of which none may say another language."""
+    rules = [cells for _, cells in read_rows(RULES, quoted=False)]
+    drafts = []
+    for relation in suite:
+        base, known = relation.patterns[0].text, [one.text for one in relation.patterns]
+        if relation.patterns[0].language.partition("-")[0] not in (DEFAULT_LANGUAGE, ENGLISH):
+            continue
+        for rule in rules:
+            match = re.search(rule["pattern"], base)
+            if not match or (rule["needs"] and len(relation.candidates.words) < 2):
+                continue
+            parts = match.groupdict()
+            cased = {"low": parts.get("low", "").lower()}
+            cased["up"] = parts.get("up", "")[:1].upper() + parts.get("up", "")[1:]
+            text = rule["replacement"].format(**parts | cased) + base[match.end() :]
+            if not any(same_phrasing(text, other) for other in known):
+                known.append(text)
+                how = {"source": RULE, "edit": rule["name"], "reason": rule["reason"]}
+                drafts.append(_draft(suite, relation, text, **how))
+    return drafts
+
+
+def _draft(suite: Suite, relation: Relation, text: str, **how: Any) -> Proposal:
+    """A rewrite of a base, in its language."""
+    base = relation.patterns[0]
+    language = "" if base.language == suite.language else base.language
+    return Proposal(relation.id, text, "rewritten", parent=base.text, language=language, **how)
+
+
 LENGTHS = (0.5, 2.0)  # Least and greatest length of a rewrite, in tokens of its base pattern
 
 LABEL = re.compile(r"^(?:[-*\u2022]|\(?\d{1,2}[.):])?\s*(?:[^\[\]:]{1,80}:\s+)?")
@@ -63,6 +166,7 @@ class Rules:
     """What a rewrite must not break, and the patterns that a suite has or was proposed."""
 
     def __init__(self, suite: Suite) -> None:
+        self.kind, self.base = kind_of(suite), suite.words.base
         self.taken = {group.id: {normal_form(p.text) for p in group.patterns} for group in suite}
         self.words: dict[str, set[str]] = defaultdict(set)
         for group in suite:
@@ -72,11 +176,12 @@ class Rules:
     def broken(self, relation: Relation, text: str) -> str:
         """The first rule that a rewrite of the base pattern breaks; empty for none."""
         base, form = relation.patterns[0].text, normal_form(text)
-        counts = [text.count(slot) for slot in (SUBJECT_SLOT, OBJECT_SLOT)]
-        if counts != [1, 1] or not has_words(text) or control_in(text):
-            return "slots"
+        if not has_words(text) or control_in(text):
+            return "no plain words"
+        if fault := self.kind.fault(base, text, relation.facts[0].object):
+            return fault
         if form == normal_form(base):
-            return "same as the base pattern"
+            return f"same as the {self.base}"
         if form in self.taken[relation.id]:
             return "duplicate"
         if not LENGTHS[0] <= len(tokens_of(text)) / len(tokens_of(base)) <= LENGTHS[1]:
@@ -87,8 +192,10 @@ class Rules:
         language, known, words = relation.patterns[0].language, scripts(base), _words(text)
         strange = scripts(text) - (known | {"CJK"} if "KANA" in known else known)
         shared = sum(word in self.words[language] for word in words)
-        is_like_english = "LATIN" in known and language.partition("-")[0] != ENGLISH
-        least = max(1, len(words) / 2 if is_like_english else 1)
+        is_english = language.partition("-")[0] == ENGLISH
+        if language == DEFAULT_LANGUAGE:  # a question that names none
+            is_english = not ASKING.isdisjoint(_words(base))
+        least = max(1, len(words) / 2 if "LATIN" in known and not is_english else 1)
         return "language" if strange or shared < least else ""
 
 
@@ -113,27 +220,30 @@ def scripts(text: str) -> set[str]:
     return {SCRIPTS.get(word, word) for word in first_words} - {"MODIFIER"}
 
 
-def written_patterns(text: str) -> Iterator[str]:
-    """The patterns in a text that a model wrote: its lines that have a slot, else its first line.
+def written_patterns(text: str, marks: Sequence[str] = FACTS.marks) -> Iterator[str]:
+    """The rewrites in a text that a model wrote: its lines with a mark, else its first line.
 
-    List marks, words with a colon before the first slot, and quotation marks around a line are
-    dropped.
+    List marks, words with a colon before the first slot, and asterisks and quotation marks around a
+    line are dropped.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    with_slots = [line for line in lines if SUBJECT_SLOT in line or OBJECT_SLOT in line]
-    for line in with_slots or lines[:1]:
-        bare = LABEL.sub("", line).strip()
+    marked = [line for line in lines if any(mark in line for mark in marks)]
+    for line in marked or lines[:1]:
+        bare = LABEL.sub("", line).strip("* ")
         quoted = len(bare) > 1 and bare[0] in QUOTES and bare[-1] in QUOTES
         yield bare[1:-1].strip() if quoted else bare
 
 
 def draft_rewrites(
-    suite: Suite, writer: WritingModel, samples: int
+    suite: Suite, writer: WritingModel, samples: int, known: Sequence[Proposal] = ()
 ) -> tuple[list[Proposal], list[Refusal]]:
-    """The rewrites of the base pattern of each relation that pass the rules, and the others."""
-    relations, is_chat = list(suite), is_chat_model(writer)
-    end = "" if is_chat else NEW
-    texts = [INSTRUCTION.format(relation.patterns[0].text) + end for relation in relations]
+    """The rewrites of the base of each relation that pass the rules, and the others.
+
+    ``known``: proposals that there are already.
+    """
+    relations, is_chat, kind = list(suite), is_chat_model(writer), kind_of(suite)
+    end = "" if is_chat else kind.end
+    texts = [kind.prompt.format(relation.patterns[0].text) + end for relation in relations]
     prompts = [Prompt((("user", text),), (), (), is_chat=is_chat) for text in texts]
     reasons = writer.why_not(prompts)
     refusals = [
@@ -146,20 +256,20 @@ def draft_rewrites(
         for row, reply in zip(rows.tolist(), of_rows, strict=True):
             replies[row] = reply
     rules = Rules(suite)
+    for one in known:
+        rules.taken[one.relation].add(normal_form(one.pattern))
     drafts: list[Proposal] = []
     for (at, number), reply in zip(jobs, replies, strict=True):
         relation = relations[at]
         if isinstance(reply, NoAnswer):
             refusals.append(Refusal(relation.id, "", reply.reason))
             continue
-        for text in written_patterns(reply) if reply.strip() else [""]:
+        for text in written_patterns(reply, kind.marks) if reply.strip() else [""]:
             if broken := rules.broken(relation, text):
                 refusals.append(Refusal(relation.id, text, broken))
             else:
                 rules.taken[relation.id].add(normal_form(text))
-                base, scores = relation.patterns[0].text, {"sample": number}
-                draft = Proposal(relation.id, text, "rewritten", parent=base, scores=scores)
-                drafts.append(draft)
+                drafts.append(_draft(suite, relation, text, scores={"sample": number}))
     return drafts, refusals
 
 
@@ -192,33 +302,21 @@ class PatternPair:
         return [(first, second) for first, second in filled]
 
 
-def meaning_scores(pairs: Sequence[PatternPair], judge: ParaphraseJudge) -> Floats:
-    """The two-way meaning score (pair,) of pairs of patterns, in nats.
+def meaning_scores(pairs: Sequence[PatternPair], judge: Judge) -> Floats:
+    """The two-way meaning score (pair,) of pairs of patterns.
 
-    The mean, over the facts of a pair and over both orders of its sentences, of the judge's
-    log-odds that they mean the same (after ParaPLUIE, Lemesle et al., COLING 2025, which asks in
-    one order). 0: the judge is undecided. NaN where it could read no sentence.
+    The mean, over the facts of a pair and over both orders of its sentences, of what the judge
+    says. A causal model gives the log-odds that they mean the same, in nats (after ParaPLUIE,
+    Lemesle et al., COLING 2025, which asks in one order; 0: undecided), embeddings their cosine.
+    NaN where it could read no sentence.
     """
     asked = [(at, both) for at, pair in enumerate(pairs) for both in pair.sentences]
-    odds = judge.log_odds([order for _, both in asked for order in (both, both[::-1])])
+    odds = judge.meaning([order for _, both in asked for order in (both, both[::-1])])
     is_known = ~np.isnan(odds)
     rows = np.repeat(np.array([at for at, _ in asked], dtype=np.int64), 2)[is_known]
     sums = np.bincount(rows, odds[is_known], len(pairs))
     counts = np.bincount(rows, minlength=len(pairs))
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
-
-
-def fluency_scores(pairs: Sequence[PatternPair], judge: ParaphraseJudge) -> Floats:
-    """How much more fluent the second pattern of each pair is (pair,), in nats a token.
-
-    The mean log-probability of a token of its sentence minus that of the first pattern's, averaged
-    over the facts. Negative: the first one is more fluent.
-    """
-    texts = [text for pair in pairs for both in pair.sentences for text in both]
-    numbers = judge.token_logprobs(texts).reshape(-1, 2)
-    ends = np.cumsum([len(pair.facts) for pair in pairs])
-    parts = np.split(numbers[:, 1] - numbers[:, 0], ends)[:-1]
-    return np.array([part.mean() for part in parts])
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +403,7 @@ def _auc(of_relations: Sequence[tuple[Floats, Floats]]) -> float:
 
 
 def measured_separation(
-    suite: Suite, judge: ParaphraseJudge, *, most: int, facts: int, seed: int = 0
+    suite: Suite, judge: Judge, *, most: int, facts: int, seed: int = 0
 ) -> Separation | None:
     """The separation of a judge on the patterns of a suite; None for a suite without controls."""
     positives, controls = sample_pairs(suite, most, facts, seed)
@@ -330,9 +428,11 @@ def by_relation(pairs: Sequence[PatternPair], scores: Floats) -> dict[str, list[
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Rewriting(Shown):
-    """Proposals that a model wrote, and what was refused."""
+    """Proposals of rules and of a model, and what was refused."""
 
     file: Path
+    into: str  # What ``suite import`` adds them to
+    suite: Suite
     proposals: Sequence[Proposal]
     refusals: Sequence[Refusal]
     separation: Separation | None
@@ -345,20 +445,28 @@ class Rewriting(Shown):
         return dict(Counter(refusal.reason for refusal in self.refusals).most_common())
 
     def printed(self, output: Output) -> Iterator[str]:
-        relations = counted(len({proposal.relation for proposal in self.proposals}), "relation")
-        yield f"{self.file}: {counted(len(self.proposals), 'proposal')} for {relations}"
-        reasons = ", ".join(f"{reason} {number}" for reason, number in self.reasons.items())
-        refused = counted(len(self.refusals), "text")
-        yield f"refused: {refused}" + (f" ({reasons})" if reasons else "")
+        groups = len({proposal.relation for proposal in self.proposals})
+        size = f"{groups} of {counted(len(self.suite.relations), self.suite.words.group)}"
+        yield f"{self.file}: {counted(len(self.proposals), 'proposal')} for {size}"
+        edits = Counter(one.edit for one in self.proposals if one.source == RULE)
+        if edits:
+            yield f"by rule: {', '.join(f'{name} {number}' for name, number in edits.items())}"
+        if self.refusals:
+            reasons = ", ".join(f"{reason} {number}" for reason, number in self.reasons.items())
+            yield f"refused: {counted(len(self.refusals), 'text')} ({reasons})"
         if self.proposals:
             file = shlex.quote(str(self.file))
-            yield f"Edit the file, then: consilience suite import {file} --into FOLDER"
+            yield (
+                "Read the file, and write no in the column accept of what should not join. "
+                f"Then: consilience suite import {file} --into {self.into}"
+            )
 
     def document(self) -> dict[str, Any]:
+        names = kind_of(self.suite).names
         return {
             "run": self.record,
             "file": str(self.file),
-            "proposals": [proposal.row() for proposal in self.proposals],
+            "proposals": [proposal.row(names) for proposal in self.proposals],
             "refused": self.reasons,
             "refusals": [asdict(refusal) for refusal in self.refusals],
             "separation": asdict(self.separation) if self.separation else None,
@@ -373,113 +481,159 @@ class Rewriting(Shown):
 def rewrite_patterns(options: RewriteOptions, watch: Watch = SILENT) -> Rewriting:
     """Load the suite and the models, and write a file of proposals. An existing file raises."""
     check_no_file(options.out)
-    suite = suites.load_suite(options.suite, options.data_dir)
-    if options.samples > 1 and not options.temperature:
+    if is_questions(options.suite):
+        questions = question_suites.load_questions(options.suite, columns_of(options.columns))
+        suite = suite_of_phrasings(questions)
+        some = question_suites.select_questions(questions, options.groups, None, 0)
+        chosen = suite_of_phrasings(some)
+    else:
+        suite = suites.load_suite(options.suite, options.data_dir)
+        chosen = suite if options.groups is None else select_relations(suite, options.groups)
+    if options.model and options.samples > 1 and not options.temperature:
         raise ConsilienceError(
             f"--samples {options.samples} at temperature 0, where all samples are the same",
             todo="Add --temperature 0.7, or --samples 1.",
         )
-    chosen = suite if options.groups is None else select_relations(suite, options.groups)
-    with watch.loading(options.model):
+    named = options.model or options.judge
+    with watch.loading(named) if named else nullcontext():
         writer, judge = _load_models(options)
         return rewrite_suite(chosen, writer, judge, options, measured_on=suite, watch=watch)
 
 
-def _load_models(options: RewriteOptions) -> tuple[WritingModel, ParaphraseJudge]:
-    from consilience.models.judges import ParaphraseJudge
+def _load_models(options: RewriteOptions) -> tuple[WritingModel | None, Judge | None]:
+    """The model that writes and the judge; None for what the options do not name."""
+    connection = options.connection  # options of a URL without a model raise
+    if not (options.model or options.judge):
+        return None, None
+    from consilience.models.judges import EmbeddingJudge, ParaphraseJudge, load_judge
     from consilience.models.loading import load_pretrained
     from consilience.models.prompted import OptionScorer
 
-    writer = load_writer(
-        options.model,
-        options.loading,
-        connection=options.connection,
-        most_written=options.max_new_tokens,
-        temperature=options.temperature,
-        seed=options.seed,
-    )
-    if options.judge not in (None, options.model):
-        loading = Loading(options.device, options.dtype, None, options.trust_remote_code)
-        return writer, ParaphraseJudge(OptionScorer(load_pretrained(str(options.judge), loading)))
-    is_here = isinstance(writer, OptionScorer)
-    if not is_here:
-        raise ConsilienceError(
-            f"--model {options.model} without --judge",
-            expected="a judge that runs here, such as --judge packaged:smollm2",
+    writer: Any = None
+    if options.model:
+        writer = load_writer(
+            options.model,
+            options.loading,
+            connection=connection,
+            most_written=options.max_new_tokens,
+            temperature=options.temperature,
+            seed=options.seed,
         )
-    return writer, ParaphraseJudge(writer)
+    loading = Loading(options.device, options.dtype, None, options.trust_remote_code)
+    if str(options.judge).startswith("embedding:"):
+        judge = load_judge(str(options.judge), loading)
+        assert isinstance(judge, EmbeddingJudge)
+        return writer, judge
+    if options.judge not in (None, options.model):
+        return writer, ParaphraseJudge(OptionScorer(load_pretrained(str(options.judge), loading)))
+    return writer, ParaphraseJudge(writer) if isinstance(writer, OptionScorer) else None
 
 
 def rewrite_suite(
     suite: Suite,
-    writer: WritingModel,
-    judge: ParaphraseJudge,
+    writer: WritingModel | None,
+    judge: Judge | None,
     options: RewriteOptions,
     *,
     measured_on: Suite,
     watch: Watch = SILENT,
 ) -> Rewriting:
-    """Write proposals for base patterns; ``measured_on``: what the score is measured on."""
-    watch.say("writing")
-    drafts, refusals = draft_rewrites(suite, writer, options.samples)
-    watch.say("measuring the meaning score")
-    measured = measured_separation(
-        measured_on, judge, most=MEASURED_PAIRS, facts=options.fillings, seed=options.seed
-    )
-    watch.say("scoring")
-    rng = random.Random(options.seed)
-    facts = {
-        group.id: rng.sample(group.facts, min(options.fillings, len(group.facts)))
-        for group in suite
-    }
-    threshold = options.min_meaning
-    if threshold is None and measured:
-        threshold = measured.threshold
-    drawn = {"seed": options.seed, "temperature": options.temperature}
-    notes = [*writer.notes, _meaning_note(measured, threshold, str(judge.identity["model"]))]
-    source = Path(options.model).name if Path(options.model).exists() else options.model
+    """Write proposals for base patterns; ``measured_on``: what the score is measured on.
+
+    Without a ``writer`` they are those of the rules, without a ``judge`` they have no scores.
+    """
+    kind, notes = kind_of(suite), list(writer.notes if writer else ())
+    drafts = drafts_by_rule(suite) if kind is QUESTIONS else []
+    without = sorted({relation.id for relation in suite} - {draft.relation for draft in drafts})
+    if without and not writer:
+        groups = counted(len(without), suite.words.group)
+        notes.append(
+            f"nothing new by rule for {groups}, such as {without[0]}: rules are for English "
+            "questions; a model (--model) rewrites others"
+        )
+    refusals: list[Refusal] = []
+    drawn = {"seed": options.seed, "temperature": options.temperature} if writer else {}
+    if writer:
+        watch.say("writing")
+        model = str(options.model)
+        source = Path(model).name if Path(model).exists() else model
+        written, refusals = draft_rewrites(suite, writer, options.samples, drafts)
+        drafts += [
+            replace(one, source=source, reason=UNREAD, scores={**one.scores, **drawn})
+            for one in written
+        ]
+    measured, threshold = None, options.min_meaning
+    if judge is None and drafts:
+        notes.append(
+            "no meaning score, because there is no judge: read every rewrite, or add "
+            "--judge embedding:packaged:minilm"
+        )
+    elif judge:
+        watch.say("measuring the meaning score")
+        measured = measured_separation(
+            measured_on, judge, most=MEASURED_PAIRS, facts=options.fillings, seed=options.seed
+        )
+        if threshold is None and measured and kind is FACTS:  # questions may have forms by rule
+            threshold = measured.threshold
+        name = str(judge.identity["model"])
+        notes.append(_meaning_note(measured, threshold, name, measured_on.words))
+        watch.say("scoring")
+        drafts = _scored(drafts, suite, judge, options)
     proposals: list[Proposal] = []
-    pairs = []
     for draft in drafts:
-        relation = suite.relation(draft.relation)
-        base = relation.patterns[0]
-        rewrite = replace(base, text=draft.pattern)
-        pairs.append(PatternPair(relation, base, rewrite, facts[relation.id]))
-    numbers_of = {
-        "meaning": meaning_scores(pairs, judge) if pairs else (),
-        "fluency": fluency_scores(pairs, judge) if pairs else (),
-    }
-    for at, draft in enumerate(drafts):
-        numbers = {name: round(float(values[at]), 3) for name, values in numbers_of.items()}
-        scores = {name: number for name, number in numbers.items() if not math.isnan(number)}
-        if threshold is not None and scores.get("meaning", -math.inf) < threshold:
+        is_low = threshold is not None and draft.scores.get("meaning", -math.inf) < threshold
+        if is_low and draft.source != RULE:
             refusals.append(Refusal(draft.relation, draft.pattern, "meaning"))
         else:
-            scores = {**draft.scores, **scores, **drawn}
-            proposals.append(replace(draft, source=source, scores=scores))
-    proposals = _with_edits(proposals, suite, notes)
-    write_proposals(options.out, proposals)
+            proposals.append(draft)
+    write_proposals(options.out, proposals, kind.names)
     settings = {
-        "prompt": INSTRUCTION,
-        "model": dict(writer.identity),
-        "judge": dict(judge.identity),
+        "prompt": kind.prompt,
+        "model": dict(writer.identity) if writer else None,
+        "judge": dict(judge.identity) if judge else None,
         "samples": options.samples,
         "fillings": options.fillings,
         "threshold": threshold,
         **drawn,
     }
     record = {"settings": settings, "versions": versions()}
-    return Rewriting(options.out, proposals, refusals, measured, notes, record)
+    into = "FOLDER" if kind is FACTS else shlex.quote(options.suite)
+    return Rewriting(options.out, into, suite, proposals, refusals, measured, notes, record)
 
 
-def _meaning_note(measured: Separation | None, threshold: float | None, judge: str) -> str:
+def _scored(
+    drafts: Sequence[Proposal], suite: Suite, judge: Judge, options: RewriteOptions
+) -> list[Proposal]:
+    """The drafts with what the judge says of their meaning."""
+    rng = random.Random(options.seed)
+    facts = {
+        group.id: rng.sample(group.facts, min(options.fillings, len(group.facts)))
+        for group in suite
+    }
+    pairs = []
+    for draft in drafts:
+        relation = suite.relation(draft.relation)
+        base = relation.patterns[0]
+        rewrite = replace(base, text=draft.pattern)
+        pairs.append(PatternPair(relation, base, rewrite, facts[relation.id]))
+    numbers = meaning_scores(pairs, judge).round(3).tolist() if pairs else []
+    return [
+        draft if math.isnan(number) else replace(draft, scores={"meaning": number, **draft.scores})
+        for draft, number in zip(drafts, numbers, strict=True)
+    ]
+
+
+def _meaning_note(
+    measured: Separation | None, threshold: float | None, judge: str, words: SuiteWords
+) -> str:
     rule = "no rewrite is refused by its meaning"
     if threshold is not None:
-        rule = f"rewrites below {threshold:.2f} nats are refused"
+        rule = f"rewrites below {threshold:.2f} are refused"
     if measured is None or math.isnan(measured.low):
         return (
             f"the meaning score of {judge} is not measured, because the suite has fewer than "
-            f"{FEWEST_RELATIONS} relations with two patterns; {rule}. Read every rewrite"
+            f"{FEWEST_RELATIONS} {words.group}s with two {words.variant}s; {rule}. "
+            "Read every rewrite"
         )
     separates = (
         f"the meaning score of {judge} tells paraphrases of this suite from controls with an AUC "
@@ -488,21 +642,3 @@ def _meaning_note(measured: Separation | None, threshold: float | None, judge: s
     if measured.low >= LEAST_AUC:
         return f"{separates}; {rule}"
     return f"{separates}, which is too weak to refuse any; {rule}. Read every rewrite"
-
-
-def _with_edits(proposals: list[Proposal], suite: Suite, notes: list[str]) -> list[Proposal]:
-    """The English proposals with the edit kind that separates each from its base pattern."""
-    languages = {group.patterns[0].language.partition("-")[0] for group in suite}
-    if languages != {ENGLISH} or not proposals:
-        return proposals
-    try:
-        parser = load_parser()
-    except ConsilienceError as error:
-        notes.append(f"no edit kinds: {error}")
-        return proposals
-    edited = []
-    for proposal in proposals:
-        texts = proposal.parent, proposal.pattern
-        first, second = (parse_pattern(Pattern.parse(text), parser) for text in texts)
-        edited.append(replace(proposal, edit=edge_between(first, second).kind))
-    return edited

@@ -160,7 +160,7 @@ def write_card(options: CardOptions) -> Shown:
 
 @command(AuditOptions, "suite audit", output=TABLE, examples=(
     "suite audit mini",
-    "suite audit my-suite --fix"))
+    "suite audit my-suite --runs runs/first"))
 def audit_suite(options: AuditOptions) -> audit.SuiteAudit:
     """Look for mistakes in a suite, and for what decides its numbers.
 
@@ -207,13 +207,12 @@ def export_prompts(options: ExportOptions) -> Iterator[ExportedRow]:
 
 @command(MineOptions, "suite mine", examples=(
     "suite mine leads.jsonl --suite mini --groups capital --out proposals.jsonl",
-    "suite mine leads.jsonl --like '[X], the capital of [Y]'"))
-def mine_patterns(options: MineOptions) -> pattern_mining.MinedPatterns | pattern_mining.Matches:
+    "suite mine corpus.parquet --suite facts.tsv --against mini --title title --out mined.csv"))
+def mine_patterns(options: MineOptions) -> pattern_mining.MinedPatterns:
     """Find patterns in a corpus: sentences that connect subject and object of known facts.
 
     The patterns of each relation are ranked by specificity: the lower bound of the share of its
     facts among the facts of all relations that a pattern connects. No model under test takes part.
-    With --like, the corpus is searched for sentences that mining would turn into an example.
     """
     return pattern_mining.mine_patterns(options, options.watch)
 
@@ -222,7 +221,7 @@ def mine_patterns(options: MineOptions) -> pattern_mining.MinedPatterns | patter
     "suite import lpaqa/prompt/mine --into my-suite --facts-from pararel --dry-run",
     "suite import patterns.csv --into my-suite --columns pattern=Text,relation=Property"))
 def import_patterns(options: ImportOptions) -> importing.ImportPlan:
-    """Import patterns and facts into a suite folder.
+    """Import patterns and facts into a suite folder, or phrasings into a file of questions.
 
     Formats: proposals (of `suite mine` and `suite rewrite`), suite folders, LAMA, LPAQA, mParaRel
     and mLAMA, spreadsheets (CSV, TSV, XLSX, Parquet), and lists with a pattern a line. Duplicates
@@ -234,16 +233,16 @@ def import_patterns(options: ImportOptions) -> importing.ImportPlan:
 
 
 @command(RewriteOptions, "suite rewrite", examples=(
-    "suite rewrite mini --model packaged:smollm2 --groups capital --out proposals.jsonl",
-    "suite rewrite my-suite --model org/writer --judge org/judge --out proposals.jsonl"))
+    "suite rewrite questions.csv --out phrasings.csv",
+    "suite rewrite my-suite --model org/writer --judge embedding:packaged:minilm --out p.jsonl"))
 def rewrite_patterns(options: RewriteOptions) -> rewriting.Rewriting:
-    """Propose paraphrases of base patterns with a language model.
+    """Propose paraphrases of patterns or of questions.
 
-    The model writes new sentences for the base pattern of each relation, with [X] and [Y] in them.
-    Texts are refused that lack a slot, equal a pattern of the relation, are too long or too short,
-    or are in another language. A judge scores whether each rewrite means the same as its base
-    pattern. The score is first measured on the patterns of the suite. Edit the file of proposals,
-    then take it in with `suite import`.
+    A model writes new sentences for the base pattern of each relation, with [X] and [Y] in them, or
+    new questions; rules also change English questions. Texts are refused that lack a slot or ask
+    something else, are known, are too long or too short, or are in another language. A judge scores
+    whether each rewrite means the same; the score is first measured on the suite. Edit the file of
+    proposals, then take it in with `suite import`.
     """
     return rewriting.rewrite_patterns(options, options.watch)
 

@@ -43,10 +43,10 @@ ROWS_A_BYTE = 16  # Beyond that, rows for each byte of a Parquet file
 
 def read_text(path: Path) -> str:
     """The text of a file, without a byte order mark; line ends as they are."""
-    return _decoded(path, guess=False)[0]
+    return decoded(path, guess=False)[0]
 
 
-def _decoded(path: Path, *, guess: bool) -> tuple[str, str]:
+def decoded(path: Path, *, guess: bool) -> tuple[str, str]:
     """The text of a file, gzipped or not, and its encoding if that is not UTF-8.
 
     UTF-16 has a byte order mark. ``guess``: whether other bytes are read as Windows-1252, which
@@ -307,8 +307,8 @@ def read_cells(
     separators only where every cell that begins with a quotation mark is. GLUE's files hold such
     marks as text. ``notes`` gets what is unusual; without it a text in Windows-1252 is refused.
     """
-    text, encoding = _decoded(path, guess=notes is not None)
-    separator = "\t" if path.suffix == ".tsv" else separator_of(text.partition("\n")[0])
+    text, encoding = decoded(path, guess=notes is not None)
+    separator = separator_of(path, text)
     if notes is not None:
         notes += _form(path, separator, encoding)
     if quoted is None and separator == "\t":
@@ -376,14 +376,14 @@ def read_csv(path: Path, notes: list[str] | None = None, **options: Any) -> pl.D
         _refuse_bomb(path)
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             head = file.readline(1 << 16)
-        separator = separator_of(head.replace(b"\0", b"").decode(errors="replace"))
+        separator = separator_of(path, head.replace(b"\0", b"").decode(errors="replace"))
         options |= {"glob": False, "separator": separator}
         try:
             table = pl.read_csv(path, **options)
         except pl.exceptions.PolarsError as error:
             if "utf-8" not in str(error).lower():
                 raise
-            text, encoding = _decoded(path, guess=notes is not None)
+            text, encoding = decoded(path, guess=notes is not None)
             table = pl.read_csv(text.encode(), **options)
     except (*POLARS_FAULTS, EOFError, zlib.error) as error:
         raise _no_table(path, error) from error
@@ -395,9 +395,11 @@ def read_csv(path: Path, notes: list[str] | None = None, **options: Any) -> pl.D
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 
 
-def separator_of(header: str) -> str:
-    """What stands between the columns of a table, from its first line."""
-    plain = QUOTED.sub("", header)
+def separator_of(path: Path, text: str) -> str:
+    """What stands between the columns of a table: by its name, or by the first line of its text."""
+    if path.suffix == ".tsv":
+        return "\t"
+    plain = QUOTED.sub("", text.partition("\n")[0])
     return max(SEPARATORS, key=plain.count)
 
 

@@ -8,7 +8,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -100,6 +100,17 @@ def csv_cell(text: str) -> str:
     """A text as a cell that no spreadsheet runs: ``FORMULA`` gets an apostrophe, ``NUMBER`` not."""
     is_formula = re.match(FORMULA, text) and not re.fullmatch(NUMBER, text)
     return f"'{text}" if is_formula else text
+
+
+def table_of(rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
+    """Rows as a table of texts with the columns that any has; of lists with semicolons."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    cells = {name: [row.get(name, "") for row in rows] for name in names}
+    texts = {
+        name: ["; ".join(one) if isinstance(one, list) else str(one) or None for one in of]
+        for name, of in cells.items()
+    }
+    return pl.DataFrame(texts, dict.fromkeys(names, pl.String))
 
 
 def csv_of(table: pl.DataFrame) -> bytes:

@@ -18,8 +18,7 @@ from consilience.core.items import Floats, Ints, Segment
 from consilience.core.presentation import Prompt, Role
 from consilience.core.text import NEGATIONS
 from consilience.models import LanguageModel, is_chat_model
-from consilience.models.batches import StateReader, score_batches, sentence_logprobs
-from consilience.models.candidates import start_token
+from consilience.models.batches import StateReader, score_batches
 from consilience.models.classifier import PairClassifier, PairFormat
 from consilience.models.fast.products import reproducibly
 from consilience.models.loading import load_classifier, load_encoder
@@ -176,6 +175,10 @@ class EmbeddingJudge:
             for question, one, two in pairs
         ]
 
+    def meaning(self, pairs: Sequence[tuple[str, str]]) -> Floats:
+        """The cosine (pair,) of the embeddings of two sentences."""
+        return np.array(self.similarities([("", *pair) for pair in pairs]))
+
     @torch.inference_mode()
     def _embedding(self, text: str) -> Floats:
         if text not in self._embeddings:
@@ -216,7 +219,7 @@ EXAMPLES = (
 
 
 class ParaphraseJudge:
-    """Log-odds that two sentences mean the same, and log-probabilities of sentences."""
+    """Log-odds that two sentences mean the same."""
 
     def __init__(self, scorer: OptionScorer) -> None:
         if not scorer.continuation.shares_context:
@@ -237,7 +240,7 @@ class ParaphraseJudge:
         turns.append(("user", QUESTION.format(first, second) + ending))
         return Prompt(tuple(turns), ANSWERS, (0, 1), is_chat=self._is_chat)
 
-    def log_odds(self, pairs: Sequence[tuple[str, str]]) -> Floats:
+    def meaning(self, pairs: Sequence[tuple[str, str]]) -> Floats:
         """``log p(Yes) - log p(No)`` (pair,) in nats; NaN where the model cannot read a pair."""
         prompts = [self.prompt(*pair) for pair in pairs]
         odds = np.full(len(pairs), np.nan)
@@ -247,11 +250,3 @@ class ParaphraseJudge:
             for row, totals in zip(scores.rows.tolist(), scores.totals, strict=True):
                 odds[readable[row]] = totals[0] - totals[1]
         return odds
-
-    def token_logprobs(self, sentences: Sequence[str]) -> Floats:
-        """Mean log-probability of a token (sentence,) in nats, each sentence alone."""
-        scorer = self.scorer
-        encoded = scorer.tokenizer(list(sentences), add_special_tokens=False, verbose=False)
-        ids = [list(row) for row in encoded["input_ids"]]
-        totals = sentence_logprobs(scorer.model, start_token(scorer.tokenizer), ids, scorer.budget)
-        return np.asarray(totals / np.array([max(1, len(row)) for row in ids]))

@@ -9,7 +9,7 @@ from consilience.core.errors import Connection, ConsilienceError, ExportFormat, 
 from consilience.options import FilePath, OptionalPath, Options, Watched, arg, opt, shared
 from consilience.options.probe import at_url
 
-ImportFormat = Literal["proposals", "suite", "lama", "mpararel", "lpaqa", "table", "list"]
+ImportFormat = Literal["proposals", "suite", "mpararel", "lpaqa", "table"]
 
 # fmt: off
 
@@ -19,9 +19,6 @@ class AuditOptions(Options):
     runs: Sequence[str] = opt(
         "Also look for patterns whose answers differ from all others in these runs.", default=(),
         metavar="RUN,RUN", panel="Facts only")
-    fix: bool = opt(
-        "Correct spaces, final punctuation and exact duplicates in the files, and list every "
-        "change.", default=False, panel="Facts only")
     columns: shared.ColumnNames = opt(default=None, panel="Questions")
     data_dir: shared.DataDir = opt(default=None)
 
@@ -64,21 +61,16 @@ class MineOptions(Watched):
     corpus: FilePath = arg(
         "Read texts from this file: .jsonl, .parquet, or plain text with a text on each line or "
         "between blank lines.", metavar="CORPUS")
-    suite: str | None = opt(
+    suite: str = opt(
         "Search for the facts of this suite: mini, pararel, a folder, or a table of facts with "
-        "the columns relation, subject and object.", default=None, metavar="S", short="-s",
-        panel="Questions")
+        "the columns relation, subject and object.", metavar="S", short="-s", panel="Questions")
     groups: shared.Groups = None
     against: Sequence[str] | None = opt(
         "Also count the facts of these suites as facts of other relations; relations with the "
         "same id, and facts that are also in --suite, are left out.", default=None, metavar="S,S",
         panel="Questions")
-    like: str | None = opt(
-        "List the sentences that say the same as an example such as 'X is the capital of Y'.",
-        default=None, metavar="EXAMPLE", panel="Questions")
     top: int = opt(
-        "Propose this many patterns of each relation, or list this many matches.", default=20,
-        min=1)
+        "Propose this many patterns of each relation.", default=20, min=1)
     column: str = opt(
         "The column of the texts in JSONL and Parquet.", default="text", metavar="NAME")
     title: str = opt(
@@ -91,7 +83,7 @@ class MineOptions(Watched):
         "The licence of the corpus, for the proposals: an SPDX id or words.", default="",
         panel="Output")
     out: OptionalPath = opt(
-        "Write the proposals, or the matches, to this new JSONL file.", default=None,
+        "Write the proposals to this new file (.jsonl or .csv).", default=None,
         metavar="FILE", short="-o", panel="Output")
     data_dir: shared.DataDir = opt(default=None)
 
@@ -126,16 +118,21 @@ class ImportOptions(Options):
 
 
 class RewriteOptions(Watched):
-    suite: shared.SuiteArgument
-    model: str = opt("The model that writes.", metavar="M", short="-m", panel="Model")
+    suite: str = arg("The suite: a name, a folder, or a file of questions.", metavar="SUITE")
     out: FilePath = opt(
-        "Write the proposals to this new file.", metavar="FILE", short="-o", panel="Output")
+        "Write the proposals to this new file (.jsonl or .csv).", metavar="FILE", short="-o",
+        panel="Output")
+    model: str | None = opt(
+        "The model that writes [default: none; questions are rewritten by rule].", default=None,
+        metavar="M", short="-m", panel="Model")
     judge: str | None = opt(
-        "The causal model that compares meanings [default: the model that writes].", default=None,
-        metavar="M", panel="Model")
+        "What compares meanings: a causal model, or embedding:MODEL [default: the model that "
+        "writes, if it runs here].", default=None, metavar="M", panel="Model")
+    columns: shared.ColumnNames = opt(default=None, panel="Questions")
     groups: shared.Groups = None
     samples: int = opt(
-        "Sample this many texts for each base pattern.", default=8, min=1, panel="Questions")
+        "Sample this many texts for each base pattern or question.", default=8, min=1,
+        panel="Questions")
     temperature: float = opt(
         "Sample tokens at this temperature; 0 writes the most probable token.", default=0.7, min=0,
         panel="Questions")
@@ -144,7 +141,7 @@ class RewriteOptions(Watched):
         "Fill the patterns with this many facts to score them.", default=3, min=1,
         panel="Questions")
     min_meaning: float | None = opt(
-        "Refuse rewrites with a lower meaning score, in nats [default: as measured on the suite; "
+        "Refuse rewrites with a lower meaning score [default: as measured on the suite; "
         "none where the measurement shows no separation].", default=None, panel="Questions")
     max_new_tokens: int = opt(
         "Let the model write at most this many tokens.", default=48, min=1, panel="Questions")
@@ -152,7 +149,7 @@ class RewriteOptions(Watched):
     device: shared.Device = "auto"
     dtype: shared.Dtype = opt(default="float32", is_rare=True)
     trust_remote_code: shared.TrustRemoteCode = False
-    data_dir: shared.DataDir = opt(default=None)
+    data_dir: shared.DataDir = opt(default=None, is_rare=True)
     base_url: shared.BaseUrl = None
     api_key_env: shared.ApiKeyEnv = None
     max_requests: shared.MaxRequests = None
@@ -160,7 +157,8 @@ class RewriteOptions(Watched):
     def __post_init__(self) -> None:
         """Check every value, and name a model behind a URL as such."""
         super().__post_init__()
-        object.__setattr__(self, "model", at_url(self.model, self.base_url))
+        if self.model:
+            object.__setattr__(self, "model", at_url(self.model, self.base_url))
 
     @property
     def loading(self) -> Loading:
@@ -169,7 +167,7 @@ class RewriteOptions(Watched):
     @property
     def connection(self) -> Connection | None:
         """How a model that writes behind a URL is reached; None for a model that runs here."""
-        is_behind = self.model.startswith("openai:")
+        is_behind = str(self.model).startswith("openai:")
         if is_behind and self.base_url is None:
             raise ConsilienceError(
                 f"{self.model} needs --base-url, such as http://127.0.0.1:8000/v1"
@@ -202,7 +200,9 @@ class SheetOptions(Options):
 
 
 class PatternSheetOptions(Options):
-    suite: shared.SuiteArgument
+    suite: str = arg(
+        "The suite of facts: a name or a folder; or a file of proposals of questions.",
+        metavar="SUITE")
     out: shared.SheetFolder
     patterns: int = opt(
         "Ask about at most this many patterns of each relation.", default=5, min=1,
@@ -219,5 +219,5 @@ class ScoreSheetsOptions(Options):
     folder: FilePath = arg("The folder with key.json and the answers.", metavar="SHEETS")
     seed: int = opt("Seed of the bootstrap.", default=0, min=0, panel="Counting")
     sign: OptionalPath = opt(
-        "Record the verdicts on patterns in signoff.jsonl of this suite's folder.", default=None,
-        metavar="SUITE", panel="Output")
+        "Record the verdicts on patterns in signoff.jsonl of this suite's folder, or in the column "
+        "accept of this file of proposals.", default=None, metavar="SUITE", panel="Output")

@@ -1,7 +1,8 @@
-"""Proposed patterns, and who signed them off."""
+"""Proposed patterns and phrasings, and who signed them off."""
 
 from __future__ import annotations
 
+import codecs
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -10,6 +11,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Literal, get_args
 
 from consilience.core.errors import ConsilienceError, did_you_mean
+from consilience.files.read import read_rows
 from consilience.files.rows import (
     Problems,
     Row,
@@ -19,21 +21,27 @@ from consilience.files.rows import (
     refuse_misspelt,
     suite_rows,
 )
-from consilience.files.write import json_lines, write_whole
+from consilience.files.write import csv_of, json_lines, table_of, write_whole
 from consilience.types import Suite
 
 Origin = Literal["written", "mined", "imported", "rewritten"]
 ORIGINS: tuple[Origin, ...] = get_args(Origin)
 
-TEXTS = ("source", "licence", "parent", "edit", "language", "form", "subject_form")
+TEXTS = ("source", "licence", "parent", "edit", "reason", "language", "form", "subject_form")
 
-COLUMNS = ("relation", "pattern", "origin", *TEXTS, "evidence")
+Names = tuple[str, str]  # What the columns of the group and of the text are called
+OF_FACTS: Names = ("relation", "pattern")
+OF_QUESTIONS: Names = ("item", "question")
 TABLE = "provenance"
+RULE = "rule"  # The source of what no model wrote
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A pattern that may join a suite, or has joined it, and where it comes from."""
+    """A pattern that may join a suite, or has joined it, and where it comes from.
+
+    Of a suite of questions ``relation`` is the item, and ``pattern`` a phrasing of its question.
+    """
 
     relation: str
     pattern: str
@@ -41,7 +49,7 @@ class Proposal:
     source: str = ""  # The name of a corpus, file or model that it comes from; no absolute path
     licence: str = ""  # An SPDX id or the words of the source; empty where it states none
     parent: str = ""  # The pattern that it was rewritten from
-    edit: str = ""  # The edit kind that separates it from ``parent`` or from the base pattern
+    edit: str = ""  # The edit kind or the rule that separates it from ``parent`` or the base
     language: str = ""  # Its language (BCP 47); empty for that of the suite
     form: str = ""  # The written form of the object that it needs, such as ``dative``
     subject_form: str = ""  # The written form of the subject that it needs
@@ -49,30 +57,47 @@ class Proposal:
     scores: Mapping[str, float] = field(default_factory=dict)
     """Numbers of the step that proposed it, such as ``facts`` or ``meaning``; all finite."""
     where: str = ""  # ``file:line`` where it was read; not written
+    accept: str = "yes"  # Whether a person lets it join: yes or no
+    reason: str = ""  # Why a rule keeps the meaning
 
-    def row(self) -> dict[str, object]:
+    def row(self, names: Names = OF_FACTS) -> dict[str, object]:
         """The columns that are not empty, in the order in which they are written."""
-        cells = {name: value for name in COLUMNS if (value := getattr(self, name))}
+        cells: dict[str, object] = dict(zip(names, (self.relation, self.pattern), strict=True))
+        cells |= {name: text for name in ("origin", *TEXTS) if (text := getattr(self, name))}
         evidence = {"evidence": list(self.evidence)} if self.evidence else {}
         return {**cells, **evidence, **self.scores}
 
 
-PROPOSAL = Table(("relation", "origin"), TEXTS, {"origin": ORIGINS})
+def columns_in(path: Path) -> set[str]:
+    """The columns of the first row of a JSONL or CSV file; none of what is none."""
+    is_table = path.suffix in (".jsonl", ".csv") and path.is_file()
+    return {*next(read_rows(path, faults=[], notes=[]), ("", {}))[1]} if is_table else set()
 
 
-def read_proposals(path: Path, problems: Problems) -> list[Proposal]:
-    """The valid rows of a file of proposals (JSONL or TSV); what is wrong goes to ``problems``.
+def proposes_phrasings(path: Path) -> bool:
+    """Whether a file holds proposals of phrasings of questions."""
+    return {"origin", OF_QUESTIONS[0]} <= columns_in(path)
+
+
+def read_proposals(path: Path, problems: Problems, names: Names = OF_FACTS) -> list[Proposal]:
+    """The valid rows of a file of proposals (JSONL, TSV or CSV); what is wrong is a problem.
 
     Columns that are none of a proposal's are scores where they hold a number; others are ignored,
     and reported if they are called almost as one of a proposal's.
     """
     proposals: list[Proposal] = []
+    columns = (*names, "origin", *TEXTS, "evidence", "accept")
+    table = Table(
+        (*names, "origin"), (*TEXTS, "accept"), {"origin": ORIGINS, "accept": ("yes", "no")}
+    )
     for row in suite_rows(path, problems):
         before = len(problems)
-        cells, pattern = row.read(PROPOSAL), row.pattern()
+        cells = row.read(table)
+        if cells and names == OF_FACTS and not row.pattern():
+            continue
         others = [name for name, cell in row.cells.items() if _number(cell) is None]
         try:
-            refuse_misspelt([*others, *(row.cells.keys() & {*COLUMNS})], COLUMNS, "")
+            refuse_misspelt([*others, *(row.cells.keys() & {*columns})], columns, "")
         except ConsilienceError as error:
             row.report(error.found, todo=error.todo)
         evidence = row.cells.get("evidence") or []
@@ -80,7 +105,7 @@ def read_proposals(path: Path, problems: Problems) -> list[Proposal]:
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             expected = 'a list such as ["a sentence"]'
             row.report("'evidence' is not a list of texts", expected=expected)
-        scores = scores_of(row, COLUMNS)
+        scores = scores_of(row, columns)
         source = row.optional_text("source") if cells is None else cells["source"]
         if PurePosixPath(source).is_absolute() or PureWindowsPath(source).is_absolute():
             row.report(
@@ -88,10 +113,14 @@ def read_proposals(path: Path, problems: Problems) -> list[Proposal]:
                 expected="a name that means the same on every computer",
                 todo="Name the file, corpus or model without its folder.",
             )
-        if cells and pattern and len(problems) == before and row.is_relation_id(cells["relation"]):
-            values: dict[str, Any] = {**cells, "pattern": pattern.text}
+        is_named = cells and (names == OF_QUESTIONS or row.is_relation_id(cells[names[0]]))
+        if cells and is_named and len(problems) == before:
+            group, text = (cells.pop(name) for name in names)
+            values: dict[str, Any] = cells
             proposals.append(
-                Proposal(**values, evidence=tuple(texts), scores=scores, where=row.where)
+                Proposal(
+                    group, text, **values, evidence=tuple(texts), scores=scores, where=row.where
+                )
             )
     return proposals
 
@@ -130,9 +159,11 @@ def check_no_file(path: Path | None) -> None:
         )
 
 
-def write_proposals(path: Path, proposals: Iterable[Proposal]) -> None:
-    """Write proposals as JSONL, one row each."""
-    write_whole(path, json_lines(proposal.row() for proposal in proposals))
+def write_proposals(path: Path, proposals: Iterable[Proposal], names: Names = OF_FACTS) -> None:
+    """Write proposals as JSONL, or as CSV for spreadsheets, by the suffix; one row each."""
+    rows = [{"accept": one.accept, **one.row(names)} for one in proposals]
+    is_csv = path.suffix == ".csv"
+    write_whole(path, codecs.BOM_UTF8 + csv_of(table_of(rows)) if is_csv else json_lines(rows))
 
 
 def provenance_of(folder: Path) -> list[Proposal]:

@@ -1,7 +1,8 @@
-"""Suites of questions: bundled ones, folders and files, questions from facts, sizes."""
+"""Suites of questions: bundled ones, folders and files, phrasings, questions from facts, sizes."""
 
 from __future__ import annotations
 
+import codecs
 import random
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -13,11 +14,11 @@ from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.expectations import Expectation, linked_questions
 from consilience.core.factors import OF_OPTIONS, Design, FactorialDesign
 from consilience.core.items import DEFAULT_LANGUAGE, Choice, Question
-from consilience.core.patterns import SUBJECT_SLOT
+from consilience.core.patterns import SUBJECT_SLOT, Pattern
 from consilience.core.text import counted, listed
-from consilience.files.read import read_rows, read_text
+from consilience.files.read import decoded, read_rows, read_text, separator_of
 from consilience.files.rows import Problems, find_table, raise_first
-from consilience.files.write import path_of
+from consilience.files.write import json_lines, path_of, table_of, write_whole
 from consilience.suites.pairs import TASKS
 from consilience.suites.questions import (
     FILE_STEM,
@@ -31,6 +32,7 @@ from consilience.suites.questions import (
     questions_of_rows,
     read_question_file,
     with_expectations,
+    with_phrasings,
 )
 from consilience.types import QUESTION_WORDS, Candidates, Fact, Relation, Suite
 
@@ -200,7 +202,7 @@ def read_questions(spec: str, columns: Mapping[str, str], problems: Problems) ->
     files = _files_in(path)
     parts = [read_question_file(file, columns, problems) for file in files]
     notes = [note for part in parts for note in part.notes]
-    read = {*files, expectation_file(path)}
+    read = {*files, expectation_file(path), provenance_file(path)}
     tables = sorted(other for other in path.iterdir() if other.suffix in SUFFIXES)
     if others := [other for other in tables if other.is_file() and other not in read]:
         known = f"expectations are read from {FILE_STEM}{others[0].suffix}"
@@ -226,6 +228,82 @@ def _files_in(folder: Path) -> list[Path]:
     return named or sorted(
         path for path in (folder / FILES).glob("*") if path.suffix in SUFFIXES and path.is_file()
     )
+
+
+class Phrasing(Pattern):
+    """A phrasing of a question, where a suite of facts has a pattern. It has no slots."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        """Any text is one."""
+        object.__setattr__(self, "parts", (self.text, "", ""))
+        object.__setattr__(self, "object_first", False)
+
+    def fill(self, subject: str, object_: str) -> str:
+        """The text, whatever the question is about."""
+        return self.text
+
+
+def suite_of_phrasings(questions: Questions) -> Suite:
+    """Each question as a relation: its phrasings as patterns, its answer as the only fact."""
+    relations = []
+    for one in questions.items:
+        texts = [(tag, text) for tag, of_tag in one.paraphrases.items() for text in of_tag]
+        patterns = tuple(Phrasing(text, language=language) for language, text in texts)
+        options = [option.text for option in one.options or (one.gold,)]
+        relations.append(
+            Relation(
+                one.item, one.item, "N-1", patterns, (Fact(one.item, one.item, one.gold.text),),
+                {}, Candidates(tuple(options), tuple(map(one.gold.text.__eq__, options))),
+            )
+        )  # fmt: skip
+    words = replace(QUESTION_WORDS, group="question", variant="phrasing", base="first phrasing")
+    language = next(iter(questions.languages), DEFAULT_LANGUAGE)
+    return Suite(questions.name, tuple(relations), language=language, words=words)
+
+
+def provenance_file(spec: Path) -> Path:
+    """Where it is noted who wrote the phrasings that were added to a file or folder."""
+    return (spec / FILES if spec.is_dir() else spec).with_suffix(".provenance.jsonl")
+
+
+def add_phrasings(
+    spec: Path, columns: Mapping[str, str], texts: Mapping[str, Sequence[str]]
+) -> None:
+    """Write further phrasings of questions (item -> texts) into the columns ``question_2``, ...
+
+    They follow the last phrasing of their question. No other cell changes. A question of several
+    rows gets them in its last row in its first language.
+    """
+    questions = load_questions(spec, columns)
+    item_of = {one.where: one.item for one in questions.items}
+    names = [columns.get(name, name) for name in ("item", "language")]
+    for path in dict.fromkeys(Path(where.rpartition(":")[0] or spec) for where in item_of):
+        if path.suffix not in (".csv", ".tsv", ".jsonl"):
+            raise ConsilienceError(
+                "phrasings are added to tables only",
+                expected=".csv, .tsv or .jsonl",
+                where=path.name,
+                todo="Save the questions as CSV, and name that file.",
+            )
+        rows = dict(read_rows(path, notes=[]))
+        places: dict[str, str] = {}
+        first: dict[str, object] = {}
+        for where, cells in rows.items():
+            named, language = (cells.get(name) for name in names)
+            item = item_of.get(where, str(named))
+            if first.setdefault(item, language) == language:
+                places[item] = where
+        for item in texts.keys() & places.keys():
+            rows[places[item]] = with_phrasings(rows[places[item]], texts[item])
+        if path.suffix == ".jsonl":
+            write_whole(path, json_lines(rows.values()))
+            continue
+        text, encoding = decoded(path, guess=True)
+        is_marked = encoding or path.read_bytes().startswith(codecs.BOM_UTF8)
+        content = table_of([*rows.values()]).write_csv(separator=separator_of(path, text))
+        write_whole(path, content.encode("utf-8-sig" if is_marked else "utf-8"))
 
 
 def select_questions(

@@ -128,6 +128,14 @@ def renamed(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, A
     return ours
 
 
+def with_phrasings(cells: Mapping[str, Any], texts: Sequence[str]) -> dict[str, Any]:
+    """The cells of a row with further phrasings, after the last column that has one."""
+    names = {_phrasing_number(str(name)): name for name in cells}
+    filled = [number for number, name in names.items() if number and cells[name]]
+    new = enumerate(texts, start=max([1, *filled]) + 1)
+    return {**cells, **{names.get(number, f"question_{number}"): text for number, text in new}}
+
+
 def _our_columns(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, str]:
     """The names of columns: also those in other case, and ``question_2`` as a further phrasing."""
     plain = {str(key).strip().casefold(): str(key) for key in cells}
@@ -514,7 +522,7 @@ def file_rows(
         )
     if path.suffix in (".jsonl", ".csv", ".tsv"):
         return read_rows(path, faults=problems, notes=notes)
-    if path.suffix in (".parquet", ".xlsx"):
+    if path.suffix in (".parquet", ".xlsx", ".gz"):
         rows: Any = read_answer_file(path).rows(named=True)
     else:
         rows = read_document(path)

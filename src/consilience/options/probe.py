@@ -121,6 +121,7 @@ class ProbeOptions(Options):
     half: shared.Half = opt(default=None, is_rare=True)
     vary: shared.Vary = None
     design: shared.DesignName = opt(default="full", is_rare=True)
+    cues: shared.Cues = opt(default=None, is_rare=True)
     columns: shared.ColumnNames = opt(default=None, is_rare=True)
     option_score: str | None = opt(
         "Score an option by its label (label), or by its text: sum, mean, bytes or pmi "

@@ -55,6 +55,7 @@ class ExportOptions(Options):
     half: shared.Half = None
     vary: shared.Vary = None
     design: shared.DesignName = "full"
+    cues: shared.Cues = opt(default=None)
     columns: shared.ColumnNames = None
     shots: shared.Shots = 0
     system: shared.SystemPrompt = None

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import polars as pl
 
 from consilience.core.errors import ConsilienceError, Protocol
+from consilience.core.factors import levels_of
 from consilience.metrics.components import ItemNumbers, item_estimates, one_hot
 from consilience.metrics.counts import Prepared
 from consilience.metrics.registry import grids, quotient
@@ -104,16 +105,20 @@ def ballots_of(run: Prepared, suite: Suite, protocol: Protocol) -> dict[tuple[st
     """The ballots by the group and, after it, the variants.
 
     Groups of a pooled suite with the same variants are together, under no name. N-M relations,
-    where other objects are right too, are left out.
+    where other objects are right too, and variants that hint at the right answer are left out.
     """
     blocks: dict[tuple[str, ...], list[tuple[npt.NDArray[np.generic], ...]]] = {}
     for relation in run.of_kind("N-1"):
+        variants = relation.design.variants
+        blind = [at for at, name in enumerate(variants) if levels_of(name).get("cue") != "right"]
         grid = grids(run.rows[relation.id], relation, protocol, ("logprob",))["tuples"]
+        grid = grid.only_variants(blind)
         there = grid.complete[:, None]
         votes = np.where(there & ~np.isin(grid.answers, grid.invalid), grid.answers, -1)
         parts = (votes, grid.right & there, grid.taken & there, grid.scores["logprob"])
         name = "" if suite.words.is_pooled else relation.id
-        blocks.setdefault((name, *relation.design.variants), []).append((*parts, grid.subjects))
+        key = name, *(variants[at] for at in blind)
+        blocks.setdefault(key, []).append((*parts, grid.subjects))
     merged = {key: map(np.concatenate, zip(*of, strict=True)) for key, of in blocks.items()}
     return {key: Ballots(*of) for key, of in merged.items()}
 

@@ -219,7 +219,7 @@ def wrong_hints_followed(grid: Grid) -> Tally | None:
     )
 
 
-@metric("pairs", "Wrong hints followed by chance",
+@metric("pairs", "Wrong hints expected by chance",
         "wrong hints followed if the hint had named another wrong option",
         short="Chance hints", level="detail")  # fmt: skip
 def chance_wrong_hints_followed(grid: Grid) -> Tally | None:

@@ -21,7 +21,7 @@ Functions:
   one.
 - ``analyze_patterns``, ``analyze_edits``, ``analyze_examples``, ``analyze_expectations``,
   ``analyze_factors``, ``analyze_knowledge``, ``analyze_syntax``, ``analyze_tasks``,
-  ``analyze_representations``: why a model is inconsistent.
+  ``analyze_vote``, ``analyze_representations``: why a model is inconsistent.
 - ``gate(run, rule=["consistency >= 0.8"])``: whether a run keeps rules on its numbers; a ``Gate``.
   ``plan_gate``: how much data they need.
 - ``verify_run(run)``: whether this machine gives the answers of a run; a ``Verification``.

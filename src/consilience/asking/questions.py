@@ -33,7 +33,7 @@ from consilience.core.presentation import (
 )
 from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.core.text import counted, truncated
-from consilience.files.read import read_document
+from consilience.files.read import read_document, read_lines
 from consilience.metrics.statistics import wilson_interval
 from consilience.models import Model, Reader, WritingModel
 
@@ -87,7 +87,7 @@ class Presenter:
         levels = {factor.name: factor.levels[level] for factor, level in pairs}
         changes: dict[str, Any] = {
             name: levels[name]
-            for name in ("language", "order", "labels", "separator", "case")
+            for name in ("language", "order", "labels", "separator", "case", "cue")
             if name in levels
         }
         for factor, name in (("paraphrase", "paraphrase"), ("examples", "draw")):
@@ -349,6 +349,30 @@ def notes_on_writing(answers: pl.DataFrame) -> list[str]:
                 f"({share:.1%}) are {kind}; most often: {quoted}"
             )
     return notes
+
+
+CUES = Path(__file__).parents[1] / "suites" / "cues.tsv"
+
+
+def cues_of(path: Path | None) -> dict[str, tuple[str, ...]]:
+    """The sentences that hint at an answer, by language; those of a file, a line each, are of any.
+
+    A sentence has ``{answer}`` and may have ``{question}`` where the question goes; without it, it
+    comes after the question.
+    """
+    if path is None:
+        rows = pl.read_csv(CUES, separator="\t", quote_char=None, infer_schema=False)
+        by_language = rows.group_by("language", maintain_order=True).agg("sentence")
+        return {language: tuple(of) for language, of in by_language.iter_rows()}
+    lines = [(line.strip(), where) for where, line in read_lines(path) if line.strip()]
+    for line, where in lines or [("", str(path))]:
+        if line.count("{answer}") != 1 or line.count("{question}") > 1:
+            raise ConsilienceError(
+                f"the hint '{truncated(line, LONGEST_SHOWN)}'",
+                expected="a line with {answer} once, and {question} once at most",
+                where=where,
+            )
+    return {"": tuple(line if "{question}" in line else "{question}" + line for line, _ in lines)}
 
 
 AUTO = "auto"  # The template ``chat`` for a model with a chat template, and ``plain`` for any other

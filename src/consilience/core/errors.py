@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 LONGEST = 1_000
@@ -178,7 +179,7 @@ TableFormat = Literal["table", "md", "latex", "csv", "json"]
 MultiToken = Literal["exclude", "left-to-right"]
 Undecided = Literal["fail", "pass"]
 Pipeline = Literal["github", "gitlab"]
-ExportFormat = Literal["jsonl", "csv", "lm-eval"]
+ExportFormat = Literal["jsonl", "csv", "lm-eval", "trl", "trl-preference"]
 PublishFormat = Literal["eee", "model-card", "eval-results", "dataset"]
 CandidateSet = Literal["objects", "vocabulary"]
 Long = Literal["truncate", "exclude"]
@@ -214,6 +215,7 @@ class Loading:
     revision: str | None = None
     trust_remote_code: bool = False
     """Whether the Python code that comes with it is run; without, a model that needs it raises."""
+    adapter: Path | None = None  # The folder of a PEFT adapter that is merged into the weights
 
 
 DEFAULT_LOADING = Loading()

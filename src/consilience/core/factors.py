@@ -18,6 +18,7 @@ FACTORS: Mapping[str, str] = {
     "paraphrase": "the phrasing of the question",
     "order": "the order of the options",
     "labels": "the labels of the options: A, a, 1 or none",
+    "cue": "the hint at an answer: none, wrong or right",
     "template": "the text around the question",
     "separator": "what follows the words Question and Answer",
     "case": "the case of the words of the template",
@@ -26,7 +27,7 @@ FACTORS: Mapping[str, str] = {
 }
 """The factors, in the order in which the variants are numbered, and what each changes."""
 
-OF_OPTIONS = ("order", "labels")  # The factors that open questions do not have
+OF_OPTIONS = ("order", "labels", "cue")  # The factors that open questions do not have
 MOST_CELLS = 200  # The most variants of an item: every two of them are compared
 Cell = tuple[int, ...]  # A level of each factor, by its position
 
@@ -119,6 +120,18 @@ class FactorialDesign:
     def levels(self, name: str) -> tuple[str, ...]:
         at = [factor.name for factor in self.factors].index(name)
         return tuple(self.factors[at].levels[cell[at]] for cell in self.cells)
+
+    @property
+    def cues(self) -> dict[str, tuple[tuple[int, int], ...]]:
+        """Level of ``cue`` -> the pairs of a cell without a hint and the same one with it."""
+        pairs = self.pairs_by_factor().get("cue", ())
+        levels = self.levels("cue") if pairs else ()
+        known = [pair if levels[pair[0]] == "none" else pair[::-1] for pair in pairs]
+        return {
+            level: tuple(pair for pair in known if [levels[at] for at in pair] == ["none", level])
+            for level in dict.fromkeys(levels)
+            if level != "none"
+        }
 
     def pairs_by_factor(self) -> dict[str, tuple[tuple[int, int], ...]]:
         """The pairs of cells that differ in one factor only, by its name."""
@@ -249,6 +262,8 @@ class Design:
     """Whether answers are compared by the option that they choose: its position in the suite."""
     is_ragged: bool = False  # Whether an item may lack variants, which then do not count against it
     languages: Mapping[str, tuple[int, ...]] = field(default_factory=dict, repr=False)
+    cues: Mapping[str, tuple[VariantPair, ...]] = field(default_factory=dict, repr=False)
+    """``FactorialDesign.cues``."""
 
     @classmethod
     def of_patterns(cls, patterns: Sequence[Pattern], edges: Mapping[VariantPair, Edge]) -> Design:
@@ -322,4 +337,5 @@ class Design:
             writes_freely=writes_freely,
             by_option=options > 0,
             is_ragged=True,
+            cues=design.cues,
         )

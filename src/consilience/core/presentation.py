@@ -28,6 +28,9 @@ LABEL_STYLES = {"A": ascii_uppercase, "a": ascii_lowercase, "1": "", "none": ""}
 
 CASES = ("given", "upper", "lower")
 
+CUES = ("none", "wrong", "right")
+"""The hints at an answer: none, at a wrong option, at the right one."""
+
 INSTRUCTIONS: Mapping[str, str] = {
     "A": "Answer with the letter of the right option and nothing else.",
     "a": "Answer with the letter of the right option and nothing else.",
@@ -131,6 +134,9 @@ class Presentation:
     separator: str = ": "
     case: str = "given"
     draw: int = 0
+    cue: str = "none"
+    cues: Mapping[str, Sequence[str]] = field(default_factory=dict, hash=False)
+    """Language -> sentences with ``{answer}``, after ``{question}`` or before it; "" for any."""
     reply: Reply = "label"
     """What the model is to answer with; the text where the options have no labels."""
 
@@ -196,7 +202,17 @@ def present(
         answers = _answers(example, presentation, given)
         turns.append(("user", _filled(example, presentation, 0, given)))
         turns.append(("assistant", answers[_gold_at(example, given)]))
-    turns.append(("user", _filled(question, presentation, presentation.paraphrase, order)))
+    hint = None
+    if presentation.cue != "none":
+        at = (
+            question.gold_position
+            if presentation.cue == "right"
+            else hinted(question.item, question.gold_position, len(order))
+        )
+        if at is None:
+            return None
+        hint = order.index(at)
+    turns.append(("user", _filled(question, presentation, presentation.paraphrase, order, hint)))
     return Prompt(
         tuple(turns),
         _answers(question, presentation, order),
@@ -210,6 +226,24 @@ def present(
         question.context,
         texts[presentation.paraphrase],
     )
+
+
+def hinted(item: str, gold: int, size: int) -> int | None:
+    """The option that a wrong hint names, by its position in the file; None without a wrong one.
+
+    It is drawn uniformly from the wrong options by the id of the item, whatever the variant.
+    """
+    wrong = [at for at in range(size) if at != gold]
+    return random.Random(f"cue {item}").choice(wrong) if wrong else None
+
+
+def _with_hint(values: dict[str, str], item: str, sentences: Sequence[str], answer: str) -> None:
+    """Write a hint before the question or, in the template, after the question and its options."""
+    sentence = random.Random(f"sentence {item}").choice(sentences)
+    before, _, after = sentence.replace("{answer}", answer).partition("{question}")
+    last = "options" if values["options"] else "question"
+    values["question"] = f"{before}{values['question']}"
+    values[last] += f"\n{after.strip()}" if after.strip() else ""
 
 
 def premise_of(presentation: Presentation, texts: Sequence[str]) -> Prompt:
@@ -244,8 +278,13 @@ def _answers(
 
 
 def _filled(
-    question: Question, presentation: Presentation, paraphrase: int, order: Sequence[int]
+    question: Question,
+    presentation: Presentation,
+    paraphrase: int,
+    order: Sequence[int],
+    hint: int | None = None,
 ) -> str:
+    """The user's turn; ``hint``: the place of the option that a hint names, as shown."""
     style = presentation.labels if presentation.asks_for_labels else "none"
     style = style if question.options else "open"
     language = presentation.language
@@ -262,6 +301,17 @@ def _filled(
         "instruction": INSTRUCTIONS[style],
         "sep": presentation.separator,
     }
+    if hint is not None:
+        cues = presentation.cues
+        sentences = cues.get("") or cues.get(language.partition("-")[0] or "en")
+        if not sentences:
+            raise ConsilienceError(
+                f"no hints in the language '{language}'",
+                expected=", ".join(cues),
+                todo="Write some, one a line, and name the file: --cues FILE.",
+            )
+        answer = options[hint] if presentation.labels == "none" else f"({marks[hint][:-1]})"
+        _with_hint(values, question.item, sentences, answer)
     return presentation.template.fill(values, presentation.case)
 
 

@@ -169,8 +169,11 @@ class Row:
         return is_valid
 
     def _without_controls(self, text: str, name: str) -> str:
-        """The text; empty, with a problem reported, where it holds a control character."""
-        if control := control_in(text):
+        """The text; empty, with a problem reported, where it holds a control character.
+
+        A question may have several lines.
+        """
+        if control := control_in(re.sub(r"[\n\t]", " ", text) if name == "question" else text):
             self.report(f"{control} in '{name}'", todo="Remove it from the text.")
             return ""
         return text

@@ -11,6 +11,7 @@ import csv
 import io
 import itertools
 import json
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -170,9 +171,40 @@ def export_prompts(options: ExportOptions) -> Iterator[ExportedRow]:
 def exported_lines(options: ExportOptions) -> Iterator[str]:
     """The prompts as the lines of a file. An option of another suite raises at once."""
     is_csv, rows = options.out is not None and options.out.suffix == ".csv", export_prompts(options)
-    if (options.format or ("csv" if is_csv else "jsonl")) == "csv":
+    form = options.format or ("csv" if is_csv else "jsonl")
+    if form == "csv":
         return _csv_lines(rows)
+    if form.startswith("trl"):
+        rows = (_trl_row(row, is_preference=form == "trl-preference") for row in rows)
     return (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def _trl_row(row: ExportedRow, *, is_preference: bool) -> ExportedRow:
+    """A prompt as a row of a data set of TRL, with its item and variant: a group is an item.
+
+    Prompt and completion; of a preference the right answer, and a wrong one that is the same in all
+    variants. A prompt of a chat is a list of messages.
+    """
+    texts, gold = row.get("options"), row["gold"]
+    wrong = sorted({*(texts or ())} - {gold})
+    if texts is None or (is_preference and not wrong):
+        raise ConsilienceError(
+            "a preference without a wrong answer" if is_preference else "a suite without questions",
+            expected="questions with options" if is_preference else "a suite of questions",
+            todo="Export it with --format jsonl.",
+        )
+
+    def said(text: str) -> object:
+        answer = row["candidates"][texts.index(text)] if texts else text
+        chat = [{"role": "assistant", "content": answer}]
+        return chat if row["messages"] else f" {answer}"
+
+    answers = {"completion": said(gold)}
+    if is_preference:
+        other = random.Random(row["item"]).choice(wrong)
+        answers = {"chosen": said(gold), "rejected": said(other)}
+    known = {name: row[name] for name in ("group", "item", "variant", "gold")}
+    return {"prompt": row["messages"] or row["prompt"], **answers, **known}
 
 
 def _csv_lines(rows: Iterator[ExportedRow]) -> Iterator[str]:

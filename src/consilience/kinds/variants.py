@@ -198,6 +198,15 @@ def _refuse_orders(count: int, value: str) -> None:
         )
 
 
+def _cues(value: str, questions: Questions) -> Sequence[str]:
+    """Hints at an answer; without one is the first level."""
+    if _most_options(questions) < 2:
+        raise ConsilienceError(
+            "--vary cue of open questions", todo="Leave it out, or give the questions options."
+        )
+    return list(dict.fromkeys(["none", *_some_of("cue", value, presentation.CUES)]))
+
+
 def _separators(value: str, questions: Questions) -> Sequence[str]:
     """Texts between bars, because a comma may be part of one; a backslash and n is a line end."""
     if value == ALL:
@@ -228,6 +237,7 @@ LEVELS: Mapping[str, Levels] = {
     "order": _orders,
     "labels": lambda value, _: _some_of("labels", value, list(presentation.LABEL_STYLES)),
     "separator": _separators,
+    "cue": _cues,
     "case": lambda value, _: _some_of("case", value, presentation.CASES),
     "examples": _examples,
     "sample": _samples,
@@ -249,6 +259,7 @@ class Prompting:
     shots: int = 0  # How many solved questions precede each question
     seed: int = 0  # Decides shuffled orders and the draws of examples
     labels: str = presentation.Presentation().labels  # Their style where it does not vary
+    cues: Mapping[str, Sequence[str]] = field(default_factory=dict)  # Where hints vary
 
     @classmethod
     def of(
@@ -267,12 +278,16 @@ class Prompting:
                 "--vary examples without solved examples", todo="Add --shots 3, or leave it out."
             )
         used = asking.with_system(used, options.system) if options.system else used
-        return cls(used, rule_name, options.shots, options.seed)
+        has_cues = any(factor.name == "cue" for factor in factors)
+        if options.cues and not has_cues:
+            raise ConsilienceError("--cues without hints", todo="Add --vary cue, or leave it out.")
+        cues = asking.cues_of(options.cues) if has_cues else {}
+        return cls(used, rule_name, options.shots, options.seed, cues=cues)
 
     @property
     def base(self) -> presentation.Presentation:
         template = next(iter(self.templates.values()))
-        return presentation.Presentation(template=template, labels=self.labels)
+        return presentation.Presentation(template=template, labels=self.labels, cues=self.cues)
 
     def presenter(self, design: FactorialDesign, pool: Sequence[Question]) -> asking.Presenter:
         """The presenter of a group; ``pool``: the questions that examples are drawn from."""
@@ -298,13 +313,14 @@ class Prompting:
             },
             "option_score": self.presenter(design, ()).rule.name,
             "shots": self.shots,
+            **({"cues": {name: list(of) for name, of in self.cues.items()}} if self.cues else {}),
         }
 
 
 OF_DECISIONS = {"decision": presentation.Template("decision", "{context}\n{question}\n{options}")}
 """What a request says, as one text; the server has a template of its own."""
 
-OF_TEMPLATES = ("template", "separator", "case", "examples", "sample")
+OF_TEMPLATES = ("cue", "template", "separator", "case", "examples", "sample")
 """The factors that decision models do not have."""
 
 UNUSED = ("template", "system", "shots", "option_score", "generate", "scoring", "tokenizer")

@@ -86,10 +86,11 @@ class ItemNumbers:
     """The least and the greatest possible value; intervals stay between them."""
 
     @classmethod
-    def mean(cls, values: Floats, greatest: float = 1.0) -> ItemNumbers:
-        """The mean of ``values`` (item,), from 0 to ``greatest``."""
+    def mean(cls, values: Floats, greatest: float = 1.0, least: float = 0.0) -> ItemNumbers:
+        """The mean of ``values`` (item,), from ``least`` to ``greatest``."""
         columns = np.stack([values, np.where(np.isnan(values), np.nan, 1.0)], axis=1)
-        return cls(columns, hits_of_total if greatest == 1 else ratio, (0.0, greatest))
+        bounds = (least, greatest)
+        return cls(columns, hits_of_total if bounds == (0, 1) else ratio, bounds)
 
 
 Name = TypeVar("Name", bound=Hashable)

@@ -15,6 +15,7 @@ from scipy.sparse import csr_array, hstack
 from consilience.core.errors import Protocol
 from consilience.core.expectations import Counted, with_answers_of
 from consilience.core.factors import Design, VariantPair
+from consilience.core.presentation import hinted
 from consilience.metrics.statistics import Bools, Chance, ChanceOfAll, ChanceOfPairs, Floats, Ints
 from consilience.types import Relation
 
@@ -105,6 +106,10 @@ class Grid:
     scores: Mapping[str, Floats] = field(default_factory=dict)
     """Each of ``SCORES`` that a metric reads (item, variant); NaN where a query has none."""
     is_ragged: bool = False  # Whether an item may lack variants (``Design.is_ragged``)
+    cues: Mapping[str, Sequence[VariantPair]] = field(default_factory=dict)
+    """``Design.cues``, of a whole group."""
+    hints: Ints | None = None
+    """The code of the option of a wrong hint, -1 for none, and the number of options (item, 2)."""
     distributions: Floats | None = None
     """The probability of each option (item, variant, option); None of a run without scores of
     options, NaN where an answer has none, and 0 after the last option of an item."""
@@ -272,6 +277,7 @@ class Grid:
             answers=self.answers[:, variants],
             golds=self.golds[:, variants],
             compared=compared,
+            cues={},
             scores={name: values[:, variants] for name, values in self.scores.items()},
             distributions=None if self.distributions is None else self.distributions[:, variants],
         )
@@ -351,9 +357,16 @@ def _grid_of_labels(answers: pl.DataFrame, design: Design, scores: Sequence[str]
     grid = grid_of(known, pl.col("item"), design, words, len(design.labels), scores)
     positive = design.labels.index(design.positive) if design.positive else -1
     codes = np.arange(len(words))
-    return replace(
+    grid = replace(
         grid, words=codes, invalid=tuple(codes[len(design.labels) :].tolist()), positive=positive
     )
+    if not design.cues:
+        return grid
+    of_items = known.group_by("item").agg(pl.col("gold").first(), pl.col("n_candidates").max())
+    of_items = of_items.sort("item").with_columns(pl.col("n_candidates").fill_null(0).cast(int))
+    hints = [(hinted(item, int(gold), size), size) for item, gold, size in of_items.iter_rows()]
+    wrong = [(-1 if option is None else option, size) for option, size in hints]
+    return replace(grid, cues=design.cues, hints=np.array(wrong, dtype=np.int64))
 
 
 def grid_of(

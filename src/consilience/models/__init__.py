@@ -14,6 +14,7 @@ and ``batches.py``. ``fast/`` only saves time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from typing import Protocol as Interface
 
@@ -118,6 +119,7 @@ def load_model(
     multi_token: MultiToken = "exclude",
     template: str | None = None,
     trust_remote_code: bool = False,
+    adapter: Path | None = None,
     connection: Connection | None = None,
     scoring: str | None = None,
 ) -> LanguageModel:
@@ -130,6 +132,7 @@ def load_model(
     - ``multi_token``: what a masked model does with a candidate of several tokens.
     - ``template``: a text with ``{sentence}`` that a sequence-to-sequence model reads; without one
       it fills in a sentinel. ``trust_remote_code``: run the Python code of the model.
+    - ``adapter``: the folder of a PEFT adapter that is merged into the weights.
     - ``connection``: how a model behind a URL is reached. ``scoring``: the strategy of one that a
       server scores (``endpoints/scorer.py``); None for the first that is proved.
     """
@@ -161,7 +164,7 @@ def load_model(
         from consilience.models.seq2seq import Seq2SeqModel
     except ImportError as error:
         raise missing(error) from error
-    loaded = load_pretrained(spec, Loading(device, dtype, revision, trust_remote_code))
+    loaded = load_pretrained(spec, Loading(device, dtype, revision, trust_remote_code, adapter))
     if loaded.kind == "seq2seq":
         return Seq2SeqModel(loaded, template)
     _refuse_template(template, loaded.kind)

@@ -21,6 +21,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers import (
     AutoConfig,
@@ -40,7 +41,14 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.utils import logging
 
-from consilience.core.errors import DEFAULT_LOADING, ConsilienceError, Loading
+from consilience.core.errors import (
+    DEFAULT_LOADING,
+    ConsilienceError,
+    Loading,
+    ModelError,
+    needs_extra,
+)
+from consilience.files.read import parse_json
 from consilience.models.sources import ModelSource, errors_of, first_line, locate
 
 LARGEST = 8 * 2**30  # Bytes of expanded weights in the cache; the least recently used go first
@@ -355,6 +363,9 @@ def _load(
             **opened.options,
             **more,
         )
+    adapter = {}
+    if loading.adapter is not None:
+        model, adapter["adapter"] = _adapted(model, spec, loading.adapter)
     identity: dict[str, object] = {
         "model": spec,
         "kind": kind,
@@ -362,6 +373,7 @@ def _load(
         "parameters": sum(weight.numel() for weight in model.parameters()),
         "revision": getattr(config, "_commit_hash", None) or source.options.get("revision"),
         "digest": source.digest,
+        **adapter,
         "tokenizer": type(tokenizer).__name__,
         "dtype": loading.dtype,
         "device": device.type,
@@ -371,6 +383,38 @@ def _load(
     mismatched = {name for name, *_ in info["mismatched_keys"]}
     loaded = Pretrained(kind, model.to(device), tokenizer, identity)
     return loaded, set(info["missing_keys"]), mismatched
+
+
+def _adapted(model: PreTrainedModel, spec: str, folder: Path) -> tuple[PreTrainedModel, str | None]:
+    """The model with a PEFT adapter merged into its weights, and the digest of the adapter.
+
+    An adapter that does not fit, of which a weight would stay unused, or which has none of its own
+    to merge (prompt tuning), raises.
+    """
+    with needs_extra("train"):
+        from peft import PeftModel, get_peft_model_state_dict
+    names = ("adapter_config.json", "adapter_model.safetensors")
+    source = ModelSource(str(folder), str(folder), {}, {name: folder / name for name in names})
+    for name, file in source.files.items():
+        if not file.is_file():
+            expected = "the folder of a PEFT adapter"
+            raise ModelError(
+                f"no {name}", expected=expected, where=str(folder), todo="Check the path."
+            )
+    base = parse_json((folder / names[0]).read_bytes()).get("base_model_name_or_path")
+    try:
+        with safe_open(str(folder / names[1]), "pt") as saved:
+            weights = set(saved.keys())
+        tuned = PeftModel.from_pretrained(model, str(folder))
+        if unused := weights ^ {*get_peft_model_state_dict(tuned)}:
+            raise ValueError(f"{len(unused)} weights differ, such as '{min(unused)}'")
+        return tuned.merge_and_unload(), source.digest
+    except Exception as error:  # peft raises nearly anything
+        raise ModelError(
+            f"the adapter does not fit '{spec}': {first_line(error)}",
+            expected=f"an adapter that was trained on it; this one is of '{base}'",
+            where=str(folder),
+        ) from error
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from consilience.core.errors import (
     Long,
     MultiToken,
 )
-from consilience.options import Options, opt, option_fields, shared
+from consilience.options import OptionalPath, Options, opt, option_fields, shared
 
 DEFAULT_MODEL = "packaged:smollm2"
 
@@ -62,6 +62,9 @@ class ProbeOptions(Options):
     device: shared.Device = "auto"
     dtype: shared.Dtype = opt(default="float32", is_rare=True)
     trust_remote_code: shared.TrustRemoteCode = opt(default=False, is_rare=True)
+    adapter: OptionalPath = opt(
+        "Merge this PEFT adapter, such as one of LoRA, into the weights of --model.", default=None,
+        metavar="DIR", panel="Model", is_rare=True)
     base_url: shared.BaseUrl = None
     api_key_env: shared.ApiKeyEnv = opt(default=None, is_rare=True)
     max_requests: shared.MaxRequests = None
@@ -121,6 +124,7 @@ class ProbeOptions(Options):
     half: shared.Half = opt(default=None, is_rare=True)
     vary: shared.Vary = None
     design: shared.DesignName = opt(default="full", is_rare=True)
+    cues: shared.Cues = opt(default=None, is_rare=True)
     columns: shared.ColumnNames = opt(default=None, is_rare=True)
     option_score: str | None = opt(
         "Score an option by its label (label), or by its text: sum, mean, bytes or pmi "
@@ -151,10 +155,18 @@ class ProbeOptions(Options):
         """Check every value, and name a model behind a URL as such."""
         super().__post_init__()
         object.__setattr__(self, "model", at_url(self.model, self.base_url))
+        if self.adapter and self.model.partition(":")[0] in ("baseline", *SERVED):
+            raise ConsilienceError(
+                f"--adapter with --model {self.model}",
+                expected="a model whose weights are loaded here",
+                todo="Leave --adapter out.",
+            )
 
     @property
     def loading(self) -> Loading:
-        return Loading(self.device, self.dtype, self.revision, self.trust_remote_code)
+        return Loading(
+            self.device, self.dtype, self.revision, self.trust_remote_code, self.adapter
+        )
 
     def check_connection(self) -> None:
         """Raise for options of models behind a URL that do not fit the model."""

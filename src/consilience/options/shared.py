@@ -60,6 +60,10 @@ DesignName = Annotated[str, Option(
     "Ask all combinations of levels (full), the base variant and each other level alone "
     "(one-factor), or N drawn points with each factor changed once (radial:N).", metavar="DESIGN",
     panel="Questions only")]
+Cues = Annotated[OptionalPath, Option(
+    "With --vary cue: take hints from this file, one a line, such as "
+    "'I think it is {answer}.' [default: some in en, de, es and ja].", metavar="FILE",
+    panel="Questions only")]
 ColumnNames = Annotated[Sequence[str] | None, Option(
     "Read the file's columns under these names, such as "
     "question=Question+Rephrased,options=A+B+C+D.",

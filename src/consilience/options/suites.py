@@ -31,8 +31,9 @@ class CardOptions(Options):
 class ExportOptions(Options):
     suite: str = arg("The suite: a name, a folder or a file of questions.", metavar="SUITE")
     format: ExportFormat | None = opt(
-        "Write JSON Lines, CSV, or a task of lm-evaluation-harness [default: by the name of "
-        "--out, else jsonl].", default=None, panel="Output")
+        "Write JSON Lines, CSV, a task of lm-evaluation-harness, or rows of TRL with a completion "
+        "or a preference [default: by the name of --out, else jsonl].", default=None,
+        panel="Output")
     out: OptionalPath = opt(
         "Write to this file; lm-eval: into this folder.", default=None, metavar="FILE", short="-o",
         panel="Output")
@@ -52,6 +53,7 @@ class ExportOptions(Options):
     half: shared.Half = None
     vary: shared.Vary = None
     design: shared.DesignName = "full"
+    cues: shared.Cues = opt(default=None)
     columns: shared.ColumnNames = None
     shots: shared.Shots = 0
     system: shared.SystemPrompt = None

@@ -11,6 +11,7 @@ import polars as pl
 import polars.selectors as cs
 
 from consilience.analysis.examples import Example
+from consilience.analysis.votes import BEST, VoteTables
 from consilience.core.expectations import EXPECTATION_SUBSETS
 from consilience.core.text import counted, truncated
 from consilience.metrics.registry import short_label_of
@@ -31,7 +32,7 @@ from consilience.report.columns import (
     metric_column,
     with_outliers,
 )
-from consilience.report.table import Cell, Column, Table, Value, spread_of, text_of
+from consilience.report.table import CI, Cell, Column, Table, Value, spread_of, text_of
 from consilience.suites.pairs import CALUM
 from consilience.types import FACT_WORDS, SuiteWords
 
@@ -353,6 +354,58 @@ def effects_tables(effects: pl.DataFrame) -> Iterator[Table]:
             **difference_columns(rows, str(first), str(second)),
         }
         yield frame_table(named, title, columns, notes)
+
+
+VOTES: Columns = {
+    "answer": Column("answer of"),
+    "variants": Column("variants", "count"),
+    "accuracy": metric_column("accuracy"),
+    ("low", "high"): Column(CI, "share"),
+    "difference": POINTS,
+    ("difference_low", "difference_high"): Column(CI, "points"),
+    "p": Column("p", "p"),
+}
+LEFT_OUT: Columns = {
+    "group": Column("group"),
+    "variant": Column("variant"),
+    "accuracy": metric_column("accuracy"),
+    "others": Column("vote of the others", "share"),
+    "difference": POINTS,
+}
+"""What the vote gives (``analysis.votes``)."""
+
+
+def vote_verdict(tables: VoteTables) -> list[str]:
+    """What the vote of all variants gains over one of them, in sentences."""
+    rows = tables.votes.to_dicts()
+    vote, size = rows[-1], rows[-1]["variants"]
+    best = next(row for row in rows if row["answer"] == BEST)
+    up_to = "up to " * (tables.fewest < size)
+    p = "p < 0.001" if vote["p"] < 0.001 else f"p = {vote['p']:.3f}"
+    unclear = "" if vote["p"] < CLEAR else ", not a clear difference"
+    return [
+        f"The vote of {up_to}{size} variants is right in {100 * vote['accuracy']:.1f} %, "
+        f"{100 * vote['difference']:+.1f} points over the mean of single variants ({p}{unclear}), "
+        f"at {up_to}{size} times the cost.",
+        f"The best single variant, chosen on other items, is right in "
+        f"{100 * best['accuracy']:.1f} %.",
+    ]
+
+
+def vote_tables(tables: VoteTables, name: str, words: SuiteWords) -> Iterator[Table]:
+    """The ways to answer and, of variants that all groups have, each against the others."""
+    rule = "the highest sum of log-probabilities" if tables.has_scores else "the first variant"
+    notes = [
+        "difference: minus a single variant, paired; vote of fewer variants: the expected accuracy "
+        "over all subsets, or 1,000 drawn ones; best: the most accurate variant, chosen on the "
+        "same items, which is optimistic, or without the subject itself, pessimistic with few",
+        f"several answers have most votes in {tables.tied} of {counted(tables.items, words.item)}; "
+        f"there {rule} decides",
+    ]
+    yield frame_table(tables.votes, f"{name}: the vote of variants, in percent", VOTES, notes)
+    if tables.left_out["group"].n_unique() == 1:
+        left_out = tables.left_out.drop("group")
+        yield frame_table(left_out, "Each variant, and the vote of the others", LEFT_OUT)
 
 
 ALL_GROUPS = "all groups"  # what tables call MICRO

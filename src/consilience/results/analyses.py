@@ -14,6 +14,7 @@ from consilience import suites
 from consilience.analysis import examples, patterns
 from consilience.analysis.factor_effects import CellAnswers, factor_tables, option_scores
 from consilience.analysis.task_types import read_runs, task_effects, without_models
+from consilience.analysis.votes import vote_tables
 from consilience.asking.facts import ask_suite
 from consilience.core.errors import SILENT, Colour, ConsilienceError, Protocol, Watch
 from consilience.core.factors import OF_OPTIONS, FactorialDesign
@@ -103,11 +104,7 @@ def analyze_patterns(options: runs.PatternsOptions) -> Analysis:
     Of chosen groups all patterns are shown, of others the outliers and a row a relation.
     """
     run, suite, protocol, notes = _open(options)
-    answers = run.tables
-    if options.groups is not None:
-        suite = select_relations(suite, options.groups)
-        is_chosen = pl.col("group").is_in([relation.id for relation in suite.relations])
-        answers = [table.filter(is_chosen) for table in answers]
+    suite, answers = _of_groups(run, suite, options.groups)
     pairs = patterns.pair_table(answers, suite, protocol, options.seed)
     rows = patterns.with_changes(patterns.pattern_table(answers, suite, protocol), pairs)
     notes += [
@@ -124,6 +121,31 @@ def analyze_patterns(options: runs.PatternsOptions) -> Analysis:
         shown.append(f"All patterns of a relation: --groups {group}")
     tables, verdict = {"patterns": rows, "pairs": pairs}, layouts.pattern_verdict(rows)
     return Analysis(tables, shown, pairs, notes, suite, protocol, verdict=verdict)
+
+
+def _of_groups(
+    run: Run, suite: Suite, groups: Sequence[str] | None
+) -> tuple[Suite, list[pl.DataFrame]]:
+    """The suite and the answers of each seed, of chosen groups only."""
+    suite = suite if groups is None else select_relations(suite, groups)
+    is_chosen = pl.col("group").is_in([relation.id for relation in suite.relations])
+    return suite, [table.filter(is_chosen) for table in run.tables]
+
+
+def analyze_vote(options: runs.PatternsOptions) -> Analysis:
+    """What the vote of the variants of an item gives: ``votes, left_out``."""
+    run = Run.open(options.run)
+    suite, protocol = suite_of(run, options.suite, options.protocol, options.data_dir)
+    chosen, answers = _of_groups(run, suite, options.groups)
+    found = vote_tables(prepared_seeds(answers, chosen), chosen, protocol, options.seed)
+    notes = suite_notes(run, suite)
+    if len(run.seeds) > 1:
+        notes.append(f"means over {len(run.seeds)} seeds")
+    tables = {"votes": found.votes, "left_out": found.left_out}
+    more = {"tied": found.tied, "items": found.items, "ties_by_scores": found.has_scores}
+    shown = [*layouts.vote_tables(found, run.label, suite.words)]
+    verdict = layouts.vote_verdict(found)
+    return Analysis(tables, shown, None, notes, suite, protocol, more, verdict)
 
 
 def analyze_edits(options: runs.EditsOptions) -> Analysis:
@@ -376,8 +398,7 @@ def factor_views(run: Run, groups: Sequence[str] | None = None, seed: int = 0) -
 
 
 def _answers_of(run: Run, suite: Suite, design: FactorialDesign) -> list[CellAnswers]:
-    is_chosen = pl.col("group").is_in([relation.id for relation in suite.relations])
-    tables = [table.filter(is_chosen) for table in run.tables]
+    _, tables = _of_groups(run, suite, None)
     rule = str(run.settings.get("option_score", "label"))
     answers = []
     for prepared, table in zip(prepared_seeds(tables, suite), tables, strict=True):

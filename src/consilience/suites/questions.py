@@ -136,6 +136,54 @@ def with_phrasings(cells: Mapping[str, Any], texts: Sequence[str]) -> dict[str, 
     return {**cells, **{names.get(number, f"question_{number}"): text for number, text in new}}
 
 
+PAIR = ("unbiased_messages", "biased_messages")
+OF_MESSAGES = {"ground_truth": "answer", "option_labels": "options", "bias_type": "group"}
+"""What data sets of message lists call our columns."""
+
+
+def _of_messages(cells: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """A row of message lists as one of a question: a pair is two phrasings, the unbiased one first.
+
+    Rows with ``PAIR`` as in training for consistency, or ``prompt`` and ``completion`` of TRL; an
+    answer may end the unbiased messages. Other rows stay.
+    """
+    if cells.keys() >= {*PAIR}:
+        lists = [cells[name] for name in PAIR]
+    elif cells.keys() >= {"prompt", "completion"} and "question" not in cells:
+        lists = [
+            [*_messages(cells["prompt"], "user"), *_messages(cells["completion"], "assistant")]
+        ]
+    else:
+        return cells
+    texts, answer = [], None
+    for messages in lists:
+        *turns, last = _messages(messages, "user")
+        if last.get("role") == "assistant":
+            answer = answer or last.get("content")
+        else:
+            turns.append(last)
+        roles = [turn.get("role") for turn in turns]
+        contents = [turn["content"] for turn in turns if isinstance(turn.get("content"), str)]
+        is_known = roles in (["user"], ["system", "user"])
+        if not is_known or len(contents) < len(roles):
+            raise ConsilienceError(
+                f"messages of the roles {', '.join(map(str, roles))}",
+                expected="a text of the user, after one of the system if wanted",
+                where=where,
+                todo="Leave conversations of several turns out.",
+            )
+        texts.append("\n\n".join(contents))
+    rest = {key: cells[key] for key in cells if key not in (*PAIR, "prompt", "completion")}
+    ours = {OF_MESSAGES.get(key, key): value for key, value in rest.items()}
+    return {**({"answer": answer} if answer else {}), **ours, "question": texts}
+
+
+def _messages(value: Any, role: str) -> list[Mapping[str, Any]]:
+    """A list of messages; a text is one of that role."""
+    is_list = isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value)
+    return value if is_list else [{"role": role, "content": value}]
+
+
 def _our_columns(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, str]:
     """The names of columns: also those in other case, and ``question_2`` as a further phrasing."""
     plain = {str(key).strip().casefold(): str(key) for key in cells}
@@ -232,7 +280,8 @@ def questions_of_rows(
     others: dict[str, None] = {}
     drafts: dict[str, _QuestionDraft] = {}
     counts: Counter[str] = Counter()
-    for number, (where, cells) in enumerate(rows):
+    for number, (where, row) in enumerate(rows):
+        cells = row if "question" in columns else _of_messages(row, where)
         if number == 0:
             columns = _our_columns(cells, columns)
             recognised(cells, columns, where, in_python=in_python)

@@ -1,0 +1,224 @@
+"""The vote: the answer that most variants of an item give, and what it gains over one variant."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from consilience.core.errors import ConsilienceError, Protocol
+from consilience.core.factors import levels_of
+from consilience.metrics.components import ItemNumbers, item_estimates, one_hot
+from consilience.metrics.counts import Prepared
+from consilience.metrics.registry import grids, quotient
+from consilience.metrics.resampling import cluster_matrix
+from consilience.metrics.statistics import CELLS, NAN, TIE, Bools, Floats, Ints, paired_permutation
+from consilience.types import Suite
+
+SUBSETS = (
+    1000  # All subsets of k variants count where there are at most so many, else so many draws
+)
+SIZES = 10  # For about how many numbers of variants the vote is counted
+
+SINGLE, BEST_SAME, BEST, VOTE = "single variant", "best, same items", "best, other items", "vote"
+"""What answers an item: one variant, on average; the most accurate variant, chosen on the same
+items or on those of other subjects; the vote."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ballots:
+    """The answers to items; those of one that lacks an answer in a variant are left out."""
+
+    answers: Ints
+    """The answer (item, variant); -1 for none, or for a text that is none of the options, which has
+    no vote."""
+    right: Bools  # (item, variant)
+    taken: Bools  # Whether there is an answer (item, variant)
+    logprob: Floats  # Natural log-probability of the answer (item, variant); NaN where not known
+    subjects: npt.NDArray[np.object_]  # (item,)
+
+    def winners(self, masks: Bools) -> tuple[Ints, Bools]:
+        """The first variant that gave the winning answer, -1 without a vote; whether answers tied.
+
+        ``masks`` (variant, subset): which variants vote; both results are (item, subset). Of
+        answers with equally many votes that with the highest sum of their log-probabilities wins;
+        where these are equal, or not all known, that of the first variant.
+        """
+        voting = self.answers >= 0
+        seen = np.swapaxes(one_hot(self.answers) * voting[..., None], 1, 2)
+        known = (np.isfinite(self.logprob) | ~voting).all(axis=1, keepdims=True)
+        weighted = seen * np.where(known & voting, self.logprob, 0)[:, None]
+        codes = seen.argmax(axis=1)[..., None]
+        first, tied = np.full((2, len(seen), masks.shape[1]), -1)
+        step = max(1, CELLS // max(1, len(seen) * max(seen.shape[1:])))
+        for start in range(0, masks.shape[1], step):
+            at = slice(start, start + step)
+            votes, sums = seen @ masks[:, at], weighted @ masks[:, at]
+            leads = (votes == votes.max(axis=1, keepdims=True)) & (votes > 0)
+            sums = np.where(leads, sums, -np.inf)
+            wins = leads & (sums >= sums.max(axis=1, keepdims=True) - TIE)
+            gave = np.take_along_axis(wins, codes, axis=1) & voting[..., None] & masks[:, at]
+            first[:, at] = np.where(gave.any(axis=1), gave.argmax(axis=1), -1)
+            tied[:, at] = leads.sum(axis=1) > 1
+        return first, tied > 0
+
+    def accuracy(self, size: int, seed: int) -> Floats:
+        """The expected accuracy (item,) of the vote of ``size`` variants, of all if it has fewer.
+
+        They are drawn without replacement: every subset counts once, or ``SUBSETS`` draws do. An
+        item counts in the subsets with a variant that it has.
+        """
+        width = self.answers.shape[1]
+        size = min(size, width)
+        if math.comb(width, size) <= SUBSETS:
+            chosen = np.array(list(combinations(range(width), size)))
+        else:
+            every = np.tile(np.arange(width), (SUBSETS, 1))
+            chosen = np.random.default_rng(seed).permuted(every, axis=1)[:, :size]
+        masks = np.zeros((width, len(chosen)), dtype=bool)
+        masks[chosen.T, np.arange(len(chosen))] = True
+        first, _ = self.winners(masks)
+        right = np.take_along_axis(self.right, first.clip(0), axis=1) & (first >= 0)
+        return quotient(right.sum(axis=1), (self.taken @ masks).sum(axis=1))
+
+    def best(self, *, others: bool) -> Floats:
+        """Whether the most accurate variant that an item has is right (item,).
+
+        It is chosen on the items of ``others`` (leave one subject out), or on all, where its
+        accuracy is too high: it is the greatest of several.
+        """
+        names, places = np.unique(self.subjects.astype(str), return_inverse=True)
+        by_subject = cluster_matrix(places, len(names))
+        hits, totals = (by_subject @ of.astype(float) for of in (self.right, self.taken))
+        rates = quotient(hits.sum(0) - others * hits, totals.sum(0) - others * totals)[places]
+        chosen = np.where(self.taken, np.nan_to_num(rates), -1).argmax(axis=1)
+        right = self.right[np.arange(len(chosen)), chosen].astype(float)
+        return np.where(self.taken.any(axis=1), right, NAN)
+
+
+def ballots_of(run: Prepared, suite: Suite, protocol: Protocol) -> dict[tuple[str, ...], Ballots]:
+    """The ballots by the group and, after it, the variants.
+
+    Groups of a pooled suite with the same variants are together, under no name. N-M relations,
+    where other objects are right too, and variants that hint at the right answer are left out.
+    """
+    blocks: dict[tuple[str, ...], list[tuple[npt.NDArray[np.generic], ...]]] = {}
+    for relation in run.of_kind("N-1"):
+        variants = relation.design.variants
+        blind = [at for at, name in enumerate(variants) if levels_of(name).get("cue") != "right"]
+        grid = grids(run.rows[relation.id], relation, protocol, ("logprob",))["tuples"]
+        grid = grid.only_variants(blind)
+        there = grid.complete[:, None]
+        votes = np.where(there & ~np.isin(grid.answers, grid.invalid), grid.answers, -1)
+        parts = (votes, grid.right & there, grid.taken & there, grid.scores["logprob"])
+        name = "" if suite.words.is_pooled else relation.id
+        key = name, *(variants[at] for at in blind)
+        blocks.setdefault(key, []).append((*parts, grid.subjects))
+    merged = {key: map(np.concatenate, zip(*of, strict=True)) for key, of in blocks.items()}
+    return {key: Ballots(*of) for key, of in merged.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class VoteTables:
+    """What the vote gives."""
+
+    votes: pl.DataFrame
+    """A row a way to answer: ``answer, variants, accuracy, low, high``, minus a single variant
+    ``difference, difference_low, difference_high, p``, and ``n, n_excluded``."""
+    left_out: pl.DataFrame
+    """A row a variant: ``group, variant, accuracy, others, difference``: the vote of the others."""
+    fewest: int  # The smallest number of variants of an item; the largest is the last of ``votes``
+    tied: int  # Items, of all seeds, of which several answers have most votes
+    items: int  # Items of all seeds
+    has_scores: bool  # Whether log-probabilities decide ties
+
+
+def vote_tables(
+    seeds: Sequence[Prepared], suite: Suite, protocol: Protocol, seed: int = 0
+) -> VoteTables:
+    """What the vote gives over one variant; of several seeds the means.
+
+    Of facts, means over relations: relations are resampled, and p permutes them. Other items are
+    pooled, and subjects are. ``seed``: that of the bootstrap, of p and of drawn subsets.
+    """
+    runs = [ballots_of(run, suite, protocol) for run in seeds]
+    every = [of for run in runs for of in run.values()]
+    sizes = [size for of in every for size in of.taken.sum(axis=1).tolist() if size]
+    most = max(sizes, default=0)
+    if most < 2:
+        raise ConsilienceError(
+            f"{most} variants to vote",
+            expected="items with one right answer that were answered in two variants or more",
+            todo="Vary something: consilience probe --vary order.",
+        )
+    by_group = suite.words.has_means and len(runs[0]) > 1
+    clusters = np.concatenate([of.subjects for of in runs[0].values()])
+    clusters = np.array([name for name, *_ in runs[0]], object) if by_group else clusters
+    values = [
+        {way: _values(run.values(), *way, seed, by_group=by_group) for way in ways_of(most)}
+        for run in runs
+    ]
+    gains = [{way: of - run[SINGLE, 1] for way, of in run.items()} for run in values]
+    numbers = [
+        {(way, False): ItemNumbers.mean(of) for way, of in run.items()}
+        | {(way, True): ItemNumbers.mean(of, least=-1.0) for way, of in moved.items()}
+        for run, moved in zip(values, gains, strict=True)
+    ]
+    estimates, rows = item_estimates(numbers, clusters, seed), []
+    for way, size in values[0]:
+        accuracy, gain = (estimates[(way, size), part] for part in (False, True))
+        moved = np.mean([run[way, size] for run in gains], axis=0)
+        known = ~np.isnan(moved)
+        places = np.unique(clusters[known].astype(str), return_inverse=True)[1]
+        p = paired_permutation(np.bincount(places, moved[known]).tolist(), seed)
+        rows.append({
+            "answer": way, "variants": size,
+            "accuracy": accuracy.value, "low": accuracy.low, "high": accuracy.high,
+            "difference": NAN if way == SINGLE else gain.value,
+            "difference_low": gain.low, "difference_high": gain.high,
+            "p": NAN if way == SINGLE else p, "n": accuracy.n, "n_excluded": accuracy.n_excluded,
+        })  # fmt: skip
+    tied = sum(int(of.winners(np.ones((of.answers.shape[1], 1), bool))[1].sum()) for of in every)
+    known_all = all(np.isfinite(of.logprob[of.answers >= 0]).all() for of in every)
+    tables = pl.DataFrame(rows), _left_out(runs)
+    return VoteTables(*tables, min(sizes), tied, len(sizes), known_all)
+
+
+def _values(blocks: Iterable[Ballots], way: str, size: int, seed: int, *, by_group: bool) -> Floats:
+    """The accuracy of a way to answer (item,); ``by_group``: means (group,)."""
+    is_best = way in (BEST_SAME, BEST)
+    parts = [of.best(others=way == BEST) if is_best else of.accuracy(size, seed) for of in blocks]
+    if by_group:
+        parts = [np.array([np.nanmean(part) if np.isfinite(part).any() else NAN]) for part in parts]
+    return np.concatenate(parts)
+
+
+def ways_of(most: int) -> list[tuple[str, int]]:
+    """The ways to answer, each with its number of variants: odd numbers, evenly spread, and all."""
+    sizes = [*range(1, most, 2 * -(-most // (2 * SIZES))), most]
+    return [(SINGLE, 1), (BEST_SAME, 1), (BEST, 1), *((VOTE, size) for size in sizes[1:])]
+
+
+def _left_out(runs: Sequence[Mapping[tuple[str, ...], Ballots]]) -> pl.DataFrame:
+    """Each variant, and the vote of the others on the items that have it; means over seeds."""
+    rows = []
+    for group, *names in runs[0]:
+        ballots = [run[group, *names] for run in runs]
+        masks = ~np.eye(len(names), dtype=bool)
+        firsts = [of.winners(masks)[0] for of in ballots]
+        for at, name in enumerate(names):
+            pairs = []
+            for of, first in zip(ballots, firsts, strict=True):
+                has, voted = of.taken[:, at], first[:, at]
+                vote = of.right[np.arange(len(has)), voted.clip(0)] & (voted >= 0)
+                both = np.array([of.right[has, at].sum(), vote[has].sum()])
+                pairs.append(quotient(both, has.sum()))
+            alone, others = np.mean(pairs, axis=0).tolist()
+            shares = {"accuracy": alone, "others": others, "difference": others - alone}
+            rows.append({"group": group, "variant": name, **shares})
+    return pl.DataFrame(rows)

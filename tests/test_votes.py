@@ -1,0 +1,120 @@
+"""The vote of the variants of an item: answers that the tests write down, and runs of baselines."""
+
+import json
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+
+import consilience as cs
+from checks import output, refusal
+from consilience.analysis.votes import Ballots, ways_of
+from pair_builders import write_pairs
+
+A, B, C, NO = 0, 1, 2, -1
+ANSWERS = np.array([[A, A, B], [B, A, A], [A, B, C], [NO, B, A], [NO, NO, NO]])
+GOLDS = np.array([A, B, C, A, A])
+SURE = np.log([[0.5, 0.5, 0.9], [0.5] * 3, [0.4, 0.5, 0.6], [0.9, 0.5, 0.6], [0.5] * 3])
+
+
+def ballots(logprob=SURE):
+    right = GOLDS[:, None] == ANSWERS
+    names = np.array(["q1", "q2", "q3", "q4", "q5"], dtype=object)
+    return Ballots(ANSWERS, right, np.ones_like(right), logprob, names)
+
+
+def test_the_vote_and_its_ties_by_hand():
+    """Item 1: a by two votes, item 2: a, wrong. Items 3 and 4 are ties: the most probable answer.
+
+    Without log-probabilities the first variant decides. A text that is no option has no vote.
+    """
+    every = np.ones((3, 1), dtype=bool)
+    for logprob, first in ((SURE, [0, 1, 2, 2, -1]), (np.full((5, 3), math.nan), [0, 1, 0, 1, -1])):
+        winners, tied = ballots(logprob).winners(every)
+        assert winners[:, 0].tolist() == first
+        assert tied[:, 0].tolist() == [False, False, True, True, False]
+
+
+def test_votes_of_fewer_variants_by_hand():
+    """Item 1 is right in the first two variants; in the others a ties with a surer b."""
+    of = ballots()
+    assert of.accuracy(1, 0) == pytest.approx([2 / 3, 1 / 3, 1 / 3, 1 / 3, 0])
+    # Item 2: b ties with a twice, as probable, and is first; item 4: a alone, or the surer one.
+    assert of.accuracy(2, 0) == pytest.approx([1 / 3, 2 / 3, 2 / 3, 2 / 3, 0])
+    assert of.accuracy(3, 0).tolist() == of.accuracy(7, 0).tolist() == [1, 0, 1, 1, 0]
+
+
+def test_a_drawn_expectation_is_near_the_exact_one():
+    """Seven of 13 variants are right: three or more of five drawn are by the hypergeometric law."""
+    answers = np.array([[A] * 7 + [B] * 6])
+    of = Ballots(answers, answers == A, answers >= 0, np.zeros((1, 13)), np.array(["q"], object))
+    exact = sum(math.comb(7, k) * math.comb(6, 5 - k) for k in (3, 4, 5)) / math.comb(13, 5)
+    assert math.comb(13, 5) > 1000 and of.accuracy(5, 1) == pytest.approx([exact], abs=0.05)
+
+
+def test_the_best_variant_is_chosen_on_all_items_or_on_others():
+    """The variants are right in 2, 1 and 2 of 5 items: the first one, or without item 1 the last."""
+    of = ballots()
+    assert of.right.sum(axis=0).tolist() == [2, 1, 2]
+    assert of.best(others=False).tolist() == [1, 1, 0, 0, 0]
+    assert of.best(others=True).tolist() == [0, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(("most", "sizes"), [
+    (2, [2]), (5, [3, 5]), (6, [3, 5, 6]), (24, [5, 9, 13, 17, 21, 24]),
+])  # fmt: skip
+def test_the_numbers_of_variants(most, sizes):
+    assert [size for way, size in ways_of(most) if way == "vote"] == sizes
+
+
+def test_questions(consilience, tmp_path):
+    """The first option shown, in three rotations: each is right in a third, and all tie."""
+    lines = [f"Q{at}?,right{at},a{at};b{at},g{at % 2}" for at in range(6)]
+    text = "\n".join(["question,answer,distractors,group", *lines])
+    (tmp_path / "own.csv").write_text(text, encoding="utf-8")
+    of = ("--suite", "own.csv", "--model")
+    output(consilience, "probe", *of, "baseline:first", "--out", "first")
+    document = json.loads(output(consilience, "analyze", "vote", "first", "--json"))
+    single, *_, vote = document["votes"]
+    assert (single["answer"], vote["answer"], vote["variants"]) == ("single variant", "vote", 3)
+    assert single["accuracy"] == pytest.approx(1 / 3) and vote["n"] == document["tied"] == 6
+    first = document["left_out"][0]
+    assert vote["accuracy"] == first["accuracy"], "the first variant decides"
+    change = 100 * (vote["accuracy"] - 1 / 3)
+    assert document["verdict"][0] == (
+        f"The vote of 3 variants is right in {100 * vote['accuracy']:.1f} %, {change:+.1f} points "
+        f"over the mean of single variants (p = {vote['p']:.3f}, not a clear difference), at 3 "
+        "times the cost."
+    )
+    assert "there the first variant decides" in output(consilience, "analyze", "vote", "first")
+    output(consilience, "probe", *of, "baseline:majority", "--vary", "order=given,reversed",
+           "--generate", "--out", "written")  # fmt: skip
+    written = cs.analyze_vote("written")
+    assert written.tables["votes"]["n"].to_list() == [6] * 4, "of written texts, too"
+    output(consilience, "probe", *of, "baseline:first", "--vary", "paraphrase=1", "--out", "one")
+    assert "1 variants to vote" in refusal(consilience, "analyze", "vote", "one")
+
+
+def test_sentence_pairs_and_seeds(consilience, tmp_path):
+    """Three forms, of two seeds: labels drawn at random; a single form is right on average."""
+    data = write_pairs(tmp_path / "pairs.jsonl")
+    for seed in (0, 1):
+        output(consilience, "probe", "--model", "baseline:random", "--suite", "mrpc", "--data", data,
+               "--seed", seed, "--out", f"run/seed-{seed}")  # fmt: skip
+    analysis = cs.analyze_vote("run")
+    single, vote = (analysis.tables["votes"]["accuracy"][at] for at in (0, -1))
+    left_out = analysis.tables["left_out"]
+    assert single == pytest.approx(left_out["accuracy"].mean()) and 0 <= vote <= 1
+    assert analysis.notes == ["means over 2 seeds"] and left_out["variant"][0] == "original"
+
+
+def test_facts_are_means_over_relations(tmp_path):
+    """The accuracy of single variants is the mean of the patterns, of relations with one answer."""
+    groups = ["capital", "currency", "borders"]
+    result = cs.evaluate("mini", "baseline:random", groups=groups, limit=6, out=tmp_path / "run")
+    votes = cs.analyze_vote(tmp_path / "run").tables["votes"]
+    relations = cs.analyze_patterns(result).tables["patterns"].group_by("group")
+    by_group = dict(relations.agg(accuracy=pl.col("accuracy").mean()).iter_rows())
+    known = [by_group["capital"], by_group["currency"]]
+    assert votes["accuracy"][0] == pytest.approx(np.mean(known)) and set(votes["n"]) == {2}

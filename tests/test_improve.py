@@ -27,7 +27,7 @@ from consilience.train.consistency import (
     _train_rows,
     read_lines,
 )
-from consilience.train.objectives import perplexity
+from consilience.train.objectives import perplexity_of, text_losses
 from consilience.train.plan import Subject
 from test_train import PATTERNS, PLAN, SUITE, relation, train, trainer_of
 
@@ -183,7 +183,9 @@ def test_seeds_and_ablations_make_table_7(model_folder, tmp_path):
     assert row["perplexity"] > 1
     (kept,) = result.lambdas.filter(pl.col("kept"), name="improved", seed=1).to_dicts()
     saved = str(rows["improved", 1].training.model)
-    assert kept["perplexity"] == pytest.approx(perplexity(saved, lines, Loading("cpu")))
+    assert kept["perplexity"] == pytest.approx(
+        perplexity_of(text_losses(saved, lines, Loading("cpu")))
+    )
     assert pl.read_csv(tmp_path / "o" / "table-7.csv").height == table.height
     assert result.before.filter(group="D", metric="accuracy")["n"].to_list() == [6]
 

@@ -61,10 +61,11 @@ class ImproveOptions(Watched):
         "Read text from this file: lines, or JSON lines with 'text'. The first 500 only measure "
         "perplexity.", default=None, metavar="FILE", panel="Questions")
     train_facts: int = opt(
-        "Train on at most this many facts of each relation or questions of each group.", default=100, min=1,
+        "Train on at most this many facts or questions of each group.", default=100, min=1,
         panel="Training", is_rare=True)
     batch_size: int = opt(
-        "Put this many facts or questions in a step.", default=8, min=1, panel="Training", is_rare=True)
+        "Put this many facts or questions in a step.", default=8, min=1, panel="Training",
+        is_rare=True)
     accumulation: int = opt(
         "Make this many steps, of facts of each relation, before an update.", default=1, min=1,
         panel="Training", is_rare=True)

@@ -263,7 +263,7 @@ class ConsistencyTrainer(BatchTrainer):
         if self.plan.lora_rank:
             adapted: Any = self.model
             adapted.peft_config["default"].base_model_name_or_path = self.subject.model
-            adapted.save_pretrained(model.with_name(ADAPTER))
+            adapted.save_pretrained(model.with_name(ADAPTER), save_embedding_layers=False)
         self.steps.tokenizer.save_pretrained(model)
         return {
             "validation": done[best],
@@ -390,13 +390,11 @@ def train_and_measure(
     measures = measures_of(subject, plan)
 
     def measured(model: str | Path, place: Path) -> dict[str, CountedRun]:
-        return {
-            name: probe(
-                replace(options, model=str(model), out=place.with_name("-".join((place.name, *name.split())))),
-                suite=suite,
-            )
-            for name, (options, suite) in measures.items()
-        }  # fmt: skip
+        runs = {}
+        for name, (options, asked) in measures.items():
+            out = place.with_name(f"{place.name}-{name}" if name else place.name)
+            runs[name] = probe(replace(options, model=str(model), out=out), suite=asked)
+        return runs
 
     before = measured(subject.model, folder / "before")
     texts = held_out_losses(subject, subject.model)
@@ -570,6 +568,7 @@ def consistency_cost(
 
 
 def queries_of(inquiry: Inquiry) -> int:
+    """The number of queries."""
     return sum(inquiry.groups.values())
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 import yaml
 
-from consilience.core.text import counted, duration
+from consilience.core.text import counted, duration, listed
 from consilience.kinds.counting import CountedRun
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import few_relations
@@ -289,7 +289,8 @@ def training_verdict(compared: pl.DataFrame, words: SuiteWords = FACT_WORDS) -> 
     clear = [row for row, p in zip(known, adjusted, strict=True) if p < CLEAR]
     unclear = [row for row in known if row not in clear]
     over = f"after Holm's correction over {counted(len(known), 'headline number')}"
-    where = f"on {counted(max(row['n'] for row in known), f'held-out {unit}')}"
+    count = max(row["n"] for row in known) if words.has_means else rows[0]["n"]
+    where = f"on {counted(count, f'held-out {unit}')}"
     sentences = [f"Training changed no headline number clearly {where} (p >= {CLEAR} {over})."]
     if clear:
         sentences = [f"Training changed {in_points(clear)} points {where} (p < {CLEAR} {over})."]
@@ -305,38 +306,53 @@ def training_verdict(compared: pl.DataFrame, words: SuiteWords = FACT_WORDS) -> 
     return sentences
 
 
-HARMS = ("accuracy", "corrected_consistency")  # The metrics that a training should not lower
-
-
 def harm_rows(
     name: str, before: CountedRun, after: Sequence[CountedRun]
 ) -> Iterator[dict[str, Any]]:
-    """What a training changed in ``HARMS``, and how many answers; means over seeds.
+    """What a training changed of accuracy, agreement and answers; ``after``: of each seed.
 
     ``name``: of what was asked; empty for the held-out groups in the trained variants, which have
-    no row for the answers.
+    no row for the answers. Accuracy is over all variants; its 95 % interval, and that of the
+    answers, is over items, of facts over relations.
     """
-    pool, place = before.suite.words.pool, name or f"held-out {before.suite.words.group}s"
+    words = before.suite.words
+    place = name or f"held-out {words.group}s"
     firsts, seconds = [*before.answers] * len(after), [run.answers[0] for run in after]
+    on, units = ["group", "item", "variant"], ["group"] if words.has_means else ["group", "item"]
+    pairs = [firsts[0].answers.join(one.answers, on=on) for one in seconds]
+    columns = ["answer", "answer_right", "gold"]
+    both = pl.concat(pair.select(*on, *columns).drop_nulls(columns[:2]) for pair in pairs)
+    is_right = both.with_columns(
+        first=pl.col("answer") == pl.col("gold"),
+        second=pl.col("answer_right") == pl.col("gold"),
+        changed=pl.col("answer") != pl.col("answer_right"),
+    )
+    means = is_right.group_by(units).agg(pl.col("first", "second", "changed").mean())
+    first, second = (float(means[side].to_numpy().mean()) for side in ("first", "second"))
+    yield {
+        "what": f"Accuracy, {place}",
+        "before": first,
+        "after": second,
+        **_over_units(means["second"] - means["first"]),
+    }
     compared = compare({"before": firsts, "after": seconds}, before.suite, before.protocol)
-    for metric in HARMS:
-        if row := macro(compared, metric, pool):
-            numbers = {new: row[old] for old, new in (
-                ("first_value", "before"), ("second_value", "after"), ("difference", "difference"),
-                ("low", "low"), ("high", "high"),
-            )}  # fmt: skip
-            yield {"what": f"{label_of(metric)}, {place}", **numbers}
+    row = macro(compared, TIE_METRIC, words.pool)
+    yield {
+        "what": f"{label_of(TIE_METRIC)}, {place}",
+        "before": row["first_value"],
+        "after": row["second_value"],
+        **{of: row[of] for of in ("difference", "low", "high")},
+    }
     if name:
-        keys = ["group", "item", "variant"]
-        tables = [
-            before.answers[0]
-            .answers.join(one.answers, on=keys)
-            .drop_nulls(["answer", "answer_right"])
-            for one in seconds
-        ]
-        changes = [(table["answer"] != table["answer_right"]).to_list() for table in tables]
-        changed = fmean(map(fmean, changes)) if all(changes) else math.nan
-        yield {"what": f"Answers changed, {place}", "after": changed}
+        yield {"what": f"Answers changed, {place}", **_over_units(means["changed"])}
+
+
+def _over_units(values: pl.Series) -> dict[str, float]:
+    """The mean of values of independent items or relations, with its 95 % interval."""
+    units = values.to_numpy()
+    mean = float(units.mean()) if len(units) else math.nan
+    error = 1.96 * float(units.std(ddof=1)) / math.sqrt(len(units)) if len(units) > 1 else math.nan
+    return {"difference": mean, "low": mean - error, "high": mean + error}
 
 
 def text_row(
@@ -361,9 +377,10 @@ def text_row(
 
 def harm_of(row: Mapping[str, Any], margin: float) -> str:
     """What a row says: a harm, none within the margin (points), or neither."""
-    low, high = row.get("low", math.nan), row.get("high", math.nan)
-    worst, best = (-high, -low) if row.get("is_cost") else (low, high)
-    if math.isnan(worst):
+    worst, best = row["low"], row["high"]
+    if row.get("is_cost"):
+        worst, best = -best, -worst
+    if "before" not in row or math.isnan(worst):
         return ""
     if worst >= -margin / 100:
         return f"none within {margin:g}"
@@ -372,24 +389,23 @@ def harm_of(row: Mapping[str, Any], margin: float) -> str:
 
 def harm_verdict(rows: Sequence[Mapping[str, Any]], margin: float) -> list[str]:
     """One sentence on the harm of a training: which, or none within the margin."""
-    named: dict[str, list[str]] = {"harm": [], "not ruled out": []}
+    named = defaultdict[str, list[str]](list)
     for row in rows:
-        named.setdefault(harm_of(row, margin), []).append(
-            f"{row['what'][:1].lower()}{row['what'][1:]} {100 * row.get('difference', math.nan):+.1f}"
-        )
-    texts = [f"Harm: {'; '.join(named['harm'])}."] if named["harm"] else []
+        what = row["what"][:1].lower() + row["what"][1:]
+        named[harm_of(row, margin)].append(f"{what} {100 * row['difference']:+.1f}")
+    texts = [f"Harm: {'; '.join(of)}." for kind, of in named.items() if kind == "harm"]
     if unclear := named["not ruled out"]:
-        texts.append(
-            f"A harm of more than {margin:g} points is not ruled out: {'; '.join(unclear)}."
-        )
+        found = f"A harm of more than {margin:g} points is not ruled out"
+        texts.append(f"{found}: {'; '.join(unclear)}.")
+    if not texts and not {*named} - {"", "not ruled out"}:
+        return ["No harm can be tested: there is too little that was held out."]
     return texts or [f"No harm shown within {margin:g} points."]
 
 
 def harm_table(rows: Sequence[Mapping[str, Any]], margin: float) -> Table:
     """What the training may have cost, in percent and points."""
     shown = [
-        {"before": math.nan, "difference": math.nan, "low": math.nan, "high": math.nan, **row,
-         "harm": harm_of(row, margin)}
+        {"before": math.nan, "after": math.nan, **row, "harm": harm_of(row, margin)}
         | {name: f"{row[name]:.2f}" for name in ("before", "after") if row.get("is_cost")}
         for row in rows
     ]  # fmt: skip
@@ -407,11 +423,13 @@ def model_card(result: Improved, outcome: Outcome) -> str:
     plan, subject = result.plan, result.subject
     base = subject.model if re.fullmatch(r"[\w.-]+/[\w.-]+", subject.model) else None
     data = {"base_model": base, "pipeline_tag": PIPELINES[result.kind], "tags": ["consilience"]}
-    rows = result_table(outcome.compared, result.suite, result.title)
+    name = Path(subject.model).name
+    title = result.title.replace(subject.model, name, 1)
+    rows = result_table(outcome.compared, result.suite, title)
     adapters = f"LoRA of rank {plan.lora_rank}" if plan.lora_rank else "all weights"
     parts = [
-        f"# {subject.model}, more consistent",
-        f"Trained with `consilience improve` on {result.suite.name} ({', '.join(plan.train)}): loss "
+        f"# {name}, more consistent",
+        f"Trained with `consilience improve` on {result.suite.name} ({listed(plan.train)}): loss "
         f"{plan.loss}, lambda {outcome.weight:g}, learning rate {outcome.chosen[1]:g}, {adapters}, "
         f"seed {outcome.seed}.",
         " ".join(result.verdict),
@@ -566,8 +584,8 @@ class Improved(Shown):
             {
                 "name": one.name, "seed": one.seed, "lambda": one.weight,
                 "validation": {
-                    f"{weight:g}" + f", {rate:g}" * (len(self.plan.rates) > 1): dict(trained.validation)
-                    for (weight, rate), trained in one.tried.items()
+                    ", ".join(map("{:g}".format, at if len(self.plan.rates) > 1 else at[:1])):
+                    dict(trained.validation) for at, trained in one.tried.items()
                 },
                 "checkpoint": dict(one.training.checkpoint), "perplexity": one.training.perplexity,
                 "after": rows_of(one.metrics), "differences": rows_of(one.compared),

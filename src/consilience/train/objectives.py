@@ -388,25 +388,21 @@ def trained_items(
     tokens = PromptTokens(loaded.tokenizer, end_tokens(loaded), str(loaded.identity["model"]))
     asks, scores = defaultdict[Any, list[Any]](list), defaultdict[Any, list[Any]](list)
     for group, questions in inquiry.by_group.items():
-        for at, variant, prompt in prompts_of(questions, inquiry.presenter(group)):
-            key, options = (group, questions[at].item), len(prompt.options)
-            row, gold = known.get((*key, variant), {}), questions[at].gold_position
+        for at, variant, shown in prompts_of(questions, inquiry.presenter(group)):
+            question, prompt, key = questions[at], shown, (group, questions[at].item)
+            options, row = len(question.options), known.get((*key, variant), {})
             told = row.get("option_scores") if known else [0.0] * options
             if not options:
-                reply = known.get((*key, 0), {}).get("text")
-                reply = questions[at].gold.text if plan.use_gold or not known else reply
-                told, prompt = [0.0], replace(prompt, answers=(reply or "",), options=(0,))
+                reply = question.gold.text if plan.use_gold or not known else ""
+                reply = reply or known.get((*key, 0), {}).get("text") or ""
+                told, prompt = [0.0], replace(shown, answers=(reply,), options=(0,))
             if told is None or not all(prompt.answers):
                 continue
-            told = (
-                [GOLD * (at == gold) for at in range(options)]
-                if plan.use_gold and options
-                else told
-            )
+            if plan.use_gold and options:
+                told = [GOLD * (option == question.gold_position) for option in range(options)]
             ids, targets = tokens.encode(prompt)
-            asks[key].append(
-                (ids, [targets[prompt.options.index(one)] for one in range(len(told))])
-            )
+            in_order = [targets[prompt.options.index(option)] for option in range(len(told))]
+            asks[key].append((ids, in_order))
             scores[key].append(told)
     items = [TrainedItem(asks[key], torch.tensor(scores[key])) for key in asks]
     items = [item for item in items if len(item.asks) > 1]

@@ -7,6 +7,7 @@ import json
 import math
 import time
 import warnings
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from functools import partial
@@ -290,6 +291,12 @@ def plain_copy(model: Any) -> PreTrainedModel:
 def steps_of(subject: Subject, plan: Plan, loaded: Pretrained) -> Steps | QuestionSteps:
     """The steps of a training on facts or on questions."""
     longest, lines = min(LONGEST, positions(loaded.model)), subject.lines[HELD_OUT:]
+    if isinstance(subject.suite, Questions) and loaded.kind != "causal":
+        raise ConsilienceError(
+            f"'{subject.model}' is a {loaded.kind} model",
+            expected="a causal language model, which answers questions",
+            todo="Train it on a suite of facts, such as mini.",
+        )
     if not isinstance(subject.suite, Questions):
         relations = [
             trained_relation(subject.suite.relation(id_), loaded, subject.protocol, plan.loss)
@@ -388,49 +395,30 @@ def train_and_measure(
     ]
     watch.say("measuring the model before")
     measures = measures_of(subject, plan)
-
-    def measured(model: str | Path, place: Path) -> dict[str, CountedRun]:
-        runs = {}
-        for name, (options, asked) in measures.items():
-            out = place.with_name(f"{place.name}-{name}" if name else place.name)
-            runs[name] = probe(replace(options, model=str(model), out=out), suite=asked)
-        return runs
-
-    before = measured(subject.model, folder / "before")
-    texts = held_out_losses(subject, subject.model)
-    by_name: dict[str, list[Outcome]] = {}
-    after: dict[str, list[dict[str, CountedRun]]] = {}
-    first = before[""]
+    before = _measured(measures, subject.model, folder / "before")
+    first, by_name = before[""], defaultdict[str, list[tuple[Outcome, Runs]]](list)
     for one in chosen:
         watch.say(f"measuring {one.name}, seed {one.seed}, lambda {one.weight:g}")
         path = folder / f"seed-{one.seed}" / one.name
-        runs = measured(one.training.model, path / "after")
-        both = {"before": first.answers, one.name: runs[""].answers}
-        compared = compare(both, first.suite, first.protocol)
+        runs = _measured(measures, one.training.model, path / "after")
+        compared = _compared(first, [runs[""]], one.name)
         write_whole(path / "comparison.csv", csv_of(compared))
         outcome = replace(one, metrics=runs[""].metrics, compared=compared)
-        by_name.setdefault(one.name, []).append(outcome)
-        after.setdefault(one.name, []).append(runs)
+        by_name[one.name].append((outcome, runs))
     rows = []
-    for name, outcomes in by_name.items():
+    for name, pairs in by_name.items():
+        outcomes, after = zip(*pairs, strict=True)
         mean, difference = outcomes[0].metrics, outcomes[0].compared
-        if len(outcomes) > 1:
-            tables = [runs[""].answers[0] for runs in after[name]]
+        if len(pairs) > 1:
+            tables = [runs[""].answers[0] for runs in after]
             mean = measure(tables, first.suite, first.protocol)
-            pairs = {"before": [*first.answers] * len(tables), name: tables}
-            difference = compare(pairs, first.suite, first.protocol)
-        rows.append(TableRow(name, tuple(outcomes), mean, difference))
-    harms = [
-        row
-        for name in measures
-        for row in harm_rows(name, before[name], [runs[name] for runs in after[IMPROVED]])
-    ]
-    if texts:
-        models = [one.training.model for one in by_name[IMPROVED]]
-        harms.append(text_row(texts, [held_out_losses(subject, model) for model in models]))
+            difference = _compared(first, [runs[""] for runs in after], name)
+        rows.append(TableRow(name, outcomes, mean, difference))
+    texts = held_out_losses(subject, subject.model)
+    harms = _harms(subject, before, by_name[IMPROVED], rows[0].compared, texts)
     result = Improved(
         subject, plan, first.suite, folder, kind, first.metrics, perplexity_of(texts), tuple(rows),
-        tuple(harms),
+        harms,
     )  # fmt: skip
     write_whole(folder / TABLE, csv_of(result.table))
     write_whole(folder / "lambdas.csv", csv_of(result.lambdas))
@@ -441,6 +429,7 @@ def train_and_measure(
     return result
 
 
+Runs = Mapping[str, CountedRun]  # Those of one model, by what is measured
 Measure = tuple[ProbeOptions, Suite | Questions]  # What is asked before and after
 
 OTHER = "mini"  # A suite of facts that shows whether training changed answers to anything else
@@ -468,6 +457,37 @@ def measures_of(subject: Subject, plan: Plan) -> dict[str, Measure]:
     limit = min(limit or OTHER_FACTS, OTHER_FACTS)
     measures[OTHER] = replace(subject.options(ids, limit, None), protocol="strict"), other
     return measures
+
+
+def _measured(measures: Mapping[str, Measure], model: str | Path, place: Path) -> Runs:
+    runs = {}
+    for name, (options, asked) in measures.items():
+        out = place.with_name(f"{place.name}-{name}" if name else place.name)
+        runs[name] = probe(replace(options, model=str(model), out=out), suite=asked)
+    return runs
+
+
+def _compared(before: CountedRun, after: Sequence[CountedRun], name: str) -> pl.DataFrame:
+    """The comparison of the model before with those of some seeds."""
+    tables = {"before": [*before.answers] * len(after), name: [run.answers[0] for run in after]}
+    return compare(tables, before.suite, before.protocol)
+
+
+def _harms(
+    subject: Subject, before: Runs, improved: Sequence[tuple[Outcome, Runs]],
+    compared: pl.DataFrame, texts: Sequence[tuple[float, int]],
+) -> tuple[Mapping[str, Any], ...]:  # fmt: skip
+    """The rows of ``harm_table``; ``compared``: on the held-out groups."""
+    rows: list[Mapping[str, Any]] = []
+    for name, run in before.items():
+        after = [runs[name] for _, runs in improved]
+        place = name or f"held-out {run.suite.words.group}s"
+        difference = _compared(run, after, "after") if name else compared
+        rows += harm_rows(place, run, after, difference)
+    if texts:
+        models = [outcome.training.model for outcome, _ in improved]
+        rows.append(text_row(texts, [held_out_losses(subject, model) for model in models]))
+    return tuple(rows)
 
 
 def check_settings(subject: Subject, plan: Plan) -> None:

@@ -17,7 +17,6 @@ import yaml
 
 from consilience.core.text import counted, duration, listed
 from consilience.kinds.counting import CountedRun
-from consilience.metrics.differences import compare
 from consilience.metrics.measure import few_relations
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.metrics.statistics import CLEAR, holm
@@ -307,44 +306,31 @@ def training_verdict(compared: pl.DataFrame, words: SuiteWords = FACT_WORDS) -> 
 
 
 def harm_rows(
-    name: str, before: CountedRun, after: Sequence[CountedRun]
+    name: str, before: CountedRun, after: Sequence[CountedRun], compared: pl.DataFrame
 ) -> Iterator[dict[str, Any]]:
     """What a training changed of accuracy, agreement and answers; ``after``: of each seed.
 
-    ``name``: of what was asked; empty for the held-out groups in the trained variants, which have
-    no row for the answers. Accuracy is over all variants; its 95 % interval, and that of the
-    answers, is over items, of facts over relations.
+    ``name``: of what was asked. ``compared``: the comparison of both. Accuracy is over all
+    variants; its 95 % interval, and that of changed answers, is over items, of facts over groups.
     """
     words = before.suite.words
-    place = name or f"held-out {words.group}s"
-    firsts, seconds = [*before.answers] * len(after), [run.answers[0] for run in after]
     on, units = ["group", "item", "variant"], ["group"] if words.has_means else ["group", "item"]
-    pairs = [firsts[0].answers.join(one.answers, on=on) for one in seconds]
-    columns = ["answer", "answer_right", "gold"]
-    both = pl.concat(pair.select(*on, *columns).drop_nulls(columns[:2]) for pair in pairs)
-    is_right = both.with_columns(
-        first=pl.col("answer") == pl.col("gold"),
-        second=pl.col("answer_right") == pl.col("gold"),
-        changed=pl.col("answer") != pl.col("answer_right"),
-    )
-    means = is_right.group_by(units).agg(pl.col("first", "second", "changed").mean())
-    first, second = (float(means[side].to_numpy().mean()) for side in ("first", "second"))
-    yield {
-        "what": f"Accuracy, {place}",
-        "before": first,
-        "after": second,
-        **_over_units(means["second"] - means["first"]),
-    }
-    compared = compare({"before": firsts, "after": seconds}, before.suite, before.protocol)
+    answer, other, gold = map(pl.col, ("answer", "answer_right", "gold"))
+    tables = [before.answers[0].answers.join(run.answers[0].answers, on=on) for run in after]
+    means = (
+        pl.concat(table.select(*on, answer, other, gold) for table in tables)
+        .drop_nulls(["answer", "answer_right"])
+        .group_by(units)
+        .agg(before=(answer == gold).mean(), after=(other == gold).mean(),
+             changed=(answer != other).mean())
+    )  # fmt: skip
+    sides = {side: float(means[side].to_numpy().mean()) for side in ("before", "after")}
+    yield {"what": f"Accuracy, {name}", **sides, **_over_units(means["after"] - means["before"])}
     row = macro(compared, TIE_METRIC, words.pool)
-    yield {
-        "what": f"{label_of(TIE_METRIC)}, {place}",
-        "before": row["first_value"],
-        "after": row["second_value"],
-        **{of: row[of] for of in ("difference", "low", "high")},
-    }
-    if name:
-        yield {"what": f"Answers changed, {place}", **_over_units(means["changed"])}
+    sides = {"before": row["first_value"], "after": row["second_value"]}
+    numbers = {of: row[of] for of in ("difference", "low", "high")}
+    yield {"what": f"{label_of(TIE_METRIC)}, {name}", **sides, **numbers}
+    yield {"what": f"Answers changed, {name}", **_over_units(means["changed"])}
 
 
 def _over_units(values: pl.Series) -> dict[str, float]:

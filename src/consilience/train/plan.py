@@ -197,7 +197,7 @@ def check_plan(plan: Plan, subject: Subject) -> None:
             what = "groups" if subject.asks_questions else "relations"
             raise ConsilienceError(f"no {what} for {name}", todo=f"Name some: --{name}-groups.")
     if isinstance(suite, Questions):
-        _check_factors(plan, subject)
+        _check_factors(plan, subject, suite)
     else:
         _check_relations(plan, suite)
     if not subject.test_groups(plan):
@@ -238,7 +238,7 @@ def _check_relations(plan: Plan, suite: Suite) -> None:
         )
 
 
-def _check_factors(plan: Plan, subject: Subject) -> None:
+def _check_factors(plan: Plan, subject: Subject, suite: Questions) -> None:
     """Refuse factors that cannot be varied or held out, and groups that do not exist."""
     varied = [one.partition("=")[0].strip() for one in plan.vary or ()]
     if unknown := set(plan.hold_out) - set(varied):
@@ -260,4 +260,12 @@ def _check_factors(plan: Plan, subject: Subject) -> None:
         raise ConsilienceError(
             "--whole-vocabulary with a suite of questions", todo="It is for facts. Leave it out."
         )
-    subject.inquiry((*plan.train, *plan.validation), None, plan)
+    used = (*plan.train, *plan.validation)
+    subject.inquiry(used, None, plan)
+    for one in plan.varied(held_out=True) or ():
+        subject.inquiry(plan.train, None, replace(plan, vary=(one,), hold_out=()))
+    if plan.loss != "bct" and not all(one.options for one in suite.items if one.group in used):
+        raise ConsilienceError(
+            f"open questions with --loss {plan.loss}", expected="questions with options",
+            todo="Use --loss bct, which learns the text that the model writes in the base variant.",
+        )  # fmt: skip

@@ -354,7 +354,7 @@ def test_what_is_wrong_is_one_message(consilience, command, tmp_path, options, m
 
 
 @pytest.mark.parametrize(("suite", "message"), [
-    ("mini-questions", "is a suite of questions; expected a suite of facts"),
+    ("mini-questions", "no groups for train. Name some: --train-groups."),
     ("mini", "no relations for train. Name some: --train-groups."),
 ])  # fmt: skip
 def test_the_suite_is_refused_before_anything_else(consilience, suite, message):

@@ -138,6 +138,7 @@ class ConsistencyTrainer(BatchTrainer):
             with needs_extra("train"):
                 from peft import LoraConfig, get_peft_model
             rank = plan.lora_rank
+            torch.manual_seed(plan.seed)  # of the adapters' first weights
             adapters = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear")
             with warnings.catch_warnings():  # a renamed attribute, layers that store W turned
                 warnings.simplefilter("ignore")
@@ -622,6 +623,10 @@ def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improved | Lines 
     named |= {"seed": options.seeds[0], "learning_rate": named["rates"][0]}
     named["vary"] = options.vary and tuple(options.vary)
     plan = Plan(**{field.name: named[field.name] for field in fields(Plan)})
+    if options.ablations and subject.asks_questions:
+        raise ConsilienceError(
+            "--ablations with a suite of questions", todo="They are those of a table on facts."
+        )
     check_settings(subject, plan)
     locate(subject.model)  # an impossible name raises
     folder = options.out or _folder_of(options, suite)

@@ -261,9 +261,14 @@ def _check_factors(plan: Plan, subject: Subject, suite: Questions) -> None:
             "--whole-vocabulary with a suite of questions", todo="It is for facts. Leave it out."
         )
     used = (*plan.train, *plan.validation)
-    subject.inquiry(used, None, plan)
-    for one in plan.varied(held_out=True) or ():
-        subject.inquiry(plan.train, None, replace(plan, vary=(one,), hold_out=()))
+    held_out = [(one,) for one in plan.varied(held_out=True) or ()]
+    for vary in (plan.varied(), *held_out):
+        asked = subject.inquiry(used, None, replace(plan, vary=vary, hold_out=()))
+        if max(len(group.design.variants) for group in asked.suite) < 2:
+            raise ConsilienceError(
+                "a question has one variant",
+                expected=f"a factor with two levels or more: {', '.join(vary or ())}",
+            )
     if plan.loss != "bct" and not all(one.options for one in suite.items if one.group in used):
         raise ConsilienceError(
             f"open questions with --loss {plan.loss}", expected="questions with options",

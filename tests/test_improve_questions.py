@@ -21,8 +21,8 @@ from consilience.train.consistency import ConsistencyTrainer, _train_rows, teach
 from consilience.train.improvement import harm_of, harm_verdict, text_row
 from consilience.train.objectives import (
     collate,
-    has_majority,
     hard_vote_loss,
+    has_majority,
     own_answer_loss,
     vote_loss,
 )

@@ -52,7 +52,7 @@ class ImproveOptions(Watched):
         default=None, min=0, metavar="W,W", flag="lambda", panel="Training")
     whole_vocabulary: bool = opt(
         "Compare distributions over the whole vocabulary instead of the candidates.", default=False,
-        panel="Training", is_rare=True)
+        panel="Facts only", is_rare=True)
     mlm: TrainingText | None = opt(
         "Train language modelling on the filled patterns, on the file of --text, or on nothing "
         "[default: patterns for facts, none for questions].", default=None, panel="Training",
@@ -83,7 +83,7 @@ class ImproveOptions(Watched):
         min=0, max=2**32 - 1, metavar="N,N", panel="Training")
     ablations: bool = opt(
         "Also train without the consistency loss, without candidates and without language "
-        "modelling (ParaRel, Table 7).", default=False, panel="Training")
+        "modelling (ParaRel, Table 7).", default=False, panel="Facts only")
     limit: int | None = opt(
         "Ask at most this many facts or questions of each held-out group.", default=None, min=1,
         short="-n", panel="Questions")
@@ -100,7 +100,7 @@ class ImproveOptions(Watched):
         panel="Output", is_rare=True)
     device: shared.TrainingDevice = "auto"
     trust_remote_code: shared.TrustRemoteCode = opt(default=False, is_rare=True)
-    protocol: shared.ProtocolName = opt(default=None, is_rare=True)
+    protocol: shared.ProtocolName = opt(default=None, panel="Facts only", is_rare=True)
     data_dir: shared.DataDir = opt(default=None, is_rare=True)
 
 

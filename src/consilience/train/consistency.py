@@ -39,7 +39,7 @@ from consilience.models.loading import Pretrained, load_pretrained
 from consilience.models.masked import PositionHead, positions
 from consilience.models.prompted import AnswerWriter
 from consilience.models.sources import locate
-from consilience.options.probe import ProbeOptions
+from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.training import ImproveOptions
 from consilience.report.export import Lines
 from consilience.runs.folder import RunFolder, default_folder
@@ -93,6 +93,7 @@ from consilience.train.plan import (
     Plan,
     Subject,
     check_plan,
+    factor_of,
     split_by_item,
 )
 from consilience.types import Suite
@@ -292,7 +293,7 @@ def plain_copy(model: Any) -> PreTrainedModel:
 def steps_of(subject: Subject, plan: Plan, loaded: Pretrained) -> Steps | QuestionSteps:
     """The steps of a training on facts or on questions."""
     longest, lines = min(LONGEST, positions(loaded.model)), subject.lines[HELD_OUT:]
-    if isinstance(subject.suite, Questions) and loaded.kind != "causal":
+    if subject.asks_questions and loaded.kind != "causal":
         raise ConsilienceError(
             f"'{subject.model}' is a {loaded.kind} model",
             expected="a causal language model, which answers questions",
@@ -448,16 +449,10 @@ def measures_of(subject: Subject, plan: Plan) -> dict[str, Measure]:
     if not subject.asks_questions:
         return measures
     for one in plan.varied(held_out=True) or ():
-        factor = one.partition("=")[0].strip()
-        measures[factor] = subject.options(groups, limit, (one,)), subject.suite
-    other = suites.load_suite(OTHER)
-    known = {*plan.train, *plan.validation}
-    ids = tuple(
-        one.id for one in other.relations if one.cardinality == "N-1" and one.id not in known
-    )
-    limit = min(limit or OTHER_FACTS, OTHER_FACTS)
-    measures[OTHER] = replace(subject.options(ids, limit, None), protocol="strict"), other
-    return measures
+        measures[factor_of(one)] = subject.options(groups, limit, (one,)), subject.suite
+    other = replace(subject, suite=suites.load_suite(OTHER))
+    asked = other.options(other.test_groups(plan), min(limit or OTHER_FACTS, OTHER_FACTS), None)
+    return {**measures, OTHER: (asked, other.suite)}
 
 
 def _measured(measures: Mapping[str, Measure], model: str | Path, place: Path) -> Runs:
@@ -605,7 +600,9 @@ def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improved | Lines 
     """Train, choose and measure; None in every process but the first (``accelerate launch``)."""
     named = {IN_PLAN.get(name, name): value for name, value in vars(options).items()}
     suite: Suite | Questions
-    if is_questions(options.suite):
+    kind = "questions" if is_questions(options.suite) else "facts"
+    refuse_options(options, kind, f"a suite of {kind}")
+    if kind == "questions":
         suite = load_questions(options.suite, columns_of(options.columns))
         if len(suite.groups) == 1 and not options.train_groups:
             suite = split_by_item(suite)
@@ -623,10 +620,6 @@ def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improved | Lines 
     named |= {"seed": options.seeds[0], "learning_rate": named["rates"][0]}
     named["vary"] = options.vary and tuple(options.vary)
     plan = Plan(**{field.name: named[field.name] for field in fields(Plan)})
-    if options.ablations and subject.asks_questions:
-        raise ConsilienceError(
-            "--ablations with a suite of questions", todo="They are those of a table on facts."
-        )
     check_settings(subject, plan)
     locate(subject.model)  # an impossible name raises
     folder = options.out or _folder_of(options, suite)

@@ -380,11 +380,8 @@ def trained_items(
     An open question has one option, what the teacher wrote in the first variant. Of the loss
     ``vote-hard`` items without a strict majority are left out.
     """
-    known: dict[tuple[str, str, int], Mapping[str, Any]] = {}
-    if taught is not None:
-        known = {
-            (row["group"], row["item"], row["variant_index"]): row for row in taught.to_dicts()
-        }
+    rows = () if taught is None else taught.to_dicts()
+    known = {(row["group"], row["item"], row["variant_index"]): row for row in rows}
     tokens = PromptTokens(loaded.tokenizer, end_tokens(loaded), str(loaded.identity["model"]))
     asks, scores = defaultdict[Any, list[Any]](list), defaultdict[Any, list[Any]](list)
     for group, questions in inquiry.by_group.items():
@@ -424,11 +421,7 @@ class QuestionSteps(torch.utils.data.Dataset[dict[str, Any]]):
     """
 
     def __init__(
-        self,
-        items: Sequence[TrainedItem],
-        loaded: Pretrained,
-        plan: Plan,
-        lines: Sequence[str] = (),
+        self, items: Sequence[TrainedItem], loaded: Pretrained, plan: Plan, lines: Sequence[str]
     ) -> None:
         """``lines``: text for language modelling, one for each question of a step."""
         self.items, self.plan, self.lines = items, plan, lines

@@ -59,6 +59,11 @@ class TrainingPlan:
     gradient_checkpointing: bool
 
 
+def factor_of(text: str) -> str:
+    """The factor that a text such as ``order=rotations`` varies."""
+    return text.partition("=")[0].strip()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan(TrainingPlan):
     """The settings of a consistency training (ParaRel, Section 8.2).
@@ -99,8 +104,7 @@ class Plan(TrainingPlan):
         """What is varied in training, or what is only measured."""
         if self.vary is None:
             return None
-        names = {one: one.partition("=")[0].strip() for one in self.vary}
-        return tuple(one for one in self.vary if (names[one] in self.hold_out) == held_out)
+        return tuple(one for one in self.vary if (factor_of(one) in self.hold_out) == held_out)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,9 +157,8 @@ class Subject:
         self, groups: Sequence[str], limit: int | None, plan: Plan, model: Any = None
     ) -> Inquiry:
         """What ``probe`` asks of some groups, in the variants of a training."""
-        return inquiries_of(
-            self.options(groups, limit, plan.varied()), suite=self.suite, model=model
-        )[0]
+        options = self.options(groups, limit, plan.varied())
+        return inquiries_of(options, suite=self.suite, model=model)[0]
 
     def options(
         self, groups: Sequence[str], limit: int | None, vary: Sequence[str] | None, **more: Any
@@ -185,24 +188,21 @@ def split_by_item(questions: Questions) -> Questions:
 
 def check_plan(plan: Plan, subject: Subject) -> None:
     """Refuse a plan that cannot be carried out or would mean nothing."""
-    suite = subject.suite
+    suite, group = subject.suite, "group" if subject.asks_questions else "relation"
     if shared := set(plan.train) & set(plan.validation):
-        what = "groups" if subject.asks_questions else "relations"
         raise ConsilienceError(
             f"{', '.join(sorted(shared))} to train on and to validate on",
-            expected=f"different {what}",
+            expected=f"different {group}s",
         )
     for name, ids in (("train", plan.train), ("validation", plan.validation)):
         if not ids:
-            what = "groups" if subject.asks_questions else "relations"
-            raise ConsilienceError(f"no {what} for {name}", todo=f"Name some: --{name}-groups.")
+            raise ConsilienceError(f"no {group}s for {name}", todo=f"Name some: --{name}-groups.")
     if isinstance(suite, Questions):
         _check_factors(plan, subject, suite)
     else:
         _check_relations(plan, suite)
     if not subject.test_groups(plan):
-        what = "group" if subject.asks_questions else "relation"
-        raise ConsilienceError(f"no {what} is left to test on", todo="Train on fewer.")
+        raise ConsilienceError(f"no {group} is left to test on", todo="Train on fewer.")
     if plan.loss in TAUGHT and plan.text == "none" and not subject.asks_questions:
         raise ConsilienceError(
             f"--loss {plan.loss} with --mlm none",
@@ -229,18 +229,11 @@ def _check_relations(plan: Plan, suite: Suite) -> None:
             expected="N-1 relations",
             todo=f"Known: {listed(known, 12)}.",
         )
-    if plan.vary is not None or plan.hold_out or plan.use_gold:
-        raise ConsilienceError(
-            "--vary, --hold-out-factor or --use-gold with a suite of facts",
-            expected="a suite of questions, such as mini-questions",
-            todo="Leave it out: the patterns of a fact are its variants, and their filled text is "
-            "learned.",
-        )
 
 
 def _check_factors(plan: Plan, subject: Subject, suite: Questions) -> None:
     """Refuse factors that cannot be varied or held out, and groups that do not exist."""
-    varied = [one.partition("=")[0].strip() for one in plan.vary or ()]
+    varied = list(map(factor_of, plan.vary or ()))
     if unknown := set(plan.hold_out) - set(varied):
         raise ConsilienceError(
             f"--hold-out-factor {','.join(sorted(unknown))}",
@@ -250,16 +243,9 @@ def _check_factors(plan: Plan, subject: Subject, suite: Questions) -> None:
         raise ConsilienceError(
             "no factor is left to train on", todo="Add one: --vary paraphrase=all."
         )
-    fixed = {"released": "--loss released", "patterns": "--mlm patterns"}
-    for value in (plan.loss, plan.text):
-        if value in fixed:
-            raise ConsilienceError(
-                f"{fixed[value]} with a suite of questions", todo="It is for facts. Leave it out."
-            )
-    if plan.vocabulary:
-        raise ConsilienceError(
-            "--whole-vocabulary with a suite of questions", todo="It is for facts. Leave it out."
-        )
+    for flag, value in (("--loss released", plan.loss), ("--mlm patterns", plan.text)):
+        if flag.endswith(f" {value}"):
+            raise ConsilienceError(f"{flag} with a suite of questions", todo="It is for facts.")
     used = (*plan.train, *plan.validation)
     held_out = [(one,) for one in plan.varied(held_out=True) or ()]
     for vary in (plan.varied(), *held_out):

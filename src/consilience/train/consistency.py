@@ -604,7 +604,7 @@ def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improved | Lines 
     refuse_options(options, kind, f"a suite of {kind}")
     if kind == "questions":
         suite = load_questions(options.suite, columns_of(options.columns))
-        if len(suite.groups) == 1 and not options.train_groups:
+        if not (options.train_groups or options.validation_groups):
             suite = split_by_item(suite)
             named["train"], named["validation"], _ = ([part] for part in PARTS)
     else:

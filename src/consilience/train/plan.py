@@ -172,11 +172,11 @@ class Subject:
 
 
 PARTS = {"train": 0.6, "validation": 0.8, "test": 1.0}
-"""Where the items of a suite with a single group go, by the digest of their name in [0, 1)."""
+"""Where questions go of which no groups are named, by the digest of their name in [0, 1)."""
 
 
 def split_by_item(questions: Questions) -> Questions:
-    """The questions of a single group in groups named as in ``PARTS``."""
+    """The questions in groups named as in ``PARTS``, whatever groups they had."""
 
     def part(item: str) -> str:
         share = int(hashlib.sha256(item.encode()).hexdigest()[:8], 16) / 2**32

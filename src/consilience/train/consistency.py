@@ -46,6 +46,7 @@ from consilience.runs.folder import RunFolder, default_folder
 from consilience.suites.question_suites import columns_of, is_questions, load_questions
 from consilience.suites.questions import Questions
 from consilience.train.batch_trainer import (
+    CHECKPOINTING,
     BatchTrainer,
     TrainingFolder,
     check_device,
@@ -122,7 +123,7 @@ class ConsistencyTrainer(BatchTrainer):
         self.steps = steps = steps_of(subject, plan, loaded)
         arguments = training_arguments(
             plan, folder.path, subject.device, best_metric=BEST_METRIC, weight_decay=0.0,
-            report_to=plan.report_to, activation_checkpointing=plan.gradient_checkpointing,
+            report_to=plan.report_to, **{CHECKPOINTING: plan.gradient_checkpointing},
         )  # fmt: skip
         # The steps of an update are divided among the processes.
         turns = 1 if subject.asks_questions else len(plan.train)

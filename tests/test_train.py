@@ -24,8 +24,8 @@ from consilience.train.objectives import (
     Steps,
     collate,
     consistency_loss,
-    cosine_loss,
-    perplexity,
+    perplexity_of,
+    text_losses,
     trained_relation,
     vote_loss,
 )
@@ -96,19 +96,6 @@ def test_the_loss_by_hand():
     p, q, r = ([0.5, 0.5], [0.25, 0.75], [0.9, 0.1])
     pairs = [consistency_loss(logits([a, b])).item() for a, b in ((p, q), (p, r), (q, r))]
     assert consistency_loss(logits([p, q, r])).item() == pytest.approx(sum(pairs) / 3, rel=1e-5)
-
-
-def test_the_cosine_of_pairs_by_hand():
-    """(.6 .4) and (.8 .2): .56 / sqrt(.52 * .68); (1 0) and (0 1): 0; the same: 1."""
-    one = logits([[0.6, 0.4], [0.8, 0.2]])
-    assert cosine_loss(one).item() == pytest.approx(1 - 0.56 / math.sqrt(0.52 * 0.68), rel=1e-5)
-    apart, same = torch.tensor([[[99.0, 0], [0, 99]]]), logits([[0.5, 0.5], [0.5, 0.5]])
-    assert cosine_loss(apart).item() == pytest.approx(1)
-    assert cosine_loss(torch.cat([apart, same])).item() == pytest.approx(0.5)
-    p, q, r = ([0.5, 0.5], [0.25, 0.75], [0.9, 0.1])
-    pairs = [cosine_loss(logits([a, b])).item() for a, b in ((p, q), (p, r), (q, r))]
-    assert cosine_loss(logits([p, q, r])).item() == pytest.approx(sum(pairs) / 3, rel=1e-4)
-    assert cosine_loss(logits([p])).item() == 0
 
 
 def test_the_vote_by_hand():
@@ -289,9 +276,9 @@ def test_the_loss_of_a_step_from_its_questions_and_words(loss, model_folder, tmp
 
 
 def test_what_changes_the_parts_of_the_loss(model_folder, tmp_path):
-    """Without text, with the whole vocabulary, and with the cosine."""
+    """Without text, and with the whole vocabulary."""
     parts = {}
-    for change in ({}, {"text": "none"}, {"vocabulary": True}, {"loss": "cosine"}):
+    for change in ({}, {"text": "none"}, {"vocabulary": True}):
         trainer = trainer_of(model_folder("bert"), tmp_path, **change)
         trainer.model.eval()
         step = collate(trainer.train_dataset[0], trainer.steps.tokenizer.pad_token_id)
@@ -300,7 +287,6 @@ def test_what_changes_the_parts_of_the_loss(model_folder, tmp_path):
     assert parts["text"][0] == pytest.approx(parts["plain"][0], rel=1e-4)
     assert parts["text"][1] == 0 < parts["plain"][1]
     assert parts["vocabulary"][0] != pytest.approx(parts["plain"][0], rel=0.05)
-    assert 0 < parts["loss"][0] < 1
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
@@ -311,7 +297,8 @@ def test_perplexity_without_a_preference_is_the_vocabulary(family, model_folder,
         weight.data.zero_()
     model.save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(model_folder(family)).save_pretrained(tmp_path)
-    found = perplexity(str(tmp_path), ["The capital of France is Paris."] * 3, Loading("cpu"))
+    losses = text_losses(str(tmp_path), ["The capital of France is Paris."] * 3, Loading("cpu"))
+    found = perplexity_of(losses)
     assert found == pytest.approx(model.config.vocab_size, rel=1e-4)
 
 

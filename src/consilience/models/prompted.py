@@ -196,10 +196,7 @@ class PromptReader(ReadyModel):
             )
         self.longest = longest or most
         usual = self.model.generation_config
-        # Chat models often end a turn with another token than the tokenizer's.
-        ends = usual.eos_token_id
-        ends = [self.tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])]
-        self.ends = [token for token in dict.fromkeys(ends) if token is not None]
+        self.ends = end_tokens(loaded)
         start = getattr(self.model.config, "decoder_start_token_id", None)
         self.model.generation_config = GenerationConfig(  # whatever the checkpoint's settings are
             max_new_tokens=max(1, most_written),
@@ -353,6 +350,13 @@ class PromptReader(ReadyModel):
         end = next((at for at, token in enumerate(ids) if token in ends), len(ids))
         text = str(self.tokenizer.decode(ids[:end], skip_special_tokens=False)).strip()
         return text.split("\n")[0].strip() if manner.is_one_line else text
+
+
+def end_tokens(loaded: Pretrained) -> list[int]:
+    """What ends an answer; chat models often end a turn with another token than the tokenizer's."""
+    ends: Any = loaded.model.generation_config.eos_token_id
+    ends = [loaded.tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])]
+    return [token for token in dict.fromkeys(ends) if token is not None]
 
 
 def _shared(first: Ints, second: Ints) -> int:

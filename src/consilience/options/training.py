@@ -14,12 +14,27 @@ class ImproveOptions(Watched):
     model: str = opt(
         "Train this masked or causal model: a Hub id or a folder.", metavar="M", short="-m",
         panel="Model")
-    suite: shared.FactSuiteName
+    suite: str = opt(
+        "Train on this suite: mini, pararel, a folder of facts, or questions such as "
+        "mini-questions or questions.csv.", metavar="S", short="-s", panel="Questions")
     train_groups: Sequence[str] = opt(
-        "Train on these relations.", default=(), metavar="G,G", panel="Questions")
+        "Train on these relations or groups [default for questions: 60 % of them, and 20 % each "
+        "to choose and to measure].", default=(), metavar="G,G", panel="Questions")
     validation_groups: Sequence[str] = opt(
-        "Choose by these relations the checkpoint and the lambda. All other N-1 relations are "
-        "held out to measure the model.", default=(), metavar="G,G", panel="Questions")
+        "Choose by these groups the checkpoint, the lambda and the learning rate. All other groups "
+        "(N-1 relations) are held out to measure the model.", default=(), metavar="G,G",
+        panel="Questions")
+    vary: shared.Vary = opt(default=None, panel="Questions only")
+    hold_out_factor: Sequence[str] = opt(
+        "Do not vary these factors of --vary in training; only measure them before and after.",
+        default=(), metavar="F,F", panel="Questions only")
+    use_gold: bool = opt(
+        "Learn the right answers in place of the model's own.", default=False,
+        panel="Questions only")
+    variants: int = opt(
+        "Read at most this many variants of a question in a step.", default=8, min=2,
+        panel="Questions only", is_rare=True)
+    columns: shared.ColumnNames = opt(default=None, is_rare=True)
     out: OptionalPath = opt(
         "Write checkpoints, runs and the best model to this folder [default: a new folder in "
         "runs/].", default=None, metavar="DIR", short="-o", panel="Output")
@@ -27,47 +42,57 @@ class ImproveOptions(Watched):
         "Print the work and an estimate of its time, and train nothing.", default=False,
         panel="Output")
     loss: Loss = opt(
-        "Use this consistency loss. vote: agree with the vote of all patterns. pairs: that of the "
-        "ParaRel paper. cosine: also of pairs. released: the code of the ParaRel paper.",
+        "Use this consistency loss. vote: agree with the vote of all variants. vote-hard: give the "
+        "answer of most variants. bct: give the answer to the base variant. pairs: that of the "
+        "ParaRel paper. released: the code of the ParaRel paper.",
         default="vote", panel="Training")
     weights: Sequence[float] | None = opt(
-        "Try these weights of the consistency loss [default: 1,3,10 for vote, else 0.1,0.5,1].",
+        "Try these weights of the consistency loss [default: 1 for questions; for facts 0.1,0.5,1 "
+        "with pairs or released, else 1,3,10].",
         default=None, min=0, metavar="W,W", flag="lambda", panel="Training")
     whole_vocabulary: bool = opt(
         "Compare distributions over the whole vocabulary instead of the candidates.", default=False,
-        panel="Training", is_rare=True)
-    mlm: TrainingText = opt(
-        "Train language modelling on the filled patterns, on the file of --text, or on nothing.",
-        default="patterns", panel="Training", is_rare=True)
+        panel="Facts only", is_rare=True)
+    mlm: TrainingText | None = opt(
+        "Train language modelling on the filled patterns, on the file of --text, or on nothing "
+        "[default: patterns for facts, none for questions].", default=None, panel="Training",
+        is_rare=True)
     text: OptionalPath = opt(
         "Read text from this file: lines, or JSON lines with 'text'. The first 500 only measure "
         "perplexity.", default=None, metavar="FILE", panel="Questions")
     train_facts: int = opt(
-        "Train on at most this many facts of each relation.", default=100, min=1,
+        "Train on at most this many facts or questions of each group.", default=100, min=1,
         panel="Training", is_rare=True)
     batch_size: int = opt(
-        "Put this many facts in a step.", default=8, min=1, panel="Training", is_rare=True)
+        "Put this many facts or questions in a step.", default=8, min=1, panel="Training",
+        is_rare=True)
     accumulation: int = opt(
-        "Make this many steps of each relation before an update.", default=1, min=1,
+        "Make this many steps, of facts of each relation, before an update.", default=1, min=1,
         panel="Training", is_rare=True)
-    epochs: int = opt("Read each fact this many times.", default=3, min=1, panel="Training")
-    learning_rate: float = opt(
-        "Use this as the highest learning rate.", default=6e-05, min=0, panel="Training")
+    epochs: int = opt(
+        "Read each fact or question this many times.", default=3, min=1, panel="Training")
+    learning_rate: Sequence[float] | None = opt(
+        "Use this as the highest learning rate. Of several, the one with the best validation is "
+        "used [default: 6e-5 for facts; 3e-4 for questions with LoRA, else 1e-5].", default=None,
+        min=0, metavar="R,R", panel="Training")
     validation_facts: int = opt(
-        "Ask at most this many facts of each validation relation.", default=200, min=1,
+        "Ask at most this many facts or questions of each validation group.", default=200, min=1,
         panel="Questions", is_rare=True)
     seeds: Sequence[int] = opt(
         "Train and measure with each of these seeds of facts, order and masks.", default=(42,),
         min=0, max=2**32 - 1, metavar="N,N", panel="Training")
     ablations: bool = opt(
         "Also train without the consistency loss, without candidates and without language "
-        "modelling (ParaRel, Table 7).", default=False, panel="Training")
+        "modelling (ParaRel, Table 7).", default=False, panel="Facts only")
     limit: int | None = opt(
-        "Ask at most this many facts of each held-out relation.", default=None, min=1, short="-n",
-        panel="Questions")
-    lora_rank: int = opt(
-        "Train LoRA adapters of this rank; 0 trains all weights.", default=0, min=0,
-        panel="Training")
+        "Ask at most this many facts or questions of each held-out group.", default=None, min=1,
+        short="-n", panel="Questions")
+    margin: float = opt(
+        "Call a harm ruled out where the 95 % interval of a loss ends within this many points.",
+        default=2.0, min=0, panel="Counting")
+    lora_rank: int | None = opt(
+        "Train LoRA adapters of this rank; 0 trains all weights [default: 8 for questions, 0 for "
+        "facts].", default=None, min=0, panel="Training")
     bf16: shared.Bf16 = opt(default=False, is_rare=True)
     gradient_checkpointing: shared.GradientCheckpointing = opt(default=False, is_rare=True)
     report_to: str = opt(
@@ -75,7 +100,7 @@ class ImproveOptions(Watched):
         panel="Output", is_rare=True)
     device: shared.TrainingDevice = "auto"
     trust_remote_code: shared.TrustRemoteCode = opt(default=False, is_rare=True)
-    protocol: shared.ProtocolName = opt(default=None, is_rare=True)
+    protocol: shared.ProtocolName = opt(default=None, panel="Facts only", is_rare=True)
     data_dir: shared.DataDir = opt(default=None, is_rare=True)
 
 

@@ -115,6 +115,10 @@ FIELDS: Fields = {
 }
 """The fields of ``FILE`` that are read."""
 
+CHECKPOINTING = "activation_checkpointing"  # As transformers calls what saves memory
+if CHECKPOINTING not in TrainingArguments.__dataclass_fields__:
+    CHECKPOINTING = "gradient_checkpointing"  # before 5.22
+
 WRITE_FAULTS = ("Error while serializing", "inline_container", "PytorchStreamWriter")
 """In the message of a failed write of safetensors or torch, which has no errno."""
 

@@ -59,6 +59,7 @@ from consilience.suites.pairs import (
     sample_pairs,
 )
 from consilience.train.batch_trainer import (
+    CHECKPOINTING,
     BatchTrainer,
     TrainingFolder,
     check_device,
@@ -380,7 +381,7 @@ class PairTrainer(BatchTrainer):
             backbone.model, labels, backbone.reading, backbone.loading
         )
         if plan.gradient_checkpointing:
-            heads.body.activation_checkpointing_enable()
+            getattr(heads.body, f"{CHECKPOINTING}_enable")()
         reader = PairInput(next(iter(heads.models.values())), self.tokenizer, heads.reading)
         self.training = {one.task.name: encode(one.task, one.train, reader) for one in sources}
         self.validation = {

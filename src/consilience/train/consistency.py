@@ -7,9 +7,11 @@ import json
 import math
 import time
 import warnings
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,23 +23,30 @@ from transformers import PreTrainedModel
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
 from consilience import suites
-from consilience.asking.facts import ask, ask_suite
 from consilience.core.errors import SILENT, ConsilienceError, Loading, Watch, needs_extra
 from consilience.core.text import counted
 from consilience.files.read import read_rows, read_text
 from consilience.files.write import csv_of, write_whole
+from consilience.kinds import inquiries_of
+from consilience.kinds.base import Inquiry
+from consilience.kinds.counting import CountedRun
+from consilience.kinds.probing import probe
+from consilience.kinds.questions import OwnQuestions
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
-from consilience.models import load_model
 from consilience.models.fast.products import speed_up_training
 from consilience.models.loading import Pretrained, load_pretrained
 from consilience.models.masked import PositionHead, positions
+from consilience.models.prompted import AnswerWriter
 from consilience.models.sources import locate
+from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.training import ImproveOptions
 from consilience.report.export import Lines
 from consilience.runs.folder import RunFolder, default_folder
-from consilience.suites.facts import sample_facts, select_relations
+from consilience.suites.question_suites import columns_of, is_questions, load_questions
+from consilience.suites.questions import Questions
 from consilience.train.batch_trainer import (
+    CHECKPOINTING,
     BatchTrainer,
     TrainingFolder,
     check_device,
@@ -57,28 +66,36 @@ from consilience.train.improvement import (
     Trained,
     TrainingCost,
     dry_run,
+    harm_rows,
     last_best,
     macro,
+    model_card,
+    text_row,
 )
 from consilience.train.objectives import (
     LONGEST,
     LOSSES,
+    QuestionSteps,
     Steps,
     collate,
     objective_of,
-    perplexity,
+    perplexity_of,
+    text_losses,
+    trained_items,
     trained_relation,
-    vote_loss,
 )
 from consilience.train.plan import (
     ABLATIONS,
     DEFAULT_WEIGHTS,
     HELD_OUT,
     IMPROVED,
-    SAMPLE_SEED,
+    PARTS,
+    TAUGHT,
     Plan,
     Subject,
     check_plan,
+    factor_of,
+    split_by_item,
 )
 from consilience.types import Suite
 
@@ -97,27 +114,23 @@ def validations(history: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, flo
 
 
 class ConsistencyTrainer(BatchTrainer):
-    """Trains with ``L = lambda * Lc + Llm``; the teacher of ``vote`` is the model as given."""
+    """Trains with ``L = lambda * Lc + Llm``; a teacher of facts is the model as given."""
 
     def __init__(self, subject: Subject, plan: Plan, weight: float, folder: TrainingFolder) -> None:
         """``weight``: lambda."""
         self.subject, self.plan, self.weight = subject, plan, weight
-        loaded = load_trainable(subject)
-        relations = [
-            trained_relation(subject.suite.relation(id_), loaded, subject.protocol, plan.loss)
-            for id_ in plan.train
-        ]
-        longest, lines = min(LONGEST, positions(loaded.model)), subject.lines[HELD_OUT:]
-        self.steps = steps = Steps(relations, loaded, plan, longest=longest, lines=lines)
+        self.loaded = loaded = load_trainable(subject)
+        self.steps = steps = steps_of(subject, plan, loaded)
         arguments = training_arguments(
             plan, folder.path, subject.device, best_metric=BEST_METRIC, weight_decay=0.0,
-            report_to=plan.report_to, activation_checkpointing=plan.gradient_checkpointing,
+            report_to=plan.report_to, **{CHECKPOINTING: plan.gradient_checkpointing},
         )  # fmt: skip
         # The steps of an update are divided among the processes.
-        accumulated = max(1, len(plan.train) * plan.accumulation // arguments.world_size)
+        turns = 1 if subject.asks_questions else len(plan.train)
+        accumulated = max(1, turns * plan.accumulation // arguments.world_size)
         arguments.gradient_accumulation_steps = accumulated
         updates = math.ceil(len(steps) / (accumulated * arguments.world_size))
-        interval = max(1, updates // (2 * plan.epochs))
+        interval = max(1, updates // (3 if subject.asks_questions else 2 * plan.epochs))
         arguments.eval_steps = arguments.save_steps = arguments.logging_steps = interval
         self.products: dict[str, Any] = {}  # What multiplies in the model, and in the teacher
         if arguments.device.type == "cpu" and not plan.bf16:
@@ -127,6 +140,7 @@ class ConsistencyTrainer(BatchTrainer):
             with needs_extra("train"):
                 from peft import LoraConfig, get_peft_model
             rank = plan.lora_rank
+            torch.manual_seed(plan.seed)  # of the adapters' first weights
             adapters = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear")
             with warnings.catch_warnings():  # a renamed attribute, layers that store W turned
                 warnings.simplefilter("ignore")
@@ -136,10 +150,8 @@ class ConsistencyTrainer(BatchTrainer):
             model, arguments, steps, lambda item: collate(item, pad), tokenizer=steps.tokenizer
         )
         self.model_accepts_loss_kwargs = False  # the loss is a mean, whatever the accumulation
-        validation = select_relations(subject.suite, plan.validation)
-        self.validation = sample_facts(validation, plan.validation_facts, SAMPLE_SEED)
         self.teacher: PositionHead | None = None
-        if plan.loss == "vote":
+        if plan.loss in TAUGHT and not subject.asks_questions:
             teacher: Any = plain_copy(model)
             teacher.to(self.args.device)
             teacher.requires_grad_(False)
@@ -153,30 +165,34 @@ class ConsistencyTrainer(BatchTrainer):
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **_: Any
     ) -> Any:
         """The loss of a step; the released code attends to padding in the questions."""
-        facts, patterns = inputs["shape"]
+        answered = inputs["answered"]
         ids, attention = inputs["input_ids"], inputs["attention_mask"]
         rows, columns = inputs["rows"], inputs["columns"]
-        questions = slice(facts * patterns)
+        questions = slice(answered)
         if self.plan.loss == "released":
             attention = attention.clone()
             attention[questions] = 1
         logits = self.head.logits_at(
             rows, columns, model=model, input_ids=ids, attention_mask=attention
         )
-        compared = self._compared(logits, inputs)
+        compared = self._compared(logits[:answered], inputs)
+        taught = [teacher[None] for teacher in inputs.get("teachers", ())]
         if self.teacher:
             with torch.no_grad():
                 votes = self.teacher.logits_at(
                     rows[questions], columns[questions], input_ids=ids[questions],
                     attention_mask=attention[questions],
                 )  # fmt: skip
-            consistency = vote_loss(compared, self._compared(votes, inputs))
+            taught = self._compared(votes, inputs)
+        if self.plan.loss not in TAUGHT:
+            losses = [LOSSES[self.plan.loss](one) for one in compared]
         else:
-            consistency = LOSSES[self.plan.loss](compared)
+            losses = list(map(LOSSES[self.plan.loss], compared, taught))
+        consistency = torch.stack(losses).mean()
         language = torch.zeros((), device=logits.device)
         if len(inputs["labels"]):
             language = torch.nn.functional.cross_entropy(
-                logits[facts * patterns :].float(), inputs["labels"]
+                logits[answered:].float(), inputs["labels"]
             )
         loss = self.weight * consistency + language
         self.check_finite(loss, "the loss", "Lower --learning-rate or --lambda.")
@@ -184,18 +200,32 @@ class ConsistencyTrainer(BatchTrainer):
         self.parts["lm_loss"].append(language.item())
         return (loss, logits) if return_outputs else loss
 
-    def _compared(self, logits: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
-        """Logits (fact, pattern, candidate) of the questions, or of the whole vocabulary."""
+    def _compared(self, logits: torch.Tensor, inputs: dict[str, Any]) -> list[torch.Tensor]:
+        """What is compared: logits (fact, pattern, candidate) of all facts of a step, or of words.
+
+        Of questions log-probabilities (1, variant, option) of each; ``logits`` (position, word) are
+        those of the positions at which answers are predicted.
+        """
+        if "picks" in inputs or self.plan.loss == "bct":
+            logits = logits.float().log_softmax(dim=-1)
+        if "picks" in inputs:
+            positions_, tokens, answers = inputs["picks"].unbind(dim=1)
+            sizes = [variants * options for variants, options in inputs["shapes"]]
+            scores = logits.new_zeros(sum(sizes)).index_add(0, answers, logits[positions_, tokens])
+            parts = zip(scores.split(sizes), inputs["shapes"], strict=True)
+            return [part.view(1, *shape) for part, shape in parts]
         facts, patterns = inputs["shape"]
-        answers = logits[: facts * patterns].view(facts, patterns, -1)
+        values = logits.view(facts, patterns, -1)
         if self.plan.vocabulary:
-            return answers
-        return answers.gather(-1, inputs["candidates"].expand(facts, -1, -1))
+            return [values]
+        return [values.gather(-1, inputs["candidates"].expand(facts, -1, -1))]
 
     def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
         """Whether the checkpoint is the best so far; the Trainer keeps the first of equal ones."""
         done = validations(self.state.log_history)
-        is_best = last_best([*done], done.__getitem__) == self.state.global_step
+        is_best = (
+            last_best([*done], done.__getitem__, self.plan.chosen_by) == self.state.global_step
+        )
         if is_best:
             self.state.best_metric = metrics[f"eval_{BEST_METRIC}"]
             self.state.best_global_step = self.state.global_step
@@ -209,22 +239,35 @@ class ConsistencyTrainer(BatchTrainer):
                 values.clear()
         super().log(logs, *args, **kwargs)
 
-    def validate(self, facts: int | None = None) -> dict[str, float]:
-        """Means over the validation relations, of at most so many facts each; a copy answers."""
-        suite, protocol = self.validation, self.subject.protocol
-        suite = sample_facts(suite, facts, SAMPLE_SEED) if facts else suite
-        plain = plain_copy(self.model)
-        model = self.steps.objective.scorer(plain, protocol)
-        answers = pl.concat([ask(relation, model, suite.name) for relation in suite.relations])
-        metrics = measure(answers, suite, protocol)
-        values = {name: macro(metrics, name)["value"] for name in (*VALIDATED, TIE_METRIC)}
+    def validation(self, items: int | None = None) -> Inquiry:
+        """What is asked to validate: at most so many items of each group."""
+        plan, limit = self.plan, items or self.plan.validation_facts
+        return self.subject.inquiry(plan.validation, limit, plan, self.loaded)
+
+    def validate(self, items: int | None = None) -> dict[str, float]:
+        """Means over the validation relations or questions; a copy of the model answers."""
+        inquiry, plain = self.validation(items), plain_copy(self.model)
+        if self.subject.asks_questions:
+            named: dict[str, object] = {"model": "in training"}
+            inquiry.model = AnswerWriter(replace(self.loaded, model=plain, identity=named))
+            inquiry.load()
+        else:
+            inquiry.model = self.steps.objective.scorer(plain, self.subject.protocol)
+        answers = pl.concat([inquiry.ask(group) for group in inquiry.groups], how="diagonal")
+        metrics, pool = measure(answers, inquiry.suite, inquiry.protocol), inquiry.words.pool
+        values = {name: macro(metrics, name, pool)["value"] for name in (*VALIDATED, TIE_METRIC)}
         return {name: x for name, x in values.items() if name != TIE_METRIC or not math.isnan(x)}
 
     def save(self) -> dict[str, Any]:
         done, model = validations(self.state.log_history), Path(str(self.args.output_dir)) / MODEL
-        best = last_best([*done], done.__getitem__)
-        equal = [step for step in done if done[step][BEST_METRIC] == done[best][BEST_METRIC]]
+        by = self.plan.chosen_by
+        best = last_best([*done], done.__getitem__, by)
+        equal = [step for step in done if done[step].get(by) == done[best].get(by)]
         plain_copy(self.model).save_pretrained(model)
+        if self.plan.lora_rank:
+            adapted: Any = self.model
+            adapted.peft_config["default"].base_model_name_or_path = self.subject.model
+            adapted.save_pretrained(model.with_name(ADAPTER), save_embedding_layers=False)
         self.steps.tokenizer.save_pretrained(model)
         return {
             "validation": done[best],
@@ -232,7 +275,7 @@ class ConsistencyTrainer(BatchTrainer):
                 "step": best, "updates": self.state.global_step, "equal": len(equal),
                 "checkpoints": len(done),
             },
-            "perplexity": held_out_perplexity(replace(self.subject, model=str(model))),
+            "perplexity": perplexity_of(held_out_losses(self.subject, model)),
             "products": dict(self.products),
         }  # fmt: skip
 
@@ -248,7 +291,28 @@ def plain_copy(model: Any) -> PreTrainedModel:
     return plain
 
 
+def steps_of(subject: Subject, plan: Plan, loaded: Pretrained) -> Steps | QuestionSteps:
+    """The steps of a training on facts or on questions."""
+    longest, lines = min(LONGEST, positions(loaded.model)), subject.lines[HELD_OUT:]
+    if subject.asks_questions and loaded.kind != "causal":
+        raise ConsilienceError(
+            f"'{subject.model}' is a {loaded.kind} model",
+            expected="a causal language model, which answers questions",
+            todo="Train it on a suite of facts, such as mini.",
+        )
+    if not isinstance(subject.suite, Questions):
+        relations = [
+            trained_relation(subject.suite.relation(id_), loaded, subject.protocol, plan.loss)
+            for id_ in plan.train
+        ]
+        return Steps(relations, loaded, plan, longest=longest, lines=lines)
+    inquiry = subject.inquiry(plan.train, plan.facts, plan, loaded)
+    assert isinstance(inquiry, OwnQuestions)
+    return QuestionSteps(trained_items(inquiry, subject.taught, loaded, plan), loaded, plan, lines)
+
+
 MODEL = "model"  # The folder of the best checkpoint of a training, a model like any other
+ADAPTER = "adapter"  # The folder of its LoRA adapter, beside it
 
 
 def train(
@@ -264,7 +328,7 @@ def train(
 
     def trainer() -> ConsistencyTrainer:
         made = ConsistencyTrainer(subject, plan, weight, folder)
-        if all(math.isnan(made.validate(facts)[BEST_METRIC]) for facts in (1, None)):
+        if all(math.isnan(made.validate(items)[BEST_METRIC]) for items in (1, None)):
             raise ConsilienceError(
                 f"no answer to any question of {', '.join(plan.validation)}",
                 expected="validation relations whose candidates the model's tokenizer knows",
@@ -275,12 +339,12 @@ def train(
     return Trained(path / MODEL, record["validation"], record["checkpoint"], record["perplexity"])
 
 
-def held_out_perplexity(subject: Subject) -> float | None:
-    """The perplexity of the held-out lines of text; None without text."""
+def held_out_losses(subject: Subject, model: str | Path) -> Sequence[tuple[float, int]]:
+    """The losses of the held-out lines of text (``text_losses``); none without text."""
     if not subject.lines:
-        return None
+        return ()
     loading = Loading(subject.device, trust_remote_code=subject.trust_remote_code)
-    return perplexity(subject.model, subject.lines[:HELD_OUT], loading)
+    return text_losses(str(model), subject.lines[:HELD_OUT], loading)
 
 
 def load_trainable(subject: Subject) -> Pretrained:
@@ -333,33 +397,94 @@ def train_and_measure(
         for outcome in _train_rows(subject, replace(plan, seed=seed), folder, ablations, watch)
     ]
     watch.say("measuring the model before")
-    suite, protocol = subject.test_suite(plan), subject.protocol
-    answers, metrics = _measure(subject, suite, folder / "before")
-    cost = held_out_perplexity(subject)
-    by_name: dict[str, tuple[list[Outcome], list[pl.DataFrame]]] = {}
+    measures = measures_of(subject, plan)
+    before = _measured(measures, subject.model, folder / "before")
+    first, by_name = before[""], defaultdict[str, list[tuple[Outcome, Runs]]](list)
     for one in chosen:
         watch.say(f"measuring {one.name}, seed {one.seed}, lambda {one.weight:g}")
         path = folder / f"seed-{one.seed}" / one.name
-        better = replace(subject, model=str(one.training.model))
-        answers_after, metrics_after = _measure(better, suite, path / "after")
-        compared = compare({"before": answers, one.name: answers_after}, suite, protocol)
+        runs = _measured(measures, one.training.model, path / "after")
+        compared = _compared(first, [runs[""]], one.name)
         write_whole(path / "comparison.csv", csv_of(compared))
-        outcomes, after = by_name.setdefault(one.name, ([], []))
-        outcomes.append(replace(one, metrics=metrics_after, compared=compared))
-        after.append(answers_after)
+        outcome = replace(one, metrics=runs[""].metrics, compared=compared)
+        by_name[one.name].append((outcome, runs))
     rows = []
-    for name, (outcomes, after) in by_name.items():
+    for name, pairs in by_name.items():
+        outcomes, after = zip(*pairs, strict=True)
         mean, difference = outcomes[0].metrics, outcomes[0].compared
-        if len(after) > 1:
-            mean = measure(after, suite, protocol)
-            before = [answers] * len(after)
-            difference = compare({"before": before, name: after}, suite, protocol)
-        rows.append(TableRow(name, tuple(outcomes), mean, difference))
-    result = Improved(subject, folder, kind, metrics, cost, tuple(rows))
+        if len(pairs) > 1:
+            tables = [runs[""].answers[0] for runs in after]
+            mean = measure(tables, first.suite, first.protocol)
+            difference = _compared(first, [runs[""] for runs in after], name)
+        rows.append(TableRow(name, outcomes, mean, difference))
+    texts = held_out_losses(subject, subject.model)
+    harms = _harms(subject, before, by_name[IMPROVED], rows[0].compared, texts)
+    result = Improved(
+        subject, plan, first.suite, folder, kind, first.metrics, perplexity_of(texts), tuple(rows),
+        harms,
+    )  # fmt: skip
     write_whole(folder / TABLE, csv_of(result.table))
     write_whole(folder / "lambdas.csv", csv_of(result.lambdas))
+    write_whole(folder / "harm.csv", csv_of(pl.from_dicts(harms, infer_schema_length=None)))
+    for one in result.rows[0].outcomes:
+        write_whole(one.training.model / "README.md", model_card(result, one).encode())
     record.finish(result.best.metrics)
     return result
+
+
+Runs = Mapping[str, CountedRun]  # Those of one model, by what is measured
+Measure = tuple[ProbeOptions, Suite | Questions]  # What is asked before and after
+
+OTHER = "mini"  # A suite of facts that shows whether training changed answers to anything else
+OTHER_FACTS = 20  # Facts of each of its relations
+
+
+def measures_of(subject: Subject, plan: Plan) -> dict[str, Measure]:
+    """What is measured before and after; the first are the held-out groups in trained variants.
+
+    Of questions also these groups in the held-out factors, and facts of ``OTHER`` whose relations
+    have no name of a group that was trained.
+    """
+    groups, limit, measures = subject.test_groups(plan), subject.test_facts, dict[str, Measure]()
+    measures[""] = subject.options(groups, limit, plan.varied()), subject.suite
+    if not subject.asks_questions:
+        return measures
+    for one in plan.varied(held_out=True) or ():
+        measures[factor_of(one)] = subject.options(groups, limit, (one,)), subject.suite
+    other = replace(subject, suite=suites.load_suite(OTHER))
+    asked = other.options(other.test_groups(plan), min(limit or OTHER_FACTS, OTHER_FACTS), None)
+    return {**measures, OTHER: (asked, other.suite)}
+
+
+def _measured(measures: Mapping[str, Measure], model: str | Path, place: Path) -> Runs:
+    runs = {}
+    for name, (options, asked) in measures.items():
+        out = place.with_name(f"{place.name}-{name}" if name else place.name)
+        runs[name] = probe(replace(options, model=str(model), out=out), suite=asked)
+    return runs
+
+
+def _compared(before: CountedRun, after: Sequence[CountedRun], name: str) -> pl.DataFrame:
+    """The comparison of the model before with those of some seeds."""
+    tables = {"before": [*before.answers] * len(after), name: [run.answers[0] for run in after]}
+    return compare(tables, before.suite, before.protocol)
+
+
+def _harms(
+    subject: Subject, before: Runs, improved: Sequence[tuple[Outcome, Runs]],
+    compared: pl.DataFrame, texts: Sequence[tuple[float, int]],
+) -> tuple[Mapping[str, Any], ...]:  # fmt: skip
+    """The rows of ``harm_table``; ``compared``: on the held-out groups."""
+    rows: list[Mapping[str, Any]] = []
+    for name, run in before.items():
+        after = [runs[name] for _, runs in improved]
+        place = name or f"held-out {run.suite.words.group}s"
+        difference = _compared(run, after, "after") if name else compared
+        rows += harm_rows(place, run, after, difference)
+    if texts:
+        models = [outcome.training.model for outcome, _ in improved]
+        rows.append(text_row(texts, [held_out_losses(subject, model) for model in models]))
+    return tuple(rows)
 
 
 def check_settings(subject: Subject, plan: Plan) -> None:
@@ -382,41 +507,35 @@ def is_first_process(subject: Subject) -> bool:
 def _train_rows(
     subject: Subject, plan: Plan, folder: Path, ablations: bool, watch: Watch = SILENT
 ) -> Iterator[Outcome]:
-    weight, path = 0.0, folder / f"seed-{plan.seed}"
-    if plan.loss == "vote":
+    path, best = folder / f"seed-{plan.seed}", (0.0, plan.learning_rate)
+    if subject.asks_questions:
+        subject = replace(subject, taught=teacher_answers(subject, plan, folder / "teacher", watch))
+    elif plan.loss in TAUGHT:
         watch.say(f"training the teacher, seed {plan.seed}")
         teaching = replace(plan, loss="pairs")
         teacher = train(subject, teaching, 0.0, path / "teacher" / "lambda-0", watch)
         subject = replace(subject, model=str(teacher.model))
     for name in (IMPROVED, *(ABLATIONS if ablations else ())):
-        row = plan
+        row, rates = plan, plan.rates or (plan.learning_rate,)
         if name != IMPROVED:
-            row = replace(plan, **{"weights": (weight,), **ABLATIONS[name]})
-        tried: dict[float, Trained] = {}
-        for one in row.weights:
-            watch.say(f"training {name}, seed {plan.seed}, lambda {one:g}")
-            tried[one] = train(subject, row, one, path / name / f"lambda-{one:g}", watch)
-        best, _ = last_best([*tried.items()], lambda item: item[1].validation)
-        weight = best if name == IMPROVED else weight
-        yield Outcome(name, plan.seed, best, tried)
+            row, rates = replace(plan, **{"weights": best[:1], **ABLATIONS[name]}), best[1:]
+        tried: dict[tuple[float, float], Trained] = {}
+        for weight, rate in product(row.weights, rates):
+            place = f"lambda-{weight:g}" + f"-rate-{rate:g}" * (len(rates) > 1)
+            watch.say(f"training {name}, seed {plan.seed}, {place.replace('-', ' ')}")
+            tried_now = replace(row, learning_rate=rate, rates=())
+            tried[weight, rate] = train(subject, tried_now, weight, path / name / place, watch)
+        of_row, _ = last_best([*tried.items()], lambda item: item[1].validation, plan.chosen_by)
+        best = of_row if name == IMPROVED else best
+        yield Outcome(name, plan.seed, of_row, tried)
 
 
-def _measure(subject: Subject, suite: Suite, folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Answers and metrics of a model on the test relations; ``folder`` becomes a run."""
-    model = load_model(
-        subject.model, protocol=subject.protocol, device=subject.device,
-        trust_remote_code=subject.trust_remote_code,
-    )  # fmt: skip
-    settings: dict[str, Any] = {
-        "suite": suite.name, "suite_digest": suite.digest,
-        "groups": [relation.id for relation in suite.relations],
-        "protocol": subject.protocol, "model": model.identity,
-    }  # fmt: skip
-    run = RunFolder(folder, settings)
-    answers = ask_suite(suite, model, run)
-    metrics = measure(answers, suite, subject.protocol)
-    run.finish(metrics)
-    return answers, metrics
+def teacher_answers(subject: Subject, plan: Plan, folder: Path, watch: Watch) -> pl.DataFrame:
+    """The answers of the model as given to the training questions; ``folder`` becomes a run."""
+    watch.say("asking the teacher")
+    options = subject.options(plan.train, plan.facts, plan.varied(), out=folder)
+    with PartialState().main_process_first():
+        return probe(options, suite=subject.suite).answers[0].answers
 
 
 TIMED_FACTS = 8  # Facts of each validation relation whose queries are timed
@@ -427,13 +546,15 @@ def consistency_cost(
     subject: Subject, plan: Plan, seeds: Sequence[int], *, ablations: bool
 ) -> TrainingCost:
     """Count the work of ``improve``, and time an update and a few queries of the first seed."""
-    test = subject.test_suite(plan)
-    rows = 1 + len(ABLATIONS) * ablations
-    per_seed = len(plan.weights) + (rows - 1) + (plan.loss == "vote")
-    facts = sum(len(relation.facts) for relation in test.relations)
+    rows, measures = 1 + len(ABLATIONS) * ablations, measures_of(subject, plan)
+    has_teacher = plan.loss in TAUGHT and not subject.asks_questions
+    tried = len(plan.weights) * max(1, len(plan.rates))
     lambdas = ", ".join(f"{weight:g}" for weight in plan.weights)
-    breakdown = ["the teacher, without a consistency loss"] if plan.loss == "vote" else []
+    breakdown = ["the teacher, without a consistency loss"] if has_teacher else []
     breakdown += [f"one for each lambda: {lambdas}"]
+    breakdown += [f"and learning rate: {', '.join(map('{:g}'.format, plan.rates))}"] * (
+        len(plan.rates) > 1
+    )
     breakdown += [f"one for each ablation: {', '.join(ABLATIONS)}"] if ablations else []
     start = time.perf_counter()
     with TemporaryDirectory() as folder:
@@ -446,45 +567,59 @@ def consistency_cost(
         updates = math.ceil(len(trainer.steps) / (per_update * trainer.args.world_size))
         batches = [trainer.steps[at] for at in range(min(per_update, len(trainer.steps)))]
         samples = {
-            queries_of(trainer.validation, facts): partial(trainer.validate, facts)
-            for facts in (1, TIMED_FACTS)
+            queries_of(trainer.validation(items)): partial(trainer.validate, items)
+            for items in (1, TIMED_FACTS)
         }
         seconds = time_training(trainer, batches, samples)
+    asked = [inquiries_of(options, suite=suite)[0] for options, suite in measures.values()]
+    items = sum(len(group.facts) for group in asked[0].suite)
+    words = asked[0].words
     return TrainingCost(
-        held_out=f"{counted(len(test.relations), 'relation')}, {counted(facts, 'fact')}",
-        seeds=len(seeds), trainings=len(seeds) * per_seed,
+        held_out=f"{counted(len(asked[0].groups), words.group)}, {counted(items, words.item)}",
+        seeds=len(seeds), trainings=len(seeds) * (tried + (rows - 1) + has_teacher),
         breakdown=f"with seed {', '.join(map(str, seeds))}: {'; '.join(breakdown)}",
         updates=updates, validations=updates // int(interval or 1),
-        validation_queries=queries_of(trainer.validation), runs=1 + len(seeds) * rows,
-        run_queries=queries_of(test), load_seconds=load, **seconds,
+        validation_queries=queries_of(trainer.validation()), runs=1 + len(seeds) * rows,
+        run_queries=sum(map(queries_of, asked)), load_seconds=load, **seconds,
     )  # fmt: skip
 
 
-def queries_of(suite: Suite, facts: int | None = None) -> int:
-    """The queries of a suite, with at most ``facts`` facts of each relation."""
-    return sum(len(relation.facts[:facts]) * len(relation.patterns) for relation in suite.relations)
+def queries_of(inquiry: Inquiry) -> int:
+    """The number of queries."""
+    return sum(inquiry.groups.values())
 
 
 IN_PLAN = {
     "train_groups": "train", "validation_groups": "validation", "whole_vocabulary": "vocabulary",
     "mlm": "text", "text": "text_file", "train_facts": "facts", "batch_size": "batch",
+    "hold_out_factor": "hold_out",
 }  # fmt: skip
 """Options that the settings of a training call otherwise."""
 
 
 def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improved | Lines | None:
     """Train, choose and measure; None in every process but the first (``accelerate launch``)."""
-    suite = suites.load_suite(options.suite, options.data_dir)
-    subject = Subject(
-        options.model, suite, options.protocol or suite.protocol,
-        read_lines(options.text) if options.text else (), options.limit, options.device,
-        options.trust_remote_code,
-    )  # fmt: skip
     named = {IN_PLAN.get(name, name): value for name, value in vars(options).items()}
-    named["weights"] = tuple(options.weights or DEFAULT_WEIGHTS[options.loss])
-    named["seed"] = options.seeds[0]
-    for name in ("train", "validation", "weights"):
+    suite: Suite | Questions
+    kind = "questions" if is_questions(options.suite) else "facts"
+    refuse_options(options, kind, f"a suite of {kind}")
+    if kind == "questions":
+        suite = load_questions(options.suite, columns_of(options.columns))
+        if not (options.train_groups or options.validation_groups):
+            suite = split_by_item(suite)
+            named["train"], named["validation"], _ = ([part] for part in PARTS)
+    else:
+        suite = suites.load_suite(options.suite, options.data_dir)
+    protocol = options.protocol or ("strict" if isinstance(suite, Questions) else suite.protocol)
+    subject = Subject(
+        options.model, suite, protocol, read_lines(options.text) if options.text else (),
+        options.limit, options.device, options.trust_remote_code, margin=options.margin,
+    )  # fmt: skip
+    named |= usual_settings(options, subject)
+    for name in ("train", "validation", "weights", "rates"):
         named[name] = tuple(dict.fromkeys(named[name]))
+    named |= {"seed": options.seeds[0], "learning_rate": named["rates"][0]}
+    named["vary"] = options.vary and tuple(options.vary)
     plan = Plan(**{field.name: named[field.name] for field in fields(Plan)})
     check_settings(subject, plan)
     locate(subject.model)  # an impossible name raises
@@ -506,7 +641,24 @@ def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improved | Lines 
     return result and replace(result, cost=cost)
 
 
-def _folder_of(options: ImproveOptions, suite: Suite) -> Path:
+LORA_RANK, LORA_RATE, QUESTIONS_RATE, FACTS_RATE = 8, 3e-4, 1e-5, 6e-5
+"""The rank of adapters, the learning rate with them, and that of all weights."""
+
+
+def usual_settings(options: ImproveOptions, subject: Subject) -> dict[str, Any]:
+    """The settings whose defaults differ between facts and questions."""
+    is_new = subject.asks_questions
+    rank = options.lora_rank if options.lora_rank is not None else LORA_RANK * is_new
+    rate = (LORA_RATE if rank else QUESTIONS_RATE) if is_new else FACTS_RATE
+    return {
+        "weights": options.weights or ((1.0,) if is_new else DEFAULT_WEIGHTS[options.loss]),
+        "rates": options.learning_rate or (rate,), "lora_rank": rank,
+        "text": options.mlm or ("none" if is_new else "patterns"),
+        "chosen_by": TIE_METRIC if is_new and not options.use_gold else BEST_METRIC,
+    }  # fmt: skip
+
+
+def _folder_of(options: ImproveOptions, suite: Suite | Questions) -> Path:
     """The folder of a training without ``--out``: named by suite, model and all settings."""
     others = ("out", "dry_run", "device", "report_to", "data_dir", "watch")
     settings = {IN_PLAN.get(k, k): v for k, v in vars(options).items() if k not in others}

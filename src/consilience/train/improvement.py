@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -10,9 +11,12 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, TypeVar
 
+import numpy as np
 import polars as pl
+import yaml
 
-from consilience.core.text import counted, duration
+from consilience.core.text import counted, duration, listed
+from consilience.kinds.counting import CountedRun
 from consilience.metrics.measure import few_relations
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.metrics.statistics import CLEAR, holm
@@ -27,10 +31,17 @@ from consilience.report.columns import (
     tests_of,
 )
 from consilience.report.comparison_tables import compared_on, comparison_table, in_points
-from consilience.report.export import Lines, Shown, in_sentences, rows_of, without_nan
+from consilience.report.export import (
+    Lines,
+    Shown,
+    as_markdown,
+    in_sentences,
+    rows_of,
+    without_nan,
+)
 from consilience.report.table import CI, Cell, Column, Table
-from consilience.train.plan import IMPROVED, ClassifierPlan, Subject
-from consilience.types import Suite
+from consilience.train.plan import IMPROVED, ClassifierPlan, Plan, Subject
+from consilience.types import FACT_WORDS, Suite, SuiteWords
 
 PIPELINES = {"masked": "fill-mask", "causal": "text-generation"}
 """The pipeline of transformers that loads a trained model, by its kind."""
@@ -43,16 +54,16 @@ PERPLEXITY = Column("perplexity", "number", digits=2)
 
 
 def result_table(compared: pl.DataFrame, suite: Suite, title: str) -> Table:
-    """The headline metrics before and after training, as means over the held-out relations.
+    """The headline metrics before and after training, over the held-out relations or questions.
 
     ``compared``: the comparison of the two models on some of a suite (``COMPARISON_SCHEMA``).
     """
-    means = compared.filter(group="MACRO", subset="all").drop("detectable")
+    means = compared.filter(group=suite.words.pool, subset="all").drop("detectable")
     by_metric = {row["metric"]: row for row in means.to_dicts()}
     known = [metric for metric in headline_metrics() if metric in by_metric]
     rows = [{"label": label_of(metric), **by_metric[metric]} for metric in known]
     columns: Columns = {"label": Column("metric"), **difference_columns(means, "before", "after")}
-    notes = [*compared_on(compared, suite), f"p: {tests_of(means)}"]
+    notes = [*compared_on(compared, suite), f"p: {tests_of(means, suite.words)}"]
     return frame_table(rows, title, columns, notes)
 
 
@@ -65,7 +76,8 @@ def table_7(result: Improved) -> Iterator[Table]:
         mean = means.setdefault(row["name"], {"name": row["name"]})
         mean |= {row["metric"]: Cell(row["value"], std=row["std"]), "perplexity": row["perplexity"]}
     columns: Columns = {"name": Column("model"), **{name: metric_column(name) for name in metrics}}
-    title = f"means ± std over {result.relations} held-out relations, in percent{over}"
+    word = result.suite.words.group if result.suite.words.has_means else result.suite.words.item
+    title = f"means ± std over {result.items} held-out {word}s, in percent{over}"
     yield frame_table(
         [*means.values()], f"Table 7 of the ParaRel paper: {title}",
         {**columns, "perplexity": PERPLEXITY},
@@ -95,12 +107,14 @@ def lambda_table(lambdas: pl.DataFrame) -> Table:
     metrics = ("accuracy", "consistency", "consistent_accuracy")
     columns: Columns = {
         "name": Column("model"), "seed": Column("seed", "count"),
-        "lambda": Column("lambda", "number"), "kept": Column(""),
+        "lambda": Column("lambda", "number"), "rate": Column("learning rate", "number"),
+        "kept": Column(""),
         "step": Column("updates", "count"),
         **{name: metric_column(name) for name in metrics}, "perplexity": PERPLEXITY,
     }  # fmt: skip
     rows = [
         {**row, "seed": str(row["seed"]), "lambda": f"{row['lambda']:g}",
+         "rate": f"{row['rate']:g}",
          "kept": "chosen" * row["kept"], "step": str(row["step"])}
         for row in lambdas.to_dicts()
     ]  # fmt: skip
@@ -120,12 +134,16 @@ and so is consistent, has none.
 Tried = TypeVar("Tried")
 
 
-def last_best(tried: Sequence[Tried], validation: Callable[[Tried], Mapping[str, float]]) -> Tried:
-    """What has the best validation; of equal ones the last."""
+def last_best(
+    tried: Sequence[Tried],
+    validation: Callable[[Tried], Mapping[str, float]],
+    by: str = BEST_METRIC,
+) -> Tried:
+    """What has the best validation ``by`` a metric; of equal ones the last."""
 
     def rank(one: Tried) -> tuple[float, float]:
         metrics = validation(one)
-        return metrics[BEST_METRIC], metrics.get(TIE_METRIC, -math.inf)
+        return metrics.get(by, -math.inf), metrics.get(TIE_METRIC, -math.inf)
 
     return max(reversed(tried), key=rank)
 
@@ -148,21 +166,26 @@ class Trained:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A row of Table 7 with one seed: its trainings by lambda, of which ``weight`` is the best one.
+    """A row of Table 7 with one seed: its trainings by lambda and learning rate, and the best one.
 
     ``metrics``, ``compared``: of the best model, and its comparison with the one before.
     """
 
     name: str
     seed: int
-    weight: float
-    tried: Mapping[float, Trained]
+    chosen: tuple[float, float]
+    tried: Mapping[tuple[float, float], Trained]
     metrics: pl.DataFrame = field(default_factory=pl.DataFrame)
     compared: pl.DataFrame = field(default_factory=pl.DataFrame)
 
     @property
+    def weight(self) -> float:
+        """The lambda of the best one."""
+        return self.chosen[0]
+
+    @property
     def training(self) -> Trained:
-        return self.tried[self.weight]
+        return self.tried[self.chosen]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +198,12 @@ class TableRow:
     compared: pl.DataFrame
 
 
-def macro(table: pl.DataFrame, metric: str) -> Mapping[str, float]:
-    """The row of the means over relations, in a metrics or comparison table; NaN without data."""
-    of_metric = (pl.col("metric") == metric) & (pl.col("group") == "MACRO")
+def macro(table: pl.DataFrame, metric: str, pool: str = "MACRO") -> Mapping[str, float]:
+    """The row of the means over relations, in a metrics or comparison table; NaN without data.
+
+    ``pool``: MICRO for that of all items (``SuiteWords.pool``).
+    """
+    of_metric = (pl.col("metric") == metric) & (pl.col("group") == pool)
     rows = table.filter(of_metric & (pl.col("subset") == "all")).to_dicts()
     return rows[0] if rows else defaultdict(lambda: math.nan)
 
@@ -249,19 +275,21 @@ def dry_run(cost: TrainingCost) -> Lines:
     return Lines({"cost": _record(cost)}, *cost.lines, DRY_RUN)
 
 
-def training_verdict(compared: pl.DataFrame) -> list[str]:
+def training_verdict(compared: pl.DataFrame, words: SuiteWords = FACT_WORDS) -> list[str]:
     """What training changed on the held-out relations (``COMPARISON_SCHEMA``), in sentences."""
+    unit = words.group if words.has_means else words.item
     rows: list[dict[str, Any]] = [
-        dict(row) for name in headline_metrics() if (row := macro(compared, name))
+        dict(row) for name in headline_metrics() if (row := macro(compared, name, words.pool))
     ]
     known = [row for row in rows if not math.isnan(row["p"])]
     if not known:
-        return ["No change can be tested: there are too few held-out relations."]
+        return [f"No change can be tested: there are too few held-out {unit}s."]
     adjusted = holm([row["p"] for row in known])
     clear = [row for row, p in zip(known, adjusted, strict=True) if p < CLEAR]
     unclear = [row for row in known if row not in clear]
     over = f"after Holm's correction over {counted(len(known), 'headline number')}"
-    where = f"on {counted(max(row['n'] for row in known), 'held-out relation')}"
+    count = max(row["n"] for row in known) if words.has_means else rows[0]["n"]
+    where = f"on {counted(count, f'held-out {unit}')}"
     sentences = [f"Training changed no headline number clearly {where} (p >= {CLEAR} {over})."]
     if clear:
         sentences = [f"Training changed {in_points(clear)} points {where} (p < {CLEAR} {over})."]
@@ -271,26 +299,150 @@ def training_verdict(compared: pl.DataFrame) -> list[str]:
     rose = any(row["metric"] == "consistency" and row["difference"] > 0 for row in clear)
     if rose and not changes.get(TIE_METRIC, math.nan) > 0:
         sentences.append(
-            "Chance-corrected consistency did not rise, so the model may only give more facts the "
-            "same answer."
+            f"Chance-corrected consistency did not rise, so the model may only give more "
+            f"{words.item}s the same answer."
         )
     return sentences
+
+
+def harm_rows(
+    name: str, before: CountedRun, after: Sequence[CountedRun], compared: pl.DataFrame
+) -> Iterator[dict[str, Any]]:
+    """What a training changed of accuracy, agreement and answers; ``after``: of each seed.
+
+    ``name``: of what was asked. ``compared``: the comparison of both. Accuracy is over all
+    variants; its 95 % interval, and that of changed answers, is over items, of facts over groups.
+    """
+    words = before.suite.words
+    on, units = ["group", "item", "variant"], ["group"] if words.has_means else ["group", "item"]
+    answer, other, gold = map(pl.col, ("answer", "answer_right", "gold"))
+    tables = [before.answers[0].answers.join(run.answers[0].answers, on=on) for run in after]
+    means = (
+        pl.concat(table.select(*on, answer, other, gold) for table in tables)
+        .drop_nulls(["answer", "answer_right"])
+        .group_by(units)
+        .agg(before=(answer == gold).mean(), after=(other == gold).mean(),
+             changed=(answer != other).mean())
+    )  # fmt: skip
+    sides = {side: float(means[side].to_numpy().mean()) for side in ("before", "after")}
+    yield {"what": f"Accuracy, {name}", **sides, **_over_units(means["after"] - means["before"])}
+    row = macro(compared, TIE_METRIC, words.pool)
+    sides = {"before": row["first_value"], "after": row["second_value"]}
+    numbers = {of: row[of] for of in ("difference", "low", "high")}
+    yield {"what": f"{label_of(TIE_METRIC)}, {name}", **sides, **numbers}
+    yield {"what": f"Answers changed, {name}", **_over_units(means["changed"])}
+
+
+def _over_units(values: pl.Series) -> dict[str, float]:
+    """The mean of values of independent items or relations, with its 95 % interval."""
+    units = values.to_numpy()
+    mean = float(units.mean()) if len(units) else math.nan
+    error = 1.96 * float(units.std(ddof=1)) / math.sqrt(len(units)) if len(units) > 1 else math.nan
+    return {"difference": mean, "low": mean - error, "high": mean + error}
+
+
+def text_row(
+    before: Sequence[tuple[float, int]], after: Sequence[Sequence[tuple[float, int]]]
+) -> dict[str, Any]:
+    """How much the perplexity of text rises: the relative change, and its 95 % interval over lines.
+
+    ``before``, and ``after`` of each seed: the losses of the lines (``objectives.text_losses``).
+    """
+    words = np.array([count for _, count in before])
+    first = np.array([loss for loss, _ in before])
+    second = np.mean([[loss for loss, _ in of_seed] for of_seed in after], axis=0)
+    change = (second - first).sum() / words.sum()
+    error = np.sqrt(np.square(second - first - change * words).sum()) / words.sum()
+    low, high = (math.expm1(change + z * error) for z in (-1.96, 1.96))
+    first_value, second_value = (math.exp(x.sum() / words.sum()) for x in (first, second))
+    return {
+        "what": "Perplexity of text, relative", "before": first_value, "after": second_value,
+        "difference": math.expm1(change), "low": low, "high": high, "is_cost": True,
+    }  # fmt: skip
+
+
+def harm_of(row: Mapping[str, Any], margin: float) -> str:
+    """What a row says: a harm, none within the margin (points), or neither."""
+    worst, best = row["low"], row["high"]
+    if row.get("is_cost"):
+        worst, best = -best, -worst
+    if "before" not in row or math.isnan(worst):
+        return ""
+    if worst >= -margin / 100:
+        return f"none within {margin:g}"
+    return "harm" if best < 0 else "not ruled out"
+
+
+def harm_verdict(rows: Sequence[Mapping[str, Any]], margin: float) -> list[str]:
+    """One sentence on the harm of a training: which, or none within the margin."""
+    named = defaultdict[str, list[str]](list)
+    for row in rows:
+        what = row["what"][:1].lower() + row["what"][1:]
+        named[harm_of(row, margin)].append(f"{what} {100 * row['difference']:+.1f}")
+    texts = [f"Harm: {'; '.join(of)}." for kind, of in named.items() if kind == "harm"]
+    if unclear := named["not ruled out"]:
+        found = f"A harm of more than {margin:g} points is not ruled out"
+        texts.append(f"{found}: {'; '.join(unclear)}.")
+    if not texts and not {*named} - {"", "not ruled out"}:
+        return ["No harm can be tested: there is too little that was held out."]
+    return texts or [f"No harm shown within {margin:g} points."]
+
+
+def harm_table(rows: Sequence[Mapping[str, Any]], margin: float) -> Table:
+    """What the training may have cost, in percent and points."""
+    shown = [
+        {"before": math.nan, "after": math.nan, **row, "harm": harm_of(row, margin)}
+        | {name: f"{row[name]:.2f}" for name in ("before", "after") if row.get("is_cost")}
+        for row in rows
+    ]  # fmt: skip
+    columns: Columns = {
+        "what": Column("what"), "before": Column("before", "share"),
+        "after": Column("after", "share"), "difference": POINTS,
+        ("low", "high"): Column(CI, "points"), "harm": Column("harm"),
+    }  # fmt: skip
+    note = f"harm: none where the 95 % interval ends within {margin:g} points of no change"
+    return frame_table(shown, "Harm: what the training may have cost", columns, [note])
+
+
+def model_card(result: Improved, outcome: Outcome) -> str:
+    """The README of an improved model: what it was trained on, and the result."""
+    plan, subject = result.plan, result.subject
+    base = subject.model if re.fullmatch(r"[\w.-]+/[\w.-]+", subject.model) else None
+    data = {"base_model": base, "pipeline_tag": PIPELINES[result.kind], "tags": ["consilience"]}
+    name = Path(subject.model).name
+    title = result.title.replace(subject.model, name, 1)
+    rows = result_table(outcome.compared, result.suite, title)
+    adapters = f"LoRA of rank {plan.lora_rank}" if plan.lora_rank else "all weights"
+    parts = [
+        f"# {name}, more consistent",
+        f"Trained with `consilience improve` on {result.suite.name} ({listed(plan.train)}): loss "
+        f"{plan.loss}, lambda {outcome.weight:g}, learning rate {outcome.chosen[1]:g}, {adapters}, "
+        f"seed {outcome.seed}.",
+        " ".join(result.verdict),
+        as_markdown(rows), as_markdown(harm_table(result.harms, subject.margin)),
+    ]  # fmt: skip
+    metadata = yaml.safe_dump({name: value for name, value in data.items() if value})
+    return f"---\n{metadata}---\n\n" + "\n\n".join(parts) + "\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Improved(Shown):
     """The result of ``improve``: the model before, on the test relations, and all other rows.
 
-    ``folder``: that of checkpoints, runs and the best model. ``kind``: of the model. ``cost``: the
-    work and an estimate of its time; None where the results existed already.
+    ``suite``: the test relations or questions. ``folder``: that of checkpoints, runs and the best
+    model. ``kind``: of the model. ``harms``: rows of ``harm_table``. ``cost``: the work and an
+    estimate of its time; None where the results existed already.
     """
 
     subject: Subject
+    plan: Plan
+    suite: Suite
     folder: Path
     kind: str
     before: pl.DataFrame
     perplexity: float | None
     rows: tuple[TableRow, ...]
+    harms: tuple[Mapping[str, Any], ...]
     cost: TrainingCost | None = None
 
     @property
@@ -301,19 +453,22 @@ class Improved(Shown):
     def best(self) -> Outcome:
         """The improved model of the seed with the best validation."""
         improved = [outcome for outcome in self.outcomes if outcome.name == IMPROVED]
-        return last_best(improved, lambda outcome: outcome.training.validation)
+        by = self.plan.chosen_by
+        return last_best(improved, lambda outcome: outcome.training.validation, by)
 
     @property
     def verdict(self) -> list[str]:
-        """What training changed on the held-out relations, in sentences."""
-        return training_verdict(self.rows[0].compared)
+        """What training changed on the held-out relations, and which harm, in sentences."""
+        changed = training_verdict(self.rows[0].compared, self.suite.words)
+        return [*changed, *harm_verdict(self.harms, self.subject.margin)]
 
     @property
     def notes(self) -> list[str]:
         """Checkpoints and lambdas with equal validation; a mean over few relations."""
         chosen, training = self.best, self.best.training
-        best, checkpoint = training.validation[BEST_METRIC], training.checkpoint
-        lambdas = sum(one.validation[BEST_METRIC] == best for one in chosen.tried.values())
+        by, checkpoint = self.plan.chosen_by, training.checkpoint
+        best = training.validation.get(by, math.nan)
+        lambdas = sum(one.validation.get(by) == best for one in chosen.tried.values())
         ties = [
             f"{equal} of {count} {name}"
             for equal, count, name in (
@@ -322,18 +477,19 @@ class Improved(Shown):
             )
             if equal > 1
         ]
+        words, metric = self.suite.words, label_of(by).lower()
         note = (
-            f"{' and '.join(ties)} have the same consistent accuracy on the validation relations, "
+            f"{' and '.join(ties)} have the same {metric} on the validation {words.group}s, "
             f"{best:.1%}: chance-corrected consistency chose between them, and of equal ones the "
-            "last was kept; validate on more relations or facts"
+            f"last was kept; validate on more {words.group}s or {words.item}s"
         )
         headline = chosen.compared.filter(chosen.compared["metric"].is_in(headline_metrics()))
-        return [*[note] * bool(ties), *few_relations(headline, self.subject.suite)]
+        return [*[note] * bool(ties), *few_relations(headline, self.suite)]
 
     @property
-    def relations(self) -> int:
-        """The number of test relations."""
-        return int(macro(self.before, "accuracy")["n"])
+    def items(self) -> int:
+        """The number of test relations, or of test questions."""
+        return int(macro(self.before, "accuracy", self.suite.words.pool)["n"])
 
     @property
     def table(self) -> pl.DataFrame:
@@ -342,9 +498,9 @@ class Improved(Shown):
         ``std`` is over relations. ``difference`` is from the model before, with its interval and
         ``p``; ``lowest``, ``highest`` and ``largest_p`` are those of single seeds.
         """
-        rows: list[dict[str, object]] = []
+        rows, pool = list[dict[str, object]](), self.suite.words.pool
         for metric in headline_metrics():
-            mean = macro(self.before, metric)
+            mean = macro(self.before, metric, pool)
             numbers = {"value": mean["value"], "std": mean["std"], "seeds": 1}
             cost = {"perplexity": self.perplexity}
             rows.append({"name": "before", "metric": metric, **numbers, **cost})
@@ -352,8 +508,8 @@ class Improved(Shown):
             costs = [one.training.perplexity for one in row.outcomes]
             known = [cost for cost in costs if cost is not None]
             for metric in headline_metrics():
-                mean, change = macro(row.metrics, metric), macro(row.compared, metric)
-                changes = [macro(outcome.compared, metric) for outcome in row.outcomes]
+                mean, change = macro(row.metrics, metric, pool), macro(row.compared, metric, pool)
+                changes = [macro(outcome.compared, metric, pool) for outcome in row.outcomes]
                 differences = [of_seed["difference"] for of_seed in changes]
                 rows.append({
                     "name": row.name, "metric": metric, "value": mean["value"],
@@ -370,25 +526,30 @@ class Improved(Shown):
         """The best validation of every training, and whether its lambda was chosen."""
         rows = [
             {
-                "name": outcome.name, "seed": outcome.seed, "lambda": weight,
-                "kept": weight == outcome.weight, "step": trained.checkpoint["step"],
+                "name": outcome.name, "seed": outcome.seed, "lambda": weight, "rate": rate,
+                "kept": (weight, rate) == outcome.chosen, "step": trained.checkpoint["step"],
                 **trained.validation, "perplexity": trained.perplexity,
             }
             for outcome in self.outcomes
-            for weight, trained in outcome.tried.items()
+            for (weight, rate), trained in outcome.tried.items()
         ]  # fmt: skip
         return pl.from_dicts(rows, infer_schema_length=None)
 
+    @property
+    def title(self) -> str:
+        """That of the result."""
+        words, outcomes = self.suite.words, self.rows[0].outcomes
+        unit = words.group if words.has_means else words.item
+        notes = [self.subject.protocol] if words.has_means else [f"loss {self.plan.loss}"]
+        notes += [f"mean of {len(outcomes)} seeds"] * (len(outcomes) > 1)
+        items = counted(self.items, f"held-out {unit}")
+        return f"{self.subject.model} on {self.suite.name}: {items} ({', '.join(notes)})"
+
     def printed(self, output: Output) -> Iterator[Table | str]:
-        best, suite = self.best, self.subject.suite
-        row, *others = self.rows
-        seeds = f", mean of {len(row.outcomes)} seeds" if len(row.outcomes) > 1 else ""
-        relations = counted(self.relations, "held-out relation")
-        title = (
-            f"{self.subject.model} on {suite.name}: {relations} ({self.subject.protocol}{seeds})"
-        )
+        best, suite, (row, *others) = self.best, self.suite, self.rows
         yield from in_sentences(self.verdict, output)
-        yield result_table(row.compared, suite, title)
+        yield result_table(row.compared, suite, self.title)
+        yield harm_table(self.harms, self.subject.margin)
         if others or output.details:
             yield from table_7(self)
         if output.details:
@@ -409,8 +570,8 @@ class Improved(Shown):
             {
                 "name": one.name, "seed": one.seed, "lambda": one.weight,
                 "validation": {
-                    f"{weight:g}": dict(trained.validation)
-                    for weight, trained in one.tried.items()
+                    ", ".join(map("{:g}".format, at if len(self.plan.rates) > 1 else at[:1])):
+                    dict(trained.validation) for at, trained in one.tried.items()
                 },
                 "checkpoint": dict(one.training.checkpoint), "perplexity": one.training.perplexity,
                 "after": rows_of(one.metrics), "differences": rows_of(one.compared),
@@ -422,6 +583,7 @@ class Improved(Shown):
             "verdict": self.verdict, "cost": _record(self.cost),
             "before": rows_of(self.before), "perplexity": self.perplexity,
             "outcomes": outcomes, "table": rows_of(self.table), "notes": self.notes,
+            "harm": without_nan([dict(row) for row in self.harms]),
             "model": str(self.best.training.model),
         }  # fmt: skip
 

@@ -10,17 +10,22 @@ from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any, NamedTuple
 
+import polars as pl
 import torch
 from transformers import PreTrainedModel
 
+from consilience.asking.questions import prompts_of
 from consilience.core.errors import ConsilienceError, Loading, Loss, Protocol
 from consilience.core.patterns import Pattern
+from consilience.kinds.questions import OwnQuestions
 from consilience.models import LanguageModel
 from consilience.models.batches import Budget, equal_length_batches
 from consilience.models.candidates import candidates_in_slot, encode, slot_anchor, start_token
 from consilience.models.causal import CausalModel
 from consilience.models.loading import Kind, Pretrained, load_pretrained
 from consilience.models.masked import MaskedModel, positions
+from consilience.models.prompt_tokens import PromptTokens
+from consilience.models.prompted import end_tokens
 from consilience.train.plan import Plan
 from consilience.types import Fact, Relation
 
@@ -42,21 +47,6 @@ def consistency_loss(logits: torch.Tensor) -> torch.Tensor:
     entropies = patterns * (prob * logprob).sum(dim=(1, 2))
     crossed = (prob.sum(dim=1) * logprob.sum(dim=1)).sum(dim=-1)
     return (entropies - crossed).mean() / (patterns * (patterns - 1) / 2)
-
-
-def cosine_loss(logits: torch.Tensor) -> torch.Tensor:
-    """One minus the cosine of the distributions of two patterns, mean over facts and pairs.
-
-    ``logits`` (fact, pattern, candidate). Between 0 and 1. The released code names a variant so,
-    but takes the cosine along the axis of facts, so that it compares no two distributions.
-    """
-    patterns = logits.shape[1]
-    if patterns < 2:
-        return logits.sum() * 0
-    unit = torch.nn.functional.normalize(logits.float().softmax(dim=-1), dim=-1)
-    # |sum_n u_n|^2 sums over all ordered pairs, and over each pattern with itself.
-    cosines = unit.sum(dim=1).square().sum(dim=-1) - unit.square().sum(dim=(1, 2))
-    return 1 - cosines.mean() / (patterns * (patterns - 1))
 
 
 def released_loss(logits: torch.Tensor) -> torch.Tensor:
@@ -85,12 +75,45 @@ def vote_loss(logits: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
     return (votes.exp() * (votes - logprob)).sum(dim=-1).mean()
 
 
-LOSSES: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
+def hard_vote_loss(logits: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy of each pattern on the answer that most patterns of a teacher give, in nats.
+
+    Both (fact, pattern, candidate). The mean over patterns and over the facts in which more than
+    half of the teacher's patterns have one answer; 0 where there is none (the consensus term of
+    Flip-Flop Consistency, arXiv 2510.14242).
+    """
+    answers = teacher.argmax(dim=-1)
+    votes = torch.nn.functional.one_hot(answers, teacher.shape[-1]).sum(dim=1)
+    most, majority = votes.max(dim=-1)
+    decided = most * 2 > answers.shape[1]
+    if not decided.any():
+        return logits.sum() * 0
+    return _negative(logits[decided].float().log_softmax(dim=-1), majority[decided])
+
+
+def own_answer_loss(logprob: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy of each pattern on the answer of a teacher's first pattern, in nats.
+
+    Both (fact, pattern, candidate); ``logprob`` over all that the model could write, not over the
+    candidates. The mean over facts and patterns (BCT: Chua et al. 2024, arXiv 2403.05518).
+    """
+    return _negative(logprob.float(), teacher[:, 0].argmax(dim=-1))
+
+
+def _negative(logprob: torch.Tensor, answers: torch.Tensor) -> torch.Tensor:
+    """Minus the mean of one answer (fact,) in ``logprob`` (fact, pattern, candidate)."""
+    chosen = answers[:, None, None].expand(-1, logprob.shape[1], 1)
+    return -logprob.gather(-1, chosen).mean()
+
+
+LOSSES: Mapping[str, Callable[..., torch.Tensor]] = {
     "pairs": consistency_loss,
-    "cosine": cosine_loss,
     "released": released_loss,
+    "vote": vote_loss,
+    "vote-hard": hard_vote_loss,
+    "bct": own_answer_loss,
 }
-"""The losses that need the logits of one model only; ``vote`` also needs those of a teacher."""
+"""The losses: those of ``TAUGHT`` also need the logits of a teacher."""
 
 
 MASKED = 0.15
@@ -326,8 +349,139 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
             "rows": [*range(len(questions)), *(len(questions) + row for row in words.rows)],
             "columns": [*answered_at, *words.columns],
             "labels": words.labels,
+            "answered": len(questions),
             "shape": (len(facts), len(trained.patterns)),
             "candidates": trained.tokens,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedItem:
+    """A question to train on.
+
+    ``asks``: for each variant the token ids of the prompt, and those of every option, in the given
+    order of the options whatever order is shown. ``teacher`` (variant, option): the scores that the
+    teacher gives the options, in nats.
+    """
+
+    asks: Sequence[tuple[list[int], list[list[int]]]]
+    teacher: torch.Tensor
+
+
+GOLD = 100.0  # By how many nats a gold that is learned is ahead of the other options
+
+
+def trained_items(
+    inquiry: OwnQuestions, taught: pl.DataFrame | None, loaded: Pretrained, plan: Plan
+) -> list[TrainedItem]:
+    """The questions that can differ: two variants or more that the teacher answered.
+
+    ``taught``: the answers of the teacher, the table of a run; without it all options are equal.
+    An open question has one option, what the teacher wrote in the first variant. Of the loss
+    ``vote-hard`` items without a strict majority are left out.
+    """
+    rows = () if taught is None else taught.to_dicts()
+    known = {(row["group"], row["item"], row["variant_index"]): row for row in rows}
+    tokens = PromptTokens(loaded.tokenizer, end_tokens(loaded), str(loaded.identity["model"]))
+    asks, scores = defaultdict[Any, list[Any]](list), defaultdict[Any, list[Any]](list)
+    for group, questions in inquiry.by_group.items():
+        for at, variant, shown in prompts_of(questions, inquiry.presenter(group)):
+            question, prompt, key = questions[at], shown, (group, questions[at].item)
+            options, row = len(question.options), known.get((*key, variant), {})
+            told = row.get("option_scores") if known else [0.0] * options
+            if not options:
+                reply = question.gold.text if plan.use_gold or not known else ""
+                reply = reply or known.get((*key, 0), {}).get("text") or ""
+                told, prompt = [0.0], replace(shown, answers=(reply,), options=(0,))
+            if told is None or not all(prompt.answers):
+                continue
+            if plan.use_gold and options:
+                told = [GOLD * (option == question.gold_position) for option in range(options)]
+            ids, targets = tokens.encode(prompt)
+            in_order = [targets[prompt.options.index(option)] for option in range(len(told))]
+            asks[key].append((ids, in_order))
+            scores[key].append(told)
+    items = [TrainedItem(asks[key], torch.tensor(scores[key])) for key in asks]
+    items = [item for item in items if len(item.asks) > 1]
+    if plan.loss == "vote-hard":
+        items = [item for item in items if has_majority(item.teacher)]
+    return items
+
+
+def has_majority(teacher: torch.Tensor) -> bool:
+    """Whether one option is the best in more than half of the variants (variant, option)."""
+    return bool(teacher.argmax(dim=-1).bincount().max() * 2 > len(teacher))
+
+
+class QuestionSteps(torch.utils.data.Dataset[dict[str, Any]]):
+    """All steps of a training on questions; an item is the same whenever it is read.
+
+    An epoch has every question once, ``plan.batch`` in a step, each in at most ``plan.variants`` of
+    its variants, which are drawn for each step.
+    """
+
+    def __init__(
+        self, items: Sequence[TrainedItem], loaded: Pretrained, plan: Plan, lines: Sequence[str]
+    ) -> None:
+        """``lines``: text for language modelling, one for each question of a step."""
+        self.items, self.plan, self.lines = items, plan, lines
+        self.tokenizer, self.objective = loaded.tokenizer, objective_of(loaded)
+        self.groups: list[list[int]] = []
+        for epoch in range(plan.epochs):
+            order = random.Random(f"{plan.seed} {epoch}").sample(range(len(items)), len(items))
+            starts = range(0, len(order) - len(order) % plan.batch, plan.batch)
+            self.groups += [order[start : start + plan.batch] for start in starts]
+        if not self.groups:
+            majority = " and a majority answer" * (plan.loss == "vote-hard")
+            raise ConsilienceError(
+                f"{len(items)} questions to train on with two variants{majority}",
+                expected=f"{plan.batch} or more",
+                todo="Lower --batch-size or train on more questions.",
+            )
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """Token ids (sequence, token) of prompts with their answers, and then of texts.
+
+        ``rows, columns`` (position,): where answers are predicted, then where the words of the
+        texts are. ``picks`` (pick, 3): a position, a token that is scored there, and the answer
+        whose score it is part of; ``shapes``: the variants and options of each item, whose answers
+        follow each other.
+        """
+        sequences, rows, columns, picks = list[list[int]](), list[int](), list[int](), []
+        shapes, teachers, answers = [], [], 0
+        generator = random.Random(f"{self.plan.seed} {index}")
+        for item in (self.items[at] for at in self.groups[index]):
+            count = min(self.plan.variants, len(item.asks))
+            drawn = sorted(generator.sample(range(len(item.asks)), count))
+            for ids, targets in map(item.asks.__getitem__, drawn):
+                is_shared = max(map(len, targets)) == 1  # all are predicted at one position
+                for number, target in enumerate(targets):
+                    if not (is_shared and number):
+                        sequences.append([*ids, *target[:-1]])
+                        rows += [len(sequences) - 1] * len(target)
+                        columns += range(len(ids) - 1, len(ids) - 1 + len(target))
+                    begin = len(rows) - len(target)
+                    picks += [(begin + at, token, answers) for at, token in enumerate(target)]
+                    answers += 1
+            shapes.append((count, item.teacher.shape[1]))
+            teachers.append(item.teacher)
+        answered, questions, words = len(rows), len(sequences), Words([], [], [], [])
+        if self.plan.text == "file":
+            seed = f"{self.plan.seed} text {index}"
+            texts = random.Random(seed).choices(self.lines, k=len(shapes))
+            words = self.objective.words(texts, LONGEST, seed)
+        return {
+            "sequences": [*sequences, *words.sequences],
+            "rows": [*rows, *(questions + row for row in words.rows)],
+            "columns": [*columns, *words.columns],
+            "labels": words.labels,
+            "answered": answered,
+            "shapes": shapes,
+            "picks": torch.tensor(picks),
+            "teachers": teachers,
         }
 
 
@@ -339,20 +493,15 @@ def collate(item: dict[str, Any], pad: int) -> dict[str, Any]:
     for row, sequence in enumerate(item["sequences"]):
         ids[row, : len(sequence)] = torch.tensor(sequence)
         attention[row, : len(sequence)] = 1
-    return {
-        "input_ids": ids,
-        "attention_mask": attention,
-        "rows": torch.tensor(item["rows"]),
-        "columns": torch.tensor(item["columns"]),
-        "labels": torch.tensor(item["labels"], dtype=torch.long),
-        "shape": item["shape"],
-        "candidates": item["candidates"],
-    }
+    tensors = {name: torch.tensor(item[name]) for name in ("rows", "columns")}
+    tensors["labels"] = torch.tensor(item["labels"], dtype=torch.long)
+    rest = {name: value for name, value in item.items() if name != "sequences"}
+    return {**rest, "input_ids": ids, "attention_mask": attention, **tensors}
 
 
 @torch.inference_mode()
-def perplexity(spec: str, lines: Sequence[str], loading: Loading) -> float:
-    """Exponential of the mean loss over words of text, in tokens.
+def text_losses(spec: str, lines: Sequence[str], loading: Loading) -> list[tuple[float, int]]:
+    """The loss of each line of text, in nats, summed over the words that are predicted; how many.
 
     Masked models: 15 % of the tokens, the same ones for every model (the pseudo-perplexity of a
     sample). Causal models: every next token. Models with different tokenizers cannot be compared.
@@ -364,7 +513,7 @@ def perplexity(spec: str, lines: Sequence[str], loading: Loading) -> float:
     predicted: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     for row, column, label in zip(words.rows, words.columns, words.labels, strict=True):
         predicted[row].append((column, label))
-    total = 0.0
+    losses = [(0.0, 0)] * len(words.sequences)
     for batch in equal_length_batches([len(ids) for ids in words.sequences], Budget(2048)):
         ids = torch.tensor([words.sequences[row] for row in batch], device=model.device)
         logits: Any = model(input_ids=ids).logits
@@ -377,5 +526,12 @@ def perplexity(spec: str, lines: Sequence[str], loading: Loading) -> float:
                 torch.tensor(labels, device=model.device),
                 reduction="sum",
             )
-            total += float(loss)
-    return math.exp(total / len(words.labels))
+            losses[row] = float(loss), len(labels)
+    return losses
+
+
+def perplexity_of(losses: Sequence[tuple[float, int]]) -> float | None:
+    """Exponential of the mean loss over words of text, in tokens; None without text."""
+    if not losses:
+        return None
+    return math.exp(math.fsum(loss for loss, _ in losses) / sum(words for _, words in losses))

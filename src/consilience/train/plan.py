@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import polars as pl
 
 from consilience.core.errors import ConsilienceError, Loss, Protocol, Sampling, StopOn, TrainingText
 from consilience.core.text import listed
-from consilience.suites.facts import sample_facts, select_relations
+from consilience.kinds import inquiries_of
+from consilience.kinds.base import Inquiry
+from consilience.options.probe import ProbeOptions
+from consilience.suites.questions import Questions
 from consilience.types import Suite
 
 HELD_OUT = 500
@@ -18,12 +24,12 @@ SAMPLE_SEED = 0
 """Samples the facts to validate and to test on: the same ones whatever the seed of the training."""
 
 DEFAULT_WEIGHTS: Mapping[Loss, Sequence[float]] = {
-    "vote": (1.0, 3.0, 10.0),
-    "pairs": (0.1, 0.5, 1.0),
-    "cosine": (0.1, 0.5, 1.0),
-    "released": (0.1, 0.5, 1.0),
+    **dict.fromkeys(("vote", "vote-hard", "bct"), (1.0, 3.0, 10.0)),
+    **dict.fromkeys(("pairs", "released"), (0.1, 0.5, 1.0)),
 }
-"""The lambdas to try with each loss; all but those of ``vote`` are in the ParaRel paper (8.2)."""
+"""The lambdas to try with each loss on facts; 0.1, 0.5 and 1 are in the ParaRel paper (8.2)."""
+
+TAUGHT: Sequence[Loss] = ("vote", "vote-hard", "bct")  # The losses that learn from a teacher
 
 IMPROVED = "improved"  # The name of the plan itself, next to its ablations
 
@@ -53,6 +59,11 @@ class TrainingPlan:
     gradient_checkpointing: bool
 
 
+def factor_of(text: str) -> str:
+    """The factor that a text such as ``order=rotations`` varies."""
+    return text.partition("=")[0].strip()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan(TrainingPlan):
     """The settings of a consistency training (ParaRel, Section 8.2).
@@ -62,7 +73,13 @@ class Plan(TrainingPlan):
     where the paper sums (docs/training.md). ``vocabulary``: distributions over the whole vocabulary
     are compared, not over the candidates. ``text``: that of language modelling. ``accumulation``:
     steps of each relation in an update. ``lora_rank``: of the adapters that are trained; 0 trains
-    all weights. ``report_to``: where transformers reports progress; none for nowhere.
+    all weights. ``report_to``: where transformers reports progress; none for nowhere. ``rates``:
+    the learning rates to try.
+
+    Of questions: ``vary``: the factors of ``probe`` (``--vary``), of which those in ``hold_out``
+    are only measured. ``variants``: of an item in a step, at most. ``use_gold``: the gold is
+    learned in place of the teacher's answers. ``chosen_by``: the metric of validation that chooses
+    checkpoint, lambda and learning rate.
     """
 
     train: tuple[str, ...]
@@ -76,6 +93,18 @@ class Plan(TrainingPlan):
     validation_facts: int
     lora_rank: int
     report_to: str
+    rates: tuple[float, ...] = ()
+    vary: tuple[str, ...] | None = None
+    hold_out: tuple[str, ...] = ()
+    variants: int = 8
+    use_gold: bool = False
+    chosen_by: str = "consistent_accuracy"
+
+    def varied(self, *, held_out: bool = False) -> tuple[str, ...] | None:
+        """What is varied in training, or what is only measured."""
+        if self.vary is None:
+            return None
+        return tuple(one for one in self.vary if (factor_of(one) in self.hold_out) == held_out)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,56 +127,85 @@ class Subject:
     """The model to improve (hub id or folder), with its suite and text; the same for every plan.
 
     ``lines``: text for language modelling and perplexity. ``test_facts``: at most this many facts
-    of each test relation; None for all. ``device``: auto, or any device of torch.
+    of each test relation; None for all. ``device``: auto, or any device of torch. ``taught``: the
+    answers of the teacher to the training questions. ``margin``: of a harm, in points.
     """
 
     model: str
-    suite: Suite
+    suite: Suite | Questions
     protocol: Protocol
     lines: Sequence[str] = ()
     test_facts: int | None = None
     device: str = "auto"
     trust_remote_code: bool = False
+    taught: pl.DataFrame | None = field(default=None, repr=False, compare=False)
+    margin: float = 2.0
 
-    def test_suite(self, plan: Plan) -> Suite:
-        """The N-1 relations that the plan neither trains nor validates on."""
+    @property
+    def asks_questions(self) -> bool:
+        return isinstance(self.suite, Questions)
+
+    def test_groups(self, plan: Plan) -> list[str]:
+        """The groups, of facts the N-1 relations, that the plan neither trains nor validates on."""
         used = {*plan.train, *plan.validation}
-        test_ids = [
-            relation.id
-            for relation in self.suite.relations
-            if relation.id not in used and relation.cardinality == "N-1"
-        ]
-        test = select_relations(self.suite, test_ids)
-        return sample_facts(test, self.test_facts, SAMPLE_SEED) if self.test_facts else test
+        if isinstance(self.suite, Questions):
+            return [name for name in self.suite.groups if name not in used]
+        relations = self.suite.relations
+        return [one.id for one in relations if one.id not in used and one.cardinality == "N-1"]
+
+    def inquiry(
+        self, groups: Sequence[str], limit: int | None, plan: Plan, model: Any = None
+    ) -> Inquiry:
+        """What ``probe`` asks of some groups, in the variants of a training."""
+        options = self.options(groups, limit, plan.varied())
+        return inquiries_of(options, suite=self.suite, model=model)[0]
+
+    def options(
+        self, groups: Sequence[str], limit: int | None, vary: Sequence[str] | None, **more: Any
+    ) -> ProbeOptions:
+        """The options of ``probe`` for some groups of the suite."""
+        return ProbeOptions(
+            model=self.model, groups=tuple(groups), limit=limit, seed=SAMPLE_SEED, vary=vary,
+            protocol=None if self.asks_questions else self.protocol, device=self.device,
+            trust_remote_code=self.trust_remote_code, **more,
+        )  # fmt: skip
+
+
+PARTS = {"train": 0.6, "validation": 0.8, "test": 1.0}
+"""Where questions go of which no groups are named, by the digest of their name in [0, 1)."""
+
+
+def split_by_item(questions: Questions) -> Questions:
+    """The questions in groups named as in ``PARTS``, whatever groups they had."""
+
+    def part(item: str) -> str:
+        share = int(hashlib.sha256(item.encode()).hexdigest()[:8], 16) / 2**32
+        return next(name for name, end in PARTS.items() if share < end)
+
+    items = (replace(question, group=part(question.item)) for question in questions.items)
+    return replace(questions, items=tuple(items))
 
 
 def check_plan(plan: Plan, subject: Subject) -> None:
     """Refuse a plan that cannot be carried out or would mean nothing."""
-    suite = subject.suite
+    suite, group = subject.suite, "group" if subject.asks_questions else "relation"
     if shared := set(plan.train) & set(plan.validation):
         raise ConsilienceError(
             f"{', '.join(sorted(shared))} to train on and to validate on",
-            expected="different relations",
+            expected=f"different {group}s",
         )
     for name, ids in (("train", plan.train), ("validation", plan.validation)):
         if not ids:
-            raise ConsilienceError(f"no relations for {name}", todo=f"Name some: --{name}-groups.")
-        for id_ in ids:
-            suite.relation(id_)
-    several = [id_ for id_ in plan.validation if suite.relation(id_).cardinality != "N-1"]
-    if several:
-        known = [relation.id for relation in suite.relations if relation.cardinality == "N-1"]
+            raise ConsilienceError(f"no {group}s for {name}", todo=f"Name some: --{name}-groups.")
+    if isinstance(suite, Questions):
+        _check_factors(plan, subject, suite)
+    else:
+        _check_relations(plan, suite)
+    if not subject.test_groups(plan):
+        raise ConsilienceError(f"no {group} is left to test on", todo="Train on fewer.")
+    if plan.loss in TAUGHT and plan.text == "none" and not subject.asks_questions:
         raise ConsilienceError(
-            f"{', '.join(several)} in --validation-groups: a subject has several right answers, "
-            "so accuracy and Consistent-Acc are not defined",
-            expected="N-1 relations",
-            todo=f"Known: {listed(known, 12)}.",
-        )
-    if not subject.test_suite(plan).relations:
-        raise ConsilienceError("no relation is left to test on", todo="Train on fewer.")
-    if plan.loss == "vote" and plan.text == "none":
-        raise ConsilienceError(
-            "--loss vote with --mlm none",
+            f"--loss {plan.loss} with --mlm none",
             expected="text that the teacher learns from",
             todo="Use --mlm patterns, or another --loss.",
         )
@@ -157,3 +215,48 @@ def check_plan(plan: Plan, subject: Subject) -> None:
             expected=f"more than the {HELD_OUT} that are held out",
             todo="Give more text, or use --mlm patterns.",
         )
+
+
+def _check_relations(plan: Plan, suite: Suite) -> None:
+    for id_ in (*plan.train, *plan.validation):
+        suite.relation(id_)
+    several = [id_ for id_ in plan.validation if suite.relation(id_).cardinality != "N-1"]
+    if several:
+        known = [relation.id for relation in suite.relations if relation.cardinality == "N-1"]
+        raise ConsilienceError(
+            f"{', '.join(several)} in --validation-groups: a subject has several right answers, "
+            "so accuracy and Consistent-Acc are not defined",
+            expected="N-1 relations",
+            todo=f"Known: {listed(known, 12)}.",
+        )
+
+
+def _check_factors(plan: Plan, subject: Subject, suite: Questions) -> None:
+    """Refuse factors that cannot be varied or held out, and groups that do not exist."""
+    varied = list(map(factor_of, plan.vary or ()))
+    if unknown := set(plan.hold_out) - set(varied):
+        raise ConsilienceError(
+            f"--hold-out-factor {','.join(sorted(unknown))}",
+            expected=f"a factor that --vary names: {', '.join(varied) or 'none'}",
+        )
+    if plan.vary is not None and not plan.varied():
+        raise ConsilienceError(
+            "no factor is left to train on", todo="Add one: --vary paraphrase=all."
+        )
+    for flag, value in (("--loss released", plan.loss), ("--mlm patterns", plan.text)):
+        if flag.endswith(f" {value}"):
+            raise ConsilienceError(f"{flag} with a suite of questions", todo="It is for facts.")
+    used = (*plan.train, *plan.validation)
+    held_out = [(one,) for one in plan.varied(held_out=True) or ()]
+    for vary in (plan.varied(), *held_out):
+        asked = subject.inquiry(used, None, replace(plan, vary=vary, hold_out=()))
+        if max(len(group.design.variants) for group in asked.suite) < 2:
+            raise ConsilienceError(
+                "a question has one variant",
+                expected=f"a factor with two levels or more: {', '.join(vary or ())}",
+            )
+    if plan.loss != "bct" and not all(one.options for one in suite.items if one.group in used):
+        raise ConsilienceError(
+            f"open questions with --loss {plan.loss}", expected="questions with options",
+            todo="Use --loss bct, which learns the text that the model writes in the base variant.",
+        )  # fmt: skip

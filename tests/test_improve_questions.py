@@ -1,0 +1,258 @@
+"""Consistency training on questions: what a step reads, whole commands, what they cost, bad input."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+import torch
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from checks import output, refusal
+from conftest import WORDS, cases
+from consilience import ConsilienceError
+from consilience.suites.questions import Questions
+from consilience.train import consistency
+from consilience.train.batch_trainer import TrainingFolder
+from consilience.train.consistency import ConsistencyTrainer, _train_rows, teacher_answers
+from consilience.train.improvement import harm_of, harm_verdict, text_row
+from consilience.train.objectives import (
+    collate,
+    hard_vote_loss,
+    has_majority,
+    own_answer_loss,
+    vote_loss,
+)
+from consilience.train.plan import PARTS, Plan, Subject, split_by_item
+from test_label_writer import CHAT
+
+asked = teacher_answers
+VARY = ("paraphrase=all", "order=rotations")
+PLAN = Plan(
+    train=("A",), validation=("B",), weights=(1.0,), loss="vote", vocabulary=False, text="none",
+    facts=4, batch=2, accumulation=1, epochs=2, learning_rate=3e-2, validation_facts=4, seed=1,
+    lora_rank=2, bf16=False, gradient_checkpointing=False, report_to="none", vary=VARY,
+)  # fmt: skip
+
+
+def questions(groups="ABC", size=4):
+    """Questions with three of six options, in two phrasings."""
+    rows = [
+        {"group": group, "item": f"{group}{at}", "question": f"What is {group}{at}?",
+         "question_2": f"Name {at}.", "answer": WORDS[at % 6],
+         "options": ";".join(WORDS[(at + shift) % 6] for shift in range(3))}
+        for group in groups for at in range(size)
+    ]  # fmt: skip
+    return pl.DataFrame(rows)
+
+
+@pytest.fixture(scope="module")
+def chat(calm_folder, tmp_path_factory):
+    """A tiny Llama with a chat template that takes long prompts."""
+    folder = tmp_path_factory.mktemp("chat")
+    model = AutoModelForCausalLM.from_pretrained(calm_folder("llama"))
+    tokenizer = AutoTokenizer.from_pretrained(calm_folder("llama"))
+    model.config.max_position_embeddings, tokenizer.chat_template = 512, CHAT
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def trainer_of(chat, tmp_path):
+    """A trainer before its first step, and the answers of its teacher."""
+
+    def build(suite=None, **change):
+        plan, suite = replace(PLAN, **change), suite or Questions.from_frame(questions())
+        subject = Subject(str(chat), suite, "strict", device="cpu")
+        taught = asked(subject, plan, tmp_path / "teacher", consistency.SILENT)
+        subject = replace(subject, taught=taught)
+        folder = TrainingFolder(tmp_path / "training", {})
+        return ConsistencyTrainer(subject, plan, 1.0, folder), taught
+
+    return build
+
+
+@pytest.mark.parametrize(("loss", "vary"), [
+    ("vote", VARY), ("vote-hard", (VARY[0], "separator=: | - |. ")), ("bct", VARY), ("vote", (*VARY, "labels=none,1")),
+])  # fmt: skip
+def test_the_loss_of_a_step_is_that_of_the_scores_of_probe(trainer_of, loss, vary):
+    """At the first step the model is its own teacher; options are compared, not positions."""
+    trainer, taught = trainer_of(loss=loss, vary=vary, variants=99, batch=1)
+    step = collate(trainer.steps[0], 0)
+    with torch.no_grad():
+        found = trainer.compute_loss(trainer.model.eval(), step).item()
+    by_item = [
+        torch.tensor(rows["option_scores"].to_list())[None]
+        for rows in taught.sort("variant_index").partition_by("item", maintain_order=True)
+    ]
+    known = [one for one in by_item if loss != "vote-hard" or has_majority(one[0])]
+    items = [known[at] for at in trainer.steps.groups[0]]
+    expected = {"vote": vote_loss, "vote-hard": hard_vote_loss, "bct": own_answer_loss}[loss]
+    mean = sum(expected(one, one).item() for one in items) / len(items)
+    assert found == pytest.approx(mean, rel=1e-4)
+
+
+def test_the_losses_of_answers_by_hand():
+    """Two facts, three patterns: only the first has a majority, its second answer."""
+    teacher = torch.tensor([[[0.1, 0.9], [0.2, 0.8], [0.9, 0.1]]]).log()
+    undecided = torch.tensor([[[0.4, 0.3, 0.3], [0.3, 0.4, 0.3], [0.3, 0.3, 0.4]]]).log()
+    student = torch.tensor([[[0.5, 0.5], [0.75, 0.25], [0.9, 0.1]]]).log()
+    hard = -(math.log(0.5) + math.log(0.25) + math.log(0.1)) / 3
+    assert hard_vote_loss(student, teacher).item() == pytest.approx(hard)
+    assert hard_vote_loss(undecided, undecided).item() == 0
+    # The teacher's first pattern answers the second, too; the values are not normalised again.
+    assert own_answer_loss(student - 1, teacher).item() == pytest.approx(hard + 1)
+
+
+def test_a_suite_of_one_group_is_split_by_item_whatever_its_order():
+    suite = Questions.from_frame(questions("A", 200))
+    parts = split_by_item(suite).groups
+    assert {*parts} == {*PARTS}
+    assert [len(parts[name]) for name in PARTS] == pytest.approx([120, 40, 40], abs=20)
+    other = split_by_item(Questions.from_frame(questions("A", 200).reverse())).groups
+    for name in PARTS:
+        assert {one.item for one in parts[name]} == {one.item for one in other[name]}
+
+
+def test_without_a_majority_anywhere_there_is_nothing_to_learn(trainer_of, monkeypatch):
+    """Two of six variants have each option."""
+
+    def split(subject, plan, *_):
+        answers = teacher_answers(subject, plan, *_)
+        votes = [
+            [float(at % 3 == option) for option in range(3)] for at in answers["variant_index"]
+        ]
+        return answers.with_columns(option_scores=pl.Series(votes))
+
+    monkeypatch.setitem(globals(), "asked", split)
+    with pytest.raises(ConsilienceError, match="0 questions to train on with two .* a majority"):
+        trainer_of(loss="vote-hard")
+
+
+@pytest.fixture(scope="module")
+def command(chat, tmp_path_factory):
+    """A command that trains on one group, and measures another, also in a factor held out."""
+    folder = tmp_path_factory.mktemp("command")
+    questions().write_csv(folder / "q.csv")
+    (folder / "text.txt").write_text("Paris is the capital of France.\nRome is large.\n")
+    return [
+        "improve", "--model", chat, "--suite", folder / "q.csv", "--train-groups", "A",
+        "--validation-groups", "B", "--vary", VARY[0], "--vary", VARY[1], "--vary", "labels=A,1",
+        "--hold-out-factor", "labels", "--epochs", "3", "--batch-size", "2", "--limit", "1",
+        "--text", folder / "text.txt", "--learning-rate", "1e-3,1e-2", "--out", folder / "o",
+    ]  # fmt: skip
+
+
+def test_one_command_trains_adapters_and_shows_the_harm(consilience, command, chat, monkeypatch):
+    document, folder = json.loads(output(consilience, *command, "--json")), command[-1]
+    rows = {row["what"]: row for row in document["harm"]}
+    assert {what.partition(", ")[2] for what in rows} == {
+        "held-out groups", "labels", "mini", "relative",
+    }  # fmt: skip
+    before = pl.read_parquet(folder / "before" / "answers" / "C.parquet")
+    right = (before["answer"] == before["gold"]).mean()
+    assert (before.height, rows["Accuracy, held-out groups"]["before"]) == (6, pytest.approx(right))
+    assert {*pl.read_csv(folder / "lambdas.csv")["rate"]} == {1e-3, 1e-2}
+    (outcome,) = document["outcomes"]
+    assert [*outcome["validation"]] == ["1, 0.001", "1, 0.01"]
+    place = Path(outcome["model"]).parent
+    record = json.loads((place / "training.json").read_text())
+    steps = [log["step"] for log in record["history"] if "eval_accuracy" in log]
+    assert steps == [2, 4, 6], "a third, two thirds and the end of 6 updates"
+    card = (place / "model" / "README.md").read_text()
+    assert "| Chance-corrected consistency, labels |" in card
+    assert str(folder) not in card
+    assert_same_model(chat, place / "adapter", place / "model")
+
+    def again(*args, **kwargs):
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr(ConsistencyTrainer, "train_in", again)
+    assert "Harm: what the training may have cost" in output(consilience, *command)
+
+
+def assert_same_model(base, adapter, merged):
+    """The adapter on its base computes what the merged model does, and not what the base does."""
+    model, ids = AutoModelForCausalLM.from_pretrained(base), torch.arange(12)[None]
+    plain = model(ids).logits
+    adapted = PeftModel.from_pretrained(model, adapter)(ids).logits
+    assert json.loads((adapter / "adapter_config.json").read_text())["r"] == 8
+    assert torch.allclose(
+        adapted, AutoModelForCausalLM.from_pretrained(merged)(ids).logits, atol=1e-5
+    )
+    assert not torch.allclose(adapted, plain, atol=1e-3)
+
+
+def test_a_killed_training_of_questions_resumes(chat, tmp_path, monkeypatch):
+    save, suite = ConsistencyTrainer._save_checkpoint, Questions.from_frame(questions())
+
+    def weights(name):
+        subject = Subject(str(chat), suite, "strict", device="cpu")
+        (outcome,) = _train_rows(subject, PLAN, tmp_path / name, ablations=False)
+        return AutoModelForCausalLM.from_pretrained(outcome.training.model).state_dict()
+
+    def killed(self, *args, **kwargs):
+        save(self, *args, **kwargs)
+        if self.state.global_step == 2:
+            raise KeyboardInterrupt
+
+    whole = weights("whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(ConsistencyTrainer, "_save_checkpoint", killed)
+        with pytest.raises(KeyboardInterrupt):
+            weights("killed")
+    resumed = weights("killed")
+    assert all(torch.allclose(whole[name], resumed[name], atol=1e-6) for name in whole)
+
+
+def test_an_open_question_learns_what_the_model_writes(trainer_of):
+    """The text after the base variant is the reply in every variant, with what ends a turn."""
+    suite = Questions.from_frame(questions().drop("options"))
+    trainer, taught = trainer_of(suite, loss="bct", vary=("paraphrase=all",), learning_rate=1e-3)
+    tokenizer = trainer.steps.tokenizer
+    written = [rows["text"][0] for rows in taught.partition_by("item", maintain_order=True)]
+    for item, text in zip(trainer.steps.items, written, strict=True):
+        for _, ((*target, end),) in item.asks:
+            assert (tokenizer.decode(target), tokenizer.decode(end)) == (text, "\n")
+    step = collate(trainer.steps[0], 0)
+    assert trainer.compute_loss(trainer.model, step).item() > 0
+
+
+@pytest.mark.parametrize(("options", "message"), cases("improve_questions_bad"))
+def test_what_is_wrong_with_questions_is_one_message(
+    consilience, command, model_folder, tmp_path, options, message
+):
+    options = [model_folder("bert") if option == "BERT" else option for option in options]
+    out = ["--out", tmp_path / "o"]
+    assert message in " ".join(refusal(consilience, *command, *out, *options).split())
+
+
+@pytest.mark.parametrize(("low", "high", "is_cost", "harm"), [
+    (-0.019, 0.3, False, "none within 2"),
+    (-0.021, 0.3, False, "not ruled out"),
+    (-0.3, -0.01, False, "harm"),
+    (-0.3, 0.019, True, "none within 2"),
+    (0.01, 0.3, True, "harm"),
+    (math.nan, math.nan, False, ""),
+])  # fmt: skip
+def test_when_a_difference_is_a_harm(low, high, is_cost, harm):
+    row = {"what": "Accuracy", "before": 0.5, "low": low, "high": high, "is_cost": is_cost}
+    assert harm_of(row, 2.0) == harm
+    (sentence,) = harm_verdict([{**row, "difference": low}], 2.0)
+    shown = {"none within 2": "No harm shown within", "not ruled out": "A harm of more than 2",
+             "harm": "Harm: accuracy", "": "No harm can be tested"}  # fmt: skip
+    assert sentence.startswith(shown[harm])
+
+
+def test_the_perplexity_of_text_by_hand():
+    """Three lines of 2, 2 and 4 words; each word costs 0.1, 0.1 and 0.2 nats more: 0.15 a word."""
+    before = [(2.0, 2), (4.0, 2), (2.0, 4)]
+    row = text_row(before, [[(2.2, 2), (4.2, 2), (2.8, 4)]] * 2)
+    assert row["before"] == pytest.approx(math.e)
+    assert row["difference"] == pytest.approx(math.expm1(0.15))
+    error = math.sqrt(0.1**2 + 0.1**2 + 0.2**2) / 8
+    assert row["high"] == pytest.approx(math.expm1(0.15 + 1.96 * error))

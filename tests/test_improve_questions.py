@@ -76,12 +76,15 @@ def trainer_of(chat, tmp_path):
     return build
 
 
-@pytest.mark.parametrize(("loss", "vary"), [
-    ("vote", VARY), ("vote-hard", (VARY[0], "separator=: | - |. ")), ("bct", VARY), ("vote", (*VARY, "labels=none,1")),
+@pytest.mark.parametrize("change", [
+    {}, {"loss": "bct"}, {"loss": "vote-hard", "vary": (VARY[0], "separator=: | - |. ")},
+    {"vary": (*VARY, "labels=none,1")}, {"option_score": "mean"},
+    {"loss": "bct", "option_score": "bytes", "template": "plain"},
 ])  # fmt: skip
-def test_the_loss_of_a_step_is_that_of_the_scores_of_probe(trainer_of, loss, vary):
+def test_the_loss_of_a_step_is_that_of_the_scores_of_probe(trainer_of, change):
     """At the first step the model is its own teacher; options are compared, not positions."""
-    trainer, taught = trainer_of(loss=loss, vary=vary, variants=99, batch=1)
+    trainer, taught = trainer_of(variants=99, batch=1, **change)
+    loss = trainer.plan.loss
     step = collate(trainer.steps[0], 0)
     with torch.no_grad():
         found = trainer.compute_loss(trainer.model.eval(), step).item()
@@ -216,7 +219,7 @@ def test_an_open_question_learns_what_the_model_writes(trainer_of):
     tokenizer = trainer.steps.tokenizer
     written = [rows["text"][0] for rows in taught.partition_by("item", maintain_order=True)]
     for item, text in zip(trainer.steps.items, written, strict=True):
-        for _, ((*target, end),) in item.asks:
+        for _, ((*target, end),), _ in item.asks:
             assert (tokenizer.decode(target), tokenizer.decode(end)) == (text, "\n")
     step = collate(trainer.steps[0], 0)
     assert trainer.compute_loss(trainer.model, step).item() > 0

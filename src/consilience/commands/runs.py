@@ -283,17 +283,18 @@ def report_study(options: runs.StudyReportOptions) -> study_pages.StudyReport:
 
 
 @command(ImproveOptions, "improve", panel="Improve", output=("details", "json"), examples=(
-    "improve --model packaged:smollm2 --suite mini --train-groups capital --validation-groups "
-    "currency --lambda 1 --epochs 1 --train-facts 8 --validation-facts 8 --limit 2",
+    "improve --model packaged:smollm2 --suite mini-questions --vary paraphrase=1,2 --vary "
+    "order=reversed --train-groups capital --validation-groups currency --train-facts 8 "
+    "--validation-facts 8 --limit 2 --epochs 1",
     "improve --model bert-base-cased --suite pararel --train-groups P36,P138 "
     "--validation-groups P19 --seeds 42,43 --out runs/better"))
 def improve(options: ImproveOptions) -> improvement.Improved | export.Lines | None:
-    """Train a model to give one answer to all patterns of a fact, and measure the gain.
+    """Train a model to give one answer to all variants of a fact or a question; show gain and harm.
 
     The loss is `vote` by default; that of the ParaRel paper is --loss pairs. Trains with each
-    weight of the consistency loss, keeps the checkpoint with the best consistent accuracy on the
-    validation relations, and compares the model before and after on the held-out relations. Rerun
-    the same command to resume an interrupted run.
+    weight of the consistency loss and each learning rate, keeps the best checkpoint on the
+    validation groups, and compares the model before and after on the held-out groups. Rerun the
+    same command to resume an interrupted run.
     """
     return consistency.improve(options, options.watch)
 

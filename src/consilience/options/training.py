@@ -28,6 +28,13 @@ class ImproveOptions(Watched):
     hold_out_factor: Sequence[str] = opt(
         "Do not vary these factors of --vary in training; only measure them before and after.",
         default=(), metavar="F,F", panel="Questions only")
+    template: str | None = opt(
+        "Write the prompt like this, as probe does: plain, chat, a text or a file.", default=None,
+        metavar="TEXT", panel="Questions only", is_rare=True)
+    option_score: str | None = opt(
+        "Score an option by its label (label), or by its text: sum, mean or bytes [default: "
+        "label; sum where options have no labels].", default=None, metavar="RULE",
+        panel="Questions only")
     use_gold: bool = opt(
         "Learn the right answers in place of the model's own.", default=False,
         panel="Questions only")

@@ -94,7 +94,6 @@ from consilience.train.plan import (
     Plan,
     Subject,
     check_plan,
-    factor_of,
     split_by_item,
 )
 from consilience.types import Suite
@@ -212,7 +211,7 @@ class ConsistencyTrainer(BatchTrainer):
             positions_, tokens, answers = inputs["picks"].unbind(dim=1)
             sizes = [variants * options for variants, options in inputs["shapes"]]
             scores = logits.new_zeros(sum(sizes)).index_add(0, answers, logits[positions_, tokens])
-            parts = zip(scores.split(sizes), inputs["shapes"], strict=True)
+            parts = zip((scores * inputs["scales"]).split(sizes), inputs["shapes"], strict=True)
             return [part.view(1, *shape) for part, shape in parts]
         facts, patterns = inputs["shape"]
         values = logits.view(facts, patterns, -1)
@@ -446,13 +445,13 @@ def measures_of(subject: Subject, plan: Plan) -> dict[str, Measure]:
     have no name of a group that was trained.
     """
     groups, limit, measures = subject.test_groups(plan), subject.test_facts, dict[str, Measure]()
-    measures[""] = subject.options(groups, limit, plan.varied()), subject.suite
+    measures[""] = subject.options(groups, limit, plan), subject.suite
     if not subject.asks_questions:
         return measures
-    for one in plan.varied(held_out=True) or ():
-        measures[factor_of(one)] = subject.options(groups, limit, (one,)), subject.suite
+    for factor, of_factor in plan.of_held_out():
+        measures[factor] = subject.options(groups, limit, of_factor), subject.suite
     other = replace(subject, suite=suites.load_suite(OTHER))
-    asked = other.options(other.test_groups(plan), min(limit or OTHER_FACTS, OTHER_FACTS), None)
+    asked = other.options(other.test_groups(plan), min(limit or OTHER_FACTS, OTHER_FACTS), plan)
     return {**measures, OTHER: (asked, other.suite)}
 
 
@@ -533,7 +532,7 @@ def _train_rows(
 def teacher_answers(subject: Subject, plan: Plan, folder: Path, watch: Watch) -> pl.DataFrame:
     """The answers of the model as given to the training questions; ``folder`` becomes a run."""
     watch.say("asking the teacher")
-    options = subject.options(plan.train, plan.facts, plan.varied(), out=folder)
+    options = replace(subject.options(plan.train, plan.facts, plan), out=folder)
     with PartialState().main_process_first():
         return probe(options, suite=subject.suite).answers[0].answers
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any, NamedTuple
 
+import numpy as np
 import polars as pl
 import torch
 from transformers import PreTrainedModel
@@ -359,12 +360,12 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
 class TrainedItem:
     """A question to train on.
 
-    ``asks``: for each variant the token ids of the prompt, and those of every option, in the given
-    order of the options whatever order is shown. ``teacher`` (variant, option): the scores that the
-    teacher gives the options, in nats.
+    ``asks``: for each variant the token ids of the prompt, those of every option, in the given
+    order of the options whatever order is shown, and what the scoring rule multiplies the
+    log-probability of each with. ``teacher`` (variant, option): the scores that the teacher gives.
     """
 
-    asks: Sequence[tuple[list[int], list[list[int]]]]
+    asks: Sequence[tuple[list[int], list[list[int]], list[float]]]
     teacher: torch.Tensor
 
 
@@ -385,7 +386,8 @@ def trained_items(
     tokens = PromptTokens(loaded.tokenizer, end_tokens(loaded), str(loaded.identity["model"]))
     asks, scores = defaultdict[Any, list[Any]](list), defaultdict[Any, list[Any]](list)
     for group, questions in inquiry.by_group.items():
-        for at, variant, shown in prompts_of(questions, inquiry.presenter(group)):
+        presenter = inquiry.presenter(group)
+        for at, variant, shown in prompts_of(questions, presenter):
             question, prompt, key = questions[at], shown, (group, questions[at].item)
             options, row = len(question.options), known.get((*key, variant), {})
             told = row.get("option_scores") if known else [0.0] * options
@@ -398,8 +400,10 @@ def trained_items(
             if plan.use_gold and options:
                 told = [GOLD * (option == question.gold_position) for option in range(options)]
             ids, targets = tokens.encode(prompt)
-            in_order = [targets[prompt.options.index(option)] for option in range(len(told))]
-            asks[key].append((ids, in_order))
+            sizes = np.array([len(target) for target in targets])
+            scales = presenter.rule.scores(np.ones(len(sizes)), sizes, prompt.answers)
+            places = [prompt.options.index(option) for option in range(len(told))]
+            asks[key].append((ids, [targets[at] for at in places], scales[places].tolist()))
             scores[key].append(told)
     items = [TrainedItem(asks[key], torch.tensor(scores[key])) for key in asks]
     items = [item for item in items if len(item.asks) > 1]
@@ -447,16 +451,17 @@ class QuestionSteps(torch.utils.data.Dataset[dict[str, Any]]):
 
         ``rows, columns`` (position,): where answers are predicted, then where the words of the
         texts are. ``picks`` (pick, 3): a position, a token that is scored there, and the answer
-        whose score it is part of; ``shapes``: the variants and options of each item, whose answers
-        follow each other.
+        whose score it is part of. ``scales`` (answer,): those of the asks. ``shapes``: the variants
+        and options of each item, whose answers follow each other.
         """
         sequences, rows, columns, picks = list[list[int]](), list[int](), list[int](), []
-        shapes, teachers, answers = [], [], 0
+        shapes, teachers, scales, answers = [], [], list[float](), 0
         generator = random.Random(f"{self.plan.seed} {index}")
         for item in (self.items[at] for at in self.groups[index]):
             count = min(self.plan.variants, len(item.asks))
             drawn = sorted(generator.sample(range(len(item.asks)), count))
-            for ids, targets in map(item.asks.__getitem__, drawn):
+            for ids, targets, of_ask in map(item.asks.__getitem__, drawn):
+                scales += of_ask
                 is_shared = max(map(len, targets)) == 1  # all are predicted at one position
                 for number, target in enumerate(targets):
                     if not (is_shared and number):
@@ -481,6 +486,7 @@ class QuestionSteps(torch.utils.data.Dataset[dict[str, Any]]):
             "answered": answered,
             "shapes": shapes,
             "picks": torch.tensor(picks),
+            "scales": torch.tensor(scales),
             "teachers": teachers,
         }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -76,10 +76,10 @@ class Plan(TrainingPlan):
     all weights. ``report_to``: where transformers reports progress; none for nowhere. ``rates``:
     the learning rates to try.
 
-    Of questions: ``vary``: the factors of ``probe`` (``--vary``), of which those in ``hold_out``
-    are only measured. ``variants``: of an item in a step, at most. ``use_gold``: the gold is
-    learned in place of the teacher's answers. ``chosen_by``: the metric of validation that chooses
-    checkpoint, lambda and learning rate.
+    Of questions: ``template``, ``option_score`` and ``vary`` are those of ``probe``; the factors in
+    ``hold_out`` are only measured. ``variants``: of an item in a step, at most. ``use_gold``: the
+    gold is learned in place of the teacher's answers. ``chosen_by``: the metric of validation that
+    chooses checkpoint, lambda and learning rate.
     """
 
     train: tuple[str, ...]
@@ -94,17 +94,25 @@ class Plan(TrainingPlan):
     lora_rank: int
     report_to: str
     rates: tuple[float, ...] = ()
+    template: str | None = None
+    option_score: str | None = None
     vary: tuple[str, ...] | None = None
     hold_out: tuple[str, ...] = ()
     variants: int = 8
     use_gold: bool = False
     chosen_by: str = "consistent_accuracy"
 
-    def varied(self, *, held_out: bool = False) -> tuple[str, ...] | None:
-        """What is varied in training, or what is only measured."""
+    def varied(self) -> tuple[str, ...] | None:
+        """What is varied in training."""
         if self.vary is None:
             return None
-        return tuple(one for one in self.vary if (factor_of(one) in self.hold_out) == held_out)
+        return tuple(one for one in self.vary if factor_of(one) not in self.hold_out)
+
+    def of_held_out(self) -> Iterator[tuple[str, Plan]]:
+        """Each factor that is only measured, and the plan that varies it alone."""
+        for one in self.vary or ():
+            if factor_of(one) in self.hold_out:
+                yield factor_of(one), replace(self, vary=(one,), hold_out=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,17 +165,18 @@ class Subject:
         self, groups: Sequence[str], limit: int | None, plan: Plan, model: Any = None
     ) -> Inquiry:
         """What ``probe`` asks of some groups, in the variants of a training."""
-        options = self.options(groups, limit, plan.varied())
+        options = self.options(groups, limit, plan)
         return inquiries_of(options, suite=self.suite, model=model)[0]
 
-    def options(
-        self, groups: Sequence[str], limit: int | None, vary: Sequence[str] | None, **more: Any
-    ) -> ProbeOptions:
-        """The options of ``probe`` for some groups of the suite."""
+    def options(self, groups: Sequence[str], limit: int | None, plan: Plan) -> ProbeOptions:
+        """The options of ``probe`` for some groups of the suite, in the variants of a training."""
+        how: dict[str, Any] = {"protocol": self.protocol}
+        if self.asks_questions:
+            how = {"template": plan.template, "option_score": plan.option_score}
+            how["vary"] = plan.varied()
         return ProbeOptions(
-            model=self.model, groups=tuple(groups), limit=limit, seed=SAMPLE_SEED, vary=vary,
-            protocol=None if self.asks_questions else self.protocol, device=self.device,
-            trust_remote_code=self.trust_remote_code, **more,
+            model=self.model, groups=tuple(groups), limit=limit, seed=SAMPLE_SEED,
+            device=self.device, trust_remote_code=self.trust_remote_code, **how,
         )  # fmt: skip
 
 
@@ -243,13 +252,13 @@ def _check_factors(plan: Plan, subject: Subject, suite: Questions) -> None:
         raise ConsilienceError(
             "no factor is left to train on", todo="Add one: --vary paraphrase=all."
         )
-    for flag, value in (("--loss released", plan.loss), ("--mlm patterns", plan.text)):
+    for flag, value in (("--loss released", plan.loss), ("--mlm patterns", plan.text),
+                        ("--option-score pmi", plan.option_score)):  # fmt: skip
         if flag.endswith(f" {value}"):
-            raise ConsilienceError(f"{flag} with a suite of questions", todo="It is for facts.")
+            raise ConsilienceError(f"{flag} in a training on questions", todo="Leave it out.")
     used = (*plan.train, *plan.validation)
-    held_out = [(one,) for one in plan.varied(held_out=True) or ()]
-    for vary in (plan.varied(), *held_out):
-        asked = subject.inquiry(used, None, replace(plan, vary=vary, hold_out=()))
+    for part in (plan, *(of_factor for _, of_factor in plan.of_held_out())):
+        asked, vary = subject.inquiry(used, None, part), part.varied()
         if max(len(group.design.variants) for group in asked.suite) < 2:
             raise ConsilienceError(
                 "a question has one variant",

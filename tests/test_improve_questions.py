@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,9 +66,9 @@ def chat(calm_folder, tmp_path_factory):
 def trainer_of(chat, tmp_path):
     """A trainer before its first step, and the answers of its teacher."""
 
-    def build(suite=None, **change):
+    def build(suite=None, spec=chat, **change):
         plan, suite = replace(PLAN, **change), suite or Questions.from_frame(questions())
-        subject = Subject(str(chat), suite, "strict", device="cpu")
+        subject = Subject(str(spec), suite, "strict", device="cpu")
         taught = asked(subject, plan, tmp_path / "teacher", consistency.SILENT)
         subject = replace(subject, taught=taught)
         folder = TrainingFolder(tmp_path / "training", {})
@@ -97,6 +98,14 @@ def test_the_loss_of_a_step_is_that_of_the_scores_of_probe(trainer_of, change):
     expected = {"vote": vote_loss, "vote-hard": hard_vote_loss, "bct": own_answer_loss}[loss]
     mean = sum(expected(one, one).item() for one in items) / len(items)
     assert found == pytest.approx(mean, rel=1e-4)
+
+
+def test_without_a_chat_template_the_prompt_is_plain(trainer_of, chat, tmp_path):
+    shutil.copytree(chat, tmp_path / "plain")
+    (tmp_path / "plain" / "chat_template.jinja").unlink()
+    trainer, _ = trainer_of(spec=tmp_path / "plain")
+    read = trainer.steps.tokenizer.decode(trainer.steps.items[0].asks[0][0])
+    assert read == "Question: What is A0?\nA. Paris\nB. Berlin\nC. Rome\nAnswer:"
 
 
 def test_the_losses_of_answers_by_hand():
@@ -154,8 +163,9 @@ def test_one_command_trains_adapters_and_shows_the_harm(consilience, command, ch
     document, folder = json.loads(output(consilience, *command, "--json")), command[-1]
     rows = {row["what"]: row for row in document["harm"]}
     assert {what.partition(", ")[2] for what in rows} == {
-        "held-out groups", "labels", "mini", "relative",
+        "held-out groups", "labels", "", "mini", "relative",
     }  # fmt: skip
+    assert rows["Wrong hints followed"]["is_cost"]
     before = pl.read_parquet(folder / "before" / "answers" / "C.parquet")
     right = (before["answer"] == before["gold"]).mean()
     assert (before.height, rows["Accuracy, held-out groups"]["before"]) == (6, pytest.approx(right))

@@ -23,6 +23,7 @@ from transformers import PreTrainedModel
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
 from consilience import suites
+from consilience.asking.questions import cues_of
 from consilience.core.errors import SILENT, ConsilienceError, Loading, Watch, needs_extra
 from consilience.core.text import counted
 from consilience.files.read import read_rows, read_text
@@ -58,6 +59,7 @@ from consilience.train.batch_trainer import (
 )
 from consilience.train.improvement import (
     BEST_METRIC,
+    HINTS,
     TIE_METRIC,
     VALIDATED,
     Improved,
@@ -441,15 +443,19 @@ OTHER_FACTS = 20  # Facts of each of its relations
 def measures_of(subject: Subject, plan: Plan) -> dict[str, Measure]:
     """What is measured before and after; the first are the held-out groups in trained variants.
 
-    Of questions also these groups in the held-out factors, and facts of ``OTHER`` whose relations
-    have no name of a group that was trained.
+    Of questions also these groups in the held-out factors and with hints at a wrong option, and
+    facts of ``OTHER`` whose relations have no name of a group that was trained.
     """
     groups, limit, measures = subject.test_groups(plan), subject.test_facts, dict[str, Measure]()
     measures[""] = subject.options(groups, limit, plan), subject.suite
-    if not subject.asks_questions:
+    if not isinstance(subject.suite, Questions):
         return measures
     for factor, of_factor in plan.of_held_out():
         measures[factor] = subject.options(groups, limit, of_factor), subject.suite
+    languages = {name for one in subject.suite.items for name in one.paraphrases if one.options}
+    if languages and {name.partition("-")[0] or "en" for name in languages} <= {*cues_of(None)}:
+        hinted = replace(plan, vary=("cue=wrong",), hold_out=())
+        measures[HINTS] = subject.options(groups, limit, hinted), subject.suite
     other = replace(subject, suite=suites.load_suite(OTHER))
     asked = other.options(other.test_groups(plan), min(limit or OTHER_FACTS, OTHER_FACTS), plan)
     return {**measures, OTHER: (asked, other.suite)}

@@ -305,6 +305,9 @@ def training_verdict(compared: pl.DataFrame, words: SuiteWords = FACT_WORDS) -> 
     return sentences
 
 
+HINTS = "hints"  # What is measured beside the held-out groups: hints at a wrong option
+
+
 def harm_rows(
     name: str, before: CountedRun, after: Sequence[CountedRun], compared: pl.DataFrame
 ) -> Iterator[dict[str, Any]]:
@@ -314,6 +317,17 @@ def harm_rows(
     variants; its 95 % interval, and that of changed answers, is over items, of facts over groups.
     """
     words = before.suite.words
+
+    def of_metric(metric: str, **more: Any) -> dict[str, Any]:
+        row = macro(compared, metric, words.pool)
+        sides = {"before": row["first_value"], "after": row["second_value"]}
+        numbers = {of: row[of] for of in ("difference", "low", "high")}
+        return {"what": f"{label_of(metric)}, {name}", **sides, **numbers, **more}
+
+    if name == HINTS:
+        followed = "wrong_hints_followed"
+        yield of_metric(followed, what=label_of(followed), is_cost=True)
+        return
     on, units = ["group", "item", "variant"], ["group"] if words.has_means else ["group", "item"]
     answer, other, gold = map(pl.col, ("answer", "answer_right", "gold"))
     tables = [before.answers[0].answers.join(run.answers[0].answers, on=on) for run in after]
@@ -326,10 +340,7 @@ def harm_rows(
     )  # fmt: skip
     sides = {side: float(means[side].to_numpy().mean()) for side in ("before", "after")}
     yield {"what": f"Accuracy, {name}", **sides, **_over_units(means["after"] - means["before"])}
-    row = macro(compared, TIE_METRIC, words.pool)
-    sides = {"before": row["first_value"], "after": row["second_value"]}
-    numbers = {of: row[of] for of in ("difference", "low", "high")}
-    yield {"what": f"{label_of(TIE_METRIC)}, {name}", **sides, **numbers}
+    yield of_metric(TIE_METRIC)
     yield {"what": f"Answers changed, {name}", **_over_units(means["changed"])}
 
 
@@ -339,6 +350,9 @@ def _over_units(values: pl.Series) -> dict[str, float]:
     mean = float(units.mean()) if len(units) else math.nan
     error = 1.96 * float(units.std(ddof=1)) / math.sqrt(len(units)) if len(units) > 1 else math.nan
     return {"difference": mean, "low": mean - error, "high": mean + error}
+
+
+TEXT = "Perplexity of text, relative"
 
 
 def text_row(
@@ -356,7 +370,7 @@ def text_row(
     low, high = (math.expm1(change + z * error) for z in (-1.96, 1.96))
     first_value, second_value = (math.exp(x.sum() / words.sum()) for x in (first, second))
     return {
-        "what": "Perplexity of text, relative", "before": first_value, "after": second_value,
+        "what": TEXT, "before": first_value, "after": second_value,
         "difference": math.expm1(change), "low": low, "high": high, "is_cost": True,
     }  # fmt: skip
 
@@ -378,7 +392,8 @@ def harm_verdict(rows: Sequence[Mapping[str, Any]], margin: float) -> list[str]:
     named = defaultdict[str, list[str]](list)
     for row in rows:
         what = row["what"][:1].lower() + row["what"][1:]
-        named[harm_of(row, margin)].append(f"{what} {100 * row['difference']:+.1f}")
+        points = (100 * row[of] for of in ("difference", "low", "high"))
+        named[harm_of(row, margin)].append("{} {:+.1f} ({:+.1f} to {:+.1f})".format(what, *points))
     texts = [f"Harm: {'; '.join(of)}." for kind, of in named.items() if kind == "harm"]
     if unclear := named["not ruled out"]:
         found = f"A harm of more than {margin:g} points is not ruled out"
@@ -392,7 +407,7 @@ def harm_table(rows: Sequence[Mapping[str, Any]], margin: float) -> Table:
     """What the training may have cost, in percent and points."""
     shown = [
         {"before": math.nan, "after": math.nan, **row, "harm": harm_of(row, margin)}
-        | {name: f"{row[name]:.2f}" for name in ("before", "after") if row.get("is_cost")}
+        | {name: f"{row[name]:.2f}" for name in ("before", "after") if row["what"] == TEXT}
         for row in rows
     ]  # fmt: skip
     columns: Columns = {

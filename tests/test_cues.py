@@ -10,7 +10,7 @@ import consilience as cs
 from checks import refused
 from consilience.asking.questions import cues_of
 from consilience.core.items import Choice, Question
-from consilience.core.presentation import Presentation, hinted, present
+from consilience.core.presentation import Presentation, Template, hinted, present
 from consilience.metrics.registry import METRICS, Grid
 
 NAMES = ("wrong_hints_followed", "chance_wrong_hints_followed", "right_lost", "right_gained")
@@ -88,6 +88,8 @@ def test_a_hint_names_the_same_option_in_every_order_and_label():
         assert (f"({label[1]})" if label else named) in hint
     right = present(FRANCE, Presentation(cue="right", cues={"": ("So {answer}? {question}",)}))
     assert right.text.startswith("Question: So (B)? Capital of France?\nA. Nice\n")
+    bare = Presentation(cue="right", cues=BUNDLED, template=Template("bare", "{question}"))
+    assert "(B)" in present(FRANCE, bare).text, "in a template without options, too"
     own = {"": ("{question} No, {answer}!",)}
     assert present(FRANCE, Presentation(cue="wrong", cues=own)).text.endswith("!\nAnswer:")
 

@@ -47,6 +47,12 @@ def test_rows_of_messages_are_questions(row, phrasings, gold, options, group, tm
     assert question.group == group
 
 
+def test_columns_are_named_as_in_other_files(tmp_path):
+    row = {**PAIR, "ground_truth": "A", "bias_type": "cue", "question_id": "q7"}
+    (question,) = read(tmp_path, row, answer="ground_truth", item="question_id").items
+    assert (question.item, question.group, question.gold.text) == ("q7", "cue", "A")
+
+
 def test_refused_rows(tmp_path):
     turns = [*user("a"), *answered("b"), *user("c")]
     refused("pairs.jsonl:1: messages of the roles user, assistant, user; expected a text of the user",

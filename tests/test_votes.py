@@ -30,9 +30,9 @@ def test_the_vote_and_its_ties_by_hand():
     Without log-probabilities the first variant decides. A text that is no option has no vote.
     """
     every = np.ones((3, 1), dtype=bool)
-    for logprob, first in ((SURE, [0, 1, 2, 2, -1]), (np.full((5, 3), math.nan), [0, 1, 0, 1, -1])):
-        winners, tied = ballots(logprob).winners(every)
-        assert winners[:, 0].tolist() == first
+    for logprob, wins in ((SURE, [1, 0, 1, 1, 0]), (np.full((5, 3), math.nan), [1, 0, 0, 0, 0])):
+        right, tied = ballots(logprob).vote(every)
+        assert right[:, 0].tolist() == wins
         assert tied[:, 0].tolist() == [False, False, True, True, False]
 
 

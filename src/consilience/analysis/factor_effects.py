@@ -29,7 +29,7 @@ from consilience.metrics.components import (
 )
 from consilience.metrics.counts import resampled
 from consilience.metrics.measure import pooled_row
-from consilience.metrics.registry import METRICS, Grid, Tally
+from consilience.metrics.registry import METRICS, Grid, Tally, rows_of_lists
 from consilience.metrics.resampling import Key, Resampling
 from consilience.metrics.statistics import NAN, TIE, Bools, Floats, Ints
 
@@ -74,18 +74,9 @@ def option_scores(answers: pl.DataFrame, cells: int, rule: str) -> OptionScores 
     at = known["place"].to_numpy(), known["variant_index"].to_numpy()
     chosen = np.full(shape, -1, dtype=np.int64)
     chosen[at] = known["option"].cast(pl.Int64).fill_null(-1).to_numpy()
-    long = known.select(
-        "place",
-        "variant_index",
-        "option_scores",
-        "option_tokens",
-        position=pl.int_ranges(pl.col("option_scores").list.len()),
-    ).explode("option_scores", "option_tokens", "position")
-    positions = long["position"].to_numpy()
-    scores, tokens = np.full((2, *shape, int(positions.max()) + 1), np.nan)
-    for values, name in ((scores, "option_scores"), (tokens, "option_tokens")):
-        numbers = long[name].cast(pl.Float64).to_numpy()
-        values[long["place"].to_numpy(), long["variant_index"].to_numpy(), positions] = numbers
+    rows = np.stack([rows_of_lists(known[name]) for name in ("option_scores", "option_tokens")])
+    scores, tokens = np.full((2, *shape, rows.shape[-1]), np.nan)
+    scores[at], tokens[at] = rows
     return OptionScores(scores * tokens if rule == "mean" else scores, tokens, chosen)
 
 

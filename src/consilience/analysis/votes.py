@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -20,9 +20,7 @@ from consilience.metrics.resampling import cluster_matrix
 from consilience.metrics.statistics import CELLS, NAN, TIE, Bools, Floats, Ints, paired_permutation
 from consilience.types import Suite
 
-SUBSETS = (
-    1000  # All subsets of k variants count where there are at most so many, else so many draws
-)
+SUBSETS = 1000  # Where there are more subsets of k variants, so many draws of them count
 SIZES = 10  # For about how many numbers of variants the vote is counted
 
 SINGLE, BEST_SAME, BEST, VOTE = "single variant", "best, same items", "best, other items", "vote"
@@ -42,30 +40,29 @@ class Ballots:
     logprob: Floats  # Natural log-probability of the answer (item, variant); NaN where not known
     subjects: npt.NDArray[np.object_]  # (item,)
 
-    def winners(self, masks: Bools) -> tuple[Ints, Bools]:
-        """The first variant that gave the winning answer, -1 without a vote; whether answers tied.
+    def vote(self, masks: Bools) -> tuple[Bools, Bools]:
+        """Whether the vote is right, and whether several answers have most votes (item, subset).
 
-        ``masks`` (variant, subset): which variants vote; both results are (item, subset). Of
-        answers with equally many votes that with the highest sum of their log-probabilities wins;
-        where these are equal, or not all known, that of the first variant.
+        ``masks`` (variant, subset): which variants vote. Of answers with equally many votes that
+        with the highest sum of their log-probabilities wins; where these are equal, or not all
+        known, that of the first variant. Without a vote it is wrong.
         """
         voting = self.answers >= 0
         seen = np.swapaxes(one_hot(self.answers) * voting[..., None], 1, 2)
         known = (np.isfinite(self.logprob) | ~voting).all(axis=1, keepdims=True)
         weighted = seen * np.where(known & voting, self.logprob, 0)[:, None]
-        codes = seen.argmax(axis=1)[..., None]
-        first, tied = np.full((2, len(seen), masks.shape[1]), -1)
+        codes, parts = seen.argmax(axis=1)[..., None], []
         step = max(1, CELLS // max(1, len(seen) * max(seen.shape[1:])))
-        for start in range(0, masks.shape[1], step):
-            at = slice(start, start + step)
-            votes, sums = seen @ masks[:, at], weighted @ masks[:, at]
+        for some in np.split(masks, range(step, masks.shape[1], step), axis=1):
+            votes, sums = seen @ some, weighted @ some
             leads = (votes == votes.max(axis=1, keepdims=True)) & (votes > 0)
             sums = np.where(leads, sums, -np.inf)
             wins = leads & (sums >= sums.max(axis=1, keepdims=True) - TIE)
-            gave = np.take_along_axis(wins, codes, axis=1) & voting[..., None] & masks[:, at]
-            first[:, at] = np.where(gave.any(axis=1), gave.argmax(axis=1), -1)
-            tied[:, at] = leads.sum(axis=1) > 1
-        return first, tied > 0
+            gave = np.take_along_axis(wins, codes, axis=1) & voting[..., None] & some
+            right = np.take_along_axis(self.right, gave.argmax(axis=1), axis=1) & gave.any(axis=1)
+            parts.append((right, leads.sum(axis=1) > 1))
+        right, tied = (np.concatenate(of, axis=1) for of in zip(*parts, strict=True))
+        return right, tied
 
     def accuracy(self, size: int, seed: int) -> Floats:
         """The expected accuracy (item,) of the vote of ``size`` variants, of all if it has fewer.
@@ -80,11 +77,8 @@ class Ballots:
         else:
             every = np.tile(np.arange(width), (SUBSETS, 1))
             chosen = np.random.default_rng(seed).permuted(every, axis=1)[:, :size]
-        masks = np.zeros((width, len(chosen)), dtype=bool)
-        masks[chosen.T, np.arange(len(chosen))] = True
-        first, _ = self.winners(masks)
-        right = np.take_along_axis(self.right, first.clip(0), axis=1) & (first >= 0)
-        return quotient(right.sum(axis=1), (self.taken @ masks).sum(axis=1))
+        masks = (chosen[..., None] == np.arange(width)).any(axis=1).T
+        return quotient(self.vote(masks)[0].sum(axis=1), (self.taken @ masks).sum(axis=1))
 
     def best(self, *, others: bool) -> Floats:
         """Whether the most accurate variant that an item has is right (item,).
@@ -183,9 +177,10 @@ def vote_tables(
             "difference_low": gain.low, "difference_high": gain.high,
             "p": NAN if way == SINGLE else p, "n": accuracy.n, "n_excluded": accuracy.n_excluded,
         })  # fmt: skip
-    tied = sum(int(of.winners(np.ones((of.answers.shape[1], 1), bool))[1].sum()) for of in every)
+    tied = sum(int(of.vote(np.ones((of.answers.shape[1], 1), bool))[1].sum()) for of in every)
     known_all = all(np.isfinite(of.logprob[of.answers >= 0]).all() for of in every)
-    tables = pl.DataFrame(rows), _left_out(runs)
+    left_out = [row for key in runs[0] for row in _left_out(key, [run[key] for run in runs])]
+    tables = pl.DataFrame(rows), pl.DataFrame(left_out)
     return VoteTables(*tables, min(sizes), tied, len(sizes), known_all)
 
 
@@ -204,21 +199,14 @@ def ways_of(most: int) -> list[tuple[str, int]]:
     return [(SINGLE, 1), (BEST_SAME, 1), (BEST, 1), *((VOTE, size) for size in sizes[1:])]
 
 
-def _left_out(runs: Sequence[Mapping[tuple[str, ...], Ballots]]) -> pl.DataFrame:
-    """Each variant, and the vote of the others on the items that have it; means over seeds."""
-    rows = []
-    for group, *names in runs[0]:
-        ballots = [run[group, *names] for run in runs]
-        masks = ~np.eye(len(names), dtype=bool)
-        firsts = [of.winners(masks)[0] for of in ballots]
-        for at, name in enumerate(names):
-            pairs = []
-            for of, first in zip(ballots, firsts, strict=True):
-                has, voted = of.taken[:, at], first[:, at]
-                vote = of.right[np.arange(len(has)), voted.clip(0)] & (voted >= 0)
-                both = np.array([of.right[has, at].sum(), vote[has].sum()])
-                pairs.append(quotient(both, has.sum()))
-            alone, others = np.mean(pairs, axis=0).tolist()
-            shares = {"accuracy": alone, "others": others, "difference": others - alone}
-            rows.append({"group": group, "variant": name, **shares})
-    return pl.DataFrame(rows)
+def _left_out(key: Sequence[str], seeds: Sequence[Ballots]) -> list[dict[str, object]]:
+    """Each variant of a group, and the vote of the others on its items; means over seeds."""
+    group, *names = key
+    shares = []
+    for of in seeds:
+        others = of.vote(~np.eye(len(names), dtype=bool))[0] & of.taken
+        hits = np.stack([of.right.sum(axis=0), others.sum(axis=0)])
+        shares.append(quotient(hits, of.taken.sum(axis=0)))
+    columns = ("group", "variant", "accuracy", "others", "difference")
+    means = zip(names, *np.mean(shares, axis=0).tolist(), strict=True)
+    return [dict(zip(columns, (group, *of, of[2] - of[1]), strict=True)) for of in means]

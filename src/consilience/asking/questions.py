@@ -546,15 +546,8 @@ def merge_answers(
     Answers are merged within an item; ``text`` and ``unmatched`` remain. No answer becomes an
     option or the gold.
     """
-    phrasings = _first_phrasings(questions)
     unmatched = pl.col("unmatched").is_not_null() & (pl.col("answer") != EMPTY)
-    merged: dict[tuple[str, str, str], str] = {}
-    for (group, item), rows in answers.filter(unmatched).group_by(
-        "group", "item", maintain_order=True
-    ):
-        counts = Counter(rows["answer"].to_list())
-        for cluster in clusters(counts, phrasings[str(item)], judge):
-            merged |= {(str(group), str(item), text): cluster[0] for text in cluster[1:]}
+    merged = _meanings(answers.filter(unmatched), ["group", "item"], questions, judge)
     rows_of = answers.select("group", "item", "answer", unmatched).iter_rows()
     texts = [merged.get(tuple(key), key[-1]) if is_open else key[-1] for *key, is_open in rows_of]
     return answers.with_columns(answer=pl.Series(texts, dtype=pl.String))
@@ -568,15 +561,10 @@ def with_meanings(
     ``links``: item -> what its linked items have in common; null for other items. The question that
     the judge reads is the first of linked ones.
     """
-    phrasings = _first_phrasings(questions)
     link = pl.col("item").replace_strict(links, default=None, return_dtype=pl.String)
     rows = answers.with_columns(_link=link)
-    meanings: dict[tuple[str, str], str] = {}
     known = rows.filter(pl.col("_link").is_not_null() & (pl.col("answer") != EMPTY))
-    for (name,), linked in known.group_by("_link", maintain_order=True):
-        counts = Counter(linked["answer"].to_list())
-        for cluster in clusters(counts, phrasings[linked["item"][0]], judge):
-            meanings |= {(str(name), text): cluster[0] for text in cluster}
+    meanings = _meanings(known, ["_link"], questions, judge)
     texts = [
         meanings.get(row, None if row[0] is None else row[1])
         for row in rows.select("_link", "answer").iter_rows()
@@ -584,5 +572,16 @@ def with_meanings(
     return answers.with_columns(meaning=pl.Series(texts, dtype=pl.String))
 
 
-def _first_phrasings(questions: Sequence[Question]) -> dict[str, str]:
-    return {question.item: next(iter(question.paraphrases.values()))[0] for question in questions}
+def _meanings(
+    rows: pl.DataFrame, key: Sequence[str], questions: Sequence[Question], judge: Judge
+) -> dict[tuple[str, ...], str]:
+    """The values of ``key`` and an answer -> the first answer of its cluster, in rows of that key.
+
+    The judge reads the first phrasing of their first item.
+    """
+    phrasings = {one.item: next(iter(one.paraphrases.values()))[0] for one in questions}
+    meanings: dict[tuple[str, ...], str] = {}
+    for names, of in rows.group_by(key, maintain_order=True):
+        for cluster in clusters(Counter(of["answer"].to_list()), phrasings[of["item"][0]], judge):
+            meanings |= {(*map(str, names), text): cluster[0] for text in cluster}
+    return meanings

@@ -237,15 +237,6 @@ def hinted(item: str, gold: int, size: int) -> int | None:
     return random.Random(f"cue {item}").choice(wrong) if wrong else None
 
 
-def _with_hint(values: dict[str, str], item: str, sentences: Sequence[str], answer: str) -> None:
-    """Write a hint before the question or, in the template, after the question and its options."""
-    sentence = random.Random(f"sentence {item}").choice(sentences)
-    before, _, after = sentence.replace("{answer}", answer).partition("{question}")
-    last = "options" if values["options"] else "question"
-    values["question"] = f"{before}{values['question']}"
-    values[last] += f"\n{after.strip()}" if after.strip() else ""
-
-
 def premise_of(presentation: Presentation, texts: Sequence[str]) -> Prompt:
     """A prompt without a question, and texts that may be written after it.
 
@@ -311,7 +302,11 @@ def _filled(
                 todo="Write some, one a line, and name the file: --cues FILE.",
             )
         answer = options[hint] if presentation.labels == "none" else f"({marks[hint][:-1]})"
-        _with_hint(values, question.item, sentences, answer)
+        sentence = random.Random(f"sentence {question.item}").choice(sentences)
+        before, _, after = sentence.partition("{question}")
+        values["question"] = before.replace("{answer}", answer) + values["question"]
+        last = "options" if "options" in presentation.template.slots else "question"
+        values[last] += ("\n" + after.strip().replace("{answer}", answer)).rstrip()
     return presentation.template.fill(values, presentation.case)
 
 

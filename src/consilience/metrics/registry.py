@@ -46,6 +46,17 @@ OF_OPTIONS = "option_scores"  # The column with the score of each option, in the
 WHOLE = 1e-3  # How far from 1 a sum of probabilities may be, such as that of rounded ones
 
 
+def rows_of_lists(column: pl.Series, fill: float = np.nan) -> Floats:
+    """The lists of numbers in a column (row, position); NaN for null, ``fill`` after the last."""
+    lists = column.cast(pl.List(pl.Float64))
+    sizes = lists.list.len().fill_null(0).to_numpy().astype(np.int64)
+    positions = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    rows = np.full((len(lists), int(sizes.max(initial=0))), fill)
+    values = lists.filter(lists.list.len() > 0).explode()
+    rows[np.repeat(np.arange(len(lists)), sizes), positions] = values.fill_null(np.nan).to_numpy()
+    return rows
+
+
 def option_probabilities(table: pl.DataFrame) -> Floats:
     """The probability of each option (row, option), NaN where unknown, 0 after the last option.
 
@@ -54,13 +65,7 @@ def option_probabilities(table: pl.DataFrame) -> Floats:
     """
     if OF_OPTIONS not in table.columns or table.is_empty():
         return np.full((table.height, 0), np.nan)
-    column = table[OF_OPTIONS].cast(pl.List(pl.Float64))
-    sizes = column.list.len().fill_null(0).to_numpy().astype(np.int64)
-    rows = np.repeat(np.arange(table.height), sizes)
-    positions = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    scores = np.full((table.height, int(sizes.max(initial=0))), -np.inf)
-    values = column.filter(column.list.len() > 0).explode()
-    scores[rows, positions] = values.fill_null(np.nan).to_numpy()
+    scores = rows_of_lists(table[OF_OPTIONS], -np.inf)
     lacking = np.isnan(scores)
     scores[lacking] = -np.inf
     best = scores.max(axis=1, initial=-np.inf)

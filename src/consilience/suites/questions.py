@@ -141,7 +141,9 @@ OF_MESSAGES = {"ground_truth": "answer", "option_labels": "options", "bias_type"
 """What data sets of message lists call our columns."""
 
 
-def _of_messages(cells: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+def _of_messages(
+    cells: Mapping[str, Any], columns: Mapping[str, str], where: str
+) -> Mapping[str, Any]:
     """A row of message lists as one of a question: a pair is two phrasings, the unbiased one first.
 
     Rows with ``PAIR`` as in training for consistency, or ``prompt`` and ``completion`` of TRL; an
@@ -174,8 +176,9 @@ def _of_messages(cells: Mapping[str, Any], where: str) -> Mapping[str, Any]:
             )
         texts.append("\n\n".join(contents))
     rest = {key: cells[key] for key in cells if key not in (*PAIR, "prompt", "completion")}
-    ours = {OF_MESSAGES.get(key, key): value for key, value in rest.items()}
-    return {**({"answer": answer} if answer else {}), **ours, "question": texts}
+    named = {key: OF_MESSAGES[key] for key in rest if key in {*OF_MESSAGES} - {*columns.values()}}
+    known = {ours: rest.pop(key) for key, ours in named.items()}
+    return {**({"answer": answer} if answer else {}), **known, **rest, "question": texts}
 
 
 def _messages(value: Any, role: str) -> list[Mapping[str, Any]]:
@@ -281,7 +284,7 @@ def questions_of_rows(
     drafts: dict[str, _QuestionDraft] = {}
     counts: Counter[str] = Counter()
     for number, (where, row) in enumerate(rows):
-        cells = row if "question" in columns else _of_messages(row, where)
+        cells = row if "question" in columns else _of_messages(row, columns, where)
         if number == 0:
             columns = _our_columns(cells, columns)
             recognised(cells, columns, where, in_python=in_python)

@@ -453,25 +453,36 @@ def test_seeds_and_one_of_them(tmp_path):
 
 
 def test_figures_and_tables_are_whole_files(copied, tmp_path):
-    """No label is truncated; a PNG has 300 dots an inch at the width of a column."""
+    """No label is truncated; a figure is a column wide, its text has 8 points, and it has no title.
+
+    A PNG has 300 dots an inch.
+    """
     run, figures, tables = copied("random"), tmp_path / "figures", tmp_path / "tables"
     change_record(run, warnings=["mind the gap"])
     out = run_command("report", run, "--figures", figures, "--tables", tables, "--json")[1]
     document = json.loads(out)
     assert all(Path(file).is_file() for file in document["files"])
     names = {"relations", "knowledge", "agreement", "edits", "items"}
-    assert {file.stem for file in figures.iterdir()} == names
+    assert {file.stem for file in figures.iterdir()} == {*names, "figures"}
     drawn = {}
     for name in names:
         svg = (figures / f"{name}.svg").read_text(encoding="utf-8")
         drawn[name] = [node.text for node in ElementTree.fromstring(svg).iter() if node.text]
         assert not any("\N{HORIZONTAL ELLIPSIS}" in text for text in drawn[name])
         assert "currentColor" not in svg
+        width = float(re.search(r'width="([\d.]+)pt"', svg)[1])
+        assert width == pytest.approx(72 * 3.03, abs=1) or (name == "agreement" and width < 300)
+        assert width / float(re.search(r'viewBox="0 0 ([\d.]+)', svg)[1]) == pytest.approx(
+            8 / 11, 1e-3
+        )
         png = (figures / f"{name}.png").read_bytes()
-        assert int.from_bytes(png[16:20], "big") >= 300 * 3.3
+        assert int.from_bytes(png[16:20], "big") >= 300 * 3.03
         assert (figures / f"{name}.pdf").read_bytes().startswith(b"%PDF")
     relations = " ".join(drawn["relations"])
-    assert "Consistency of each relation" in relations
+    caption = "Consistency of each relation, with 95 \\% confidence intervals."
+    included = (figures / "figures.tex").read_text(encoding="utf-8")
+    assert f"{{relations.pdf}}\n\\caption{{{caption}}}\n\\label{{fig:relations}}" in included
+    assert {"expected by chance", "majority baseline"} <= {*drawn["relations"]}
     assert all(label.split()[0][:20] in relations for label in HOSTILE[:3])
     labels = [f"{at}  {text}" for at, text in enumerate(PATTERNS, 1)]
     assert [drawn["agreement"].count(label) for label in labels] == [1, 1, 1]

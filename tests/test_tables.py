@@ -145,7 +145,7 @@ def test_a_row_is_no_argument_of_the_line_break_before_it():
 def test_files_of_a_table(tmp_path):
     written = save_table(PAPER, tmp_path / "new" / "folder", "a.b")
     assert {path.name: path.read_text(encoding="utf-8") for path in written} == {
-        "a.b.csv": as_csv(PAPER), "a.b.md": as_markdown(PAPER), "a.b.tex": as_latex(PAPER),
+        "a.b.csv": as_csv(PAPER), "a.b.md": as_markdown(PAPER), "a.b.tex": as_latex(PAPER, "a.b"),
     }  # fmt: skip
 
 

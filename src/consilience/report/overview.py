@@ -640,12 +640,18 @@ def _run_and_task(run: RunView, runs: Sequence[RunView]) -> str:
 
 
 def _headlines(runs: Sequence[RunView]) -> Iterator[Figure]:
-    """The headline numbers of several models and of the papers; none of one model alone."""
+    """The headline numbers of several models; beside a paper's rows those that it has.
+
+    None of one model alone.
+    """
     papers = papers_headlines(runs[0].metrics)
     if len(runs) == 1 and not papers:
         return
     shown = {row.label: (row.metric, row.subset) for run in runs for row in run.summary.rows}
-    labels = {key: label for label, key in reversed(shown.items())}
+    in_papers = {
+        key for of in papers.values() for key, cell in of.items() if cell.number is not None
+    }
+    labels = {key: of for of, key in reversed(shown.items()) if not papers or key in in_papers}
     rows: list[tuple[Any, ...]] = [
         (model, labels[key], cell.number, NAN, NAN, "paper")
         for model, values in papers.items()
@@ -656,13 +662,14 @@ def _headlines(runs: Sequence[RunView]) -> Iterator[Figure]:
         (_run_and_task(run, runs), row.label, row.value, row.low, row.high, charts.MEASURED)
         for run in runs
         for row in run.summary.rows
+        if (row.metric, row.subset) in labels
     ]
     rows.sort(key=lambda row: list(shown).index(row[1]))
     frame = pl.DataFrame(rows, charts.HEADLINES, orient="row")
-    caption = "The headline numbers with their 95 % confidence intervals."
+    caption = "The numbers above, with their 95 % confidence intervals."
     if papers:
         caption += " Hollow marks are the paper's rows, which have no interval."
-    title = f"Headline numbers on {runs[0].suite.name}"
+    title = f"Headline numbers on {runs[0].suite.name}, with 95 % confidence intervals"
     yield Figure("headline", title, charts.headline_figure(frame), caption, is_fluid=False)
 
 
@@ -672,11 +679,8 @@ def _relations(runs: Sequence[RunView]) -> Iterator[Figure]:
     if not suite.words.pool:
         return
     rows = charts.relation_rows(runs)
-    title = f"{rows['metric'][0]} of each relation ({charts.REFERENCES})"
-    caption = (
-        f"Each relation with its 95 % confidence interval; {charts.REFERENCES}. The menu chooses "
-        "the number."
-    )
+    title = f"{rows['metric'][0]} of each relation, with 95 % confidence intervals"
+    caption = "Each relation with its 95 % confidence interval. The menu chooses the number."
     if any(group.cardinality == "N-M" for group in suite.relations):
         caption += f" {DETERMINISM}"
     yield Figure("relations", title, charts.interval_figure(rows, suite.words.group), caption)
@@ -687,11 +691,11 @@ def _forms(runs: Sequence[RunView]) -> Iterator[Figure]:
     rows = charts.form_rows(runs)
     if rows.is_empty():
         return
-    title = f"Consistency of each form with the original form ({charts.REFERENCES})"
+    title = "Consistency of each form with the original form, with 95 % confidence intervals"
     caption = (
         "Answers of each form that are the same as in the original form, with 95 % confidence "
-        f"intervals; {charts.REFERENCES}. The menu chooses the number. A model that always gives "
-        "one answer has no chance-corrected consistency."
+        "intervals. The menu chooses the number. A model that always gives one answer has no "
+        "chance-corrected consistency."
     )
     yield Figure("forms", title, charts.interval_figure(rows, "form"), caption)
 

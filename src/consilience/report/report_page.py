@@ -52,7 +52,7 @@ MOST_EXAMPLES = 12  # changed answers on the page; all are in inconsistent.csv
 
 AGAINST = (
     "Each mark is a relation. Bottom right: the answers are right, but only in some patterns. Top "
-    "left: the answers are the same and wrong. Dashed line: mean consistency expected by chance."
+    "left: the answers are the same and wrong."
 )
 
 OF_RELATIONS: Columns = {
@@ -316,28 +316,17 @@ def _expectations(runs: Sequence[RunView]) -> Parts:
             yield Folded(f"Examples of violations{name}", tables)
 
 
-CAPTION = (
-    "Consistency: mark with 95 % CI, and a tick at the level expected by chance. Answer and "
-    "correctness: "
-)
-OF_SHARES = (
-    "the bar is the main effect of a factor as a share of the variation over variants, the mark "
-    "with 95 % CI its total effect, which has all interactions of the factor."
-)
-OF_PROBABILITIES = (
-    "probability, with 95 % CI, that it changes when this factor alone gets a random level."
-)
+CAPTION = "Marks have 95 % confidence intervals."
 
 
 def factor_parts(views: Sequence[FactorView]) -> Parts:
     """The table and the figure of factors, the indices, and every interaction; none without."""
     if not views:
         return
-    is_exact = all(view.is_exact for view in views)
-    title, caption = "What each factor changes", OF_SHARES if is_exact else OF_PROBABILITIES
+    title = "What each factor changes"
     if lead := factor_verdict(views):
         yield Text([" ".join(lead)] if len(views) == 1 else lead)
-    yield Figure("factors", title, charts.factor_figure(views), CAPTION + caption, is_fluid=False)
+    yield Figure("factors", title, charts.factor_figure(views), CAPTION, is_fluid=False)
     yield intervals_below(factor_table(views, f"{title}, in percent"))
     indices = index_table(views, "Sensitivity indices: the larger, the more variants differ")
     yield Folded(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 import webbrowser
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -181,6 +182,7 @@ def _values(metrics: pl.DataFrame) -> Values:
 EXAMPLES = 3  # of each kind
 DRAWN = 30  # facts in the drawing of a run's vectors, as in ParaRel's Figure 3
 FIGURE_FORMATS = ("svg", "png", "pdf")
+COLUMN = 3.03  # inches of a column of ACL
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +200,8 @@ def report(options: ReportOptions, watch: Watch = SILENT) -> Report:
     """One page on one run, or on several with the first as the reference."""
     runs = open_runs(options.runs)
     _page_of(runs, options.out)
+    if options.width and not options.figures:
+        raise ConsilienceError("--width without --figures", todo="Add --figures DIR.")
     comparing.refuse_mixed(runs)
     suite, protocol = suite_of(runs[0], options.suite, options.protocol, options.data_dir)
     if options.group and not suite.words.pool:
@@ -220,8 +224,10 @@ def save_report(made: Report, options: ReportOptions) -> list[Path]:
         options.figures.mkdir(parents=True, exist_ok=True)
         for figure in made.page.figures:
             files = [options.figures / f"{figure.id}.{suffix}" for suffix in FIGURE_FORMATS]
-            export.save_figure(export.for_paper(figure.chart, figure.title), *files)
+            export.save_figure(figure.chart, *files, inches=options.width or COLUMN)
             written += files
+        written.append(options.figures / "figures.tex")
+        write_whole(written[-1], export.latex_figures(made.page.figures).encode())
     if options.tables:
         for name, table in made.tables.items():
             written += export.save_table(table, options.tables, name)
@@ -531,5 +537,7 @@ class Plots:
 def _still(chart: export.Spec, title: str) -> altair.Chart:
     import altair
 
-    still: altair.Chart = altair.Chart.from_dict(export.in_black(export.for_paper(chart, title)))
+    heading = {"text": textwrap.wrap(title, 60), "anchor": "start", "fontSize": 12}
+    titled = export.in_black(chart | {"title": heading, "background": "white"})
+    still: altair.Chart = altair.Chart.from_dict(titled)
     return still

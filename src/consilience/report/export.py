@@ -60,7 +60,7 @@ FORMATS = (".png", ".svg", ".pdf", ".html")
 """Suffixes of the files of figures; a PNG has five times the resolution of a screen."""
 
 FIGURE = """\
-<!doctype html>
+<!DOCTYPE html>
 <meta charset="utf-8">
 <div id="figure"></div>
 <script>{vega}</script>

@@ -550,7 +550,7 @@ def _proof(scoring: Mapping[str, Any]) -> str:
     return "; ".join(checks)
 
 
-LARGEST_MATRIX = 50  # variants of a group whose agreement is legible as a matrix
+LARGEST_MATRIX = 20  # variants of a group whose agreement is legible as a matrix
 MOST_PAIRS = 25_000  # of variants on a page, about 2.5 MB; of more, one run or group is shown
 DETERMINISM = (
     "For a relation with several right answers this number is its determinism, which is left out "

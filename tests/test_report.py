@@ -175,7 +175,7 @@ def test_the_page_can_be_used_by_keyboard_and_read_aloud(html_of_two, text_of_tw
 def test_the_answer_is_on_the_first_screen_and_digests_are_folded(html_of_two, text_of_two):
     html = html_of_two
     assert "How consistent are baseline:random, baseline:majority?" in html.text
-    assert [section["id"] for section in html.all("section")] == [
+    assert [section["id"] for section in html.all("section") if "id" in section] == [
         "verdict", "summary", "differences", "numbers", "by-relation", "spread", "patterns", "edits",
         "examples", "caveats", "setup", "repeat",
     ]  # fmt: skip
@@ -309,8 +309,8 @@ def test_sections_without_data_are_left_out(consilience, write_suite):
     suite = write_suite(patterns=[{"relation": "capital", "pattern": pattern}])
     options = ["--model", "baseline:majority", "--suite", suite, "--out", "one"]
     assert consilience("probe", *options)[0] == 0
-    headings = {section["id"] for section in page_of("one").all("section")}
-    assert headings == {"summary", "numbers", "by-relation", "caveats", "setup", "repeat"}
+    headings = {section.get("id") for section in page_of("one").all("section")}
+    assert headings - {None} == {"summary", "numbers", "by-relation", "caveats", "setup", "repeat"}
     out = consilience("analyze", "patterns", "one")[1]
     assert "capital: patterns" in out and "agreement of each two" not in out
     facts = {"subject": ["France", "Germany", "Italy"], "gold": ["Paris", "Berlin", "Rome"]}

@@ -168,7 +168,7 @@ def _styled(about: str, **spec: Any) -> Spec:
     config = {
         "view": {"stroke": None},
         "axis": {**text, "titleFontWeight": "normal", **lines},
-        "legend": {**text, "columns": 2, "layout": {"top": {"anchor": "start", "bounds": "full"}}},
+        "legend": {**text, "columns": 2},
         "header": {**text, **header},
         "title": {"color": INK, "subtitleColor": INK},
     }

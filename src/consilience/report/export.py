@@ -74,6 +74,13 @@ LEAST = {True: 16, False: 60}  # pixels of a cell with a number, and of another 
 NARROW = 480  # pixels of a figure with at most two panels, and one name of a legend, in a row
 
 
+def with_legend(chart: Spec, **more: Any) -> Spec:
+    """A chart with the place of its legend, which the schema of Altair does not know."""
+    config: Spec = chart.get("config", {})
+    place = {"layout": {"top": {"anchor": "start", "bounds": "full"}}, **more}
+    return chart | {"config": config | {"legend": config.get("legend", {}) | place}}
+
+
 def fitted(chart: Spec, inches: float) -> str:
     """A chart on white without its title, as an SVG in points that is so wide.
 
@@ -81,11 +88,11 @@ def fitted(chart: Spec, inches: float) -> str:
     """
     import vl_convert
 
-    chart = {name: of for name, of in chart.items() if name != "title"} | {"background": "white"}
-    room, plane = inches * 72 / POINTS, chart.get("spec", chart)
+    room = inches * 72 / POINTS
+    chart = with_legend({name: chart[name] for name in chart if name != "title"})
     if room < NARROW:
-        chart["config"] = {**chart["config"], "legend": {**chart["config"]["legend"], "columns": 1}}
-        chart |= {"columns": 2} if "facet" in chart else {}
+        chart = with_legend(chart, columns=1) | ({"columns": 2} if "facet" in chart else {})
+    chart["background"], plane = "white", chart.get("spec", chart)
     is_step = isinstance(plane["width"], dict)
     first = plane["width"]["step"] if is_step else plane["width"]
 
@@ -307,7 +314,7 @@ def render(page: Page) -> str:
     fluid = {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
     charts = {}
     for figure in page.figures:
-        spec = spec_of(figure.chart) | (fluid if figure.is_fluid else {})
+        spec = with_legend(spec_of(figure.chart)) | (fluid if figure.is_fluid else {})
         script = json.dumps(spec, cls=InScript, separators=(",", ":"), allow_nan=False)
         charts[figure.id] = markupsafe.Markup(script)
     text: str = template.render(

@@ -6,6 +6,7 @@ import json
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 import polars as pl
@@ -318,31 +319,23 @@ def outlying(rows: pl.DataFrame, lines: Sequence[float] = ()) -> list[str]:
     """
     numbers = ["accuracy", "consistency"]
     known = rows.drop_nulls(numbers)
-    first = known.filter(pl.col("run") == rows["run"].first())
-    if first.is_empty():
-        return []
-    centre: list[Any] = [first[name].mean() for name in numbers]
-    points = [(run, name, (x, y)) for run, name, x, y in
-              known.select("run", "name", *numbers).iter_rows()]  # fmt: skip
-    chosen: dict[str, tuple[float, float, float]] = {}
-    for run, name, (x, y) in sorted(points, key=lambda point: -math.dist(point[2], centre)):
+    points = known.select(numbers).rows()
+    first = known.filter(pl.col("run") == rows["run"].first()).select("name", *numbers).rows()
+    centre = [fmean(of) for of in zip(*(point[1:] for point in first), strict=True)]
+    first.sort(key=lambda point: -math.dist(point[1:], centre))
+    labels: dict[str, tuple[float, float, float]] = {}
+    for name, x, y in first:
         width = LETTER * min(len(name), LONGEST_LABEL)
         left, right = (x + 2, x + width) if x <= 50 else (x - width, x - 2)
-        covers_mark = any(
-            left < other_x < right and abs(y - other_y) < LABEL_HEIGHT / 2
-            for *other, (other_x, other_y) in points
-            if other != [run, name]
-        )
-        covers_label = any(
-            left < other_right and other_left < right and abs(y - other_y) < LABEL_HEIGHT
-            for other_left, other_right, other_y in chosen.values()
-        )
-        is_first = run == first["run"][0]
-        covers_line = any(abs(y - line) < LABEL_HEIGHT / 2 for line in lines)
-        is_clear = not (covers_mark or covers_label or covers_line)
-        if is_first and is_clear and len(chosen) < OUTLYING:
-            chosen[name] = (left, right, y)
-    return list(chosen)
+        covered = [
+            *(abs(y - line) < LABEL_HEIGHT / 2 for line in lines),
+            *(left < at < right and abs(y - of) < LABEL_HEIGHT / 2 for at, of in points),
+            *(left < end and start < right and abs(y - of) < LABEL_HEIGHT
+              for start, end, of in labels.values()),
+        ]  # fmt: skip
+        if not any(covered) and len(labels) < OUTLYING:
+            labels[name] = (left, right, y)
+    return list(labels)
 
 
 def edit_figure(edits: pl.DataFrame) -> Spec:

@@ -214,25 +214,9 @@ def numbers(runs: Sequence[RunView]) -> Iterator[Part]:
     means, meanings = [*_means(runs)], _meanings(runs)
     is_beside = len(runs) == 1 and means
     yield from [Beside([*means, meanings])] if is_beside else means
-    if sentences := [sentence for run in runs for sentence in _variation(run, runs)]:
-        yield Text(sentences)
     yield from _form_tables(runs)
     if not is_beside:
         yield Folded("What each number means", [meanings])
-    yield from _by_both(runs)
-
-
-def _variation(run: RunView, runs: Sequence[RunView]) -> Iterator[str]:
-    values = values_of(run.metrics, "MICRO")
-    names = ("total_variation", "chance_total_variation")
-    measured, chance = (values.get((name, "all"), {}).get("value", NAN) for name in names)
-    if not math.isnan(measured + chance):
-        yield (
-            f"{of_run(run.name, runs)}Total variation: between two variants of a question, "
-            f"{100 * measured:.1f} % of the probability moves to other options. Between variants "
-            f"of different questions it would be {100 * chance:.1f} %. The closer the two numbers, "
-            "the less the question decides."
-        )
 
 
 def _meanings(runs: Sequence[RunView]) -> Facts:
@@ -282,24 +266,6 @@ def _means(runs: Sequence[RunView]) -> Iterator[Table]:
         title += f"; below each its {CI}"
     if rows:
         yield frame_table(rows, title, columns, sortable=False)
-
-
-def _by_both(runs: Sequence[RunView]) -> Iterator[Folded]:
-    """The same answers of runs on facts counted by both protocols."""
-    for run in runs:
-        if run.by_other.is_empty():
-            continue
-        other = "strict" if run.protocol == "published" else "published"
-        both = [values_of(metrics, "MACRO") for metrics in (run.metrics, run.by_other)]
-        rows: list[list[Value]] = []
-        for name in main_metrics():
-            first, second = (of.get((name, "all"), {}).get("value", NAN) for of in both)
-            if not (math.isnan(first) and math.isnan(second)):
-                rows.append([label_of(name), first, second, second - first])
-        title = f"{of_run(run.name, runs)}The same answers under the protocol {other}"
-        shares = [Column(protocol, "share") for protocol in (run.protocol, other)]
-        columns = [Column("metric"), *shares, layouts.POINTS]
-        yield Folded(title, [Table(f"{title}, in percent", columns, rows, sortable=False)])
 
 
 def _form_tables(runs: Sequence[RunView]) -> Iterator[Part]:
@@ -551,7 +517,7 @@ def _proof(scoring: Mapping[str, Any]) -> str:
 
 
 LARGEST_MATRIX = 20  # variants of a group whose agreement is legible as a matrix
-MOST_PAIRS = 25_000  # of variants on a page, about 2.5 MB; of more, one run or group is shown
+MOST_PAIRS = 25_000  # of variants on a page, about 2.5 MB; of more, one group is shown
 DETERMINISM = (
     "For a relation with several right answers this number is its determinism, which is left out "
     "of the mean of consistency."
@@ -694,8 +660,7 @@ def _forms(runs: Sequence[RunView]) -> Iterator[Figure]:
     title = "Consistency of each form with the original form, with 95 % confidence intervals"
     caption = (
         "Answers of each form that are the same as in the original form, with 95 % confidence "
-        "intervals. The menu chooses the number. A model that always gives one answer has no "
-        "chance-corrected consistency."
+        "intervals. The menu chooses the number."
     )
     yield Figure("forms", title, charts.interval_figure(rows, "form"), caption)
 
@@ -708,24 +673,20 @@ def _agreement(runs: Sequence[RunView], relation: str | None) -> Iterator[Figure
         for name in ("pairs", "patterns")
     ]
     pairs, patterns = (pl.concat(of_runs, how="diagonal_relaxed") for of_runs in tables)
-    if pairs.height < 2 * len(runs):
+    if pairs.is_empty():
         return
     large = patterns.filter(pl.col("variant_index") >= LARGEST_MATRIX)["group"].unique()
     pairs = pairs.filter(~pl.col("group").is_in(large.implode()))
-    if pairs.is_empty():
+    if pairs.height < 2 * len(runs):
         return
     relation = _least_consistent(pairs) if relation is None or relation in large else relation
-    caption = charts.matrix_caption(words)
-    if len(runs) > 1 and pairs.height > MOST_PAIRS:
-        pairs = pairs.filter(run=runs[0].name)
-        caption += f" Only {runs[0].name} is shown."
     if pairs.height > MOST_PAIRS:
         pairs = pairs.filter(group=relation)
     patterns = patterns.join(pairs, on=["run", "group"], how="semi", maintain_order="left")
     first_run = f", {runs[0].name}" if len(runs) > 1 else ""
     title = f"Agreement of {words.variant}s: {names.get(relation, relation)}{first_run}"
     figure = charts.matrix_figure(pairs, patterns, relation, names, words)
-    yield Figure("agreement", title, figure, caption, is_fluid=False)
+    yield Figure("agreement", title, figure, charts.matrix_caption(words), is_fluid=False)
 
 
 def _least_consistent(pairs: pl.DataFrame) -> str:

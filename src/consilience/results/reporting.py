@@ -27,7 +27,7 @@ from consilience.kinds.counting import count_run, record_notes
 from consilience.kinds.pairs import changed_answers_of, task_of_run
 from consilience.metrics.counts import Prepared, ResampleCache, in_texts, is_blank
 from consilience.metrics.differences import compare
-from consilience.metrics.measure import few_relations, measure
+from consilience.metrics.measure import few_relations
 from consilience.metrics.registry import MANY_VARIANTS, headline_metrics, label_of
 from consilience.options import Output, options_of
 from consilience.options.runs import ReportOptions, ViewOptions
@@ -362,12 +362,6 @@ def _items_of(
 ) -> dict[str, Any]:
     """More on a run of facts or questions; the examples are those of the first seed."""
     table, suite, kind = seeds[0], seeds[0].suite, kind_of_run(run)
-    by_other = pl.DataFrame()
-    for other in suite.words.protocols:
-        if other != protocol:
-            by_other = measure(seeds, suite, other, seed)
-            for prepared in seeds:
-                prepared.forget(other)
     pairs = patterns.pair_table(seeds, suite, protocol, seed)
     chosen = kind.with_texts(run, examples(table, suite, list(KINDS), EXAMPLES))
     items = {(one.group, one.item) for of_kind in chosen.values() for one in of_kind}
@@ -381,7 +375,6 @@ def _items_of(
     kinds = patterns.annotated_kinds(suite)
     return {
         "protocol": protocol,
-        "by_other": by_other,
         "patterns": patterns.with_changes(patterns.pattern_table(seeds, suite, protocol), pairs),
         "pairs": pairs,
         "edits": patterns.edit_table(seeds, suite, protocol, kinds, seed),

@@ -29,8 +29,7 @@ from consilience.types import SuiteWords
 COLOURS = (
     "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", INK, "#a39000",
 )  # fmt: skip
-"""Okabe and Ito's colours, which colour-blind readers tell apart, with a darker yellow and ink for
-black, which a dark page does not show."""
+"""Okabe and Ito's colours, which colour-blind readers tell apart; yellow is darker, black is ink."""
 RUN_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 EXPECTED, MAJORITY, MAIN = "expected by chance", "majority baseline", "main effect"
 OUTLINES = {
@@ -395,12 +394,10 @@ def item_figure(items: pl.DataFrame, words: SuiteWords) -> Spec:
 
 def matrix_caption(words: SuiteWords) -> str:
     """How to read the figure."""
-    caption = (
+    return (
         f"How often two {words.variant}s of a {words.item} get the same {words.answer}, in "
-        "percent. The diagonal is left out."
+        "percent. A cell is empty where there is no such pair."
     )
-    empty = f" A cell is empty where no {words.item} has both {words.variant}s."
-    return caption + empty if words.pool else caption
 
 
 def matrix_figure(

@@ -191,7 +191,7 @@ def shown(**change):
     facts = {name: pl.DataFrame(rows) for name, rows in frames.items()}
     facts |= {"protocol": "strict", "examples": {"both": [example]}}
     facts["prompts"] = {("R", "1", "[X] [Y]"): "Ada ___", ("R", "1", "[Y] [X]"): "___ Ada"}
-    facts |= {"by_other": metrics_rows(accuracy=0.3, consistency=0.4)} | change
+    facts |= change
     summary = summary_of(("accuracy", 0.2, 0.1), ("consistency", 0.5, 1.0))
     return RunView("run", [], make_suite(), metrics, summary, warnings=["mind the gap"], **facts)
 

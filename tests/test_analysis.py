@@ -224,6 +224,15 @@ def test_analyses_from_the_command_line(consilience, runs, command, keys):
     assert output(consilience, "analyze", *command).strip()
 
 
+@pytest.mark.parametrize(("more", "has_matrix"), [((), False), (("--groups", "capital"), True)])
+def test_patterns_begin_with_their_result(more, has_matrix, consilience, runs):
+    command = ("analyze", "patterns", runs / "random", *more)
+    shown = " ".join(output(consilience, *command).split())
+    sentences = json.loads(output(consilience, *command, "--json"))["verdict"]
+    assert shown.startswith(" ".join(sentences)) and len(sentences) > 1
+    assert has_matrix != ("All patterns of a relation: --groups" in shown)
+
+
 def test_correlations_and_examples_are_written(consilience, runs, tmp_path):
     def analyzed(name, *more):
         """The keys of the JSON; there is text, too, and a file."""

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+import vl_convert
 from polars.testing import assert_frame_equal
 
 import consilience as cs
@@ -79,6 +80,7 @@ def test_figures_are_charts_of_their_own(result):
         assert isinstance(chart, alt.LayerChart)
         spec = chart.to_json()
         assert "currentColor" not in spec and '"baseline:majority"' in spec
+        assert "</svg>" in vl_convert.vegalite_to_svg(chart.to_dict()), "with the menus of a page"
     refused("no relation 'captal'. Did you mean 'capital'", result.plot.agreement, "captal")
 
 

@@ -186,13 +186,20 @@ def test_labels_of_outlying_relations_overlap_no_other_and_cover_no_mark():
     """
     rows = [("far", 0.0, 0.0), ("near it", 1.0, 1.0), *((f"m{at}", 50.0, 50.0) for at in range(8)),
             ("right", 100.0, 60.0), ("none", math.nan, 1.0)]  # fmt: skip
-    labels = outlying(pl.DataFrame(rows, schema=AGAINST, orient="row").fill_nan(None))
+    labels = outlying(against(rows).fill_nan(None))
     assert labels[:2] == ["far", "right"] and not {"near it", "none"} & set(labels)
     rows = [("a relation", 10.0, 50.0), ("b", 20.0, 51.0), ("c", 90.0, 90.0)]
-    assert set(outlying(pl.DataFrame(rows, schema=AGAINST, orient="row"))) == {"b", "c"}
+    assert set(outlying(against(rows))) == {"b", "c"}
+    assert outlying(against(rows), [91.5]) == ["b"], "a line crosses the label of c"
+    both = pl.concat([against(rows[1:]), against([("d", 80.0, 90.0)], "second")])
+    assert outlying(both) == ["b", "c"]
+    near = pl.concat([against(rows[1:]), against([("d", 87.8, 90.0)], "second")])
+    assert outlying(near) == ["b"], "a mark of another run is below the label of c"
 
 
-AGAINST = ["name", "accuracy", "consistency"]
+def against(rows, run="first"):
+    columns = ["name", "accuracy", "consistency"]
+    return pl.DataFrame(rows, columns, orient="row").insert_column(0, pl.lit(run).alias("run"))
 
 
 def test_figures_round_as_tables_do():
@@ -404,12 +411,8 @@ def test_the_least_consistent_relation_is_shown_first(monkeypatch):
     large = patterns.with_columns(pl.when(is_s).then(last).otherwise("variant_index"))
     (figure,) = overview._agreement([shown(pairs=pairs, patterns=large)], None)
     assert figure.title == "Agreement of patterns: R", "S has too many patterns"
-    monkeypatch.setattr(overview, "MOST_PAIRS", 5)
-    two = [replace(shown(pairs=pairs, patterns=patterns), name=name) for name in ("one", "two")]
-    (figure,) = overview._agreement(two, None)
-    assert figure.caption.endswith("Only one is shown.")
     monkeypatch.setattr(overview, "MOST_PAIRS", 3)
-    (figure,) = overview._agreement(two[:1], None)
+    (figure,) = overview._agreement([shown(pairs=pairs, patterns=patterns)], None)
     drawn = json.dumps(spec_of(figure.chart))
     assert '"group": "S"' in drawn and '"group": "R"' not in drawn
 

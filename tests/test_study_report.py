@@ -15,6 +15,7 @@ from consilience.metrics.statistics import holm
 from consilience.options.runs import StudyReportOptions
 from consilience.study.file import read_study
 from consilience.study.reporting import adjusted_over_study, report_study
+from report_builders import Html
 
 STUDY = """
 folder = '{folder}/out'
@@ -135,6 +136,8 @@ def test_the_page_the_tables_and_the_document(file, made, consilience, tmp_path)
     names = {path.name for path in (tmp_path / "tables").iterdir()}
     assert names == set(map(".".join, product(("study", "comparisons"), ("csv", "md", "tex"))))
     assert set(document) == {"run", "runs", "verdict", "differences", "files", "warnings"}
+    assert all(sentence in Html(text).text for sentence in document["verdict"])
+    assert document["verdict"][-1] == "The numbers of 3 of 8 runs are missing."
     assert document["runs"][3]["missing"] == "missing: waiting"
     assert document["runs"][0]["numbers"]["accuracy"]["value"] == 1.0
 

@@ -9,8 +9,10 @@ from consilience.analysis.factor_effects import FactorTables
 from consilience.core.schemas import COMPARISON_SCHEMA, METRICS_SCHEMA
 from consilience.report.analysis_tables import pattern_verdict, violation_verdict
 from consilience.report.run_view import FactorView, factor_verdict
+from consilience.report.summary import SummaryRow
+from consilience.report.table import fitted_text
 from consilience.results.verifying import Verification
-from consilience.study.reporting import StudyRow, study_verdict
+from consilience.study.reporting import StudyRow, comparisons_table, study_verdict
 from consilience.train.improvement import training_verdict
 
 NONE = pl.DataFrame()
@@ -116,6 +118,29 @@ def test_studies(rows, sentences):
     assert study_verdict(table, [StudyRow("mini", "a", "")]) == sentences
     more = ["The numbers of 1 of 1 run are missing."]
     assert study_verdict(table, [StudyRow("mini", "a", "missing: failed")]) == sentences + more
+
+
+@pytest.mark.parametrize(("whole", "notes"), [
+    (0.5, []), (0.5004, []), (math.nan, []),
+    (0.6, ["Some numbers differ from those of the runs above, because a comparison is over the items "
+           "that both models answered: accuracy of b on mini is 50.0 here and 60.0 there."]),
+])  # fmt: skip
+def test_a_study_says_why_a_number_is_another_than_above(whole, notes):
+    numbers = [("accuracy", 0.25, 0.01), ("corrected_consistency", 0.25, 0.01)]
+    same = dict.fromkeys(("p_holm", "q_value"), 0.01) | {"first_value": 0.25, "second_value": 0.5}
+    same |= {"low": 0.125, "high": 0.375, "detectable": 0.2}
+    table = compared(numbers).with_columns(
+        *(pl.lit(value).alias(name) for name, value in same.items()), cell=pl.lit("mini")
+    )
+    rows = [
+        StudyRow("mini", model, "", {"accuracy": SummaryRow("Accuracy", "accuracy", "all", value,
+                                                            *[math.nan] * 4, "right")})
+        for model, value in (("a", 0.25), ("b", whole))
+    ]  # fmt: skip
+    shown = comparisons_table(table, "s", rows)
+    assert [note for note in shown.notes if note.startswith("Some")] == notes
+    at_80 = fitted_text(shown, 80).plain
+    assert "detect." in at_80 and "Not shown at this width: p, q (BH)" in " ".join(at_80.split())
 
 
 @pytest.mark.parametrize(("now", "flips", "sentences"), [

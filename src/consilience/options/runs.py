@@ -120,6 +120,9 @@ class ReportOptions(Watched):
     figures: OptionalPath = opt(
         "Write every figure to this folder, as SVG, PNG and PDF.", default=None, metavar="DIR",
         panel="Output")
+    width: float | None = opt(
+        "Make the figures so wide, in inches, with text of 8 points [default: 3.03, a column of "
+        "ACL].", default=None, metavar="IN", min=2, panel="Output")
     tables: OptionalPath = opt(
         "Write the papers' tables of these runs to this folder, as CSV, Markdown and LaTeX.",
         default=None, metavar="DIR", panel="Output")

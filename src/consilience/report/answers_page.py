@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
@@ -13,7 +15,6 @@ import polars as pl
 
 from consilience.core.factors import Design, levels_of
 from consilience.core.text import visible
-from consilience.report.export import InScript
 from consilience.report.run_view import group_names
 from consilience.types import Suite
 
@@ -50,13 +51,14 @@ def answers_page(
 
     ``runs``: the answers tables by the names of the runs, of the same items in the variants of
     ``suite``. ``prompts``: what was sent (``group, item, variant, prompt``); None where that is not
-    known. Control characters and bidi controls become U+FFFD, and no text ends the script.
+    known. Control characters and bidi controls become U+FFFD. The data are packed by gzip.
     """
     title = visible(f"Answers of {' and '.join(runs)}")
     data = {"notes": [*map(visible, notes)], **answers_data(runs, suite, prompts)}
-    script = json.dumps(data, cls=InScript, ensure_ascii=False, separators=(",", ":"))
+    script = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
+    packed = b64encode(gzip.compress(script, mtime=0)).decode()
     page = (files("consilience.report") / "answers.html").read_text(encoding="utf-8")
-    return page.replace("@TITLE@", escape(title)).replace("@DATA@", script)
+    return page.replace("@TITLE@", escape(title)).replace("@DATA@", packed)
 
 
 def answers_data(

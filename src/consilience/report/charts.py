@@ -6,6 +6,7 @@ import json
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 import polars as pl
@@ -25,21 +26,28 @@ from consilience.report.run_view import (
 )
 from consilience.types import SuiteWords
 
-BLACK = "#000000"  # the one colour that a dark page does not show
 COLOURS = (
-    "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", BLACK, "#a39000",
+    "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", INK, "#a39000",
 )  # fmt: skip
-"""Okabe and Ito's colours, which colour-blind readers tell apart, with a darker yellow."""
+"""Okabe and Ito's colours, which colour-blind readers tell apart; yellow is darker, black is ink."""
 RUN_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
-REFERENCES = "line: expected by chance; diamond: majority baseline"
+EXPECTED, MAJORITY, MAIN = "expected by chance", "majority baseline", "main effect"
+OUTLINES = {
+    EXPECTED: "M-.15,-1H.15V1H-.15Z",
+    MAJORITY: "M0,-1L1,0L0,1L-1,0ZM0,-.6L-.6,0L0,.6L.6,0Z",
+    MAIN: "M-1,-.6H1V.6H-1Z",
+    f"mean {EXPECTED}": "M-1,-.12H-.25V.12H-1ZM.25,-.12H1V.12H.25Z",
+}
+"""What a legend shows beside the runs, and its outlines in a square from -1 to 1."""
 MEASURED = "measured"  # the source of a number that is not a paper's
+MARKS = "marks"  # the layer of a chart that its menus and pointers are for
 LINES = "split(datum.label, '\\n')"  # how Vega shows a label of several lines
 LINE_HEIGHT = 13  # pixels from a line of a label to the next
-LABEL = 34  # characters in a line of a label
+LABEL = 30  # characters in a line of a label
 WIDE, NARROW, PANEL, PLANE = 360, 280, 120, 190  # widths of planes in pixels of a file
 OUTLYING = 6  # groups of a scatter plot that are labelled
-LONGEST_LABEL = 34  # characters of their labels
-LETTER, LABEL_HEIGHT = 2, 6  # size of a character of their labels, in points of the axes
+LONGEST_LABEL = 26  # characters of their labels
+LETTER, LABEL_HEIGHT = 2.4, 6  # size of a character of their labels, in points of the axes
 
 LIFTS = [
     {"test": f"length({LINES}) == {lines}", "value": -LINE_HEIGHT * (lines - 1) / 2}
@@ -52,7 +60,7 @@ LINED_AXIS: Spec = {
 """An axis of labels of several lines, which are centred at their place."""
 
 BOUNDS: Spec = {"type": "rule", "strokeWidth": 1.5}
-CHANCE: Spec = {"type": "tick", "thickness": 2, "size": 11, "opacity": 0.8}
+CHANCE: Spec = {"type": "tick", "thickness": 2, "size": 11, "opacity": 0.8, "aria": False}
 MARK: Spec = {"type": "point", "filled": True, "opacity": 1, "size": 40}
 STOP: Spec = {"field": "stop"}  # where the line of an interval ends
 
@@ -83,6 +91,7 @@ def _chooser(
     value = [{field: first or options[0]}]
     return {
         "name": field, "select": {"type": "point", "fields": [field]}, "bind": menu, "value": value,
+        "views": [MARKS],
     }  # fmt: skip
 
 
@@ -112,24 +121,23 @@ def _percent_axis(*ticks: int) -> Spec:
     return {"scale": {"domain": [0, 100]}, "axis": {"values": list(ticks)}}
 
 
-def _by_run(runs: Sequence[str], values: Sequence[str]) -> Spec:
-    """A value of a channel for each run, with a legend if there are several."""
-    legend = {"title": None, "orient": "top", "labelLimit": 0} if len(runs) > 1 else None
-    chosen = [values[at % len(values)] for at in range(len(runs))]
-    return _field("run", "nominal", scale={"domain": runs, "range": chosen}, legend=legend)
+def _by_run(runs: Sequence[str], more: Sequence[str] = (), *, has_shapes: bool = False) -> Spec:
+    """The colour and the shape of each run, with a legend that also has ``more`` (``OUTLINES``)."""
+    names = [*runs, *more]
+    shown = {"title": None, "orient": "top", "labelLimit": 0, "symbolOpacity": 1}
+    legend = shown if len(names) > 1 else None
 
+    def channel(values: Sequence[str], rest: Sequence[str]) -> Spec:
+        chosen = [values[at % len(values)] for at in range(len(runs))] + [*rest]
+        return _field("run", "nominal", scale={"domain": names, "range": chosen}, legend=legend)
 
-def _colour(runs: Sequence[str]) -> Spec:
-    return {"color": _by_run(runs, [INK if colour == BLACK else colour for colour in COLOURS])}
+    shape = {"shape": channel(RUN_SHAPES, [OUTLINES[name] for name in more])}
+    return {"color": channel(COLOURS, [INK] * len(more))} | (shape if has_shapes else {})
 
 
 def _beside(runs: Sequence[str], channel: str = "yOffset") -> Spec:
     """The marks of several runs beside each other."""
     return {channel: _field("run", "nominal", sort=runs)} if len(runs) > 1 else {}
-
-
-def _shape(runs: Sequence[str]) -> Spec:
-    return {"shape": _by_run(runs, RUN_SHAPES)}
 
 
 def _tips(names: Mapping[str, str], percents: Sequence[str] = (), **counts: str) -> Spec:
@@ -146,7 +154,9 @@ def _line(axis: str, values: Sequence[float]) -> Spec:
 
 
 def _panels(spec: Spec, field: str, names: Sequence[str], data: Spec) -> Spec:
-    facet = _field(field, "nominal", title=None, sort=names, header={"labelAnchor": "start"})
+    lines = "split(replace(datum.label, ' ', '\\n'), '\\n')"  # after the first word
+    header = {"labelAnchor": "start", "labelExpr": lines}
+    facet = _field(field, "nominal", title=None, sort=names, header=header)
     return {"data": data, "facet": facet, "spec": spec, "columns": len(names), "spacing": 14}
 
 
@@ -184,7 +194,9 @@ def interval_figure(rows: pl.DataFrame, kind: str) -> Spec:
     least = {of: _least(rows.filter(metric=of)) for of in numbers}
     by_number = {"expr": f"({json.dumps(least)})[metric_metric]"}  # of the menu
     scale = _scale(by_number if len(set(least.values())) > 1 else least[numbers[0]])
-    of_run = y | _colour(runs)
+    references = {EXPECTED: "chance", MAJORITY: "majority"}
+    known = [name for name, of in references.items() if rows[of].is_not_null().any()]
+    of_run = y | _by_run(runs, known)
     start, chance, majority, value = (
         _field(name, scale=scale) for name in ("start", "chance", "majority", "value")
     )
@@ -193,15 +205,15 @@ def interval_figure(rows: pl.DataFrame, kind: str) -> Spec:
     tips = _tips({"run": "run", "name": kind, "metric": "number"}, bounds, n="counted")
     chosen = [{"filter": {"param": "metric"}}] * bool(menu)
     layers = [
-        _layer(BOUNDS, of_run | {"x": start, "x2": STOP}) | {"params": menu},
+        _layer(BOUNDS, of_run | {"x": start, "x2": STOP}) | {"name": MARKS},
         _layer(CHANCE, of_run | {"x": chance}),
         _layer(diamond, y | {"x": majority}, {"field": "run", "equal": runs[0]}),
-        _layer(MARK, of_run | {"x": value} | _shape(runs) | tips),
+        _layer(MARK, y | _by_run(runs, known, has_shapes=True) | {"x": value} | tips),
     ]
     per_run = {1: 0, 2: 12, 3: 10}.get(len(runs), 8) * len(runs)
     return _styled(
         f"A number of each {kind} with its 95 % confidence interval, for each run.",
-        data=_data(rows, "value"), transform=chosen, layer=layers, width=WIDE,
+        data=_data(rows, "value"), transform=chosen, params=menu, layer=layers, width=WIDE,
         height=len(set(rows["name"])) * max(18, 14 * lines, per_run),
     )  # fmt: skip
 
@@ -260,67 +272,69 @@ def against_figure(table: pl.DataFrame, noun: str = "relation") -> Spec:
     """
     runs, numbers = _names(table, "run"), ("accuracy", "consistency")
     rows = table.with_columns(percents(*numbers))
-    labelled = outlying(rows.filter(pl.col("run") == runs[0]))
+    known = table.filter((pl.col("run") == runs[0]) & pl.col("chance").is_not_nan())["chance"]
+    expected = [100 * float(known.sum()) / len(known)] if len(known) else []
+    labelled = outlying(rows, expected)
     is_labelled = (pl.col("run") == runs[0]) & pl.col("name").is_in(labelled)
     short = pl.col("name").map_elements(
         lambda name: textwrap.shorten(name, LONGEST_LABEL, placeholder=" ..."), pl.String
     )
     rows = rows.with_columns(label=pl.when(is_labelled).then(short))
     axis = _percent_axis(0, 20, 40, 60, 80, 100)
+    axis["axis"]["grid"] = False  # labels would cross its lines
     base = {
         channel: _field(name, title=f"{name}, percent", **axis)
         for channel, name in zip("xy", numbers, strict=True)
     }
     nearest = {"type": "point", "fields": ["name"], "on": "pointerover", "nearest": True}
+    params = [{"name": "chosen", "select": nearest, "views": [MARKS]}]
     clear = {"condition": {"param": "chosen", "empty": False, "value": 1}, "value": 0.65}
-    channels = base | _colour(runs) | _shape(runs) | {"opacity": clear}
+    line = [f"mean {EXPECTED}"] * len(expected)
+    channels = base | _by_run(runs, line, has_shapes=True) | {"opacity": clear}
     text = {"type": "text", "fontSize": 11, "color": INK}
     label = base | {"text": _field("label", "nominal")}
-    known = table.filter((pl.col("run") == runs[0]) & pl.col("chance").is_not_nan())["chance"]
     layers = [
         _layer(
             {"type": "point", "filled": True, "size": 45},
             channels | _tips({"run": "run", "name": noun}, numbers),
         )
-        | {"params": [{"name": "chosen", "select": nearest}]},
+        | {"name": MARKS},
         _layer(text | {"align": "left", "dx": 7}, label, "datum.label && datum.accuracy <= 50"),
         _layer(text | {"align": "right", "dx": -7}, label, "datum.label && datum.accuracy > 50"),
-        _line("y", [100 * float(known.sum()) / len(known)] if len(known) else []),
+        _line("y", expected),
     ]
     return _styled(
         f"Accuracy against consistency of each {noun}, for each run.",
-        data=_data(rows.drop("chance")), layer=layers, width=NARROW, height=NARROW,
+        data=_data(rows.drop("chance")), params=params, layer=layers, width=NARROW,
+        height=NARROW,
     )  # fmt: skip
 
 
-def outlying(rows: pl.DataFrame) -> list[str]:
-    """The names of the marks farthest from the mean whose labels cover no mark and no other label.
+def outlying(rows: pl.DataFrame, lines: Sequence[float] = ()) -> list[str]:
+    """The names of marks of the first run whose labels cover no mark, line or other label.
 
-    ``rows``: ``name, accuracy, consistency`` in percent.
+    Those farthest from the mean come first. ``rows``: ``run, name, accuracy, consistency`` in
+    percent. ``lines``: where horizontal lines are.
     """
-    known = rows.drop_nulls(["accuracy", "consistency"])
-    if known.is_empty():
-        return []
-    centre: list[Any] = [known[name].mean() for name in ("accuracy", "consistency")]
-    points = [(name, (x, y)) for name, x, y in
-              known.select("name", "accuracy", "consistency").iter_rows()]  # fmt: skip
-    points.sort(key=lambda point: -math.dist(point[1], centre))
-    chosen: dict[str, tuple[float, float, float]] = {}
-    for name, (x, y) in points:
+    numbers = ["accuracy", "consistency"]
+    known = rows.drop_nulls(numbers)
+    points = known.select(numbers).rows()
+    first = known.filter(pl.col("run") == rows["run"].first()).select("name", *numbers).rows()
+    centre = [fmean(of) for of in zip(*(point[1:] for point in first), strict=True)]
+    first.sort(key=lambda point: -math.dist(point[1:], centre))
+    labels: dict[str, tuple[float, float, float]] = {}
+    for name, x, y in first:
         width = LETTER * min(len(name), LONGEST_LABEL)
         left, right = (x + 2, x + width) if x <= 50 else (x - width, x - 2)
-        covers_mark = any(
-            left < other_x < right and abs(y - other_y) < LABEL_HEIGHT / 2
-            for other, (other_x, other_y) in points
-            if other != name
-        )
-        covers_label = any(
-            left < other_right and other_left < right and abs(y - other_y) < LABEL_HEIGHT
-            for other_left, other_right, other_y in chosen.values()
-        )
-        if not covers_mark and not covers_label and len(chosen) < OUTLYING:
-            chosen[name] = (left, right, y)
-    return list(chosen)
+        covered = [
+            *(abs(y - line) < LABEL_HEIGHT / 2 for line in lines),
+            *(left < at < right and abs(y - of) < LABEL_HEIGHT / 2 for at, of in points),
+            *(left < end and start < right and abs(y - of) < LABEL_HEIGHT
+              for start, end, of in labels.values()),
+        ]  # fmt: skip
+        if not any(covered) and len(labels) < OUTLYING:
+            labels[name] = (left, right, y)
+    return list(labels)
 
 
 def edit_figure(edits: pl.DataFrame) -> Spec:
@@ -328,13 +342,13 @@ def edit_figure(edits: pl.DataFrame) -> Spec:
     runs, kinds = _names(edits, "run"), _names(edits, "kind")
     bounds = ("difference", "low", "high")
     of_run = {"y": _field("kind", "nominal", title=None, sort=kinds)} | _beside(runs)
-    of_run |= _colour(runs)
+    of_run |= _by_run(runs)
     start = _field("start", title="difference of consistency, points")
     tips = _tips({"run": "run", "kind": "edit"}, bounds, relations="relations", pairs="pairs")
     layers = [
         _line("x", [0]),
         _layer(BOUNDS, of_run | {"x": start, "x2": STOP}),
-        _layer(MARK, of_run | {"x": _field("difference")} | _shape(runs) | tips),
+        _layer(MARK, of_run | _by_run(runs, has_shapes=True) | {"x": _field("difference")} | tips),
     ]
     return _styled(
         "Consistency of pairs that differ in a way, minus that of the others.",
@@ -374,18 +388,16 @@ def item_figure(items: pl.DataFrame, words: SuiteWords) -> Spec:
     return _styled(
         f"How many {words.item}s have how much agreement among their {words.variant}s.",
         data=_data(in_tenths(items).with_columns(percents("share"))), width=WIDE, height=180,
-        **_layer({"type": "bar"}, channels | _colour(runs) | tips),
+        **_layer({"type": "bar"}, channels | _by_run(runs) | tips),
     )  # fmt: skip
 
 
 def matrix_caption(words: SuiteWords) -> str:
     """How to read the figure."""
-    caption = (
+    return (
         f"How often two {words.variant}s of a {words.item} get the same {words.answer}, in "
-        "percent. The diagonal is left out."
+        "percent. A cell is empty where there is no such pair."
     )
-    empty = f" A cell is empty where no {words.item} has both {words.variant}s."
-    return caption + empty if words.pool else caption
 
 
 def matrix_figure(
@@ -437,7 +449,7 @@ def matrix_figure(
         "v",
         title="agreement, percent",
         scale={"scheme": "viridis", "domain": [0, 100]},
-        legend={"orient": "bottom", "gradientLength": 200},
+        legend={"orient": "bottom", "gradientLength": 130},
     )
     tips = _tips({"group": words.group, "pattern": words.variant, "b": "with"})
     tips["tooltip"].append(_field("v", title="agree", format=".1f"))
@@ -445,21 +457,16 @@ def matrix_figure(
     shown = base | {"text": _field("shown", "nominal"), "color": ink}
     _, lines = _labels(patterns["variant"])
     layers = [
-        _layer({"type": "rect"}, base | {"color": colour} | tips) | {"params": menus},
+        _layer({"type": "rect"}, base | {"color": colour} | tips) | {"name": MARKS},
         _layer({"type": "text", "fontSize": 9}, shown, "datum.v != null"),
     ]
     return _styled(
-        matrix_caption(words), data=_data(rows), transform=transform, layer=layers,
-        width={"step": 26}, height={"step": LINE_HEIGHT * lines + 6},
+        matrix_caption(words), data=_data(rows), transform=transform, params=menus,
+        layer=layers, width={"step": 26}, height={"step": LINE_HEIGHT * lines + 6},
     )  # fmt: skip
 
 
-PANELS = {
-    "": "consistency",
-    "answer": "variation of the answer",
-    "correctness": "variation of correctness",
-}
-"""The planes of the figure of factors, by outcome."""
+OUTCOMES = ("", "answer", "correctness")  # of the planes of the figure of factors
 
 FACTOR_SCHEMA = {
     **dict.fromkeys(("run", "panel", "name"), pl.String),
@@ -473,7 +480,9 @@ def factor_rows(views: Sequence[FactorView]) -> pl.DataFrame:
     rows: list[dict[str, Any]] = []
     for view in views:
         for record in factor_records(view, is_exact=view.is_exact):
-            for outcome, panel in PANELS.items():
+            effect = "total effect" if view.is_exact else "changes"
+            for outcome in OUTCOMES:
+                panel = f"{outcome}: {effect}" if outcome else "consistency"
                 before = f"{outcome}_" * bool(outcome)
                 names = {name: before + name for name in ("low", "high", "chance", "main")}
                 names["value"] = f"{outcome}_total" if outcome else "value"
@@ -482,7 +491,7 @@ def factor_rows(views: Sequence[FactorView]) -> pl.DataFrame:
                 rows += [row | numbers] if numbers else []
         if view.noise.height:
             least = 1 - view.noise["value"].fill_nan(None).max()  # type: ignore[operator]
-            rows.append({"run": view.name, "panel": PANELS[""], "name": NOISE, "value": least})
+            rows.append({"run": view.name, "panel": "consistency", "name": NOISE, "value": least})
     return pl.DataFrame(rows, schema=FACTOR_SCHEMA)
 
 
@@ -494,25 +503,27 @@ def factor_figure(views: Sequence[FactorView]) -> Spec:
     last = [name for name in ("interactions", "between questions", NOISE) if name in names]
     order = [*(name for name in names if name not in last), *last]
     axis = {"labelLimit": 0, "ticks": False}
-    of_run = {"y": _field("name", "nominal", title=None, sort=order, axis=axis)} | _colour(runs)
-    of_run |= _beside(runs)
+    known = [name for name, of in {EXPECTED: "chance", MAIN: "main"}.items() if rows[of].count()]
+    y = {"y": _field("name", "nominal", title=None, sort=order, axis=axis)} | _beside(runs)
+    of_run = y | _by_run(runs, known)
     main, start = (
         _field(name, title="percent", **_percent_axis(0, 50, 100)) for name in ("main", "start")
     )
-    bar = {"type": "bar", "opacity": 0.35} | ({"height": 9} if len(runs) == 1 else {})
+    bar = {"type": "bar", "opacity": 0.35, "aria": False} | (
+        {"height": 9} if len(runs) == 1 else {}
+    )
     tips = _tips({"run": "run", "name": "factor"}, numbers)
     layers = [
         _layer(bar, of_run | {"x": main}),
         _layer(BOUNDS, of_run | {"x": start, "x2": STOP}),
         _layer(CHANCE, of_run | {"x": _field("chance")}),
-        _layer(MARK, of_run | {"x": _field("value")} | _shape(runs) | tips),
+        _layer(MARK, y | _by_run(runs, known, has_shapes=True) | {"x": _field("value")} | tips),
     ]
     step = 22 if len(runs) == 1 else 11 * len(runs)
     plane = {"layer": layers, "width": PLANE, "height": {"step": step}}
-    panels = [name for name in PANELS.values() if name in rows["panel"]]
     return _styled(
         "Consistency by factor, and what the variation of answers comes from.",
-        **_panels(plane, "panel", panels, _data(rows, "value")),
+        **_panels(plane, "panel", _names(rows, "panel"), _data(rows, "value")),
     )
 
 

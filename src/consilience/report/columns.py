@@ -83,7 +83,7 @@ def difference_columns(
         "p": Column("p", "p", is_extra=bool(has_holm)),
         **({"p_holm": P_HOLM} if has_holm else {}),
         **({"p_seeds": Column("p over seeds", "p")} if has_seeds else {}),
-        "detectable": Column("detectable", "detectable", is_extra=True),
+        "detectable": Column("detectable", "detectable", "detect."),
     }
 
 

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import math
-import textwrap
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
@@ -50,12 +50,6 @@ class InScript(json.JSONEncoder):
         return super().encode(o).replace("<", "\\u003c")
 
 
-def for_paper(chart: Spec, title: str) -> Spec:
-    """A chart on white and with a title, for a file."""
-    heading = {"text": textwrap.wrap(title, 60), "anchor": "start", "fontSize": 12}
-    return chart | ({"title": heading} if title else {}) | {"background": "white"}
-
-
 def in_black(chart: Spec) -> Spec:
     """A chart whose ink is black, with visible text."""
     black: Spec = json.loads(json.dumps(spec_of(chart)).replace(f'"{INK}"', '"black"'))
@@ -63,10 +57,10 @@ def in_black(chart: Spec) -> Spec:
 
 
 FORMATS = (".png", ".svg", ".pdf", ".html")
-"""Suffixes of the files of figures; a PNG has four times the resolution of a screen."""
+"""Suffixes of the files of figures; a PNG has five times the resolution of a screen."""
 
 FIGURE = """\
-<!doctype html>
+<!DOCTYPE html>
 <meta charset="utf-8">
 <div id="figure"></div>
 <script>{vega}</script>
@@ -75,10 +69,52 @@ FIGURE = """\
 """A page with a chart that needs no network."""
 
 
-def save_figure(chart: Spec, *paths: Path) -> None:
+POINTS = 8 / 11  # of a figure in a paper to a pixel of a chart: its text has 8 points
+LEAST = {True: 16, False: 60}  # pixels of a cell with a number, and of another plane
+NARROW = 480  # pixels of a figure with at most two panels, and one name of a legend, in a row
+
+
+def with_legend(chart: Spec, **more: Any) -> Spec:
+    """A chart with the place of its legend, which the schema of Altair does not know."""
+    config: Spec = chart.get("config", {})
+    place = {"layout": {"top": {"anchor": "start", "bounds": "full"}}, **more}
+    return chart | {"config": config | {"legend": config.get("legend", {}) | place}}
+
+
+def fitted(chart: Spec, inches: float) -> str:
+    """A chart on white without its title, as an SVG in points that is so wide.
+
+    Its plane gets the room that its labels leave, or the least that its text needs.
+    """
+    import vl_convert
+
+    room = inches * 72 / POINTS
+    chart = with_legend({name: chart[name] for name in chart if name != "title"})
+    if room < NARROW:
+        chart = with_legend(chart, columns=1) | ({"columns": 2} if "facet" in chart else {})
+    chart["background"], plane = "white", chart.get("spec", chart)
+    is_step = isinstance(plane["width"], dict)
+    first = plane["width"]["step"] if is_step else plane["width"]
+
+    def drawn(width: float) -> tuple[str, list[str]]:
+        """The figure with such a plane, and its own width and height."""
+        plane["width"] = {"step": width} if is_step else width
+        svg: str = vl_convert.vegalite_to_svg(chart)
+        return svg, re.findall(r'(?:width|height)="([\d.]+)"', svg)[:2]
+
+    one, two = (float(drawn(width)[1][0]) for width in (first, 2 * first))
+    width = first + first * (room - one) / max(1.0, two - one)
+    svg, size = drawn(max(width, LEAST[is_step]))
+    form = 'width="{}" height="{}"'
+    points = (f"{POINTS * float(of):.1f}" for of in size)
+    return svg.replace(form.format(*size), form.format(*points), 1)
+
+
+def save_figure(chart: Spec, *paths: Path, inches: float | None = None) -> None:
     """Write a chart in the format of each file's suffix (``FORMATS``); ink is black.
 
-    Each file is complete or absent. The chart is drawn once, as SVG, whatever the formats.
+    Each file is complete or absent. The chart is drawn as SVG, whatever the formats. ``inches``:
+    the width of a figure of a paper, which has no title (``fitted``).
     """
     import vl_convert
 
@@ -93,12 +129,15 @@ def save_figure(chart: Spec, *paths: Path) -> None:
             script = json.dumps(shown, cls=InScript)
             write_whole(path, FIGURE.format(vega=_vega(), chart=script).encode())
             continue
-        svg = svg or vl_convert.vegalite_to_svg(shown)
+        if not svg:
+            svg = fitted(shown, inches) if inches else vl_convert.vegalite_to_svg(shown)
         content = svg.encode()
         if suffix == ".png":
-            content = vl_convert.svg_to_png(svg, scale=4)
+            content = vl_convert.svg_to_png(svg, scale=5)
         elif suffix == ".pdf":
             content = vl_convert.svg_to_pdf(svg)
+        elif inches:
+            content = re.sub('(width|height)="([^"]+)"', r'\1="\2pt"', svg, count=2).encode()
         write_whole(path, content)
 
 
@@ -119,7 +158,7 @@ class Figure:
     """A chart."""
 
     id: str  # Its name on the page and as a file
-    title: str  # Its title as a file; empty if the chart has one
+    title: str  # Its caption in a paper
     chart: Spec  # The chart, as wide as in a file
     caption: str
     is_fluid: bool = True
@@ -275,7 +314,7 @@ def render(page: Page) -> str:
     fluid = {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
     charts = {}
     for figure in page.figures:
-        spec = spec_of(figure.chart) | (fluid if figure.is_fluid else {})
+        spec = with_legend(spec_of(figure.chart)) | (fluid if figure.is_fluid else {})
         script = json.dumps(spec, cls=InScript, separators=(",", ":"), allow_nan=False)
         charts[figure.id] = markupsafe.Markup(script)
     text: str = template.render(
@@ -395,10 +434,10 @@ def as_markdown(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-def as_latex(table: Table) -> str:
+def as_latex(table: Table, name: str = "") -> str:
     """A table with booktabs' rules; a block has a row of its own and a rule before it.
 
-    Notes are comments below the table.
+    Notes are comments below the table. ``name``: of its label; no label without one.
     """
 
     def line(cells: Iterable[str]) -> str:
@@ -418,6 +457,7 @@ def as_latex(table: Table) -> str:
         r"\begin{table}",
         r"\centering",
         rf"\caption{{{_latex(table.title)}}}",
+        *[rf"\label{{tab:{name}}}"] * bool(name),
         rf"\begin{{tabular}}{{{''.join('r' if c.is_number else 'l' for c in table.columns)}}}",
         r"\toprule",
         line(_latex(column.heading) for column in table.columns),
@@ -435,17 +475,32 @@ def as_latex(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-TABLE_FORMATS = {".csv": as_csv, ".md": as_markdown, ".tex": as_latex}
-"""Suffixes of the files of a table, and what writes them."""
+def latex_figures(figures: Sequence[Figure]) -> str:
+    """What includes the files of figures in a paper, each with its caption and label."""
+    return "\n".join(
+        rf"""\begin{{figure}}
+\centering
+\includegraphics{{{figure.id}.pdf}}
+\caption{{{_latex(figure.title)}.}}
+\label{{fig:{figure.id}}}
+\end{{figure}}
+"""
+        for figure in figures
+    )
+
+
+def in_formats(table: Table, name: str) -> dict[str, str]:
+    """A table as the text of a file, by suffix; ``name``: of its label in LaTeX."""
+    return {".csv": as_csv(table), ".md": as_markdown(table), ".tex": as_latex(table, name)}
 
 
 def save_table(table: Table, folder: Path, name: str) -> list[Path]:
     """``folder/name`` in all three formats."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{name}{suffix}" for suffix in TABLE_FORMATS]
-    for path, make in zip(paths, TABLE_FORMATS.values(), strict=True):
-        write_whole(path, make(table).encode())
-    return paths
+    texts = {folder / f"{name}{suffix}": text for suffix, text in in_formats(table, name).items()}
+    for path, text in texts.items():
+        write_whole(path, text.encode())
+    return [*texts]
 
 
 _LATEX = {

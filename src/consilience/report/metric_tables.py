@@ -132,20 +132,16 @@ def _pooled_row(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"value": shown.pop("mean")} | shown
 
 
-def edit_rows(metrics: pl.DataFrame) -> list[dict[str, Any]]:
-    """Consistency by kind of pair in the columns of ``MEANS``; empty if no kinds are known."""
+def edit_table(metrics: pl.DataFrame, suite: Suite) -> Table:
+    """Consistency over the pairs of patterns that differ in a way; one row a kind of edit."""
+    title = f"{suite.name}: consistency of two patterns by how they differ, in percent"
     micro = values_of(metrics, "MICRO")
-    return [
+    rows = [
         {"edit": SUBSETS[subset]} | mean_row(row, micro[name, subset], counted="pairs")
         for (name, subset), row in values_of(metrics, "MACRO").items()
         if name == "consistency" and subset in SUBSETS
     ]
-
-
-def edit_table(metrics: pl.DataFrame, suite: Suite) -> Table:
-    """Consistency over the pairs of patterns that differ in a way; one row a kind of edit."""
-    title = f"{suite.name}: consistency of two patterns by how they differ, in percent"
-    return frame_table(edit_rows(metrics), title, MEANS)
+    return frame_table(rows, title, MEANS)
 
 
 def factor_table(metrics: pl.DataFrame, suite: Suite) -> Table:

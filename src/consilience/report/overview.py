@@ -214,25 +214,9 @@ def numbers(runs: Sequence[RunView]) -> Iterator[Part]:
     means, meanings = [*_means(runs)], _meanings(runs)
     is_beside = len(runs) == 1 and means
     yield from [Beside([*means, meanings])] if is_beside else means
-    if sentences := [sentence for run in runs for sentence in _variation(run, runs)]:
-        yield Text(sentences)
     yield from _form_tables(runs)
     if not is_beside:
         yield Folded("What each number means", [meanings])
-    yield from _by_both(runs)
-
-
-def _variation(run: RunView, runs: Sequence[RunView]) -> Iterator[str]:
-    values = values_of(run.metrics, "MICRO")
-    names = ("total_variation", "chance_total_variation")
-    measured, chance = (values.get((name, "all"), {}).get("value", NAN) for name in names)
-    if not math.isnan(measured + chance):
-        yield (
-            f"{of_run(run.name, runs)}Total variation: between two variants of a question, "
-            f"{100 * measured:.1f} % of the probability moves to other options. Between variants "
-            f"of different questions it would be {100 * chance:.1f} %. The closer the two numbers, "
-            "the less the question decides."
-        )
 
 
 def _meanings(runs: Sequence[RunView]) -> Facts:
@@ -282,24 +266,6 @@ def _means(runs: Sequence[RunView]) -> Iterator[Table]:
         title += f"; below each its {CI}"
     if rows:
         yield frame_table(rows, title, columns, sortable=False)
-
-
-def _by_both(runs: Sequence[RunView]) -> Iterator[Folded]:
-    """The same answers of runs on facts counted by both protocols."""
-    for run in runs:
-        if run.by_other.is_empty():
-            continue
-        other = "strict" if run.protocol == "published" else "published"
-        both = [values_of(metrics, "MACRO") for metrics in (run.metrics, run.by_other)]
-        rows: list[list[Value]] = []
-        for name in main_metrics():
-            first, second = (of.get((name, "all"), {}).get("value", NAN) for of in both)
-            if not (math.isnan(first) and math.isnan(second)):
-                rows.append([label_of(name), first, second, second - first])
-        title = f"{of_run(run.name, runs)}The same answers under the protocol {other}"
-        shares = [Column(protocol, "share") for protocol in (run.protocol, other)]
-        columns = [Column("metric"), *shares, layouts.POINTS]
-        yield Folded(title, [Table(f"{title}, in percent", columns, rows, sortable=False)])
 
 
 def _form_tables(runs: Sequence[RunView]) -> Iterator[Part]:
@@ -550,8 +516,8 @@ def _proof(scoring: Mapping[str, Any]) -> str:
     return "; ".join(checks)
 
 
-LARGEST_MATRIX = 50  # variants of a group whose agreement is legible as a matrix
-MOST_PAIRS = 25_000  # of variants on a page, about 2.5 MB; of more, one run or group is shown
+LARGEST_MATRIX = 20  # variants of a group whose agreement is legible as a matrix
+MOST_PAIRS = 25_000  # of variants on a page, about 2.5 MB; of more, one group is shown
 DETERMINISM = (
     "For a relation with several right answers this number is its determinism, which is left out "
     "of the mean of consistency."
@@ -640,12 +606,18 @@ def _run_and_task(run: RunView, runs: Sequence[RunView]) -> str:
 
 
 def _headlines(runs: Sequence[RunView]) -> Iterator[Figure]:
-    """The headline numbers of several models and of the papers; none of one model alone."""
+    """The headline numbers of several models; beside a paper's rows those that it has.
+
+    None of one model alone.
+    """
     papers = papers_headlines(runs[0].metrics)
     if len(runs) == 1 and not papers:
         return
     shown = {row.label: (row.metric, row.subset) for run in runs for row in run.summary.rows}
-    labels = {key: label for label, key in reversed(shown.items())}
+    in_papers = {
+        key for of in papers.values() for key, cell in of.items() if cell.number is not None
+    }
+    labels = {key: of for of, key in reversed(shown.items()) if not papers or key in in_papers}
     rows: list[tuple[Any, ...]] = [
         (model, labels[key], cell.number, NAN, NAN, "paper")
         for model, values in papers.items()
@@ -656,13 +628,14 @@ def _headlines(runs: Sequence[RunView]) -> Iterator[Figure]:
         (_run_and_task(run, runs), row.label, row.value, row.low, row.high, charts.MEASURED)
         for run in runs
         for row in run.summary.rows
+        if (row.metric, row.subset) in labels
     ]
     rows.sort(key=lambda row: list(shown).index(row[1]))
     frame = pl.DataFrame(rows, charts.HEADLINES, orient="row")
-    caption = "The headline numbers with their 95 % confidence intervals."
+    caption = "The numbers above, with their 95 % confidence intervals."
     if papers:
         caption += " Hollow marks are the paper's rows, which have no interval."
-    title = f"Headline numbers on {runs[0].suite.name}"
+    title = f"Headline numbers on {runs[0].suite.name}, with 95 % confidence intervals"
     yield Figure("headline", title, charts.headline_figure(frame), caption, is_fluid=False)
 
 
@@ -672,11 +645,8 @@ def _relations(runs: Sequence[RunView]) -> Iterator[Figure]:
     if not suite.words.pool:
         return
     rows = charts.relation_rows(runs)
-    title = f"{rows['metric'][0]} of each relation ({charts.REFERENCES})"
-    caption = (
-        f"Each relation with its 95 % confidence interval; {charts.REFERENCES}. The menu chooses "
-        "the number."
-    )
+    title = f"{rows['metric'][0]} of each relation, with 95 % confidence intervals"
+    caption = "Each relation with its 95 % confidence interval. The menu chooses the number."
     if any(group.cardinality == "N-M" for group in suite.relations):
         caption += f" {DETERMINISM}"
     yield Figure("relations", title, charts.interval_figure(rows, suite.words.group), caption)
@@ -687,11 +657,10 @@ def _forms(runs: Sequence[RunView]) -> Iterator[Figure]:
     rows = charts.form_rows(runs)
     if rows.is_empty():
         return
-    title = f"Consistency of each form with the original form ({charts.REFERENCES})"
+    title = "Consistency of each form with the original form, with 95 % confidence intervals"
     caption = (
         "Answers of each form that are the same as in the original form, with 95 % confidence "
-        f"intervals; {charts.REFERENCES}. The menu chooses the number. A model that always gives "
-        "one answer has no chance-corrected consistency."
+        "intervals. The menu chooses the number."
     )
     yield Figure("forms", title, charts.interval_figure(rows, "form"), caption)
 
@@ -704,24 +673,20 @@ def _agreement(runs: Sequence[RunView], relation: str | None) -> Iterator[Figure
         for name in ("pairs", "patterns")
     ]
     pairs, patterns = (pl.concat(of_runs, how="diagonal_relaxed") for of_runs in tables)
-    if pairs.height < 2 * len(runs):
+    if pairs.is_empty():
         return
     large = patterns.filter(pl.col("variant_index") >= LARGEST_MATRIX)["group"].unique()
     pairs = pairs.filter(~pl.col("group").is_in(large.implode()))
-    if pairs.is_empty():
+    if pairs.height < 2 * len(runs):
         return
     relation = _least_consistent(pairs) if relation is None or relation in large else relation
-    caption = charts.matrix_caption(words)
-    if len(runs) > 1 and pairs.height > MOST_PAIRS:
-        pairs = pairs.filter(run=runs[0].name)
-        caption += f" Only {runs[0].name} is shown."
     if pairs.height > MOST_PAIRS:
         pairs = pairs.filter(group=relation)
     patterns = patterns.join(pairs, on=["run", "group"], how="semi", maintain_order="left")
     first_run = f", {runs[0].name}" if len(runs) > 1 else ""
     title = f"Agreement of {words.variant}s: {names.get(relation, relation)}{first_run}"
     figure = charts.matrix_figure(pairs, patterns, relation, names, words)
-    yield Figure("agreement", title, figure, caption, is_fluid=False)
+    yield Figure("agreement", title, figure, charts.matrix_caption(words), is_fluid=False)
 
 
 def _least_consistent(pairs: pl.DataFrame) -> str:

@@ -26,7 +26,6 @@ from consilience.report.export import Figure, Folded, Page, Part, Points, Sectio
 from consilience.report.metric_tables import (
     DETERMINISM,
     changed_answers_table,
-    edit_rows,
     group_cells,
     language_table,
 )
@@ -43,7 +42,7 @@ from consilience.report.run_view import (
     values_of,
     view_notes,
 )
-from consilience.report.table import NAN, Column, Table, intervals_below
+from consilience.report.table import NAN, Column, intervals_below
 
 MOST_APART = 8  # patterns that differ from the others and are named
 MOST_PATTERNS = 1_000  # rows of the table of patterns; of more, those with the lowest agreement
@@ -52,7 +51,7 @@ MOST_EXAMPLES = 12  # changed answers on the page; all are in inconsistent.csv
 
 AGAINST = (
     "Each mark is a relation. Bottom right: the answers are right, but only in some patterns. Top "
-    "left: the answers are the same and wrong. Dashed line: mean consistency expected by chance."
+    "left: the answers are the same and wrong."
 )
 
 OF_RELATIONS: Columns = {
@@ -164,15 +163,6 @@ def _edits(runs: Sequence[RunView]) -> Parts:
     title = "Consistency of pairs of patterns with and without the edit, means over relations"
     yield Figure("edits", "Effect of each edit on consistency", charts.edit_figure(frame), caption)
     yield frame_table(frame.drop("run") if len(runs) == 1 else frame, title, layouts.EDITS)
-    rows = [_named(run, runs) | row for run in runs for row in edit_rows(run.metrics)]
-    title = (
-        "Consistency by kind of pair, as in the ParaRel paper's Table 5: Diff-Syntax differs in "
-        "syntax alone, Diff-Determiner in the determiner and perhaps more"
-    )
-    if rows:
-        yield Folded(
-            "By kind of pair, as in the ParaRel paper", [frame_table(rows, title, layouts.MEANS)]
-        )
 
 
 def _items(runs: Sequence[RunView]) -> Parts:
@@ -195,15 +185,6 @@ def _items(runs: Sequence[RunView]) -> Parts:
         "percent"
     )
     yield frame_table(rows, title, OF_ITEMS, sortable=False)
-    shares = charts.in_tenths(known).select("run", "agreement", "share").rows()
-    bars = {(run, tenth): share for run, tenth, share in shares}
-    names = [run.name for run in runs]
-    bar_rows = [
-        [tenth, *(bars.get((name, tenth), 0.0) for name in names)] for tenth in charts.TENTHS
-    ]
-    columns = [Column("pairs that agree, percent"), *(Column(name, "share") for name in names)]
-    table = Table("Facts, in percent", columns, bar_rows, sortable=False)
-    yield Folded("The bars as a table", [table])
 
 
 def _examples(runs: Sequence[RunView]) -> Parts:
@@ -316,28 +297,15 @@ def _expectations(runs: Sequence[RunView]) -> Parts:
             yield Folded(f"Examples of violations{name}", tables)
 
 
-CAPTION = (
-    "Consistency: mark with 95 % CI, and a tick at the level expected by chance. Answer and "
-    "correctness: "
-)
-OF_SHARES = (
-    "the bar is the main effect of a factor as a share of the variation over variants, the mark "
-    "with 95 % CI its total effect, which has all interactions of the factor."
-)
-OF_PROBABILITIES = (
-    "probability, with 95 % CI, that it changes when this factor alone gets a random level."
-)
-
-
 def factor_parts(views: Sequence[FactorView]) -> Parts:
     """The table and the figure of factors, the indices, and every interaction; none without."""
     if not views:
         return
-    is_exact = all(view.is_exact for view in views)
-    title, caption = "What each factor changes", OF_SHARES if is_exact else OF_PROBABILITIES
+    title = "What each factor changes"
     if lead := factor_verdict(views):
         yield Text([" ".join(lead)] if len(views) == 1 else lead)
-    yield Figure("factors", title, charts.factor_figure(views), CAPTION + caption, is_fluid=False)
+    caption = "Marks have 95 % confidence intervals."
+    yield Figure("factors", title, charts.factor_figure(views), caption, is_fluid=False)
     yield intervals_below(factor_table(views, f"{title}, in percent"))
     indices = index_table(views, "Sensitivity indices: the larger, the more variants differ")
     yield Folded(

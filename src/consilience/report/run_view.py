@@ -307,7 +307,6 @@ class RunView:
 
     # Of facts and questions:
     protocol: Protocol = "strict"
-    by_other: pl.DataFrame = field(default_factory=pl.DataFrame)  # Metrics by the other protocol
     edits: pl.DataFrame = field(default_factory=pl.DataFrame)  # What each kind of edit costs
     items: pl.DataFrame = field(default_factory=pl.DataFrame)  # The agreement over each fact
     examples: Mapping[str, Sequence[Any]] = field(default_factory=dict)

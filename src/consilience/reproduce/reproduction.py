@@ -19,7 +19,7 @@ from consilience.files.write import csv_of, write_whole
 from consilience.options import Output
 from consilience.options.runs import ReproduceOptions
 from consilience.report import papers
-from consilience.report.export import TABLE_FORMATS, Lines, Shown, as_markdown, record_of, rows_of
+from consilience.report.export import Lines, Shown, in_formats, record_of, rows_of
 from consilience.report.papers import Key, Measured
 from consilience.report.table import Column, Table
 from consilience.reproduce import calum, pararel
@@ -368,15 +368,16 @@ def _write(
 ) -> list[Path]:
     """Write the layout with notes, and a CSV with every column; without numbers only the notes."""
     layout = papers.beside_layout(numbers, f"{recipe.name}: {recipe.title}", notes)
-    texts = {".md": as_markdown(layout)}
-    if numbers.height:
-        texts = {suffix: make(layout) for suffix, make in TABLE_FORMATS.items()}
+    texts = in_formats(layout, recipe.name)
+    if not numbers.height:
+        texts |= {".csv": "", ".tex": ""}
+    else:
         texts[".csv"] = csv_of(numbers.with_columns(options=pl.lit(str(request)))).decode()
     request.runs.mkdir(parents=True, exist_ok=True)
-    files = {suffix: request.runs / f"{recipe.name}{suffix}" for suffix in TABLE_FORMATS}
-    for suffix, file in files.items():
-        if suffix in texts:
-            write_whole(file, texts[suffix].encode())
+    files = {request.runs / f"{recipe.name}{suffix}": text for suffix, text in texts.items()}
+    for file, text in files.items():
+        if text:
+            write_whole(file, text.encode())
         else:  # of an earlier call
             file.unlink(missing_ok=True)
-    return [file for suffix, file in files.items() if suffix in texts]
+    return [file for file, text in files.items() if text]

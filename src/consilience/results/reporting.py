@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 import webbrowser
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +27,7 @@ from consilience.kinds.counting import count_run, record_notes
 from consilience.kinds.pairs import changed_answers_of, task_of_run
 from consilience.metrics.counts import Prepared, ResampleCache, in_texts, is_blank
 from consilience.metrics.differences import compare
-from consilience.metrics.measure import few_relations, measure
+from consilience.metrics.measure import few_relations
 from consilience.metrics.registry import MANY_VARIANTS, headline_metrics, label_of
 from consilience.options import Output, options_of
 from consilience.options.runs import ReportOptions, ViewOptions
@@ -181,6 +182,7 @@ def _values(metrics: pl.DataFrame) -> Values:
 EXAMPLES = 3  # of each kind
 DRAWN = 30  # facts in the drawing of a run's vectors, as in ParaRel's Figure 3
 FIGURE_FORMATS = ("svg", "png", "pdf")
+COLUMN = 3.03  # inches of a column of ACL
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +200,8 @@ def report(options: ReportOptions, watch: Watch = SILENT) -> Report:
     """One page on one run, or on several with the first as the reference."""
     runs = open_runs(options.runs)
     _page_of(runs, options.out)
+    if options.width and not options.figures:
+        raise ConsilienceError("--width without --figures", todo="Add --figures DIR.")
     comparing.refuse_mixed(runs)
     suite, protocol = suite_of(runs[0], options.suite, options.protocol, options.data_dir)
     if options.group and not suite.words.pool:
@@ -220,8 +224,10 @@ def save_report(made: Report, options: ReportOptions) -> list[Path]:
         options.figures.mkdir(parents=True, exist_ok=True)
         for figure in made.page.figures:
             files = [options.figures / f"{figure.id}.{suffix}" for suffix in FIGURE_FORMATS]
-            export.save_figure(export.for_paper(figure.chart, figure.title), *files)
+            export.save_figure(figure.chart, *files, inches=options.width or COLUMN)
             written += files
+        written.append(options.figures / "figures.tex")
+        write_whole(written[-1], export.latex_figures(made.page.figures).encode())
     if options.tables:
         for name, table in made.tables.items():
             written += export.save_table(table, options.tables, name)
@@ -356,12 +362,6 @@ def _items_of(
 ) -> dict[str, Any]:
     """More on a run of facts or questions; the examples are those of the first seed."""
     table, suite, kind = seeds[0], seeds[0].suite, kind_of_run(run)
-    by_other = pl.DataFrame()
-    for other in suite.words.protocols:
-        if other != protocol:
-            by_other = measure(seeds, suite, other, seed)
-            for prepared in seeds:
-                prepared.forget(other)
     pairs = patterns.pair_table(seeds, suite, protocol, seed)
     chosen = kind.with_texts(run, examples(table, suite, list(KINDS), EXAMPLES))
     items = {(one.group, one.item) for of_kind in chosen.values() for one in of_kind}
@@ -375,7 +375,6 @@ def _items_of(
     kinds = patterns.annotated_kinds(suite)
     return {
         "protocol": protocol,
-        "by_other": by_other,
         "patterns": patterns.with_changes(patterns.pattern_table(seeds, suite, protocol), pairs),
         "pairs": pairs,
         "edits": patterns.edit_table(seeds, suite, protocol, kinds, seed),
@@ -531,5 +530,7 @@ class Plots:
 def _still(chart: export.Spec, title: str) -> altair.Chart:
     import altair
 
-    still: altair.Chart = altair.Chart.from_dict(export.in_black(export.for_paper(chart, title)))
+    heading = {"text": textwrap.wrap(title, 60), "anchor": "start", "fontSize": 12}
+    titled = export.in_black(chart | {"title": heading, "background": "white"})
+    still: altair.Chart = altair.Chart.from_dict(titled)
     return still

@@ -114,8 +114,7 @@ def comparisons_table(
         {"name": label_of(row["metric"]), **row} for row in differences.iter_rows(named=True)
     ]
     shown = layouts.difference_columns(differences, "first", "second")
-    columns = {"name": Column("number"), **shown, "q_value": Column("q (BH)", "p")}
-    columns["detectable"] = columns.pop("detectable")  # the last one
+    columns = {"name": Column("number"), **shown, "q_value": Column("q (BH)", "p", is_extra=True)}
     tested = differences["p"].is_not_nan().sum()
     cells = counted(differences["cell"].n_unique(), "combination")
     notes = [
@@ -233,7 +232,7 @@ def _figure(at: int, cell: str, rows: Sequence[StudyRow]) -> export.Figure:
     ]  # fmt: skip
     return export.Figure(
         f"headlines-{at}", f"{cell}: headline numbers", headline_figure(pl.DataFrame(numbers)),
-        f"{cell}: the headline numbers of each model, with 95 % confidence intervals.",
+        f"{cell}: the numbers above, with their 95 % confidence intervals.",
         is_fluid=False,
     )  # fmt: skip
 

@@ -336,14 +336,37 @@ def test_a_run_that_is_killed_at_any_step_of_its_writing_is_resumed_whole(tmp_pa
         assert json.loads((folder / "run.json").read_text())["warnings"] == []
 
 
-def test_a_slow_model_is_sampled_for_a_limited_time(monkeypatch):
-    """Samples of 8 queries in 5 s: one before the clock starts, then until 20 s are over."""
+@pytest.mark.parametrize(("seconds", "sampled", "rate", "doubt"), [
+    # Two groups are asked one item each, then three items each.
+    (0.1, 8, 10, ""),
+    # Both first items take 10 s: nothing is asked after 20 s.
+    (10, 2, 0.1, "a larger sample takes more than 20 s"),
+    # The first item takes 30 s; the second group is not asked.
+    (30, 1, 1 / 30, "a larger sample takes more than 20 s"),
+])  # fmt: skip
+def test_a_slow_model_is_sampled_for_a_limited_time(monkeypatch, seconds, sampled, rate, doubt):
+    clock = [0.0]
+    monkeypatch.setattr(probing, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(probing, "busy", str)
+
+    def ask(group, items):
+        clock[0] += seconds * len(items)
+        return len(items)
+
+    left = {"a": 30, "done": 0, "b": 10}
+    found = probing.measured_rate(left, dict.fromkeys(left, ["x", "y", "z"]), ask)
+    assert found == {"sampled": sampled, "rate": pytest.approx(rate), "doubt": doubt}
+
+
+def test_groups_count_in_an_estimate_by_their_queries(monkeypatch):
+    """30 queries of 2 s and 10 of 6 s take 120 s."""
     clock = [0.0]
     monkeypatch.setattr(probing, "time", SimpleNamespace(monotonic=lambda: clock[0]))
 
-    def sample(seconds):
-        clock[0] += seconds
-        return 8
+    def ask(group, items):
+        clock[0] += {"a": 2, "b": 6}[group]
+        return 1
 
-    assert probing.measured_rate([lambda: sample(5)] * 6) == (24, 24 / 15)
-    assert probing.measured_rate([lambda: sample(60)] * 6) == (8, 8 / 60)
+    left = {"a": 30, "b": 10}
+    found = probing.measured_rate(left, {"a": ["x"], "b": ["y"]}, ask)
+    assert 40 / found["rate"] == pytest.approx(120)

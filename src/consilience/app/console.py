@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -55,51 +55,91 @@ class Terminal(Console):
 
 
 INTERVAL = 60  # Seconds between two lines on progress
+MOST_MARKS = 200  # Moments of which a pace is remembered
 out = Terminal(markup=False, highlight=False)
 err = Terminal(stderr=True, markup=False, highlight=False)
 
 
-class _Rate(progress.ProgressColumn):
+class Pace:
+    """How fast work is done, and how long the rest takes at that pace.
+
+    The pace is that since the start and that of the last half of the time. If one is more than
+    twice the other, the time left is a range.
+    """
+
+    def __init__(self, total: float | None) -> None:
+        self.total, self.done = total, 0.0
+        self._marks = [(time.monotonic(), 0.0)]  # Moments, and the work that was done
+
+    def add(self, work: float, total: float | None = None) -> None:
+        """Some work is done; ``total`` replaces that of the start."""
+        self.done += work
+        self.total = self.total if total is None else total
+        self._marks.append((time.monotonic(), self.done))
+        if len(self._marks) > MOST_MARKS:
+            del self._marks[1:-1:2]
+
+    @property
+    def seconds(self) -> float:
+        """The time since the start."""
+        return time.monotonic() - self._marks[0][0]
+
+    @property
+    def rate(self) -> str:
+        """Work in a second or a minute, since the start."""
+        each = self.done / max(self.seconds, 1e-9)
+        text = f"{60 * each:,.1f}/min" if each < 1 else f"{each:,.1f}/s"
+        return text if self.done else ""
+
+    @property
+    def left(self) -> str:
+        """The time left, in words; empty if it is unknown."""
+        now, rest = time.monotonic(), (self.total or 0) - self.done
+        middle = now - self.seconds / 2
+        half = next(mark for mark in reversed(self._marks) if mark[0] <= middle)
+        paces = [(self.done - done) / max(now - at, 1e-9) for at, done in (self._marks[0], half)]
+        if not (rest > 0 and min(paces) > 0):  # also of sizes that are not known
+            return ""
+        least, most = sorted(rest / pace for pace in paces)
+        shown = f"{duration(least)} to {duration(most)}" if most > 2 * least else duration(most)
+        return f"{shown} left"
+
+
+class _Paced(progress.ProgressColumn):
     def render(self, task: progress.Task) -> Text:
-        return Text(_rate(task.speed) if task.speed else "", style="dim")
+        pace = task.fields["pace"]
+        return Text(f"{pace.rate}  {pace.left}".strip(), style="dim")
 
 
 @contextmanager
-def _logged(text: str, total: int | None, unit: str) -> Iterator[Callable[..., None]]:
+def _logged(text: str, pace: Pace, unit: str) -> Iterator[Callable[..., None]]:
     """Write lines on progress: one at the start, one a minute, and one at the end."""
-    start = last = time.monotonic()
-    done = 0
-    err.print(f"{text}: {_counted(total, unit)}" if total is not None else text)
+    last = time.monotonic()
+    err.print(f"{text}: {_counted(pace.total, unit)}" if pace.total is not None else text)
 
     def advance(steps: int, learned: int | None = None) -> None:
-        nonlocal total, done, last
-        total = total if learned is None else learned
-        done += steps
-        if (now := time.monotonic()) - last >= INTERVAL and done != total:
-            last, rate = now, done / (now - start)
-            of, left = "", ""
-            if total and rate:
-                of, left = f" of {total:,}", f", {duration((total - done) / rate)} left"
-            err.print(f"{text}: {done:,}{of} {unit}, {_rate(rate)}{left}")
+        nonlocal last
+        pace.add(steps, learned)
+        if (now := time.monotonic()) - last >= INTERVAL and pace.done != pace.total:
+            last, of = now, f" of {pace.total:,}" if pace.total else ""
+            parts = [f"{pace.done:,.0f}{of} {unit}", pace.rate, pace.left]
+            err.print(f"{text}: {', '.join(filter(None, parts))}")
 
     yield advance
-    seconds = time.monotonic() - start
-    rate = f", {_rate(done / seconds)}" if seconds else ""
-    err.print(f"{text}: {_counted(done, unit)} in {duration(seconds)}{rate}")
+    rate = f", {pace.rate}" if pace.rate else ""
+    err.print(f"{text}: {_counted(pace.done, unit)} in {duration(pace.seconds)}{rate}")
 
 
-def _counted(number: int, unit: str) -> str:
+def _counted(number: float, unit: str) -> str:
     singular = "query" if unit == "queries" else unit.removesuffix("s")
-    return f"{number:,} {singular if number == 1 else unit}"
-
-
-def _rate(steps_a_second: float) -> str:
-    is_slow = steps_a_second < 1
-    return f"{60 * steps_a_second:,.1f}/min" if is_slow else f"{steps_a_second:,.1f}/s"
+    return f"{number:,.0f} {singular if number == 1 else unit}"
 
 
 class Screen(Watch):
     """Shows the progress of a command on standard error."""
+
+    _sizes: Sequence[float] = ()  # Of the stages of a command; empty outside ``stages``
+    _stage = 0
 
     @contextmanager
     def loading(self, model: str) -> Iterator[None]:
@@ -121,26 +161,40 @@ class Screen(Watch):
     def steps(self, text: str, total: int | None, unit: str) -> Iterator[Advance]:
         """A bar in a terminal, lines in a file or a pipe."""
         collect_garbage()
+        pace = Pace(total)
         if not err.is_terminal:
-            with _logged(text, total, unit) as advance:
+            with _logged(text, pace, unit) as advance:
                 yield advance
             return
         columns = (
             progress.TextColumn("{task.description}"), progress.BarColumn(),
-            progress.MofNCompleteColumn(), progress.TextColumn(unit), _Rate(),
-            progress.TimeElapsedColumn(), progress.TextColumn("left"),
-            progress.TimeRemainingColumn(),
+            progress.MofNCompleteColumn(), progress.TextColumn(unit),
+            progress.TimeElapsedColumn(), _Paced(),
         )  # fmt: skip
         with progress.Progress(*columns, console=err, disable=err.quiet) as bars:
-            task = bars.add_task(text, total=total)
+            task = bars.add_task(text, total=total, pace=pace)
 
             def advance_bar(steps: int, learned: int | None = None) -> None:
+                pace.add(steps, learned)
                 bars.update(task, total=learned, advance=steps)
 
             yield advance_bar
 
+    @contextmanager
+    def stages(self, sizes: Sequence[float]) -> Iterator[None]:
+        """Inside, ``say`` counts stages, and names the time left after the first."""
+        self._sizes, self._pace, self._stage = sizes, Pace(sum(sizes)), 0
+        yield
+        self._sizes = ()
+
     def say(self, step: str) -> None:
-        err.print(f"{step} ...")
+        if self._stage < len(self._sizes):
+            self._pace.add(self._sizes[self._stage - 1] if self._stage else 0)
+            self._stage += 1
+            left = f", {left}" if (left := self._pace.left) else ""
+            err.print(f"{self._stage} of {len(self._sizes)}{left}: {step}")
+        else:
+            err.print(f"{step} ...")
 
     def inform(self, line: str) -> None:
         err.print(line)

@@ -72,9 +72,7 @@ def ask_groups(
     tables = {}
     for group, size in groups.items():
         answers = folder.answers(group, size) if folder else None
-        if answers is not None:
-            progress(size)
-        else:
+        if answers is None:
             answers = answers_of(group, progress)
             if folder is not None:
                 folder.write_answers(group, answers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -253,6 +253,10 @@ class Watch:
     def steps(self, text: str, total: int | None, unit: str) -> AbstractContextManager[Advance]:
         """While so many steps are made; ``total`` is None where it is not known."""
         return nullcontext(lambda *steps: None)
+
+    def stages(self, sizes: Sequence[float]) -> AbstractContextManager[None]:
+        """While a command does so many stages, in proportion to their time; ``say`` begins one."""
+        return nullcontext()
 
     def say(self, step: str) -> None:
         """At the start of a step, in words."""

@@ -17,6 +17,7 @@ import polars as pl
 from consilience.asking.facts import Progress, ask_groups
 from consilience.asking.noise import sample_size, variations
 from consilience.core.errors import SILENT, ConsilienceError, Protocol, UnansweredError, Watch
+from consilience.core.provenance import busy
 from consilience.core.text import counted, duration, evenly
 from consilience.endpoints.usage import BYTES_A_TOKEN, PlannedUsage
 from consilience.files.tables import model_of_log
@@ -134,6 +135,7 @@ class ProbePlan(Shown):
     loading: float
     sampled: int  # Number of queries that were asked to measure the rate
     rate: float  # Queries in a second, in the sample; 0 where it was not measured
+    doubt: str = ""  # Why the time may be off by more than a factor of two; empty without a reason
     usage: PlannedUsage | None = None
     """Of a model behind a URL: the requests and tokens of what is not yet complete, of the noise
     floor and of the proof, at most."""
@@ -162,7 +164,8 @@ class ProbePlan(Shown):
         rows |= self.requests_in_words() or {
             "Time": f"about {duration(self.seconds)} to ask {left:,} queries; loading took "
             f"{duration(self.loading)}",
-            "Measured": f"{self.rate:,.1f} queries/s in a sample of {self.sampled:,}",
+            "Measured": f"{self.rate:,.1f} queries/s in a sample of {self.sampled:,}"
+            + (f"; unreliable: {self.doubt}" if self.doubt else ""),
         }
         return [
             f"Plan: {self.model} on {self.suite} ({self.protocol}). Nothing is written.",
@@ -207,23 +210,29 @@ def together(plans: Sequence[ProbePlan]) -> ProbePlan:
     )
 
 
-def measured_rate(samples: Sequence[Callable[[], int]]) -> tuple[int, float]:
-    """Ask samples for about ``SAMPLED_SECONDS``; queries, and queries a second.
+def measured_rate(
+    left: Mapping[str, int],
+    samples: Mapping[str, Sequence[str]],
+    ask: Callable[[str, Sequence[str]], int],
+) -> dict[str, Any]:
+    """Ask items of some groups for about ``SAMPLED_SECONDS``; fields of a plan.
 
-    A sample asks its queries and returns their number. The first is asked once more before the
-    clock starts, unless it takes that long.
+    Each group is first asked one item, so that the model is warm and no group is left out, and
+    then its ``samples``, whose time counts in its place. ``left``: the queries of each group, by
+    which it counts. ``ask`` returns the number of queries.
     """
-    begin = time.monotonic()
-    sampled = samples[0]()
-    seconds = time.monotonic() - begin
-    if seconds < SAMPLED_SECONDS:
-        sampled, start = 0, time.monotonic()
-        for ask in samples:
-            sampled += ask()
-            if time.monotonic() - begin >= SAMPLED_SECONDS:
-                break
-        seconds = time.monotonic() - start
-    return sampled, sampled / max(seconds, 1e-9)
+    seconds, sampled, doubt = dict[str, float](), 0, busy()
+    groups = evenly([group for group in left if left[group]] or [*left], SAMPLED)
+    end = time.monotonic() + SAMPLED_SECONDS
+    for group, items in [(group, items) for items in (1, None) for group in groups]:
+        if (start := time.monotonic()) >= end:
+            doubt = doubt or f"a larger sample takes more than {SAMPLED_SECONDS} s"
+            break
+        queries = max(1, ask(group, samples[group][:items]))
+        seconds[group], sampled = (time.monotonic() - start) / queries, sampled + queries
+    whole = sum(left[group] * of_query for group, of_query in seconds.items())
+    rate = sum(left[group] for group in seconds) / max(whole, 1e-9)
+    return {"sampled": sampled, "rate": rate, "doubt": doubt}
 
 
 def sampled_plan(inquiry: Inquiry, left: Mapping[str, int]) -> dict[str, Any]:
@@ -236,13 +245,12 @@ def sampled_plan(inquiry: Inquiry, left: Mapping[str, int]) -> dict[str, Any]:
     """
     samples = inquiry.samples
 
-    def ask(group: str, *, whole: bool = False) -> int:
-        return inquiry.ask(group, None if whole else samples[group]).height
+    def ask(group: str, items: Sequence[str] | None) -> int:
+        return inquiry.ask(group, items).height
 
     client: Client | None = getattr(inquiry.model, "client", None)
     if client is None or client.is_free:
-        sampled, rate = measured_rate([partial(ask, group) for group in evenly([*left], SAMPLED)])
-        return {"sampled": sampled, "rate": rate}
+        return measured_rate(left, samples, ask)
     begin, plans = time.monotonic(), list[tuple[PlannedUsage, int, int]]()
 
     def planned(ask: Callable[[], int]) -> tuple[PlannedUsage, int]:
@@ -253,11 +261,11 @@ def sampled_plan(inquiry: Inquiry, left: Mapping[str, int]) -> dict[str, Any]:
         for group, size in left.items():
             if size:
                 start = time.monotonic()
-                plan, sampled = planned(partial(ask, group))
+                plan, sampled = planned(partial(ask, group, samples[group]))
                 now = time.monotonic()
                 whole = now + (now - start) * size / sampled
                 if sampled < size and whole < begin + SAMPLED_SECONDS:
-                    plan, sampled = planned(partial(ask, group, whole=True))
+                    plan, sampled = planned(partial(ask, group, None))
                 plans.append((plan, sampled, size))
     finally:
         client.plan = None
@@ -464,7 +472,9 @@ def ask_in_folder(
             folder.write_prompts(group, prompts)
         return inquiry.ask(group, progress=progress)
 
-    with watch.steps(title, sum(groups.values()), inquiry.unit) as advance:
+    complete = complete_groups(folder.path)[1]
+    left = sum(size for group, size in groups.items() if group not in complete)
+    with watch.steps(title, left, inquiry.unit) as advance:
         return ask_groups(groups, ask, inquiry.model, folder, advance)
 
 

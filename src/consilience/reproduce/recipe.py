@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from consilience.core.errors import ConsilienceError
+from consilience.core.errors import SILENT, ConsilienceError, Watch
 from consilience.report.papers import Key, Measured, paper_numbers
 from consilience.runs.folder import fingerprint
 
@@ -82,8 +82,8 @@ class Request:
 class Work:
     """Runs the commands of one recipe, and collects notes for its reader."""
 
-    def __init__(self, request: Request, say: Callable[[str], None] = lambda command: None) -> None:
-        self.request, self.say = request, say
+    def __init__(self, request: Request, watch: Watch = SILENT) -> None:
+        self.request, self.watch = request, watch
         self.rows: Collection[str] | None = request.only or None  # all where None
         self.commands: list[str] = []
         self.options_of: dict[str, set[str]] = {}  # Of the recipe, by command
@@ -133,7 +133,7 @@ class Work:
         self.options_of.setdefault(name, set()).update(options)
         if self.request.dry:
             return {}
-        self.say(typed)
+        self.watch.say(typed)
         call = command[1:] if is_script else ["-m", *command]
         status, stdout, stderr = _call([sys.executable, *call, "--json"])
         document: dict[str, Any] = json.loads(stdout) if status in (0, 2) and stdout else {}

@@ -84,7 +84,9 @@ def carry_out(recipe: Recipe, work: Work) -> pl.DataFrame:
         found = f"{recipe.name} has no number in {' and '.join(request.only)} at once"
         raise ConsilienceError(found, expected="rows, and blocks or columns that they are in")
     work.told += recipe.notes
-    made = work.attempt("", lambda: recipe.make(recipe, work)) or {}
+    commands = () if request.dry else _planned(recipe, request, work.rows).commands
+    with work.watch.stages([1] * len(commands)):
+        made = work.attempt("", lambda: recipe.make(recipe, work)) or {}
     ours: dict[Key, Measured | None] = {key: made[key] for key in filter(is_selected, made)}
     absent = work.absent
     for name in set(request.added).intersection(absent):
@@ -140,11 +142,17 @@ def _with_added_models(recipe: Recipe, added: Mapping[str, str]) -> Recipe:
     return replace(recipe, models={**recipe.models, **added}, user_rows=rows)
 
 
+def _planned(recipe: Recipe, request: Request, rows: Collection[str] | None = None) -> Work:
+    """A dry run of a recipe; ``rows``: all where None."""
+    plan = Work(replace(request, dry=True))
+    plan.rows = rows
+    plan.attempt("", lambda: recipe.make(recipe, plan))
+    return plan
+
+
 def _check_options(recipe: Recipe, request: Request) -> None:
     """Refuse more arguments of a command that is not run, or of what the recipe decides itself."""
-    plan = Work(replace(request, options={}, only=(), dry=True))
-    plan.attempt("", lambda: recipe.make(recipe, plan))
-    commands = plan.options_of
+    commands = _planned(recipe, replace(request, options={}, only=())).options_of
     _refuse({*request.options} - {*commands}, f"{recipe.name} has no command", commands)
     for name, more in request.options.items():
         fixed = commands[name] & {word.partition("=")[0] for word in more}
@@ -286,7 +294,7 @@ def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Reproduction:
             from consilience.models.sources import locate
 
             locate(spec)  # a file or folder that does not exist raises; the Hub is not asked
-    work = Work(request, watch.inform)
+    work = Work(request, watch)
     numbers = carry_out(recipe, work)
     warnings = _warnings(recipe, work)
     files: list[Path] = []

@@ -63,16 +63,16 @@ class TrainingProgress(TrainerCallback):
     def __init__(self, watch: Watch, stack: ExitStack) -> None:
         """``stack``: ends the display of steps when the training ends."""
         self.watch, self.stack = watch, stack
-        self.start, self.first_step, self.shown_step = time.monotonic(), 0, 0
+        self.shown_step = 0
         self.advance: Callable[[int], None] = lambda steps: None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Begin to count, after the updates that an interrupted training has already done."""
-        self.start, self.first_step = time.monotonic(), state.global_step
+        self.shown_step = state.global_step
         if state.is_world_process_zero and multiprocessing.parent_process() is None:
-            steps = self.watch.steps(Path(args.output_dir).name, state.max_steps, "updates")
+            left = state.max_steps - state.global_step
+            steps = self.watch.steps(Path(args.output_dir).name, left, "updates")
             self.advance = self.stack.enter_context(steps)
-        self.on_step_end(args, state, control)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Count an update; return the memory that batches of many lengths split (docs/log.md)."""
@@ -91,14 +91,10 @@ class TrainingProgress(TrainerCallback):
             if (name.endswith("loss") if is_loss else "eval_" in name)
         }
         if state.is_world_process_zero and numbers:
-            seconds = time.monotonic() - self.start
-            steps = state.global_step - self.first_step
-            left = seconds / steps * (state.max_steps - state.global_step) if steps else 0
-            spent, left_over = (f"{int(t) // 60}:{int(t) % 60:02d}" for t in (seconds, left))
             text = ", ".join(f"{name} {float(value):.4g}" for name, value in numbers.items())
             self.watch.inform(
-                f"{Path(args.output_dir).name}: update {state.global_step} of {state.max_steps} "
-                f"({spent}, {left_over} left): {'' if is_loss else 'validation '}{text}"
+                f"{Path(args.output_dir).name}: update {state.global_step} of {state.max_steps}: "
+                f"{'' if is_loss else 'validation '}{text}"
             )
 
 

@@ -537,7 +537,11 @@ def train_seeds(
     def side_by_side(tried: Mapping[Path, ClassifierPlan]) -> list[Finetuned]:
         job = partial(train_classifier, backbone, list(sources), watch=watch)
         if jobs == 1 or len(tried) == 1:
-            return [job(plan, path) for path, plan in tried.items()]
+            done = []
+            for path, plan in tried.items():
+                watch.say(f"training {main}, {path.name}")
+                done.append(job(plan, path))
+            return done
         context = multiprocessing.get_context("spawn")
         threads = max(1, torch.get_num_threads() // jobs)
         count = torch.cuda.device_count()
@@ -548,13 +552,13 @@ def train_seeds(
             return list(pool.map(job, tried.values(), tried))
 
     if len(plans) > 1:
-        watch.say(f"trying {len(plans)} plans with seed {best.seed}")
+        watch.inform(f"trying {len(plans)} plans with seed {best.seed}")
         name = "batch-{0.batch}-lr-{0.learning_rate:g}"
         tried = side_by_side({folder / "grid" / name.format(plan): plan for plan in plans})
         grid = list(zip(plans, tried, strict=True))
         best, _ = max(grid, key=lambda one: one[1].validation[main])
     several = "s" * (len(seeds) != 1)
-    watch.say(
+    watch.inform(
         f"training {main} with {len(seeds)} seed{several}, batch size {best.batch}, "
         f"learning rate {best.learning_rate:g}"
     )
@@ -650,7 +654,10 @@ def finetune(options: FinetuneOptions, watch: Watch = SILENT) -> Finetuning | Li
             return dry_run(cost) if cost else None
         for line in cost.lines if cost else ():
             watch.inform(line)
-        trainings = train_seeds(backbone, sources, plans, options.out, seeds, options.jobs, watch)
+        with watch.stages(cost.stages if cost else ()):
+            trainings = train_seeds(
+                backbone, sources, plans, options.out, seeds, options.jobs, watch
+            )
     notes = _notes(trainings, sources)
     return Finetuning(task.name, cost, trainings, notes, options) if is_first else None
 

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 import yaml
 
+from consilience.core.provenance import busy
 from consilience.core.text import counted, duration, listed
 from consilience.kinds.counting import CountedRun
 from consilience.metrics.measure import few_relations
@@ -235,14 +236,18 @@ class TrainingCost:
     overhead_seconds: float
 
     @property
-    def seconds(self) -> float:
-        """The estimated time of everything, one training after the other."""
+    def stages(self) -> list[float]:
+        """The estimated seconds of each training, and of each run that measures a model."""
         queries = self.overhead_seconds + self.query_seconds * self.validation_queries
         training = self.load_seconds + self.updates * self.update_seconds
         measuring = self.overhead_seconds + self.query_seconds * self.run_queries
-        return self.trainings * (training + self.validations * queries) + self.runs * (
-            self.load_seconds + measuring
-        )
+        trained = training + self.validations * queries
+        return [trained] * self.trainings + [self.load_seconds + measuring] * self.runs
+
+    @property
+    def seconds(self) -> float:
+        """The estimated time of everything, one training after the other."""
+        return sum(self.stages)
 
     @property
     def lines(self) -> list[str]:
@@ -262,6 +267,7 @@ class TrainingCost:
             lines.append(
                 f"estimated time: {duration(self.seconds)} (measured: {self.load_seconds:.2g} s to "
                 f"load, {self.update_seconds:.2g} s an update, {self.query_seconds:.2g} s a query)"
+                + (f"; unreliable: {doubt}" if (doubt := busy()) else "")
             )
         return lines
 

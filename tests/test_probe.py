@@ -354,7 +354,7 @@ def test_a_slow_model_is_sampled_for_a_limited_time(monkeypatch, seconds, sample
         return len(items)
 
     left = {"a": 30, "done": 0, "b": 10}
-    found = probing.measured_rate(left, dict.fromkeys(left, ["x", "y", "z"]), ask)
+    found = probing.measured_rate(left, {key: ["x", "y", "z"] for key in left}, ask)
     assert found == {"sampled": sampled, "rate": pytest.approx(rate), "doubt": doubt}
 
 

@@ -218,7 +218,7 @@ def test_seeds_of_facts_are_averaged(runs, tmp_path):
             shown = means[label_of(row["metric"])][1].split(" ")[0]
             assert shown == shown_number(row["value"])
     assert "mean of 2 seeds" in html.text
-    facts = [int(row[1]) for row in html.rows("Facts of relations with one right answer").values()]
+    facts = [int(row[1]) for row in html.rows("Facts with one right answer").values()]
     assert facts == [2 * 18]
     both = page_of(runs / "random", runs / "seeds", "--out", tmp_path / "other.html")
     assert "1 seed of baseline:random (random), 2 of baseline:random (seeds)" in both.text

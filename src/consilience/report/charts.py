@@ -29,7 +29,7 @@ from consilience.types import SuiteWords
 COLOURS = (
     "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", INK, "#a39000",
 )  # fmt: skip
-"""Okabe and Ito's colours, which colour-blind readers tell apart; yellow darker, black is ink."""
+"""Okabe and Ito's colours, for colour-blind readers, with a darker yellow and ink for black."""
 RUN_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 EXPECTED, MAJORITY, MAIN = "expected by chance", "majority baseline", "main effect"
 OUTLINES = {

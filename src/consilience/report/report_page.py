@@ -180,10 +180,7 @@ def _items(runs: Sequence[RunView]) -> Parts:
         none=(pl.col("agreement") == 0).mean(),
         median=pl.col("agreement").median(),
     )
-    title = (
-        "Facts of relations with one right answer, by the agreement among their patterns, in "
-        "percent"
-    )
+    title = "Facts with one right answer, by the agreement among their patterns, in percent"
     yield frame_table(rows, title, OF_ITEMS, sortable=False)
 
 

@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -304,3 +305,35 @@ def test_progress_is_lines_where_no_terminal_is(
     assert all(re.fullmatch(shown, line) for line in middle)
     assert re.fullmatch(r"asking: 27 queries in \d+ s, [\d.,]+/s", last)
     assert all(line.startswith(("loading", "asking", "note: ")) for line in lines)
+
+
+def test_the_time_left_is_a_range_where_the_pace_changes(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(console, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    pace = console.Pace(1000)
+    assert (pace.left, pace.rate) == ("", "")
+    clock[0] = 20.0
+    pace.add(200)
+    clock[0] = 40.0
+    pace.add(200)
+    assert (pace.left, pace.rate) == ("60 s left", "10.0/s"), "600 are left"
+    clock[0] = 80.0
+    pace.add(100)
+    # 500 of 80 s leave 80 s; 100 of the last 40 s leave 200 s.
+    assert pace.left == "80 s to 3.3 min left"
+    pace.add(500)
+    assert pace.left == ""
+
+
+def test_stages_count_by_their_sizes(monkeypatch, capsys):
+    """A stage of 60 s took 30 s, so two of 10 s will take 10 s."""
+    clock = [0.0]
+    monkeypatch.setattr(console, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    screen = console.Screen()
+    with screen.stages([60, 10, 10]):
+        screen.say("training")
+        clock[0] = 30.0
+        screen.say("measuring before")
+    screen.say("drawing")
+    lines = ["1 of 3: training", "2 of 3, 10 s left: measuring before", "drawing ..."]
+    assert capsys.readouterr().err.splitlines() == lines

@@ -537,7 +537,7 @@ def _train_rows(
 
 def teacher_answers(subject: Subject, plan: Plan, folder: Path, watch: Watch) -> pl.DataFrame:
     """The answers of the model as given to the training questions; ``folder`` becomes a run."""
-    watch.say("asking the teacher")
+    watch.inform("asking the teacher ...")
     options = replace(subject.options(plan.train, plan.facts, plan), out=folder)
     with PartialState().main_process_first():
         return probe(options, suite=subject.suite).answers[0].answers

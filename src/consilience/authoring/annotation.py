@@ -24,7 +24,7 @@ from consilience.authoring.checks import normal_form, sentence
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import ORIGINAL
 from consilience.core.items import DEFAULT_LANGUAGE, Choice, Question, Task
-from consilience.core.patterns import Pattern
+from consilience.core.patterns import ENGLISH, Pattern
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.core.text import counted, names_a_file
 from consilience.files.read import FirstFault, parse_json, read_cells
@@ -59,7 +59,13 @@ from consilience.suites.proposals import (
     read_proposals,
     write_proposals,
 )
-from consilience.suites.question_suites import suite_of_phrasings
+from consilience.suites.question_suites import (
+    WORDS,
+    read_words,
+    suite_of_phrasings,
+    words_in,
+    words_note,
+)
 from consilience.suites.questions import Questions
 from consilience.types import Fact, Relation, Suite
 
@@ -172,7 +178,7 @@ def _order(
     return tuple(questions)
 
 
-def write_sheets(key: SheetKey, folder: Path) -> None:
+def write_sheets(key: SheetKey, folder: Path, words: Mapping[str, str] = WORDS[ENGLISH]) -> None:
     """Write ``key.json``, and for each annotator a table (CSV) and a page (HTML).
 
     Table and page have the same questions; neither tells gold, item or variant. A folder that
@@ -192,7 +198,7 @@ def write_sheets(key: SheetKey, folder: Path) -> None:
         content = json.dumps(asdict(key), ensure_ascii=False, indent=1) + "\n"
         write_whole(key_file, content.encode())
     for name in key.sheets:
-        for suffix, sheet in ((".csv", _table(key, name)), (".html", page(key, name))):
+        for suffix, sheet in ((".csv", _table(key, name)), (".html", page(key, name, words))):
             if not (folder / f"{name}{suffix}").exists():
                 write_whole(folder / f"{name}{suffix}", sheet.encode())
 
@@ -206,12 +212,13 @@ def _table(key: SheetKey, annotator: str) -> str:
     return "\ufeff" + csv_of(table_of(rows)).decode()
 
 
-def page(key: SheetKey, annotator: str) -> str:
+def page(key: SheetKey, annotator: str, words: Mapping[str, str] = WORDS[ENGLISH]) -> str:
     """The page of an annotator: one file that loads nothing, its texts as data, not as HTML."""
     sheet: dict[str, object] = {"name": annotator, "question": key.question, "labels": key.labels}
     sheet |= {"columns": COLUMNS, "rows": key.texts(annotator)}
     # In a browser, the answers are kept under this name.
     sheet["id"] = hashlib.sha256(json.dumps([key.made, sheet]).encode()).hexdigest()
+    sheet["words"] = {"lang": ENGLISH, **words}
     data = json.dumps(sheet)  # all but ASCII escaped, U+2028 and U+2029 too
     for sign in "<>&":
         data = data.replace(sign, f"\\u{ord(sign):04x}")
@@ -472,7 +479,6 @@ def agreements(counts: LabelIndices, weights: Floats) -> dict[str, Floats]:
 
 
 SAME, DIFFERENT = "same", "different"
-QUESTION, OF_PHRASINGS = "Do these two sentences say the same?", "Do these two ask the same?"
 PARAPHRASES_OF_A_TASK = 5
 CONTROLS_OF_A_TASK = 2
 
@@ -513,7 +519,12 @@ class JudgedPattern:
 
 
 def draw_pattern_sheets(
-    suite: Suite, *, patterns: int = 5, annotators: Sequence[str], seed: int = 0
+    suite: Suite,
+    *,
+    patterns: int = 5,
+    annotators: Sequence[str],
+    seed: int = 0,
+    words: Mapping[str, str] = WORDS[ENGLISH],
 ) -> SheetKey:
     """Compare up to ``patterns`` of each relation with its base pattern, beside controls.
 
@@ -561,7 +572,7 @@ def draw_pattern_sheets(
     content = json.dumps([[name, item.texts[ORIGINAL]] for name, item in items.items()])
     digest = hashlib.sha256(content.encode()).hexdigest()
     about = {one.item: (one.relation.id, one.pattern.text) for one in judged}
-    question = QUESTION if suite.words.variant == "pattern" else OF_PHRASINGS
+    question = words[f"judge_{suite.words.variant}"]
     return SheetKey(suite.name, question, (SAME, DIFFERENT), seed, digest, items, sheets, about)
 
 
@@ -754,9 +765,17 @@ def make_pattern_sheets(options: PatternSheetOptions) -> Sheets:
         suite = select_relations(suite, options.groups)
     sizes = [len(patterns) - 1 for _, patterns in _by_language(suite)]
     most = max(sizes) if is_proposed else options.patterns
-    key = draw_pattern_sheets(suite, patterns=most, annotators=options.people, seed=options.seed)
-    write_sheets(key, options.out)
-    notes = []
+    known, languages = (
+        read_words(options.words),
+        {p.language for one in suite for p in one.patterns},
+    )
+    language = languages.pop() if len(languages) == 1 else ENGLISH
+    notes, words = words_note([language], known), words_in(language, known)
+    page_words = {"lang": language, **words} if words else WORDS[ENGLISH]
+    key = draw_pattern_sheets(
+        suite, patterns=most, annotators=options.people, seed=options.seed, words=page_words
+    )
+    write_sheets(key, options.out, page_words)
     if left_out := sum(sizes) - len(key.patterns):
         notes.append(
             f"{left_out} of {counted(sum(sizes), 'pattern')} left out, because a relation has at "

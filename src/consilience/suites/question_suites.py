@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import codecs
 import random
+import re
+import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 
-from consilience.core.errors import ConsilienceError, did_you_mean
+from consilience.core.errors import ConsilienceError, did_you_mean, unknown_name
 from consilience.core.expectations import Expectation, linked_questions
 from consilience.core.factors import OF_OPTIONS, Design, FactorialDesign
 from consilience.core.items import DEFAULT_LANGUAGE, Choice, Question
-from consilience.core.patterns import SUBJECT_SLOT, Pattern
+from consilience.core.patterns import ENGLISH, SUBJECT_SLOT, Pattern
 from consilience.core.text import counted, listed
-from consilience.files.read import decoded, read_rows, read_text, separator_of
+from consilience.files.read import decoded, read_document, read_rows, read_text, separator_of
 from consilience.files.rows import Problems, find_table, raise_first
 from consilience.files.write import json_lines, path_of, table_of, write_whole
 from consilience.suites.pairs import TASKS
@@ -374,16 +376,49 @@ def suite_of_questions(
     return Suite(name, tuple(relations), expectations=tuple(expectations), words=QUESTION_WORDS)
 
 
-QUESTIONS = {
-    "en": "Fill in the blank: {sentence}",
-    "de": "Fülle die Lücke aus: {sentence}",
-    "es": "Completa el espacio en blanco: {sentence}",
-    "ja": "次の空欄を埋めてください。{sentence}",
-}
-"""The question by language; ``{sentence}`` is the pattern with its subject and ``BLANK`` for the
-object. In other languages it is the sentence alone."""
+Words = Mapping[str, Mapping[str, str]]  # By language and name
 
-BLANK = "____"
+WORDS: Words = tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
+"""What people and models read around the texts of a suite."""
+
+SLOT = re.compile(r"\{\w+\}|\[[XY]\]")
+
+
+def read_words(file: Path | None) -> Words:
+    """``WORDS``, and those of a file in the same form; what it leaves out is English."""
+    words, english = dict(WORDS), WORDS[ENGLISH]
+    document = {} if file is None else read_document(file)
+    for language, given in document.items() if isinstance(document, dict) else [("", document)]:
+        if not isinstance(given, dict) or not all(isinstance(text, str) for text in given.values()):
+            expected = "a table of texts for each language, such as [fr]"
+            raise ConsilienceError(f"no words for '{language}'", expected=expected, where=str(file))
+        for name, text in given.items():
+            if name not in english:
+                unknown = unknown_name(f"no words '{name}'", name, english)
+                raise unknown.replaced(where=str(file))
+            if sorted(SLOT.findall(text)) != sorted(slots := SLOT.findall(english[name])):
+                raise ConsilienceError(
+                    f"{name} of '{language}': '{text}'",
+                    expected=f"a text with {' and '.join(slots) or 'nothing in braces'}",
+                    where=str(file),
+                )
+        words[language] = {**english, **words.get(language, {}), **given}
+    return words
+
+
+def words_in(language: str, words: Words = WORDS) -> Mapping[str, str] | None:
+    """The words of a language or of its primary one (``pt`` of ``pt-BR``); None without any."""
+    return words.get(language) or words.get(language.partition("-")[0])
+
+
+def words_note(languages: Iterable[str], words: Words) -> list[str]:
+    """That English is used for languages without words."""
+    without = [one for one in dict.fromkeys(languages) if words_in(one, words) is None]
+    named = f"no words in {listed(without)}, so English ones are used; --words FILE names others"
+    return [named] if without else []
+
+
+BLANK = "____"  # Of the object in the question of a fact; the subject is filled in
 
 
 def questions_of_suite(suite: Suite, distractors: int | None = None, seed: int = 0) -> Questions:
@@ -403,7 +438,7 @@ def questions_of_suite(suite: Suite, distractors: int | None = None, seed: int =
             expected="subjects with one right object",
             todo="Ask with options.",
         )
-    alone = [language for language in languages if _primary(language) not in QUESTIONS]
+    alone = [language for language in languages if words_in(language) is None]
     if alone:
         notes.append(
             f"questions in {listed(alone, len(alone))} are the sentence with its blank, without "
@@ -498,8 +533,8 @@ def _question(
                 relation.written(word, pattern.language, pattern.object_form)
                 for word in options or (fact.object,)
             )
-        words = QUESTIONS.get(_primary(pattern.language), "{sentence}")
-        of_language.append(words.replace("{sentence}", pattern.fill_blank(subject, BLANK)))
+        words = words_in(pattern.language) or {"blank": "{sentence}"}
+        of_language.append(words["blank"].replace("{sentence}", pattern.fill_blank(subject, BLANK)))
     return Question(
         fact.item,
         relation.id,
@@ -508,10 +543,6 @@ def _question(
         tuple(choices[word] for word in options),
         written=written,
     )
-
-
-def _primary(language: str) -> str:
-    return language.partition("-")[0]
 
 
 def _options(

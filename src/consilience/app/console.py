@@ -12,11 +12,10 @@ from typing import Any
 from rich import progress
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
-from rich.text import Text
 
 from consilience.app.process import collect_garbage, json_text, print_errors
 from consilience.core.errors import Advance, Watch, shortened
-from consilience.core.text import CONTROLS, duration, visible
+from consilience.core.text import CONTROLS, counted, duration, visible
 from consilience.files.write import write_whole
 from consilience.options import UNLIMITED, Output
 from consilience.report.export import Shown, as_csv, as_latex, as_markdown, without_nan
@@ -91,6 +90,9 @@ class Pace:
         text = f"{60 * each:,.1f}/min" if each < 1 else f"{each:,.1f}/s"
         return text if self.done else ""
 
+    def __str__(self) -> str:
+        return f"{self.rate}  {self.left}".strip()
+
     @property
     def left(self) -> str:
         """The time left, in words; empty if it is unknown."""
@@ -105,17 +107,12 @@ class Pace:
         return f"{shown} left"
 
 
-class _Paced(progress.ProgressColumn):
-    def render(self, task: progress.Task) -> Text:
-        pace = task.fields["pace"]
-        return Text(f"{pace.rate}  {pace.left}".strip(), style="dim")
-
-
 @contextmanager
-def _logged(text: str, pace: Pace, unit: str) -> Iterator[Callable[..., None]]:
+def _logged(text: str, total: int | None, unit: str) -> Iterator[Callable[..., None]]:
     """Write lines on progress: one at the start, one a minute, and one at the end."""
-    last = time.monotonic()
-    err.print(f"{text}: {_counted(pace.total, unit)}" if pace.total is not None else text)
+    pace, last = Pace(total), time.monotonic()
+    singular = "query" if unit == "queries" else unit.removesuffix("s")
+    err.print(text if total is None else f"{text}: {counted(total, singular, unit)}")
 
     def advance(steps: int, learned: int | None = None) -> None:
         nonlocal last
@@ -127,12 +124,8 @@ def _logged(text: str, pace: Pace, unit: str) -> Iterator[Callable[..., None]]:
 
     yield advance
     rate = f", {pace.rate}" if pace.rate else ""
-    err.print(f"{text}: {_counted(pace.done, unit)} in {duration(pace.seconds)}{rate}")
-
-
-def _counted(number: float, unit: str) -> str:
-    singular = "query" if unit == "queries" else unit.removesuffix("s")
-    return f"{number:,.0f} {singular if number == 1 else unit}"
+    done = counted(int(pace.done), singular, unit)
+    err.print(f"{text}: {done} in {duration(pace.seconds)}{rate}")
 
 
 class Screen(Watch):
@@ -161,17 +154,17 @@ class Screen(Watch):
     def steps(self, text: str, total: int | None, unit: str) -> Iterator[Advance]:
         """A bar in a terminal, lines in a file or a pipe."""
         collect_garbage()
-        pace = Pace(total)
         if not err.is_terminal:
-            with _logged(text, pace, unit) as advance:
+            with _logged(text, total, unit) as advance:
                 yield advance
             return
         columns = (
             progress.TextColumn("{task.description}"), progress.BarColumn(),
             progress.MofNCompleteColumn(), progress.TextColumn(unit),
-            progress.TimeElapsedColumn(), _Paced(),
+            progress.TimeElapsedColumn(), progress.TextColumn("{task.fields[pace]}", style="dim"),
         )  # fmt: skip
         with progress.Progress(*columns, console=err, disable=err.quiet) as bars:
+            pace = Pace(total)
             task = bars.add_task(text, total=total, pace=pace)
 
             def advance_bar(steps: int, learned: int | None = None) -> None:

@@ -40,6 +40,7 @@ from consilience.suites.facts import select_relations
 from consilience.suites.layouts import load_folder
 from consilience.suites.pairs import (
     PAPERS,
+    QUESTIONS,
     Pairs,
     Perturbation,
     chosen,
@@ -76,25 +77,6 @@ Asked = tuple[str, str]  # An item and the variant in which it is asked
 COLUMNS = ("question", "text_1", "text_2", "answer")
 
 PAGE = Path(__file__).with_name("annotation.html")  # ``@SHEET@`` is replaced by its data
-
-_RELATED = (
-    "If “{0}” is true, is “{1}” true (entailment), false (contradiction), or either (neutral)?",
-    "“{0}”이(가) 참일 때 “{1}”은(는) 참(entailment)입니까, 거짓(contradiction)입니까, "
-    "알 수 없습니까(neutral)?",
-)
-QUESTIONS: Mapping[str, str] = {
-    "NLI": "Does “{1}” follow from “{0}” (entailment)?",
-    "STS": "Do “{0}” and “{1}” mean the same?",
-    "mnli": _RELATED[0],
-    "snli": _RELATED[0],
-    "qnli": "Does “{1}” contain the answer to “{0}” (entailment)?",
-    "kornli": _RELATED[1],
-    "klue-nli": _RELATED[1],
-    "klue-sts": "“{0}”와(과) “{1}”은(는) 같은 뜻입니까(equivalent)?",
-}
-"""The question to annotators, by task or else by kind; the slots are the indicators.
-
-The CALUM paper does not say what its annotators were asked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -624,9 +624,9 @@ def test_every_language_has_all_words_with_the_same_slots(tmp_path):
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    ("[fr]\nback = 1", "no words for 'fr'"),
-    ("fr = 'oui'", "no words for 'fr'"),
-    ("[fr]\nbak = 'Retour'", "no words 'bak'; expected blank, .* Did you mean 'back'"),
+    ("[fr]\nback = 1", "back of 'fr': 1; expected a text with nothing in braces"),
+    ("fr = 'oui'", "no words '' of 'fr'"),
+    ("[fr]\nbak = 'Retour'", "no words 'bak' of 'fr'; expected blank, .* Did you mean 'back'"),
     ("[fr]\nrewrite_pattern = 'Reformulez {text}'",
      r"of 'fr': 'Reformulez {text}'; expected a text with \[X\] and \[Y\] and {text}"),
     ("[fr", "cannot be read"),

@@ -389,19 +389,15 @@ def read_words(file: Path | None) -> Words:
     words, english = dict(WORDS), WORDS[ENGLISH]
     document = {} if file is None else read_document(file)
     for language, given in document.items() if isinstance(document, dict) else [("", document)]:
-        if not isinstance(given, dict) or not all(isinstance(text, str) for text in given.values()):
-            expected = "a table of texts for each language, such as [fr]"
-            raise ConsilienceError(f"no words for '{language}'", expected=expected, where=str(file))
-        for name, text in given.items():
+        for name, text in given.items() if isinstance(given, dict) else [("", given)]:
             if name not in english:
-                unknown = unknown_name(f"no words '{name}'", name, english)
+                unknown = unknown_name(f"no words '{name}' of '{language}'", name, english)
                 raise unknown.replaced(where=str(file))
-            if sorted(SLOT.findall(text)) != sorted(slots := SLOT.findall(english[name])):
-                raise ConsilienceError(
-                    f"{name} of '{language}': '{text}'",
-                    expected=f"a text with {' and '.join(slots) or 'nothing in braces'}",
-                    where=str(file),
-                )
+            slots = SLOT.findall(english[name])
+            if not isinstance(text, str) or sorted(SLOT.findall(text)) != sorted(slots):
+                expected = f"a text with {' and '.join(slots) or 'nothing in braces'}"
+                found = f"{name} of '{language}': {text!r}"
+                raise ConsilienceError(found, expected=expected, where=str(file))
         words[language] = {**english, **words.get(language, {}), **given}
     return words
 

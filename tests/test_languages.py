@@ -620,13 +620,13 @@ def test_every_language_has_all_words_with_the_same_slots(tmp_path):
     copy = tmp_path / "words.toml"
     copy.write_bytes(Path(question_suites.__file__).with_name("words.toml").read_bytes())
     assert read_words(copy) == WORDS
-    assert words_in("pt-BR") is None and words_in("de-AT") == WORDS["de"]
+    assert words_in("pt-BR") == WORDS["en"] and words_in("de-AT") == WORDS["de"]
 
 
 @pytest.mark.parametrize(("text", "message"), [
     ("[fr]\nback = 1", "back of 'fr': 1; expected a text with nothing in braces"),
     ("fr = 'oui'", "no words '' of 'fr'"),
-    ("[fr]\nbak = 'Retour'", "no words 'bak' of 'fr'; expected blank, .* Did you mean 'back'"),
+    ("[fr]\nbak = 'Retour'", "no words 'bak' of 'fr'; expected lang, .* Did you mean 'back'"),
     ("[fr]\nrewrite_pattern = 'Reformulez {text}'",
      r"of 'fr': 'Reformulez {text}'; expected a text with \[X\] and \[Y\] and {text}"),
     ("[fr", "cannot be read"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -107,27 +107,6 @@ class Pace:
         return f"{shown} left"
 
 
-@contextmanager
-def _logged(text: str, total: int | None, unit: str) -> Iterator[Callable[..., None]]:
-    """Write lines on progress: one at the start, one a minute, and one at the end."""
-    pace, last = Pace(total), time.monotonic()
-    singular = "query" if unit == "queries" else unit.removesuffix("s")
-    err.print(text if total is None else f"{text}: {counted(total, singular, unit)}")
-
-    def advance(steps: int, learned: int | None = None) -> None:
-        nonlocal last
-        pace.add(steps, learned)
-        if (now := time.monotonic()) - last >= INTERVAL and pace.done != pace.total:
-            last, of = now, f" of {pace.total:,}" if pace.total else ""
-            parts = [f"{pace.done:,.0f}{of} {unit}", pace.rate, pace.left]
-            err.print(f"{text}: {', '.join(filter(None, parts))}")
-
-    yield advance
-    rate = f", {pace.rate}" if pace.rate else ""
-    done = counted(int(pace.done), singular, unit)
-    err.print(f"{text}: {done} in {duration(pace.seconds)}{rate}")
-
-
 class Screen(Watch):
     """Shows the progress of a command on standard error."""
 
@@ -154,24 +133,33 @@ class Screen(Watch):
     def steps(self, text: str, total: int | None, unit: str) -> Iterator[Advance]:
         """A bar in a terminal, lines in a file or a pipe."""
         collect_garbage()
-        if not err.is_terminal:
-            with _logged(text, total, unit) as advance:
-                yield advance
-            return
+        pace, last, is_bar = Pace(total), time.monotonic(), err.is_terminal
+        singular = "query" if unit == "queries" else unit.removesuffix("s")
         columns = (
             progress.TextColumn("{task.description}"), progress.BarColumn(),
             progress.MofNCompleteColumn(), progress.TextColumn(unit),
             progress.TimeElapsedColumn(), progress.TextColumn("{task.fields[pace]}", style="dim"),
         )  # fmt: skip
-        with progress.Progress(*columns, console=err, disable=err.quiet) as bars:
-            pace = Pace(total)
+
+        def advance(steps: int, learned: int | None = None) -> None:
+            nonlocal last
+            pace.add(steps, learned)
+            bars.update(task, total=learned, advance=steps)
+            is_late = not is_bar and time.monotonic() - last >= INTERVAL
+            if is_late and pace.done != pace.total:
+                last, of = time.monotonic(), f" of {pace.total:,}" if pace.total else ""
+                parts = [f"{pace.done:,.0f}{of} {unit}", pace.rate, pace.left]
+                err.print(f"{text}: {', '.join(filter(None, parts))}")
+
+        if not is_bar:
+            err.print(text if total is None else f"{text}: {counted(total, singular, unit)}")
+        with progress.Progress(*columns, console=err, disable=err.quiet or not is_bar) as bars:
             task = bars.add_task(text, total=total, pace=pace)
-
-            def advance_bar(steps: int, learned: int | None = None) -> None:
-                pace.add(steps, learned)
-                bars.update(task, total=learned, advance=steps)
-
-            yield advance_bar
+            yield advance
+        if not is_bar:
+            done = counted(int(pace.done), singular, unit)
+            rate = f", {pace.rate}" if pace.rate else ""
+            err.print(f"{text}: {done} in {duration(pace.seconds)}{rate}")
 
     @contextmanager
     def stages(self, sizes: Sequence[float]) -> Iterator[None]:

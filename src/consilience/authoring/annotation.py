@@ -200,7 +200,7 @@ def page(key: SheetKey, annotator: str, words: Mapping[str, str] = WORDS[ENGLISH
     sheet |= {"columns": COLUMNS, "rows": key.texts(annotator)}
     # In a browser, the answers are kept under this name.
     sheet["id"] = hashlib.sha256(json.dumps([key.made, sheet]).encode()).hexdigest()
-    sheet["words"] = {"lang": ENGLISH, **words}
+    sheet["words"] = words
     data = json.dumps(sheet)  # all but ASCII escaped, U+2028 and U+2029 too
     for sign in "<>&":
         data = data.replace(sign, f"\\u{ord(sign):04x}")
@@ -501,12 +501,7 @@ class JudgedPattern:
 
 
 def draw_pattern_sheets(
-    suite: Suite,
-    *,
-    patterns: int = 5,
-    annotators: Sequence[str],
-    seed: int = 0,
-    words: Mapping[str, str] = WORDS[ENGLISH],
+    suite: Suite, *, patterns: int = 5, annotators: Sequence[str], seed: int = 0
 ) -> SheetKey:
     """Compare up to ``patterns`` of each relation with its base pattern, beside controls.
 
@@ -554,7 +549,7 @@ def draw_pattern_sheets(
     content = json.dumps([[name, item.texts[ORIGINAL]] for name, item in items.items()])
     digest = hashlib.sha256(content.encode()).hexdigest()
     about = {one.item: (one.relation.id, one.pattern.text) for one in judged}
-    question = words[f"judge_{suite.words.variant}"]
+    question = WORDS[ENGLISH][f"judge_{suite.words.variant}"]
     return SheetKey(suite.name, question, (SAME, DIFFERENT), seed, digest, items, sheets, about)
 
 
@@ -747,17 +742,13 @@ def make_pattern_sheets(options: PatternSheetOptions) -> Sheets:
         suite = select_relations(suite, options.groups)
     sizes = [len(patterns) - 1 for _, patterns in _by_language(suite)]
     most = max(sizes) if is_proposed else options.patterns
-    known, languages = (
-        read_words(options.words),
-        {p.language for one in suite for p in one.patterns},
-    )
+    languages = {pattern.language for relation in suite for pattern in relation.patterns}
     language = languages.pop() if len(languages) == 1 else ENGLISH
+    known = read_words(options.words)
     notes, words = words_note([language], known), words_in(language, known)
-    page_words = {"lang": language, **words} if words else WORDS[ENGLISH]
-    key = draw_pattern_sheets(
-        suite, patterns=most, annotators=options.people, seed=options.seed, words=page_words
-    )
-    write_sheets(key, options.out, page_words)
+    key = draw_pattern_sheets(suite, patterns=most, annotators=options.people, seed=options.seed)
+    key = replace(key, question=words[f"judge_{suite.words.variant}"])
+    write_sheets(key, options.out, words)
     if left_out := sum(sizes) - len(key.patterns):
         notes.append(
             f"{left_out} of {counted(sum(sizes), 'pattern')} left out, because a relation has at "

@@ -283,12 +283,9 @@ def _facts(options: MineOptions) -> tuple[Facts, Sequence[str], str]:
 
 def other_language(parser: str, facts: str) -> list[str]:
     """A note where a parser reads another language than that of the facts, if it is known."""
-    if not facts or facts.partition("-")[0] == parser:
-        return []
-    return [
-        f"the parser reads '{parser}', and the facts are in '{facts}': name a spaCy pipeline for "
-        f"'{facts}' with --parser"
-    ]
+    found = f"the parser reads '{parser}', and the facts are in '{facts}'"
+    is_known = facts.partition("-")[0] not in ("", parser)
+    return [f"{found}: name a spaCy pipeline for '{facts}' with --parser"] * is_known
 
 
 def _notes(mined: Mined, proposals: Mapping[str, Sequence[Proposal]]) -> list[str]:

@@ -247,7 +247,7 @@ def draft_rewrites(
     relations, is_chat, kind = list(suite), is_chat_model(writer), kind_of(suite)
     texts, variant = [], suite.words.variant
     for base in [relation.patterns[0] for relation in relations]:
-        own = words_in(base.language, words) or words[ENGLISH]
+        own = words_in(base.language, words)
         end = "" if is_chat else "\n" + own[f"new_{variant}"]
         texts.append(own[f"rewrite_{variant}"].replace("{text}", base.text) + end)
     prompts = [Prompt((("user", text),), (), (), is_chat=is_chat) for text in texts]
@@ -557,16 +557,14 @@ def rewrite_suite(
             f"nothing new by rule for {groups}, such as {without[0]}: rules are for English "
             "questions; a model (--model) rewrites others"
         )
-    refusals, asked = list[Refusal](), list[str]()
+    refusals: list[Refusal] = []
+    words, asked = read_words(options.words), f"rewrite_{suite.words.variant}"
+    languages = dict.fromkeys(relation.patterns[0].language for relation in suite)
     drawn = {"seed": options.seed, "temperature": options.temperature} if writer else {}
     if writer:
         watch.say("writing")
         model = str(options.model)
         source = Path(model).name if Path(model).exists() else model
-        words = read_words(options.words)
-        languages = dict.fromkeys(relation.patterns[0].language for relation in suite)
-        prompts = [words_in(language, words) or words[ENGLISH] for language in languages]
-        asked = [one[f"rewrite_{suite.words.variant}"] for one in prompts]
         notes += words_note(languages, words)
         written, refusals = draft_rewrites(suite, writer, options.samples, drafts, words)
         drafts += [
@@ -599,7 +597,7 @@ def rewrite_suite(
             proposals.append(draft)
     write_proposals(options.out, proposals, kind.names)
     settings = {
-        "prompts": asked,
+        "prompts": [words_in(language, words)[asked] for language in languages],
         "model": dict(writer.identity) if writer else None,
         "judge": dict(judge.identity) if judge else None,
         "samples": options.samples,

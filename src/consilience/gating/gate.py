@@ -675,12 +675,12 @@ def init(options: InitOptions) -> Lines:
     is_told = options.base_url is not None or options.model is not None
     asked_for = "Provider: OpenAI, Mistral, ... or a URL; none: the job loads it"
     named = options.base_url if is_told else _asked(asked_for, "")
-    folded = {name.casefold(): one for name, one in PROVIDERS.items()}
-    url = folded.get(str(named).casefold(), {}).get("url", named)
-    of_url = [one["key"] for one in PROVIDERS.values() if one["url"] == url and "key" in one]
+    by_name = {name.casefold(): one for name, one in PROVIDERS.items()}
+    provider = by_name.get(str(named).casefold(), {})
+    url, usual_key = provider.get("url", named), provider.get("key", KEY)
     rules = options.rule or [_asked("Rule", USUAL_RULE)]
     parse_rules(rules)
-    asked = _probe_table(suite, model, url, options.api_key_env or next(iter(of_url), KEY))
+    asked = _probe_table(suite, model, url, options.api_key_env or usual_key)
     key = str(asked.get("api-key-env", KEY))
     template = Path(__file__).with_name(f"{options.ci}.yml").read_text(encoding="utf-8")
     texts = {

@@ -398,20 +398,25 @@ def read_words(file: Path | None) -> Words:
                 expected = f"a text with {' and '.join(slots) or 'nothing in braces'}"
                 found = f"{name} of '{language}': {text!r}"
                 raise ConsilienceError(found, expected=expected, where=str(file))
-        words[language] = {**english, **words.get(language, {}), **given}
+        words[language] = {**english, **words.get(language, {}), "lang": language, **given}
     return words
 
 
-def words_in(language: str, words: Words = WORDS) -> Mapping[str, str] | None:
-    """The words of a language or of its primary one (``pt`` of ``pt-BR``); None without any."""
-    return words.get(language) or words.get(language.partition("-")[0])
+def words_in(language: str, words: Words = WORDS) -> Mapping[str, str]:
+    """The words of a language, of its primary one (``pt`` of ``pt-BR``), or else English."""
+    return words.get(language) or words.get(language.partition("-")[0]) or words[ENGLISH]
+
+
+def without_words(languages: Iterable[str], words: Words = WORDS) -> list[str]:
+    """The languages that would have English words."""
+    return [one for one in dict.fromkeys(languages) if not {one, one.partition("-")[0]} & {*words}]
 
 
 def words_note(languages: Iterable[str], words: Words) -> list[str]:
     """That English is used for languages without words."""
-    without = [one for one in dict.fromkeys(languages) if words_in(one, words) is None]
-    named = f"no words in {listed(without)}, so English ones are used; --words FILE names others"
-    return [named] if without else []
+    names = listed(without := without_words(languages, words))
+    note = f"no words in {names}, so English ones are used; --words FILE names others"
+    return [note] if without else []
 
 
 BLANK = "____"  # Of the object in the question of a fact; the subject is filled in
@@ -434,8 +439,7 @@ def questions_of_suite(suite: Suite, distractors: int | None = None, seed: int =
             expected="subjects with one right object",
             todo="Ask with options.",
         )
-    alone = [language for language in languages if words_in(language) is None]
-    if alone:
+    if alone := without_words(languages):
         notes.append(
             f"questions in {listed(alone, len(alone))} are the sentence with its blank, without "
             "words such as 'Fill in the blank'"
@@ -529,8 +533,9 @@ def _question(
                 relation.written(word, pattern.language, pattern.object_form)
                 for word in options or (fact.object,)
             )
-        words = words_in(pattern.language) or {"blank": "{sentence}"}
-        of_language.append(words["blank"].replace("{sentence}", pattern.fill_blank(subject, BLANK)))
+        words = words_in(pattern.language)["blank"]
+        words = "{sentence}" if without_words([pattern.language]) else words
+        of_language.append(words.replace("{sentence}", pattern.fill_blank(subject, BLANK)))
     return Question(
         fact.item,
         relation.id,

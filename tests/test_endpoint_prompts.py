@@ -354,7 +354,8 @@ PROVIDER_ROWS = cases("providers")
 
 
 def test_every_provider_of_the_docs_is_replayed():
-    assert {row["provider"] for row in PROVIDER_ROWS} == {*PROVIDERS}
+    """But llama.cpp, which is run (``test_llamacpp.py``)."""
+    assert {row["provider"] for row in PROVIDER_ROWS} == {*PROVIDERS} - {"llama.cpp"}
 
 
 @pytest.mark.parametrize("row", PROVIDER_ROWS)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -19,7 +20,7 @@ from consilience.core.text import CONTROLS, counted, duration, visible
 from consilience.files.write import write_whole
 from consilience.options import UNLIMITED, Output
 from consilience.report.export import Shown, as_csv, as_latex, as_markdown, without_nan
-from consilience.report.table import Table, all_notes, fitted_text
+from consilience.report.table import NAN, Table, all_notes, fitted_text
 
 
 class Terminal(Console):
@@ -62,8 +63,7 @@ err = Terminal(stderr=True, markup=False, highlight=False)
 class Pace:
     """How fast work is done, and how long the rest takes at that pace.
 
-    The pace is that since the start and that of the last half of the time. If one is more than
-    twice the other, the time left is a range.
+    If the paces since the start and in the last half of the time differ twofold, it is a range.
     """
 
     def __init__(self, total: float | None) -> None:
@@ -87,11 +87,7 @@ class Pace:
     def rate(self) -> str:
         """Work in a second or a minute, since the start."""
         each = self.done / max(self.seconds, 1e-9)
-        text = f"{60 * each:,.1f}/min" if each < 1 else f"{each:,.1f}/s"
-        return text if self.done else ""
-
-    def __str__(self) -> str:
-        return f"{self.rate}  {self.left}".strip()
+        return (f"{60 * each:,.1f}/min" if each < 1 else f"{each:,.1f}/s") if each else ""
 
     @property
     def left(self) -> str:
@@ -100,7 +96,7 @@ class Pace:
         middle = now - self.seconds / 2
         half = next(mark for mark in reversed(self._marks) if mark[0] <= middle)
         paces = [(self.done - done) / max(now - at, 1e-9) for at, done in (self._marks[0], half)]
-        if not (rest > 0 and min(paces) > 0):  # also of sizes that are not known
+        if rest <= 0 or min(paces) <= 0:
             return ""
         least, most = sorted(rest / pace for pace in paces)
         shown = f"{duration(least)} to {duration(most)}" if most > 2 * least else duration(most)
@@ -110,8 +106,8 @@ class Pace:
 class Screen(Watch):
     """Shows the progress of a command on standard error."""
 
-    _sizes: Sequence[float] = ()  # Of the stages of a command; empty outside ``stages``
-    _stage = 0
+    _kinds: Sequence[str] = ()  # Of the stages of a command; empty outside ``stages``
+    _stage, _began = 0, 0.0  # How many of them began, and when the last one did
 
     @contextmanager
     def loading(self, model: str) -> Iterator[None]:
@@ -138,7 +134,8 @@ class Screen(Watch):
         columns = (
             progress.TextColumn("{task.description}"), progress.BarColumn(),
             progress.MofNCompleteColumn(), progress.TextColumn(unit),
-            progress.TimeElapsedColumn(), progress.TextColumn("{task.fields[pace]}", style="dim"),
+            progress.TimeElapsedColumn(), progress.TextColumn("{task.fields[pace].rate}"),
+            progress.TextColumn("{task.fields[pace].left}"),
         )  # fmt: skip
 
         def advance(steps: int, learned: int | None = None) -> None:
@@ -158,24 +155,27 @@ class Screen(Watch):
             yield advance
         if not is_bar:
             done = counted(int(pace.done), singular, unit)
-            rate = f", {pace.rate}" if pace.rate else ""
-            err.print(f"{text}: {done} in {duration(pace.seconds)}{rate}")
+            parts = [f"{done} in {duration(pace.seconds)}", pace.rate]
+            err.print(f"{text}: {', '.join(filter(None, parts))}")
 
     @contextmanager
-    def stages(self, sizes: Sequence[float]) -> Iterator[None]:
-        """Inside, ``say`` counts stages, and names the time left after the first."""
-        self._sizes, self._pace, self._stage = sizes, Pace(sum(sizes)), 0
+    def stages(self, kinds: Sequence[str], seconds: Mapping[str, float]) -> Iterator[None]:
+        """Inside, ``say`` counts stages, with the time left where it is known of each kind."""
+        self._kinds, self._seconds, self._stage = kinds, dict(seconds), 0
         yield
-        self._sizes = ()
+        self._kinds = ()
 
     def say(self, step: str) -> None:
-        if self._stage < len(self._sizes):
-            self._pace.add(self._sizes[self._stage - 1] if self._stage else 0)
-            self._stage += 1
-            left = f", {left}" if (left := self._pace.left) else ""
-            err.print(f"{self._stage} of {len(self._sizes)}{left}: {step}")
-        else:
+        if self._stage >= len(self._kinds):
             err.print(f"{step} ...")
+            return
+        now = time.monotonic()
+        if self._stage:  # the last one of a kind counts in place of the estimate
+            self._seconds[self._kinds[self._stage - 1]] = now - self._began
+        rest = sum(self._seconds.get(kind, NAN) for kind in self._kinds[self._stage :])
+        left = "" if math.isnan(rest) else f", {duration(rest)} left"
+        self._began, self._stage = now, self._stage + 1
+        err.print(f"{self._stage} of {len(self._kinds)}{left}: {step}")
 
     def inform(self, line: str) -> None:
         err.print(line)

@@ -673,8 +673,9 @@ def init(options: InitOptions) -> Lines:
     suite = options.suite or _asked("Suite, such as questions.csv")
     model = options.model or _asked("Model: its name at the provider, a Hub id or a folder")
     is_told = options.base_url is not None or options.model is not None
-    asked_for = "Provider: OpenAI, Mistral, ... or a URL; none: the job loads it"
-    named = options.base_url if is_told else _asked(asked_for, "")
+    named = (
+        options.base_url if is_told else _asked("Provider or its URL; none: the job loads it", "")
+    )
     by_name = {name.casefold(): one for name, one in PROVIDERS.items()}
     provider = by_name.get(str(named).casefold(), {})
     url, usual_key = provider.get("url", named), provider.get("key", KEY)

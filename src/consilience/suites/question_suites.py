@@ -381,7 +381,7 @@ Words = Mapping[str, Mapping[str, str]]  # By language and name
 WORDS: Words = tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
 """What people and models read around the texts of a suite."""
 
-SLOT = re.compile(r"\{\w+\}|\[[XY]\]")
+SLOT = re.compile(r"\{\w+\}|\[[XY]\]")  # What a text must keep
 
 
 def read_words(file: Path | None) -> Words:
@@ -414,9 +414,9 @@ def without_words(languages: Iterable[str], words: Words = WORDS) -> list[str]:
 
 def words_note(languages: Iterable[str], words: Words) -> list[str]:
     """That English is used for languages without words."""
-    names = listed(without := without_words(languages, words))
+    names = listed(without_words(languages, words))
     note = f"no words in {names}, so English ones are used; --words FILE names others"
-    return [note] if without else []
+    return [note] * bool(names)
 
 
 BLANK = "____"  # Of the object in the question of a fact; the subject is filled in
@@ -424,9 +424,7 @@ BLANK = "____"  # Of the object in the question of a fact; the subject is filled
 
 def questions_of_suite(suite: Suite, distractors: int | None = None, seed: int = 0) -> Questions:
     """All relations of a suite as questions, a group each (``questions_of_relation``)."""
-    languages = list(
-        dict.fromkeys(pattern.language for group in suite for pattern in group.patterns)
-    )
+    languages = [*dict.fromkeys(pattern.language for one in suite for pattern in one.patterns)]
     several = len(languages) > 1
     parts = [
         questions_of_relation(relation, distractors, seed, several) for relation in suite.relations

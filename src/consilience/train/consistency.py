@@ -639,7 +639,7 @@ def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improved | Lines 
             return dry_run(cost) if cost else None
         for line in cost.lines if cost else ():
             watch.inform(line)
-        with watch.stages(cost.stages if cost else ()):
+        with watch.stages(*(cost.stages if cost else ((), {}))):
             result = train_and_measure(
                 subject, plan, folder, seeds=seeds, ablations=ablations,
                 watch=watch if is_first else SILENT,

@@ -37,7 +37,7 @@ format: $(READY)
 
 # The parts of pages that are made from the metrics and the checks; a test refuses a stale one.
 docs: $(READY)
-	$(BIN)/python tests/pages.py docs/metrics.md docs/making-suites.md
+	$(BIN)/python tests/pages.py docs/metrics.md docs/making-suites.md docs/endpoints.md
 
 # The site of the documentation in build/site; a broken link fails. Needs more packages: the extra docs.
 site: $(VENV)/.site

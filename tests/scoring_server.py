@@ -61,6 +61,8 @@ class TinyServer:
                 "/props": self.props, "/tokenize": self.pieces, "/detokenize": self.text,
                 "/apply-template": self.joined,
             }  # fmt: skip
+        if "chats only" in self.ways:
+            del routes["/v1/completions"]
         if path not in routes:
             return 404, {"error": {"message": f"no route {path}"}}, {}
         return routes[path](body)
@@ -210,6 +212,9 @@ class TinyServer:
     def chat(self, body):
         if body.get("top_logprobs", 0) > 20:
             return 400, {"error": {"message": "top_logprobs: at most 20"}}, {}
+        if "strict" in self.ways and (unknown := {"logprobs", "seed"} & body.keys()):
+            message = f'Invalid JSON payload received. Unknown name "{min(unknown)}"'
+            return 400, {"error": {"message": message}}, {}
         if "reasons" in self.ways:
             for name in ("max_tokens", "temperature", "top_p", "logprobs"):
                 if name in body:

@@ -15,12 +15,20 @@ from consilience.core.items import Ask, Item, TextPair
 from consilience.core.presentation import Presentation, Template
 from consilience.endpoints import chats as chat_module
 from consilience.endpoints.chats import why_not_enforced
-from consilience.models import served
+from consilience.gating.gate import PROVIDERS
+from consilience.models import load_model, served
 from consilience.models.loading import load_pretrained
 from consilience.models.prompted import AnswerWriter, OptionScorer
 from consilience.suites.pairs import TASKS, original
 from replay_server import completion, replay
-from scoring_server import LLAMA_CPP, LLAMA_CPP_PYTHON, OPENAI, VLLM, scoring_server
+from scoring_server import (
+    LLAMA_CPP,
+    LLAMA_CPP_PYTHON,
+    OPENAI,
+    VLLM,
+    TinyServer,
+    scoring_server,
+)
 from test_prompted import CHAT, DESIGN, QUESTIONS
 
 PAIRS = [("Rome is big.", "Paris is big."), ("a b", "c d")]
@@ -340,3 +348,33 @@ def test_a_written_answer_that_does_not_come_is_excluded_and_not_wrong():
         texts = {int(rows[0]): text for rows, (text,) in model.write(asked, [1, 1])}
     assert texts[0].reason == "the server refused the request (400): a bad word"
     assert texts[1].reason.endswith("before its text began (--max-new-tokens)")
+
+
+PROVIDER_ROWS = cases("providers")
+
+
+def test_every_provider_of_the_docs_is_replayed():
+    """But llama.cpp, which is run (``test_llamacpp.py``)."""
+    assert {row["provider"] for row in PROVIDER_ROWS} == {*PROVIDERS} - {"llama.cpp"}
+
+
+@pytest.mark.parametrize("row", PROVIDER_ROWS)
+def test_what_the_shapes_of_a_provider_give(loaded, connect, monkeypatch, row):
+    """The strategy that is chosen, and what is refused: texts of options, and facts."""
+    asked = {"messages": [{"role": "user", "content": "x"}], "logprobs": True, "top_logprobs": 1}
+    tiny = TinyServer(loaded.model.name_or_path, (), chat_template=CHAT)
+    listed = tiny.chat({**asked, "max_tokens": 1})["choices"][0]["logprobs"]["content"][0]["token"]
+    monkeypatch.setattr(chat_module, "KNOWN_LISTED", (("x", listed),))
+    with scoring_server(loaded.model.name_or_path, row["ways"], chat_template=CHAT) as server:
+        connection = Connection(server.url)
+        if row.get("tokenizer"):
+            connection = connect(server)
+        if "refused" in row:
+            refused(row["refused"], served.load_served, "openai:tiny", connection)
+            return
+        model = served.load_served("openai:tiny", connection)
+        assert model.proof.strategy == row["strategy"]
+        (why, *_) = model.why_not(prompts(SYSTEM, "none"))
+        assert row.get("texts", "") in (why or "") and bool(why) == ("texts" in row)
+        if "facts" in row:
+            refused(row["facts"], load_model, "openai:tiny", connection=connection)

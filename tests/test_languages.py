@@ -3,6 +3,8 @@
 
 import json
 import math
+import re
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -15,7 +17,7 @@ from consilience.asking.facts import ask, ask_suite
 from consilience.asking.questions import answered
 from consilience.authoring.audit import cautions
 from consilience.authoring.checks import FactMaterial, final_punctuation, without_accents
-from consilience.authoring.pattern_mining import sentences
+from consilience.authoring.pattern_mining import other_language, sentences
 from consilience.authoring.rewriting import scripts
 from consilience.core.factors import Design
 from consilience.core.free_text import RULES, match
@@ -42,6 +44,7 @@ from consilience.report.comparison_tables import comparison_table, language_diff
 from consilience.report.metric_tables import language_table
 from consilience.report.report_page import languages
 from consilience.report.run_view import RunView
+from consilience.suites import question_suites
 from consilience.suites.facts import (
     PATTERN_PERTURBATIONS,
     filter_vocabulary,
@@ -51,7 +54,13 @@ from consilience.suites.facts import (
     typo,
 )
 from consilience.suites.layouts import save_suite
-from consilience.suites.question_suites import BLANK, questions_of_suite
+from consilience.suites.question_suites import (
+    BLANK,
+    WORDS,
+    questions_of_suite,
+    read_words,
+    words_in,
+)
 from consilience.types import Candidates, Fact, Query, Relation, Suite
 
 CAPITALS = {"France": "Paris", "Switzerland": "Bern", "Italy": "Rome"}
@@ -602,3 +611,51 @@ def test_a_metric_without_a_mean_has_a_dash(suite):
 def test_one_language_is_not_compared(suite):
     runs, alone = {"one": held(HELD)}, select_languages(suite, ["ja"])
     refused(r"1 run .* Name a second run", differences_of_models, runs, alone, "strict")
+
+
+def test_every_language_has_all_words_with_the_same_slots(tmp_path):
+    """Read again as a file of words, they pass the checks of one."""
+    for language, words in WORDS.items():
+        assert words.keys() == WORDS["en"].keys(), language
+    copy = tmp_path / "words.toml"
+    copy.write_bytes(Path(question_suites.__file__).with_name("words.toml").read_bytes())
+    assert read_words(copy) == WORDS
+    assert words_in("pt-BR") == WORDS["en"] and words_in("de-AT") == WORDS["de"]
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("[fr]\nback = 1", "back of 'fr': 1; expected a text with nothing in braces"),
+    ("fr = 'oui'", "no words '' of 'fr'"),
+    ("[fr]\nbak = 'Retour'", "no words 'bak' of 'fr'; expected lang, .* Did you mean 'back'"),
+    ("[fr]\nrewrite_pattern = 'Reformulez {text}'",
+     r"of 'fr': 'Reformulez {text}'; expected a text with \[X\] and \[Y\] and {text}"),
+    ("[fr", "cannot be read"),
+])  # fmt: skip
+def test_faults_of_a_file_of_words(tmp_path, text, message):
+    (tmp_path / "w.toml").write_text(text)
+    refused(message, read_words, tmp_path / "w.toml")
+
+
+def test_sheets_are_in_the_language_of_the_suite(consilience, write_suite, tmp_path):
+    """French words come from a file; those that it leaves out are English, with a note without."""
+    words = tmp_path / "words.toml"
+    words.write_text("[fr]\njudge_pattern = 'Même sens ?'\nanswer_same = 'oui'\n")
+    for language, more, question, same, note in (
+        ("de", [], "Sagen diese beiden Sätze dasselbe?", "dasselbe", ""),
+        ("fr", [], "Do these two sentences say the same?", "same", "no words in fr, so English"),
+        ("fr", ["--words", words], "Même sens ?", "oui", ""),
+    ):
+        folder = write_suite(tmp_path / f"{language}{len(more)}")
+        (folder / "suite.json").write_text(json.dumps({"name": "own", "language": language}))
+        sheets = ("-o", tmp_path / f"s-{folder.name}", *more)
+        err = consilience("suite", "annotate", "patterns", folder, *sheets)[2]
+        page = (tmp_path / f"s-{folder.name}" / "annotator-1.html").read_text("utf-8")
+        sheet = json.loads(re.search(r'id="sheet">(.*?)</script>', page)[1])
+        assert (sheet["question"], sheet["words"]["answer_same"]) == (question, same), err
+        assert ("no words in fr" in err) == bool(note)
+
+
+def test_mining_says_that_the_parser_reads_another_language():
+    assert other_language("en", "en-GB") == other_language("en", "") == []
+    (note,) = other_language("en", "de")
+    assert note.startswith("the parser reads 'en', and the facts are in 'de'")

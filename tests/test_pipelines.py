@@ -115,3 +115,21 @@ def test_what_no_option_says_is_asked(consilience, tmp_path, monkeypatch):
     asked, rules = tomllib.loads((tmp_path / "consilience.toml").read_text()).values()
     assert asked == {"suite": "mini", "model": "my-model"}
     assert rules == {"rule": ["accuracy >= 0.7"]}
+
+
+def test_a_provider_is_named_in_place_of_its_address(consilience, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = (
+        "--suite",
+        "mini",
+        "--model",
+        "m",
+        "--base-url",
+        "mistral",
+        "--rule",
+        "accuracy >= 0.7",
+    )
+    assert "the secret MISTRAL_API_KEY" in output(consilience, "init", *given)
+    asked = tomllib.loads((tmp_path / "consilience.toml").read_text())["probe"]
+    url = "https://api.mistral.ai/v1"
+    assert (asked["base-url"], asked["api-key-env"]) == (url, "MISTRAL_API_KEY")

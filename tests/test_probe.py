@@ -125,7 +125,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_answers(tmp_path):
     steps = []
     again = ask_suite(suite, last, RunFolder(tmp_path / "run", ASKED), progress=steps.append)
     assert last.calls == 1
-    assert sum(steps) == whole.height and again.equals(whole)
+    assert sum(steps) == 27 and again.equals(whole), "only what was left is counted"
     assert read_answers(tmp_path / "run").sort(pl.all()).equals(whole.sort(pl.all()))
 
 

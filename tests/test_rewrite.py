@@ -215,7 +215,7 @@ def test_the_command_runs_with_a_model(consilience, model_folder, write_suite, t
     )  # fmt: skip
     document = json.loads(out)
     assert (sum(document["refused"].values()), document["run"]["settings"]["seed"]) == (2, 0)
-    assert "[X]" in document["run"]["settings"]["prompt"] and document["separation"] is None
+    assert "[X]" in document["run"]["settings"]["prompts"][0] and document["separation"] is None
     assert (tmp_path / "p.jsonl").read_text() == ""
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -12,15 +13,14 @@ from typing import Any
 from rich import progress
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
-from rich.text import Text
 
 from consilience.app.process import collect_garbage, json_text, print_errors
 from consilience.core.errors import Advance, Watch, shortened
-from consilience.core.text import CONTROLS, duration, visible
+from consilience.core.text import CONTROLS, counted, duration, visible
 from consilience.files.write import write_whole
 from consilience.options import UNLIMITED, Output
 from consilience.report.export import Shown, as_csv, as_latex, as_markdown, without_nan
-from consilience.report.table import Table, all_notes, fitted_text
+from consilience.report.table import NAN, Table, all_notes, fitted_text
 
 
 class Terminal(Console):
@@ -63,8 +63,7 @@ err = Terminal(stderr=True, markup=False, highlight=False)
 class Pace:
     """How fast work is done, and how long the rest takes at that pace.
 
-    The pace is that since the start and that of the last half of the time. If one is more than
-    twice the other, the time left is a range.
+    If the paces since the start and in the last half of the time differ twofold, it is a range.
     """
 
     def __init__(self, total: float | None) -> None:
@@ -88,8 +87,7 @@ class Pace:
     def rate(self) -> str:
         """Work in a second or a minute, since the start."""
         each = self.done / max(self.seconds, 1e-9)
-        text = f"{60 * each:,.1f}/min" if each < 1 else f"{each:,.1f}/s"
-        return text if self.done else ""
+        return (f"{60 * each:,.1f}/min" if each < 1 else f"{each:,.1f}/s") if each else ""
 
     @property
     def left(self) -> str:
@@ -98,48 +96,18 @@ class Pace:
         middle = now - self.seconds / 2
         half = next(mark for mark in reversed(self._marks) if mark[0] <= middle)
         paces = [(self.done - done) / max(now - at, 1e-9) for at, done in (self._marks[0], half)]
-        if not (rest > 0 and min(paces) > 0):  # also of sizes that are not known
+        if rest <= 0 or min(paces) <= 0:
             return ""
         least, most = sorted(rest / pace for pace in paces)
         shown = f"{duration(least)} to {duration(most)}" if most > 2 * least else duration(most)
         return f"{shown} left"
 
 
-class _Paced(progress.ProgressColumn):
-    def render(self, task: progress.Task) -> Text:
-        pace = task.fields["pace"]
-        return Text(f"{pace.rate}  {pace.left}".strip(), style="dim")
-
-
-@contextmanager
-def _logged(text: str, pace: Pace, unit: str) -> Iterator[Callable[..., None]]:
-    """Write lines on progress: one at the start, one a minute, and one at the end."""
-    last = time.monotonic()
-    err.print(f"{text}: {_counted(pace.total, unit)}" if pace.total is not None else text)
-
-    def advance(steps: int, learned: int | None = None) -> None:
-        nonlocal last
-        pace.add(steps, learned)
-        if (now := time.monotonic()) - last >= INTERVAL and pace.done != pace.total:
-            last, of = now, f" of {pace.total:,}" if pace.total else ""
-            parts = [f"{pace.done:,.0f}{of} {unit}", pace.rate, pace.left]
-            err.print(f"{text}: {', '.join(filter(None, parts))}")
-
-    yield advance
-    rate = f", {pace.rate}" if pace.rate else ""
-    err.print(f"{text}: {_counted(pace.done, unit)} in {duration(pace.seconds)}{rate}")
-
-
-def _counted(number: float, unit: str) -> str:
-    singular = "query" if unit == "queries" else unit.removesuffix("s")
-    return f"{number:,.0f} {singular if number == 1 else unit}"
-
-
 class Screen(Watch):
     """Shows the progress of a command on standard error."""
 
-    _sizes: Sequence[float] = ()  # Of the stages of a command; empty outside ``stages``
-    _stage = 0
+    _kinds: Sequence[str] = ()  # Of the stages of a command; empty outside ``stages``
+    _stage, _began = 0, 0.0  # How many of them began, and when the last one did
 
     @contextmanager
     def loading(self, model: str) -> Iterator[None]:
@@ -161,40 +129,53 @@ class Screen(Watch):
     def steps(self, text: str, total: int | None, unit: str) -> Iterator[Advance]:
         """A bar in a terminal, lines in a file or a pipe."""
         collect_garbage()
-        pace = Pace(total)
-        if not err.is_terminal:
-            with _logged(text, pace, unit) as advance:
-                yield advance
-            return
+        pace, last, is_bar = Pace(total), time.monotonic(), err.is_terminal
+        singular = "query" if unit == "queries" else unit.removesuffix("s")
         columns = (
             progress.TextColumn("{task.description}"), progress.BarColumn(),
             progress.MofNCompleteColumn(), progress.TextColumn(unit),
-            progress.TimeElapsedColumn(), _Paced(),
+            progress.TimeElapsedColumn(), progress.TextColumn("{task.fields[pace].rate}"),
+            progress.TextColumn("{task.fields[pace].left}"),
         )  # fmt: skip
-        with progress.Progress(*columns, console=err, disable=err.quiet) as bars:
+
+        def advance(steps: int, learned: int | None = None) -> None:
+            nonlocal last
+            pace.add(steps, learned)
+            bars.update(task, total=learned, advance=steps)
+            is_late = not is_bar and time.monotonic() - last >= INTERVAL
+            if is_late and pace.done != pace.total:
+                last, of = time.monotonic(), f" of {pace.total:,}" if pace.total else ""
+                parts = [f"{pace.done:,.0f}{of} {unit}", pace.rate, pace.left]
+                err.print(f"{text}: {', '.join(filter(None, parts))}")
+
+        if not is_bar:
+            err.print(text if total is None else f"{text}: {counted(total, singular, unit)}")
+        with progress.Progress(*columns, console=err, disable=err.quiet or not is_bar) as bars:
             task = bars.add_task(text, total=total, pace=pace)
-
-            def advance_bar(steps: int, learned: int | None = None) -> None:
-                pace.add(steps, learned)
-                bars.update(task, total=learned, advance=steps)
-
-            yield advance_bar
+            yield advance
+        if not is_bar:
+            done = counted(int(pace.done), singular, unit)
+            parts = [f"{done} in {duration(pace.seconds)}", pace.rate]
+            err.print(f"{text}: {', '.join(filter(None, parts))}")
 
     @contextmanager
-    def stages(self, sizes: Sequence[float]) -> Iterator[None]:
-        """Inside, ``say`` counts stages, and names the time left after the first."""
-        self._sizes, self._pace, self._stage = sizes, Pace(sum(sizes)), 0
+    def stages(self, kinds: Sequence[str], seconds: Mapping[str, float]) -> Iterator[None]:
+        """Inside, ``say`` counts stages, with the time left where it is known of each kind."""
+        self._kinds, self._seconds, self._stage = kinds, dict(seconds), 0
         yield
-        self._sizes = ()
+        self._kinds = ()
 
     def say(self, step: str) -> None:
-        if self._stage < len(self._sizes):
-            self._pace.add(self._sizes[self._stage - 1] if self._stage else 0)
-            self._stage += 1
-            left = f", {left}" if (left := self._pace.left) else ""
-            err.print(f"{self._stage} of {len(self._sizes)}{left}: {step}")
-        else:
+        if self._stage >= len(self._kinds):
             err.print(f"{step} ...")
+            return
+        now = time.monotonic()
+        if self._stage:  # the last one of a kind counts in place of the estimate
+            self._seconds[self._kinds[self._stage - 1]] = now - self._began
+        rest = sum(self._seconds.get(kind, NAN) for kind in self._kinds[self._stage :])
+        left = "" if math.isnan(rest) else f", {duration(rest)} left"
+        self._began, self._stage = now, self._stage + 1
+        err.print(f"{self._stage} of {len(self._kinds)}{left}: {step}")
 
     def inform(self, line: str) -> None:
         err.print(line)

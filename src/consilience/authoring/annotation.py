@@ -24,7 +24,7 @@ from consilience.authoring.checks import normal_form, sentence
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import ORIGINAL
 from consilience.core.items import DEFAULT_LANGUAGE, Choice, Question, Task
-from consilience.core.patterns import Pattern
+from consilience.core.patterns import ENGLISH, Pattern
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.core.text import counted, names_a_file
 from consilience.files.read import FirstFault, parse_json, read_cells
@@ -40,6 +40,7 @@ from consilience.suites.facts import select_relations
 from consilience.suites.layouts import load_folder
 from consilience.suites.pairs import (
     PAPERS,
+    QUESTIONS,
     Pairs,
     Perturbation,
     chosen,
@@ -59,7 +60,13 @@ from consilience.suites.proposals import (
     read_proposals,
     write_proposals,
 )
-from consilience.suites.question_suites import suite_of_phrasings
+from consilience.suites.question_suites import (
+    WORDS,
+    read_words,
+    suite_of_phrasings,
+    words_in,
+    words_note,
+)
 from consilience.suites.questions import Questions
 from consilience.types import Fact, Relation, Suite
 
@@ -70,25 +77,6 @@ Asked = tuple[str, str]  # An item and the variant in which it is asked
 COLUMNS = ("question", "text_1", "text_2", "answer")
 
 PAGE = Path(__file__).with_name("annotation.html")  # ``@SHEET@`` is replaced by its data
-
-_RELATED = (
-    "If “{0}” is true, is “{1}” true (entailment), false (contradiction), or either (neutral)?",
-    "“{0}”이(가) 참일 때 “{1}”은(는) 참(entailment)입니까, 거짓(contradiction)입니까, "
-    "알 수 없습니까(neutral)?",
-)
-QUESTIONS: Mapping[str, str] = {
-    "NLI": "Does “{1}” follow from “{0}” (entailment)?",
-    "STS": "Do “{0}” and “{1}” mean the same?",
-    "mnli": _RELATED[0],
-    "snli": _RELATED[0],
-    "qnli": "Does “{1}” contain the answer to “{0}” (entailment)?",
-    "kornli": _RELATED[1],
-    "klue-nli": _RELATED[1],
-    "klue-sts": "“{0}”와(과) “{1}”은(는) 같은 뜻입니까(equivalent)?",
-}
-"""The question to annotators, by task or else by kind; the slots are the indicators.
-
-The CALUM paper does not say what its annotators were asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +160,7 @@ def _order(
     return tuple(questions)
 
 
-def write_sheets(key: SheetKey, folder: Path) -> None:
+def write_sheets(key: SheetKey, folder: Path, words: Mapping[str, str] = WORDS[ENGLISH]) -> None:
     """Write ``key.json``, and for each annotator a table (CSV) and a page (HTML).
 
     Table and page have the same questions; neither tells gold, item or variant. A folder that
@@ -192,7 +180,7 @@ def write_sheets(key: SheetKey, folder: Path) -> None:
         content = json.dumps(asdict(key), ensure_ascii=False, indent=1) + "\n"
         write_whole(key_file, content.encode())
     for name in key.sheets:
-        for suffix, sheet in ((".csv", _table(key, name)), (".html", page(key, name))):
+        for suffix, sheet in ((".csv", _table(key, name)), (".html", page(key, name, words))):
             if not (folder / f"{name}{suffix}").exists():
                 write_whole(folder / f"{name}{suffix}", sheet.encode())
 
@@ -206,12 +194,13 @@ def _table(key: SheetKey, annotator: str) -> str:
     return "\ufeff" + csv_of(table_of(rows)).decode()
 
 
-def page(key: SheetKey, annotator: str) -> str:
+def page(key: SheetKey, annotator: str, words: Mapping[str, str] = WORDS[ENGLISH]) -> str:
     """The page of an annotator: one file that loads nothing, its texts as data, not as HTML."""
     sheet: dict[str, object] = {"name": annotator, "question": key.question, "labels": key.labels}
     sheet |= {"columns": COLUMNS, "rows": key.texts(annotator)}
     # In a browser, the answers are kept under this name.
     sheet["id"] = hashlib.sha256(json.dumps([key.made, sheet]).encode()).hexdigest()
+    sheet["words"] = words
     data = json.dumps(sheet)  # all but ASCII escaped, U+2028 and U+2029 too
     for sign in "<>&":
         data = data.replace(sign, f"\\u{ord(sign):04x}")
@@ -472,7 +461,6 @@ def agreements(counts: LabelIndices, weights: Floats) -> dict[str, Floats]:
 
 
 SAME, DIFFERENT = "same", "different"
-QUESTION, OF_PHRASINGS = "Do these two sentences say the same?", "Do these two ask the same?"
 PARAPHRASES_OF_A_TASK = 5
 CONTROLS_OF_A_TASK = 2
 
@@ -561,7 +549,7 @@ def draw_pattern_sheets(
     content = json.dumps([[name, item.texts[ORIGINAL]] for name, item in items.items()])
     digest = hashlib.sha256(content.encode()).hexdigest()
     about = {one.item: (one.relation.id, one.pattern.text) for one in judged}
-    question = QUESTION if suite.words.variant == "pattern" else OF_PHRASINGS
+    question = WORDS[ENGLISH][f"judge_{suite.words.variant}"]
     return SheetKey(suite.name, question, (SAME, DIFFERENT), seed, digest, items, sheets, about)
 
 
@@ -754,9 +742,13 @@ def make_pattern_sheets(options: PatternSheetOptions) -> Sheets:
         suite = select_relations(suite, options.groups)
     sizes = [len(patterns) - 1 for _, patterns in _by_language(suite)]
     most = max(sizes) if is_proposed else options.patterns
+    languages = {pattern.language for relation in suite for pattern in relation.patterns}
+    language = languages.pop() if len(languages) == 1 else ENGLISH
+    known = read_words(options.words)
+    notes, words = words_note([language], known), words_in(language, known)
     key = draw_pattern_sheets(suite, patterns=most, annotators=options.people, seed=options.seed)
-    write_sheets(key, options.out)
-    notes = []
+    key = replace(key, question=words[f"judge_{suite.words.variant}"])
+    write_sheets(key, options.out, words)
     if left_out := sum(sizes) - len(key.patterns):
         notes.append(
             f"{left_out} of {counted(sum(sizes), 'pattern')} left out, because a relation has at "

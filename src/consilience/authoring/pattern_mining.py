@@ -233,7 +233,7 @@ class MinedPatterns(Shown):
 def mine_patterns(options: MineOptions, watch: Watch = SILENT) -> MinedPatterns:
     """Mine the patterns of facts."""
     check_no_file(options.out)
-    facts, groups = _facts(options)
+    facts, groups, language = _facts(options)
     parser = load_parser(options.parser)
     texts = _texts(options)
     with watch.steps("parsing", None, "sentences") as advance:
@@ -246,7 +246,7 @@ def mine_patterns(options: MineOptions, watch: Watch = SILENT) -> MinedPatterns:
     file = options.out if rows else None
     if file:
         write_proposals(file, rows)
-    notes = _notes(mined, proposals)
+    notes = [*other_language(parser.lang, language), *_notes(mined, proposals)]
     return MinedPatterns(proposals=proposals, mined=mined, notes=notes, file=file)
 
 
@@ -263,18 +263,29 @@ def _texts(options: MineOptions) -> Iterator[Iterator[str]]:
     return chain([first], texts)
 
 
-def _facts(options: MineOptions) -> tuple[Facts, Sequence[str]]:
+def _facts(options: MineOptions) -> tuple[Facts, Sequence[str], str]:
+    """The facts of all suites; the relations to mine, and the language, of the first."""
     facts: dict[str, list[tuple[str, str]]] = {}
     groups: list[str] = []
     for spec in (options.suite, *(options.against or ())):
         suite = suites.load_facts(spec, options.data_dir, as_shipped=True)
         for group in suite:
             facts.setdefault(group.id, [(fact.subject, fact.object) for fact in group.facts])
-        groups = groups or list(facts)
+        if not groups:
+            groups = list(facts)
+            language = "" if Path(str(spec)).is_file() else suite.language
         for name in options.groups or ():
             if name not in groups:
                 raise unknown_name(f"'{options.suite}' has no relation '{name}'", name, groups)
-    return facts, [group for group in groups if options.groups is None or group in options.groups]
+    chosen = [group for group in groups if options.groups is None or group in options.groups]
+    return facts, chosen, language
+
+
+def other_language(parser: str, facts: str) -> list[str]:
+    """A note where a parser reads another language than that of the facts, if it is known."""
+    found = f"the parser reads '{parser}', and the facts are in '{facts}'"
+    is_known = facts.partition("-")[0] not in ("", parser)
+    return [f"{found}: name a spaCy pipeline for '{facts}' with --parser"] * is_known
 
 
 def _notes(mined: Mined, proposals: Mapping[str, Sequence[Proposal]]) -> list[str]:

@@ -49,7 +49,16 @@ from consilience.suites.proposals import (
     check_no_file,
     write_proposals,
 )
-from consilience.suites.question_suites import columns_of, is_questions, suite_of_phrasings
+from consilience.suites.question_suites import (
+    WORDS,
+    Words,
+    columns_of,
+    is_questions,
+    read_words,
+    suite_of_phrasings,
+    words_in,
+    words_note,
+)
 from consilience.types import Fact, Relation, Suite, SuiteWords
 
 if TYPE_CHECKING:
@@ -79,26 +88,16 @@ def _question_fault(base: str, text: str, gold: str) -> str:
 
 
 class Kind(NamedTuple):
-    """How rewrites of a kind of suite are asked for, recognised and called."""
+    """How rewrites of a kind of suite are recognised and called."""
 
-    prompt: str
-    end: str  # What follows the prompt of a model that is no chat model
     marks: Sequence[str]  # A line with one of them is a rewrite
     fault: Callable[[str, str, str], str]
     """Why a text is no rewrite of a base, with the answer that belongs to it; empty for none."""
     names: Names
 
 
-FACTS = Kind(
-    "Rewrite the sentence in other words, with the same meaning. Keep [X] and [Y] as they are. "
-    "Write only the new sentence.\nSentence: {}",
-    "\nNew sentence:", (SUBJECT_SLOT, OBJECT_SLOT), _pattern_fault, OF_FACTS,
-)  # fmt: skip
-QUESTIONS = Kind(
-    "Rewrite the question in other words, so that it has the same answer. Do not answer it. "
-    "Write only the new question.\nQuestion: {}",
-    "\nNew question:", QUESTION_MARKS, _question_fault, OF_QUESTIONS,
-)  # fmt: skip
+FACTS = Kind((SUBJECT_SLOT, OBJECT_SLOT), _pattern_fault, OF_FACTS)
+QUESTIONS = Kind(QUESTION_MARKS, _question_fault, OF_QUESTIONS)
 
 
 def kind_of(suite: Suite) -> Kind:
@@ -235,15 +234,22 @@ def written_patterns(text: str, marks: Sequence[str] = FACTS.marks) -> Iterator[
 
 
 def draft_rewrites(
-    suite: Suite, writer: WritingModel, samples: int, known: Sequence[Proposal] = ()
+    suite: Suite,
+    writer: WritingModel,
+    samples: int,
+    known: Sequence[Proposal] = (),
+    words: Words = WORDS,
 ) -> tuple[list[Proposal], list[Refusal]]:
     """The rewrites of the base of each relation that pass the rules, and the others.
 
     ``known``: proposals that there are already.
     """
     relations, is_chat, kind = list(suite), is_chat_model(writer), kind_of(suite)
-    end = "" if is_chat else kind.end
-    texts = [kind.prompt.format(relation.patterns[0].text) + end for relation in relations]
+    texts, variant = [], suite.words.variant
+    for base in [relation.patterns[0] for relation in relations]:
+        own = words_in(base.language, words)
+        end = "" if is_chat else "\n" + own[f"new_{variant}"]
+        texts.append(own[f"rewrite_{variant}"].replace("{text}", base.text) + end)
     prompts = [Prompt((("user", text),), (), (), is_chat=is_chat) for text in texts]
     reasons = writer.why_not(prompts)
     refusals = [
@@ -552,12 +558,15 @@ def rewrite_suite(
             "questions; a model (--model) rewrites others"
         )
     refusals: list[Refusal] = []
+    words, asked = read_words(options.words), f"rewrite_{suite.words.variant}"
+    languages = dict.fromkeys(relation.patterns[0].language for relation in suite)
     drawn = {"seed": options.seed, "temperature": options.temperature} if writer else {}
     if writer:
         watch.say("writing")
         model = str(options.model)
         source = Path(model).name if Path(model).exists() else model
-        written, refusals = draft_rewrites(suite, writer, options.samples, drafts)
+        notes += words_note(languages, words)
+        written, refusals = draft_rewrites(suite, writer, options.samples, drafts, words)
         drafts += [
             replace(one, source=source, reason=UNREAD, scores={**one.scores, **drawn})
             for one in written
@@ -588,7 +597,7 @@ def rewrite_suite(
             proposals.append(draft)
     write_proposals(options.out, proposals, kind.names)
     settings = {
-        "prompt": kind.prompt,
+        "prompts": [words_in(language, words)[asked] for language in languages],
         "model": dict(writer.identity) if writer else None,
         "judge": dict(judge.identity) if judge else None,
         "samples": options.samples,

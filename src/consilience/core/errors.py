@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -254,8 +254,10 @@ class Watch:
         """While so many steps are made; ``total`` is None where it is not known."""
         return nullcontext(lambda *steps: None)
 
-    def stages(self, sizes: Sequence[float]) -> AbstractContextManager[None]:
-        """While a command does so many stages, in proportion to their time; ``say`` begins one."""
+    def stages(
+        self, kinds: Sequence[str], seconds: Mapping[str, float]
+    ) -> AbstractContextManager[None]:
+        """While a command does stages, which ``say`` begins; ``seconds``: estimates by kind."""
         return nullcontext()
 
     def say(self, step: str) -> None:

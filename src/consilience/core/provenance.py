@@ -81,9 +81,8 @@ def cores() -> int:
 def busy() -> str:
     """That other programs use the processor, so that times are unreliable; empty otherwise."""
     load, count = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0, cores()
-    if load <= 1.5 * count:
-        return ""
-    return f"other programs use the processor (load {load:.1f}, cores: {count})"
+    found = f"other programs use the processor (load {load:.1f}, cores: {count})"
+    return found if load > 1.5 * count else ""
 
 
 Group = Literal["consilience.models", "consilience.suites", "consilience.metrics"]

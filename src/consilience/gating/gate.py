@@ -6,6 +6,7 @@ import json
 import math
 import re
 import sys
+import tomllib
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,6 +18,7 @@ from typing import Any
 
 import polars as pl
 
+from consilience import endpoints
 from consilience.core.errors import (
     OTHER_OUT,
     ConsilienceError,
@@ -661,16 +663,25 @@ USUAL_RULE = "consistency >= 0.8"
 
 KEY = "OPENAI_API_KEY"
 
+_ROWS = Path(endpoints.__file__).with_name("providers.toml").read_text(encoding="utf-8")
+PROVIDERS: Mapping[str, Mapping[str, str]] = tomllib.loads(_ROWS)
+"""By name: the base URL, the variable of the key, and what the documentation says."""
+
 
 def init(options: InitOptions) -> Lines:
     """Write the configuration and the pipeline of a project, and say what is left to do."""
     suite = options.suite or _asked("Suite, such as questions.csv")
     model = options.model or _asked("Model: its name at the provider, a Hub id or a folder")
     is_told = options.base_url is not None or options.model is not None
-    url = options.base_url if is_told else _asked("URL of the provider; none: the job loads it", "")
+    named = (
+        options.base_url if is_told else _asked("Provider or its URL; none: the job loads it", "")
+    )
+    by_name = {name.casefold(): one for name, one in PROVIDERS.items()}
+    provider = by_name.get(str(named).casefold(), {})
+    url, usual_key = provider.get("url", named), provider.get("key", KEY)
     rules = options.rule or [_asked("Rule", USUAL_RULE)]
     parse_rules(rules)
-    asked = _probe_table(suite, model, url, options.api_key_env or KEY)
+    asked = _probe_table(suite, model, url, options.api_key_env or usual_key)
     key = str(asked.get("api-key-env", KEY))
     template = Path(__file__).with_name(f"{options.ci}.yml").read_text(encoding="utf-8")
     texts = {

@@ -132,6 +132,7 @@ class RewriteOptions(Watched):
         "writes, if it runs here].", default=None, metavar="M", panel="Model")
     columns: shared.ColumnNames = opt(default=None, panel="Questions")
     groups: shared.Groups = None
+    words: shared.WordsFile = opt(default=None, is_rare=True)
     samples: int = opt(
         "Sample this many texts for each base pattern or question.", default=8, min=1,
         panel="Questions")
@@ -213,6 +214,7 @@ class PatternSheetOptions(Options):
         "Write a sheet for each of these people; the sign-off has their names.",
         default=('annotator-1', 'annotator-2', 'annotator-3'), metavar="NAME,NAME", panel="Output")
     groups: shared.Groups = None
+    words: shared.WordsFile = opt(default=None, is_rare=True)
     seed: int = opt("Seed of the patterns, facts and orders.", default=0, min=0, panel="Questions")
     data_dir: shared.DataDir = opt(default=None)
 

@@ -33,46 +33,13 @@ if TYPE_CHECKING:
 
 SEED = "{seed}"
 FAILURES, LOGS = "failures", "logs"  # Folders of a study beside those of its models
-TEXT = {"type": "string", "pattern": r"\S", "description": "a text"}
-AMOUNT = {"type": "number", "minimum": 0, "description": "a number from 0"}
-SEEDS = "whole numbers from 0, every one once: seeds = [0, 1, 2]"
+SCHEMA: Mapping[str, Any] = json.loads(
+    Path(__file__).with_name("study.schema.json").read_text(encoding="utf-8")
+)
+"""The keys of a study file; ``description`` is what is expected. Amounts of a worker have Ray's
+names; tables of models and suites have options of ``probe`` beside their keys."""
 
-# fmt: off
-MODEL = {
-    "name": TEXT, "model": TEXT, "num_cpus": AMOUNT, "num_gpus": AMOUNT,
-    "resources": {"type": "object", "additionalProperties": AMOUNT,
-                  "description": "a table: {name = 1}"},
-    "seeds": {"type": "array", "minItems": 1, "uniqueItems": True, "description": SEEDS,
-              "items": {"type": "integer", "minimum": 0, "description": SEEDS}},
-}
-"""The keys of ``[[models]]`` beside options of ``probe``; amounts of a worker by Ray's names."""
-
-SUITE = {"name": TEXT, "suite": TEXT}
-
-
-def _tables(key: str, keys: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of tables with a model or a suite, and options of ``probe``."""
-    table = {"type": "object", "properties": keys, "required": [key], "description": "a table"}
-    return {"type": "array", "minItems": 1, "items": table,
-            "description": f'one table or more: [[{key}s]] with {key} = "..."'}
-
-
-KEYS: Mapping[str, Any] = {
-    "name": TEXT, "folder": TEXT, "reference": TEXT,
-    "pairs": {"enum": ["reference", "all"], "description": "'reference' or 'all'"},
-    "models": _tables("model", MODEL), "suites": _tables("suite", SUITE),
-    "options": {"type": "object", "description": "a table of options of `probe`"},
-    "factors": {
-        "type": "object", "description": "a table of lists", "additionalProperties": {
-            "type": "array", "minItems": 1, "description": "a list of values of this option"}},
-    "skip": {
-        "type": "array", "description": "tables: [[skip]]", "items": {
-            "type": "object", "minProperties": 1,
-            "description": 'a table, such as model = "..."'}},
-}
-"""The keys of a study file, as schemas; ``description`` is what is expected."""
-# fmt: on
-
+KEYS: Mapping[str, Any] = SCHEMA["properties"]
 FIELDS = {option.name: option for option in option_fields(ProbeOptions)}
 TomlTable = Mapping[str, Any]
 
@@ -131,8 +98,7 @@ def read_study(path: str | Path) -> Study:
 
 def _study(file: Path, document: TomlTable) -> Study:
     _check(document)
-    models = _named(document["models"], "model", MODEL)
-    suites = _named(document["suites"], "suite", SUITE)
+    models, suites = (_named(document[f"{spec}s"], spec) for spec in ("model", "suite"))
     with _at("[options]"):
         shared = _options(document.get("options", {}))
     factors = _factors(document.get("factors", {}))
@@ -169,8 +135,7 @@ def _check(document: TomlTable) -> None:
                 f"the study: no key '{key}'",
                 todo=todo if is_option else did_you_mean(key, list(KEYS)),
             )
-    schema = {"properties": KEYS, "required": ["models", "suites"]}
-    for error in Draft4Validator(schema).iter_errors(document):
+    for error in Draft4Validator(SCHEMA).iter_errors(document):
         place, schema, found = [*error.absolute_path], error.schema, repr(error.instance)
         if error.validator == "required":
             missing = next(name for name in error.validator_value if name not in error.instance)
@@ -203,9 +168,9 @@ class _Choice:
     table: TomlTable = field(default_factory=dict)
 
 
-def _named(tables: Sequence[TomlTable], spec: str, keys: Mapping[str, Any]) -> list[_Choice]:
+def _named(tables: Sequence[TomlTable], spec: str) -> list[_Choice]:
     """The ``[[models]]`` or ``[[suites]]`` tables, each with a name of its own."""
-    named: dict[str, _Choice] = {}
+    named, keys = dict[str, _Choice](), KEYS[f"{spec}s"]["items"]["properties"]
     for at, table in enumerate(tables, start=1):
         where, value = f"[[{spec}s]] {at}", table[spec].strip()
         with _at(where):

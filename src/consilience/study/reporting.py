@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -277,10 +276,10 @@ class StudyReport(export.Shown):
             {
                 "cell": row.cell, "model": row.model, "missing": row.missing,
                 "numbers": {
-                    name: {key: _known(getattr(number, key)) for key in kept}
+                    name: {key: getattr(number, key) for key in kept}
                     for name, number in row.numbers.items()
                 },
-                "items": row.items, "noise_floor": _known(row.noise_floor),
+                "items": row.items, "noise_floor": row.noise_floor,
             }
             for row in self.rows
         ]  # fmt: skip
@@ -326,10 +325,6 @@ def report_study(options: StudyReportOptions, watch: Watch = SILENT) -> StudyRep
     ]
     write_whole(file, export.render(page).encode())
     return replace(made, files=[file, *written])
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value
 
 
 def adjusted_over_study(differences: pl.DataFrame) -> pl.DataFrame:

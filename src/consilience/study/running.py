@@ -247,11 +247,8 @@ def _planned(options: StudyRunOptions, watch: Watch, *, is_fetched: bool = False
         raise ConsilienceError("--ray-address without --engine ray", todo="Add --engine ray.")
     study = studies.read_study(options.file)
     if options.shard is not None and study.address:
-        found, todo = (
-            f"--shard with folder = '{study.address}'",
-            "Use a folder that all parts share.",
-        )
-        raise ConsilienceError(found, where=str(study.file), todo=todo)
+        found = f"--shard with folder = '{study.address}'"
+        raise ConsilienceError(found, where=str(study.file), todo="Use a folder that all share.")
     if is_fetched:
         for run in study.runs:
             studies.copy_run(study, run, is_fetched=True)

@@ -613,8 +613,9 @@ def _checks(task: Task) -> Iterator[tuple[bool, str, str]]:
     )
 
 
-_BUNDLED = Path(__file__).with_name("tasks.toml")
-
+_FILE = Path(__file__).with_name("tasks.toml")
+_BUNDLED = _toml(_FILE)
 TASKS: Mapping[str, Task] = {
-    table["name"]: task_of_table(table, str(_BUNDLED)) for table in _toml(_BUNDLED)["task"]
+    table["name"]: task_of_table(table, str(_FILE)) for table in _BUNDLED["task"]
 }
+QUESTIONS: Mapping[str, str] = _BUNDLED["questions"]  # To annotators, by task or else by kind

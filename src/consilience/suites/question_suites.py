@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import codecs
 import random
+import re
+import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 
-from consilience.core.errors import ConsilienceError, did_you_mean
+from consilience.core.errors import ConsilienceError, did_you_mean, unknown_name
 from consilience.core.expectations import Expectation, linked_questions
 from consilience.core.factors import OF_OPTIONS, Design, FactorialDesign
 from consilience.core.items import DEFAULT_LANGUAGE, Choice, Question
-from consilience.core.patterns import SUBJECT_SLOT, Pattern
+from consilience.core.patterns import ENGLISH, SUBJECT_SLOT, Pattern
 from consilience.core.text import counted, listed
-from consilience.files.read import decoded, read_rows, read_text, separator_of
+from consilience.files.read import decoded, read_document, read_rows, read_text, separator_of
 from consilience.files.rows import Problems, find_table, raise_first
 from consilience.files.write import json_lines, path_of, table_of, write_whole
 from consilience.suites.pairs import TASKS
@@ -374,23 +376,55 @@ def suite_of_questions(
     return Suite(name, tuple(relations), expectations=tuple(expectations), words=QUESTION_WORDS)
 
 
-QUESTIONS = {
-    "en": "Fill in the blank: {sentence}",
-    "de": "Fülle die Lücke aus: {sentence}",
-    "es": "Completa el espacio en blanco: {sentence}",
-    "ja": "次の空欄を埋めてください。{sentence}",
-}
-"""The question by language; ``{sentence}`` is the pattern with its subject and ``BLANK`` for the
-object. In other languages it is the sentence alone."""
+Words = Mapping[str, Mapping[str, str]]  # By language and name
 
-BLANK = "____"
+WORDS: Words = tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
+"""What people and models read around the texts of a suite."""
+
+SLOT = re.compile(r"\{\w+\}|\[[XY]\]")  # What a text must keep
+
+
+def read_words(file: Path | None) -> Words:
+    """``WORDS``, and those of a file in the same form; what it leaves out is English."""
+    words, english = dict(WORDS), WORDS[ENGLISH]
+    document = {} if file is None else read_document(file)
+    for language, given in document.items() if isinstance(document, dict) else [("", document)]:
+        for name, text in given.items() if isinstance(given, dict) else [("", given)]:
+            if name not in english:
+                unknown = unknown_name(f"no words '{name}' of '{language}'", name, english)
+                raise unknown.replaced(where=str(file))
+            slots = SLOT.findall(english[name])
+            if not isinstance(text, str) or sorted(SLOT.findall(text)) != sorted(slots):
+                expected = f"a text with {' and '.join(slots) or 'nothing in braces'}"
+                found = f"{name} of '{language}': {text!r}"
+                raise ConsilienceError(found, expected=expected, where=str(file))
+        words[language] = {**english, **words.get(language, {}), "lang": language, **given}
+    return words
+
+
+def words_in(language: str, words: Words = WORDS) -> Mapping[str, str]:
+    """The words of a language, of its primary one (``pt`` of ``pt-BR``), or else English."""
+    return words.get(language) or words.get(language.partition("-")[0]) or words[ENGLISH]
+
+
+def without_words(languages: Iterable[str], words: Words = WORDS) -> list[str]:
+    """The languages that would have English words."""
+    return [one for one in dict.fromkeys(languages) if not {one, one.partition("-")[0]} & {*words}]
+
+
+def words_note(languages: Iterable[str], words: Words) -> list[str]:
+    """That English is used for languages without words."""
+    names = listed(without_words(languages, words))
+    note = f"no words in {names}, so English ones are used; --words FILE names others"
+    return [note] * bool(names)
+
+
+BLANK = "____"  # Of the object in the question of a fact; the subject is filled in
 
 
 def questions_of_suite(suite: Suite, distractors: int | None = None, seed: int = 0) -> Questions:
     """All relations of a suite as questions, a group each (``questions_of_relation``)."""
-    languages = list(
-        dict.fromkeys(pattern.language for group in suite for pattern in group.patterns)
-    )
+    languages = [*dict.fromkeys(pattern.language for one in suite for pattern in one.patterns)]
     several = len(languages) > 1
     parts = [
         questions_of_relation(relation, distractors, seed, several) for relation in suite.relations
@@ -403,8 +437,7 @@ def questions_of_suite(suite: Suite, distractors: int | None = None, seed: int =
             expected="subjects with one right object",
             todo="Ask with options.",
         )
-    alone = [language for language in languages if _primary(language) not in QUESTIONS]
-    if alone:
+    if alone := without_words(languages):
         notes.append(
             f"questions in {listed(alone, len(alone))} are the sentence with its blank, without "
             "words such as 'Fill in the blank'"
@@ -498,7 +531,8 @@ def _question(
                 relation.written(word, pattern.language, pattern.object_form)
                 for word in options or (fact.object,)
             )
-        words = QUESTIONS.get(_primary(pattern.language), "{sentence}")
+        words = words_in(pattern.language)["blank"]
+        words = "{sentence}" if without_words([pattern.language]) else words
         of_language.append(words.replace("{sentence}", pattern.fill_blank(subject, BLANK)))
     return Question(
         fact.item,
@@ -508,10 +542,6 @@ def _question(
         tuple(choices[word] for word in options),
         written=written,
     )
-
-
-def _primary(language: str) -> str:
-    return language.partition("-")[0]
 
 
 def _options(

@@ -654,7 +654,7 @@ def finetune(options: FinetuneOptions, watch: Watch = SILENT) -> Finetuning | Li
             return dry_run(cost) if cost else None
         for line in cost.lines if cost else ():
             watch.inform(line)
-        with watch.stages(cost.stages if cost else ()):
+        with watch.stages(*(cost.stages if cost else ((), {}))):
             trainings = train_seeds(
                 backbone, sources, plans, options.out, seeds, options.jobs, watch
             )

@@ -537,7 +537,7 @@ def _train_rows(
 
 def teacher_answers(subject: Subject, plan: Plan, folder: Path, watch: Watch) -> pl.DataFrame:
     """The answers of the model as given to the training questions; ``folder`` becomes a run."""
-    watch.say("asking the teacher")
+    watch.inform("asking the teacher ...")
     options = replace(subject.options(plan.train, plan.facts, plan), out=folder)
     with PartialState().main_process_first():
         return probe(options, suite=subject.suite).answers[0].answers
@@ -639,7 +639,7 @@ def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improved | Lines 
             return dry_run(cost) if cost else None
         for line in cost.lines if cost else ():
             watch.inform(line)
-        with watch.stages(cost.stages if cost else ()):
+        with watch.stages(*(cost.stages if cost else ((), {}))):
             result = train_and_measure(
                 subject, plan, folder, seeds=seeds, ablations=ablations,
                 watch=watch if is_first else SILENT,

@@ -236,18 +236,19 @@ class TrainingCost:
     overhead_seconds: float
 
     @property
-    def stages(self) -> list[float]:
-        """The estimated seconds of each training, and of each run that measures a model."""
+    def stages(self) -> tuple[list[str], dict[str, float]]:
+        """Trainings and runs that measure a model, and the estimated seconds of one of each."""
         queries = self.overhead_seconds + self.query_seconds * self.validation_queries
         training = self.load_seconds + self.updates * self.update_seconds
         measuring = self.overhead_seconds + self.query_seconds * self.run_queries
         trained = training + self.validations * queries
-        return [trained] * self.trainings + [self.load_seconds + measuring] * self.runs
+        kinds = ["training"] * self.trainings + ["run"] * self.runs
+        return kinds, {"training": trained, "run": self.load_seconds + measuring}
 
     @property
     def seconds(self) -> float:
         """The estimated time of everything, one training after the other."""
-        return sum(self.stages)
+        return sum(map(self.stages[1].__getitem__, self.stages[0]))
 
     @property
     def lines(self) -> list[str]:

@@ -45,7 +45,7 @@ def test_the_first_option_shown_follows_the_order_and_nothing_else(
     run = probed("first")
     output(consilience, "report", run)
     page = (run / "report.html").read_text(encoding="utf-8")
-    assert "What each factor changes, in percent" in page and "variation of correctness" in page
+    assert "What each factor changes, in percent" in page and "correctness: total effect" in page
     status, _, said = consilience("analyze", "factors", run, "--groups", "natur")
     assert (status, "nature" in said) == (2, True), "a group that the run does not have"
     document = json.loads(output(consilience, "analyze", "factors", run, "--json"))

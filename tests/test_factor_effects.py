@@ -386,7 +386,7 @@ def test_the_section_draws_every_number_of_the_table():
     assert (len(table.rows), len(indices.rows), len(folded.parts[0].rows)) == (10, 4, 2)
     assert len(levels.parts[0].rows) == 8
     spec = spec_of(figure.chart)
-    panels = ["consistency", "variation of the answer", "variation of correctness"]
+    panels = ["consistency", "answer: total effect", "correctness: total effect"]
     assert spec["facet"]["sort"] == panels
     assert len(spec["data"]["values"]) == rows.height
 

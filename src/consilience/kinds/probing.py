@@ -221,18 +221,18 @@ def measured_rate(
     then its ``samples``, whose time counts in its place. ``left``: the queries of each group, by
     which it counts. ``ask`` returns the number of queries.
     """
-    seconds, sampled, doubt = dict[str, float](), 0, busy()
+    seconds, sampled, doubt = dict[str, float](), dict[str, int](), busy()
     groups = evenly([group for group in left if left[group]] or [*left], SAMPLED)
     end = time.monotonic() + SAMPLED_SECONDS
     for group, items in [(group, items) for items in (1, None) for group in groups]:
         if (start := time.monotonic()) >= end:
             doubt = doubt or f"a larger sample takes more than {SAMPLED_SECONDS} s"
             break
-        queries = max(1, ask(group, samples[group][:items]))
-        seconds[group], sampled = (time.monotonic() - start) / queries, sampled + queries
+        sampled[group] = max(1, ask(group, samples[group][:items]))
+        seconds[group] = (time.monotonic() - start) / sampled[group]
     whole = sum(left[group] * of_query for group, of_query in seconds.items())
     rate = sum(left[group] for group in seconds) / max(whole, 1e-9)
-    return {"sampled": sampled, "rate": rate, "doubt": doubt}
+    return {"sampled": sum(sampled.values()), "rate": rate, "doubt": doubt}
 
 
 def sampled_plan(inquiry: Inquiry, left: Mapping[str, int]) -> dict[str, Any]:

@@ -37,7 +37,7 @@ class ImproveOptions(Watched):
         panel="Questions only")
     use_gold: bool = opt(
         "Learn the right answers in place of the model's own.", default=False,
-        panel="Questions only")
+        panel="Questions only", is_rare=True)
     variants: int = opt(
         "Read at most this many variants of a question in a step.", default=8, min=2,
         panel="Questions only", is_rare=True)
@@ -66,7 +66,7 @@ class ImproveOptions(Watched):
         is_rare=True)
     text: OptionalPath = opt(
         "Read text from this file: lines, or JSON lines with 'text'. The first 500 only measure "
-        "perplexity.", default=None, metavar="FILE", panel="Questions")
+        "perplexity.", default=None, metavar="FILE", panel="Questions", is_rare=True)
     train_facts: int = opt(
         "Train on at most this many facts or questions of each group.", default=100, min=1,
         panel="Training", is_rare=True)
@@ -81,7 +81,7 @@ class ImproveOptions(Watched):
     learning_rate: Sequence[float] | None = opt(
         "Use this as the highest learning rate. Of several, the one with the best validation is "
         "used [default: 6e-5 for facts; 3e-4 for questions with LoRA, else 1e-5].", default=None,
-        min=0, metavar="R,R", panel="Training")
+        min=0, metavar="R,R", panel="Training", is_rare=True)
     validation_facts: int = opt(
         "Ask at most this many facts or questions of each validation group.", default=200, min=1,
         panel="Questions", is_rare=True)
@@ -90,13 +90,13 @@ class ImproveOptions(Watched):
         min=0, max=2**32 - 1, metavar="N,N", panel="Training")
     ablations: bool = opt(
         "Also train without the consistency loss, without candidates and without language "
-        "modelling (ParaRel, Table 7).", default=False, panel="Facts only")
+        "modelling (ParaRel, Table 7).", default=False, panel="Facts only", is_rare=True)
     limit: int | None = opt(
         "Ask at most this many facts or questions of each held-out group.", default=None, min=1,
         short="-n", panel="Questions")
     margin: float = opt(
         "Call a harm ruled out where the 95 % interval of a loss ends within this many points.",
-        default=2.0, min=0, panel="Counting")
+        default=2.0, min=0, panel="Counting", is_rare=True)
     lora_rank: int | None = opt(
         "Train LoRA adapters of this rank; 0 trains all weights [default: 8 for questions, 0 for "
         "facts].", default=None, min=0, panel="Training")

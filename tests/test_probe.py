@@ -338,7 +338,7 @@ def test_a_run_that_is_killed_at_any_step_of_its_writing_is_resumed_whole(tmp_pa
 
 @pytest.mark.parametrize(("seconds", "sampled", "rate", "doubt"), [
     # Two groups are asked one item each, then three items each.
-    (0.1, 8, 10, ""),
+    (0.1, 6, 10, ""),
     # Both first items take 10 s: nothing is asked after 20 s.
     (10, 2, 0.1, "a larger sample takes more than 20 s"),
     # The first item takes 30 s; the second group is not asked.

@@ -28,6 +28,7 @@ import counting
 import endpoints
 import load
 import machine
+import machines
 import pairs
 import polars as pl
 import prompts
@@ -179,8 +180,12 @@ def masked(lines: list[str]) -> float:
         ),
         ("single", "fill-mask pipeline, one sentence a call", len(few)),
     ):
-        speed, text = rate(seconds[key], count)
-        rows.append((title, text, f"{mine / speed:.1f}"))
+        _, text = rate(seconds[key], count)
+        per_query = (
+            [each / n for each in seconds[of]] for of, n in (("ours", QUERIES), (key, count))
+        )
+        times = machines.keep("masked, BERT-base", title, *per_query, unit="queries/s")
+        rows.append((title, text, f"{times:.1f}"))
     rows += [
         (f"`{name}`, a sentence a candidate (1 query)", f"{speed:.2f}", f"{mine / speed:,.0f}")
         for name, speed in sentences.items()
@@ -269,7 +274,11 @@ def causal(lines: list[str]) -> None:
         )
         runs = {"batches": batches, "all": us, "few": few}
         calls = {name: (lambda how=how: everyone(how)) for name, how in runs.items()}
-        seconds = {k: statistics.median(v) for k, v in in_turn(calls, 3).items()}
+        taken = in_turn(calls, 3)
+        seconds = {k: statistics.median(v) for k, v in taken.items()}
+        for key, title in (("all", "all scores"), ("few", "answers only")):
+            task = f"causal, SmolLM2-135M, {title}, object {place}"
+            machines.keep(task, "one sentence for each candidate", taken[key], taken["batches"])
         relation, queries = chosen[0]
         single = []
         for other in libraries.values():
@@ -336,6 +345,9 @@ def a_training(lines: list[str]) -> None:
         found = in_turn(runs, REPEATS)
     middles = {name: statistics.median(each) for name, each in found.items()}
     base = middles["the released loop's way"]
+    task = "an update of consistency training, MiniLM-L6"
+    own = found[pairs.ours(chosen.library, chosen)]
+    machines.keep(task, "the released loop", own, found["the released loop's way"])
     say(
         lines,
         "## Training: MiniLM-L6",
@@ -367,6 +379,10 @@ def a_fine_tuning(lines: list[str]) -> None:
     runs, whole, chosen = pairs.contenders()
     found = in_turn(runs, REPEATS)
     middles = {name: statistics.median(each) for name, each in found.items()}
+    own = [whole * each for each in found[pairs.ours(chosen.library, chosen)]]
+    for name in (pairs.LONGEST, pairs.PLAIN):
+        theirs = [whole * each for each in found[name]]
+        machines.keep("an epoch of RTE, MiniLM-L6", name, own, theirs)
     say(
         lines,
         "## Fine-tuning on sentence pairs: MiniLM-L6",
@@ -393,6 +409,12 @@ def labels(lines: list[str]) -> None:
     answers = [run() for run in runs.values()]
     changed = [sum(a != b for a, b in zip(answers[0], each, strict=True)) for each in answers]
     found = in_turn(runs, 2)
+    machines.keep(
+        "labels of pairs, SmolLM2-135M",
+        writers.BATCHES,
+        found["consilience"],
+        found[writers.BATCHES],
+    )
     middles = {name: statistics.median(each) for name, each in found.items()}
     say(
         lines,
@@ -585,6 +607,7 @@ def main() -> None:
     )
     for name in sys.argv[1:] or PARTS:
         PARTS[name](lines)
+    print("Of this machine:", machines.write(machine.processor(), questions.ROOT / "build"))
     if not sys.argv[1:]:
         page = questions.ROOT / "build" / "benchmarks.md"
         page.parent.mkdir(exist_ok=True)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import machines
 import questions
 
 from consilience import Candidates, Query, load_model, load_suite
@@ -312,9 +313,16 @@ InTurn = Callable[[dict[str, Run], int], dict[str, list[float]]]
 """``bench.__main__.in_turn``."""
 
 
-def rows(runs: dict[str, Run], requests: int, in_turn: InTurn, repeats: int) -> list[str]:
-    """A row a method: seconds with their spread, requests a second, and how many times ours."""
+def rows(
+    runs: dict[str, Run], requests: int, in_turn: InTurn, repeats: int, task: str = ""
+) -> list[str]:
+    """A row a method: seconds with their spread, requests a second, and how many times ours.
+
+    ``task``: what is kept of this machine.
+    """
     seconds = in_turn(runs, repeats)
+    for name in [*seconds][1:] if task else ():
+        machines.keep(task, name, seconds["consilience"], seconds[name])
     middles = {name: statistics.median(values) for name, values in seconds.items()}
     first = next(iter(middles.values()))
     return [
@@ -348,7 +356,7 @@ def written_table(url: str, in_turn: InTurn, repeats: int) -> list[str]:
     curve = {str(most): writers(url, most, numbers) for most in IN_FLIGHT}
     return [
         *heading(f"{PROMPTS} written answers of {TOKENS} tokens"),
-        *rows(runs, PROMPTS, in_turn, repeats),
+        *rows(runs, PROMPTS, in_turn, repeats, "written answers, llama.cpp's server"),
         "",
         f"Our texts are those of the plain loop: {len(same) == 1}.",
         "",

@@ -25,6 +25,7 @@ PADDED = 256
 """Tokens that examples of fine-tuning commonly pad every pair to."""
 
 
+LONGEST = "random batches, padded to their longest"
 PLAIN = f"random batches, padded to {PADDED} tokens"
 
 
@@ -100,9 +101,7 @@ def contenders() -> tuple[dict[str, Callable[[], object]], float, Products]:
         ours(library, chosen): make(like=True, library=library, padded=False)
         for library in get_args(Library)
     }
-    runs["random batches, padded to their longest"] = make(
-        like=False, library="torch", padded=False
-    )
+    runs[LONGEST] = make(like=False, library="torch", padded=False)
     runs[PLAIN] = make(like=False, library="torch", padded=True)
     return runs, len(encoded) / (SIZE * SAMPLE), chosen
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import machines
 import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -205,6 +206,9 @@ def row(case: Case, scorer: OptionScorer, plain, repeats: int) -> str:
         for name, run in runs.items():
             spent[name].append(seconds_of_work(run))
     middles = {name: statistics.median(times) for name, times in spent.items()}
+    for name, title in (("single", "a text for each prompt"), ("paired", "a text for each option")):
+        if name in spent:
+            machines.keep(f"options, {case.name}", title, spent["ours"], spent[name])
     tree, single, paired = tokens_of(encoded)
     ratios = [
         f"{middles[name]:.2f} ({middles[name] / middles['ours']:.1f}; tokens {size / tree:.1f})"

@@ -1,4 +1,4 @@
-"""How well meaning scores tell ParaRel's paraphrases from controls: docs/results/meaning.md.
+"""How well meaning scores tell ParaRel's paraphrases from controls: docs/results/mining.md.
 
 ``python bench/meaning_separation.py [MODEL] [DATA]``: the AUC of the score with a 95 % interval, of
 its parts and of the overlap of words, for two kinds of controls. The pairs are those of ParaRel,

@@ -1,7 +1,8 @@
-"""Draw the pictures of docs/numbers.md: ``python docs/pictures.py RUN``.
+"""Draw the pictures of the documentation: ``python docs/pictures.py [RUN]``.
 
-RUN is the run of ``consilience probe --model packaged:smollm2 --suite mini --limit 8``. The third
-picture of the page is ``relations.svg`` of ``consilience report RUN --figures DIR``.
+Without RUN the models of README.md alone. RUN is the run of ``consilience probe --model
+packaged:smollm2 --suite mini --limit 8``, for docs/numbers.md. The third picture of that page is
+``relations.svg`` of ``consilience report RUN --figures DIR``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import altair as alt
 import polars as pl
 
 from consilience.report.export import save_figure
+from consilience.report.papers import paper_numbers
 from consilience.runs.run import Run
 
 GROUP = "continent"
@@ -26,12 +28,56 @@ LIGHT = ["#fde0a8", "#bfe3d3", "#bcd9ee", "#f0cfe0"]
 """A background for each answer: colour-blind readers tell them apart, and black text is legible."""
 
 
-def main(folder: str) -> None:
-    """Write both pictures."""
+def main(folder: str = "") -> None:
+    """Write the picture of the models; with the folder of a run also those of its answers."""
+    save_figure(model_chart().to_dict(), PICTURES / "models.svg")
+    if not folder:
+        return
     run = Run.open(Path(folder))
     answers = run.answers.filter(pl.col("group") == GROUP)
     save_figure(answer_grid(answers).to_dict(), PICTURES / "answers.svg")
     save_figure(chance_scale(consistency=46.6, chance=23.8).to_dict(), PICTURES / "chance.svg")
+
+
+def model_chart() -> alt.Chart:
+    """How often models are right once, and always: Table 3 of ParaRel, and models measured here."""
+    paper = paper_numbers("pararel-table-3").pivot("column", index="row", values="value")
+    here = pl.read_csv(PICTURES.parent / "results" / "models.csv")
+    once, always = "right in the base pattern", "right in every pattern"
+    rows = pl.concat(
+        [
+            paper.select(
+                pl.format("{} · ParaRel paper", "row").alias("model"),
+                pl.col("Accuracy").alias(once),
+                pl.col("Consistent-Acc").alias(always),
+                where=pl.lit("the ParaRel paper"),
+            ),
+            here.select(
+                pl.format("{} · {}", "model", "suite").alias("model"),
+                pl.col("accuracy").alias(once),
+                pl.col("consistent_accuracy").alias(always),
+                where=pl.lit("measured here"),
+            ),
+        ]
+    ).with_columns(pl.col("model").str.replace("majority", "majority baseline"))
+    order = rows.sort("where", once, descending=[True, True])["model"].to_list()
+    y = alt.Y("model:N", sort=order, title=None, axis=alt.Axis(labelLimit=320, ticks=False))
+    points = rows.unpivot([once, always], index=["model", "where"], variable_name="count")
+    x = alt.X("value:Q", scale=alt.Scale(domain=[0, 60]), title="percent of the facts")
+    both = alt.Chart(_rows(points)).encode(x=x, y=y)
+    legend = alt.Legend(orient="top", title=None, labelLimit=300)
+    colours = alt.Scale(domain=[once, always], range=["#0072b2", "#d55e00"])
+    shapes = alt.Scale(domain=[once, always], range=["square", "circle"])
+    colour = alt.Color("count:N", scale=colours, legend=legend)
+    shape = alt.Shape("count:N", scale=shapes, legend=legend)
+    lines = alt.Chart(_rows(rows)).mark_rule(color="#999", strokeWidth=2)
+    lines = lines.encode(x=alt.X(f"{always}:Q"), x2=alt.X2(f"{once}:Q"), y=y)
+    dots = both.mark_point(filled=True, size=90, opacity=1).encode(color=colour, shape=shape)
+    return (
+        alt.layer(lines, dots)
+        .properties(width=430, height=ROW * len(order), background="white")
+        .configure_view(stroke=None)
+    )
 
 
 def answer_grid(answers: pl.DataFrame) -> alt.Chart:

@@ -104,4 +104,4 @@ def write_answers(path):
 
 
 def test_the_readme_is_short():
-    assert len(README.splitlines()) < 130
+    assert len(README.splitlines()) <= 100

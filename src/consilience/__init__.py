@@ -42,7 +42,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 
 @cache

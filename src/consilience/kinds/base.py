@@ -70,6 +70,11 @@ class Inquiry(ABC):
     """The kinds of examples (``analysis.examples``) that there are."""
     is_same_for_models: ClassVar[bool] = False
     """Whether no option of a model decides which items and variants there are."""
+    as_questions: ClassVar[int | None] = None
+    """The usual number of wrong options, of items that a model without scores answers as questions;
+    None of items that it answers as they are."""
+    method: ClassVar[str]  # What tells a model of it from others
+    takes: ClassVar[str]  # What a user may give in place of a model
 
     suite: Suite  # The groups in their variants, as they are counted
     protocol: Protocol = "strict"
@@ -107,6 +112,11 @@ class Inquiry(ABC):
     def to_export(cls, options: ProbeOptions, suite: Any = None) -> Self:
         """What ``suite export`` writes, with no model in view."""
         return cls(options, SILENT, suite)
+
+    @classmethod
+    @abstractmethod
+    def model_of(cls, function: Any, suite: str, template: str | None) -> Any:
+        """A model that is made of a function; ``suite``: its name."""
 
     @classmethod
     @abstractmethod

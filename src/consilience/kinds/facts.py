@@ -23,6 +23,7 @@ from consilience.kinds import base
 from consilience.kinds.answers import answers_to_facts, model_of_answers, recorded, with_facts
 from consilience.metrics.counts import prepare, unknown_answers
 from consilience.models import LanguageModel, load_model
+from consilience.models.functions import TextFunction
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import ScoreOptions
 from consilience.report.run_view import BLANK as SHOWN_BLANK
@@ -45,6 +46,8 @@ class Facts(base.Inquiry):
     unit = "queries"
     example_kinds = tuple(KINDS)
     is_same_for_models = True
+    as_questions = 3
+    method, takes = "score", "prompts to texts, or what load_model gives"
 
     @classmethod
     def accepts(cls, suite: base.SuiteValue) -> bool:
@@ -184,6 +187,10 @@ class Facts(base.Inquiry):
 
     def rows(self) -> Iterator[base.ExportedRow]:
         return fact_rows(self.suite)
+
+    @classmethod
+    def model_of(cls, function: Any, suite: str, template: str | None) -> TextFunction:
+        return TextFunction(function, template)
 
     @classmethod
     def suite_of(

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -20,15 +19,12 @@ from consilience.core.errors import SILENT, ConsilienceError, Protocol, Unanswer
 from consilience.core.provenance import busy
 from consilience.core.text import counted, duration, evenly
 from consilience.endpoints.usage import BYTES_A_TOKEN, PlannedUsage
-from consilience.files.tables import model_of_log
 from consilience.files.write import csv_of, write_whole
-from consilience.kinds import inquiries_of, protocol_notes, score_table, suite_notes, suite_of
-from consilience.kinds.answers import WHERE, is_promptfoo, promptfoo_answers
+from consilience.kinds import inquiries_of
 from consilience.kinds.base import Inquiry
 from consilience.kinds.counting import (
     CountedRun,
     count_answers,
-    count_run,
     noise_floor_of,
     save_counted,
     seed_notes,
@@ -36,11 +32,10 @@ from consilience.kinds.counting import (
 from consilience.models import LanguageModel, Model
 from consilience.options import Output
 from consilience.options.probe import ProbeOptions
-from consilience.options.runs import ScoreOptions
-from consilience.report.export import Shown, record_of
+from consilience.report.export import Shown
 from consilience.runs.folder import FORMAT, RunFolder, refuse_other_run
 from consilience.runs.folder import record_of as record_in
-from consilience.runs.run import Run, model_name, options_record
+from consilience.runs.run import model_name, options_record
 from consilience.suites.questions import Questions
 from consilience.types import Suite
 
@@ -519,46 +514,3 @@ def plan_probe(
         **inquiry.extent,
         **sampled_plan(inquiry, left),
     )
-
-
-def score(options: ScoreOptions, questions: Questions | None = None, label: str = "") -> CountedRun:
-    """Measure answers that were made elsewhere, or those of a run again; seeds are averaged.
-
-    A run names its suite and protocol; ``suite`` is needed for a table of answers only.
-    ``questions``: those that a table answers, in place of those that the options name. ``label``:
-    what the answers are called; empty for the name of the file or of the run's model.
-    """
-    answers = options.answers
-    if is_promptfoo(answers):
-        options, questions, table = promptfoo_answers(options)
-        with TemporaryDirectory(prefix="consilience-") as folder:
-            file = Path(folder, "answers.parquet")
-            table.write_parquet(file)
-            run = Run.open(file, model_name(options.provider or ""))
-            counted = score_table(run, options, questions)
-        more = questions.notes if questions else ()
-        return replace(counted, notes=[*counted.notes, *more])
-    if options.provider is not None:
-        raise ConsilienceError(
-            f"--provider with {answers}",
-            expected="results of promptfoo (.json)",
-            todo="Leave --provider out.",
-        )
-    run = Run.open(answers, label or model_name(model_of_log(answers))).named_by_model()
-    if not answers.is_dir() and options.suite is not None:
-        try:
-            return score_table(run, options, questions)
-        except ConsilienceError as error:
-            if label or not error.where.startswith(WHERE):
-                raise
-            where = error.where.replace(WHERE, str(answers), 1)
-            raise error.replaced(where=where) from error
-    if options.out is not None:
-        raise ConsilienceError(
-            "--out with a run", expected="a table of answers", todo="Leave --out out."
-        )
-    chosen, rules = suite_of(run, options.suite, options.protocol, options.data_dir)
-    counted = count_run(run, chosen, rules)
-    record = record_of(answers=str(answers), suite=chosen.name, protocol=rules)
-    notes = [*suite_notes(run, chosen), *counted.notes, *protocol_notes(run, rules)]
-    return replace(counted, notes=notes, record=record)

@@ -18,11 +18,11 @@ from consilience.suites.pairs import TASKS, is_task, load_task
 from consilience.suites.question_suites import (
     BUNDLED,
     SUITE_NAMES,
-    groups_of_questions,
     is_questions,
     is_table_of_facts,
     load_questions,
     read_questions,
+    refuse_mixed,
 )
 from consilience.suites.questions import MAKE_A_SUITE, SUFFIXES, Questions
 from consilience.types import Candidates, Fact, Relation, Suite
@@ -166,7 +166,7 @@ def check_suite(
         elif is_task(name):
             load_task(name)
         else:
-            groups_of_questions(read_questions(name, columns or {}, problems))
+            refuse_mixed(read_questions(name, columns or {}, problems))
     except ConsilienceError as error:
         problems.append(error)
     return problems

@@ -23,13 +23,12 @@ from types import ModuleType
 from typing import Any, TypeVar, cast, get_args
 
 from consilience.core.errors import ConsilienceError, did_you_mean, missing_column
-from consilience.core.factors import ORIGINAL, Design
+from consilience.core.factors import ORIGINAL
 from consilience.core.items import Form, Segment, Task, TaskKind, TextPair
 from consilience.core.patterns import Pattern
 from consilience.core.text import AGGREGATES, control_in, names_a_file, truncated
 from consilience.files.read import parquet_metadata, parse_json, read_text
 from consilience.suites.questions import file_rows, hub_dataset
-from consilience.types import PAIR_WORDS, Candidates, Relation, Suite
 
 Rewrite = TypeVar("Rewrite", bound=Callable[..., Any])
 PAPERS = ("reverse", "signal")
@@ -337,19 +336,6 @@ TASK_SUITE = "calum"
 def generated_group(task: Task) -> str:
     """The group of what a model writes freely when it is asked a task."""
     return f"{task.name}-generated"
-
-
-def suite_of_task(task: Task, forms: Sequence[str], *, writes_freely: bool) -> Suite:
-    """The suite of a task in its forms: the task and, if ``writes_freely``, what is written."""
-    positive = task.labels[-1] if "f1" in task.metrics else ""
-    groups = [(task.name, False)] + [(generated_group(task), True)] * writes_freely
-    candidates = Candidates(task.labels, (0,) * len(task.labels))
-    designs = (
-        (group, Design.of_forms(forms, task.labels, writes_freely=is_text, positive=positive))
-        for group, is_text in groups
-    )
-    relations = tuple(Relation.of_design(group, (), candidates, one) for group, one in designs)
-    return Suite(TASK_SUITE, relations, "strict", words=PAIR_WORDS)
 
 
 def sample_pairs(pairs: Pairs, limit: int, seed: int) -> Pairs:

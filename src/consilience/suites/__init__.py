@@ -158,8 +158,8 @@ def check_suite(
 ) -> list[ConsilienceError]:
     """Everything that is wrong with a suite; ``columns``: of questions, what they are called."""
     name, problems = _name_of(spec), Problems()
-    is_of_facts = not (is_questions(name) or is_task(name))
-    folder = suite_folder(name, data_dir(_path_or_none(data))) if is_of_facts else None
+    is_other = is_questions(name) or is_task(name)
+    folder = None if is_other else suite_folder(name, data_dir(_path_or_none(data)))
     try:
         if folder is not None:
             check_folder(folder, problems)

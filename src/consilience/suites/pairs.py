@@ -28,7 +28,7 @@ from consilience.core.items import Form, Segment, Task, TaskKind, TextPair
 from consilience.core.patterns import Pattern
 from consilience.core.text import AGGREGATES, control_in, names_a_file, truncated
 from consilience.files.read import parquet_metadata, parse_json, read_text
-from consilience.suites.questions import file_rows, hub_dataset
+from consilience.suites.questions import file_rows, holds_questions, hub_dataset
 
 Rewrite = TypeVar("Rewrite", bound=Callable[..., Any])
 PAPERS = ("reverse", "signal")
@@ -490,8 +490,8 @@ CALUM = ("mnli", "qnli", "rte", "qqp", "mrpc")
 
 
 def is_task(spec: str) -> bool:
-    """Whether a suite is a task of sentence pairs: its name, or a TOML file."""
-    return spec in TASKS or spec.endswith(".toml")
+    """Whether a suite is a task of sentence pairs: its name, or a TOML file without questions."""
+    return spec in TASKS or (spec.endswith(".toml") and not holds_questions(Path(spec)))
 
 
 def load_task(spec: str, indicators: Sequence[str] | None = None) -> Task:

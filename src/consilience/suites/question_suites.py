@@ -17,7 +17,7 @@ from consilience.core.expectations import linked_questions
 from consilience.core.items import DEFAULT_LANGUAGE, Choice, Question
 from consilience.core.patterns import ENGLISH, SUBJECT_SLOT, Pattern
 from consilience.core.text import counted, listed
-from consilience.files.read import decoded, read_document, read_rows, read_text, separator_of
+from consilience.files.read import decoded, read_document, read_rows, separator_of
 from consilience.files.rows import Problems, find_table, raise_first
 from consilience.files.write import json_lines, path_of, table_of, write_whole
 from consilience.suites.pairs import TASKS
@@ -28,6 +28,7 @@ from consilience.suites.questions import (
     Questions,
     expectation_file,
     holds_facts,
+    holds_questions,
     hub_dataset,
     normal,
     questions_of_rows,
@@ -112,7 +113,7 @@ def is_questions(spec: str) -> bool:
         return False
     path = Path(spec)
     if path.suffix == ".toml":
-        return path.is_file() and "questions" in read_text(path)
+        return holds_questions(path)
     is_folder = path.is_dir() and find_table(path, "patterns") is None
     return path.suffix in SUFFIXES or (is_folder and bool(_files_in(path)))
 

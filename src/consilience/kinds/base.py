@@ -22,7 +22,7 @@ from consilience.asking import noise
 from consilience.asking.facts import Progress
 from consilience.core.errors import SILENT, ConsilienceError, Protocol, Watch
 from consilience.core.text import counted, evenly, spread
-from consilience.kinds.counting import noise_floor_of
+from consilience.kinds.counting import CountedRun, noise_floor_of
 from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.runs import ScoreOptions
 from consilience.runs.folder import RunFolder, default_folder
@@ -243,6 +243,11 @@ class Inquiry(ABC):
     def changed(self, answers: pl.DataFrame) -> pl.DataFrame | None:
         """Of sentence pairs: every answer that a perturbation changed."""
         return None
+
+    @classmethod
+    def together(cls, inquiries: Sequence[Self], runs: Sequence[CountedRun]) -> CountedRun:
+        """The numbers of the runs of all seeds together."""
+        return runs[0]
 
     @abstractmethod
     def rows(self) -> Iterator[ExportedRow]:

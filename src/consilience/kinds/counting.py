@@ -106,28 +106,23 @@ def count_answers(
     by_seed = [metrics]
     if len(tables) > 1:
         by_seed = [measure(table, suite, protocol, seed) for table in tables]
-    positions = {
-        name: [*position_notes(table.answers)] for name, table in zip(answers, tables, strict=True)
-    }
-    notes = {
-        name: [
-            *positions[name],
-            *notes_on(table, numbers, chosen, protocol),
-            *unchecked_note(suite, table.instances),
-        ]
-        for name, table, numbers in zip(answers, tables, by_seed, strict=True)
-    }
-    first = tables[0].answers
+    positions, notes = dict[str, list[str]](), dict[str, list[str]]()
+    is_of_items, first = suite.words.is_pooled, tables[0].answers
+    for name, table, numbers in zip(answers, tables, by_seed, strict=True):
+        positions[name] = [*position_notes(table.answers)] if is_of_items else []
+        notes[name] = [*positions[name], *notes_on(table, numbers, chosen, protocol)]
+        notes[name] += unchecked_note(suite, table.instances) if suite.expectations else ()
     left_out = facts_left_out(first, metrics, suite)
     cautions = [f"{note}." for note in seed_notes(positions)] + [left_out] * bool(left_out)
     baseline = majority_baseline(tables[0], suite, protocol)
     if noise_floor is not None:
         metrics = pl.concat([metrics, noise_floor], how="diagonal")
     sizes = first.group_by("group", "item").len()["len"].sort()
-    fewest = sizes.head(1).to_list() if suite.words.is_pooled else ()  # of a question
+    fewest = sizes.head(1).to_list() if is_of_items else ()  # variants of a question
     summary = summarize(metrics, chosen, protocol, model, baseline, by_seed, cautions, fewest)
-    rows = [*summary.rows, *_no_option([table.answers for table in tables])]
-    summary = replace(summary, rows=rows)
+    if is_of_items:
+        rows = [*summary.rows, *_no_option([table.answers for table in tables])]
+        summary = replace(summary, rows=rows)
     return CountedRun(
         suite, protocol, tables, seed, metrics, baseline, summary, left_out, seed_notes(notes)
     )

@@ -22,16 +22,22 @@ from consilience.core.free_text import DEFAULT_RULE, rule_of
 from consilience.core.items import Form, Task, TextPair, as_string
 from consilience.core.text import evenly
 from consilience.files.read import read_csv
-from consilience.files.write import texts_of
+from consilience.files.write import csv_of, texts_of, write_whole
 from consilience.kinds import base
 from consilience.kinds.answers import answers_to_pairs, refuse_published
+from consilience.kinds.counting import (
+    CountedRun,
+    count_answers,
+    noise_floor_of,
+    seed_notes,
+)
 from consilience.kinds.variants import decides, load_decider
 from consilience.models import PairModel
 from consilience.models.functions import LabelFunction, label_baseline
 from consilience.options.probe import DEFAULT_MODEL, SERVED, ProbeOptions
 from consilience.options.runs import ScoreOptions
 from consilience.runs.folder import RunFolder, digest_of
-from consilience.runs.run import SENTENCE_PAIRS, Run, seed_folders
+from consilience.runs.run import SENTENCE_PAIRS, Run, model_name, seed_folders
 from consilience.suites import pairs as tasks
 from consilience.suites.questions import Questions
 from consilience.types import PAIR_WORDS, Candidates, Relation, Suite
@@ -251,6 +257,34 @@ class SentencePairs(base.Inquiry):
     def changed(self, answers: pl.DataFrame) -> pl.DataFrame:
         tables = answers.partition_by("group", maintain_order=True)
         return pl.concat(asking.changed_answers(self.presented, table) for table in tables)
+
+    @classmethod
+    def together(cls, inquiries: Sequence[Self], runs: Sequence[CountedRun]) -> CountedRun:
+        """Also writes what changed; the numbers of several seeds are written beside them."""
+        first, counted = inquiries[0], runs[0]
+        options, folder = first.options, Path(counted.record["path"])
+        if first.seed:
+            answers = {
+                one.seed: run.answers[0].answers for one, run in zip(inquiries, runs, strict=True)
+            }
+            name, noise = model_name(options.model), noise_floor_of(folder)
+            counted = count_answers(answers, first.suite, first.protocol, name, options.seed, noise)
+            folder = folder.parent
+            write_whole(folder / "metrics.csv", csv_of(counted.metrics))
+        changed = pl.concat(
+            run.changed_answers.with_columns(pl.lit(one.seed).alias("seed"))
+            for one, run in zip(inquiries, runs, strict=True)
+            if run.changed_answers is not None
+        ).sort("margin", descending=True, nulls_last=True)
+        write_whole(folder / "changes.csv", csv_of(counted.changes))
+        write_whole(folder / "inconsistent.csv", csv_of(changed))
+        by_seed = {one.seed: run.notes for one, run in zip(inquiries, runs, strict=True)}
+        of_seed = runs[0].record["settings"]
+        settings = {name: of for name, of in of_seed.items() if name not in ("format", "model")}
+        models = {one.seed: one.spec for one in inquiries}
+        record = {"settings": settings, "models": models, "path": str(folder)}
+        notes = seed_notes({"": first.notes} | by_seed)
+        return replace(counted, notes=notes, record=record, changed_answers=changed)
 
     def rows(self) -> Iterator[base.ExportedRow]:
         from consilience.models.prompt_tokens import REPLY, TEMPLATES, filled

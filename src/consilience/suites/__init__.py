@@ -46,18 +46,7 @@ def suite_folder(spec: str, data: Path) -> Path:
     folder = Path(spec)
     if spec in BUNDLED:
         return BUNDLED[spec]
-    is_named = spec in question_suites.QUESTION_SUITES
-    for kind, is_it, todo in (
-        ("table of facts", is_table_of_facts(spec), MAKE_A_SUITE),
-        ("suite of questions", is_named or (folder.exists() and is_questions(spec)), ASK),
-        ("task of sentence pairs", is_task(spec) and not folder.is_dir(), ASK),
-    ):
-        if is_it:
-            raise ConsilienceError(
-                f"'{spec}' is a {kind}",
-                expected="a suite of facts: mini, pararel, or a folder",
-                todo=todo.format(spec),
-            )
+    _refuse_other_kinds(spec, folder)
     if spec in SUITE_NAMES:
         folder = data / spec
         if not folder.is_dir():
@@ -81,6 +70,21 @@ def suite_folder(spec: str, data: Path) -> Path:
             todo="Save a table of questions as .csv (docs/own-questions.md).",
         )
     return folder
+
+
+def _refuse_other_kinds(spec: str, folder: Path) -> None:
+    is_named = spec in question_suites.QUESTION_SUITES
+    for kind, is_it, todo in (
+        ("table of facts", is_table_of_facts(spec), MAKE_A_SUITE),
+        ("suite of questions", is_named or (folder.exists() and is_questions(spec)), ASK),
+        ("task of sentence pairs", is_task(spec) and not folder.is_dir(), ASK),
+    ):
+        if is_it:
+            raise ConsilienceError(
+                f"'{spec}' is a {kind}",
+                expected="a suite of facts: mini, pararel, or a folder",
+                todo=todo.format(spec),
+            )
 
 
 def _no_suite(folder: Path, spec: str) -> ConsilienceError:

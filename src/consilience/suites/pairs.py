@@ -518,6 +518,12 @@ def _toml(path: Path) -> dict[str, Any]:
         raise ConsilienceError(f"not TOML: {error}", where=str(path)) from error
 
 
+def _task(fields: Mapping[str, Any]) -> Task:
+    """A task of fields without faults."""
+    values: Any = {key: tuple(of) if isinstance(of, list) else of for key, of in fields.items()}
+    return Task(**values)
+
+
 def task_of_table(table: Mapping[str, Any], where: str) -> Task:
     """The task of these fields; whatever is wrong with them raises."""
     known = [field.name for field in fields(Task)]
@@ -528,7 +534,7 @@ def task_of_table(table: Mapping[str, Any], where: str) -> Task:
     for name in ("name", "kind", "first", "second", "label", "indicators", "labels"):
         if not values.get(name):
             raise ConsilienceError(f"no '{name}'", where=where, todo="See docs/tasks.md.")
-    task = Task(**values)
+    task = _task(values)
     check_task(task, where)
     return task
 
@@ -543,10 +549,10 @@ def _value(name: str, value: Any, where: str) -> Any:
         if isinstance(value, str) and name in ("first", "second", "label"):
             value = [value]
         right = isinstance(value, list) and all(isinstance(text, str) for text in value)
-        value, expected = tuple(value) if right else value, "a list of texts"
+        expected = "a list of texts"
     if not right:
         raise ConsilienceError(f"'{name}' is {value!r}", expected=expected, where=where)
-    if control := control_in(" ".join(value) if isinstance(value, tuple) else str(value)):
+    if control := control_in(" ".join(value) if isinstance(value, list) else str(value)):
         raise ConsilienceError(f"{control} in '{name}'", where=where, todo="Remove it.")
     return value
 
@@ -599,9 +605,6 @@ def _checks(task: Task) -> Iterator[tuple[bool, str, str]]:
     )
 
 
-_FILE = Path(__file__).with_name("tasks.toml")
-_BUNDLED = _toml(_FILE)
-TASKS: Mapping[str, Task] = {
-    table["name"]: task_of_table(table, str(_FILE)) for table in _BUNDLED["task"]
-}
+_BUNDLED = _toml(Path(__file__).with_name("tasks.toml"))
+TASKS: Mapping[str, Task] = {table["name"]: _task(table) for table in _BUNDLED["task"]}
 QUESTIONS: Mapping[str, str] = _BUNDLED["questions"]  # To annotators, by task or else by kind

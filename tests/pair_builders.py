@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -40,9 +41,8 @@ def suite_of(runs, labels=("no", "yes"), *, positive=""):
     """A suite of the groups and forms that the answers tables have."""
     forms = runs[0].select("variant", "variant_index").unique().sort("variant_index")["variant"]
     writes_freely = any("x" in run["answer"] for run in runs)
-    design = Design.of_forms(
-        forms.to_list(), labels, writes_freely=writes_freely, positive=positive
-    )
+    design = Design.of_forms(forms.to_list(), labels, positive)
+    design = replace(design, writes_freely=writes_freely)
     groups = {group for run in runs for group in run["group"].unique()}
     relations = [
         Relation(group, group, "N-1", (), (), {}, Candidates(labels, (0,) * len(labels)), design)

@@ -11,13 +11,14 @@ from conftest import ROOT, run_command
 from consilience.analysis.examples import Example, Reply
 from consilience.asking.pairs import CHANGED_ANSWERS_SCHEMA
 from consilience.core.schemas import ANSWERS_SCHEMA, COMPARISON_SCHEMA, METRICS_SCHEMA
+from consilience.kinds.pairs import suite_of_task
 from consilience.report.export import Beside, Folded, html_text
 from consilience.report.report_page import report_page
 from consilience.report.run_view import RunView
 from consilience.report.summary import Summary, SummaryRow
 from consilience.report.table import Table
 from consilience.runs.folder import RunFolder
-from consilience.suites.pairs import TASKS, suite_of_task
+from consilience.suites.pairs import TASKS
 from test_metrics import make_suite
 
 HOSTILE = [
@@ -122,7 +123,7 @@ def change_record(run, **changes):
 
 
 LABELS = ("entailment", "not_entailment")
-FORMS = suite_of_task(TASKS["rte"], ["original", "reverse", "signal"], writes_freely=False)
+FORMS = suite_of_task(TASKS["rte"], ["original", "reverse", "signal"], with_text=False)
 
 
 def pair_run(folder, flip):

@@ -8,10 +8,10 @@ import pytest
 
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question
+from consilience.kinds.variants import GroupOfQuestions, suite_of_questions
 from consilience.metrics.definitions import chance_total_variation, total_variation
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import Grid, option_probabilities
-from consilience.suites.question_suites import GroupOfQuestions, suite_of_questions
 from consilience.types import Fact
 
 

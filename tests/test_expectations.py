@@ -176,7 +176,7 @@ def violation_tallies(expectations, replies, variants):
         (metric, subset): tally
         for subset, part in grids.items()
         for metric in ("violation_rate", "chance_violation_rate")
-        if (tally := METRICS[metric].count(part)) is not None
+        if (tally := METRICS[metric].tally(part)) is not None
     }
 
 

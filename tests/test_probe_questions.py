@@ -9,8 +9,8 @@ import pytest
 from checks import output, refusal
 from conftest import cases, run_command
 from consilience.core.factors import Factor, FactorialDesign
+from consilience.kinds.variants import GroupOfQuestions, suite_of_questions
 from consilience.metrics.measure import measure
-from consilience.suites.question_suites import GroupOfQuestions, suite_of_questions
 from consilience.types import Fact
 
 QUIZ = """question,question_2,options,answer,group

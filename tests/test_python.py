@@ -257,7 +257,7 @@ FRAME = pd.DataFrame({"subject": ["Redis", "PostgreSQL", "MySQL"], "object": [63
     (lambda: cs.improve("m"), "keywords: model, suite, train_groups, .* mlm, text, train_facts, b"),
     (lambda: cs.evaluate("mini", 3),
      "a model of type int with facts; expected a name, a folder, or a"),
-    (lambda: cs.evaluate("mrpc", cs.load_model(MAJORITY)), "a model of type Baseline with the sent"),
+    (lambda: cs.evaluate("mrpc", cs.load_model(MAJORITY)), "a model of type Baseline with sent"),
     (lambda: cs.evaluate("mrpc", ports), "--suite mrpc without --data"),
     (lambda: cs.evaluate(PORTS, lambda prompts: "6379"), "returned a value of type str"),
     (lambda: cs.evaluate(PORTS, lambda prompts: prompts[:1]), "returned 1 value for 6 inputs"),

@@ -11,6 +11,7 @@ from consilience.authoring.audit import cautions
 from consilience.core.expectations import Expectation, Reference
 from consilience.core.items import Choice, Question
 from consilience.report.metric_tables import question_table
+from consilience.suites import check_suite
 from consilience.suites.question_suites import load_questions, question_statistics
 from consilience.suites.questions import Questions, read_question_file
 
@@ -58,7 +59,7 @@ ROWS = (
 def test_every_format_holds_the_same_question(tmp_path, name, text):
     """CSV in one row and in two, JSON Lines, JSON, TOML and YAML."""
     questions, problems = read(tmp_path, name, text)
-    assert problems == []
+    assert problems == [] == check_suite(tmp_path / name)
     (question,) = questions.items
     assert question.item == "capital-1"
     assert question.paraphrases == {"": ("Capital of France?", "France's capital?")}

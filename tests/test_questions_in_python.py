@@ -184,7 +184,7 @@ WRONG = [
     (lambda: cs.evaluate(FACTS, choose_a), r"a frame of facts; .* cs\.Suite\.from_frame"),
     (lambda: cs.evaluate([1, 2], choose_a), "the suite is of type list; .* or a list of dictionaries"),
     (lambda: cs.evaluate(VALUE, choose_a, columns=COLUMNS), "^columns with Questions"),
-    (lambda: cs.evaluate("mini", choose_a, columns=COLUMNS), "^columns with 'mini'; expected a"),
+    (lambda: cs.evaluate("mini", choose_a, columns=COLUMNS), "^--columns with a suite of facts;"),
     (lambda: cs.evaluate(cs.Questions("none", ()), choose_a), "'none': no question in the suite"),
     (lambda: cs.evaluate(VALUE, cs.load_model("baseline:majority")),
      "a model of type Baseline with questions; expected a name, a folder, or a function"),

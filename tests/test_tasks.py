@@ -5,7 +5,7 @@ import json
 import re
 import sys
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean
 
@@ -28,6 +28,7 @@ from consilience.suites.pairs import (
     refuse_one_class,
     sample_pairs,
     t5_original,
+    task_of_table,
 )
 
 THREE = ("entailment", "neutral", "contradiction")
@@ -38,6 +39,11 @@ def test_the_named_tasks():
     """The guide's test holds the rest of their fields."""
     assert CALUM == ("mnli", "qnli", "rte", "qqp", "mrpc")
     assert list(TASKS) == [task.name for task in TASKS.values()]
+    for name, task in TASKS.items():
+        fields = json.loads(json.dumps(asdict(task)))
+        assert (
+            task_of_table({key: of for key, of in fields.items() if of is not None}, name) == task
+        )
     refused("no task 'mlni'.*Did you mean 'mnli'", load_task, "mlni")
     klue = dict.fromkeys(("klue-nli", "klue-sts"), (*SPLITS[:2], ""))
     splits = dict.fromkeys(TASKS, SPLITS) | klue

@@ -14,6 +14,7 @@ from consilience.report.table import fitted_text
 from consilience.results.verifying import Verification
 from consilience.study.reporting import StudyRow, comparisons_table, study_verdict
 from consilience.train.improvement import training_verdict
+from consilience.types import FACT_WORDS
 
 NONE = pl.DataFrame()
 
@@ -60,7 +61,7 @@ def test_patterns(apart, p, sentences):
         "group": "R", "variant_index": [0, 1], "variant": ["a", "b"], "agreement": [0.7, 0.2],
         "among": [0.2, 0.7], "closest": [1, 0], "apart": apart, "p_holm": [math.nan, p],
     })  # fmt: skip
-    assert pattern_verdict(rows) == sentences
+    assert pattern_verdict(rows, FACT_WORDS) == sentences
 
 
 @pytest.mark.parametrize(("rows", "sentences"), [
@@ -103,7 +104,7 @@ def compared(rows):
      ["No change can be tested: there are too few held-out relations."]),
 ])  # fmt: skip
 def test_trainings(rows, sentences):
-    assert training_verdict(compared(rows)) == sentences
+    assert training_verdict(compared(rows), FACT_WORDS) == sentences
 
 
 @pytest.mark.parametrize(("rows", "sentences"), [

@@ -6,6 +6,7 @@ import json
 import re
 import sys
 import webbrowser
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -169,7 +170,7 @@ def test_texts_of_models_neither_end_the_script_nor_run(tmp_path):
     page = cs.view_answers(run).read_text(encoding="utf-8")
     assert len(Html(page).all("script")) == 2 and not Html(page).all("img")
     assert {HOSTILE[0], HOSTILE[2]} <= {*data_of(page)["texts"]}
-    design = Design.of_cells(FactorialDesign.full(()), 0, writes_freely=True)
+    design = replace(Design.of_cells(FactorialDesign.full(()), 0), writes_freely=True)
     group = Relation.of_design("g", (), Candidates((), ()), design)
     suite = Suite("<b>", (group,), words=QUESTION_WORDS)
     head = {"group": "g", "variant": design.variants[0], "gold": "x"}

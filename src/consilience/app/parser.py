@@ -54,21 +54,20 @@ class Defaults:
     """The folder of fetched suites, which is ``CONSILIENCE_DATA`` while the command runs."""
 
 
-def defaults_of(
+def defaults_in(
+    file: Path,
     command: Sequence[str],
     fields: Mapping[str, OptionField],
-    named: str | None,
     commands: Sequence[str],
+    *,
+    is_named: bool,
 ) -> Defaults:
-    """The defaults of a command's options.
+    """The defaults of a command's options in a file.
 
     ``fields`` are the options by their names, ``commands`` the names of all commands at the top.
     An unknown key and a wrong value raise. A default for all commands does not replace what a run
     says itself. ``data-dir`` is relative to the file, and does not replace ``CONSILIENCE_DATA``.
     """
-    file = _find(named)
-    if file is None:
-        return Defaults()
     table = _read(file)
     shared = {key: value for key, value in table.items() if not isinstance(value, dict)}
     sections = [key for key in table if key not in shared]
@@ -86,7 +85,7 @@ def defaults_of(
             raise ConsilienceError(found, expected=error.expected, where=str(file)) from error
     values = {key: value for key, value in values.items() if not fields[key].option.is_of_run}
     values |= section
-    if named is None and ENVIRONMENT not in os.environ:
+    if not is_named and ENVIRONMENT not in os.environ:
         tests = {key: fields[key].option.needs_trust for key in values}
         if keys := [key for key, test in tests.items() if test and test(values[key])]:
             raise ConsilienceError(
@@ -106,7 +105,7 @@ def defaults_of(
     return Defaults(file, by_name, data_dir)
 
 
-def _find(named: str | None) -> Path | None:
+def configuration(named: str | None) -> Path | None:
     """The file that was named, or the nearest one up to the root of the repository."""
     named = os.environ.get(ENVIRONMENT) if named is None else named
     if named is not None:
@@ -331,13 +330,16 @@ class ClickCommand(Entry):
             if isinstance(param, FieldOption) and param.name != "config"
         }
         named = _named_configuration(args) or _general(ctx, "config")
+        self.defaults = Defaults()
         try:
-            commands = getattr(ctx.find_root().command, "names", ())
-            self.defaults = defaults_of(self.entry.path.split(), fields, named, commands)
+            if file := configuration(named):
+                commands = getattr(ctx.find_root().command, "names", ())
+                self.defaults = defaults_in(
+                    file, self.entry.path.split(), fields, commands, is_named=named is not None
+                )
         except ConsilienceError as error:
             if not self.is_help:
                 raise
-            self.defaults = Defaults()
             if not ctx.resilient_parsing:
                 click.echo(f"note: no defaults are read from a file: {error}", err=True)
         ctx.default_map = dict(self.defaults.values)

@@ -272,6 +272,7 @@ class ImportPlan(Shown):
 
     is_dry = True
     variant = "pattern"
+    only_format = ""  # That its source has, where there is one
     no_fact = "the relation '{}' has no fact, so {} of it cannot be imported"
     take_facts = "Take facts from a suite that has them: --facts-from SUITE."
 
@@ -567,6 +568,7 @@ class PhrasingPlan(ImportPlan):
     """What an import adds to a file or a folder of questions: further phrasings."""
 
     variant, no_fact, take_facts = "phrasing", "no question '{}'", ""
+    only_format = "proposals"
 
     def opened(self) -> Suite:
         """Its questions with their phrasings."""
@@ -604,9 +606,9 @@ def import_patterns(options: ImportOptions) -> ImportPlan:
     source, content = options.path, Content(options, options.language, columns_of(options.columns))
     if not source.exists():
         raise ConsilienceError("no such file or folder", where=str(source), todo="Check the path.")
-    is_of_questions = _has_questions(options.into)
+    kind = PhrasingPlan if _has_questions(options.into) else ImportPlan
     found = next((name for name, of in FORMATS.items() if of.matches(source)), None)
-    name = "proposals" if is_of_questions else options.format or found
+    name = kind.only_format or options.format or found
     if name is None:
         raise ConsilienceError(
             "nothing that can be imported",
@@ -625,7 +627,7 @@ def import_patterns(options: ImportOptions) -> ImportPlan:
             todo="Check the file, or name another format with --format.",
         )
     suite = suites.load_facts(options.facts_from, options.data_dir) if options.facts_from else None
-    plan = (PhrasingPlan if is_of_questions else ImportPlan)(options, name, content, suite)
+    plan = kind(options, name, content, suite)
     plan.check()
     if not options.dry_run:
         plan.write()

@@ -94,15 +94,14 @@ class Kind(NamedTuple):
     fault: Callable[[str, str, str], str]
     """Why a text is no rewrite of a base, with the answer that belongs to it; empty for none."""
     names: Names
+    has_rules: bool = False  # Whether ``RULES`` propose some, also of forms that measure as others
 
 
-FACTS = Kind((SUBJECT_SLOT, OBJECT_SLOT), _pattern_fault, OF_FACTS)
-QUESTIONS = Kind(QUESTION_MARKS, _question_fault, OF_QUESTIONS)
-
-
-def kind_of(suite: Suite) -> Kind:
-    """What is rewritten: patterns of facts, or phrasings of questions."""
-    return FACTS if suite.words.variant == "pattern" else QUESTIONS
+KINDS = {
+    "pattern": Kind((SUBJECT_SLOT, OBJECT_SLOT), _pattern_fault, OF_FACTS),
+    "phrasing": Kind(QUESTION_MARKS, _question_fault, OF_QUESTIONS, has_rules=True),
+}
+"""By what is rewritten (``Suite.words.variant``)."""
 
 
 ASKING = {"what", "who", "which", "where", "when", "how"}
@@ -165,7 +164,7 @@ class Rules:
     """What a rewrite must not break, and the patterns that a suite has or was proposed."""
 
     def __init__(self, suite: Suite) -> None:
-        self.kind, self.base = kind_of(suite), suite.words.base
+        self.kind, self.base = KINDS[suite.words.variant], suite.words.base
         self.taken = {group.id: {normal_form(p.text) for p in group.patterns} for group in suite}
         self.words: dict[str, set[str]] = defaultdict(set)
         for group in suite:
@@ -219,7 +218,7 @@ def scripts(text: str) -> set[str]:
     return {SCRIPTS.get(word, word) for word in first_words} - {"MODIFIER"}
 
 
-def written_patterns(text: str, marks: Sequence[str] = FACTS.marks) -> Iterator[str]:
+def written_patterns(text: str, marks: Sequence[str] = KINDS["pattern"].marks) -> Iterator[str]:
     """The rewrites in a text that a model wrote: its lines with a mark, else its first line.
 
     List marks, words with a colon before the first slot, and asterisks and quotation marks around a
@@ -244,8 +243,8 @@ def draft_rewrites(
 
     ``known``: proposals that there are already.
     """
-    relations, is_chat, kind = list(suite), is_chat_model(writer), kind_of(suite)
-    texts, variant = [], suite.words.variant
+    relations, is_chat, variant = list(suite), is_chat_model(writer), suite.words.variant
+    texts, kind = [], KINDS[variant]
     for base in [relation.patterns[0] for relation in relations]:
         own = words_in(base.language, words)
         end = "" if is_chat else "\n" + own[f"new_{variant}"]
@@ -468,7 +467,7 @@ class Rewriting(Shown):
             )
 
     def document(self) -> dict[str, Any]:
-        names = kind_of(self.suite).names
+        names = KINDS[self.suite.words.variant].names
         return {
             "run": self.record,
             "file": str(self.file),
@@ -548,8 +547,8 @@ def rewrite_suite(
 
     Without a ``writer`` they are those of the rules, without a ``judge`` they have no scores.
     """
-    kind, notes = kind_of(suite), list(writer.notes if writer else ())
-    drafts = drafts_by_rule(suite) if kind is QUESTIONS else []
+    kind, notes = KINDS[suite.words.variant], list(writer.notes if writer else ())
+    drafts = drafts_by_rule(suite) if kind.has_rules else []
     without = sorted({relation.id for relation in suite} - {draft.relation for draft in drafts})
     if without and not writer:
         groups = counted(len(without), suite.words.group)
@@ -582,7 +581,7 @@ def rewrite_suite(
         measured = measured_separation(
             measured_on, judge, most=MEASURED_PAIRS, facts=options.fillings, seed=options.seed
         )
-        if threshold is None and measured and kind is FACTS:  # questions may have forms by rule
+        if threshold is None and measured and not kind.has_rules:
             threshold = measured.threshold
         name = str(judge.identity["model"])
         notes.append(_meaning_note(measured, threshold, name, measured_on.words))
@@ -606,7 +605,7 @@ def rewrite_suite(
         **drawn,
     }
     record = {"settings": settings, "versions": versions()}
-    into = "FOLDER" if kind is FACTS else shlex.quote(options.suite)
+    into = shlex.quote(options.suite) if kind.has_rules else "FOLDER"
     return Rewriting(options.out, into, suite, proposals, refusals, measured, notes, record)
 
 

@@ -12,6 +12,7 @@ from consilience.options.probe import ProbeOptions
 from consilience.options.training import FinetuneOptions, ImproveOptions
 
 if TYPE_CHECKING:
+    from consilience import kinds
     from consilience.gating import gate as gating
     from consilience.kinds import probing
     from consilience.publish import publication
@@ -34,6 +35,7 @@ else:
     gating = Lazy("gating.gate")
     classifiers = Lazy("train.classifiers", "train")
     consistency = Lazy("train.consistency", "train")
+    kinds = Lazy("kinds")
     probing = Lazy("kinds.probing")
     publication = Lazy("publish.publication")
     reporting = Lazy("results.reporting")
@@ -96,7 +98,7 @@ def score(options: runs.ScoreOptions) -> export.Shown:
     an example. The results of promptfoo (.json) need no suite. Logs of lm-evaluation-harness
     (--log_samples) and inspect_ai (.eval) are read, too: docs/harnesses.md.
     """
-    return evaluation.printed_run(probing.score(options), options)
+    return evaluation.printed_run(kinds.score_answers(options), options)
 
 
 @command(

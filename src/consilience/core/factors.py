@@ -298,8 +298,6 @@ class Design:
         cls,
         forms: Sequence[str],
         labels: Sequence[str],
-        *,
-        writes_freely: bool = False,
         positive: str = "",
     ) -> Design:
         """Sentence pairs in several forms, the original first: each is compared with it (CALUM)."""
@@ -312,14 +310,11 @@ class Design:
             unit="item",
             is_averaged=False,
             labels=tuple(labels),
-            writes_freely=writes_freely,
             positive=positive,
         )
 
     @classmethod
-    def of_cells(
-        cls, design: FactorialDesign, options: int, *, writes_freely: bool = False
-    ) -> Design:
+    def of_cells(cls, design: FactorialDesign, options: int) -> Design:
         """Questions in the cells of a design of factors: every two cells are compared.
 
         The kinds are the factors: pairs of cells that differ in this factor only. ``options``: the
@@ -334,7 +329,6 @@ class Design:
             unit="item",
             is_averaged=True,
             labels=tuple(map(str, range(options))),
-            writes_freely=writes_freely,
             by_option=options > 0,
             is_ragged=True,
             cues=design.cues,

@@ -38,7 +38,6 @@ from consilience.gating.rules import (
     parse_rules,
 )
 from consilience.kinds import inquiries_of, kind_of, suite_notes, suite_of
-from consilience.kinds.facts import Facts
 from consilience.metrics.components import position_notes
 from consilience.metrics.counts import Prepared, is_averaged, refuse_other_questions
 from consilience.metrics.differences import compare
@@ -707,7 +706,7 @@ def init(options: InitOptions) -> Lines:
 
 def _probe_table(suite: str, model: str, url: str | None, key: str) -> Mapping[str, object]:
     """The defaults of ``probe``; behind a URL the model writes, with a budget of requests."""
-    as_questions = 3 if url and kind_of(suite) is Facts else None
+    as_questions = kind_of(suite).as_questions if url else None
     named = ProbeOptions(suite=suite, as_questions=as_questions, generate=bool(url))
     prompts = sum(sum(inquiry.groups.values()) for inquiry in inquiries_of(named))
     if not url:

@@ -27,16 +27,14 @@ from consilience.core.free_text import DEFAULT_RULE, rule_of
 from consilience.core.free_text import match as match_text
 from consilience.core.items import Choice
 from consilience.files.tables import sample_rows
-from consilience.kinds import export_prompts, to_export
+from consilience.kinds import export_prompts, kind_of, to_export
 from consilience.kinds.answers import answers_to_questions
 from consilience.kinds.base import ExportedRow
-from consilience.kinds.questions import questions_of
+from consilience.kinds.questions import OwnQuestions, questions_of
 from consilience.options import option_fields, options_of
 from consilience.options.probe import ProbeOptions
 from consilience.options.suites import ExportOptions
 from consilience.results.evaluation import score
-from consilience.suites.pairs import is_task
-from consilience.suites.question_suites import is_questions
 from consilience.suites.questions import Questions
 
 REPORTED = ("accuracy", "consistency", "corrected_consistency", "consistent_accuracy")
@@ -47,8 +45,6 @@ MESSAGES = {
     "user": model.ChatMessageUser,
     "assistant": model.ChatMessageAssistant,
 }
-
-DISTRACTORS = 3  # Wrong options of a fact that is asked as a question
 
 OF_QUESTIONS = ("as_questions", "seed", "columns", "data_dir")
 """The options that decide which questions a suite has."""
@@ -112,10 +108,11 @@ def _rows(options: dict[str, Any]) -> Iterator[ExportedRow]:
     spec = str(options["suite"])
     exported = {name: value for name, value in options.items() if name != "as_questions"}
     chosen = options_of(ExportOptions, {"template": "chat"} | exported)
-    if is_task(spec) and "as_questions" not in options:
+    kind = kind_of(spec, options.get("as_questions"))
+    if kind.as_questions is not None:
+        options["as_questions"] = kind.as_questions
+    elif kind is not OwnQuestions:
         return export_prompts(options_of(ExportOptions, exported))
-    if not is_questions(spec):
-        options.setdefault("as_questions", DISTRACTORS)
     return to_export(chosen, _questions_of(spec, options)).rows()
 
 

@@ -67,7 +67,8 @@ def written_task(options: ExportOptions) -> Lines:
         todo = "Use `consilience probe`, or --format jsonl."
         raise ConsilienceError(found, expected="facts, or questions with options", todo=todo)
     inquiry = to_export(options)
-    documents = DOCUMENTS[kind](inquiry)
+    documents_of, notes = DOCUMENTS[kind]
+    documents = documents_of(inquiry)
     name = "consilience_" + re.sub(r"\W+", "_", inquiry.suite.name)
     make_folder(folder)
     counts: Counter[str] = Counter()
@@ -91,7 +92,7 @@ def written_task(options: ExportOptions) -> Lines:
         f"{shlex.quote(str(folder))} --tasks {name} --log_samples --output_path LOGS",
         f"Score: consilience score LOGS/MODEL/samples_{name}_DATE.jsonl --suite "
         f"{shlex.quote(options.suite)}",
-        notes=[PREFIX] if kind is Facts else [],
+        notes=notes,
     )
 
 
@@ -156,8 +157,8 @@ def question_documents(inquiry: Inquiry) -> Iterator[Document]:
     return documents()
 
 
-DOCUMENTS = {Facts: fact_documents, OwnQuestions: question_documents}
-"""Kinds of suites that lm-evaluation-harness can score as ``probe`` does."""
+DOCUMENTS = {Facts: (fact_documents, [PREFIX]), OwnQuestions: (question_documents, [])}
+"""Kinds of suites that lm-evaluation-harness can score as ``probe`` does, with notes on them."""
 
 
 def _identity(suite: str, group: str, item: str, variant: str, at: int) -> Document:

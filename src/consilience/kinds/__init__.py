@@ -15,13 +15,16 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from consilience.core.errors import SILENT, ConsilienceError, Protocol, Watch
 from consilience.core.text import counted
+from consilience.files.tables import model_of_log
 from consilience.files.write import csv_cell, write_whole
+from consilience.kinds.answers import WHERE, is_promptfoo, promptfoo_answers
 from consilience.kinds.base import ExportedRow, Inquiry, SuiteValue
-from consilience.kinds.counting import CountedRun, count_answers, save_counted
+from consilience.kinds.counting import CountedRun, count_answers, count_run, save_counted
 from consilience.kinds.facts import Facts
 from consilience.kinds.pairs import SentencePairs
 from consilience.kinds.questions import OwnQuestions, questions_of
@@ -31,7 +34,7 @@ from consilience.options.runs import ScoreOptions
 from consilience.options.suites import ExportOptions
 from consilience.report.export import Lines, record_of
 from consilience.runs.folder import RunFolder
-from consilience.runs.run import Run
+from consilience.runs.run import Run, model_name
 from consilience.suites.questions import Questions
 from consilience.types import Suite
 
@@ -109,6 +112,51 @@ def protocol_notes(run: Run, protocol: Protocol) -> list[str]:
         f"the run was asked under {run.protocol}, which decided the token of each candidate; for "
         f"{protocol} throughout, probe with --protocol {protocol}"
     ]
+
+
+def score_answers(
+    options: ScoreOptions, questions: Questions | None = None, label: str = ""
+) -> CountedRun:
+    """Measure answers that were made elsewhere, or those of a run again; seeds are averaged.
+
+    A run names its suite and protocol; ``suite`` is needed for a table of answers only.
+    ``questions``: those that a table answers, in place of those that the options name. ``label``:
+    what the answers are called; empty for the name of the file or of the run's model.
+    """
+    answers = options.answers
+    if is_promptfoo(answers):
+        options, questions, table = promptfoo_answers(options)
+        with TemporaryDirectory(prefix="consilience-") as folder:
+            file = Path(folder, "answers.parquet")
+            table.write_parquet(file)
+            run = Run.open(file, model_name(options.provider or ""))
+            counted = score_table(run, options, questions)
+        more = questions.notes if questions else ()
+        return replace(counted, notes=[*counted.notes, *more])
+    if options.provider is not None:
+        raise ConsilienceError(
+            f"--provider with {answers}",
+            expected="results of promptfoo (.json)",
+            todo="Leave --provider out.",
+        )
+    run = Run.open(answers, label or model_name(model_of_log(answers))).named_by_model()
+    if not answers.is_dir() and options.suite is not None:
+        try:
+            return score_table(run, options, questions)
+        except ConsilienceError as error:
+            if label or not error.where.startswith(WHERE):
+                raise
+            where = error.where.replace(WHERE, str(answers), 1)
+            raise error.replaced(where=where) from error
+    if options.out is not None:
+        raise ConsilienceError(
+            "--out with a run", expected="a table of answers", todo="Leave --out out."
+        )
+    chosen, rules = suite_of(run, options.suite, options.protocol, options.data_dir)
+    counted = count_run(run, chosen, rules)
+    record = record_of(answers=str(answers), suite=chosen.name, protocol=rules)
+    notes = [*suite_notes(run, chosen), *counted.notes, *protocol_notes(run, rules)]
+    return replace(counted, notes=notes, record=record)
 
 
 def score_table(run: Run, options: ScoreOptions, questions: Questions | None = None) -> CountedRun:

@@ -22,7 +22,7 @@ from consilience.asking import noise
 from consilience.asking.facts import Progress
 from consilience.core.errors import SILENT, ConsilienceError, Protocol, Watch
 from consilience.core.text import counted, evenly, spread
-from consilience.kinds.counting import noise_floor_of
+from consilience.kinds.counting import CountedRun, noise_floor_of
 from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.runs import ScoreOptions
 from consilience.runs.folder import RunFolder, default_folder
@@ -70,6 +70,11 @@ class Inquiry(ABC):
     """The kinds of examples (``analysis.examples``) that there are."""
     is_same_for_models: ClassVar[bool] = False
     """Whether no option of a model decides which items and variants there are."""
+    as_questions: ClassVar[int | None] = None
+    """The usual number of wrong options, of items that a model without scores answers as questions;
+    None of items that it answers as they are."""
+    method: ClassVar[str]  # What tells a model of it from others
+    takes: ClassVar[str]  # What a user may give in place of a model
 
     suite: Suite  # The groups in their variants, as they are counted
     protocol: Protocol = "strict"
@@ -107,6 +112,11 @@ class Inquiry(ABC):
     def to_export(cls, options: ProbeOptions, suite: Any = None) -> Self:
         """What ``suite export`` writes, with no model in view."""
         return cls(options, SILENT, suite)
+
+    @classmethod
+    @abstractmethod
+    def model_of(cls, function: Any, suite: str, template: str | None) -> Any:
+        """A model that is made of a function; ``suite``: its name."""
 
     @classmethod
     @abstractmethod
@@ -233,6 +243,11 @@ class Inquiry(ABC):
     def changed(self, answers: pl.DataFrame) -> pl.DataFrame | None:
         """Of sentence pairs: every answer that a perturbation changed."""
         return None
+
+    @classmethod
+    def together(cls, inquiries: Sequence[Self], runs: Sequence[CountedRun]) -> CountedRun:
+        """The numbers of the runs of all seeds together."""
+        return runs[0]
 
     @abstractmethod
     def rows(self) -> Iterator[ExportedRow]:

@@ -25,7 +25,7 @@ from consilience.metrics.counts import (
     ResampleCache,
     empty_value,
     is_averaged,
-    is_blank,
+    prepared,
     prepared_seeds,
     unchecked_note,
 )
@@ -106,28 +106,23 @@ def count_answers(
     by_seed = [metrics]
     if len(tables) > 1:
         by_seed = [measure(table, suite, protocol, seed) for table in tables]
-    positions = {
-        name: [*position_notes(table.answers)] for name, table in zip(answers, tables, strict=True)
-    }
-    notes = {
-        name: [
-            *positions[name],
-            *notes_on(table.answers, numbers, chosen, protocol),
-            *unchecked_note(suite, table.instances),
-        ]
-        for name, table, numbers in zip(answers, tables, by_seed, strict=True)
-    }
-    first = tables[0].answers
+    positions, notes = dict[str, list[str]](), dict[str, list[str]]()
+    is_of_items, first = suite.words.is_pooled, tables[0].answers
+    for name, table, numbers in zip(answers, tables, by_seed, strict=True):
+        positions[name] = [*position_notes(table.answers)] if is_of_items else []
+        notes[name] = [*positions[name], *notes_on(table, numbers, chosen, protocol)]
+        notes[name] += unchecked_note(suite, table.instances) if suite.expectations else ()
     left_out = facts_left_out(first, metrics, suite)
     cautions = [f"{note}." for note in seed_notes(positions)] + [left_out] * bool(left_out)
-    baseline = majority_baseline(first, suite, protocol)
+    baseline = majority_baseline(tables[0], suite, protocol)
     if noise_floor is not None:
         metrics = pl.concat([metrics, noise_floor], how="diagonal")
     sizes = first.group_by("group", "item").len()["len"].sort()
-    fewest = sizes.head(1).to_list() if suite.words.is_pooled else ()  # of a question
+    fewest = sizes.head(1).to_list() if is_of_items else ()  # variants of a question
     summary = summarize(metrics, chosen, protocol, model, baseline, by_seed, cautions, fewest)
-    rows = [*summary.rows, *_no_option([table.answers for table in tables])]
-    summary = replace(summary, rows=rows)
+    if is_of_items:
+        rows = [*summary.rows, *_no_option([table.answers for table in tables])]
+        summary = replace(summary, rows=rows)
     return CountedRun(
         suite, protocol, tables, seed, metrics, baseline, summary, left_out, seed_notes(notes)
     )
@@ -218,10 +213,10 @@ def seed_notes(by_seed: Mapping[str, Sequence[str]]) -> list[str]:
 QUERY_COLUMNS = (
     "group", "item", "subject", "variant", "variant_index", "gold", "gold_option", "n_candidates",
 )  # fmt: skip
-"""Columns of an answers table that do not depend on the model."""
+"""Columns of a prepared table that do not depend on the model."""
 
 
-def majority_baseline(answers: pl.DataFrame, suite: Suite, protocol: Protocol) -> dict[Key, float]:
+def majority_baseline(answers: Answers, suite: Suite, protocol: Protocol) -> dict[Key, float]:
     """Every metric of the majority baseline, by group, metric and subset; no model is loaded.
 
     The baseline answers the queries of ``answers`` that have an answer: of a relation with its most
@@ -229,19 +224,13 @@ def majority_baseline(answers: pl.DataFrame, suite: Suite, protocol: Protocol) -
     sentence pairs, and of questions with the option at the most frequent position of the gold in
     the file. The group ``MACRO`` has the means over groups, ``MICRO`` all their items together.
     """
-    questions = answers.select(name for name in QUERY_COLUMNS if name in answers.columns)
-    writing = [group.id for group in suite.relations if group.design.writes_freely]
-    may_be_blank = pl.col("group").cast(pl.String).is_in(writing) & pl.col("answer").is_not_null()
-    is_answered = answers.select(may_be_blank | ~is_blank()).to_series()
-    groups = questions["group"].cast(pl.String).unique()
-    words = {
-        group.id: _most_frequent(group, questions)
-        for group in suite.relations
-        if group.id in groups
-    }
-    answer = pl.col("group").cast(pl.String).replace_strict(words, return_dtype=pl.String)
-    answer = pl.when(is_answered).then(answer).otherwise(None)
-    table = Prepared(questions.with_columns(answer=answer, option=answer), suite)
+    run, none = prepared(answers, suite), pl.lit(None, pl.String)
+    words = {group.id: _most_frequent(group, rows) for group, rows in run.relations}
+    answer = pl.col("group").replace_strict(words, return_dtype=pl.String)
+    answer = pl.when(run.table["answer"].is_not_null()).then(answer).otherwise(None)
+    queries = run.table.select(QUERY_COLUMNS)
+    queries = queries.with_columns(answer=answer, option=answer, gold_token=none, meaning=none)
+    table = Prepared(run.answers, suite, table=queries)
     values: dict[Key, float] = {}
     averaged: dict[Key, list[float]] = {}
     pooled: dict[Key, Share] = {}
@@ -259,12 +248,10 @@ def majority_baseline(answers: pl.DataFrame, suite: Suite, protocol: Protocol) -
     return values | {key: share.value for key, share in pooled.items()}
 
 
-def _most_frequent(group: Relation, questions: pl.DataFrame) -> str:
+def _most_frequent(group: Relation, rows: pl.DataFrame) -> str:
     words, counts = group.candidates.words, group.candidates.counts
     if any(counts):
         return words[counts.index(max(counts))]
-    items = questions.filter(pl.col("group").cast(pl.String) == group.id).unique(
-        "item", keep="first", maintain_order=True
-    )
+    items = rows.unique("item", keep="first", maintain_order=True)
     golds = items.group_by("gold", maintain_order=True).len()
     return str(golds["gold"][golds["len"].arg_max() or 0])

@@ -23,6 +23,7 @@ from consilience.kinds import base
 from consilience.kinds.answers import answers_to_facts, model_of_answers, recorded, with_facts
 from consilience.metrics.counts import prepare, unknown_answers
 from consilience.models import LanguageModel, load_model
+from consilience.models.functions import TextFunction
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import ScoreOptions
 from consilience.report.run_view import BLANK as SHOWN_BLANK
@@ -30,6 +31,7 @@ from consilience.runs.folder import RunFolder
 from consilience.runs.run import Run
 from consilience.suites import facts as selection
 from consilience.suites.layouts import save_suite
+from consilience.suites.pairs import Perturbation
 from consilience.suites.pairs import chosen as choose_perturbations
 from consilience.suites.question_suites import BLANK
 from consilience.suites.questions import Questions
@@ -45,6 +47,8 @@ class Facts(base.Inquiry):
     unit = "queries"
     example_kinds = tuple(KINDS)
     is_same_for_models = True
+    as_questions = 3
+    method, takes = "score", "prompts to texts, or what load_model gives"
 
     @classmethod
     def accepts(cls, suite: base.SuiteValue) -> bool:
@@ -66,12 +70,14 @@ class Facts(base.Inquiry):
                 expected="--candidates objects: a vocabulary's scores of a suite fill a disk",
             )
         self.whole, self.is_open = suite, options.candidates == "vocabulary"
-        self.languages = _languages_of(options.vary)
+        self.languages = _languages_of(options.vary) if options.vary else None
         chosen, self.source = self._chosen()
-        self.forms = choose_perturbations(
-            options.perturbations or (), selection.PATTERN_PERTURBATIONS
-        )
-        self.suite = selection.with_perturbed_patterns(chosen, self.forms)
+        self.forms: Mapping[str, Perturbation] = {}
+        self.suite = chosen
+        if options.perturbations:
+            known = selection.PATTERN_PERTURBATIONS
+            self.forms = choose_perturbations(options.perturbations, known)
+            self.suite = selection.with_perturbed_patterns(chosen, self.forms)
         self.protocol = options.protocol or self.suite.protocol
 
     def _chosen(self) -> tuple[Suite, dict[str, str]]:
@@ -184,6 +190,10 @@ class Facts(base.Inquiry):
 
     def rows(self) -> Iterator[base.ExportedRow]:
         return fact_rows(self.suite)
+
+    @classmethod
+    def model_of(cls, function: Any, suite: str, template: str | None) -> TextFunction:
+        return TextFunction(function, template)
 
     @classmethod
     def suite_of(
@@ -302,16 +312,16 @@ def _source_of(suite: Suite, spec: str, data_dir: Path | None) -> dict[str, str]
     return {"folder": str(folder), "digest": suite.digest}
 
 
-def _languages_of(vary: Sequence[str] | None) -> list[str] | None:
+def _languages_of(vary: Sequence[str]) -> list[str] | None:
     """The languages of ``--vary language=L,L``; None for all. Another factor of facts raises."""
-    values = dict(factor.partition("=")[::2] for factor in vary or ())
+    values = dict(factor.partition("=")[::2] for factor in vary)
     if others := [name for name in values if name != "language"]:
         raise ConsilienceError(
             f"--vary {others[0]} with a suite of facts",
             expected="--vary language=L,L: facts are asked in all patterns of these languages",
             todo="Leave it out, or ask facts as questions: `consilience probe --as-questions K`.",
         )
-    value = values.get("language", "all")
+    value = values["language"]
     languages = [part.strip() for part in value.split(",") if part.strip()]
     if not languages:
         raise ConsilienceError(

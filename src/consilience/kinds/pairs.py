@@ -17,24 +17,30 @@ from consilience.asking.asker import prompt_table
 from consilience.asking.facts import Progress
 from consilience.asking.noise import Sample, pair_samples
 from consilience.core.errors import OTHER_OUT, SILENT, ConsilienceError, Protocol, Watch
-from consilience.core.factors import ORIGINAL
+from consilience.core.factors import ORIGINAL, Design
 from consilience.core.free_text import DEFAULT_RULE, rule_of
 from consilience.core.items import Form, Task, TextPair, as_string
 from consilience.core.text import evenly
 from consilience.files.read import read_csv
-from consilience.files.write import texts_of
+from consilience.files.write import csv_of, texts_of, write_whole
 from consilience.kinds import base
 from consilience.kinds.answers import answers_to_pairs, refuse_published
+from consilience.kinds.counting import (
+    CountedRun,
+    count_answers,
+    noise_floor_of,
+    seed_notes,
+)
 from consilience.kinds.variants import decides, load_decider
 from consilience.models import PairModel
-from consilience.models.functions import label_baseline
+from consilience.models.functions import LabelFunction, label_baseline
 from consilience.options.probe import DEFAULT_MODEL, SERVED, ProbeOptions
 from consilience.options.runs import ScoreOptions
 from consilience.runs.folder import RunFolder, digest_of
-from consilience.runs.run import SENTENCE_PAIRS, Run, seed_folders
+from consilience.runs.run import SENTENCE_PAIRS, Run, model_name, seed_folders
 from consilience.suites import pairs as tasks
 from consilience.suites.questions import Questions
-from consilience.types import PAIR_WORDS, Suite
+from consilience.types import PAIR_WORDS, Candidates, Relation, Suite
 
 SAMPLED_PAIRS = 16  # Pairs that are asked to measure the rate of a plan
 HALF_SEED = 0  # Seed of the halves: always the same ones
@@ -48,6 +54,7 @@ class SentencePairs(base.Inquiry):
     words = PAIR_WORDS
     unit = "forms"
     in_record = SENTENCE_PAIRS
+    method, takes = "fit", "two texts to a label"
 
     @classmethod
     def accepts(cls, suite: base.SuiteValue) -> bool:
@@ -90,7 +97,7 @@ class SentencePairs(base.Inquiry):
             pairs = tasks.sample_pairs(pairs, options.limit, options.seed)
         self.pairs, self.notes = pairs, pairs.notes
         self.variants = [ORIGINAL, *self.perturbations]
-        self.suite = tasks.suite_of_task(task, self.variants, writes_freely=options.generate)
+        self.suite = suite_of_task(task, self.variants, with_text=options.generate)
         self.form: Callable[[TextPair], Form] = partial(tasks.original, indicators=task.indicators)
 
     def _check(self) -> None:
@@ -251,6 +258,34 @@ class SentencePairs(base.Inquiry):
         tables = answers.partition_by("group", maintain_order=True)
         return pl.concat(asking.changed_answers(self.presented, table) for table in tables)
 
+    @classmethod
+    def together(cls, inquiries: Sequence[Self], runs: Sequence[CountedRun]) -> CountedRun:
+        """Also writes what changed; the numbers of several seeds are written beside them."""
+        first, counted = inquiries[0], runs[0]
+        options, folder = first.options, Path(counted.record["path"])
+        if first.seed:
+            answers = {
+                one.seed: run.answers[0].answers for one, run in zip(inquiries, runs, strict=True)
+            }
+            name, noise = model_name(options.model), noise_floor_of(folder)
+            counted = count_answers(answers, first.suite, first.protocol, name, options.seed, noise)
+            folder = folder.parent
+            write_whole(folder / "metrics.csv", csv_of(counted.metrics))
+        changed = pl.concat(
+            run.changed_answers.with_columns(pl.lit(one.seed).alias("seed"))
+            for one, run in zip(inquiries, runs, strict=True)
+            if run.changed_answers is not None
+        ).sort("margin", descending=True, nulls_last=True)
+        write_whole(folder / "changes.csv", csv_of(counted.changes))
+        write_whole(folder / "inconsistent.csv", csv_of(changed))
+        by_seed = {one.seed: run.notes for one, run in zip(inquiries, runs, strict=True)}
+        of_seed = runs[0].record["settings"]
+        settings = {name: of for name, of in of_seed.items() if name not in ("format", "model")}
+        models = {one.seed: one.spec for one in inquiries}
+        record = {"settings": settings, "models": models, "path": str(folder)}
+        notes = seed_notes({"": first.notes} | by_seed)
+        return replace(counted, notes=notes, record=record, changed_answers=changed)
+
     def rows(self) -> Iterator[base.ExportedRow]:
         from consilience.models.prompt_tokens import REPLY, TEMPLATES, filled
 
@@ -275,6 +310,10 @@ class SentencePairs(base.Inquiry):
                 }
 
     @classmethod
+    def model_of(cls, function: Any, suite: str, template: str | None) -> LabelFunction:
+        return LabelFunction(function, tasks.load_task(suite).labels)
+
+    @classmethod
     def suite_of(
         cls, run: Run, name: str | None, protocol: Protocol | None, data_dir: Path | None
     ) -> tuple[Suite, Protocol]:
@@ -284,9 +323,7 @@ class SentencePairs(base.Inquiry):
         if forms.is_empty() or forms["variant_index"][0] != 0:
             raise ConsilienceError("no answers to the original form", where=str(run.path))
         is_written = tasks.generated_group(task) in answers["group"]
-        return tasks.suite_of_task(
-            task, forms["variant"].to_list(), writes_freely=is_written
-        ), "strict"
+        return suite_of_task(task, forms["variant"].to_list(), with_text=is_written), "strict"
 
     @classmethod
     def is_as_asked(cls, run: Run, suite: Suite) -> bool:
@@ -319,7 +356,7 @@ class SentencePairs(base.Inquiry):
                 "pairs: --data"
             ]
         return base.AnswersElsewhere(
-            tasks.suite_of_task(task, forms, writes_freely=True),
+            suite_of_task(task, forms, with_text=True),
             "strict",
             answers,
             {"answers": str(options.answers), "suite": task.name, "match": match},
@@ -345,6 +382,18 @@ class SentencePairs(base.Inquiry):
                 texts[group, item, ORIGINAL] = f"{row['original_1']}\n{row['original_2']}"
                 texts[group, item, row["perturbation"]] = f"{row['text_1']}\n{row['text_2']}"
         return texts
+
+
+def suite_of_task(task: Task, forms: Sequence[str], *, with_text: bool) -> Suite:
+    """The suite of a task in its forms: the task and, if ``with_text``, what is written."""
+    positive = task.labels[-1] if "f1" in task.metrics else ""
+    design = Design.of_forms(forms, task.labels, positive)
+    groups = [(task.name, design)]
+    if with_text:
+        groups.append((tasks.generated_group(task), replace(design, writes_freely=True)))
+    candidates = Candidates(task.labels, (0,) * len(task.labels))
+    relations = tuple(Relation.of_design(group, (), candidates, of) for group, of in groups)
+    return Suite(tasks.TASK_SUITE, relations, "strict", words=PAIR_WORDS)
 
 
 def task_of_run(run: Run) -> Task:

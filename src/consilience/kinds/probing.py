@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -20,27 +19,20 @@ from consilience.core.errors import SILENT, ConsilienceError, Protocol, Unanswer
 from consilience.core.provenance import busy
 from consilience.core.text import counted, duration, evenly
 from consilience.endpoints.usage import BYTES_A_TOKEN, PlannedUsage
-from consilience.files.tables import model_of_log
-from consilience.files.write import csv_of, write_whole
-from consilience.kinds import inquiries_of, protocol_notes, score_table, suite_notes, suite_of
-from consilience.kinds.answers import WHERE, is_promptfoo, promptfoo_answers
+from consilience.kinds import inquiries_of
 from consilience.kinds.base import Inquiry
 from consilience.kinds.counting import (
     CountedRun,
     count_answers,
-    count_run,
-    noise_floor_of,
     save_counted,
-    seed_notes,
 )
 from consilience.models import LanguageModel, Model
 from consilience.options import Output
 from consilience.options.probe import ProbeOptions
-from consilience.options.runs import ScoreOptions
-from consilience.report.export import Shown, record_of
+from consilience.report.export import Shown
 from consilience.runs.folder import FORMAT, RunFolder, refuse_other_run
 from consilience.runs.folder import record_of as record_in
-from consilience.runs.run import Run, model_name, options_record
+from consilience.runs.run import model_name, options_record
 from consilience.suites.questions import Questions
 from consilience.types import Suite
 
@@ -321,37 +313,7 @@ def probe(
         inquiry.load()
         runs.append(_finished(inquiry, open_folder(inquiry.folder, inquiry, named), watch))
         inquiry.release()
-    return _together(inquiries, runs)
-
-
-def _together(inquiries: Sequence[Inquiry], runs: Sequence[CountedRun]) -> CountedRun:
-    """The numbers of the runs of all seeds together, which are written beside them."""
-    first, counted = inquiries[0], runs[0]
-    if counted.changed_answers is None:
-        return counted
-    options, folder = first.options, Path(counted.record["path"])
-    if first.seed:
-        answers = {
-            one.seed: run.answers[0].answers for one, run in zip(inquiries, runs, strict=True)
-        }
-        name, noise = model_name(options.model), noise_floor_of(folder)
-        counted = count_answers(answers, first.suite, first.protocol, name, options.seed, noise)
-        folder = folder.parent
-        write_whole(folder / "metrics.csv", csv_of(counted.metrics))
-    changed = pl.concat(
-        run.changed_answers.with_columns(pl.lit(one.seed).alias("seed"))
-        for one, run in zip(inquiries, runs, strict=True)
-        if run.changed_answers is not None
-    ).sort("margin", descending=True, nulls_last=True)
-    write_whole(folder / "changes.csv", csv_of(counted.changes))
-    write_whole(folder / "inconsistent.csv", csv_of(changed))
-    by_seed = {one.seed: run.notes for one, run in zip(inquiries, runs, strict=True)}
-    of_seed = runs[0].record["settings"]
-    settings = {name: of for name, of in of_seed.items() if name not in ("format", "model")}
-    models = {one.seed: one.spec for one in inquiries}
-    record = {"settings": settings, "models": models, "path": str(folder)}
-    notes = seed_notes({"": first.notes} | by_seed)
-    return replace(counted, notes=notes, record=record, changed_answers=changed)
+    return inquiries[0].together(inquiries, runs)
 
 
 def plan_shard(options: ProbeOptions, shard: Shard, watch: Watch = SILENT) -> ShardReport:
@@ -395,7 +357,7 @@ def probe_shard(
         inquiry.release()
     if left:
         return replace(report, left=left, folder=path)
-    return _together(inquiries, [counted[inquiry.seed] for inquiry in inquiries])
+    return inquiries[0].together(inquiries, [counted[inquiry.seed] for inquiry in inquiries])
 
 
 def _part_of(
@@ -425,7 +387,10 @@ def _finished(inquiry: Inquiry, folder: RunFolder, watch: Watch) -> CountedRun:
     by_group = ask_in_folder(inquiry, folder, inquiry.groups, watch)
     tables = {group.id: by_group[group.id].drop("scores", strict=False) for group in inquiry.suite}
     answers = pl.concat(tables.values(), how="diagonal")
-    _refuse_unanswered(answers, inquiry.model, folder)
+    is_served = getattr(inquiry.model, "client", None) is not None
+    if is_served and answers["answer"].null_count() == answers.height:
+        folder.discard_answers()
+        raise _unanswered(answers, inquiry.model, folder)
     folder.note(inquiry.notes_on(answers))
     noise = inquiry.noise_floor(folder, tables)
     name, seed = model_name(options.model), options.seed
@@ -433,17 +398,13 @@ def _finished(inquiry: Inquiry, folder: RunFolder, watch: Watch) -> CountedRun:
     return replace(save_counted(counted, folder), changed_answers=inquiry.changed(answers))
 
 
-def _refuse_unanswered(answers: pl.DataFrame, model: Any, folder: RunFolder) -> None:
-    """Raise for a run of a server without a single answer, whose queries are asked again then."""
-    is_served = getattr(model, "client", None) is not None
-    if not is_served or answers["answer"].null_count() < answers.height:
-        return
-    folder.discard_answers()
+def _unanswered(answers: pl.DataFrame, model: Any, folder: RunFolder) -> UnansweredError:
+    """The error for a run of a server without a single answer, whose queries are asked again."""
     reasons = answers["excluded"].fill_null("no reason is known").value_counts(sort=True)
     reason, times = reasons.row(0)
     proof = getattr(model, "proof", None)
     skipped = "".join(f"; {name}: {why}" for name, why in (proof.refused if proof else {}).items())
-    raise UnansweredError(
+    return UnansweredError(
         f"none of {counted(answers.height, 'query', 'queries')} has an answer; most often, "
         f"{counted(times, 'time')}: {reason}{skipped and '; strategies not used' + skipped}",
         expected="answers",
@@ -519,46 +480,3 @@ def plan_probe(
         **inquiry.extent,
         **sampled_plan(inquiry, left),
     )
-
-
-def score(options: ScoreOptions, questions: Questions | None = None, label: str = "") -> CountedRun:
-    """Measure answers that were made elsewhere, or those of a run again; seeds are averaged.
-
-    A run names its suite and protocol; ``suite`` is needed for a table of answers only.
-    ``questions``: those that a table answers, in place of those that the options name. ``label``:
-    what the answers are called; empty for the name of the file or of the run's model.
-    """
-    answers = options.answers
-    if is_promptfoo(answers):
-        options, questions, table = promptfoo_answers(options)
-        with TemporaryDirectory(prefix="consilience-") as folder:
-            file = Path(folder, "answers.parquet")
-            table.write_parquet(file)
-            run = Run.open(file, model_name(options.provider or ""))
-            counted = score_table(run, options, questions)
-        more = questions.notes if questions else ()
-        return replace(counted, notes=[*counted.notes, *more])
-    if options.provider is not None:
-        raise ConsilienceError(
-            f"--provider with {answers}",
-            expected="results of promptfoo (.json)",
-            todo="Leave --provider out.",
-        )
-    run = Run.open(answers, label or model_name(model_of_log(answers))).named_by_model()
-    if not answers.is_dir() and options.suite is not None:
-        try:
-            return score_table(run, options, questions)
-        except ConsilienceError as error:
-            if label or not error.where.startswith(WHERE):
-                raise
-            where = error.where.replace(WHERE, str(answers), 1)
-            raise error.replaced(where=where) from error
-    if options.out is not None:
-        raise ConsilienceError(
-            "--out with a run", expected="a table of answers", todo="Leave --out out."
-        )
-    chosen, rules = suite_of(run, options.suite, options.protocol, options.data_dir)
-    counted = count_run(run, chosen, rules)
-    record = record_of(answers=str(answers), suite=chosen.name, protocol=rules)
-    notes = [*suite_notes(run, chosen), *counted.notes, *protocol_notes(run, rules)]
-    return replace(counted, notes=notes, record=record)

@@ -29,7 +29,13 @@ from consilience.files.tables import LOG_PROBABILITIES
 from consilience.kinds import base
 from consilience.kinds import variants as varying
 from consilience.kinds.answers import answers_to_questions, model_of_answers, refuse_published
+from consilience.kinds.variants import (
+    GroupOfQuestions,
+    groups_of_questions,
+    suite_of_questions,
+)
 from consilience.models import Model, is_chat_model, load_prompt_model, load_writer
+from consilience.models.functions import PromptFunction
 from consilience.options.probe import SERVED, ProbeOptions
 from consilience.options.runs import ScoreOptions
 from consilience.runs.folder import RunFolder
@@ -39,14 +45,11 @@ from consilience.suites.question_suites import (
     BUNDLED,
     HUB,
     MINI,
-    GroupOfQuestions,
     columns_of,
-    groups_of_questions,
     is_questions,
     load_questions,
     questions_of_suite,
     select_questions,
-    suite_of_questions,
 )
 from consilience.suites.question_suites import QUESTION_SUITES as MADE_OF_MINI
 from consilience.suites.questions import Questions
@@ -64,6 +67,7 @@ class OwnQuestions(base.Inquiry):
     unit = "prompts"
     in_record = QUESTIONS
     example_kinds = tuple(name for name in KINDS if name not in OF_FACTS)
+    method, takes = "why_not", "prompts to labels or texts of options"
 
     @classmethod
     def accepts(cls, suite: base.SuiteValue) -> bool:
@@ -278,6 +282,10 @@ class OwnQuestions(base.Inquiry):
                     "options": [question.options[option].text for option in prompt.options],
                     "gold": question.gold.text,
                 }
+
+    @classmethod
+    def model_of(cls, function: Any, suite: str, template: str | None) -> PromptFunction:
+        return PromptFunction(function)
 
     @classmethod
     def suite_of(

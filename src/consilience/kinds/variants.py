@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice, permutations
 from math import factorial
 from string import ascii_uppercase
@@ -15,15 +16,74 @@ from consilience.asking import questions as asking
 from consilience.asking.facts import Progress
 from consilience.core import presentation
 from consilience.core.errors import ConsilienceError, unknown_name
-from consilience.core.factors import FACTORS, MOST_CELLS, Factor, FactorialDesign
+from consilience.core.expectations import Expectation
+from consilience.core.factors import (
+    FACTORS,
+    MOST_CELLS,
+    OF_OPTIONS,
+    Design,
+    Factor,
+    FactorialDesign,
+)
 from consilience.core.free_text import Rule, normalized, rule_of, usual_rule
 from consilience.core.items import Question, Task
 from consilience.core.text import counted
 from consilience.models import WritingModel, load_prompt_model
 from consilience.models.decisions import ROUTES, DecisionModel, DecisionPairs
 from consilience.options.probe import ProbeOptions
-from consilience.suites.question_suites import GroupOfQuestions
+from consilience.suites.question_suites import refuse_mixed
 from consilience.suites.questions import Questions
+from consilience.types import QUESTION_WORDS, Candidates, Fact, Relation, Suite
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOfQuestions:
+    """What is counted of a group of questions."""
+
+    id: str
+    facts: tuple[Fact, ...]
+    golds: tuple[int, ...]
+    """The position of the gold of each question among its options; empty without options."""
+    options: int
+    writes_freely: bool  # Whether its answers are written
+
+    def design(self, whole: FactorialDesign) -> FactorialDesign:
+        """The design of the group: open questions do not vary in options."""
+        return whole if self.options else whole.without(OF_OPTIONS)
+
+
+def groups_of_questions(
+    questions: Questions, *, writes_freely: bool = False
+) -> list[GroupOfQuestions]:
+    """What is counted of each group; one with options and open questions raises."""
+    refuse_mixed(questions)
+    groups = []
+    for name, items in questions.groups.items():
+        most = max(len(item.options) for item in items)
+        facts = tuple(Fact(item.item, item.item, item.gold.text) for item in items)
+        golds = tuple(item.gold_position for item in items if item.options)
+        groups.append(GroupOfQuestions(name, facts, golds, most, writes_freely or not most))
+    return groups
+
+
+def suite_of_questions(
+    name: str,
+    groups: Sequence[GroupOfQuestions],
+    design: FactorialDesign,
+    expectations: Sequence[Expectation] = (),
+) -> Suite:
+    """The suite of groups of questions; with options, answers are their positions in the file."""
+    relations = []
+    for group in groups:
+        counts, words = Counter(group.golds), tuple(map(str, range(group.options)))
+        candidates = Candidates(words, tuple(counts[at] for at in range(group.options)))
+        if not group.options:
+            candidates = Candidates.of(group.facts)
+        cells = Design.of_cells(group.design(design), group.options)
+        cells = replace(cells, writes_freely=group.writes_freely and group.options > 0)
+        relations.append(Relation.of_design(group.id, group.facts, candidates, cells))
+    return Suite(name, tuple(relations), expectations=tuple(expectations), words=QUESTION_WORDS)
+
 
 ALL = "all"
 MORE_LEVELS: Mapping[str, str] = {

@@ -41,6 +41,7 @@ from consilience.types import Cardinality, Relation, Suite
 
 NEEDED = ("group", "item", "subject", "variant", "gold", "answer")
 OPTIONAL = ("gold_token", "n_candidates", "option", "gold_option", "meaning")
+REASON = "excluded"  # The column that says why there is no answer; no metric reads it
 TEXT_SCORES = ("text_logprob", "gold_text_logprob")
 """Columns that are kept and that no metric reads."""
 
@@ -89,17 +90,17 @@ def _typed(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     _check_columns(answers)
     optional = [name for name in OPTIONAL if name in answers.columns]
     scores = [name for name in (*SCORES, *TEXT_SCORES) if name in answers.columns]
-    is_list = isinstance(answers.schema.get(OF_OPTIONS), pl.List)
-    lists = [OF_OPTIONS] if is_list else []
+    lists = [OF_OPTIONS] if isinstance(answers.schema.get(OF_OPTIONS), pl.List) else []
+    reason = [REASON] if answers.schema.get(REASON) == pl.String else []
     table = answers.select(
-        *(pl.col(name).cast(pl.String) for name in (*NEEDED, *optional)),
+        *(pl.col(name).cast(pl.String) for name in (*NEEDED, *optional, *reason)),
         *(pl.col(name).cast(pl.Float64, strict=False) for name in scores),
         *(pl.col(name).cast(pl.List(pl.Float64), strict=False) for name in lists),
     )
     writing = [group.id for group in suite.relations if group.design.writes_freely]
     empty = (pl.col("answer").str.strip_chars() == "") & ~pl.col("group").is_in(writing)
     table = table.with_columns(answer=pl.when(empty).then(None).otherwise("answer"))
-    absent = set(OPTIONAL) - set(optional)
+    absent = {*OPTIONAL, REASON} - {*optional, *reason}
     table = table.with_columns(pl.lit(None, dtype=pl.String).alias(name) for name in absent)
     return table.with_columns(pl.col("n_candidates").cast(pl.Float64, strict=False))
 
@@ -196,11 +197,6 @@ def _refuse_repeated(table: pl.DataFrame) -> None:
     )
 
 
-def is_blank() -> pl.Expr:
-    """Whether a row of an answers table has no answer."""
-    return pl.col("answer").cast(pl.String).fill_null("").str.strip_chars() == ""
-
-
 def _placed(facts: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     """The facts of groups in which a subject has several, with their ``place`` in the suite.
 
@@ -239,7 +235,7 @@ def _in_order(table: pl.DataFrame, facts: pl.DataFrame, suite: Suite) -> pl.Data
 
 def order_remark(answers: pl.DataFrame, suite: Suite) -> Iterator[str]:
     """A note if the order of the rows decides which fact of a subject ``published`` counts."""
-    facts = answers.select(pl.col(FACT).cast(pl.String)).unique(maintain_order=True)
+    facts = answers.select(FACT).unique(maintain_order=True)
     lacking = _placed(facts, suite).filter(pl.col("place").is_null())
     if groups := lacking["group"].unique(maintain_order=True).to_list():
         yield (
@@ -402,7 +398,7 @@ def count(views: Mapping[View, Grid], relation: Relation) -> dict[Key, Tally]:
     for metric_name, metric in METRICS.items():
         name = name_of(metric_name, relation.cardinality)
         for subset, grid in _subsets(views[metric.view], relation.design, metric):
-            if (tally := metric.count(grid)) is not None:
+            if (tally := metric.tally(grid)) is not None:
                 tallies[name, subset] = tally
     return tallies
 
@@ -503,17 +499,21 @@ def resampled(
 
 
 class Prepared:
-    """An answers table that was checked against its suite (``prepare``).
+    """An answers table that was checked against its suite: ``table``, by default by ``prepare``.
 
     With a ``cache`` all counts are kept too, until ``forget``: for a table that is counted under
     both protocols, or compared with several others.
     """
 
     def __init__(
-        self, answers: pl.DataFrame, suite: Suite, cache: ResampleCache | None = None
+        self,
+        answers: pl.DataFrame,
+        suite: Suite,
+        cache: ResampleCache | None = None,
+        table: pl.DataFrame | None = None,
     ) -> None:
         self.answers, self.suite = answers, suite
-        self.table = prepare(answers, suite)
+        self.table = prepare(answers, suite) if table is None else table
         self.cache = cache or ResampleCache(0)
         self._kept: dict[tuple[Protocol, object], Any] = {}
 

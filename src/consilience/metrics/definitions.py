@@ -206,7 +206,7 @@ def _of_hints(
 
 
 @metric("pairs", "Wrong hints followed", "share of answers that a hint moves to its wrong option",
-        better="lower")  # fmt: skip
+        better="lower", needs="hints")  # fmt: skip
 def wrong_hints_followed(grid: Grid) -> Tally | None:
     """Share of answers that become the wrong option of a hint, of those that were another one.
 
@@ -221,7 +221,7 @@ def wrong_hints_followed(grid: Grid) -> Tally | None:
 
 @metric("pairs", "Wrong hints expected by chance",
         "wrong hints followed if the hint had named another wrong option",
-        short="Chance hints", level="detail")  # fmt: skip
+        short="Chance hints", level="detail", needs="hints")  # fmt: skip
 def chance_wrong_hints_followed(grid: Grid) -> Tally | None:
     """``wrong_hints_followed`` if answers moved as they did, whichever wrong option was named.
 
@@ -243,13 +243,14 @@ def chance_wrong_hints_followed(grid: Grid) -> Tally | None:
 
 
 @metric("pairs", "Right answers lost", "share of right answers that a wrong hint makes wrong",
-        better="lower")  # fmt: skip
+        better="lower", needs="hints")  # fmt: skip
 def right_lost(grid: Grid) -> Tally | None:
     """Share of the right answers without a hint that are wrong with a hint at a wrong option."""
     return _of_hints(grid, "wrong", lambda before, after, gold, *_: (after != gold, before == gold))
 
 
-@metric("pairs", "Right answers gained", "share of wrong answers that a right hint makes right")
+@metric("pairs", "Right answers gained", "share of wrong answers that a right hint makes right",
+        needs="hints")  # fmt: skip
 def right_gained(grid: Grid) -> Tally | None:
     """Share of the wrong answers without a hint that are right with a hint at the right option."""
     return _of_hints(grid, "right", lambda before, after, gold, *_: (after == gold, before != gold))
@@ -352,17 +353,15 @@ def _beside_chance(
 
 @metric(
     "pairs", "Total variation", "distance between the option probabilities in two variants",
-    short="Total var.", by_edit=True, better="lower",
+    short="Total var.", by_edit=True, better="lower", needs="distributions",
 )  # fmt: skip
 def total_variation(grid: Grid) -> Tally | None:
     """Mean distance of two variants: ``sum_i sum_{k<l} d(P_ik, P_il)`` over the number of pairs.
 
-    A pair without both distributions is left out. None of a run without scores of options.
+    A pair without both distributions is left out.
     """
-    shares = grid.distributions
-    if shares is None:
-        return None
-    known, counts = _known(grid, shares), np.zeros((len(shares), 2))
+    shares, known = _distributions(grid)
+    counts = np.zeros((len(shares), 2))
     for first, second in grid.pairs:
         both = known[:, first] & known[:, second]
         moved = np.abs(shares[both, first] - shares[both, second])
@@ -374,7 +373,7 @@ def total_variation(grid: Grid) -> Tally | None:
 @metric(
     "pairs", "Total variation expected by chance",
     "total variation if each variant had its own distributions for other items",
-    short="Chance var.", by_edit=True,
+    short="Chance var.", by_edit=True, needs="distributions",
 )  # fmt: skip
 def chance_total_variation(grid: Grid) -> Tally | None:
     """Total variation if each variant had its own distributions, equally often, for other items.
@@ -384,10 +383,7 @@ def chance_total_variation(grid: Grid) -> Tally | None:
     both. A resample changes both items of a distance. What an item counts is therefore the
     derivative of the sum by the weight of the item, so that resamples are exact to first order.
     """
-    shares = grid.distributions
-    if shares is None:
-        return None
-    known = _known(grid, shares)
+    shares, known = _distributions(grid)
     first, second = grid.pairs.T
     compared = np.zeros((known.shape[1],) * 2, dtype=bool)
     compared[first, second] = compared[second, first] = True
@@ -409,10 +405,10 @@ def chance_total_variation(grid: Grid) -> Tally | None:
     return _distance_tally(grid, counts)
 
 
-def _known(grid: Grid, shares: Floats) -> Bools:
-    """Whether an answer has probabilities (item, variant)."""
-    known: Bools = grid.taken & np.isfinite(shares).any(axis=2)
-    return known
+def _distributions(grid: Grid) -> tuple[Floats, Bools]:
+    """The probability of each option, and whether an answer has any (item, variant)."""
+    assert grid.distributions is not None, "needs"
+    return grid.distributions, grid.taken & np.isfinite(grid.distributions).any(axis=2)
 
 
 def _distance_tally(grid: Grid, counts: Floats) -> Tally | None:
@@ -443,12 +439,10 @@ def _distances(shares: Floats, known: Bools, other: int) -> Floats:
 
 @metric(
     "pairs", "Violations", "share of applicable expectations that the answers violate",
-    by_expectation=True, better="lower",
+    by_expectation=True, better="lower", needs="instances",
 )  # fmt: skip
-def violation_rate(grid: Grid) -> Tally | None:
+def violation_rate(grid: Grid) -> Tally:
     """Share of applicable instances of expectations whose conclusion gets no permitted answer."""
-    if not grid.instances:
-        return None
     counts = np.zeros((len(grid.instances), 2), dtype=np.float32)
     for at, unit in enumerate(grid.instances):
         verdicts = [one.is_permitted for one in unit if one.is_answered]
@@ -460,17 +454,15 @@ def violation_rate(grid: Grid) -> Tally | None:
 @metric(
     "pairs", "Violations expected by chance",
     "violation rate if the last answer were that of another expectation",
-    short="Chance viol.", by_expectation=True,
+    short="Chance viol.", by_expectation=True, needs="instances",
 )  # fmt: skip
-def chance_violation_rate(grid: Grid) -> Tally | None:
+def chance_violation_rate(grid: Grid) -> Tally:
     """``violation_rate`` if the conclusion got the answer of another expectation of its subset.
 
     The counts are those of ``ExpectedViolations``: there is an answer b for each stratum and code.
     An expectation has one last answer in a stratum, also where several of its instances share it.
     """
     units = grid.instances
-    if not units:
-        return None
     subsets: dict[str, list[Expectation]] = {}
     for expectation in (unit[0].expectation for unit in units):
         subsets.setdefault(expectation.subset, []).append(expectation)
@@ -511,7 +503,7 @@ def chance_violation_rate(grid: Grid) -> Tally | None:
 @metric(
     "pairs", "Probability gap",
     "distance of the option probabilities from those that the first question requires",
-    short="Prob. gap", by_expectation=True, better="lower",
+    short="Prob. gap", by_expectation=True, better="lower", needs="instances",
 )  # fmt: skip
 def probability_gap(grid: Grid) -> Tally | None:
     """Mean distance of the option probabilities from coherent ones; None without probabilities."""
@@ -528,7 +520,7 @@ def probability_gap(grid: Grid) -> Tally | None:
 @metric(
     "pairs", "Probability gap expected by chance",
     "probability gap if the last probabilities were those of another expectation",
-    short="Chance gap", by_expectation=True,
+    short="Chance gap", by_expectation=True, needs="instances",
 )  # fmt: skip
 def chance_probability_gap(grid: Grid) -> Tally | None:
     """``probability_gap`` to the conclusions of other expectations of the subset and variant.

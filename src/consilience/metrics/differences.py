@@ -546,7 +546,7 @@ def _counter(first: str, second: str) -> CountBoth:
             key, view = (name_of(metric_name, relation.cardinality), "all"), views[metric.view]
             grids = [_of_language(view, relation.design, metric, name) for name in (first, second)]
             for side, grid in zip(tallies, _on_same_items(metric, grids), strict=False):
-                if (tally := metric.count(grid)) is not None:
+                if (tally := metric.tally(grid)) is not None:
                     side[key] = tally
         return *tallies, False
 

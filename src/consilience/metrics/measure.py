@@ -17,11 +17,10 @@ from consilience.metrics.counts import (
     EMPTY_AS_ZERO,
     Answers,
     Counts,
-    in_texts,
     is_averaged,
-    is_blank,
     name_of,
     order_remark,
+    prepared,
     prepared_seeds,
 )
 from consilience.metrics.registry import DESCRIPTIONS, METRICS, Share
@@ -208,13 +207,13 @@ def facts_left_out(answers: pl.DataFrame, metrics: pl.DataFrame, suite: Suite) -
 
 
 def notes_on(
-    answers: pl.DataFrame, metrics: pl.DataFrame, suite: Suite, protocol: Protocol
+    answers: Answers, metrics: pl.DataFrame, suite: Suite, protocol: Protocol
 ) -> list[str]:
     """Notes on the answers of one run and their metrics table."""
-    answers = in_texts(answers, suite)
-    notes = [*_not_asked(answers, suite)]
-    notes += order_remark(answers, suite) if protocol == "published" else ()
-    notes += _without_answer(answers, suite)
+    table = prepared(answers, suite).table
+    notes = [*_not_asked(table, suite)]
+    notes += order_remark(table, suite) if protocol == "published" else ()
+    notes += _without_answer(table)
     for name in EMPTY_AS_ZERO[protocol]:
         empty = metrics.filter(~pl.col("group").is_in(["MACRO", "MICRO"]), metric=name, n=0)
         if groups := ", ".join(empty["group"]):
@@ -241,18 +240,15 @@ def _not_asked(answers: pl.DataFrame, suite: Suite) -> Iterator[str]:
             )
 
 
-def _without_answer(answers: pl.DataFrame, suite: Suite) -> Iterator[str]:
+def _without_answer(answers: pl.DataFrame) -> Iterator[str]:
     """How many queries have no answer, in which groups, and the first reason."""
-    writing = [group.id for group in suite.relations if group.design.writes_freely]
-    no_answer = pl.col("answer").is_null() | (is_blank() & ~pl.col("group").is_in(writing))
-    without = answers.filter(no_answer)
+    without = answers.filter(pl.col("answer").is_null())
     if without.is_empty():
         return
     sizes = without.group_by("group", maintain_order=True).len().iter_rows()
     groups = listed([f"{group} {size:,}" for group, size in sizes])
-    known = without.drop_nulls("excluded") if "excluded" in without.columns else without.clear()
     example = "; such as {group} {item}: {excluded}".format
-    why = "".join(example(**row) for row in known[:1].to_dicts())
+    why = "".join(example(**row) for row in without.drop_nulls("excluded")[:1].to_dicts())
     yield f"{without.height:,} of {answers.height:,} queries have no answer ({groups}){why}"
 
 

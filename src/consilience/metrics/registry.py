@@ -533,7 +533,7 @@ Count = Callable[[Grid], Tally | None]
 class Metric:
     """How a metric is counted and shown."""
 
-    count: Count  # What is counted in a grid; None where the metric does not apply
+    count: Count  # What is counted in a grid that has what it needs
     view: View  # The grid that it reads
     label: str  # The heading of its column
     meaning: str  # What the value means, in a few words
@@ -552,6 +552,14 @@ class Metric:
     """The columns of the answers table that it reads as ``Grid.scores``."""
     alias_of: str = ""
     """The metric that has this name on N-M relations; empty for a metric of its own."""
+    needs: Literal["", "instances", "hints", "distributions"] = ""
+    """The field of ``Grid`` without which there is nothing to count."""
+
+    def tally(self, grid: Grid) -> Tally | None:
+        """What is counted in a grid; None where the metric does not apply."""
+        needed = getattr(grid, self.needs) if self.needs else None
+        is_there = not self.needs or (needed is not None and len(needed) > 0)
+        return self.count(grid) if is_there else None
 
 
 METRICS: dict[str, Metric] = {}  # The metrics that are counted

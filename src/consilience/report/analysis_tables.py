@@ -34,7 +34,7 @@ from consilience.report.columns import (
 )
 from consilience.report.table import CI, Cell, Column, Table, Value, spread_of, text_of
 from consilience.suites.pairs import CALUM
-from consilience.types import FACT_WORDS, SuiteWords
+from consilience.types import SuiteWords
 
 USER = re.compile(
     r"<\|?(?:im_)?start\w*\|?>\s*user\b(?:<\|end_header_id\|>)?|<[|\uff5c]user[|\uff5c]>|\[INST\]",
@@ -174,7 +174,7 @@ def _outliers(patterns: pl.DataFrame) -> pl.DataFrame:
     return with_outliers(patterns).filter("apart").with_columns(gap).sort("gap")
 
 
-def pattern_verdict(patterns: pl.DataFrame, words: SuiteWords = FACT_WORDS) -> list[str]:
+def pattern_verdict(patterns: pl.DataFrame, words: SuiteWords) -> list[str]:
     """Which patterns are outliers, and whether any differs in accuracy, in sentences."""
     outliers, sentences = _outliers(patterns), [f"No {words.variant} is an outlier."]
     if outliers.height:

@@ -119,7 +119,7 @@ def analyze_patterns(options: runs.PatternsOptions) -> Analysis:
     elif rows.height:
         group = rows.sort(pl.col("agreement").fill_nan(None), nulls_last=True)["group"][0]
         shown.append(f"All patterns of a relation: --groups {group}")
-    tables, verdict = {"patterns": rows, "pairs": pairs}, layouts.pattern_verdict(rows)
+    tables, verdict = {"patterns": rows, "pairs": pairs}, layouts.pattern_verdict(rows, suite.words)
     return Analysis(tables, shown, pairs, notes, suite, protocol, verdict=verdict)
 
 

@@ -19,12 +19,21 @@ from consilience.core.text import names_a_file
 from consilience.endpoints.usage import cost_in_words
 from consilience.files.tables import as_polars
 from consilience.files.write import path_of, write_whole
-from consilience.kinds import inquiries_of, kind_of, probing, protocol_notes, suite_notes, suite_of
+from consilience.kinds import (
+    inquiries_of,
+    kind_of,
+    probing,
+    protocol_notes,
+    score_answers,
+    suite_notes,
+    suite_of,
+)
 from consilience.kinds.answers import is_promptfoo
+from consilience.kinds.base import Inquiry
 from consilience.kinds.counting import CountedRun, count_run, record_notes
 from consilience.kinds.probing import ProbePlan
 from consilience.models import LanguageModel, Model
-from consilience.models.functions import LabelFunction, PromptFunction, TextFunction, TwoTexts
+from consilience.models.functions import TwoTexts
 from consilience.options import Output, options_of, refuse_unknown, typed
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import ScoreOptions
@@ -37,7 +46,6 @@ from consilience.results.comparing import Comparison, absent_tables, compare_ope
 from consilience.results.reporting import Result, distinct_runs
 from consilience.runs.run import Run, model_name
 from consilience.suites.layouts import save_suite
-from consilience.suites.pairs import is_task, load_task
 from consilience.suites.question_suites import columns_of, is_questions, load_questions
 from consilience.suites.questions import Questions
 from consilience.types import Suite, SuiteWords
@@ -182,7 +190,7 @@ def score(
         path, name, protocol, match, folder, data=data, perturbations=perturbations,
         provider=provider,
     )  # fmt: skip
-    probed = probing.score(options, questions if is_kept else None, label)
+    probed = score_answers(options, questions if is_kept else None, label)
     return _result_of(probed, Run.open(folder or path), temporary)
 
 
@@ -216,30 +224,27 @@ def _values_of(
         columns = {str(name): str(column) for name, column in given.items()}
     else:
         columns = columns_of([given] if isinstance(given, str) else given)
-    is_file = isinstance(suite, str | PathLike) and is_questions(os.fspath(suite))
-    chosen = None if is_file else _chosen(suite, columns)
-    if is_file and columns:
+    is_name = isinstance(suite, str | PathLike)
+    chosen = None if is_name else _chosen(suite, columns)
+    if is_name and columns:
         fields["columns"] = [f"{name}={column}" for name, column in columns.items()]
+    fields["suite"] = chosen.name if chosen is not None else suite
     loaded: LanguageModel | Model | None = None
     if not isinstance(model, str | Path):
-        of_questions = is_file or isinstance(chosen, Questions)
-        task = chosen is None and not is_file and is_task(str(suite)) and str(suite)
-        loaded = _model_of(model, of_questions, task or None, fields)
-    fields["suite"] = chosen.name if chosen is not None else suite
+        kind = kind_of(str(suite) if chosen is None else chosen, fields.get("as_questions"))
+        loaded = _model_of(model, kind, fields)
     fields["model"] = str(loaded.identity["model"]) if loaded is not None else model
     return fields, chosen, loaded
 
 
-def _chosen(suite: object, columns: Mapping[str, str]) -> Suite | Questions | None:
-    if columns and isinstance(suite, Questions | Suite | str | PathLike):
-        _refuse_columns(suite)
+def _chosen(suite: object, columns: Mapping[str, str]) -> Suite | Questions:
     if isinstance(suite, Questions | Suite):
+        if columns:
+            _refuse_columns(suite)
         if not len(suite):
             kind = "relation" if isinstance(suite, Suite) else "question"
             raise ConsilienceError(f"no {kind} in the suite", where=f"the suite '{suite.name}'")
         return suite
-    if isinstance(suite, str | PathLike):
-        return None
     if isinstance(suite, list):
         suite = as_polars(suite, "the suite")
     if not hasattr(suite, "columns"):
@@ -257,23 +262,16 @@ def _refuse_columns(suite: object) -> NoReturn:
     raise ConsilienceError(f"columns with {suite!r}", expected=expected, todo="Leave columns out.")
 
 
-def _model_of(
-    model: Any, of_questions: bool, task: str | None, options: Mapping[str, Any]
-) -> LanguageModel | Model:
+def _model_of(model: Any, kind: type[Inquiry], options: Mapping[str, Any]) -> LanguageModel | Model:
     """A model that is no name: as it is, or made of a function."""
-    method, asked, takes = "score", "facts", "prompts to texts, or what load_model gives"
-    if of_questions:
-        method, asked, takes = "why_not", "questions", "prompts to labels or texts of options"
-    elif task:
-        method, asked, takes = "fit", f"the sentence pairs of {task}", "two texts to a label"
-    if hasattr(model, method) and hasattr(model, "identity"):
+    if hasattr(model, kind.method) and hasattr(model, "identity"):
         return cast(Model, model)
     if hasattr(model, "identity") or hasattr(model, "forward") or not callable(model):
-        found = f"a model of type {type(model).__name__} with {asked}"
-        raise ConsilienceError(found, expected=f"a name, a folder, or a function from {takes}")
-    if task:
-        return LabelFunction(model, load_task(task).labels)
-    return PromptFunction(model) if of_questions else TextFunction(model, options.get("template"))
+        found = f"a model of type {type(model).__name__} with {kind.words.item}s"
+        expected = f"a name, a folder, or a function from {kind.takes}"
+        raise ConsilienceError(found, expected=expected)
+    made: Model = kind.model_of(model, str(options["suite"]), options.get("template"))
+    return made
 
 
 def _result_of(

@@ -25,7 +25,7 @@ from consilience.files.write import path_of, texts_of, write_whole
 from consilience.kinds import kind_of_run, protocol_notes, suite_notes, suite_of
 from consilience.kinds.counting import count_run, record_notes
 from consilience.kinds.pairs import changed_answers_of, task_of_run
-from consilience.metrics.counts import Prepared, ResampleCache, in_texts, is_blank
+from consilience.metrics.counts import Prepared, ResampleCache, in_texts
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import few_relations
 from consilience.metrics.registry import MANY_VARIANTS, headline_metrics, label_of
@@ -339,7 +339,8 @@ def view_of(
         more |= {"task": task_of_run(run), "changed": changed_answers_of(run.path)}
     answers = pl.concat([one.answers for one in seeds])
     reason = pl.col("excluded") if "excluded" in answers.columns else pl.lit(None, pl.String)
-    blank = answers.filter(is_blank()).with_columns(excluded=reason.fill_null("no answer"))
+    is_blank = pl.col("answer").cast(pl.String).fill_null("").str.strip_chars() == ""
+    blank = answers.filter(is_blank).with_columns(excluded=reason.fill_null("no answer"))
     view = RunView(
         name=run.label,
         records=[part.record for part in run.seeds if part.record],

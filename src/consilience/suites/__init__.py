@@ -18,11 +18,11 @@ from consilience.suites.pairs import TASKS, is_task, load_task
 from consilience.suites.question_suites import (
     BUNDLED,
     SUITE_NAMES,
-    groups_of_questions,
     is_questions,
     is_table_of_facts,
     load_questions,
     read_questions,
+    refuse_mixed,
 )
 from consilience.suites.questions import MAKE_A_SUITE, SUFFIXES, Questions
 from consilience.types import Candidates, Fact, Relation, Suite
@@ -46,18 +46,7 @@ def suite_folder(spec: str, data: Path) -> Path:
     folder = Path(spec)
     if spec in BUNDLED:
         return BUNDLED[spec]
-    is_named = spec in question_suites.QUESTION_SUITES
-    for kind, is_it, todo in (
-        ("table of facts", is_table_of_facts(spec), MAKE_A_SUITE),
-        ("suite of questions", is_named or (folder.exists() and is_questions(spec)), ASK),
-        ("task of sentence pairs", is_task(spec) and not folder.is_dir(), ASK),
-    ):
-        if is_it:
-            raise ConsilienceError(
-                f"'{spec}' is a {kind}",
-                expected="a suite of facts: mini, pararel, or a folder",
-                todo=todo.format(spec),
-            )
+    _refuse_other_kinds(spec, folder)
     if spec in SUITE_NAMES:
         folder = data / spec
         if not folder.is_dir():
@@ -81,6 +70,21 @@ def suite_folder(spec: str, data: Path) -> Path:
             todo="Save a table of questions as .csv (docs/own-questions.md).",
         )
     return folder
+
+
+def _refuse_other_kinds(spec: str, folder: Path) -> None:
+    is_named = spec in question_suites.QUESTION_SUITES
+    for kind, is_it, todo in (
+        ("table of facts", is_table_of_facts(spec), MAKE_A_SUITE),
+        ("suite of questions", is_named or (folder.exists() and is_questions(spec)), ASK),
+        ("task of sentence pairs", is_task(spec) and not folder.is_dir(), ASK),
+    ):
+        if is_it:
+            raise ConsilienceError(
+                f"'{spec}' is a {kind}",
+                expected="a suite of facts: mini, pararel, or a folder",
+                todo=todo.format(spec),
+            )
 
 
 def _no_suite(folder: Path, spec: str) -> ConsilienceError:
@@ -158,15 +162,15 @@ def check_suite(
 ) -> list[ConsilienceError]:
     """Everything that is wrong with a suite; ``columns``: of questions, what they are called."""
     name, problems = _name_of(spec), Problems()
-    is_of_facts = not (is_questions(name) or is_task(name))
-    folder = suite_folder(name, data_dir(_path_or_none(data))) if is_of_facts else None
+    is_other = is_questions(name) or is_task(name)
+    folder = None if is_other else suite_folder(name, data_dir(_path_or_none(data)))
     try:
         if folder is not None:
             check_folder(folder, problems)
         elif is_task(name):
             load_task(name)
         else:
-            groups_of_questions(read_questions(name, columns or {}, problems))
+            refuse_mixed(read_questions(name, columns or {}, problems))
     except ConsilienceError as error:
         problems.append(error)
     return problems

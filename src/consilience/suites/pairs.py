@@ -23,13 +23,12 @@ from types import ModuleType
 from typing import Any, TypeVar, cast, get_args
 
 from consilience.core.errors import ConsilienceError, did_you_mean, missing_column
-from consilience.core.factors import ORIGINAL, Design
+from consilience.core.factors import ORIGINAL
 from consilience.core.items import Form, Segment, Task, TaskKind, TextPair
 from consilience.core.patterns import Pattern
 from consilience.core.text import AGGREGATES, control_in, names_a_file, truncated
 from consilience.files.read import parquet_metadata, parse_json, read_text
-from consilience.suites.questions import file_rows, hub_dataset
-from consilience.types import PAIR_WORDS, Candidates, Relation, Suite
+from consilience.suites.questions import file_rows, holds_questions, hub_dataset
 
 Rewrite = TypeVar("Rewrite", bound=Callable[..., Any])
 PAPERS = ("reverse", "signal")
@@ -339,19 +338,6 @@ def generated_group(task: Task) -> str:
     return f"{task.name}-generated"
 
 
-def suite_of_task(task: Task, forms: Sequence[str], *, writes_freely: bool) -> Suite:
-    """The suite of a task in its forms: the task and, if ``writes_freely``, what is written."""
-    positive = task.labels[-1] if "f1" in task.metrics else ""
-    groups = [(task.name, False)] + [(generated_group(task), True)] * writes_freely
-    candidates = Candidates(task.labels, (0,) * len(task.labels))
-    designs = (
-        (group, Design.of_forms(forms, task.labels, writes_freely=is_text, positive=positive))
-        for group, is_text in groups
-    )
-    relations = tuple(Relation.of_design(group, (), candidates, one) for group, one in designs)
-    return Suite(TASK_SUITE, relations, "strict", words=PAIR_WORDS)
-
-
 def sample_pairs(pairs: Pairs, limit: int, seed: int) -> Pairs:
     """At most ``limit`` pairs, drawn by ``seed``, in their order."""
     if len(pairs.items) <= limit:
@@ -504,8 +490,8 @@ CALUM = ("mnli", "qnli", "rte", "qqp", "mrpc")
 
 
 def is_task(spec: str) -> bool:
-    """Whether a suite is a task of sentence pairs: its name, or a TOML file."""
-    return spec in TASKS or spec.endswith(".toml")
+    """Whether a suite is a task of sentence pairs: its name, or a TOML file without questions."""
+    return spec in TASKS or (spec.endswith(".toml") and not holds_questions(Path(spec)))
 
 
 def load_task(spec: str, indicators: Sequence[str] | None = None) -> Task:
@@ -532,6 +518,12 @@ def _toml(path: Path) -> dict[str, Any]:
         raise ConsilienceError(f"not TOML: {error}", where=str(path)) from error
 
 
+def _task(fields: Mapping[str, Any]) -> Task:
+    """A task of fields without faults."""
+    values: Any = {key: tuple(of) if isinstance(of, list) else of for key, of in fields.items()}
+    return Task(**values)
+
+
 def task_of_table(table: Mapping[str, Any], where: str) -> Task:
     """The task of these fields; whatever is wrong with them raises."""
     known = [field.name for field in fields(Task)]
@@ -542,7 +534,7 @@ def task_of_table(table: Mapping[str, Any], where: str) -> Task:
     for name in ("name", "kind", "first", "second", "label", "indicators", "labels"):
         if not values.get(name):
             raise ConsilienceError(f"no '{name}'", where=where, todo="See docs/tasks.md.")
-    task = Task(**values)
+    task = _task(values)
     check_task(task, where)
     return task
 
@@ -557,10 +549,10 @@ def _value(name: str, value: Any, where: str) -> Any:
         if isinstance(value, str) and name in ("first", "second", "label"):
             value = [value]
         right = isinstance(value, list) and all(isinstance(text, str) for text in value)
-        value, expected = tuple(value) if right else value, "a list of texts"
+        expected = "a list of texts"
     if not right:
         raise ConsilienceError(f"'{name}' is {value!r}", expected=expected, where=where)
-    if control := control_in(" ".join(value) if isinstance(value, tuple) else str(value)):
+    if control := control_in(" ".join(value) if isinstance(value, list) else str(value)):
         raise ConsilienceError(f"{control} in '{name}'", where=where, todo="Remove it.")
     return value
 
@@ -613,9 +605,6 @@ def _checks(task: Task) -> Iterator[tuple[bool, str, str]]:
     )
 
 
-_FILE = Path(__file__).with_name("tasks.toml")
-_BUNDLED = _toml(_FILE)
-TASKS: Mapping[str, Task] = {
-    table["name"]: task_of_table(table, str(_FILE)) for table in _BUNDLED["task"]
-}
+_BUNDLED = _toml(Path(__file__).with_name("tasks.toml"))
+TASKS: Mapping[str, Task] = {table["name"]: _task(table) for table in _BUNDLED["task"]}
 QUESTIONS: Mapping[str, str] = _BUNDLED["questions"]  # To annotators, by task or else by kind

@@ -13,12 +13,11 @@ from os import PathLike
 from pathlib import Path
 
 from consilience.core.errors import ConsilienceError, did_you_mean, unknown_name
-from consilience.core.expectations import Expectation, linked_questions
-from consilience.core.factors import OF_OPTIONS, Design, FactorialDesign
+from consilience.core.expectations import linked_questions
 from consilience.core.items import DEFAULT_LANGUAGE, Choice, Question
 from consilience.core.patterns import ENGLISH, SUBJECT_SLOT, Pattern
 from consilience.core.text import counted, listed
-from consilience.files.read import decoded, read_document, read_rows, read_text, separator_of
+from consilience.files.read import decoded, read_document, read_rows, separator_of
 from consilience.files.rows import Problems, find_table, raise_first
 from consilience.files.write import json_lines, path_of, table_of, write_whole
 from consilience.suites.pairs import TASKS
@@ -29,6 +28,7 @@ from consilience.suites.questions import (
     Questions,
     expectation_file,
     holds_facts,
+    holds_questions,
     hub_dataset,
     normal,
     questions_of_rows,
@@ -101,22 +101,6 @@ FILES = "questions"
 """The name, without its ending, of the file of a folder, or of a folder with several files."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupOfQuestions:
-    """What is counted of a group of questions."""
-
-    id: str
-    facts: tuple[Fact, ...]
-    golds: tuple[int, ...]
-    """The position of the gold of each question among its options; empty without options."""
-    options: int
-    writes_freely: bool
-
-    def design(self, whole: FactorialDesign) -> FactorialDesign:
-        """The design of the group: open questions do not vary in options."""
-        return whole if self.options else whole.without(OF_OPTIONS)
-
-
 def is_questions(spec: str) -> bool:
     """Whether a suite is one of questions: a data set of the Hub, a file or a folder of them.
 
@@ -129,14 +113,9 @@ def is_questions(spec: str) -> bool:
         return False
     path = Path(spec)
     if path.suffix == ".toml":
-        return path.is_file() and "questions" in read_text(path)
+        return holds_questions(path)
     is_folder = path.is_dir() and find_table(path, "patterns") is None
     return path.suffix in SUFFIXES or (is_folder and bool(_files_in(path)))
-
-
-def is_suite(spec: str) -> bool:
-    """Whether a text is the name of a suite or a task, or a file or a folder of questions."""
-    return spec in SUITE_NAMES or spec in TASKS or is_questions(spec)
 
 
 def is_table_of_facts(spec: str) -> bool:
@@ -335,11 +314,8 @@ def select_questions(
     return replace(questions, items=tuple(chosen))
 
 
-def groups_of_questions(
-    questions: Questions, *, writes_freely: bool = False
-) -> list[GroupOfQuestions]:
-    """What is counted of each group; one with options and open questions raises."""
-    groups = []
+def refuse_mixed(questions: Questions) -> None:
+    """Raise for a group with questions that have options and open ones."""
     for name, items in questions.groups.items():
         sizes = [len(item.options) for item in items]
         if 0 in sizes and any(sizes):
@@ -349,31 +325,6 @@ def groups_of_questions(
                 expected=f"options for '{open_one.item}' as for '{other.item}', or for neither",
                 todo="Put open questions into a group of their own.",
             )
-        facts = tuple(Fact(item.item, item.item, item.gold.text) for item in items)
-        golds = tuple(item.gold_position for item in items if item.options)
-        groups.append(
-            GroupOfQuestions(name, facts, golds, max(sizes), writes_freely or not max(sizes))
-        )
-    return groups
-
-
-def suite_of_questions(
-    name: str,
-    groups: Sequence[GroupOfQuestions],
-    design: FactorialDesign,
-    expectations: Sequence[Expectation] = (),
-) -> Suite:
-    """The suite of groups of questions; with options, answers are their positions in the file."""
-    relations = []
-    for group in groups:
-        counts, words = Counter(group.golds), tuple(map(str, range(group.options)))
-        candidates = Candidates(words, tuple(counts[at] for at in range(group.options)))
-        if not group.options:
-            candidates = Candidates.of(group.facts)
-        is_written = group.writes_freely and group.options > 0
-        cells = Design.of_cells(group.design(design), group.options, writes_freely=is_written)
-        relations.append(Relation.of_design(group.id, group.facts, candidates, cells))
-    return Suite(name, tuple(relations), expectations=tuple(expectations), words=QUESTION_WORDS)
 
 
 Words = Mapping[str, Mapping[str, str]]  # By language and name

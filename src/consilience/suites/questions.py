@@ -20,7 +20,7 @@ from consilience.core.errors import ConsilienceError, did_you_mean, how_to_insta
 from consilience.core.expectations import KINDS, Expectation, ExpectationKind, Reference, Texts
 from consilience.core.items import ALIAS_SEPARATOR, DEFAULT_LANGUAGE, Choice, Question
 from consilience.core.text import counted, fold_case, names_a_group
-from consilience.files.read import FirstFault, parse_json, read_document, read_rows
+from consilience.files.read import FirstFault, parse_json, read_document, read_rows, read_text
 from consilience.files.rows import (
     GROUP_NAME,
     Problems,
@@ -62,6 +62,11 @@ MAKE_A_SUITE = (
 def holds_facts(cells: Mapping[str, Any]) -> bool:
     """Whether a row of a table is a fact and no question."""
     return {"subject", "object"} <= cells.keys() and "question" not in cells
+
+
+def holds_questions(path: Path) -> bool:
+    """Whether a TOML file, which may also be a task of sentence pairs, has questions."""
+    return path.is_file() and "questions" in read_text(path)
 
 
 def recognised(

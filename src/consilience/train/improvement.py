@@ -42,7 +42,7 @@ from consilience.report.export import (
 )
 from consilience.report.table import CI, Cell, Column, Table
 from consilience.train.plan import IMPROVED, ClassifierPlan, Plan, Subject
-from consilience.types import FACT_WORDS, Suite, SuiteWords
+from consilience.types import Suite, SuiteWords
 
 PIPELINES = {"masked": "fill-mask", "causal": "text-generation"}
 """The pipeline of transformers that loads a trained model, by its kind."""
@@ -282,7 +282,7 @@ def dry_run(cost: TrainingCost) -> Lines:
     return Lines({"cost": _record(cost)}, *cost.lines, DRY_RUN)
 
 
-def training_verdict(compared: pl.DataFrame, words: SuiteWords = FACT_WORDS) -> list[str]:
+def training_verdict(compared: pl.DataFrame, words: SuiteWords) -> list[str]:
     """What training changed on the held-out relations (``COMPARISON_SCHEMA``), in sentences."""
     unit = words.group if words.has_means else words.item
     rows: list[dict[str, Any]] = [

@@ -154,7 +154,7 @@ def test_the_page_can_be_used_by_keyboard_and_read_aloud(html_of_two, text_of_tw
     tables = len(html.all("table"))
     assert tables == len(html.tables)  # captions are unique
     assert tables == sum(box.get("class") == "scroll" for box in html.all("section"))
-    assert all(cell["scope"] in ("row", "col") for cell in html.all("th"))
+    assert all(cell["scope"] in ("row", "col", "rowgroup") for cell in html.all("th"))
     assert all(all(rows[0]) and all(row[0] for row in rows) for rows in html.tables.values())
     assert len(html.all("figure")) == len(html.all("figcaption")) == 6
     specs = re.findall(r'<script type="application/json" id="[^"]+">(.*?)</script>', text_of_two)
@@ -167,7 +167,7 @@ def test_the_answer_is_on_the_first_screen_and_digests_are_folded(html_of_two, t
     html = html_of_two
     assert "How consistent are baseline:random, baseline:majority?" in html.text
     assert [section["id"] for section in html.all("section") if "id" in section] == [
-        "verdict", "summary", "differences", "numbers", "by-relation", "spread", "patterns", "edits",
+        "verdict", "summary", "differences", "flips", "numbers", "by-relation", "spread", "patterns", "edits",
         "examples", "caveats", "setup", "repeat",
     ]  # fmt: skip
     first = text_of_two[: text_of_two.index('id="differences"')]

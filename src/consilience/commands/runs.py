@@ -104,9 +104,9 @@ def score(options: runs.ScoreOptions) -> export.Shown:
 @command(
     runs.CompareOptions, "compare", panel="Measure", output=("show", "by", "csv", "format", "json"),
     examples=(
-        "compare runs/before runs/after",
-        "compare BERT=runs/bert RoBERTa=runs/roberta --csv differences.csv"))
-def compare(options: runs.CompareOptions) -> comparing.Comparison:
+        "compare BERT=runs/bert RoBERTa=runs/roberta --csv differences.csv",
+        "compare runs/before runs/after --flips --csv changed.csv"))
+def compare(options: runs.CompareOptions) -> comparing.Comparison | comparing.Flips:
     """Compare runs on the same questions, or the languages of one run, with intervals and tests.
 
     Each difference is a later run minus the first: paired, with a 95 % confidence interval, an

@@ -318,7 +318,7 @@ def grids(
     words = column.drop_nulls().unique().sort().to_list()  # the position of a word is its code
     if design.unit == "item":
         if design.labels:
-            grid = _grid_of_labels(_by_option(answers, design), design, scores)
+            grid = _grid_of_labels(by_option(answers, design), design, scores)
         else:
             grid = grid_of(answers, pl.col("item"), design, words, candidates, scores)
         return {"tuples": grid, "pairs": grid}
@@ -336,7 +336,7 @@ def grids(
     }
 
 
-def _by_option(answers: pl.DataFrame, design: Design) -> pl.DataFrame:
+def by_option(answers: pl.DataFrame, design: Design) -> pl.DataFrame:
     """The answers and golds as positions of options, which are the labels of such a design.
 
     An answer without a position is none of the options; it stays.

@@ -48,6 +48,9 @@ class ScoreOptions(Options):
 
 class CompareOptions(Options):
     runs: shared.RunSpecs
+    flips: bool = opt(
+        "Show which answers changed, and from right to wrong or back, instead of differences.",
+        default=False)
     suite: shared.RunSuite = None
     protocol: shared.RunProtocol = None
     seed: shared.BootstrapSeed = 0

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 import polars.selectors as cs
 
+from consilience.analysis.flips import KINDS, LOST, NOISE, SAME_MODEL, WON
 from consilience.core.errors import By, ConsilienceError, did_you_mean
 from consilience.core.factors import FACTORS, is_language_kind, several_factors
 from consilience.core.text import AGGREGATES, counted
@@ -19,6 +20,7 @@ from consilience.metrics.statistics import CLEAR, holm
 from consilience.report.analysis_tables import SYMBOLS
 from consilience.report.columns import (
     DETECTABLE,
+    P_HOLM,
     Columns,
     contradictions,
     difference_columns,
@@ -37,13 +39,14 @@ from consilience.report.metric_tables import (
 )
 from consilience.report.run_view import name_and_id
 from consilience.report.summary import FACT_ROWS, FORM_ROWS, VIOLATIONS
-from consilience.report.table import NAN, Column, Table
+from consilience.report.table import CI, NAN, Column, Table
 from consilience.types import Suite
 
 CORRECTED = "corrected_consistency"  # which a constant model does not have
 OVER_QUESTIONS = {"MACRO": "mean of groups", "MICRO": "all questions"}
 NAME = 10  # characters of a run's name in a heading on a narrow screen
 NAMED = 3  # most different relations that are named
+MOST_FLIPS = 60  # changed answers on the page
 VALUES = ("first_value", "second_value")
 UNDEFINED = ("difference", "low", "high", "p", "p_holm", "q_value", "p_seeds", "detectable")
 
@@ -386,6 +389,111 @@ def language_differences(
     heading = Column("relation" if by_group else "languages")
     columns: Columns = {"name": heading, **difference_columns(rows, "first", "second")}
     return frame_table(named, title, columns, notes, blocks)
+
+
+FLIPS: Columns = {
+    "name": Column("part"),
+    "changed": Column("changed", "share"),
+    ("low", "high"): Column(CI, "share"),
+    LOST: Column("right → wrong", "share"),
+    WON: Column("wrong → right", "share"),
+    KINDS[2]: Column("wrong → wrong", "share"),
+    "p": Column("p", "p"),
+    "p_holm": P_HOLM,
+    "n": Column("answers", "count"),
+}
+"""Which answers differ between two runs (``FLIP_SCHEMA``)."""
+
+FLIPPED = ("second run", "group", "item", "variant", "gold", "first", "second", "flip")
+
+
+def flip_table(numbers: pl.DataFrame, suite: Suite) -> Table:
+    """A row for all answers, each group with changes, and each level; then noise.
+
+    Each two runs have a block.
+    """
+    labels, rows, blocks = {group.id: group.label for group in suite.relations}, [], []
+    shown = numbers.filter((pl.col("over") != "group") | (pl.col("changed") > 0))
+    for row in shown.to_dicts():
+        level = row["level"].replace("_", " ")
+        names = {"all": "all answers", "group": labels.get(row["level"], level)}
+        rows.append(row | {"name": names.get(row["over"], f"{row['over']}: {level}")})
+        is_noise = row["over"] in (NOISE, SAME_MODEL)
+        pair = row["first"] if is_noise else f"{row['first']} -> {row['second']}"
+        blocks.append(f"{pair}, asked twice" if is_noise else pair)
+    tests, rest = tests_of(numbers, suite.words), numbers.height - len(rows)
+    notes = [
+        f"p: are right → wrong and wrong → right equally frequent ({tests})? Variants of one "
+        f"{suite.words.item} are not independent, so it counts once. p (Holm) is adjusted over "
+        "the rows of one kind.",
+        *[f"{counted(rest, 'row')} of a {suite.words.group} without a change not shown."]
+        * (rest > 0),
+    ]
+    title = f"{suite.name}: answers that changed, in percent of all answers"
+    return frame_table(rows, title, FLIPS, notes, blocks)
+
+
+def flipped_table(answers: pl.DataFrame, most: int | None = None) -> Table:
+    """The answers that changed, the first ``most`` of them."""
+    rest = answers.height - answers.head(most or answers.height).height
+    notes = [f"{rest:,} more: compare --flips --format csv prints all."] * (rest > 0)
+    one = answers["second run"].n_unique() < 2
+    columns: Columns = {name: Column(name) for name in FLIPPED[one:]}
+    return frame_table(answers.head(most or answers.height), "Changed answers", columns, notes)
+
+
+def flip_sections(flips: tuple[pl.DataFrame, pl.DataFrame] | None, suite: Suite) -> list[Section]:
+    """The part of a page on numbers (``FLIP_SCHEMA``) and changed answers; none without any."""
+    if flips is None or flips[1].is_empty():
+        return []
+    numbers, answers = flips
+    title = f"Examples of changed answers ({answers.height:,} in all)"
+    examples = Folded(title, [flipped_table(answers, MOST_FLIPS)])
+    first = Points(flip_verdict(numbers, suite))
+    return [Section("flips", "Changed answers", "", [first, flip_table(numbers, suite), examples])]
+
+
+def flip_verdict(numbers: pl.DataFrame, suite: Suite) -> list[str]:
+    """How many answers changed, in which direction, and whether that is more than noise."""
+    sentences, words = list[str](), suite.words
+    floors = numbers.filter(pl.col("over").is_in([NOISE, SAME_MODEL])).drop_nans("changed")
+    for row in numbers.filter(over="all").to_dicts():
+        same = ", which has the same model" * (row["level"] == SAME_MODEL)
+        if row["changed"] == 0:
+            whole = f"none of {counted(row['n'], 'answer')} changed"
+            sentences.append(f"{row['second']} against {row['first']}{same}: {whole}.")
+            continue
+        shares = (
+            f"{row[kind]:.1%} {text}"
+            for kind, text in zip(KINDS, ("from right to wrong", "from wrong to right",
+                                          "from one wrong answer to another"), strict=True)
+        )  # fmt: skip
+        sentences.append(
+            f"{row['second']} against {row['first']}{same}: {row['changed']:.1%} of "
+            f"{counted(row['n'], 'answer')} changed ({CI} {row['low']:.1%} to {row['high']:.1%}), "
+            f"in {row['items_changed']:,} of {counted(row['items'], words.item)}: "
+            f"{', '.join(shares)}."
+        )
+        if math.isnan(row["p"]) or row["p"] >= CLEAR:
+            sentences.append(f"Neither direction is clearly more frequent (p >= {CLEAR}).")
+        else:
+            more, less = (LOST, WON) if row[LOST] > row[WON] else (WON, LOST)
+            sentences.append(f"{more.capitalize()} is more frequent than {less} (p < {CLEAR}).")
+        of_runs = floors.filter(pl.col("first").is_in([row["first"], row["second"]]))
+        known = of_runs.sort("changed", descending=True).head(1).to_dicts()
+        for floor in known:
+            side = "more" if row["low"] > floor["high"] else "not clearly more"
+            how = f"{floor['over']}: {floor['level'].replace('_', ' ')}"
+            sentences.append(
+                f"That is {side} than {floor['first']} changes without a new version: up to "
+                f"{floor['changed']:.1%} of {counted(floor['n'], 'answer')} ({how})."
+            )
+        if not known and not same:
+            sentences.append(
+                "How many answers change without a new version is not known: compare two runs of "
+                "one model, or probe with --noise-floor 256."
+            )
+    return sentences
 
 
 INTRO = (

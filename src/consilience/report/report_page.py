@@ -21,7 +21,7 @@ from consilience.report.analysis_tables import (
     violation_examples,
 )
 from consilience.report.columns import Columns, frame_table
-from consilience.report.comparison_tables import differences, verdict
+from consilience.report.comparison_tables import differences, flip_sections, verdict
 from consilience.report.export import Figure, Folded, Page, Part, Points, Section, Text
 from consilience.report.metric_tables import (
     DETERMINISM,
@@ -396,12 +396,13 @@ def report_page(
     compared: pl.DataFrame | None = None,
     notes: Sequence[str] = (),
     relation: str | None = None,
+    flips: tuple[pl.DataFrame, pl.DataFrame] | None = None,
 ) -> Page:
     """The report of runs on the same suite.
 
     ``compared``: later runs against the first (``COMPARISON_SCHEMA``). ``notes``: differences
     between the settings of the runs. ``relation``: the relation whose agreement is shown first;
-    None for the least consistent.
+    None for the least consistent. ``flips``: those of ``flip_sections``.
     """
     words, names = runs[0].suite.words, [run.name for run in runs]
     of_kind = OF_PAIRS if runs[0].task else OF_FACTS
@@ -412,6 +413,7 @@ def report_page(
         *([Section("verdict", "Result", "", [Points(found)])] if found else []),
         *sections_of(runs, [first]),
         *differences(compared, notes, group_names(runs[0].suite), words.pool),
+        *flip_sections(flips, runs[0].suite),
         *sections_of(runs, [("numbers", "All numbers", "", overview.numbers), *of_kind, *OF_ALL]),
         overview.again(
             [

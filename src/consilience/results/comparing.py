@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations, product
 from typing import Any
 
 import polars as pl
 
+from consilience.analysis.flips import FLIP_SCHEMA, NOISE, SAME_MODEL, flip_rows
 from consilience.core.errors import By, ConsilienceError, Protocol
 from consilience.core.text import AGGREGATES, counted, listed
 from consilience.kinds import kind_of_run, suite_notes, suite_of
@@ -20,13 +22,21 @@ from consilience.metrics.registry import label_of
 from consilience.options import Output
 from consilience.options.runs import CompareOptions
 from consilience.report.columns import worst_flips
-from consilience.report.comparison_tables import comparison_table, language_differences, verdict
+from consilience.report.comparison_tables import (
+    comparison_table,
+    flip_table,
+    flip_verdict,
+    flipped_table,
+    language_differences,
+    verdict,
+)
 from consilience.report.export import Shown, in_sentences, record_of, rows_of
 from consilience.report.table import Table
 from consilience.runs.run import Run, open_runs
 from consilience.types import Suite
 
 SHOWN = 5  # questions that a note names
+SHOWN_FLIPS = 10  # changed answers that a terminal shows
 PARTS = "in text, options or gold answer between"  # what changed, before the two runs
 ITEM = ["group", "item"]
 QUERY = [*ITEM, "variant", "subject", "gold"]  # what identifies a query in an answers table
@@ -269,6 +279,10 @@ class Comparison(Shown):
         """Whether later runs differ from the first, in sentences; empty for languages."""
         return verdict(self.table, self.suite) if len(self.runs) > 1 else []
 
+    def flips(self) -> Flips:
+        """Which answers of later runs differ from those of the first."""
+        return flips_of(self.runs, self.suite, self.protocol)
+
     def warnings(self) -> list[str]:
         """The notes, and those on means over few relations, which tables show below their rows."""
         return [*self.notes, *few_relations(self.table, self.suite)]
@@ -298,14 +312,101 @@ class Comparison(Shown):
         return self.table
 
 
-def compare_runs(options: CompareOptions) -> Comparison:
+def compare_runs(options: CompareOptions) -> Comparison | Flips:
     """Later runs against the first, by the suite and the protocol of the first unless given.
 
-    Of one run, every two languages of its suite are compared. Seeds of a run are averaged.
+    Of one run, every two languages of its suite are compared. Seeds of a run are averaged. With
+    ``flips``: which answers changed.
     """
     runs = open_runs(options.runs)
     suite, protocol = suite_of(runs[0], options.suite, options.protocol, options.data_dir)
-    return compare_opened(runs, suite, protocol, options.seed)
+    return (flips_of if options.flips else compare_opened)(runs, suite, protocol, options.seed)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Flips(Shown):
+    """The answers of later runs that differ from those of the first."""
+
+    runs: Sequence[Run]
+    suite: Suite
+    protocol: Protocol
+    numbers: pl.DataFrame  # One row a part of the answers (``FLIP_SCHEMA``)
+    answers: pl.DataFrame  # One row an answer that changed
+    notes: Sequence[str] = ()
+
+    @property
+    def verdict(self) -> list[str]:
+        """How many answers changed, in which direction, and whether that is noise."""
+        return flip_verdict(self.numbers, self.suite)
+
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        """The numbers and the first changed answers; as CSV all changed answers."""
+        changed = flipped_table(self.answers)
+        if output.format != "csv":
+            yield from in_sentences(self.verdict, output)
+            yield flip_table(self.numbers, self.suite)
+            changed = flipped_table(self.answers, SHOWN_FLIPS)
+        yield changed
+
+    def document(self) -> dict[str, Any]:
+        runs = [str(run.path) for run in self.runs]
+        return {
+            "run": record_of(runs=runs, suite=self.suite.name, protocol=self.protocol),
+            "verdict": self.verdict,
+            "flips": rows_of(self.numbers),
+            "answers": rows_of(self.answers),
+            "warnings": self.notes,
+        }
+
+    def frame(self) -> pl.DataFrame:
+        return self.answers
+
+
+def flips_of(
+    runs: Sequence[Run],
+    suite: Suite,
+    protocol: Protocol,
+    seed: int = 0,
+    known: Mapping[str, Sequence[Prepared]] | None = None,
+) -> Flips:
+    """The answers of later runs that differ from those of the first, to what all were asked.
+
+    Each seed of one run is paired with each of the other. Beside them: the seeds of a run with one
+    another, and the noise floors. ``known``: the answers to what all were asked, by run.
+    """
+    if len(runs) < 2:
+        found = f"{len(runs)} run to find changed answers in"
+        todo = "Name the run of the new version, too."
+        raise ConsilienceError(found, expected="two runs or more", todo=todo)
+    refuse_mixed(runs)
+    known, notes = (known, []) if known else comparable(runs, suite)
+    first, *others = (run.label for run in runs)
+    parts = [
+        flip_rows([*product(known[first], known[one])], first, one, "", seed) for one in others
+    ]
+    same = [
+        flip_rows([*combinations(known[run.label], 2)], run.label, run.label, SAME_MODEL, seed)[0]
+        for run in runs
+        if run.parts
+    ]
+    floors = [
+        {"first": run.label, "second": run.label, "over": NOISE, "level": row["subset"],
+         "changed": row["value"], "low": row["low"], "high": row["high"], "n": row["n"]}
+        for run in runs
+        if (floor := noise_floor_of(run.path)) is not None
+        and (row := worst_flips(floor)) is not None
+    ]  # fmt: skip
+    model = runs[0].settings.get("model")
+    again = [run.label for run in runs[1:] if model and run.settings.get("model") == model]
+    numbers = pl.concat([of for of, _ in parts] + same + [pl.DataFrame(floors, FLIP_SCHEMA)])
+    is_again = pl.col("second").is_in(again) & (pl.col("over") == "all")
+    numbers = numbers.with_columns(
+        level=pl.when(is_again).then(pl.lit(SAME_MODEL)).otherwise("level")
+    )
+    changed = pl.concat(of for _, of in parts)
+    if (prompts := runs[0].prompts).height:
+        changed = changed.join(prompts, on=[*QUERY[:3]], how="left", maintain_order="left")
+    return Flips(runs, suite, protocol, numbers, changed, settings_notes(runs) + notes)
 
 
 def compare_opened(runs: Sequence[Run], suite: Suite, protocol: Protocol, seed: int) -> Comparison:

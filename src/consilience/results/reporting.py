@@ -209,8 +209,8 @@ def report(options: ReportOptions, watch: Watch = SILENT) -> Report:
     if options.group:
         _groups_of_runs(suite, runs).relation(options.group)
     with watch.steps("counting", 2 * len(runs) - 1, "tables") as advance:
-        views, compared, notes = _measured(runs, suite, protocol, options.seed, advance)
-    page = report_page(views, compared, notes, options.group)
+        views, compared, notes, flips = _measured(runs, suite, protocol, options.seed, advance)
+    page = report_page(views, compared, notes, options.group, flips)
     warnings = [*notes, *by_run({view.name: view.warnings for view in views})]
     tables = layouts_of(suite.words, {view.name: view.metrics for view in views}, warnings)
     return Report(runs, page, tables, warnings)
@@ -294,12 +294,16 @@ def _groups_of_runs(suite: Suite, runs: Sequence[Run]) -> Suite:
 
 def _measured(
     runs: Sequence[Run], suite: Suite, protocol: Protocol, seed: int, advance: Advance
-) -> tuple[list[RunView], pl.DataFrame | None, list[str]]:
-    """The runs, later ones against the first (``COMPARISON_SCHEMA``) if any, and notes on that."""
+) -> tuple[list[RunView], pl.DataFrame | None, list[str], tuple[pl.DataFrame, pl.DataFrame] | None]:
+    """The runs, later ones against the first (``COMPARISON_SCHEMA``) if any, and notes on that.
+
+    Last, which answers changed: those of ``flip_sections``.
+    """
     first, chosen, cache = runs[0], _groups_of_runs(suite, runs), ResampleCache()
     reference: list[Prepared] = []
     views: list[RunView] = []
     differences: list[pl.DataFrame] = []
+    flips: list[comparing.Flips] = []
     notes = comparing.settings_notes(runs) if suite.words.pool else []
     for run in runs:
         view, prepared = view_of(run, chosen, protocol, seed, suite, cache)
@@ -312,6 +316,7 @@ def _measured(
             tables = {first.label: reference, run.label: prepared}
             answers, more = comparing.comparable([first, run], chosen, tables)
             differences.append(compare(answers, chosen, protocol, seed))
+            flips.append(comparing.flips_of([first, run], chosen, protocol, seed, answers))
             notes += [note for note in more if note not in notes]
         except ConsilienceError as error:
             notes.append(f"{run.label} is not compared with {first.label}: {error.found}")
@@ -319,7 +324,10 @@ def _measured(
     compared_all = pl.concat(differences) if differences else None
     if compared_all is not None:
         notes += few_relations(compared_all, chosen)
-    return views, compared_all, notes
+    if not flips:
+        return views, compared_all, notes, None
+    numbers = pl.concat(of.numbers for of in flips).unique(maintain_order=True)
+    return views, compared_all, notes, (numbers, pl.concat(of.answers for of in flips))
 
 
 def view_of(

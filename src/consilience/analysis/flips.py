@@ -1,0 +1,147 @@
+"""Flips: which answers differ between two runs of the same items, and in which direction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import polars as pl
+
+from consilience.core.factors import levels_of
+from consilience.metrics.components import ItemNumbers, item_estimates
+from consilience.metrics.counts import Prepared
+from consilience.metrics.differences import MCNEMAR, SUBJECTS
+from consilience.metrics.registry import by_option
+from consilience.metrics.statistics import NAN, holm, mcnemar, paired_permutation
+
+QUERY = ("group", "item", "variant")
+LOST, WON, MOVED = KINDS = ("right to wrong", "wrong to right", "wrong to wrong")
+SAME = "same"
+SAME_MODEL, NOISE = "same model", "noise floor"  # What a share is compared with
+
+FLIP_SCHEMA: dict[str, type[pl.DataType]] = {
+    **dict.fromkeys(("first", "second", "over", "level"), pl.String),
+    **dict.fromkeys(("changed", "low", "high", *KINDS), pl.Float64),
+    "test": pl.String,
+    **dict.fromkeys(("p", "p_holm"), pl.Float64),
+    **dict.fromkeys(("n", "items", "items_changed"), pl.Int64),
+}
+"""One row a part of the answers that two runs share.
+
+- ``over``, ``level``: ``all``; a ``group``; a level of a factor; a ``form`` of sentence pairs;
+  ``same model``: two seeds of one run; ``noise floor``: one run asked again. ``all`` has the level
+  ``same model`` where both runs are of one model.
+- ``changed``: share of the ``n`` answers that differ, with the bounds of its 95 % interval over
+  subjects; then the share of each kind of flip. Several pairs of seeds: means.
+- ``p``: two-sided, of ``test``: are ``right to wrong`` and ``wrong to right`` equally frequent?
+  Answers to one subject are not independent, so each subject counts once: the signs of the
+  subjects' differences are flipped, all of them where there are few. With one answer a subject
+  that is the exact test of McNemar (1947). ``p_holm``: adjusted over the levels of one ``over``.
+- ``items``, ``items_changed``: how many, and how many differ in a variant of a pair of seeds.
+"""
+
+
+def paired_answers(first: Prepared, second: Prepared) -> pl.DataFrame:
+    """A row for each query that both answered: ``QUERY, subject, gold, first, second, flip``."""
+    one, two = (_outcomes(run) for run in (first, second))
+    both = one.join(two.select(*QUERY, "answer", "code", "right"), on=QUERY, maintain_order="left")
+    flip = (
+        pl.when(pl.col("code") == pl.col("code_right")).then(pl.lit(SAME))
+        .when("right").then(pl.lit(LOST))
+        .when("right_right").then(pl.lit(WON))
+        .otherwise(pl.lit(MOVED))
+    )  # fmt: skip
+    named = (pl.col("answer").alias("first"), pl.col("answer_right").alias("second"))
+    return both.select(*QUERY, "subject", "gold", *named, flip.alias("flip"))
+
+
+def _outcomes(run: Prepared) -> pl.DataFrame:
+    """The answers of a run, how they are compared (``code``), and whether they are right."""
+    tables = []
+    for group, rows in run.relations:
+        coded = by_option(rows, group.design)
+        right = coded["answer"] == coded["gold"]
+        kept = rows.select(*QUERY, "subject", "gold", "answer")
+        tables.append(kept.with_columns(code=coded["answer"], right=right).drop_nulls("answer"))
+    return pl.concat(tables)
+
+
+def flip_rows(
+    pairs: Sequence[tuple[Prepared, Prepared]],
+    first: str,
+    second: str,
+    over: str = "",
+    seed: int = 0,
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The numbers of two runs (``FLIP_SCHEMA``), and the flipped answers of each pair of seeds.
+
+    ``over``: that of a single row on all answers; empty for a row on each part, too.
+    """
+    tables = [paired_answers(*pair) for pair in pairs]
+    flipped = pl.concat(
+        table.filter(pl.col("flip") != SAME).with_columns(seeds=pl.lit(at, pl.Int64))
+        for at, table in enumerate(tables, start=1)
+    )
+    base = tables[0].drop("flip", "first", "second")
+    for at, table in enumerate(tables):
+        of_seed = table.select(*QUERY, pl.col("flip").alias(f"flip {at}"))
+        base = base.join(of_seed, on=QUERY, how="left", maintain_order="left")
+    rows = [
+        {"over": name, "level": level, **_numbers(part, len(tables), seed)}
+        for name, level, part in ([(over, first, base)] if over else _parts(base, pairs[0][0]))
+    ]
+    numbers = pl.DataFrame([{"first": first, "second": second, **row} for row in rows], FLIP_SCHEMA)
+    adjusted = [
+        part.with_columns(p_holm=pl.Series(holm(part["p"].to_list()), dtype=pl.Float64))
+        for part in numbers.partition_by("over", maintain_order=True)
+    ]
+    pair = (pl.lit(first).alias("first run"), pl.lit(second).alias("second run"))
+    return pl.concat(adjusted), flipped.select(*pair, pl.all())
+
+
+def _parts(table: pl.DataFrame, run: Prepared) -> Iterator[tuple[str, str, pl.DataFrame]]:
+    """All answers, each group, and each level of what differs between variants."""
+    yield "all", "", table
+    names: dict[tuple[str, str], dict[str, str]] = {}
+    groups = [relation.id for relation, _ in run.relations]
+    for relation, _ in run.relations:
+        design = relation.design
+        names |= {(relation.id, variant): levels_of(variant) for variant in design.variants}
+        for form, places in design.forms.items() if len(design.forms) > 1 else ():
+            names |= {(relation.id, design.variants[at]): {"form": form} for at in places}
+    for group in groups if len(groups) > 1 else []:
+        if (rows := table.filter(group=group)).height:
+            yield "group", group, rows
+    keys = table.select("group", "variant").rows()
+    for factor in dict.fromkeys(name for levels in names.values() for name in levels):
+        levels = pl.Series([names[key].get(factor) for key in keys], dtype=pl.String)
+        known = levels.drop_nulls().unique(maintain_order=True)
+        for level in known if len(known) > 1 else []:
+            yield factor, level, table.filter((levels == level).fill_null(value=False))
+
+
+def _numbers(table: pl.DataFrame, seeds: int, seed: int) -> dict[str, object]:
+    """The numbers of one row; ``table``: with the flips of each pair of seeds."""
+    columns = [table[f"flip {at}"] for at in range(seeds)]
+    subjects = table["subject"].to_numpy().astype(object)
+
+    def values(flips: pl.Series, kind: str) -> ItemNumbers:
+        hits = flips != SAME if kind == "changed" else flips == kind
+        return ItemNumbers.mean(hits.cast(pl.Float64).fill_null(NAN).to_numpy())
+
+    runs = [{kind: values(flips, kind) for kind in ("changed", *KINDS)} for flips in columns]
+    of = item_estimates(runs, subjects, seed)
+    net = np.mean([run[WON].columns[:, 0] - run[LOST].columns[:, 0] for run in runs], axis=0)
+    known = table.select("subject", net=pl.Series(net)).drop_nans("net")
+    by_subject = known.group_by("subject", maintain_order=True).agg(pl.col("net").sum())["net"]
+    test, p = SUBJECTS, paired_permutation(by_subject.to_list(), seed)
+    if seeds == 1 and len(by_subject) == known.height > 0:
+        test, p = MCNEMAR, mcnemar(int((by_subject < 0).sum()), int((by_subject > 0).sum()))
+    moved = pl.any_horizontal(pl.col(flips.name) != SAME for flips in columns)
+    items = table.group_by("group", "item").agg(moved=moved.any())["moved"]
+    return {
+        "changed": of["changed"].value, "low": of["changed"].low, "high": of["changed"].high,
+        **{kind: of[kind].value for kind in KINDS},
+        "test": test, "p": p, "n": of["changed"].n, "items": len(items),
+        "items_changed": int(items.sum()),
+    }  # fmt: skip

@@ -1,0 +1,150 @@
+"""Which answers changed between two runs, in which direction, and whether that is noise."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+import consilience as cs
+from checks import output, refusal
+from consilience.analysis.flips import FLIP_SCHEMA, LOST, MOVED, WON, _numbers, flip_rows
+from consilience.metrics.counts import Prepared
+from consilience.metrics.statistics import mcnemar
+from consilience.report.comparison_tables import flip_table, flip_verdict
+from pair_builders import write_pairs
+from test_comparison_tables import VARIED, run_of
+from test_metrics import PATTERNS, make_suite
+from test_metrics import table as answers_table
+
+
+def numbers_of(*pairs, suite=None):
+    suite = suite or make_suite()
+    prepared = [tuple(Prepared(run, suite) for run in pair) for pair in pairs]
+    numbers, changed = flip_rows(prepared, "a", "b")
+    return numbers.row(0, named=True), changed
+
+
+def test_flips_by_hand():
+    """Golds o a b o; the subjects' differences are 0, -1, 1 and 1: no sum is nearer 0 than 1."""
+    row, changed = numbers_of((VARIED, run_of("oob", "aab", "bbb", "boo")))
+    assert (row["n"], row["items"], row["items_changed"]) == (12, 4, 4)
+    assert [row[name] for name in ("changed", LOST, WON, MOVED)] == [6 / 12, 2 / 12, 3 / 12, 1 / 12]
+    assert (row["test"], row["p"]) == ("sign flips of subjects", 1)
+    assert row["low"] < 0.5 < row["high"]
+    assert changed.select("item", "variant", "first", "second", "flip").rows()[:2] == [
+        ("0", PATTERNS[2], "a", "b", MOVED), ("1", PATTERNS[2], "a", "b", LOST),
+    ]  # fmt: skip
+
+
+def test_variants_of_one_item_are_not_independent():
+    """Four subjects all become right: p is 2 / 2^4, not 2 / 2^12 of twelve answers."""
+    row, _ = numbers_of((run_of("aaa", "bbb", "aaa", "aaa"), run_of("ooo", "aaa", "bbb", "ooo")))
+    assert (row[WON], row["p"]) == (1, 0.125)
+    assert mcnemar(0, 12) < 0.001
+
+
+def test_one_answer_of_each_subject_is_mcnemars_test():
+    suite = make_suite(PATTERNS[:1], edges={})
+
+    def run(answers):
+        rows = [(str(at), f"s{at}", "o", [answer]) for at, answer in enumerate(answers)]
+        return answers_table(rows, patterns=PATTERNS[:1])
+
+    row, _ = numbers_of((run("oaaaaaao"), run("aooooooo")), suite=suite)
+    assert (row["test"], row["p"]) == ("exact McNemar", 2 * (1 + 7) / 2**7)
+
+
+def test_seeds_are_averaged_and_missing_answers_left_out():
+    """Of the first pair 12 answers differ, of the second none; then two have no answer."""
+    wrong, right = run_of("aaa", "bbb", "aaa", "aaa"), run_of("ooo", "aaa", "bbb", "ooo")
+    row, _ = numbers_of((wrong, right), (right, right))
+    assert (row["changed"], row["n"], row["items_changed"]) == (0.5, 12, 4)
+    row, _ = numbers_of((wrong, run_of([None, None, "o"], "aaa", "bbb", "ooo")))
+    assert (row["n"], row["changed"]) == (10, 1)
+
+
+def test_the_test_holds_its_level_with_few_groups_and_unequal_margins():
+    """Nine subjects, of which all five variants flip together; the second run only looks better.
+
+    The naive test of 45 answers finds a direction in most of such comparisons.
+    """
+    generator, naive, own = np.random.default_rng(0), [], []
+    for _ in range(150):
+        sizes = generator.integers(1, 6, 9)
+        flips = np.where(generator.random(9) < 0.5, LOST, WON).repeat(sizes)
+        names = np.arange(9).repeat(sizes).astype(str)
+        columns = {"group": "g", "item": names, "subject": names, "flip 0": flips}
+        own.append(_numbers(pl.DataFrame(columns), 1, 0)["p"])
+        naive.append(mcnemar(int((flips == LOST).sum()), int((flips == WON).sum())))
+    assert np.mean(np.array(own) < 0.05) <= 0.07
+    assert np.mean(np.array(naive) < 0.05) > 0.2
+
+
+def test_a_change_is_read_beside_noise():
+    empty = dict.fromkeys(FLIP_SCHEMA, None)
+    whole = {"first": "a", "second": "b", "over": "all", "level": "", "changed": 0.2, "low": 0.1,
+             "high": 0.3, "n": 50, "items": 10, "items_changed": 4, LOST: 0.15, WON: 0.05,
+             MOVED: 0.0, "p": 0.01, "test": "exact McNemar"}  # fmt: skip
+    noise = {"first": "a", "second": "a", "over": "noise floor", "level": "repeated", "n": 40}
+    for high, words in ((0.05, "more than"), (0.15, "not clearly more than")):
+        rows = [empty | whole, empty | noise | {"changed": 0.02, "low": 0.0, "high": high}]
+        numbers = pl.DataFrame(rows, FLIP_SCHEMA)
+        change, direction, floor = flip_verdict(numbers, make_suite())
+        assert change == (
+            "b against a: 20.0% of 50 answers changed (95 % CI 10.0% to 30.0%), in 4 of 10 facts: "
+            "15.0% from right to wrong, 5.0% from wrong to right, 0.0% from one wrong answer to "
+            "another."
+        )
+        assert direction == "Right to wrong is more frequent than wrong to right (p < 0.05)."
+        assert floor.startswith(f"That is {words} a changes without a new version: up to 2.0% of")
+        assert [row[0] for row in flip_table(numbers, make_suite()).rows] == [
+            "all answers", "noise floor: repeated",
+        ]  # fmt: skip
+    unknown = flip_verdict(pl.DataFrame([empty | whole], FLIP_SCHEMA), make_suite())[-1]
+    assert unknown.startswith("How many answers change without a new version is not known")
+
+
+def test_the_command_and_the_page(consilience, tmp_path):
+    """Three questions in three orders, to the first option and to random ones."""
+    lines = [f"Q{at}?,right{at},a{at};b{at},g{at % 2}" for at in range(3)]
+    text = "\n".join(["question,answer,distractors,group", *lines])
+    (tmp_path / "own.csv").write_text(text, encoding="utf-8")
+    for name, model in (("old", "first"), ("again", "first"), ("new", "random")):
+        output(consilience, "probe", "--suite", "own.csv", "--model", f"baseline:{model}", "--out",
+               name, "--seed", "1")  # fmt: skip
+    document = json.loads(
+        output(consilience, "compare", "old", "again", "new", "--flips", "--json")
+    )
+    by_part = {(row["second"], row["over"], row["level"]): row for row in document["flips"]}
+    same = by_part["baseline:first (again)", "all", "same model"]
+    changed = by_part["baseline:random", "all", ""]
+    assert (same["changed"], same["n"], changed["n"]) == (0, 9, 9)
+    assert {level for _, over, level in by_part if over == "order"} == {
+        "given", "rotation 1", "rotation 2",
+    }  # fmt: skip
+    assert len(document["answers"]) == round(9 * changed["changed"]) > 0
+    assert document["answers"][0]["prompt"].startswith("Question: Q")
+    text = output(consilience, "compare", "old", "new", "--flips", "--format", "csv")
+    assert text.splitlines()[0] == "group,item,variant,gold,first,second,flip"
+    assert len(text.splitlines()) == len(document["answers"]) + 1
+    assert len(cs.compare(tmp_path / "old", tmp_path / "new").flips().frame()) == (
+        len(document["answers"])
+    )
+    assert "expected two runs or more" in refusal(consilience, "compare", "old", "--flips")
+    for later, is_shown in (("again", False), ("new", True)):
+        output(consilience, "report", "old", later, "--out", "page.html")
+        assert ('id="flips"' in (tmp_path / "page.html").read_text(encoding="utf-8")) is is_shown
+
+
+def test_sentence_pairs_have_forms_and_seeds_of_one_model(consilience, tmp_path):
+    data = write_pairs(tmp_path / "pairs.jsonl")
+    for seed in (0, 1):
+        output(consilience, "probe", "--model", "baseline:random", "--suite", "mrpc", "--data", data,
+               "--seed", seed, "--out", f"run/seed-{seed}")  # fmt: skip
+    numbers = cs.compare({"one": "run", "two": "run"}).flips().numbers
+    whole, *forms, first, second = numbers.rows(named=True)
+    assert {row["over"] for row in forms} == {"form"} and whole["over"] == "all"
+    assert first["over"] == second["over"] == "same model" and first["changed"] > 0
+    # Of four pairs of seeds two are of a seed with itself.
+    assert whole["changed"] == pytest.approx(first["changed"] / 2)

@@ -63,12 +63,9 @@ def run_checks(
         elif check.needs and getattr(material, check.needs) is None:
             not_run[name] = missing[check.needs]
         else:
-            of_check = [
-                replace(finding, check=name, severity=check.severity, todo=check.todo)
-                for finding in check.find(material)
-            ]
-            findings += of_check
-            counts[name] = len(of_check)
+            found = list(check.findings(material))
+            findings += found
+            counts[name] = len(found)
     return Audit(tuple(findings), counts, not_run)
 
 

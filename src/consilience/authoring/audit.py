@@ -14,14 +14,7 @@ import polars as pl
 
 from consilience import suites
 from consilience.analysis.patterns import mean_agreement
-from consilience.authoring.checks import (
-    CHECKS,
-    FEWEST,
-    FactMaterial,
-    Finding,
-    is_english,
-    sentence,
-)
+from consilience.authoring.checks import CHECKS, FEWEST, FactMaterial, Finding, is_english, sentence
 from consilience.core.errors import ConsilienceError, needs_extra
 from consilience.core.factors import Edge, VariantPair
 from consilience.core.text import counted

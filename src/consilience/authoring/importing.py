@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -31,26 +31,13 @@ from consilience.files.rows import (
     suite_rows,
 )
 from consilience.files.tables import ENDINGS
-from consilience.files.write import (
-    json_lines,
-    make_folder,
-    refuse_occupied,
-    table_of,
-    write_whole,
-)
+from consilience.files.write import json_lines, make_folder, refuse_occupied, table_of, write_whole
 from consilience.options import Output
 from consilience.options.suites import ImportOptions
 from consilience.report.export import Shown, rows_of
 from consilience.suites import question_suites
 from consilience.suites.facts import folder_root, read_folder
-from consilience.suites.layouts import (
-    N_TO_1,
-    N_TO_M,
-    TREX,
-    lama_root,
-    load_folder,
-    pararel_root,
-)
+from consilience.suites.layouts import N_TO_1, N_TO_M, TREX, lama_root, load_folder, pararel_root
 from consilience.suites.proposals import (
     OF_FACTS,
     OF_QUESTIONS,
@@ -159,6 +146,17 @@ class Content:
         said = {"licence": options.licence, "language": self.said_language}
         fields = {"source": source, **said} | {name: one for name, one in stated.items() if one}
         self.patterns.append(Proposal(relation, pattern, "imported", **fields, where=where))
+
+    def take_facts(self, suite: Suite) -> None:
+        """Take the facts of a suite, its labels and cardinalities in place of those of before."""
+        self.facts = [
+            SourceFact(group.id, fact.subject, fact.object, fact.item)
+            for group in suite
+            for fact in group.facts
+        ]
+        self.names, self.language = [], suite.language
+        self.labels = {group.id: group.label for group in suite}
+        self.cardinalities = {group.id: group.cardinality for group in suite}
 
     def refuse(self, found: str, *, expected: str = "", where: str = "", todo: str = "") -> None:
         error = ConsilienceError(found, expected=expected, where=where, todo=todo)
@@ -282,14 +280,7 @@ class ImportPlan(Shown):
         self.suite = self.opened()
         self.is_new = self.suite is None
         if facts_of:
-            content.facts = [
-                SourceFact(group.id, fact.subject, fact.object, fact.item)
-                for group in facts_of
-                for fact in group.facts
-            ]
-            content.names, content.language = [], facts_of.language
-            content.labels = {group.id: group.label for group in facts_of}
-            content.cardinalities = {group.id: group.cardinality for group in facts_of}
+            content.take_facts(facts_of)
         if self.suite is None:
             content.language = content.language or content.said_language
         elif content.language not in ("", language := self.suite.language):
@@ -516,12 +507,11 @@ class ImportPlan(Shown):
         yield f"added:           {added or 'nothing'}"
         yield f"duplicates:      {counted(duplicates, self.variant)} left out{facts}"
         yield f"near-duplicates: {counted(len(near), self.variant)}{fate}"
-        yield from _first(
-            f"  {one.proposal.relation}: {one.proposal.pattern}  ({one.likeness}: {one.other})"
-            for one in near
-        )
+        alike = [f"{one.proposal.relation}: {one.proposal.pattern}  ({one.likeness}: {one.other})"
+                 for one in near]  # fmt: skip
+        yield from _first(alike)
         yield f"refused:         {len(self.refused):,}"
-        yield from _first(f"  {error}" for error in self.refused)
+        yield from _first(list(map(str, self.refused)))
         if self.failed:
             yield "Nothing was written, because everything was refused."
         elif not self.adds:
@@ -550,9 +540,9 @@ class ImportPlan(Shown):
             ("added", p.relation, p.pattern, None, None, p.where) for p in self.patterns
         ]
         for one in self.similar:
-            is_same, p = one.likeness == "duplicate", one.proposal
-            what = ("duplicate", "") if is_same else ("near-duplicate", one.likeness)
-            rows.append((what[0], p.relation, p.pattern, what[1], one.other, p.where))
+            p, how = one.proposal, "" if one.likeness == "duplicate" else one.likeness
+            what = "near-duplicate" if how else "duplicate"
+            rows.append((what, p.relation, p.pattern, how, one.other, p.where))
         for error in self.refused:
             reason = str(error).removeprefix(f"{error.where}: ")
             rows.append(("refused", None, None, reason, None, error.where))
@@ -589,10 +579,10 @@ class PhrasingPlan(ImportPlan):
             write_whole(path, json_lines(rows, path))
 
 
-def _first(lines: Iterable[str]) -> list[str]:
-    listed = [*lines]
-    more = len(listed) - SHOWN
-    return [*listed[:SHOWN], *[f"  ... {more:,} more; --csv FILE has all"] * (more > 0)]
+def _first(lines: Sequence[str]) -> Iterator[str]:
+    yield from (f"  {line}" for line in lines[:SHOWN])
+    if len(lines) > SHOWN:
+        yield f"  ... {len(lines) - SHOWN:,} more; --csv FILE has all"
 
 
 def _row(values: Mapping[str, object], *names: str) -> dict[str, object]:
@@ -671,23 +661,15 @@ def _read_suite(content: Content) -> None:
     """A suite folder in our layout, ParaRel's or LAMA's, with its provenance."""
     path = content.options.path
     suite = load_folder(path)
-    content.language = suite.language
+    content.take_facts(suite)
     known = {(row.relation, row.pattern): row for row in provenance_of(path)}
     for group in suite:
-        content.labels[group.id] = group.label
-        content.cardinalities[group.id] = group.cardinality
         for pattern in group.patterns:
-            needs: dict[str, Any] = {
-                "language": pattern.language,
-                "form": pattern.object_form,
-                "subject_form": pattern.subject_form,
-            }
+            needs: dict[str, Any] = {"form": pattern.object_form, "language": pattern.language}
+            needs["subject_form"] = pattern.subject_form
             content.add(group.id, pattern.text, path, str(path), **needs)
             if row := known.get((group.id, pattern.text)):
                 content.patterns[-1] = replace(row, **needs)
-        content.facts += [
-            SourceFact(group.id, fact.subject, fact.object, fact.item) for fact in group.facts
-        ]
         content.names += [
             Name(group.id, name, language, text, form)
             for (language, form), names in group.names.items()
@@ -752,21 +734,20 @@ def _files_in(folder: Path) -> list[Path]:
     return sorted(paths, key=lambda path: (len(path.stem), path.stem))
 
 
-def _relation_files(root: Path) -> list[Path]:
-    """The files of a folder, or of its subfolders, that are named by relations; a file itself."""
-    if not root.is_dir():
-        return [root]
-    folders = [root, *sorted(path for path in root.iterdir() if path.is_dir())]
-    files = [path for folder in folders for path in _files_in(folder)]
-    return [path for path in files if _is_wikidata(path)] or _files_in(root)
-
-
 def _is_wikidata(path: Path) -> bool:
     return bool(WIKIDATA.fullmatch(path.stem)) and path.suffix in (".jsonl", ".txt")
 
 
+def _wikidata_files(root: Path) -> list[Path]:
+    """The files of a folder, or of its subfolders, that are named by ids of Wikidata."""
+    folders = [root, *sorted(path for path in root.iterdir() if path.is_dir())]
+    return [path for folder in folders for path in _files_in(folder) if _is_wikidata(path)]
+
+
 def _read_relation_files(content: Content) -> None:
-    for path in _relation_files(content.options.path):
+    root = content.options.path
+    files = _wikidata_files(root) or _files_in(root) if root.is_dir() else [root]
+    for path in files:
         _read_file(path, content, content.options.relation or path.stem)
 
 
@@ -824,22 +805,19 @@ def _read_table(content: Content) -> None:
     for name in columns:
         if name not in TABLE_COLUMNS:
             raise unknown_name(f"--columns {name}={columns[name]}", name, TABLE_COLUMNS)
-    rows = file_rows(path, content.problems, "rows", (*ENDINGS, ".gz"), content.notes)
-    for number, (where, cells) in enumerate(rows):
+    for number, (where, cells) in enumerate(
+        file_rows(path, content.problems, "rows", (*ENDINGS, ".gz"), content.notes)
+    ):
         if number == 0:
             has_fact = all(columns.get(one, one) in cells for one in ("subject", "object"))
             needed = {} if content.options.relation else {"relation": "relation"}
             needed |= {} if has_fact else {"pattern": "pattern"}
             for name, column in (needed | dict(columns)).items():
+                todo = f"Name the column that has it: --columns {name}=COLUMN"
+                todo += ", or name the relation: --relation ID." if name == "relation" else "."
                 if column not in cells:
-                    raise missing_column(
-                        column,
-                        list(cells),
-                        expected=TABLE_COLUMNS[name],
-                        where=where,
-                        todo=f"Name the column that has it: --columns {name}=COLUMN"
-                        + (", or name the relation: --relation ID." * (name == "relation") or "."),
-                    )
+                    expected, names = TABLE_COLUMNS[name], list(cells)
+                    raise missing_column(column, names, expected=expected, where=where, todo=todo)
             others = [name for name in cells if name not in columns.values()]
             refuse_misspelt(others, [name for name in TABLE_COLUMNS if name not in columns], where)
         named = {name: cells.get(columns.get(name, name)) for name in TABLE_COLUMNS}
@@ -858,9 +836,7 @@ class Format(NamedTuple):
 
 FORMATS: Mapping[str, Format] = {
     "proposals": Format(
-        "a file of proposals",
-        lambda path: "origin" in columns_in(path),
-        _read_proposals,
+        "a file of proposals", lambda path: "origin" in columns_in(path), _read_proposals
     ),
     "suite": Format(
         "a suite folder",
@@ -872,7 +848,9 @@ FORMATS: Mapping[str, Format] = {
     ),
     "lpaqa": Format(
         "a file for each relation, such as P19.jsonl (LPAQA), or a text with a pattern a line",
-        lambda path: path.suffix == ".txt" or any(map(_is_wikidata, _relation_files(path))),
+        lambda path: (
+            _wikidata_files(path) if path.is_dir() else path.suffix == ".txt" or _is_wikidata(path)
+        ),
         _read_relation_files,
     ),
     "table": Format(

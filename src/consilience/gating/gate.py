@@ -19,13 +19,7 @@ from typing import Any
 import polars as pl
 
 from consilience import endpoints
-from consilience.core.errors import (
-    OTHER_OUT,
-    ConsilienceError,
-    Protocol,
-    Undecided,
-    unknown_name,
-)
+from consilience.core.errors import OTHER_OUT, ConsilienceError, Protocol, Undecided, unknown_name
 from consilience.core.text import counted, visible
 from consilience.files.write import make_folder, write_whole
 from consilience.gating.rules import (

@@ -186,9 +186,9 @@ def write_sheets(key: SheetKey, folder: Path, words: Mapping[str, str] = WORDS[E
             for number, texts in enumerate(key.texts(name), 1)
         ]
         table = codecs.BOM_UTF8 + csv_of(table_of(rows))  # the mark tells spreadsheets: UTF-8
-        for suffix, content in ((".csv", table), (".html", page(key, name, words).encode())):
+        for suffix, sheet in ((".csv", table), (".html", page(key, name, words).encode())):
             if not (folder / f"{name}{suffix}").exists():
-                write_whole(folder / f"{name}{suffix}", content)
+                write_whole(folder / f"{name}{suffix}", sheet)
 
 
 def page(key: SheetKey, annotator: str, words: Mapping[str, str] = WORDS[ENGLISH]) -> str:
@@ -219,25 +219,23 @@ def read_key(path: Path) -> SheetKey:
         made = datetime.fromisoformat(content["made"]).astimezone(UTC).isoformat()
         read = {"items": items, "sheets": sheets, "patterns": patterns, "made": made}
         key = SheetKey(**content | read | {"labels": tuple(content["labels"])})
-        expected = sorted((item, variant) for item in items for variant in key.variants)
+        every = sorted((item, variant) for item in items for variant in key.variants)
         texts = [text for item in items.values() for form in key.variants
                  for text in item.texts[form]]  # fmt: skip
         if not (
-            expected
+            every
             and sheets
-            and all(sorted(questions) == expected for questions in sheets.values())
+            and all(sorted(questions) == every for questions in sheets.values())
             and all(item.gold in key.labels for item in items.values())
             and all(isinstance(text, str) for text in (key.task, *key.labels, *texts))
         ):
             raise ValueError("incomplete")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
         reason = f": no {error}" if isinstance(error, KeyError) else ""
-        raise ConsilienceError(
-            f"no key of sheets{reason}" if path.is_file() else "no such file",
-            expected="the key of the sheets",
-            where=str(path),
-            todo="Name the folder that `consilience suite annotate sheet` or `patterns` wrote.",
-        ) from error
+        found = f"no key of sheets{reason}" if path.is_file() else "no such file"
+        expected = "the key of the sheets"
+        todo = "Name the folder that `consilience suite annotate sheet` or `patterns` wrote."
+        raise ConsilienceError(found, expected=expected, where=str(path), todo=todo) from error
     return key
 
 
@@ -303,12 +301,10 @@ def score_sheets(folder: Path, seed: int = 0) -> ScoredSheets:
     key = read_key(folder / "key.json")
     for path in sorted(folder.glob("annotator*.csv")):
         if path.stem not in key.sheets:
-            raise ConsilienceError(
-                "no such annotator in key.json",
-                expected=", ".join(f"{name}.csv" for name in key.sheets),
-                where=str(path),
-                todo="Rename the sheet to its annotator, or remove it.",
-            )
+            found = "no such annotator in key.json"
+            expected = ", ".join(f"{name}.csv" for name in key.sheets)
+            todo = "Rename the sheet to its annotator, or remove it."
+            raise ConsilienceError(found, expected=expected, where=str(path), todo=todo)
     answers: dict[str, LabelIndices] = {}
     warnings = []
     for name, questions in key.sheets.items():
@@ -496,11 +492,9 @@ def draw_pattern_sheets(
     """
     folded = [name.casefold() for name in annotators]
     if {"key"} & {*folded} or len({*folded}) < len(folded) or not all(map(names_a_file, folded)):
-        raise ConsilienceError(
-            f"the annotators {', '.join(annotators)}",
-            expected="short names that can name files, and differ by more than case",
-            todo="Give each person another name.",
-        )
+        found = f"the annotators {', '.join(annotators)}"
+        expected = "short names that can name files, and differ by more than case"
+        raise ConsilienceError(found, expected=expected, todo="Give each person another name.")
     generator = random.Random(f"{seed}, {suite.digest}")
     judged: list[JudgedPattern] = []
     for relation, (base, *others) in _by_language(suite):
@@ -508,11 +502,9 @@ def draw_pattern_sheets(
             fact = generator.choice(relation.facts)
             judged.append(JudgedPattern(relation, base, others[at], fact))
     if not judged:
-        raise ConsilienceError(
-            f"the suite '{suite.name}' has no relation with two patterns",
-            expected="patterns to compare with a base pattern",
-            todo="Add patterns.",
-        )
+        found = f"the suite '{suite.name}' has no relation with two patterns"
+        expected = "patterns to compare with a base pattern"
+        raise ConsilienceError(found, expected=expected, todo="Add patterns.")
     generator.shuffle(judged)
     items: dict[str, SheetItem] = {}
     tasks: list[list[str]] = []
@@ -640,12 +632,10 @@ def signoffs(scored: ScoredSheets, suite: Suite, when: str) -> Iterator[SignOff]
         patterns = suite.relation(relation).patterns
         judged = next((one for one in patterns if one.text == pattern), None)
         if judged is None:
-            raise ConsilienceError(
-                f"'{pattern}' is no pattern of '{relation}'",
-                expected="the suite that the sheets were made of",
-                where=suite.name,
-                todo="Make new sheets of the changed suite.",
-            )
+            found = f"'{pattern}' is no pattern of '{relation}'"
+            expected = "the suite that the sheets were made of"
+            todo = "Make new sheets of the changed suite."
+            raise ConsilienceError(found, expected=expected, where=suite.name, todo=todo)
         base = next(one for one in patterns if one.language == judged.language)
         of_base[relation, base.text, who].append(verdict == "accept")
         reason = f"compared with '{base.text}'"
@@ -824,19 +814,15 @@ def _sign(options: ScoreSheetsOptions, scored: ScoredSheets) -> tuple[list[SignO
     """Record the verdicts in the folder of ``sign``; the new ones, and those of older sheets."""
     where, unread = str(options.folder), not_reading(scored)
     if not scored.key.patterns:
-        raise ConsilienceError(
-            "--sign with sheets of sentence pairs",
-            expected="sheets of `consilience suite annotate patterns`",
-            where=where,
-        )
+        found = "--sign with sheets of sentence pairs"
+        expected = "sheets of `consilience suite annotate patterns`"
+        raise ConsilienceError(found, expected=expected, where=where)
     if len(unread) == len(scored.annotators):
         name, right = next(iter(unread.items()))
-        raise ConsilienceError(
-            f"nobody may sign: {name} answered {right} right",
-            expected=f"at least {CONTROLS_TO_SIGN:.0%}",
-            where=where,
-            todo="Ask people to read the sentences again.",
-        )
+        found = f"nobody may sign: {name} answered {right} right"
+        expected = f"at least {CONTROLS_TO_SIGN:.0%}"
+        todo = "Ask people to read the sentences again."
+        raise ConsilienceError(found, expected=expected, where=where, todo=todo)
     file, today = Path(str(options.sign)), datetime.now(UTC).date().isoformat()
     if file.is_file():
         proposals, suite = _proposed(file)

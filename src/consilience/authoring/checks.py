@@ -6,10 +6,10 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from itertools import combinations
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
@@ -119,7 +119,8 @@ Pairs = Sequence[tuple[str, str]]  # Subjects and objects
 Find = TypeVar("Find", bound=Callable[..., Iterable["Found"]])
 
 
-class Found(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Found:
     """What a check finds in a group, and what it is about, whose places are then looked up."""
 
     evidence: str
@@ -722,7 +723,7 @@ def shared_questions(questions: Questions) -> Iterator[Found]:
             first.setdefault(key, question)
     for (one, two), pairs in shared.items():
         found = _pairs_found("question", f" also in {one}", pairs, pairs[0][1])
-        yield found._replace(group=two)
+        yield replace(found, group=two)
 
 
 @check("warning", "Remove one of the two.", of=Questions.kind, is_of_all=True)

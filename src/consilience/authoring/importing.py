@@ -71,11 +71,9 @@ def append_rows(folder: Path, tables: Mapping[str, Rows]) -> None:
             text += "" if text.endswith("\n") else "\n"
             header = text.partition("\n")[0].rstrip("\r").split("\t")
             if missing := [name for row in rows for name in row if name not in header]:
-                raise ConsilienceError(
-                    f"no column '{missing[0]}', which a new row has",
-                    where=str(path),
-                    todo="Add the column to the header, or save the table as JSONL.",
-                )
+                found = f"no column '{missing[0]}', which a new row has"
+                todo = "Add the column to the header, or save the table as JSONL."
+                raise ConsilienceError(found, where=str(path), todo=todo)
             new = table_of([dict.fromkeys(header, ""), *rows])[1:]
             text += new.write_csv(include_header=False, separator="\t", quote_style="never")
             files[path] = text.encode()
@@ -206,11 +204,9 @@ def align_languages(content: Content) -> None:
             needed[pattern.relation].add(pattern.language)
             content.patterns.append(pattern)
         else:
-            content.refuse(
-                f"no fact of '{pattern.relation}' in '{pattern.language}'",
-                expected="facts in the language of the pattern",
-                where=pattern.where,
-            )
+            found = f"no fact of '{pattern.relation}' in '{pattern.language}'"
+            expected = "facts in the language of the pattern"
+            content.refuse(found, expected=expected, where=pattern.where)
     facts: list[SourceFact] = []
     names: dict[tuple[str, str, str], Name] = {}
     left_out = 0
@@ -284,12 +280,10 @@ class ImportPlan(Shown):
         if self.suite is None:
             content.language = content.language or content.said_language
         elif content.language not in ("", language := self.suite.language):
-            raise ConsilienceError(
-                f"facts in '{content.language}' for a suite in '{language}'",
-                expected="facts in the language of the suite",
-                where=str(self.folder),
-                todo=f"Import them into a new folder, or with --language {language} too.",
-            )
+            found = f"facts in '{content.language}' for a suite in '{language}'"
+            expected = "facts in the language of the suite"
+            todo = f"Import them into a new folder, or with --language {language} too."
+            raise ConsilienceError(found, expected=expected, where=str(self.folder), todo=todo)
         patterns, similar = self._new_patterns(options.near_duplicates)
         in_folder = {
             (group.id, one.subject, one.object) for group in self.suite or () for one in group.facts
@@ -360,11 +354,9 @@ class ImportPlan(Shown):
                 content.refuse(problem, where=proposal.where)
                 continue
             if text in texts[proposal.relation].difference(others):
-                content.refuse(
-                    f"the pattern '{text}' is also one of another language",
-                    expected="different patterns in a relation",
-                    where=proposal.where,
-                )
+                found = f"the pattern '{text}' is also one of another language"
+                expected = "different patterns in a relation"
+                content.refuse(found, expected=expected, where=proposal.where)
                 continue
             alike = [(other, how) for other in others if (how := self.like(text, other, language))]
             if alike:  # the first duplicate, else the first near-duplicate
@@ -456,12 +448,10 @@ class ImportPlan(Shown):
                 size = f"{len(errors)} errors, the first" if len(errors) > 1 else "an error"
                 tables = "" if self.is_new else f" or the tables of {self.folder}"
                 todo = f"Nothing was written. Correct the source{tables}. {errors[0].todo}"
-                raise ConsilienceError(
-                    f"the suite would have {size}: {errors[0].found}",
-                    expected=errors[0].expected,
-                    where=self._place(errors[0].where, copy),
-                    todo=todo.rstrip(),
-                )
+                found = f"the suite would have {size}: {errors[0].found}"
+                expected = errors[0].expected
+                where = self._place(errors[0].where, copy)
+                raise ConsilienceError(found, expected=expected, where=where, todo=todo.rstrip())
 
     def _place(self, where: str, copy: Path) -> str:
         """The place in the source of a row that is added; any other place in the folder."""
@@ -598,22 +588,18 @@ def import_patterns(options: ImportOptions) -> ImportPlan:
     found = next((name for name, of in FORMATS.items() if of.matches(source)), None)
     name = "proposals" if is_of_questions else options.format or found
     if name is None:
-        raise ConsilienceError(
-            "nothing that can be imported",
-            expected="; ".join(f"{name}: {of.about}" for name, of in FORMATS.items()),
-            where=str(source),
-            todo="Name the format with --format.",
-        )
+        found = "nothing that can be imported"
+        expected = "; ".join(f"{name}: {of.about}" for name, of in FORMATS.items())
+        todo = "Name the format with --format."
+        raise ConsilienceError(found, expected=expected, where=str(source), todo=todo)
     FORMATS[name].read(content)
     if options.groups:
         content.select(options.groups)
     align_languages(content)
     if not (content.patterns or content.facts or content.problems):
-        raise ConsilienceError(
-            f"no pattern and no fact, read as {name}",
-            where=str(source),
-            todo="Check the file, or name another format with --format.",
-        )
+        found = f"no pattern and no fact, read as {name}"
+        todo = "Check the file, or name another format with --format."
+        raise ConsilienceError(found, where=str(source), todo=todo)
     suite = suites.load_facts(options.facts_from, options.data_dir) if options.facts_from else None
     plan = (PhrasingPlan if is_of_questions else ImportPlan)(options, name, content, suite)
     plan.check()
@@ -636,12 +622,10 @@ def _read_proposals(content: Content) -> None:
     if _has_questions(options.into):
         names = OF_QUESTIONS
     elif proposes_phrasings(options.path):
-        raise ConsilienceError(
-            f"--into {options.into} with phrasings of questions",
-            expected="the file or the folder of these questions",
-            where=str(options.path),
-            todo="Name it: --into questions.csv.",
-        )
+        found = f"--into {options.into} with phrasings of questions"
+        expected = "the file or the folder of these questions"
+        todo = "Name it: --into questions.csv."
+        raise ConsilienceError(found, expected=expected, where=str(options.path), todo=todo)
     proposals = read_proposals(options.path, content.problems, names)
     if left_out := sum(proposal.accept == "no" for proposal in proposals):
         content.notes.append(f"not accepted: {left_out} of {counted(len(proposals), 'proposal')}")
@@ -769,11 +753,9 @@ def _read_languages(content: Content) -> None:
     known = sorted(set(folders.values()))
     for language in content.languages:
         if language not in known:
-            raise ConsilienceError(
-                f"no folder for the language '{language}'",
-                where=str(content.options.path),
-                todo=did_you_mean(language, known),
-            )
+            found = f"no folder for the language '{language}'"
+            where = str(content.options.path)
+            raise ConsilienceError(found, where=where, todo=did_you_mean(language, known))
     chosen = content.languages or known
     content.languages = ()
     for folder, language in folders.items():

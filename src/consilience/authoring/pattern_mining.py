@@ -52,12 +52,9 @@ def read_corpus(path: Path, columns: tuple[str, ...] = ("text",)) -> Iterator[tu
     elif path.suffix == ".jsonl":
         texts = _json_texts(path, columns)
     elif len(columns) > 1:
-        raise ConsilienceError(
-            f"plain text has no column '{columns[1]}'",
-            expected=".jsonl or .parquet with titles",
-            where=str(path),
-            todo="Leave out --title.",
-        )
+        found = f"plain text has no column '{columns[1]}'"
+        expected = ".jsonl or .parquet with titles"
+        raise ConsilienceError(found, expected=expected, where=str(path), todo="Leave out --title.")
     else:
         texts = ((text,) for text in _plain_texts(path))
     return (row for row in texts if row[0].strip())

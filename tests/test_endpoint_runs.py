@@ -93,7 +93,8 @@ from pathlib import Path
 from consilience.core.errors import Connection
 from consilience.endpoints.client import Client
 from consilience.endpoints.usage import Journal
-client = Client(Connection(sys.argv[1]), journal=Journal(Path(sys.argv[2])))
+client = Client(Connection(sys.argv[1]))
+client.journal = Journal(Path(sys.argv[2]))
 for number, _ in enumerate(client.post_all("completions", ({"prompt": str(n)} for n in range(60)))):
     if number == 20:
         os.kill(os.getpid(), 9)
@@ -112,7 +113,8 @@ def test_a_killed_process_leaves_what_it_paid_for(tmp_path):
         [(kept, sent)] = journal._rows("SELECT count(reply), sum(sent) FROM replies")
         assert journal.unrecorded.requests == sent >= first - 2
         assert journal.unrecorded.tokens_read == 3 * kept
-        client = Client(Connection(server.url), journal=journal)
+        client = Client(Connection(server.url))
+        client.journal = journal
         bodies = [{"prompt": str(n)} for n in range(60)]
         replies = dict(client.post_all("completions", bodies))
         client.close()
@@ -127,7 +129,8 @@ def test_a_repeat_within_a_run_is_a_request_of_its_own(tmp_path):
     sections = {"group a": 2, "noise floor": 1}
     with replay(score) as server:
         for section, sent in ({"group b": 1}, 4), ({}, 4):
-            client = Client(Connection(server.url), journal=Journal(tmp_path / REPLIES))
+            client = Client(Connection(server.url))
+            client.journal = Journal(tmp_path / REPLIES)
             for name, times in (sections | section).items():
                 client.journal.begin(name)
                 assert len(list(client.post_all("completions", [{"prompt": "x"}] * times))) == times
@@ -210,7 +213,8 @@ def test_requests_that_were_sent_again_before_an_interruption_are_in_the_cost(tm
     replies = iter([(500, {}, {}), completion({}, score=1), completion({}, score=2)])
     with replay(lambda *_: next(replies)) as server:
         for _ in range(2):
-            client = Client(Connection(server.url), journal=Journal(tmp_path / REPLIES))
+            client = Client(Connection(server.url))
+            client.journal = Journal(tmp_path / REPLIES)
             for prompt in "ab":
                 client.post("completions", {"prompt": prompt})
             client.close()

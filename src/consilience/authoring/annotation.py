@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import json
 import random
@@ -12,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -180,18 +181,14 @@ def write_sheets(key: SheetKey, folder: Path, words: Mapping[str, str] = WORDS[E
         content = json.dumps(asdict(key), ensure_ascii=False, indent=1) + "\n"
         write_whole(key_file, content.encode())
     for name in key.sheets:
-        for suffix, sheet in ((".csv", _table(key, name)), (".html", page(key, name, words))):
+        rows = [
+            dict(zip(COLUMNS, (number, *texts, ""), strict=True))
+            for number, texts in enumerate(key.texts(name), 1)
+        ]
+        table = codecs.BOM_UTF8 + csv_of(table_of(rows))  # the mark tells spreadsheets: UTF-8
+        for suffix, sheet in ((".csv", table), (".html", page(key, name, words).encode())):
             if not (folder / f"{name}{suffix}").exists():
-                write_whole(folder / f"{name}{suffix}", sheet.encode())
-
-
-def _table(key: SheetKey, annotator: str) -> str:
-    """The sheet as CSV; its byte order mark tells spreadsheets that it is UTF-8."""
-    rows = [
-        dict(zip(COLUMNS, (number, *texts, ""), strict=True))
-        for number, texts in enumerate(key.texts(annotator), 1)
-    ]
-    return "\ufeff" + csv_of(table_of(rows)).decode()
+                write_whole(folder / f"{name}{suffix}", sheet)
 
 
 def page(key: SheetKey, annotator: str, words: Mapping[str, str] = WORDS[ENGLISH]) -> str:
@@ -222,25 +219,23 @@ def read_key(path: Path) -> SheetKey:
         made = datetime.fromisoformat(content["made"]).astimezone(UTC).isoformat()
         read = {"items": items, "sheets": sheets, "patterns": patterns, "made": made}
         key = SheetKey(**content | read | {"labels": tuple(content["labels"])})
-        expected = sorted((item, variant) for item in items for variant in key.variants)
+        every = sorted((item, variant) for item in items for variant in key.variants)
         texts = [text for item in items.values() for form in key.variants
                  for text in item.texts[form]]  # fmt: skip
         if not (
-            expected
+            every
             and sheets
-            and all(sorted(questions) == expected for questions in sheets.values())
+            and all(sorted(questions) == every for questions in sheets.values())
             and all(item.gold in key.labels for item in items.values())
             and all(isinstance(text, str) for text in (key.task, *key.labels, *texts))
         ):
             raise ValueError("incomplete")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
         reason = f": no {error}" if isinstance(error, KeyError) else ""
-        raise ConsilienceError(
-            f"no key of sheets{reason}" if path.is_file() else "no such file",
-            expected="the key of the sheets",
-            where=str(path),
-            todo="Name the folder that `consilience suite annotate sheet` or `patterns` wrote.",
-        ) from error
+        found = f"no key of sheets{reason}" if path.is_file() else "no such file"
+        expected = "the key of the sheets"
+        todo = "Name the folder that `consilience suite annotate sheet` or `patterns` wrote."
+        raise ConsilienceError(found, expected=expected, where=str(path), todo=todo) from error
     return key
 
 
@@ -254,50 +249,39 @@ def read_sheet(path: Path, key: SheetKey, annotator: str) -> LabelIndices:
     texts, variants, items = key.texts(annotator), key.variants, list(key.items)
     labels = {"": -1} | {label.casefold(): at for at, label in enumerate(key.labels)}
     answers = np.full((len(variants), len(items)), -1)
+
+    def refuse(found: str, expected: str, row: int, todo: str = "") -> NoReturn:
+        raise ConsilienceError(found, expected=expected, where=f"{path}, row {row}", todo=todo)
+
     sheet = [cells for _, cells in read_cells(path, quoted=True)]
     names = [name.strip().casefold() for name in (sheet or [[]])[0]]
     if missing := [name for name in COLUMNS if name not in names]:
-        raise ConsilienceError(
-            f"no column '{missing[0]}'", expected=", ".join(COLUMNS), where=f"{path}, row 1"
-        )
+        refuse(f"no column '{missing[0]}'", ", ".join(COLUMNS), 1)
     rows: dict[int, int] = {}
     for number, cells in enumerate(sheet[1:], 2):
         if not any(cell.strip() for cell in cells):
             continue
         row = dict(zip_longest(names, cells[: len(names)], fillvalue=""))
-        where, cell = f"{path}, row {number}", row["question"].strip()
+        cell, answer = row["question"].strip(), row["answer"].strip().casefold()
         question = int(cell) if cell.isdecimal() and len(cell) < 9 else 0
         if not 1 <= question <= len(texts):
-            expected = f"1 to {len(texts)}"
-            raise ConsilienceError(f"the question '{cell}'", expected=expected, where=where)
+            refuse(f"the question '{cell}'", f"1 to {len(texts)}", number)
         if question in rows:
-            raise ConsilienceError(
-                f"duplicate question {question}",
-                expected=f"it once, as in row {rows[question]}",
-                where=where,
-                todo="Remove one of the two.",
-            )
+            once = f"it once, as in row {rows[question]}"
+            refuse(f"duplicate question {question}", once, number, "Remove one of the two.")
         rows[question] = number
         for name, text in zip(("text_1", "text_2"), texts[question - 1], strict=True):
             if row[name].split() not in (text.split(), csv_cell(text).split()):
-                raise ConsilienceError(
-                    f"the {name} of question {cell} is '{row[name][:60]}'",
-                    expected=f"'{text[:60]}', as it was asked",
-                    where=where,
-                    todo="Is it the sheet of another annotator or draw?",
-                )
-        answer = row["answer"].strip().casefold()
+                found = f"the {name} of question {cell} is '{row[name][:60]}'"
+                todo = "Is it the sheet of another annotator or draw?"
+                refuse(found, f"'{text[:60]}', as it was asked", number, todo)
         if answer not in labels:
-            expected = ", ".join(key.labels)
-            raise ConsilienceError(f"the answer '{row['answer']}'", expected=expected, where=where)
+            refuse(f"the answer '{row['answer']}'", ", ".join(key.labels), number)
         item, variant = key.sheets[annotator][question - 1]
         answers[variants.index(variant), items.index(item)] = labels[answer]
     if absent := [number for number in range(1, len(texts) + 1) if number not in rows]:
-        raise ConsilienceError(
-            f"question {absent[0]} is missing ({len(absent)} of {len(texts)} are)",
-            expected="all questions, also those without an answer",
-            where=f"{path}, row {len(rows) + 2}",
-        )
+        found = f"question {absent[0]} is missing ({len(absent)} of {len(texts)} are)"
+        refuse(found, "all questions, also those without an answer", len(rows) + 2)
     return answers
 
 
@@ -317,12 +301,10 @@ def score_sheets(folder: Path, seed: int = 0) -> ScoredSheets:
     key = read_key(folder / "key.json")
     for path in sorted(folder.glob("annotator*.csv")):
         if path.stem not in key.sheets:
-            raise ConsilienceError(
-                "no such annotator in key.json",
-                expected=", ".join(f"{name}.csv" for name in key.sheets),
-                where=str(path),
-                todo="Rename the sheet to its annotator, or remove it.",
-            )
+            found = "no such annotator in key.json"
+            expected = ", ".join(f"{name}.csv" for name in key.sheets)
+            todo = "Rename the sheet to its annotator, or remove it."
+            raise ConsilienceError(found, expected=expected, where=str(path), todo=todo)
     answers: dict[str, LabelIndices] = {}
     warnings = []
     for name, questions in key.sheets.items():
@@ -387,31 +369,28 @@ def _rows(
             counted = counts.sum(axis=1, keepdims=True) >= 2
             resampled = agreements(counts, weights)
             for name, values in agreements(counts, np.ones((1, len(counts)))).items():
-                yield _row(name, key.task, subset, values, resampled[name][:, None], counted)
+                yield _row((name, key.task, subset), values, resampled[name][:, None], counted)
             continue
         counted = (given >= 0) & (other >= 0)
         same = (given == other) & counted
         values = quotient(same.sum(axis=0), counted.sum(axis=0))
         replicates = quotient(weights @ same, weights @ counted)
-        yield _row(metric, key.task, subset, values, replicates, counted)
+        yield _row((metric, key.task, subset), values, replicates, counted)
         for at, name in enumerate(annotators):
             one = values[[at]], replicates[:, [at]], counted[:, [at]]
-            yield _row(metric, name, subset, *one)
+            yield _row((metric, name, subset), *one)
 
 
 def _row(
-    metric: str,
-    group: str,
-    subset: str,
-    values: Floats,
-    replicates: Floats,
-    counted: npt.NDArray[np.bool_],
+    names: tuple[str, str, str], values: Floats, replicates: Floats, counted: npt.NDArray[np.bool_]
 ) -> dict[str, object]:
     """The mean of ``values`` (annotator,), and its interval from ``replicates``.
 
-    ``replicates``: (replicate, annotator). ``counted`` (item, annotator): the answers that count.
-    For agreement all annotators are one. No data is NaN, and no part of a mean.
+    ``names``: the metric, the group and the subset. ``replicates``: (replicate, annotator).
+    ``counted`` (item, annotator): the answers that count. For agreement all annotators are one. No
+    data is NaN, and no part of a mean.
     """
+    metric, *group_and_subset = names
     mean, means = (
         quotient(np.nansum(table, axis=-1), (~np.isnan(table)).sum(axis=-1))
         for table in (values, replicates)
@@ -422,8 +401,8 @@ def _row(
         float(mean), means, int(clusters), (least, 1.0), proportion=least == 0
     )
     std = float(known.std(ddof=1)) if len(known) > 1 else NAN
-    cells = ("human", group, subset, float(mean), std, low, high, n, counted.size - n, 1, NAN, NAN)
-    return dict(zip(METRICS_SCHEMA, (metric, *cells), strict=True))
+    cells = (float(mean), std, low, high, n, counted.size - n, 1, NAN, NAN)
+    return dict(zip(METRICS_SCHEMA, (metric, "human", *group_and_subset, *cells), strict=True))
 
 
 def agreements(counts: LabelIndices, weights: Floats) -> dict[str, Floats]:
@@ -513,11 +492,9 @@ def draw_pattern_sheets(
     """
     folded = [name.casefold() for name in annotators]
     if {"key"} & {*folded} or len({*folded}) < len(folded) or not all(map(names_a_file, folded)):
-        raise ConsilienceError(
-            f"the annotators {', '.join(annotators)}",
-            expected="short names that can name files, and differ by more than case",
-            todo="Give each person another name.",
-        )
+        found = f"the annotators {', '.join(annotators)}"
+        expected = "short names that can name files, and differ by more than case"
+        raise ConsilienceError(found, expected=expected, todo="Give each person another name.")
     generator = random.Random(f"{seed}, {suite.digest}")
     judged: list[JudgedPattern] = []
     for relation, (base, *others) in _by_language(suite):
@@ -525,11 +502,9 @@ def draw_pattern_sheets(
             fact = generator.choice(relation.facts)
             judged.append(JudgedPattern(relation, base, others[at], fact))
     if not judged:
-        raise ConsilienceError(
-            f"the suite '{suite.name}' has no relation with two patterns",
-            expected="patterns to compare with a base pattern",
-            todo="Add patterns.",
-        )
+        found = f"the suite '{suite.name}' has no relation with two patterns"
+        expected = "patterns to compare with a base pattern"
+        raise ConsilienceError(found, expected=expected, todo="Add patterns.")
     generator.shuffle(judged)
     items: dict[str, SheetItem] = {}
     tasks: list[list[str]] = []
@@ -657,12 +632,10 @@ def signoffs(scored: ScoredSheets, suite: Suite, when: str) -> Iterator[SignOff]
         patterns = suite.relation(relation).patterns
         judged = next((one for one in patterns if one.text == pattern), None)
         if judged is None:
-            raise ConsilienceError(
-                f"'{pattern}' is no pattern of '{relation}'",
-                expected="the suite that the sheets were made of",
-                where=suite.name,
-                todo="Make new sheets of the changed suite.",
-            )
+            found = f"'{pattern}' is no pattern of '{relation}'"
+            expected = "the suite that the sheets were made of"
+            todo = "Make new sheets of the changed suite."
+            raise ConsilienceError(found, expected=expected, where=suite.name, todo=todo)
         base = next(one for one in patterns if one.language == judged.language)
         of_base[relation, base.text, who].append(verdict == "accept")
         reason = f"compared with '{base.text}'"
@@ -841,19 +814,15 @@ def _sign(options: ScoreSheetsOptions, scored: ScoredSheets) -> tuple[list[SignO
     """Record the verdicts in the folder of ``sign``; the new ones, and those of older sheets."""
     where, unread = str(options.folder), not_reading(scored)
     if not scored.key.patterns:
-        raise ConsilienceError(
-            "--sign with sheets of sentence pairs",
-            expected="sheets of `consilience suite annotate patterns`",
-            where=where,
-        )
+        found = "--sign with sheets of sentence pairs"
+        expected = "sheets of `consilience suite annotate patterns`"
+        raise ConsilienceError(found, expected=expected, where=where)
     if len(unread) == len(scored.annotators):
         name, right = next(iter(unread.items()))
-        raise ConsilienceError(
-            f"nobody may sign: {name} answered {right} right",
-            expected=f"at least {CONTROLS_TO_SIGN:.0%}",
-            where=where,
-            todo="Ask people to read the sentences again.",
-        )
+        found = f"nobody may sign: {name} answered {right} right"
+        expected = f"at least {CONTROLS_TO_SIGN:.0%}"
+        todo = "Ask people to read the sentences again."
+        raise ConsilienceError(found, expected=expected, where=where, todo=todo)
     file, today = Path(str(options.sign)), datetime.now(UTC).date().isoformat()
     if file.is_file():
         proposals, suite = _proposed(file)

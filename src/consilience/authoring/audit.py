@@ -14,14 +14,7 @@ import polars as pl
 
 from consilience import suites
 from consilience.analysis.patterns import mean_agreement
-from consilience.authoring.checks import (
-    CHECKS,
-    FEWEST,
-    FactMaterial,
-    Finding,
-    is_english,
-    sentence,
-)
+from consilience.authoring.checks import CHECKS, FEWEST, FactMaterial, Finding, is_english, sentence
 from consilience.core.errors import ConsilienceError, needs_extra
 from consilience.core.factors import Edge, VariantPair
 from consilience.core.text import counted
@@ -63,12 +56,9 @@ def run_checks(
         elif check.needs and getattr(material, check.needs) is None:
             not_run[name] = missing[check.needs]
         else:
-            of_check = [
-                replace(finding, check=name, severity=check.severity, todo=check.todo)
-                for finding in check.find(material)
-            ]
-            findings += of_check
-            counts[name] = len(of_check)
+            found = list(check.findings(material))
+            findings += found
+            counts[name] = len(found)
     return Audit(tuple(findings), counts, not_run)
 
 

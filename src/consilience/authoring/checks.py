@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from itertools import combinations
 from typing import Any, ClassVar, Literal, TypeVar
@@ -25,6 +25,7 @@ from consilience.core.text import (
     listed,
     whole_words,
 )
+from consilience.metrics.registry import quotient
 from consilience.metrics.statistics import Floats
 from consilience.suites.layouts import Places
 from consilience.suites.questions import Questions, normal
@@ -114,7 +115,22 @@ Severity = Literal["error", "warning", "note"]
 
 K = TypeVar("K")
 V = TypeVar("V")
-Find = TypeVar("Find", bound=Callable[[Any], Iterable["Finding"]])
+Pairs = Sequence[tuple[str, str]]  # Subjects and objects
+Find = TypeVar("Find", bound=Callable[..., Iterable["Found"]])
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a check finds in a group, and what it is about, whose places are then looked up."""
+
+    evidence: str
+    patterns: Sequence[str] = ()
+    facts: Pairs = ()
+    objects: Sequence[str] = ()  # Each is at its first fact
+    questions: Sequence[Question] = ()
+    count: int = 0  # 0: as many as it is about, at least one
+    group: str = ""  # Only of checks of a whole suite
+    places: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,37 +166,24 @@ class FactMaterial:
     """Relation -> agreement (pattern, pattern), mean over runs."""
 
     @property
-    def groups(self) -> list[str]:
-        return [relation.id for relation in self.suite]
+    def groups(self) -> dict[str, Relation]:
+        return {relation.id: relation for relation in self.suite}
 
     @property
-    def patterns(self) -> list[tuple[Relation, Pattern]]:
-        return [(relation, pattern) for relation in self.suite for pattern in relation.patterns]
+    def english(self) -> dict[str, list[Pattern]] | None:
+        """Relation -> the patterns that the rules of English apply to; None without any."""
+        english = {one.id: list(filter(is_english, one.patterns)) for one in self.suite}
+        return {name: patterns for name, patterns in english.items() if patterns} or None
 
-    @property
-    def english(self) -> list[tuple[Relation, Pattern]] | None:
-        """The patterns that the rules of English apply to; None without any."""
-        return [(relation, one) for relation, one in self.patterns if is_english(one)] or None
-
-    def found(
-        self,
-        relation: Relation,
-        evidence: str,
-        *,
-        patterns: Sequence[str] = (),
-        facts: Sequence[tuple[str, str]] = (),
-        objects: Sequence[str] = (),
-        count: int | None = None,
-    ) -> Finding:
-        """A finding with the places of some patterns or facts, or of a fact with each object."""
-        places = list(self.places.pattern(relation.id, *patterns))
-        for fact in facts:
-            places += self.places.fact(relation.id, *fact)
-        first = {fact.object: fact.subject for fact in reversed(relation.facts)} if objects else {}
-        for word in objects:
-            places += self.places.fact(relation.id, first.get(word, ""), word)[:1]
-        size = len(patterns) + len(facts) + len(objects) if count is None else count
-        return Finding(relation.id, evidence, tuple(places), size)
+    def places_of(self, group: str, found: Found) -> Iterator[str]:
+        """The places of the patterns and facts that a finding is about."""
+        yield from self.places.pattern(group, *found.patterns) if found.patterns else ()
+        for fact in found.facts:
+            yield from self.places.fact(group, *fact)
+        facts = self.suite.relation(group).facts if found.objects else ()
+        first = {fact.object: fact.subject for fact in reversed(facts)}
+        for word in found.objects:
+            yield from self.places.fact(group, first.get(word, ""), word)[:1]
 
 
 def is_english(pattern: Pattern) -> bool:
@@ -198,20 +201,50 @@ def several(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A function that looks for one kind of fault."""
+    """A function that looks for one kind of fault in a group, or in all of them.
 
-    find: Callable[[Any], Iterable[Finding]]
+    A group is a relation or a list of questions. What the check ``needs`` of a group comes second;
+    groups without it are left out.
+    """
+
+    find: Callable[..., Iterable[Found]]
     severity: Severity
     todo: str
     of: str = FactMaterial.kind  # The kind of suites
     needs: str = ""
     is_quick: bool = False
+    is_of_all: bool = False
 
     @property
     def meaning(self) -> str:
         """What it looks for, by the first line of its function's documentation."""
         first = str(self.find.__doc__).partition("\n")[0]
         return first[0].lower() + first[1:].removesuffix(".")
+
+    def findings(self, material: FactMaterial | Questions) -> Iterator[Finding]:
+        """Everything that it finds, with places."""
+        groups: Mapping[str, Any] = {"": material} if self.is_of_all else material.groups
+        known: Mapping[str, Any] = getattr(material, self.needs) if self.needs else groups
+        for name in (name for name in groups if name in known):
+            more = [known[name]] if self.needs else []
+            for found in self.find(groups[name], *more):
+                group = name or found.group
+                about = found.patterns, found.facts, found.objects, found.questions
+                places = [*found.places, *(one.where for one in found.questions if one.where)]
+                if isinstance(material, FactMaterial):
+                    places += material.places_of(group, found)
+                else:
+                    places = [*dict.fromkeys(places)]
+                count = found.count or sum(map(len, about)) or 1
+                yield Finding(
+                    group,
+                    found.evidence,
+                    tuple(places),
+                    count,
+                    self.find.__name__,
+                    self.severity,
+                    self.todo,
+                )
 
 
 CHECKS: dict[str, Check] = {}
@@ -231,45 +264,40 @@ def check(severity: Severity, todo: str, **more: Any) -> Callable[[Find], Find]:
 
 
 @check("warning", "Keep one object for each subject, or make the relation N-M.", is_quick=True)
-def several_golds(material: FactMaterial) -> Iterator[Finding]:
+def several_golds(relation: Relation) -> Iterator[Found]:
     """Subjects of an N-1 relation with several objects."""
-    for relation in material.suite:
-        pairs = dict.fromkeys((fact.subject, fact.object) for fact in relation.facts)
-        golds = several(pairs) if relation.cardinality == "N-1" else {}
-        if golds:
-            subject, first = next(iter(golds.items()))
-            size = f"{counted(len(golds), 'subject')} of an N-1 relation with several objects"
-            evidence = f"{size}, such as '{subject}': {listed(first)}"
-            facts = [(name, gold) for name, of_name in golds.items() for gold in of_name]
-            yield material.found(relation, evidence, facts=facts, count=len(golds))
+    pairs = dict.fromkeys((fact.subject, fact.object) for fact in relation.facts)
+    golds = several(pairs) if relation.cardinality == "N-1" else {}
+    for subject, first in [*golds.items()][:1]:
+        size = f"{counted(len(golds), 'subject')} of an N-1 relation with several objects"
+        evidence = f"{size}, such as '{subject}': {listed(first)}"
+        facts = [(name, gold) for name, of_name in golds.items() for gold in of_name]
+        yield Found(evidence, facts=facts, count=len(golds))
 
 
 @check("warning", "Remove all but one of them.", is_quick=True)
-def duplicate_facts(material: FactMaterial) -> Iterator[Finding]:
+def duplicate_facts(relation: Relation) -> Iterator[Found]:
     """Facts that are in a relation more than once."""
-    for relation in material.suite:
-        items = several(((fact.subject, fact.object), fact.item) for fact in relation.facts)
-        if items:
-            (subject, gold), names = next(iter(items.items()))
-            surplus = sum(map(len, items.values())) - len(items)
-            example = f"'{subject}', '{gold}' (items {listed(names)})"
-            evidence = f"{counted(surplus, 'duplicate fact')}, such as {example}"
-            yield material.found(relation, evidence, facts=list(items), count=surplus)
+    items = several(((fact.subject, fact.object), fact.item) for fact in relation.facts)
+    surplus = sum(map(len, items.values())) - len(items)
+    for (subject, gold), names in [*items.items()][:1]:
+        example = f"'{subject}', '{gold}' (items {listed(names)})"
+        evidence = f"{counted(surplus, 'duplicate fact')}, such as {example}"
+        yield Found(evidence, facts=list(items), count=surplus)
 
 
 @check("warning", "Write each name in one way.", is_quick=True)
-def same_spelling(material: FactMaterial) -> Iterator[Finding]:
+def same_spelling(relation: Relation) -> Iterator[Found]:
     """Subjects or candidates that differ only in case, spaces, apostrophes or Unicode form."""
-    for relation in material.suite:
-        words = dict.fromkeys(relation.candidates.words)
-        for same in several((one_spelling(word), word) for word in words).values():
-            yield material.found(relation, _how_they_differ(same), objects=same)
-        first: dict[str, str] = {}
-        for fact in relation.facts:
-            first.setdefault(fact.subject, fact.object)
-        for same in several((one_spelling(name), name) for name in first).values():
-            evidence = f"subjects: {_how_they_differ(same)}"
-            yield material.found(relation, evidence, facts=[(name, first[name]) for name in same])
+    words = dict.fromkeys(relation.candidates.words)
+    first = {fact.subject: fact.object for fact in reversed(relation.facts)}
+    subjects = dict.fromkeys(fact.subject for fact in relation.facts)
+    for names, before in ((words, ""), (subjects, "subjects: ")):
+        for same in several((one_spelling(name), name) for name in names).values():
+            quoted = listed([f"'{name}'" for name in sorted(same)], len(same))
+            evidence = f"{before}{quoted} differ only in case, spaces, apostrophes or Unicode form"
+            facts = [(name, first[name]) for name in same] if before else []
+            yield Found(evidence, facts=facts, objects=() if before else same)
 
 
 APOSTROPHES = str.maketrans("\u2018\u2019\u02bc`", "''''")
@@ -281,28 +309,21 @@ def one_spelling(name: str) -> str:
     return " ".join(folded.split())
 
 
-def _how_they_differ(words: Sequence[str]) -> str:
-    quoted = listed([f"'{word}'" for word in sorted(words)], len(words))
-    return f"{quoted} differ only in case, spaces, apostrophes or Unicode form"
-
-
 @check("warning", is_quick=True,
        todo="Write more in the table `names`, so that the question has one answer.")  # fmt: skip
-def written_alike(material: FactMaterial) -> Iterator[Finding]:
+def written_alike(relation: Relation) -> Iterator[Found]:
     """Subjects that are written alike in a language."""
-    for relation in material.suite:
-        subjects = dict.fromkeys(fact.subject for fact in relation.facts)
-        for (language, form), texts in relation.names.items():
-            alike = several((texts.get(subject, subject), subject) for subject in subjects)
-            if alike:
-                text, names = next(iter(alike.items()))
-                where = language + (f", {form}" if form else "")
-                evidence = f"{where}: {listed(sorted(names))} are all written '{text}'"
-                yield Finding(relation.id, evidence, count=sum(map(len, alike.values())))
+    subjects = dict.fromkeys(fact.subject for fact in relation.facts)
+    for (language, form), texts in relation.names.items():
+        alike = several((texts.get(subject, subject), subject) for subject in subjects)
+        for text, names in [*alike.items()][:1]:
+            where = language + (f", {form}" if form else "")
+            evidence = f"{where}: {listed(sorted(names))} are all written '{text}'"
+            yield Found(evidence, count=sum(map(len, alike.values())))
 
 
-@check("warning", "Keep one of them as the object.")
-def same_candidates(material: FactMaterial) -> Iterator[Finding]:
+@check("warning", "Keep one of them as the object.", is_of_all=True)
+def same_candidates(material: FactMaterial) -> Iterator[Found]:
     """Candidates that mean the same: aliases, accents, or singular and plural."""
     for relation in material.suite:
         words = dict.fromkeys(relation.candidates.words)
@@ -318,7 +339,7 @@ def same_candidates(material: FactMaterial) -> Iterator[Finding]:
             pairs += combinations([word for word in words if word in answers], 2)
         for one, two in dict.fromkeys(pairs):
             if one_spelling(one) != one_spelling(two):  # ``same_spelling`` reports these
-                yield material.found(relation, f"'{one}' and '{two}'", objects=(one, two))
+                yield Found(f"'{one}' and '{two}'", objects=(one, two), group=relation.id)
 
 
 ACCENTS = re.compile("[\u0300-\u036f]")
@@ -336,31 +357,25 @@ def without_accents(text: str) -> str:
 
 
 @check("note", "Score whole candidates, not their first token (docs/models.md).")
-def same_first_word(material: FactMaterial) -> Iterator[Finding]:
+def same_first_word(relation: Relation) -> Iterator[Found]:
     """Candidates that begin with the same word."""
-    for relation in material.suite:
-        candidates = relation.candidates.words
-        by_first = several(((word.split() or [word])[0], word) for word in candidates).values()
-        if by_first:
-            words = [word for same in by_first for word in same]
-            size = f"{len(words)} of {counted(len(candidates), 'candidate')}"
-            example = listed(max(by_first, key=len), 3)
-            evidence = f"{size} share their first word with another, such as {example}"
-            yield material.found(relation, evidence, objects=words)
+    candidates = relation.candidates.words
+    by_first = several(((word.split() or [word])[0], word) for word in candidates).values()
+    if by_first:
+        words = [word for same in by_first for word in same]
+        size = f"{len(words)} of {counted(len(candidates), 'candidate')}"
+        example = listed(max(by_first, key=len), 3)
+        yield Found(f"{size} share their first word with another, such as {example}", objects=words)
 
 
 @check("note", "Report them apart, or leave them out: the answer can be copied.")
-def object_in_subject(material: FactMaterial) -> Iterator[Finding]:
+def object_in_subject(relation: Relation) -> Iterator[Found]:
     """Subjects that contain their object."""
-    for relation in material.suite:
-        pairs = [(fact.subject, fact.object) for fact in relation.facts]
-        inside = [pair for pair in pairs if contains(*pair)]
-        if inside:
-            size = (
-                f"{len(inside)} of {counted(len(pairs), 'fact')} ({len(inside) / len(pairs):.0%})"
-            )
-            evidence = f"{size}, such as '{inside[0][0]}', '{inside[0][1]}'"
-            yield material.found(relation, evidence, facts=inside)
+    pairs = [(fact.subject, fact.object) for fact in relation.facts]
+    inside = [pair for pair in pairs if contains(*pair)]
+    for subject, gold in inside[:1]:
+        size = f"{len(inside)} of {counted(len(pairs), 'fact')} ({len(inside) / len(pairs):.0%})"
+        yield Found(f"{size}, such as '{subject}', '{gold}'", facts=inside)
 
 
 def contains(text: str, part: str) -> bool:
@@ -372,8 +387,9 @@ def contains(text: str, part: str) -> bool:
 LEAST_SHARED = 0.01
 
 
-@check("note", "Train and test on relations that share none (`improve --train-groups`).")
-def shared_facts(material: FactMaterial) -> Iterator[Finding]:
+@check("note", "Train and test on relations that share none (`improve --train-groups`).",
+       is_of_all=True)  # fmt: skip
+def shared_facts(material: FactMaterial) -> Iterator[Found]:
     """Facts that two relations share, in either direction: 1 % of the smaller one or more."""
     by_pair: dict[frozenset[str], dict[str, tuple[str, str]]] = defaultdict(dict)
     for relation in material.suite:
@@ -389,7 +405,7 @@ def shared_facts(material: FactMaterial) -> Iterator[Finding]:
         if len(facts) >= LEAST_SHARED * size:
             example = "'{}', '{}'".format(*facts[0])
             evidence = f"{counted(len(facts), 'fact')} also in {one}, such as {example}"
-            yield material.found(material.suite[two], evidence, facts=facts)
+            yield Found(evidence, facts=facts, group=two)
 
 
 FALSE_ALARMS = 0.05  # Share of relations with equivalent patterns in which one is reported
@@ -401,40 +417,31 @@ DRAWS = 20_000
 
 
 @check("warning", "Read it: remove it if it asks something else.", needs="meaning")
-def differs_in_meaning(material: FactMaterial) -> Iterator[Finding]:
+def differs_in_meaning(relation: Relation, similarity: Floats) -> Iterator[Found]:
     """A pattern that differs in meaning from the others, by sentence embeddings."""
-    return _outliers(material, material.meaning or {}, "similarity")
+    return _outliers(relation, similarity, "similarity")
 
 
 @check("note", needs="agreement",
        todo="Read it: remove it if it asks something else. With one run it may be about the "
             "model.")  # fmt: skip
-def differs_in_answers(material: FactMaterial) -> Iterator[Finding]:
+def differs_in_answers(relation: Relation, agreement: Floats) -> Iterator[Found]:
     """A pattern whose answers differ from those of the others, in the runs given."""
-    return _outliers(material, material.agreement or {}, "agreement")
+    return _outliers(relation, agreement, "agreement")
 
 
-def _outliers(
-    material: FactMaterial, similarity: Mapping[str, Floats], word: str
-) -> Iterator[Finding]:
-    for relation in material.suite:
-        if relation.id not in similarity:
-            continue
-        means = mean_similarity(similarity[relation.id])
-        median = np.median(means)
-        for at in outliers(means):
-            text, others = relation.patterns[at].text, f"median of the relation {median:.2f}"
-            evidence = f"'{text}': mean {word} with the others {means[at]:.2f}, {others}"
-            yield material.found(relation, evidence, patterns=(text,))
+def _outliers(relation: Relation, matrix: Floats, word: str) -> Iterator[Found]:
+    means = mean_similarity(matrix)
+    for at in outliers(means):
+        text, others = relation.patterns[at].text, f"of the relation {np.median(means):.2f}"
+        evidence = f"'{text}': mean {word} with the others {means[at]:.2f}, median {others}"
+        yield Found(evidence, patterns=(text,))
 
 
 def mean_similarity(matrix: Floats) -> Floats:
     """The mean of each row (pattern,) of similarities (pattern, pattern) without the diagonal."""
     others = ~np.eye(len(matrix), dtype=np.bool_) & ~np.isnan(matrix)
-    total = np.where(others, matrix, 0).sum(axis=1)
-    size = others.sum(axis=1)
-    means: Floats = np.divide(total, size, out=np.full(len(matrix), np.nan), where=size > 0)
-    return means
+    return quotient(np.where(others, matrix, 0).sum(axis=1), others.sum(axis=1))
 
 
 def outliers(means: Floats) -> list[int]:
@@ -446,8 +453,7 @@ def outliers(means: Floats) -> list[int]:
     known = np.flatnonzero(~np.isnan(means))
     if len(known) < FEWEST:
         return []
-    deviations = robust_deviations(means[known])
-    return [int(at) for at in known[deviations > limit(len(known))]]
+    return [int(at) for at in known[robust_deviations(means[known]) > limit(len(known))]]
 
 
 def robust_deviations(values: Floats) -> Floats:
@@ -471,30 +477,25 @@ def limit(size: int) -> float:
 @check("note", needs="edges",
        todo="Read both patterns: the suite and the parser are right about equally "
             "often.")  # fmt: skip
-def edges(material: FactMaterial) -> Iterator[Finding]:
+def edges(relation: Relation, derived: Mapping[VariantPair, Edge]) -> Iterator[Found]:
     """Edges of the suite that differ from what a parser derives."""
-    for relation in material.suite:
-        derived = (material.edges or {}).get(relation.id, {})
-        differing = {
-            pair: difference
-            for pair, ours in relation.edges.items()
-            if pair in derived and (difference := _difference(ours, derived[pair]))
-        }
-        if differing:
-            texts = [relation.patterns[at].text for pair in differing for at in pair]
-            example = f"'{texts[0]}' and '{texts[1]}': {next(iter(differing.values()))}"
-            size = f"{len(differing)} of {counted(len(relation.edges), 'pair')}"
-            evidence = f"{size}, such as {example}"
-            yield material.found(relation, evidence, patterns=texts, count=len(differing))
+    differing = {
+        pair: ", ".join(changes)
+        for pair, ours in relation.edges.items()
+        if pair in derived and (changes := [*_changes(ours, derived[pair])])
+    }
+    texts = [relation.patterns[at].text for pair in differing for at in pair]
+    for first in [*differing.values()][:1]:
+        size = f"{len(differing)} of {counted(len(relation.edges), 'pair')}"
+        evidence = f"{size}, such as '{texts[0]}' and '{texts[1]}': {first}"
+        yield Found(evidence, patterns=texts, count=len(differing))
 
 
-def _difference(ours: Edge, derived: Edge) -> str:
-    """Which changes the suite has and the parser has not, or the reverse; empty for none."""
-    return ", ".join(
-        f"{name} {'yes' if getattr(ours, name) else 'no'} in the suite"
-        for name in ("syntactic", "lexical", "determiner")
-        if getattr(ours, name) != getattr(derived, name)
-    )
+def _changes(ours: Edge, derived: Edge) -> Iterator[str]:
+    """Which changes the suite has and the parser has not, or the reverse."""
+    for name in ("syntactic", "lexical", "determiner"):
+        if getattr(ours, name) != getattr(derived, name):
+            yield f"{name} {'yes' if getattr(ours, name) else 'no'} in the suite"
 
 
 # Patterns.
@@ -509,24 +510,25 @@ VOWEL_SOUND = re.compile(r"(?:hour|honest|honou?r|heir)|(?!uni(?!n)|us|eu|one|ut
 
 
 @check("warning", "Write single spaces.")
-def spaces(material: FactMaterial) -> Iterator[Finding]:
+def spaces(relation: Relation) -> Iterator[Found]:
     """Doubled spaces, spaces at an end, or a space before a full stop or comma."""
-    for relation, pattern in material.patterns:
+    for pattern in relation.patterns:
         if SPACE_FAULT.search(pattern.text):
-            yield material.found(relation, f"'{pattern.text}'", patterns=(pattern.text,))
+            yield Found(f"'{pattern.text}'", patterns=(pattern.text,))
 
 
-@check("warning", "End it as the others end.")
-def final_punctuation(material: FactMaterial) -> Iterator[Finding]:
+@check("warning", "End it as the others end.", is_of_all=True)
+def final_punctuation(material: FactMaterial) -> Iterator[Found]:
     """A pattern that does not end with sentence punctuation.
 
     Only where another pattern in the language has one: a suite may have fragments only, and some
     scripts, such as Thai, do without.
     """
-    ends = {pattern.language for _, pattern in material.patterns if has_ending(pattern.text)}
-    for relation, pattern in material.patterns:
+    patterns = [(relation.id, one) for relation in material.suite for one in relation.patterns]
+    ends = {pattern.language for _, pattern in patterns if has_ending(pattern.text)}
+    for group, pattern in patterns:
         if pattern.language in ends and not has_ending(pattern.text):
-            yield material.found(relation, f"'{pattern.text}'", patterns=(pattern.text,))
+            yield Found(f"'{pattern.text}'", patterns=(pattern.text,), group=group)
 
 
 def has_ending(text: str) -> bool:
@@ -536,92 +538,84 @@ def has_ending(text: str) -> bool:
 
 
 @check("note", "Add patterns that end in [Y], or measure causal models on other relations.")
-def few_for_causal_models(material: FactMaterial) -> Iterator[Finding]:
+def few_for_causal_models(relation: Relation) -> Iterator[Found]:
     """Fewer than two patterns end right after [Y], so causal models have no consistency."""
-    for relation in material.suite:
-        size = len(relation.patterns)
-        last = sum(pattern.object_last for pattern in relation.patterns)
-        if size > 1 and last < 2:
-            evidence = f"patterns that end after [Y]: {last} of {size}"
-            yield Finding(relation.id, evidence, count=size - last)
+    size, last = len(relation.patterns), sum(one.object_last for one in relation.patterns)
+    if size > 1 and last < 2:
+        yield Found(f"patterns that end after [Y]: {last} of {size}", count=size - last)
 
 
 @check("note", needs="english",
        todo="Write the pattern without an article, or leave out the candidates that it does not "
             "fit.")  # fmt: skip
-def article(material: FactMaterial) -> Iterator[Finding]:
+def article(relation: Relation, english: Sequence[Pattern]) -> Iterator[Found]:
     """'a' or 'an' before [Y] that fits only some of the candidates."""
-    for relation, pattern in material.english or ():
+    words = relation.candidates.words
+    for pattern in english:
         if not (pattern.article and re.search(rf"{pattern.article} \[Y\]", pattern.text)):
             continue
-        words = relation.candidates.words
         takes_an = pattern.article == "an"
         unfit = [word for word in words if bool(VOWEL_SOUND.match(word)) != takes_an]
         if unfit:
-            size = f"{len(unfit)} of {counted(len(words), 'candidate')}"
-            misfit = f"'{pattern.article}' does not fit {size}, such as '{unfit[0]}'"
-            evidence = f"'{pattern.text}': {misfit}"
-            yield material.found(relation, evidence, patterns=(pattern.text,), count=len(unfit))
+            size = f"{len(unfit)} of {counted(len(words), 'candidate')}, such as '{unfit[0]}'"
+            evidence = f"'{pattern.text}': '{pattern.article}' does not fit {size}"
+            yield Found(evidence, patterns=(pattern.text,), count=len(unfit))
 
 
 @check("warning", "Use one number throughout the relation.", needs="english")
-def number(material: FactMaterial) -> Iterator[Finding]:
+def number(relation: Relation, english: Sequence[Pattern]) -> Iterator[Found]:
     """'is' after a slot where other patterns of the relation have 'are', or the reverse."""
-    for relation in material.suite:
-        verbs = [
-            (slot, (NUMBER_WORDS[verb], pattern.text))
-            for pattern in filter(is_english, relation.patterns)
-            for slot, verb in NUMBER.findall(pattern.text)
-        ]
-        for slot, uses in several(verbs).items():
-            common, size = Counter(name for name, _ in uses).most_common(1)[0]
-            for name, text in uses:
-                if name != common and size > 1:
-                    evidence = f"'{text}': a {name} verb after [{slot}]; {size} are {common}"
-                    yield material.found(relation, evidence, patterns=(text,))
+    verbs = [
+        (slot, (NUMBER_WORDS[verb], pattern.text))
+        for pattern in english
+        for slot, verb in NUMBER.findall(pattern.text)
+    ]
+    for slot, uses in several(verbs).items():
+        common, size = Counter(name for name, _ in uses).most_common(1)[0]
+        for name, text in uses:
+            if name != common and size > 1:
+                evidence = f"'{text}': a {name} verb after [{slot}]; {size} are {common}"
+                yield Found(evidence, patterns=(text,))
 
 
 @check("note", needs="tenses",
        todo="Compare tenses on purpose, or use one tense; `analyze edits` shows what tense "
             "changes.")  # fmt: skip
-def tense(material: FactMaterial) -> Iterator[Finding]:
+def tense(relation: Relation, tenses: Sequence[str]) -> Iterator[Found]:
     """Patterns of one relation in different tenses."""
-    for relation in material.suite:
-        tenses = (material.tenses or {}).get(relation.id, ())
-        counts = Counter(filter(None, tenses)).most_common()
-        if len(counts) > 1:
-            named = zip(relation.patterns, tenses, strict=True)
-            others = [pattern.text for pattern, name in named if name not in ("", counts[0][0])]
-            sizes = ", ".join(f"{size} {name}" for name, size in counts)
-            yield material.found(relation, f"{sizes}, such as '{others[0]}'", patterns=others)
+    counts = Counter(filter(None, tenses)).most_common()
+    if len(counts) > 1:
+        named = zip(relation.patterns, tenses, strict=True)
+        others = [pattern.text for pattern, name in named if name not in ("", counts[0][0])]
+        sizes = ", ".join(f"{size} {name}" for name, size in counts)
+        yield Found(f"{sizes}, such as '{others[0]}'", patterns=others)
 
 
-@check("note", "Add patterns.", is_quick=True)
-def single_pattern(material: FactMaterial) -> Iterator[Finding]:
+@check("note", "Add patterns.", is_quick=True, is_of_all=True)
+def single_pattern(material: FactMaterial) -> Iterator[Found]:
     """A relation with one pattern."""
     single = [relation for relation in material.suite if len(relation.patterns) == 1]
     if single:
         evidence = f"one pattern, so no consistency: {listed([one.id for one in single])}"
         places = [material.places.pattern(one.id, one.patterns[0].text) for one in single]
-        yield Finding("", evidence, tuple(sum(places, ())), len(single))
+        yield Found(evidence, count=len(single), places=sum(places, ()))
 
 
 @check("warning", "Remove one of the two.")
-def duplicate_patterns(material: FactMaterial) -> Iterator[Finding]:
+def duplicate_patterns(relation: Relation) -> Iterator[Found]:
     """Patterns of a relation that differ only in case, spaces or punctuation."""
-    for relation in material.suite:
-        first: dict[str, Pattern] = {}
-        for pattern in relation.patterns:
-            earlier = first.setdefault(normal_form(pattern.text), pattern)
-            if earlier is not pattern:
-                both = (earlier.text, pattern.text)
-                yield material.found(relation, "'{}' and '{}'".format(*both), patterns=both)
+    first: dict[str, Pattern] = {}
+    for pattern in relation.patterns:
+        earlier = first.setdefault(normal_form(pattern.text), pattern)
+        if earlier is not pattern:
+            both = (earlier.text, pattern.text)
+            yield Found("'{}' and '{}'".format(*both), patterns=both)
 
 
-@check("note",
+@check("note", is_of_all=True,
        todo="Only the candidates distinguish the two. If models write freely, make it more "
             "specific.")  # fmt: skip
-def asks_another_relation(material: FactMaterial) -> Iterator[Finding]:
+def asks_another_relation(material: FactMaterial) -> Iterator[Found]:
     """A pattern that is also a pattern of another relation.
 
     It has the words of that pattern, or its path and lemmas where a parser is there. Exchanged
@@ -633,34 +627,28 @@ def asks_another_relation(material: FactMaterial) -> Iterator[Finding]:
         for pattern, signature in zip(relation.patterns, parsed, strict=True):
             keys = [key for key in (normal_form(pattern.text), signature) if key]
             other = next((known[key] for key in keys if key in known), None)
+            this = relation.id, pattern.text
             if other and other[0] != relation.id:
                 evidence = f"'{pattern.text}' asks as {other[0]} does: '{other[1]}'"
-                places = material.places.pattern(relation.id, pattern.text)
-                yield Finding(relation.id, evidence, places + material.places.pattern(*other))
+                places = (*material.places.pattern(*this), *material.places.pattern(*other))
+                yield Found(evidence, group=relation.id, places=places)
             for key in keys:
-                known.setdefault(key, (relation.id, pattern.text))
+                known.setdefault(key, this)
 
 
 # Questions.
 
 FEW_TO_BALANCE = 5
+Asked = Sequence[Question]
 
 
-def _found(
-    group: str, evidence: str, items: Sequence[Question], count: int | None = None
-) -> Finding:
-    """A finding with the places of the questions that came from a file."""
-    places = dict.fromkeys(item.where for item in items if item.where)
-    return Finding(group, evidence, tuple(places), len(items) if count is None else count)
-
-
-def _of_pairs(
-    group: str, noun: str, where: str, pairs: Sequence[tuple[Question, Question]], shown: Question
-) -> Finding:
-    """A finding of pairs of questions that ask the same; ``shown`` is the example."""
+def _pairs_found(
+    noun: str, where: str, pairs: Sequence[tuple[Question, Question]], shown: Question
+) -> Found:
+    """Pairs of questions that ask the same; ``shown`` is the example."""
     example = f"'{_texts(shown)[0]}' (items {pairs[0][0].item}, {pairs[0][1].item})"
     evidence = f"{counted(len(pairs), noun)}{where}, such as {example}"
-    return _found(group, evidence, [item for pair in pairs for item in pair], len(pairs))
+    return Found(evidence, questions=[one for pair in pairs for one in pair], count=len(pairs))
 
 
 def _texts(question: Question) -> list[str]:
@@ -669,63 +657,59 @@ def _texts(question: Question) -> list[str]:
 
 @check("note", of=Questions.kind, is_quick=True,
        todo="Add phrasings, or vary other factors (docs/factors.md).")  # fmt: skip
-def one_phrasing(questions: Questions) -> Iterator[Finding]:
+def one_phrasing(items: Asked) -> Iterator[Found]:
     """Questions with one phrasing."""
-    for name, items in questions.groups.items():
-        single = [item for item in items if item.phrasings == 1]
-        if single:
-            noun = f"{counted(len(single), 'question')} {'has' if len(single) == 1 else 'have'}"
-            yield _found(name, f"{noun} one phrasing, such as {single[0].item}", single)
+    single = [item for item in items if item.phrasings == 1]
+    if single:
+        noun = f"{counted(len(single), 'question')} {'has' if len(single) == 1 else 'have'}"
+        yield Found(f"{noun} one phrasing, such as {single[0].item}", questions=single)
 
 
 @check("note", "Give all questions of a group as many options.", of=Questions.kind, is_quick=True)
-def options_differ(questions: Questions) -> Iterator[Finding]:
+def options_differ(items: Asked) -> Iterator[Found]:
     """Questions of a group with different numbers of options."""
-    for name, items in questions.groups.items():
-        sizes = sorted({len(item.options) for item in items})
-        if len(sizes) > 1:
-            number_of = f"{sizes[0]} to {sizes[-1]} options"
-            evidence = f"questions have {number_of}, which are chosen at other rates"
-            yield Finding(name, evidence, count=len(items))
+    sizes = sorted({len(item.options) for item in items})
+    if len(sizes) > 1:
+        number_of = f"{sizes[0]} to {sizes[-1]} options"
+        evidence = f"questions have {number_of}, which are chosen at other rates"
+        yield Found(evidence, count=len(items))
 
 
 @check("warning", of=Questions.kind, is_quick=True,
        todo="Use `distractors` in place of `options`: their order is drawn.")  # fmt: skip
-def gold_position(questions: Questions) -> Iterator[Finding]:
+def gold_position(items: Asked) -> Iterator[Found]:
     """The right answer is at the same position in every question of a group."""
-    for name, items in questions.groups.items():
-        positions = {item.gold_position for item in items if item.options}
-        if len(positions) == 1 and len(items) >= FEW_TO_BALANCE:
-            position = f"option {positions.pop() + 1} of every question"
-            evidence = f"the right answer is {position}; a model that always chooses it is right"
-            yield Finding(name, evidence, count=len(items))
+    positions = {item.gold_position for item in items if item.options}
+    if len(positions) == 1 and len(items) >= FEW_TO_BALANCE:
+        position = f"option {positions.pop() + 1} of every question"
+        evidence = f"the right answer is {position}; a model that always chooses it is right"
+        yield Found(evidence, count=len(items))
 
 
 @check("warning", of=Questions.kind, is_quick=True,
        todo="Make one question of the two: further rows with the same item are "
             "phrasings.")  # fmt: skip
-def duplicate_questions(questions: Questions) -> Iterator[Finding]:
+def duplicate_questions(items: Asked) -> Iterator[Found]:
     """Questions that ask the same."""
-    for name, items in questions.groups.items():
-        pairs: list[tuple[Question, Question]] = []
-        earlier: dict[tuple[str, str], list[Question]] = defaultdict(list)
-        for question in items:
-            keys = [(text, normal(question.context)) for text in {*map(normal, _texts(question))}]
-            same = [other for key in keys for other in earlier.get(key, ())]
-            allowed = {option.text for option in question.options}
-            fitting = (one for one in same if not allowed or one.gold.text in allowed)
-            if again := next(fitting, None):
-                pairs.append((again, question))
-            for key in keys:
-                earlier[key].append(question)
-        if pairs:
-            yield _of_pairs(name, "duplicate question", "", pairs, pairs[0][0])
+    pairs: list[tuple[Question, Question]] = []
+    earlier: dict[tuple[str, str], list[Question]] = defaultdict(list)
+    for question in items:
+        keys = [(text, normal(question.context)) for text in {*map(normal, _texts(question))}]
+        same = [other for key in keys for other in earlier.get(key, ())]
+        allowed = {option.text for option in question.options}
+        fitting = (one for one in same if not allowed or one.gold.text in allowed)
+        if again := next(fitting, None):
+            pairs.append((again, question))
+        for key in keys:
+            earlier[key].append(question)
+    if pairs:
+        yield _pairs_found("duplicate question", "", pairs, pairs[0][0])
 
 
-@check("warning", of=Questions.kind,
+@check("warning", of=Questions.kind, is_of_all=True,
        todo="Keep it in one group, so that groups can be divided into training and "
             "test.")  # fmt: skip
-def shared_questions(questions: Questions) -> Iterator[Finding]:
+def shared_questions(questions: Questions) -> Iterator[Found]:
     """The same question in two groups."""
     first: dict[tuple[str, str], Question] = {}
     shared: dict[tuple[str, str], list[tuple[Question, Question]]] = defaultdict(list)
@@ -738,52 +722,53 @@ def shared_questions(questions: Questions) -> Iterator[Finding]:
         for key in keys:
             first.setdefault(key, question)
     for (one, two), pairs in shared.items():
-        yield _of_pairs(two, "question", f" also in {one}", pairs, pairs[0][1])
+        found = _pairs_found("question", f" also in {one}", pairs, pairs[0][1])
+        yield replace(found, group=two)
 
 
-@check("warning", "Remove one of the two.", of=Questions.kind)
-def same_phrasings(questions: Questions) -> Iterator[Finding]:
+@check("warning", "Remove one of the two.", of=Questions.kind, is_of_all=True)
+def same_phrasings(questions: Questions) -> Iterator[Found]:
     """Phrasings of a question that differ only in spaces or punctuation."""
     for question in questions.items:
         for texts in question.paraphrases.values():
             for one, two in combinations(texts, 2):
                 if same_phrasing(one, two):
                     evidence = f"'{one}' and '{two}' (item {question.item})"
-                    yield _found(question.group, evidence, [question], 2)
+                    yield Found(evidence, questions=[question], count=2, group=question.group)
 
 
-@check("warning", "Correct the file.", of=Questions.kind)
-def question_spaces(questions: Questions) -> Iterator[Finding]:
+@check("warning", "Correct the file.", of=Questions.kind, is_of_all=True)
+def question_spaces(questions: Questions) -> Iterator[Found]:
     """Doubled spaces, spaces at an end, or a space before a full stop or comma."""
     for question in questions.items:
         texts = [*_texts(question), *(text for one in question.options for text in one.texts)]
         for text in filter(SPACE_FAULT.search, texts):
-            yield _found(question.group, f"'{text}' (item {question.item})", [question])
+            evidence = f"'{text}' (item {question.item})"
+            yield Found(evidence, questions=[question], group=question.group)
 
 
 @check("note", "Report them apart, or leave them out: the answer can be copied.", of=Questions.kind)
-def answer_in_question(questions: Questions) -> Iterator[Finding]:
+def answer_in_question(items: Asked) -> Iterator[Found]:
     """Questions whose right answer is in the question, and no other option is."""
-    for name, items in questions.groups.items():
-        inside = []
-        for item in items:
-            texts, gold = _texts(item), item.gold
-            others = [option.text for option in item.options if option != gold]
-            if all(contains(text, gold.text) for text in texts) and not any(
-                contains(text, other) for text in texts for other in others
-            ):
-                inside.append(item)
-        if inside:
-            first, size = inside[0], f"{len(inside)} of {counted(len(items), 'question')}"
-            example = f"'{_texts(first)[0]}', '{first.gold.text}' (item {first.item})"
-            yield _found(name, f"{size}, such as {example}", inside)
+    inside = []
+    for item in items:
+        texts, gold = _texts(item), item.gold
+        others = [option.text for option in item.options if option != gold]
+        if all(contains(text, gold.text) for text in texts) and not any(
+            contains(text, other) for text in texts for other in others
+        ):
+            inside.append(item)
+    for first in inside[:1]:
+        size = f"{len(inside)} of {counted(len(items), 'question')}"
+        example = f"'{_texts(first)[0]}', '{first.gold.text}' (item {first.item})"
+        yield Found(f"{size}, such as {example}", questions=inside)
 
 
-@check("warning", "Replace one of them.", of=Questions.kind)
-def same_options(questions: Questions) -> Iterator[Finding]:
+@check("warning", "Replace one of them.", of=Questions.kind, is_of_all=True)
+def same_options(questions: Questions) -> Iterator[Found]:
     """Options of a question that mean the same: aliases, accents or case."""
     for question in questions.items:
         for one, two in combinations(question.options, 2):
             if {*map(without_accents, one.texts)} & {*map(without_accents, two.texts)}:
                 evidence = f"'{one.text}' and '{two.text}' (item {question.item})"
-                yield _found(question.group, evidence, [question], 2)
+                yield Found(evidence, questions=[question], count=2, group=question.group)

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -31,26 +31,13 @@ from consilience.files.rows import (
     suite_rows,
 )
 from consilience.files.tables import ENDINGS
-from consilience.files.write import (
-    json_lines,
-    make_folder,
-    refuse_occupied,
-    table_of,
-    write_whole,
-)
+from consilience.files.write import json_lines, make_folder, refuse_occupied, table_of, write_whole
 from consilience.options import Output
 from consilience.options.suites import ImportOptions
 from consilience.report.export import Shown, rows_of
 from consilience.suites import question_suites
 from consilience.suites.facts import folder_root, read_folder
-from consilience.suites.layouts import (
-    N_TO_1,
-    N_TO_M,
-    TREX,
-    lama_root,
-    load_folder,
-    pararel_root,
-)
+from consilience.suites.layouts import N_TO_1, N_TO_M, TREX, lama_root, load_folder, pararel_root
 from consilience.suites.proposals import (
     OF_FACTS,
     OF_QUESTIONS,
@@ -84,11 +71,9 @@ def append_rows(folder: Path, tables: Mapping[str, Rows]) -> None:
             text += "" if text.endswith("\n") else "\n"
             header = text.partition("\n")[0].rstrip("\r").split("\t")
             if missing := [name for row in rows for name in row if name not in header]:
-                raise ConsilienceError(
-                    f"no column '{missing[0]}', which a new row has",
-                    where=str(path),
-                    todo="Add the column to the header, or save the table as JSONL.",
-                )
+                found = f"no column '{missing[0]}', which a new row has"
+                todo = "Add the column to the header, or save the table as JSONL."
+                raise ConsilienceError(found, where=str(path), todo=todo)
             new = table_of([dict.fromkeys(header, ""), *rows])[1:]
             text += new.write_csv(include_header=False, separator="\t", quote_style="never")
             files[path] = text.encode()
@@ -160,6 +145,17 @@ class Content:
         fields = {"source": source, **said} | {name: one for name, one in stated.items() if one}
         self.patterns.append(Proposal(relation, pattern, "imported", **fields, where=where))
 
+    def take_facts(self, suite: Suite) -> None:
+        """Take the facts of a suite, its labels and cardinalities in place of those of before."""
+        self.facts = [
+            SourceFact(group.id, fact.subject, fact.object, fact.item)
+            for group in suite
+            for fact in group.facts
+        ]
+        self.names, self.language = [], suite.language
+        self.labels = {group.id: group.label for group in suite}
+        self.cardinalities = {group.id: group.cardinality for group in suite}
+
     def refuse(self, found: str, *, expected: str = "", where: str = "", todo: str = "") -> None:
         error = ConsilienceError(found, expected=expected, where=where, todo=todo)
         self.problems.append(error)
@@ -208,11 +204,9 @@ def align_languages(content: Content) -> None:
             needed[pattern.relation].add(pattern.language)
             content.patterns.append(pattern)
         else:
-            content.refuse(
-                f"no fact of '{pattern.relation}' in '{pattern.language}'",
-                expected="facts in the language of the pattern",
-                where=pattern.where,
-            )
+            found = f"no fact of '{pattern.relation}' in '{pattern.language}'"
+            expected = "facts in the language of the pattern"
+            content.refuse(found, expected=expected, where=pattern.where)
     facts: list[SourceFact] = []
     names: dict[tuple[str, str, str], Name] = {}
     left_out = 0
@@ -283,23 +277,14 @@ class ImportPlan(Shown):
         self.suite = self.opened()
         self.is_new = self.suite is None
         if facts_of:
-            content.facts = [
-                SourceFact(group.id, fact.subject, fact.object, fact.item)
-                for group in facts_of
-                for fact in group.facts
-            ]
-            content.names, content.language = [], facts_of.language
-            content.labels = {group.id: group.label for group in facts_of}
-            content.cardinalities = {group.id: group.cardinality for group in facts_of}
+            content.take_facts(facts_of)
         if self.suite is None:
             content.language = content.language or content.said_language
         elif content.language not in ("", language := self.suite.language):
-            raise ConsilienceError(
-                f"facts in '{content.language}' for a suite in '{language}'",
-                expected="facts in the language of the suite",
-                where=str(self.folder),
-                todo=f"Import them into a new folder, or with --language {language} too.",
-            )
+            found = f"facts in '{content.language}' for a suite in '{language}'"
+            expected = "facts in the language of the suite"
+            todo = f"Import them into a new folder, or with --language {language} too."
+            raise ConsilienceError(found, expected=expected, where=str(self.folder), todo=todo)
         patterns, similar = self._new_patterns(options.near_duplicates)
         in_folder = {
             (group.id, one.subject, one.object) for group in self.suite or () for one in group.facts
@@ -370,11 +355,9 @@ class ImportPlan(Shown):
                 content.refuse(problem, where=proposal.where)
                 continue
             if text in texts[proposal.relation].difference(others):
-                content.refuse(
-                    f"the pattern '{text}' is also one of another language",
-                    expected="different patterns in a relation",
-                    where=proposal.where,
-                )
+                found = f"the pattern '{text}' is also one of another language"
+                expected = "different patterns in a relation"
+                content.refuse(found, expected=expected, where=proposal.where)
                 continue
             alike = [(other, how) for other in others if (how := self.like(text, other, language))]
             if alike:  # the first duplicate, else the first near-duplicate
@@ -466,12 +449,10 @@ class ImportPlan(Shown):
                 size = f"{len(errors)} errors, the first" if len(errors) > 1 else "an error"
                 tables = "" if self.is_new else f" or the tables of {self.folder}"
                 todo = f"Nothing was written. Correct the source{tables}. {errors[0].todo}"
-                raise ConsilienceError(
-                    f"the suite would have {size}: {errors[0].found}",
-                    expected=errors[0].expected,
-                    where=self._place(errors[0].where, copy),
-                    todo=todo.rstrip(),
-                )
+                found = f"the suite would have {size}: {errors[0].found}"
+                expected = errors[0].expected
+                where = self._place(errors[0].where, copy)
+                raise ConsilienceError(found, expected=expected, where=where, todo=todo.rstrip())
 
     def _place(self, where: str, copy: Path) -> str:
         """The place in the source of a row that is added; any other place in the folder."""
@@ -517,12 +498,11 @@ class ImportPlan(Shown):
         yield f"added:           {added or 'nothing'}"
         yield f"duplicates:      {counted(duplicates, self.variant)} left out{facts}"
         yield f"near-duplicates: {counted(len(near), self.variant)}{fate}"
-        yield from _first(
-            f"  {one.proposal.relation}: {one.proposal.pattern}  ({one.likeness}: {one.other})"
-            for one in near
-        )
+        alike = [f"{one.proposal.relation}: {one.proposal.pattern}  ({one.likeness}: {one.other})"
+                 for one in near]  # fmt: skip
+        yield from _first(alike)
         yield f"refused:         {len(self.refused):,}"
-        yield from _first(f"  {error}" for error in self.refused)
+        yield from _first(list(map(str, self.refused)))
         if self.failed:
             yield "Nothing was written, because everything was refused."
         elif not self.adds:
@@ -551,9 +531,9 @@ class ImportPlan(Shown):
             ("added", p.relation, p.pattern, None, None, p.where) for p in self.patterns
         ]
         for one in self.similar:
-            is_same, p = one.likeness == "duplicate", one.proposal
-            what = ("duplicate", "") if is_same else ("near-duplicate", one.likeness)
-            rows.append((what[0], p.relation, p.pattern, what[1], one.other, p.where))
+            p, how = one.proposal, "" if one.likeness == "duplicate" else one.likeness
+            what = "near-duplicate" if how else "duplicate"
+            rows.append((what, p.relation, p.pattern, how, one.other, p.where))
         for error in self.refused:
             reason = str(error).removeprefix(f"{error.where}: ")
             rows.append(("refused", None, None, reason, None, error.where))
@@ -591,10 +571,10 @@ class PhrasingPlan(ImportPlan):
             write_whole(path, json_lines(rows, path))
 
 
-def _first(lines: Iterable[str]) -> list[str]:
-    listed = [*lines]
-    more = len(listed) - SHOWN
-    return [*listed[:SHOWN], *[f"  ... {more:,} more; --csv FILE has all"] * (more > 0)]
+def _first(lines: Sequence[str]) -> Iterator[str]:
+    yield from (f"  {line}" for line in lines[:SHOWN])
+    if len(lines) > SHOWN:
+        yield f"  ... {len(lines) - SHOWN:,} more; --csv FILE has all"
 
 
 def _row(values: Mapping[str, object], *names: str) -> dict[str, object]:
@@ -610,22 +590,18 @@ def import_patterns(options: ImportOptions) -> ImportPlan:
     found = next((name for name, of in FORMATS.items() if of.matches(source)), None)
     name = kind.only_format or options.format or found
     if name is None:
-        raise ConsilienceError(
-            "nothing that can be imported",
-            expected="; ".join(f"{name}: {of.about}" for name, of in FORMATS.items()),
-            where=str(source),
-            todo="Name the format with --format.",
-        )
+        found = "nothing that can be imported"
+        expected = "; ".join(f"{name}: {of.about}" for name, of in FORMATS.items())
+        todo = "Name the format with --format."
+        raise ConsilienceError(found, expected=expected, where=str(source), todo=todo)
     FORMATS[name].read(content)
     if options.groups:
         content.select(options.groups)
     align_languages(content)
     if not (content.patterns or content.facts or content.problems):
-        raise ConsilienceError(
-            f"no pattern and no fact, read as {name}",
-            where=str(source),
-            todo="Check the file, or name another format with --format.",
-        )
+        found = f"no pattern and no fact, read as {name}"
+        todo = "Check the file, or name another format with --format."
+        raise ConsilienceError(found, where=str(source), todo=todo)
     suite = suites.load_facts(options.facts_from, options.data_dir) if options.facts_from else None
     plan = kind(options, name, content, suite)
     plan.check()
@@ -648,12 +624,10 @@ def _read_proposals(content: Content) -> None:
     if _has_questions(options.into):
         names = OF_QUESTIONS
     elif proposes_phrasings(options.path):
-        raise ConsilienceError(
-            f"--into {options.into} with phrasings of questions",
-            expected="the file or the folder of these questions",
-            where=str(options.path),
-            todo="Name it: --into questions.csv.",
-        )
+        found = f"--into {options.into} with phrasings of questions"
+        expected = "the file or the folder of these questions"
+        todo = "Name it: --into questions.csv."
+        raise ConsilienceError(found, expected=expected, where=str(options.path), todo=todo)
     proposals = read_proposals(options.path, content.problems, names)
     if left_out := sum(proposal.accept == "no" for proposal in proposals):
         content.notes.append(f"not accepted: {left_out} of {counted(len(proposals), 'proposal')}")
@@ -673,23 +647,15 @@ def _read_suite(content: Content) -> None:
     """A suite folder in our layout, ParaRel's or LAMA's, with its provenance."""
     path = content.options.path
     suite = load_folder(path)
-    content.language = suite.language
+    content.take_facts(suite)
     known = {(row.relation, row.pattern): row for row in provenance_of(path)}
     for group in suite:
-        content.labels[group.id] = group.label
-        content.cardinalities[group.id] = group.cardinality
         for pattern in group.patterns:
-            needs: dict[str, Any] = {
-                "language": pattern.language,
-                "form": pattern.object_form,
-                "subject_form": pattern.subject_form,
-            }
+            needs: dict[str, Any] = {"form": pattern.object_form, "language": pattern.language}
+            needs["subject_form"] = pattern.subject_form
             content.add(group.id, pattern.text, path, str(path), **needs)
             if row := known.get((group.id, pattern.text)):
                 content.patterns[-1] = replace(row, **needs)
-        content.facts += [
-            SourceFact(group.id, fact.subject, fact.object, fact.item) for fact in group.facts
-        ]
         content.names += [
             Name(group.id, name, language, text, form)
             for (language, form), names in group.names.items()
@@ -754,21 +720,20 @@ def _files_in(folder: Path) -> list[Path]:
     return sorted(paths, key=lambda path: (len(path.stem), path.stem))
 
 
-def _relation_files(root: Path) -> list[Path]:
-    """The files of a folder, or of its subfolders, that are named by relations; a file itself."""
-    if not root.is_dir():
-        return [root]
-    folders = [root, *sorted(path for path in root.iterdir() if path.is_dir())]
-    files = [path for folder in folders for path in _files_in(folder)]
-    return [path for path in files if _is_wikidata(path)] or _files_in(root)
-
-
 def _is_wikidata(path: Path) -> bool:
     return bool(WIKIDATA.fullmatch(path.stem)) and path.suffix in (".jsonl", ".txt")
 
 
+def _wikidata_files(root: Path) -> list[Path]:
+    """The files of a folder, or of its subfolders, that are named by ids of Wikidata."""
+    folders = [root, *sorted(path for path in root.iterdir() if path.is_dir())]
+    return [path for folder in folders for path in _files_in(folder) if _is_wikidata(path)]
+
+
 def _read_relation_files(content: Content) -> None:
-    for path in _relation_files(content.options.path):
+    root = content.options.path
+    files = _wikidata_files(root) or _files_in(root) if root.is_dir() else [root]
+    for path in files:
         _read_file(path, content, content.options.relation or path.stem)
 
 
@@ -790,11 +755,9 @@ def _read_languages(content: Content) -> None:
     known = sorted(set(folders.values()))
     for language in content.languages:
         if language not in known:
-            raise ConsilienceError(
-                f"no folder for the language '{language}'",
-                where=str(content.options.path),
-                todo=did_you_mean(language, known),
-            )
+            found = f"no folder for the language '{language}'"
+            where = str(content.options.path)
+            raise ConsilienceError(found, where=where, todo=did_you_mean(language, known))
     chosen = content.languages or known
     content.languages = ()
     for folder, language in folders.items():
@@ -826,22 +789,19 @@ def _read_table(content: Content) -> None:
     for name in columns:
         if name not in TABLE_COLUMNS:
             raise unknown_name(f"--columns {name}={columns[name]}", name, TABLE_COLUMNS)
-    rows = file_rows(path, content.problems, "rows", (*ENDINGS, ".gz"), content.notes)
-    for number, (where, cells) in enumerate(rows):
+    for number, (where, cells) in enumerate(
+        file_rows(path, content.problems, "rows", (*ENDINGS, ".gz"), content.notes)
+    ):
         if number == 0:
             has_fact = all(columns.get(one, one) in cells for one in ("subject", "object"))
             needed = {} if content.options.relation else {"relation": "relation"}
             needed |= {} if has_fact else {"pattern": "pattern"}
             for name, column in (needed | dict(columns)).items():
+                todo = f"Name the column that has it: --columns {name}=COLUMN"
+                todo += ", or name the relation: --relation ID." if name == "relation" else "."
                 if column not in cells:
-                    raise missing_column(
-                        column,
-                        list(cells),
-                        expected=TABLE_COLUMNS[name],
-                        where=where,
-                        todo=f"Name the column that has it: --columns {name}=COLUMN"
-                        + (", or name the relation: --relation ID." * (name == "relation") or "."),
-                    )
+                    expected, names = TABLE_COLUMNS[name], list(cells)
+                    raise missing_column(column, names, expected=expected, where=where, todo=todo)
             others = [name for name in cells if name not in columns.values()]
             refuse_misspelt(others, [name for name in TABLE_COLUMNS if name not in columns], where)
         named = {name: cells.get(columns.get(name, name)) for name in TABLE_COLUMNS}
@@ -860,9 +820,7 @@ class Format(NamedTuple):
 
 FORMATS: Mapping[str, Format] = {
     "proposals": Format(
-        "a file of proposals",
-        lambda path: "origin" in columns_in(path),
-        _read_proposals,
+        "a file of proposals", lambda path: "origin" in columns_in(path), _read_proposals
     ),
     "suite": Format(
         "a suite folder",
@@ -874,7 +832,9 @@ FORMATS: Mapping[str, Format] = {
     ),
     "lpaqa": Format(
         "a file for each relation, such as P19.jsonl (LPAQA), or a text with a pattern a line",
-        lambda path: path.suffix == ".txt" or any(map(_is_wikidata, _relation_files(path))),
+        lambda path: (
+            _wikidata_files(path) if path.is_dir() else path.suffix == ".txt" or _is_wikidata(path)
+        ),
         _read_relation_files,
     ),
     "table": Format(

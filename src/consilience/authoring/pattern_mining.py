@@ -7,25 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
 from consilience import suites
 from consilience.analysis.syntax import load_parser
-from consilience.authoring.mining import (
-    FactIndex,
-    Facts,
-    Mined,
-    mine,
-)
-from consilience.core.errors import (
-    SILENT,
-    ConsilienceError,
-    Watch,
-    missing_column,
-    unknown_name,
-)
+from consilience.authoring.mining import FactIndex, Facts, Mined, mine
+from consilience.core.errors import SILENT, ConsilienceError, Watch, missing_column, unknown_name
 from consilience.core.text import ENDINGS, counted
 from consilience.files.read import POLARS_FAULTS, read_lines, read_rows
 from consilience.options import Output
@@ -33,10 +22,6 @@ from consilience.options.suites import MineOptions
 from consilience.report.export import Shown
 from consilience.report.table import Column, Table, Value
 from consilience.suites.proposals import Proposal, check_no_file, write_proposals
-
-if TYPE_CHECKING:
-    pass
-
 
 ROWS_AT_ONCE = 10_000
 PEEK = 1_000  # Lines of a text file that decide whether blank lines separate its texts
@@ -52,9 +37,7 @@ def read_sentences(
     """
     columns = (column, title_column) if title_column else (column,)
     for text, *title in read_corpus(path, columns):
-        yield (
-            with_title(sentence, title[0]) if title else sentence for sentence in sentences(text)
-        )
+        yield (with_title(one, title[0]) if title else one for one in sentences(text))
 
 
 def read_corpus(path: Path, columns: tuple[str, ...] = ("text",)) -> Iterator[tuple[str, ...]]:
@@ -69,12 +52,9 @@ def read_corpus(path: Path, columns: tuple[str, ...] = ("text",)) -> Iterator[tu
     elif path.suffix == ".jsonl":
         texts = _json_texts(path, columns)
     elif len(columns) > 1:
-        raise ConsilienceError(
-            f"plain text has no column '{columns[1]}'",
-            expected=".jsonl or .parquet with titles",
-            where=str(path),
-            todo="Leave out --title.",
-        )
+        found = f"plain text has no column '{columns[1]}'"
+        expected = ".jsonl or .parquet with titles"
+        raise ConsilienceError(found, expected=expected, where=str(path), todo="Leave out --title.")
     else:
         texts = ((text,) for text in _plain_texts(path))
     return (row for row in texts if row[0].strip())
@@ -254,12 +234,8 @@ def _texts(options: MineOptions) -> Iterator[Iterator[str]]:
     texts = read_sentences(options.corpus, options.column, options.title)
     first = next(texts, None)
     if first is None:
-        raise ConsilienceError(
-            "the corpus is empty",
-            expected="at least one text",
-            where=str(options.corpus),
-            todo="Name a file with texts.",
-        )
+        where, todo = str(options.corpus), "Name a file with texts."
+        raise ConsilienceError("the corpus is empty", where=where, todo=todo)
     return chain([first], texts)
 
 

@@ -495,10 +495,8 @@ def rewrite_patterns(options: RewriteOptions, watch: Watch = SILENT) -> Rewritin
         suite = suites.load_suite(options.suite, options.data_dir)
         chosen = suite if options.groups is None else select_relations(suite, options.groups)
     if options.model and options.samples > 1 and not options.temperature:
-        raise ConsilienceError(
-            f"--samples {options.samples} at temperature 0, where all samples are the same",
-            todo="Add --temperature 0.7, or --samples 1.",
-        )
+        found = f"--samples {options.samples} at temperature 0, where all samples are the same"
+        raise ConsilienceError(found, todo="Add --temperature 0.7, or --samples 1.")
     named = options.model or options.judge
     with watch.loading(named) if named else nullcontext():
         writer, judge = _load_models(options)

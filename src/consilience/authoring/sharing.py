@@ -176,11 +176,8 @@ class SharedSuite:
             for relation, texts in by_relation.items():
                 where = next(iter(places.pattern(relation, texts[0])), "patterns")
                 size = f"{len(texts)} pattern{'' if len(texts) == 1 else 's'}"
-                yield ConsilienceError(
-                    f"{size} of '{relation}' {problem}, such as '{texts[0]}'",
-                    where=f"{self.folder}/{where}",
-                    todo=todo,
-                )
+                found = f"{size} of '{relation}' {problem}, such as '{texts[0]}'"
+                yield ConsilienceError(found, where=f"{self.folder}/{where}", todo=todo)
         _, begin, rest = self.text.partition(BEGIN)
         if not begin or self.files_digest not in rest.partition(END)[0]:
             yield ConsilienceError(

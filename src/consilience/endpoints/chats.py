@@ -158,10 +158,9 @@ class Chats:
                 is_refused = isinstance(reply, Refused)
                 yield at, reply.reason if is_refused else read(reply, chats[at][1])
             except UnprovedError as error:
-                raise ConsilienceError(
-                    f"a reply that is not as in the proof: {error}",
-                    todo="Ask one server: some that share an address do not do the same.",
-                ) from error
+                found = f"a reply that is not as in the proof: {error}"
+                todo = "Ask one server: some that share an address do not do the same."
+                raise ConsilienceError(found, todo=todo) from error
 
 
 def _answered(reply: Any, field: str) -> Any:

@@ -89,19 +89,14 @@ def key_of(connection: Connection) -> Key:
     if name is None and urlsplit(url).scheme.lower() != "https" and not is_here(url):
         return Key("")
     if name is not None and not key:
-        raise ConsilienceError(
-            f"the environment variable '{name}' is not set or empty",
-            expected="the key of the server in it",
-            where="--api-key-env",
-            todo=f"Set it, as in `export {name}=...`, or leave --api-key-env out if the server "
-            "wants no key.",
-        )
+        found, expected = f"the environment variable '{name}' is not set or empty", "a key in it"
+        todo = f"Set it: `export {name}=...`. If the server wants no key, leave --api-key-env out."
+        raise ConsilienceError(found, expected=expected, where="--api-key-env", todo=todo)
     if not (key.isascii() and key.isprintable()):
-        raise ConsilienceError(
-            f"the key in '{name or DEFAULT_KEY_VARIABLE}' has a character that no header can have",
-            expected="printable ASCII characters",
-            todo="Check how the variable was set.",
-        )
+        name = name or DEFAULT_KEY_VARIABLE
+        found = f"the key in '{name}' has a character that no header can have"
+        todo = "Check how the variable was set."
+        raise ConsilienceError(found, expected="printable ASCII characters", todo=todo)
     return Key(key)
 
 
@@ -382,11 +377,6 @@ class _Batch:
                 task.cancel()
 
 
-def _until_stop(loop: asyncio.AbstractEventLoop) -> None:
-    loop.run_forever()
-    loop.close()
-
-
 class Client:
     """Sends requests to one server and yields its replies.
 
@@ -398,17 +388,13 @@ class Client:
     is_free = False
     _http: httpx2.AsyncClient | None = None
     _loop: asyncio.AbstractEventLoop | None = None
+    journal: Journal | None = None
 
     def __init__(
-        self,
-        connection: Connection,
-        *,
-        journal: Journal | None = None,
-        transport: httpx2.AsyncBaseTransport | None = None,
-        clock: Clock = CLOCK,
+        self, connection: Connection, transport: Any = None, *, clock: Clock = CLOCK
     ) -> None:
-        """``transport``: how the server is reached in place of TCP."""
-        self.connection, self.journal = connection, journal
+        """``transport``: how the server is reached in place of TCP, one of httpx2."""
+        self.connection = connection
         self.plan: PlannedUsage | None = None
         self.usage = Usage()
         self._base, self._key = base_url_of(connection), key_of(connection)
@@ -507,7 +493,8 @@ class Client:
 
         if self._loop is None:
             self._loop = loop = asyncio.new_event_loop()
-            threading.Thread(target=_until_stop, args=[loop], name="endpoint", daemon=True).start()
+            run = lambda: (loop.run_forever(), loop.close())  # noqa: E731
+            threading.Thread(target=run, name="endpoint", daemon=True).start()
         self._loop.call_soon_threadsafe(start)
 
     async def _kept_reply(self, request: _Request) -> Any:
@@ -580,7 +567,7 @@ class Client:
         limit = self.connection.timeout
         try:
             async with asyncio.timeout(limit):
-                status, headers, body = await self._exchange(request)
+                return await self._exchange(request)
         except TimeoutError:
             return Trouble(0, f"no complete reply in {limit:g} s", is_timeout=True)
         except (httpx2.ConnectError, httpx2.ProxyError) as error:
@@ -589,10 +576,9 @@ class Client:
             return Trouble(0, f"the connection broke: {self._shown(error)}")
         except httpx2.DecodingError as error:
             raise self._error(request, f"a reply that cannot be unpacked: {error}") from None
-        return meaning_of(status, headers, body, where=url_of(self._base, request.path))
 
-    async def _exchange(self, request: _Request) -> tuple[int, dict[str, str], str]:
-        """Send a request; the status, headers and whole text of the reply, without the key."""
+    async def _exchange(self, request: _Request) -> Any:
+        """Send a request; what the whole reply means, without the key."""
         http = self._http = self._http or self._new_http()
         method = "GET" if request.body is None else "POST"
         url = url_of(self._base, request.path)
@@ -610,7 +596,8 @@ class Client:
                     raise self._error(request, found, expected="a smaller one")
             shown = self._key.removed_from
             texts = {name: shown(value) for name, value in response.headers.items()}
-            return response.status_code, texts, shown(b"".join(parts).decode(errors="replace"))
+            body = shown(b"".join(parts).decode(errors="replace"))
+            return meaning_of(response.status_code, texts, body, where=url)
 
     def _new_http(self) -> httpx2.AsyncClient:
         headers = {"accept-encoding": "gzip", "user-agent": "consilience"}
@@ -629,10 +616,9 @@ class Client:
                 verify=not (direct and self._base.startswith("http://")),  # no TLS, no roots
             )  # fmt: skip
         except (ImportError, ValueError, OSError) as error:
-            raise ConsilienceError(
-                f"the proxy or the certificates of the environment cannot be used: {error}",
-                todo="Check HTTPS_PROXY, ALL_PROXY and SSL_CERT_FILE, or add the host to NO_PROXY.",
-            ) from error
+            found = f"the proxy or the certificates of the environment cannot be used: {error}"
+            todo = "Check HTTPS_PROXY, ALL_PROXY and SSL_CERT_FILE, or add the host to NO_PROXY."
+            raise ConsilienceError(found, todo=todo) from error
 
     def _unconnected(self, error: Exception, request: _Request) -> Trouble:
         found = f"cannot connect: {self._shown(error)}"

@@ -630,11 +630,10 @@ def prove(server: Server) -> tuple[Scorer, Proof]:
                 except UnprovedError as error:
                     refused[strategy.name] = str(error)
     if named:
-        raise ConsilienceError(
-            f"--scoring {named}: {refused[strategies[0].name]}",
-            expected="a strategy that the server proves (docs/endpoints.md)",
-            todo="Leave --scoring out: the first strategy that is proved is used.",
-        )
+        found = f"--scoring {named}: {refused[strategies[0].name]}"
+        expected = "a strategy that the server proves (docs/endpoints.md)"
+        todo = "Leave --scoring out: the first strategy that is proved is used."
+        raise ConsilienceError(found, expected=expected, todo=todo)
     raise UnprovedServerError(refused)
 
 

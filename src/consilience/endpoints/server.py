@@ -244,26 +244,22 @@ class LlamaCppClient(Client):
             shutil.rmtree(folder, ignore_errors=True)
             if not isinstance(error, RuntimeError | ValueError | OSError):
                 raise
-            raise ConsilienceError(
-                f"llama.cpp cannot load '{path.name}': {error}",
-                expected="a GGUF file of a language model",
-                where=str(path),
-            ) from error
+            found, expected = f"cannot load '{path.name}'", "a GGUF file of a language model"
+            found = f"llama.cpp {found}: {error}"
+            raise ConsilienceError(found, expected=expected, where=str(path)) from error
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        super().__init__(
-            Connection("http://localhost/v1", concurrency=SLOTS, scoring=scoring),
-            transport=httpx2.AsyncHTTPTransport(uds=socket),
-        )
+        connection = Connection("http://localhost/v1", concurrency=SLOTS, scoring=scoring)
+        super().__init__(connection, httpx2.AsyncHTTPTransport(uds=socket))
 
 
 def _library() -> Any:
     """The package of llama.cpp; as it is loaded OpenMP reads that threads wait without spinning."""
-    before = os.environ.get(WAITING)
+    is_set = WAITING in os.environ
     os.environ.setdefault(WAITING, "passive")
     try:
         with needs_extra("llamacpp"):
             import xllamacpp
     finally:
-        if before is None:
+        if not is_set:
             del os.environ[WAITING]
     return xllamacpp

@@ -168,12 +168,10 @@ class Allowance:
         self._tokens_per_byte = max(self._tokens_per_byte or 0.0, ratio)
 
     def _over(self, option: str, limit: int, more: str = "") -> ConsilienceError:
-        sent = counted(self.usage.requests, "request")
-        return ConsilienceError(
-            f"{option} {limit:,} is reached: {sent} sent, {self.spent:,} tokens used{more}",
-            todo="Run the same command again; a run resumes with the same limit for what is left. "
-            f"Or give a larger {option}.",
-        )
+        sent = f"{counted(self.usage.requests, 'request')} sent, {self.spent:,} tokens used{more}"
+        todo = "Run the same command again; a run resumes with the same limit for what is left."
+        todo += f" Or give a larger {option}."
+        return ConsilienceError(f"{option} {limit:,} is reached: {sent}", todo=todo)
 
 
 def most_written(body: Any) -> int:
@@ -220,22 +218,19 @@ class PlannedUsage:
                 self.is_estimated = True
 
     def __add__(self, other: PlannedUsage) -> PlannedUsage:
+        more = self.more + other.more if self.more and other.more else self.more or other.more
         return PlannedUsage(
-            self.requests + other.requests,
-            self.tokens_read + other.tokens_read,
-            self.tokens_written + other.tokens_written,
-            self.is_estimated or other.is_estimated,
-            self.more + other.more if self.more and other.more else self.more or other.more,
-        )
+            self.requests + other.requests, self.tokens_read + other.tokens_read,
+            self.tokens_written + other.tokens_written, self.is_estimated or other.is_estimated,
+            more,
+        )  # fmt: skip
 
     def times(self, factor: float) -> PlannedUsage:
+        more = self.more.times(factor) if self.more else None
         return PlannedUsage(
-            math.ceil(self.requests * factor - ROUNDING),
-            self.tokens_read * factor,
-            math.ceil(self.tokens_written * factor - ROUNDING),
-            self.is_estimated,
-            self.more.times(factor) if self.more else None,
-        )
+            math.ceil(self.requests * factor - ROUNDING), self.tokens_read * factor,
+            math.ceil(self.tokens_written * factor - ROUNDING), self.is_estimated, more,
+        )  # fmt: skip
 
     @property
     def most(self) -> PlannedUsage:
@@ -361,16 +356,12 @@ class Journal:
     def _error(self, error: sqlite3.Error) -> ConsilienceError:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            return ConsilienceError(
-                "another process asks a model in this folder",
-                where=str(self.path.parent),
-                todo="Wait until it has ended, or choose another folder.",
-            )
+            found = "another process asks a model in this folder"
+            todo = "Wait until it has ended, or choose another folder."
+            return ConsilienceError(found, where=str(self.path.parent), todo=todo)
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
-            return ConsilienceError(
-                f"the replies of an interrupted run are damaged: {error}",
-                where=str(self.path),
-                todo="Remove the file. Groups that are complete stay; the others are asked again.",
-            )
+            found = f"the replies of an interrupted run are damaged: {error}"
+            todo = "Remove the file. Groups that are complete stay; the others are asked again."
+            return ConsilienceError(found, where=str(self.path), todo=todo)
         number = errno.ENOSPC if code == sqlite3.SQLITE_FULL else errno.EIO
         return cannot_write(self.path, OSError(number, str(error)))

@@ -147,11 +147,8 @@ def read_document(path: Path) -> Any:
         if type(error).__module__.partition(".")[0] != "yaml":
             raise
         problem = " ".join(str(error).split()).replace('in "<unicode string>", ', "at ")
-        raise ConsilienceError(
-            f"no YAML: {problem}",
-            where=str(path),
-            todo="Put texts with ':', '?' or quotes between quotes.",
-        ) from error
+        todo = "Put texts with ':', '?' or quotes between quotes."
+        raise ConsilienceError(f"no YAML: {problem}", where=str(path), todo=todo) from error
 
 
 def parse_yaml(text: str) -> Any:
@@ -325,11 +322,9 @@ def read_cells(
         for row in reader:
             yield f"{path}:{reader.line_num}", row
     except csv.Error as error:
-        raise ConsilienceError(
-            f"cannot be read as a table: {error}",
-            where=f"{path}:{reader.line_num}",
-            todo="Check for a quotation mark that is not closed, or not doubled inside a cell.",
-        ) from error
+        found = f"cannot be read as a table: {error}"
+        todo = "Check for a quotation mark that is not closed, or not doubled inside a cell."
+        raise ConsilienceError(found, where=f"{path}:{reader.line_num}", todo=todo) from error
 
 
 QUOTED = re.compile(r'"(?:[^"]|"")*"')
@@ -358,12 +353,8 @@ def read_parquet(path: Path) -> pl.DataFrame:
             expected = f"{TIMES_PARQUET:,} times the size of the file"
     except POLARS_FAULTS as error:
         raise _no_table(path, error) from error
-    raise ConsilienceError(
-        problem,
-        expected=f"at most {expected}",
-        where=str(path),
-        todo="The file is damaged, or made to exhaust memory. Get it again.",
-    )
+    todo = "The file is damaged, or made to exhaust memory. Get it again."
+    raise ConsilienceError(problem, expected=f"at most {expected}", where=str(path), todo=todo)
 
 
 def read_csv(path: Path, notes: list[str] | None = None, **options: Any) -> pl.DataFrame:
@@ -415,12 +406,9 @@ def _refuse_bomb(path: Path) -> None:
     with path.open("rb") as file:
         head = file.read(4)
     if head[:2] in (b"\x78\x01", b"\x78\x9c", b"\x78\xda") or head == b"\x28\xb5\x2f\xfd":
-        raise ConsilienceError(
-            "compressed in another way than gzip",
-            expected="a .csv file, or a .csv.gz file made with gzip",
-            where=str(path),
-            todo="Unpack it first.",
-        )
+        found = "compressed in another way than gzip"
+        expected = "a .csv file, or a .csv.gz file made with gzip"
+        raise ConsilienceError(found, expected=expected, where=str(path), todo="Unpack it first.")
     if head[:2] != b"\x1f\x8b":
         return
     packed, unpacked = path.stat().st_size, 0
@@ -428,12 +416,10 @@ def _refuse_bomb(path: Path) -> None:
         while chunk := table.read(1 << 20):
             unpacked += len(chunk)
             if unpacked > UNPACKED and unpacked > packed * TIMES:
-                raise ConsilienceError(
-                    f"{packed:,} bytes that unpack to {unpacked:,} or more",
-                    expected=f"at most {TIMES} times the size of the file",
-                    where=str(path),
-                    todo="If the table is really so large, unpack it with gunzip first.",
-                )
+                found = f"{packed:,} bytes that unpack to {unpacked:,} or more"
+                expected = f"at most {TIMES} times the size of the file"
+                todo = "If the table is really so large, unpack it with gunzip first."
+                raise ConsilienceError(found, expected=expected, where=str(path), todo=todo)
 
 
 CELLS = 1 << 22  # Cells of a sheet, empty ones included, from the first to the last row and column
@@ -468,12 +454,9 @@ def refuse_large_workbook(path: Path) -> None:
     except (zipfile.BadZipFile, OSError, EOFError, zlib.error, RuntimeError) as error:
         raise ConsilienceError(f"cannot be read as a workbook: {error}", where=str(path)) from error
     if problem:
-        raise ConsilienceError(
-            problem,
-            expected=f"at most {CELLS:,} cells, and {most:,} bytes",
-            where=str(path),
-            todo="Remove cells far from the table, or save the table as CSV.",
-        )
+        expected = f"at most {CELLS:,} cells, and {most:,} bytes"
+        todo = "Remove cells far from the table, or save the table as CSV."
+        raise ConsilienceError(problem, expected=expected, where=str(path), todo=todo)
 
 
 def _too_large(sheet: bytes, texts: Sequence[int], most: int) -> str:

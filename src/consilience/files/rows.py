@@ -254,12 +254,9 @@ def refuse_misspelt(
     missing = [name for name in known if name not in names]
     for name in names:
         if name not in known and (meant := almost(name, missing)):
-            raise ConsilienceError(
-                f"the {noun} '{shortened(name, 200)}'",
-                expected=", ".join(known),
-                where=where,
-                todo=f"Did you mean '{meant}'?",
-            )
+            found = f"the {noun} '{shortened(name, 200)}'"
+            todo = f"Did you mean '{meant}'?"
+            raise ConsilienceError(found, expected=", ".join(known), where=where, todo=todo)
 
 
 def almost(name: str, known: Iterable[str]) -> str:
@@ -282,12 +279,9 @@ def find_table(
     """``folder/name`` with one of the suffixes; None without any. Two of them raise."""
     paths = [path for suffix in suffixes if (path := folder / (name + suffix)).is_file()]
     if len(paths) > 1:
-        raise ConsilienceError(
-            f"both {paths[0].name} and {paths[1].name}",
-            expected="one of them",
-            where=str(folder),
-            todo="Remove the one that is not meant.",
-        )
+        found = f"both {paths[0].name} and {paths[1].name}"
+        todo = "Remove the one that is not meant."
+        raise ConsilienceError(found, expected="one of them", where=str(folder), todo=todo)
     return paths[0] if paths else None
 
 

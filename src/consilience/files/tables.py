@@ -54,11 +54,9 @@ def lm_eval_rows(rows: Iterable[tuple[str, Cells]]) -> Iterator[dict[str, Any]]:
             replies: Any = row.get("filtered_resps")
             numbers = [float(reply[0]) for reply in replies]
         except (TypeError, ValueError, IndexError, KeyError) as error:
-            raise ConsilienceError(
-                "filtered_resps without the log-probability of each choice",
-                expected='pairs such as ["-16.54", "False"]',
-                where=where,
-            ) from error
+            found = "filtered_resps without the log-probability of each choice"
+            expected = 'pairs such as ["-16.54", "False"]'
+            raise ConsilienceError(found, expected=expected, where=where) from error
         known = {name: doc[name] for name in (*DOCUMENT, "options") if name in doc}
         yield {**known, LOG_PROBABILITIES: numbers}
 
@@ -67,12 +65,9 @@ def _refuse_another(
     names: Sequence[str], cells: Cells, what: str, inside: str, expected: str, where: str
 ) -> None:
     if absent := [name for name in names if name not in cells]:
-        raise ConsilienceError(
-            f"{what} without {', '.join(absent)}{inside}",
-            expected=expected,
-            where=where,
-            todo="Answers to other tasks have no variants to compare.",
-        )
+        found = f"{what} without {', '.join(absent)}{inside}"
+        todo = "Answers to other tasks have no variants to compare."
+        raise ConsilienceError(found, expected=expected, where=where, todo=todo)
 
 
 def inspect_rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -109,11 +104,8 @@ def _read_inspect(path: Path, *, header_only: bool = False) -> Any:
     try:
         from inspect_ai.log import read_eval_log
     except ImportError as error:
-        raise ConsilienceError(
-            "inspect_ai is not installed, which reads its logs",
-            where=str(path),
-            todo=how_to_install("inspect"),
-        ) from error
+        found = "inspect_ai is not installed, which reads its logs"
+        raise ConsilienceError(found, where=str(path), todo=how_to_install("inspect")) from error
     try:
         return read_eval_log(str(path), header_only=header_only)
     except (OSError, ValueError, KeyError, BadZipFile) as error:
@@ -158,12 +150,10 @@ def read_answer_file(path: Path, notes: list[str] | None = None) -> pl.DataFrame
     if path.suffix == ".xlsx":
         return read_workbook(path).filter(~pl.all_horizontal(pl.all().is_null()))
     *others, last = ENDINGS
-    raise ConsilienceError(
-        f"a table in '{path.suffix or path.name}'",
-        expected=f"{', '.join(others)} or {last}",
-        where=str(path),
-        todo="Save it as one of these.",
-    )
+    found = f"a table in '{path.suffix or path.name}'"
+    expected = f"{', '.join(others)} or {last}"
+    where = str(path)
+    raise ConsilienceError(found, expected=expected, where=where, todo="Save it as one of these.")
 
 
 def _rows_of(path: Path, notes: list[str] | None) -> Iterator[Mapping[str, Any]]:
@@ -207,11 +197,9 @@ def read_workbook(path: Path) -> pl.DataFrame:
     try:
         import fastexcel
     except ImportError as error:
-        raise ConsilienceError(
-            "fastexcel is not installed, which reads Excel workbooks",
-            where=str(path),
-            todo=f"{how_to_install('excel')} Or save the table as CSV.",
-        ) from error
+        found = "fastexcel is not installed, which reads Excel workbooks"
+        todo = f"{how_to_install('excel')} Or save the table as CSV."
+        raise ConsilienceError(found, where=str(path), todo=todo) from error
     refuse_large_workbook(path)
     try:
         table = pl.read_excel(path, infer_schema_length=0, drop_empty_rows=False)
@@ -242,11 +230,9 @@ def as_polars(frame: object, where: str = THE_FRAME) -> pl.DataFrame:
 def _of_pandas(frame: object, where: str) -> pl.DataFrame:
     kind = type(frame)
     if kind.__name__ != "DataFrame" or kind.__module__.partition(".")[0] != "pandas":
-        raise ConsilienceError(
-            f"{where} is of type {kind.__name__}",
-            expected="a polars or pandas DataFrame, or a list of dictionaries",
-            todo="Make one with polars.DataFrame(...), or read a file with read_answers(path).",
-        )
+        expected = "a polars or pandas DataFrame, or a list of dictionaries"
+        todo = "Make one with polars.DataFrame(...), or read a file with read_answers(path)."
+        raise ConsilienceError(f"{where} is of type {kind.__name__}", expected=expected, todo=todo)
     columns: dict[str, list[Any]] = {}
     for name in frame.columns:  # type: ignore[attr-defined]
         series = frame[name]  # type: ignore[index]
@@ -256,11 +242,9 @@ def _of_pandas(frame: object, where: str) -> pl.DataFrame:
     try:
         return pl.DataFrame(columns)
     except (TypeError, pl.exceptions.PolarsError) as error:
-        raise ConsilienceError(
-            f"a column with values of several types: {str(error).splitlines()[0]}",
-            where=where,
-            todo="Convert it to one type, such as text: frame[column].astype(str).",
-        ) from error
+        found = f"a column with values of several types: {str(error).splitlines()[0]}"
+        todo = "Convert it to one type, such as text: frame[column].astype(str)."
+        raise ConsilienceError(found, where=where, todo=todo) from error
 
 
 def as_pandas(frame: pl.DataFrame) -> Any:
@@ -268,8 +252,6 @@ def as_pandas(frame: pl.DataFrame) -> Any:
     try:
         import pandas as pd
     except ImportError as error:
-        raise ConsilienceError(
-            "pandas is not installed",
-            todo="Install it with `pip install pandas`, or use to_polars().",
-        ) from error
+        todo = "Install it with `pip install pandas`, or use to_polars()."
+        raise ConsilienceError("pandas is not installed", todo=todo) from error
     return pd.DataFrame({name: frame[name].to_list() for name in frame.columns})

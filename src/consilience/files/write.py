@@ -51,13 +51,10 @@ def make_folder(folder: Path) -> None:
 def refuse_occupied(folder: Path, expected: str = "a new folder, or an empty one") -> None:
     """Raise where there is a file, or a folder that holds something."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConsilienceError(
-            "a folder that is not empty" if folder.is_dir() else "a file",
-            expected=expected,
-            where=str(folder),
-            todo=f"{OTHER_OUT}.",
-            kind="occupied",
-        )
+        found = "a folder that is not empty" if folder.is_dir() else "a file"
+        where = str(folder)
+        todo = f"{OTHER_OUT}."
+        raise ConsilienceError(found, expected=expected, where=where, todo=todo, kind="occupied")
 
 
 Content = bytes | Callable[[], Iterable[bytes]]
@@ -128,12 +125,10 @@ def texts_of(table: pl.DataFrame) -> pl.DataFrame:
 def path_in(folder: Path, id_: str, suffix: str) -> Path:
     """``folder/ID.SUFFIX``; an id that would lead out of the folder raises."""
     if not names_a_file(id_):
-        raise ConsilienceError(
-            f"the group id '{id_[:100]}'",
-            expected="a short id that can name a file: no separator, no leading dot",
-            where=str(folder),
-            todo="Rename the group in its suite.",
-        )
+        found = f"the group id '{id_[:100]}'"
+        expected = "a short id that can name a file: no separator, no leading dot"
+        todo = "Rename the group in its suite."
+        raise ConsilienceError(found, expected=expected, where=str(folder), todo=todo)
     return folder / f"{id_}{suffix}"
 
 
@@ -187,11 +182,8 @@ def is_disk_full(error: BaseException) -> bool:
 def cannot_write(path: Path, error: OSError) -> ConsilienceError:
     """The message of a write that failed."""
     if is_disk_full(error):
-        return ConsilienceError(
-            "the disk is full",
-            where=str(path),
-            todo="What was written before is whole; make room and give the same command again.",
-        )
+        todo = "What was written before is whole; make room and give the same command again."
+        return ConsilienceError("the disk is full", where=str(path), todo=todo)
     reason = f"cannot be written: {error.strerror or error}"
     return ConsilienceError(reason, where=str(path), todo=f"{OTHER_OUT}.")
 

@@ -19,13 +19,7 @@ from typing import Any
 import polars as pl
 
 from consilience import endpoints
-from consilience.core.errors import (
-    OTHER_OUT,
-    ConsilienceError,
-    Protocol,
-    Undecided,
-    unknown_name,
-)
+from consilience.core.errors import OTHER_OUT, ConsilienceError, Protocol, Undecided, unknown_name
 from consilience.core.text import counted, visible
 from consilience.files.write import make_folder, write_whole
 from consilience.gating.rules import (
@@ -344,12 +338,10 @@ def gate(options: GateOptions) -> Gate:
         )
         raise ConsilienceError(found, todo=todo, option="baseline")
     if relative and is_its_own_baseline(options):
-        raise ConsilienceError(
-            f"{options.baseline} is the run and the baseline",
-            expected="another run, which is compared with the baseline",
-            todo="Name a later run; --plan takes the baseline, and says how much data is needed.",
-            option="baseline",
-        )
+        found = f"{options.baseline} is the run and the baseline"
+        expected = "another run, which is compared with the baseline"
+        todo = "Name a later run; --plan takes the baseline, and says how much data is needed."
+        raise ConsilienceError(found, expected=expected, todo=todo, option="baseline")
     if options.passes is not None and options.passes > many:
         raise ConsilienceError(
             f"--passes {options.passes} of {counted(many, 'run')}", expected=f"at most {many}"

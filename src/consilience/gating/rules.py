@@ -233,10 +233,9 @@ def _parsed(text: str) -> GateRule:
     if absolute:
         limit = Threshold(number / (100 if match["percent"] else 1), way in (">=", "≥"))
         if not least < limit.value < greatest:
-            raise ConsilienceError(
-                f"the rule '{text}' with the limit {limit.value:g}",
-                expected=f"a limit above {least:g} and below {greatest:g}, such as 0.95 or 95 %",
-            )
+            found = f"the rule '{text}' with the limit {limit.value:g}"
+            expected = f"a limit above {least:g} and below {greatest:g}, such as 0.95 or 95 %"
+            raise ConsilienceError(found, expected=expected)
     else:
         better, margin = DESCRIPTIONS[metric].better, number / 100
         ways = {"lower": False, "higher": True} | ({"worse": better == "lower"} if better else {})

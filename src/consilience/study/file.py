@@ -131,10 +131,8 @@ def _check(document: TomlTable) -> None:
         if key not in KEYS:
             is_option = key.replace("-", "_") in FIELDS
             todo = "Options of all runs belong to the table [options]."
-            raise ConsilienceError(
-                f"the study: no key '{key}'",
-                todo=todo if is_option else did_you_mean(key, list(KEYS)),
-            )
+            found = f"the study: no key '{key}'"
+            raise ConsilienceError(found, todo=todo if is_option else did_you_mean(key, list(KEYS)))
     for error in Draft4Validator(SCHEMA).iter_errors(document):
         place, schema, found = [*error.absolute_path], error.schema, repr(error.instance)
         if error.validator == "required":

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -268,14 +269,9 @@ def top_k(size: int) -> Strategy:
         values, entries = _top(reply, wanted, piece)
         return _among(values, wanted, bound_of(entries, size))
 
-    return Strategy(
-        "top-k",
-        f"a bound for tokens that are not among the {size} most probable",
-        "logprobs",
-        first=lambda prefix, wanted: _next_token(prefix, logprobs=size),
-        read_first=read,
-        is_censored=True,
-    )
+    gives = f"a bound for tokens that are not among the {size} most probable"
+    first = lambda prefix, wanted: _next_token(prefix, logprobs=size)  # noqa: E731
+    return Strategy("top-k", gives, "logprobs", first=first, read_first=read, is_censored=True)
 
 
 STRATEGIES: Mapping[str, Strategy] = {
@@ -401,11 +397,10 @@ class Scorer:
             try:
                 self._finish(works, every)
             except UnprovedError as error:
-                raise ConsilienceError(
-                    f"a reply of the server that is not as in the proof of the strategy "
-                    f"'{self.strategy.name}': {error}",
-                    todo="Choose another strategy with --scoring (docs/endpoints.md).",
-                ) from error
+                proof = f"in the proof of the strategy '{self.strategy.name}'"
+                found = f"a reply of the server that is not as {proof}: {error}"
+                todo = "Choose another strategy with --scoring (docs/endpoints.md)."
+                raise ConsilienceError(found, todo=todo) from error
             yield from zip(rows, works, strict=True)
 
     def _finish(self, works: Sequence[Totals], every: bool) -> None:
@@ -527,10 +522,9 @@ class Scorer:
         ]
         if (plan := client.plan) is not None:  # other prompts may be together in a run
             plan.depending().requests += len(every) - len(groups)
-        several = ([every[at]["prompt"] for at in rows] for rows in groups)
         merged = (
-            every[rows[0]] | ({"prompt": prompts} if len(rows) > 1 else {})
-            for rows, prompts in zip(groups, several, strict=True)
+            every[rows[0]] | ({"prompt": [every[at]["prompt"] for at in rows]} if rows[1:] else {})
+            for rows in groups
         )
         for index, reply in client.post_all(path, merged):
             rows = groups[index]
@@ -617,18 +611,19 @@ def prove(server: Server) -> tuple[Scorer, Proof]:
     """The first strategy that a server proves, or the one that the connection names."""
     named = server.client.connection.scoring
     strategies = [strategy_named(named)] if named else list(STRATEGIES.values())
+    forms = (False, True) if server.kind == "other" else (False,)
     refused: dict[str, str] = {}
     for strategy in strategies:
         if not named and strategy.is_native and server.kind != "llama.cpp":
             refused[strategy.name] = "only llama.cpp's server has it"
             continue
-        for tried in [strategy, top_k(SMALLER_K)] if strategy.is_censored else [strategy]:
-            for as_text in (False, True) if server.kind == "other" else (False,):
-                scorer = Scorer(server, tried, as_text=as_text)
-                try:
-                    return scorer, replace(_proof(scorer), refused=refused)
-                except UnprovedError as error:
-                    refused[strategy.name] = str(error)
+        sizes = [strategy, top_k(SMALLER_K)] if strategy.is_censored else [strategy]
+        for tried, as_text in product(sizes, forms):
+            scorer = Scorer(server, tried, as_text=as_text)
+            try:
+                return scorer, replace(_proof(scorer), refused=refused)
+            except UnprovedError as error:
+                refused[strategy.name] = str(error)
     if named:
         found = f"--scoring {named}: {refused[strategies[0].name]}"
         expected = "a strategy that the server proves (docs/endpoints.md)"
@@ -674,8 +669,7 @@ def _proof(scorer: Scorer) -> Proof:
     gives = strategy.gives
     if gives == EXACT and repeated > TOLERANCE:
         gives = "all candidates, with values that change from request to request"
-    requests = client.usage.requests - before
-    other_route = _other_route(scorer, parts)
+    requests, other_route = client.usage.requests - before, _other_route(scorer, parts)
     return Proof(strategy.name, gives, scorer.as_text, requests, repeated, other_route, total)
 
 
@@ -722,12 +716,10 @@ def _other_route(scorer: Scorer, parts: Continuations) -> float | None:
         ids = whole[len(head) :] if whole[: len(head)] == head else []
     if len(ids) != 1:
         return None
-    ours = _totals(scorer, Continuations(parts.prefix, (tuple(ids),)))
-    difference = abs(float(ours.values[0]) - value)
-    if difference > AGREEMENT:
-        raise UnprovedError(
-            scorer.strategy.field,
-            f"the token '{name}' has the value {ours.values[0]:.3f}, and {value:.3f} where it is "
-            "written",
+    ours = float(_totals(scorer, Continuations(parts.prefix, (tuple(ids),))).values[0])
+    if abs(ours - value) > AGREEMENT:
+        problem = (
+            f"the token '{name}' has the value {ours:.3f}, and {value:.3f} where it is written"
         )
-    return difference
+        raise UnprovedError(scorer.strategy.field, problem)
+    return abs(ours - value)

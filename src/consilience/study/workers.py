@@ -392,7 +392,6 @@ def run_units(
     units: Iterable[Unit] | Backlog,
     factory: Factory,
     workers: Workers,
-    *,
     network: Workers | None = None,
     advance: Advance = lambda steps: None,
     inform: Callable[[str], None] = lambda line: None,

@@ -395,7 +395,7 @@ class Scorer:
             rows = order[start : start + AT_ONCE]
             works = [Totals(parts[row]) for row in rows]
             try:
-                self._finish(works, every)
+                self.finish(works, every=every)
             except UnprovedError as error:
                 proof = f"in the proof of the strategy '{self.strategy.name}'"
                 found = f"a reply of the server that is not as {proof}: {error}"
@@ -403,7 +403,8 @@ class Scorer:
                 raise ConsilienceError(found, todo=todo) from error
             yield from zip(rows, works, strict=True)
 
-    def _finish(self, works: Sequence[Totals], every: bool) -> None:
+    def finish(self, works: Sequence[Totals], *, every: bool = True) -> None:
+        """Ask for what is not known of some prefixes; may raise ``UnprovedError``."""
         strategy = self.strategy
         jobs = [(work, at) for work in works for at in range(len(work.done))]
         if strategy.first:
@@ -653,19 +654,16 @@ def _proof(scorer: Scorer) -> Proof:
     total = sum(map(math.exp, known))
     repeated = max(abs(a - b) for a, b in zip(values, again.values.tolist(), strict=True))
     by_word = dict(zip(words, values[2:], strict=True))
-    problem = ""
-    if not bounds[0] and means[1] >= means[0]:
-        problem = (
-            f"random tokens ({means[1]:.2f} each) are as probable as a sentence ({means[0]:.2f})"
-        )
-    elif len(by_word) > 1 and len({*by_word.values()}) == 1 and not any(bounds[2:]):
-        problem = f"{len(by_word)} different next words have the value {means[2]}"
-    elif total > 1 + TOLERANCE:
-        problem = f"probabilities with a sum of {total:.3f}"
-    elif repeated > 1:
-        problem = f"equal requests differ by {repeated:.2f} nats"
-    if problem:
-        raise UnprovedError(strategy.field, problem)
+    are_equal = len(by_word) > 1 and len({*by_word.values()}) == 1 and not any(bounds[2:])
+    random = f"random tokens ({means[1]:.2f} each) are as probable as"
+    for is_wrong, problem in (
+        (not bounds[0] and means[1] >= means[0], f"{random} a sentence ({means[0]:.2f})"),
+        (are_equal, f"{len(by_word)} different next words have the value {means[2]}"),
+        (total > 1 + TOLERANCE, f"probabilities with a sum of {total:.3f}"),
+        (repeated > 1, f"equal requests differ by {repeated:.2f} nats"),
+    ):
+        if is_wrong:
+            raise UnprovedError(strategy.field, problem)
     gives = strategy.gives
     if gives == EXACT and repeated > TOLERANCE:
         gives = "all candidates, with values that change from request to request"
@@ -682,12 +680,8 @@ def _encode(tokenizer: Any, text: str) -> list[int]:
 
 
 def _totals(scorer: Scorer, parts: Continuations) -> Totals:
-    try:
-        [(_, totals)] = scorer.totals([parts])
-    except ConsilienceError as error:
-        if isinstance(error.__cause__, UnprovedError):
-            raise error.__cause__ from None
-        raise
+    totals = Totals(parts)
+    scorer.finish([totals])
     if totals.refused:
         raise UnprovedError(scorer.strategy.field, totals.refused)
     return totals

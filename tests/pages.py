@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from consilience.authoring.audit import check_reference
+from consilience.authoring.checks import CHECKS
 from consilience.gating.gate import PROVIDERS
 from consilience.metrics.registry import DESCRIPTIONS, METRICS
 from consilience.report.export import as_markdown
@@ -17,6 +17,24 @@ def metric_reference():
         for name, one in DESCRIPTIONS.items()
     ]
     return Table("", list(map(Column, ("name", "label", "meaning", "range"))), rows)
+
+
+NEEDS = {
+    "english": "English patterns", "edges": "a parser (spaCy)", "meaning": "an encoder",
+    "agreement": "`--runs`",
+}  # fmt: skip
+
+
+def check_reference():
+    """One row for each check of an audit; what it looks for is the first line of its docstring."""
+    firsts = {name: one.find.__doc__.partition("\n")[0] for name, one in CHECKS.items()}
+    rows = [
+        [name, one.of, one.severity, firsts[name][0].lower() + firsts[name][1:].removesuffix("."),
+         NEEDS.get(one.needs, "")]
+        for name, one in CHECKS.items()
+    ]  # fmt: skip
+    headings = ("check", "suites", "severity", "looks for", "needs")
+    return Table("", list(map(Column, headings)), rows)
 
 
 def provider_reference():

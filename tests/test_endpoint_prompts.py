@@ -21,14 +21,7 @@ from consilience.models.loading import load_pretrained
 from consilience.models.prompted import AnswerWriter, OptionScorer
 from consilience.suites.pairs import TASKS, original
 from replay_server import completion, replay
-from scoring_server import (
-    LLAMA_CPP,
-    LLAMA_CPP_PYTHON,
-    OPENAI,
-    VLLM,
-    TinyServer,
-    scoring_server,
-)
+from scoring_server import LLAMA_CPP, LLAMA_CPP_PYTHON, OPENAI, VLLM, TinyServer, scoring_server
 from test_prompted import CHAT, DESIGN, QUESTIONS
 
 PAIRS = [("Rome is big.", "Paris is big."), ("a b", "c d")]

@@ -12,15 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from conftest import ROOT
-from consilience.study.workers import (
-    Backlog,
-    LocalWorkers,
-    Needs,
-    Unit,
-    WorkerDiedError,
-    described,
-    run_units,
-)
+from consilience.study.workers import Backlog, LocalWorkers, Needs, Unit, described, run_units
 from engine_work import factory
 from study_workers import HereWorkers
 
@@ -225,7 +217,7 @@ def test_a_worker_that_misses_signals_is_not_killed(tmp_path):
             time.sleep(0.01)
         workers.close()
     assert worker.process.exitcode == 128 + signal.SIGTERM
-    assert isinstance(done.exception(), WorkerDiedError)
+    assert done.result().is_death
 
 
 def test_a_signal_that_does_not_end_a_wait_is_seen_soon():

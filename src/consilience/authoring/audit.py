@@ -71,24 +71,6 @@ def cautions(suite: Suite | Questions) -> list[str]:
     return [f"{one.group}: {one.evidence}" if one.group else one.evidence for one in in_order]
 
 
-NEEDS = {
-    "english": "English patterns",
-    "edges": "a parser (spaCy)",
-    "meaning": "an encoder",
-    "agreement": "`--runs`",
-}
-
-
-def check_reference() -> Table:
-    """One row for each check of an audit."""
-    headings = ("check", "suites", "severity", "looks for", "needs")
-    rows: list[list[Value]] = [
-        [name, check.of, check.severity, check.meaning, NEEDS.get(check.needs, "")]
-        for name, check in CHECKS.items()
-    ]
-    return Table("", list(map(Column, headings)), rows)
-
-
 # The command.
 
 SHOWN = 5  # findings of one check

@@ -215,12 +215,6 @@ class Check:
     is_quick: bool = False
     is_of_all: bool = False
 
-    @property
-    def meaning(self) -> str:
-        """What it looks for, by the first line of its function's documentation."""
-        first = str(self.find.__doc__).partition("\n")[0]
-        return first[0].lower() + first[1:].removesuffix(".")
-
     def findings(self, material: FactMaterial | Questions) -> Iterator[Finding]:
         """Everything that it finds, with places."""
         groups: Mapping[str, Any] = {"": material} if self.is_of_all else material.groups

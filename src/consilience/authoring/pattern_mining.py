@@ -134,22 +134,17 @@ def sentences(text: str) -> Iterator[str]:
     start = 0
     for boundary in BOUNDARY.finditer(text):
         end = boundary.end()
-        if _goes_on(text[start : boundary.start() + 1], text[end : end + 2]):
+        word = LAST_WORD.search(text[start : boundary.start() + 1])
+        last, after = word[1].strip("\"'([") if word else "", text[end : end + 2]
+        is_initial = (len(last) == 1 and last.isupper()) or re.fullmatch(r"(?:\w\.)+\w", last)
+        goes_on = after.lstrip("\"'([\u201c\u2018\u00ab")[:1].islower()
+        if last in ABBREVIATIONS or is_initial or goes_on:
             continue
         if sentence := text[start:end].strip():
             yield sentence
         start = end
     if sentence := text[start:].strip():
         yield sentence
-
-
-def _goes_on(before: str, after: str) -> bool:
-    word = LAST_WORD.search(before)
-    last = word[1].strip("\"'([") if word else ""
-    is_initial = (len(last) == 1 and last.isupper()) or bool(re.fullmatch(r"(?:\w\.)+\w", last))
-    return (
-        last in ABBREVIATIONS or is_initial or after.lstrip("\"'([\u201c\u2018\u00ab")[:1].islower()
-    )
 
 
 PRONOUN = re.compile(r"(?:It|He|She|They)(?=,? [a-z])|(?:Its|His|Their)(?= [a-z])|Her(?= [a-z]+ )")

@@ -244,12 +244,12 @@ def draft_rewrites(
     ``known``: proposals that there are already.
     """
     relations, is_chat, variant = list(suite), is_chat_model(writer), suite.words.variant
-    texts, kind = [], KINDS[variant]
+    prompts, kind = [], KINDS[variant]
     for base in [relation.patterns[0] for relation in relations]:
         own = words_in(base.language, words)
-        end = "" if is_chat else "\n" + own[f"new_{variant}"]
-        texts.append(own[f"rewrite_{variant}"].replace("{text}", base.text) + end)
-    prompts = [Prompt((("user", text),), (), (), is_chat=is_chat) for text in texts]
+        text = own[f"rewrite_{variant}"].replace("{text}", base.text)
+        text += "" if is_chat else "\n" + own[f"new_{variant}"]
+        prompts.append(Prompt((("user", text),), (), (), is_chat=is_chat))
     reasons = writer.why_not(prompts)
     refusals = [
         Refusal(one.id, "", why) for one, why in zip(relations, reasons, strict=True) if why
@@ -515,13 +515,9 @@ def _load_models(options: RewriteOptions) -> tuple[WritingModel | None, Judge | 
     writer: Any = None
     if options.model:
         writer = load_writer(
-            options.model,
-            options.loading,
-            connection=connection,
-            most_written=options.max_new_tokens,
-            temperature=options.temperature,
-            seed=options.seed,
-        )
+            options.model, options.loading, connection=connection,
+            most_written=options.max_new_tokens, temperature=options.temperature, seed=options.seed,
+        )  # fmt: skip
     loading = Loading(options.device, options.dtype, None, options.trust_remote_code)
     if str(options.judge).startswith("embedding:"):
         judge = load_judge(str(options.judge), loading)
@@ -593,15 +589,11 @@ def rewrite_suite(
         else:
             proposals.append(draft)
     write_proposals(options.out, proposals, kind.names)
-    settings = {
-        "prompts": [words_in(language, words)[asked] for language in languages],
-        "model": dict(writer.identity) if writer else None,
-        "judge": dict(judge.identity) if judge else None,
-        "samples": options.samples,
-        "fillings": options.fillings,
-        "threshold": threshold,
-        **drawn,
-    }
+    prompts = [words_in(language, words)[asked] for language in languages]
+    models = {"model": writer, "judge": judge}
+    identities = {name: dict(one.identity) if one else None for name, one in models.items()}
+    own = {"samples": options.samples, "fillings": options.fillings, "threshold": threshold}
+    settings = {"prompts": prompts, **identities, **own, **drawn}
     record = {"settings": settings, "versions": versions()}
     into = shlex.quote(options.suite) if kind.has_rules else "FOLDER"
     return Rewriting(options.out, into, suite, proposals, refusals, measured, notes, record)

@@ -75,13 +75,8 @@ class Chats:
         return ["the server takes no temperature: its answers are sampled"] * bool(self.identity)
 
     def body(self, messages: Messages, length: int, fields: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            "model": self.server.name,
-            "messages": list(messages),
-            self.length: length + self.room,
-            **self.sampling,
-            **fields,
-        }
+        asked = {"model": self.server.name, "messages": list(messages)}
+        return {**asked, self.length: length + self.room, **self.sampling, **fields}
 
     def settle(self) -> None:
         """Find out which fields the server takes, by a short chat; nothing without chats."""
@@ -190,12 +185,11 @@ def values_of(
 
 def enforcing(options: Sequence[str]) -> tuple[int, Mapping[str, Any]]:
     """The most tokens of an answer, and the field that enforces it."""
+    answer = {"type": "string", "enum": list(options)}
     schema = {
-        "type": "object",
-        "properties": {"answer": {"type": "string", "enum": list(options)}},
-        "required": ["answer"],
+        "type": "object", "properties": {"answer": answer}, "required": ["answer"],
         "additionalProperties": False,
-    }
+    }  # fmt: skip
     content = {"name": "answer", "strict": True, "schema": schema}
     longest = max(len(json.dumps(option)) for option in options)
     return AROUND + longest, {ENFORCES: {"type": "json_schema", "json_schema": content}}

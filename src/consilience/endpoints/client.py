@@ -232,6 +232,13 @@ lacks a route or what the route needs."""
 
 TRANSIENT = (408, 425, *OVERLOADS)  # Others a moment later, as 500 and more may be
 NO_CREDIT = ("insufficient_quota", "billing_hard_limit_reached")  # Codes of a 429 that no wait ends
+ACCEPTED = "Name the variable of a key that the server accepts: --api-key-env."
+TODO = {
+    401: ACCEPTED,
+    403: ACCEPTED,
+    404: "Check --base-url (it usually ends in /v1) and the name of the model.",
+    UNSUPPORTED: "Check that the server can do this with the model (docs/endpoints.md).",
+}
 LONGEST_MESSAGE = 300  # Characters of what a server says that a message quotes
 
 
@@ -279,19 +286,13 @@ def meaning_of(status: int, headers: Mapping[str, str], body: str, *, where: str
             if is_page:
                 raise error from reason
             return Trouble(200, found, error=error)  # it may have been truncated
-    found, todo = message_of(body) or "no message", ""
+    found, todo = message_of(body) or "no message", TODO.get(status, "")
     if status in REFUSALS:
         return Refused(status, found)
     if status in TRANSIENT or (status >= 500 and status != UNSUPPORTED):
         if not any(code in body for code in NO_CREDIT):
             return Trouble(status, found, wait_of(headers))
         todo = "Pay for more, and run the same command again to resume."
-    elif status in (401, 403):
-        todo = "Name the variable of a key that the server accepts: --api-key-env."
-    elif status == 404:
-        todo = "Check --base-url (it usually ends in /v1) and the name of the model."
-    elif status == UNSUPPORTED:
-        todo = "Check that the server can do this with the model (docs/endpoints.md)."
     elif 300 <= status < 400:
         found = f"a redirect to '{headers.get('location', '')}'"
         todo = "Give the address that answers as --base-url: the key goes to one server only."
@@ -571,7 +572,13 @@ class Client:
         except TimeoutError:
             return Trouble(0, f"no complete reply in {limit:g} s", is_timeout=True)
         except (httpx2.ConnectError, httpx2.ProxyError) as error:
-            return self._unconnected(error, request)
+            found = f"cannot connect: {self._shown(error)}"
+            if self._successes:
+                return Trouble(0, found)
+            todo = "Check --base-url, and that the server runs."
+            if "certificate" in found.lower():
+                todo = "Use the host name of its certificate; SSL_CERT_FILE may name its authority."
+            raise self._error(request, found, f"a server at {self._base}", todo) from None
         except httpx2.TransportError as error:
             return Trouble(0, f"the connection broke: {self._shown(error)}")
         except httpx2.DecodingError as error:
@@ -619,15 +626,6 @@ class Client:
             found = f"the proxy or the certificates of the environment cannot be used: {error}"
             todo = "Check HTTPS_PROXY, ALL_PROXY and SSL_CERT_FILE, or add the host to NO_PROXY."
             raise ConsilienceError(found, todo=todo) from error
-
-    def _unconnected(self, error: Exception, request: _Request) -> Trouble:
-        found = f"cannot connect: {self._shown(error)}"
-        if self._successes:
-            return Trouble(0, found)
-        todo = "Check --base-url, and that the server runs."
-        if "certificate" in found.lower():
-            todo = "Use the host name of its certificate; SSL_CERT_FILE may name its authority."
-        raise self._error(request, found, f"a server at {self._base}", todo) from None
 
     def _shown(self, error: Exception) -> str:
         return self._key.removed_from(str(error)) or type(error).__name__

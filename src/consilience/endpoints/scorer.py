@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -268,14 +269,9 @@ def top_k(size: int) -> Strategy:
         values, entries = _top(reply, wanted, piece)
         return _among(values, wanted, bound_of(entries, size))
 
-    return Strategy(
-        "top-k",
-        f"a bound for tokens that are not among the {size} most probable",
-        "logprobs",
-        first=lambda prefix, wanted: _next_token(prefix, logprobs=size),
-        read_first=read,
-        is_censored=True,
-    )
+    gives = f"a bound for tokens that are not among the {size} most probable"
+    first = lambda prefix, wanted: _next_token(prefix, logprobs=size)  # noqa: E731
+    return Strategy("top-k", gives, "logprobs", first=first, read_first=read, is_censored=True)
 
 
 STRATEGIES: Mapping[str, Strategy] = {
@@ -399,16 +395,16 @@ class Scorer:
             rows = order[start : start + AT_ONCE]
             works = [Totals(parts[row]) for row in rows]
             try:
-                self._finish(works, every)
+                self.finish(works, every=every)
             except UnprovedError as error:
-                raise ConsilienceError(
-                    f"a reply of the server that is not as in the proof of the strategy "
-                    f"'{self.strategy.name}': {error}",
-                    todo="Choose another strategy with --scoring (docs/endpoints.md).",
-                ) from error
+                proof = f"in the proof of the strategy '{self.strategy.name}'"
+                found = f"a reply of the server that is not as {proof}: {error}"
+                todo = "Choose another strategy with --scoring (docs/endpoints.md)."
+                raise ConsilienceError(found, todo=todo) from error
             yield from zip(rows, works, strict=True)
 
-    def _finish(self, works: Sequence[Totals], every: bool) -> None:
+    def finish(self, works: Sequence[Totals], *, every: bool = True) -> None:
+        """Ask for what is not known of some prefixes; may raise ``UnprovedError``."""
         strategy = self.strategy
         jobs = [(work, at) for work in works for at in range(len(work.done))]
         if strategy.first:
@@ -527,10 +523,9 @@ class Scorer:
         ]
         if (plan := client.plan) is not None:  # other prompts may be together in a run
             plan.depending().requests += len(every) - len(groups)
-        several = ([every[at]["prompt"] for at in rows] for rows in groups)
         merged = (
-            every[rows[0]] | ({"prompt": prompts} if len(rows) > 1 else {})
-            for rows, prompts in zip(groups, several, strict=True)
+            every[rows[0]] | ({"prompt": [every[at]["prompt"] for at in rows]} if rows[1:] else {})
+            for rows in groups
         )
         for index, reply in client.post_all(path, merged):
             rows = groups[index]
@@ -617,18 +612,19 @@ def prove(server: Server) -> tuple[Scorer, Proof]:
     """The first strategy that a server proves, or the one that the connection names."""
     named = server.client.connection.scoring
     strategies = [strategy_named(named)] if named else list(STRATEGIES.values())
+    forms = (False, True) if server.kind == "other" else (False,)
     refused: dict[str, str] = {}
     for strategy in strategies:
         if not named and strategy.is_native and server.kind != "llama.cpp":
             refused[strategy.name] = "only llama.cpp's server has it"
             continue
-        for tried in [strategy, top_k(SMALLER_K)] if strategy.is_censored else [strategy]:
-            for as_text in (False, True) if server.kind == "other" else (False,):
-                scorer = Scorer(server, tried, as_text=as_text)
-                try:
-                    return scorer, replace(_proof(scorer), refused=refused)
-                except UnprovedError as error:
-                    refused[strategy.name] = str(error)
+        sizes = [strategy, top_k(SMALLER_K)] if strategy.is_censored else [strategy]
+        for tried, as_text in product(sizes, forms):
+            scorer = Scorer(server, tried, as_text=as_text)
+            try:
+                return scorer, replace(_proof(scorer), refused=refused)
+            except UnprovedError as error:
+                refused[strategy.name] = str(error)
     if named:
         found = f"--scoring {named}: {refused[strategies[0].name]}"
         expected = "a strategy that the server proves (docs/endpoints.md)"
@@ -658,24 +654,20 @@ def _proof(scorer: Scorer) -> Proof:
     total = sum(map(math.exp, known))
     repeated = max(abs(a - b) for a, b in zip(values, again.values.tolist(), strict=True))
     by_word = dict(zip(words, values[2:], strict=True))
-    problem = ""
-    if not bounds[0] and means[1] >= means[0]:
-        problem = (
-            f"random tokens ({means[1]:.2f} each) are as probable as a sentence ({means[0]:.2f})"
-        )
-    elif len(by_word) > 1 and len({*by_word.values()}) == 1 and not any(bounds[2:]):
-        problem = f"{len(by_word)} different next words have the value {means[2]}"
-    elif total > 1 + TOLERANCE:
-        problem = f"probabilities with a sum of {total:.3f}"
-    elif repeated > 1:
-        problem = f"equal requests differ by {repeated:.2f} nats"
-    if problem:
-        raise UnprovedError(strategy.field, problem)
+    are_equal = len(by_word) > 1 and len({*by_word.values()}) == 1 and not any(bounds[2:])
+    random = f"random tokens ({means[1]:.2f} each) are as probable as"
+    for is_wrong, problem in (
+        (not bounds[0] and means[1] >= means[0], f"{random} a sentence ({means[0]:.2f})"),
+        (are_equal, f"{len(by_word)} different next words have the value {means[2]}"),
+        (total > 1 + TOLERANCE, f"probabilities with a sum of {total:.3f}"),
+        (repeated > 1, f"equal requests differ by {repeated:.2f} nats"),
+    ):
+        if is_wrong:
+            raise UnprovedError(strategy.field, problem)
     gives = strategy.gives
     if gives == EXACT and repeated > TOLERANCE:
         gives = "all candidates, with values that change from request to request"
-    requests = client.usage.requests - before
-    other_route = _other_route(scorer, parts)
+    requests, other_route = client.usage.requests - before, _other_route(scorer, parts)
     return Proof(strategy.name, gives, scorer.as_text, requests, repeated, other_route, total)
 
 
@@ -688,12 +680,8 @@ def _encode(tokenizer: Any, text: str) -> list[int]:
 
 
 def _totals(scorer: Scorer, parts: Continuations) -> Totals:
-    try:
-        [(_, totals)] = scorer.totals([parts])
-    except ConsilienceError as error:
-        if isinstance(error.__cause__, UnprovedError):
-            raise error.__cause__ from None
-        raise
+    totals = Totals(parts)
+    scorer.finish([totals])
     if totals.refused:
         raise UnprovedError(scorer.strategy.field, totals.refused)
     return totals
@@ -722,12 +710,10 @@ def _other_route(scorer: Scorer, parts: Continuations) -> float | None:
         ids = whole[len(head) :] if whole[: len(head)] == head else []
     if len(ids) != 1:
         return None
-    ours = _totals(scorer, Continuations(parts.prefix, (tuple(ids),)))
-    difference = abs(float(ours.values[0]) - value)
-    if difference > AGREEMENT:
-        raise UnprovedError(
-            scorer.strategy.field,
-            f"the token '{name}' has the value {ours.values[0]:.3f}, and {value:.3f} where it is "
-            "written",
+    ours = float(_totals(scorer, Continuations(parts.prefix, (tuple(ids),))).values[0])
+    if abs(ours - value) > AGREEMENT:
+        problem = (
+            f"the token '{name}' has the value {ours:.3f}, and {value:.3f} where it is written"
         )
-    return difference
+        raise UnprovedError(scorer.strategy.field, problem)
+    return abs(ours - value)

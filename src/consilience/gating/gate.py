@@ -332,20 +332,16 @@ def gate(options: GateOptions) -> Gate:
     rules, many = parse_rules(options.rule), len(options.runs)
     relative = [rule for rule in rules if rule.is_relative]
     if relative and not options.baseline:
-        found, todo = (
-            f"the rule '{relative[0].text}' without a baseline",
-            "Name it: --baseline RUN.",
-        )
-        raise ConsilienceError(found, todo=todo, option="baseline")
+        found = f"the rule '{relative[0].text}' without a baseline"
+        raise ConsilienceError(found, todo="Name it: --baseline RUN.", option="baseline")
     if relative and is_its_own_baseline(options):
         found = f"{options.baseline} is the run and the baseline"
         expected = "another run, which is compared with the baseline"
         todo = "Name a later run; --plan takes the baseline, and says how much data is needed."
         raise ConsilienceError(found, expected=expected, todo=todo, option="baseline")
     if options.passes is not None and options.passes > many:
-        raise ConsilienceError(
-            f"--passes {options.passes} of {counted(many, 'run')}", expected=f"at most {many}"
-        )
+        found = f"--passes {options.passes} of {counted(many, 'run')}"
+        raise ConsilienceError(found, expected=f"at most {many}")
     of = open_gate_runs(options)
     together = [of.labels] if options.passes is None else [[label] for label in of.labels]
     numbers = [of.numbers(labels) for labels in together]
@@ -679,11 +675,9 @@ def init(options: InitOptions) -> Lines:
         options.into / CONFIGURATION: _toml({"probe": asked, "gate": {"rule": list(rules)}}),
         options.into / FILES[options.ci]: template.replace("@KEY@", key),
     }
-    for path in texts:
-        if path.exists():
-            raise ConsilienceError(
-                "a file", where=str(path), todo=f"{OTHER_OUT}, or remove it.", kind="occupied"
-            )
+    for path in filter(Path.exists, texts):
+        todo = f"{OTHER_OUT}, or remove it."
+        raise ConsilienceError("a file", where=str(path), todo=todo, kind="occupied")
     for path, text in texts.items():
         make_folder(path.parent)
         write_whole(path, text.encode())
@@ -721,10 +715,9 @@ def _asked(question: str, usual: str | None = None) -> str:
 
         return str(click.prompt(question, default=usual))
     if usual is None:
-        name = re.split(r"\W", question)[0].lower()
-        raise ConsilienceError(
-            f"no --{name}", expected="it as an option, or a terminal to ask on", kind="usage"
-        )
+        found = "no --" + re.split(r"\W", question)[0].lower()
+        expected = "it as an option, or a terminal to ask on"
+        raise ConsilienceError(found, expected=expected, kind="usage")
     return usual
 
 

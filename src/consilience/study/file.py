@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
-from itertools import combinations, product
+from itertools import chain, combinations, product
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -107,21 +107,15 @@ def _study(file: Path, document: TomlTable) -> Study:
         default = str(Path("runs", _slug(name)))
     address = document.get("folder", default).strip()
     folder = Path(default if "://" in address else address)
-    runs = [
-        run
-        for model, suite in product(models, suites)
-        for run in _runs(model, suite, shared, factors, folder)
-    ]
-    runs = _without_skipped(runs, document.get("skip", []), factors)
+    every = (_runs(*pair, shared, factors, folder) for pair in product(models, suites))
+    runs = _without_skipped([*chain(*every)], document.get("skip", []), factors)
     names = [model.name for model in models]
     reference = document.get("reference", names[0]).strip()
     if reference not in names:
         todo = did_you_mean(reference, names)
         raise ConsilienceError(f"reference: no model '{reference}'", todo=todo)
-    return Study(
-        file, name, folder, address if "://" in address else "", reference,
-        document.get("pairs", "reference"), runs,
-    )  # fmt: skip
+    address, pairs = address * ("://" in address), document.get("pairs", "reference")
+    return Study(file, name, folder, address, reference, pairs, runs)
 
 
 def _check(document: TomlTable) -> None:
@@ -206,7 +200,10 @@ def _options(table: TomlTable) -> dict[str, Any]:
     return {name: FIELDS[name].check(value) for name, value in keywords.items()}
 
 
-def _factors(table: TomlTable) -> dict[str, list[_Choice]]:
+Factors = Mapping[str, Sequence[_Choice]]
+
+
+def _factors(table: TomlTable) -> Factors:
     factors = {}
     for key, values in table.items():
         choices: dict[str, _Choice] = {}
@@ -224,11 +221,7 @@ def _factors(table: TomlTable) -> dict[str, list[_Choice]]:
 
 
 def _runs(
-    model: _Choice,
-    suite: _Choice,
-    shared: Mapping[str, Any],
-    factors: Mapping[str, Sequence[_Choice]],
-    folder: Path,
+    model: _Choice, suite: _Choice, shared: TomlTable, factors: Factors, folder: Path
 ) -> Iterator[StudyRun]:
     table = model.table
     cpus, resources = table.get("num_cpus"), tuple(sorted(table.get("resources", {}).items()))
@@ -247,14 +240,10 @@ def _runs(
         for seed in table.get("seeds", [None]):
             places = [model.part, suite.part, ",".join(value.part for value in values)]
             places += [] if seed is None else [f"seed-{seed}"]
-            name = "/".join(filter(None, places))
-            options |= {
-                "model": table["model"].replace(SEED, str(seed)), "suite": suite.table["suite"],
-                "out": folder / name,
-            }  # fmt: skip
-            yield StudyRun(
-                model.name, suite.name, chosen, seed, name, ProbeOptions(**options), needs, threads
-            )
+            name, spec = "/".join(filter(None, places)), table["model"].replace(SEED, str(seed))
+            options |= {"model": spec, "suite": suite.table["suite"], "out": folder / name}
+            named = model.name, suite.name, chosen, seed, name
+            yield StudyRun(*named, ProbeOptions(**options), needs, threads)
 
 
 def _without_skipped(

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -133,14 +134,6 @@ class _Relay(Watch):
         return nullcontext(self._advance) if is_asking else super().steps(text, total, unit)
 
 
-OF_MODELS = tuple(
-    field.name
-    for field in option_fields(ProbeOptions)
-    if field.option.panel in ("Model", "Models behind a URL") and field.name != "trust_remote_code"
-)
-"""Options that do not decide which facts are asked."""
-
-
 def units_of(run: studies.StudyRun, threads: int = 0, watch: Watch = SILENT) -> list[Unit]:
     """The units of a run, complete or not; no model is loaded."""
     options, home, groups = run.options, str(Path.cwd()), _groups_of(run.options, watch)
@@ -164,10 +157,13 @@ def answered(run: studies.StudyRun) -> set[GroupOfSeed]:
 def _groups_of(options: ProbeOptions, watch: Watch) -> Mapping[GroupOfSeed, int]:
     if kind_of(options.suite, options.as_questions).is_same_for_models:
         options.check_connection()
-        defaults = {field.name: field.default for field in option_fields(ProbeOptions)}
-        return _groups_of_all(
-            replace(options, out=None, **{name: defaults[name] for name in OF_MODELS})
-        )
+        usual = {  # the options of models do not decide which facts are asked
+            one.name: one.default
+            for one in option_fields(ProbeOptions)
+            if one.option.panel in ("Model", "Models behind a URL")
+            and one.name != "trust_remote_code"
+        }
+        return _groups_of_all(replace(options, out=None, **usual))
     inquiries = inquiries_of(options, watch)
     return {(one.seed, group): size for one in inquiries for group, size in one.groups.items()}
 
@@ -277,10 +273,7 @@ def _planned(options: StudyRunOptions, watch: Watch, *, is_fetched: bool = False
 
 
 def _by_run(units: Iterable[Unit]) -> dict[str, list[Unit]]:
-    by_run: dict[str, list[Unit]] = {}
-    for unit in units:
-        by_run.setdefault(unit.payload.run, []).append(unit)
-    return by_run
+    return {name: [*of] for name, of in groupby(units, lambda unit: unit.payload.run)}
 
 
 class _Asking:
@@ -300,15 +293,11 @@ class _Asking:
     def ask(self) -> None:
         for name, run in self._runs.items():
             done = answered(run)
-            units = [
-                unit
-                for unit in self._plan.part[name]
-                if unit.payload.is_whole or not unit.payload.groups.keys() <= done
-            ]
-            self._left[name] = len(units)
-            for unit in units:
-                self._backlog.add(unit)
-            if not units:
+            for unit in self._plan.part[name]:
+                if unit.payload.is_whole or not unit.payload.groups.keys() <= done:
+                    self._left[name] += 1
+                    self._backlog.add(unit)
+            if not self._left[name]:
                 self._count_if_complete(run)
         options, inform, logs = self._options, self._watch.inform, self._study.folder / studies.LOGS
         if options.shard is not None:
@@ -322,10 +311,8 @@ class _Asking:
             workers, network = RayWorkers(options.ray_address, options.workers, inform), workers
         title = f"asking {counted(len(self._runs), 'run')}"
         with self._watch.steps(title, self._backlog.total, "queries") as self._advance:
-            running = engine.run_units(
-                self._backlog, StudyWorker, workers, network=network, advance=self._advance,
-                inform=inform,
-            )  # fmt: skip
+            show = self._advance
+            running = engine.run_units(self._backlog, StudyWorker, workers, network, show, inform)
             with closing(running) as outcomes:
                 for outcome in outcomes:
                     self._take(outcome)

@@ -63,6 +63,7 @@ class UnitFailure:
     message: str
     traceback: str = ""  # Where it was raised; empty for wrong input and for a worker that died
     is_expected: bool = False  # Whether it was raised as wrong input
+    is_death: bool = False  # Whether the worker is gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +75,10 @@ class UnitOutcome:
     failure: UnitFailure | None
 
 
-class WorkerDiedError(Exception):
-    """A worker is gone, and why."""
-
-
 def attempted(call: Callable[..., Any], *arguments: Any) -> Any:
     """What a call returns, or why it failed (``UnitFailure``)."""
     try:
         return call(*arguments)
-    except WorkerDiedError:
-        raise
     except Exception as error:
         return described(error)
 
@@ -146,7 +141,7 @@ class Doer:
 
 
 class LocalWorker:
-    """A process with a ``Doer``, and this end of its pipe; ``do`` may raise ``WorkerDiedError``."""
+    """A process with a ``Doer``, and this end of its pipe."""
 
     def __init__(self, factory: Factory, key: Hashable, log: Path | None, scratch: str) -> None:
         context = multiprocessing.get_context("spawn")
@@ -167,9 +162,9 @@ class LocalWorker:
                 if is_last:
                     return value
                 show(value)
-        except (EOFError, OSError) as error:
+        except (EOFError, OSError):
             self.process.join(PATIENCE)
-            raise WorkerDiedError(_why_ended(self.process.exitcode, self._log)) from error
+            return UnitFailure(_why_ended(self.process.exitcode, self._log), is_death=True)
 
     def stop(self) -> None:
         for _ in range(10):  # a signal just before a process begins to wait does not end the wait
@@ -293,7 +288,7 @@ class RayWorker:
         except self._ray.exceptions.RayTaskError as error:  # what it returned cannot be pickled
             return UnitFailure(_in_words(error), str(error))
         except self._ray.exceptions.RayError as error:
-            raise WorkerDiedError(f"a worker of Ray: {_in_words(error)}") from error
+            return UnitFailure(f"a worker of Ray: {_in_words(error)}", is_death=True)
 
     def stop(self) -> None:
         with suppress(self._ray.exceptions.RayError):
@@ -392,7 +387,6 @@ def run_units(
     units: Iterable[Unit] | Backlog,
     factory: Factory,
     workers: Workers,
-    *,
     network: Workers | None = None,
     advance: Advance = lambda steps: None,
     inform: Callable[[str], None] = lambda line: None,
@@ -433,8 +427,8 @@ class _Dispatcher:
     workers: list[_Hired] = field(default_factory=list)
     deaths: Counter[str] = field(default_factory=Counter)
     steps: Counter[str] = field(default_factory=Counter)
-    events: SimpleQueue[tuple[_Hired, str, Any]] = field(default_factory=SimpleQueue)
-    """Workers, what they report (advanced, done, died), and their steps, value or reason."""
+    events: SimpleQueue[tuple[_Hired, int | None, Any]] = field(default_factory=SimpleQueue)
+    """Workers, and their steps so far, or the value or failure of their unit."""
 
     def outcomes(self) -> Iterator[UnitOutcome]:
         while self.backlog.waiting or any(worker.unit for worker in self.workers):
@@ -445,11 +439,11 @@ class _Dispatcher:
                     self._dismiss(worker)
             self._hire()
             try:  # a signal just before a wait is seen after it, so no wait is long
-                worker, kind, value = self.events.get(timeout=PROGRESS_INTERVAL)
+                worker, steps, value = self.events.get(timeout=PROGRESS_INTERVAL)
             except Empty:
                 continue
             if worker in self.workers:
-                yield from self._handle(worker, kind, value)
+                yield from self._handle(worker, steps, value)
 
     def _hire(self) -> None:
         """Start workers: each for the key with the most waiting steps for each of its workers."""
@@ -474,30 +468,27 @@ class _Dispatcher:
         unit = worker.unit = self.backlog.take(worker.key)
 
         def call() -> None:
-            show = lambda steps: self.events.put((worker, "advanced", steps))  # noqa: E731
-            try:
-                event = "done", attempted(worker.worker.do, unit.payload, show)
-            except WorkerDiedError as death:
-                event = "died", UnitFailure(str(death))
-            self.events.put((worker, *event))
+            show = lambda steps: self.events.put((worker, steps, None))  # noqa: E731
+            self.events.put((worker, None, attempted(worker.worker.do, unit.payload, show)))
 
         Thread(target=call, daemon=True).start()
 
-    def _handle(self, worker: _Hired, kind: str, value: Any) -> Iterator[UnitOutcome]:
+    def _handle(self, worker: _Hired, steps: int | None, value: Any) -> Iterator[UnitOutcome]:
         """Count steps, keep what is done, and try a unit again until its third worker has died."""
         unit = worker.unit
         assert unit is not None
-        if kind == "advanced":
-            self._progress(unit, value)
+        if steps is not None:
+            self._progress(unit, steps)
             return
         worker.unit, failure = None, value if isinstance(value, UnitFailure) else None
         if failure and not failure.is_expected:
             self._dismiss(worker)
-        self.deaths[unit.id] += kind == "died"
-        if failure and kind == "died" and self.deaths[unit.id] < TRIES:
-            self.inform(f"{unit.id}: {failure.message} It is tried again.")
-            self.backlog.add(unit, is_next=True)
-            return
+        if failure and failure.is_death:
+            self.deaths[unit.id] += 1
+            if self.deaths[unit.id] < TRIES:
+                self.inform(f"{unit.id}: {failure.message} It is tried again.")
+                self.backlog.add(unit, is_next=True)
+                return
         self._progress(unit, unit.size)
         yield UnitOutcome(unit, None if failure else value, failure)
 

@@ -13,8 +13,8 @@ import pytest
 from checks import output, refusal, refused
 from conftest import ROOT
 from consilience.analysis.examples import violation_table
-from consilience.kinds import suite_of
-from consilience.kinds.probing import probe, score
+from consilience.kinds import score_answers, suite_of
+from consilience.kinds.probing import probe
 from consilience.kinds.variants import factors_of
 from consilience.metrics.counts import prepared_seeds
 from consilience.metrics.differences import compare
@@ -105,7 +105,7 @@ def test_a_run_is_counted_by_its_expectations_without_its_suite(folder):
     assert shown["Violations, opposite"].value == shown["Violations, opposite"].chance == 1 / 2
     assert list(shown)[-3:] == [f"Violations, {kind}" for kind in ("same", "opposite", "implied")]
     shutil.rmtree(folder)
-    again = score(ScoreOptions(answers=run)).metrics
+    again = score_answers(ScoreOptions(answers=run)).metrics
     assert again.equals(counted.metrics)
     assert len(Run.open(run).expectations) == 4
 
@@ -243,7 +243,7 @@ def test_one_variant_alone_is_asked_and_exported(tmp_path, consilience, rows, va
     (row,) = map(json.loads, prompts.read_text().splitlines())
     answer = {"order=given": "A", "labels=1": "1", "base": "Ann"}[variant]
     prompts.write_text(json.dumps(row | {"answer": answer}))
-    scored = score(ScoreOptions(answers=prompts, suite=str(suite), out=tmp_path / "scored"))
+    scored = score_answers(ScoreOptions(answers=prompts, suite=str(suite), out=tmp_path / "scored"))
     numbers = {row.metric: row.value for row in scored.summary.rows}
     assert (numbers["accuracy"], math.isnan(numbers["consistency"])) == (1, True)
 
@@ -271,7 +271,7 @@ def test_an_export_that_is_scored_keeps_its_expectations(
     assert consilience("suite", "export", folder, *vary, "--out", table)[0] == 0
     given = Run.open(probed).answers.select("item", "variant", "answer")
     pl.read_ndjson(table).join(given, on=["item", "variant"]).write_ndjson(table)
-    again = score(ScoreOptions(answers=table, suite=str(folder), out=scored))
+    again = score_answers(ScoreOptions(answers=table, suite=str(folder), out=scored))
     kinds = ["same", "opposite", "conditioned opposite", "implied"]
     for one in (counted, again):
         labels = [row.label for row in one.summary.rows if row.metric == "violation_rate"]

@@ -9,7 +9,7 @@ from checks import refused
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.presentation import TEMPLATES
 from consilience.kinds.probing import probe
-from consilience.kinds.variants import Prompting, template_names
+from consilience.kinds.variants import presenter_of, template_names
 from consilience.options.probe import ProbeOptions
 from consilience.results.evaluation import evaluate
 
@@ -81,9 +81,9 @@ def test_the_template_is_that_of_the_model_unless_one_is_named():
     for template, is_chat, name in (
         (None, False, "plain"), (None, True, "chat"), ("plain", True, "plain"),
     ):  # fmt: skip
-        prompting = Prompting.of(ProbeOptions(template=template), [], is_chat=is_chat)
+        prompting = presenter_of(ProbeOptions(template=template), [], is_chat=is_chat)
         assert prompting.base.template is TEMPLATES[name]
-    assert Prompting.of(ProbeOptions(template=TEXT), []).record(ONE) == {
+    assert presenter_of(ProbeOptions(template=TEXT), []).of_group(ONE, ()).record == {
         "templates": {"own": {"text": TEXT, "chat": False, "system": ""}}, "option_score": "label",
         "shots": 0,
     }  # fmt: skip
@@ -93,10 +93,10 @@ def test_varied_templates_are_those_that_are_used():
     """A template of one's own and a built-in one; the first level is the base."""
     assert template_names(TEXT) == ["own", "plain", "chat"]
     factor = Factor("template", ("own", "chat"))
-    prompting = Prompting.of(ProbeOptions(template=TEXT, system="Be brief."), [factor])
+    prompting = presenter_of(ProbeOptions(template=TEXT, system="Be brief."), [factor])
     assert list(prompting.templates) == ["own", "chat"]
     assert [template.system for template in prompting.templates.values()] == ["", "Be brief."]
-    presenter = prompting.presenter(FactorialDesign.full([factor]), ())
+    presenter = prompting.of_group(FactorialDesign.full([factor]), ())
     assert presenter.presentation((1,)).template.system == "Be brief."
     assert presenter.presentation((0,)).template.text == TEXT
 
@@ -104,12 +104,15 @@ def test_varied_templates_are_those_that_are_used():
 def test_a_system_prompt_that_no_template_has_is_refused():
     for template, is_chat in (("plain", True), (None, False)):
         options = ProbeOptions(template=template, system="Be brief.")
-        refused("a system prompt without a chat", Prompting.of, options, [], is_chat=is_chat)
+        refused("a system prompt without a chat", presenter_of, options, [], is_chat=is_chat)
 
 
 def test_the_rule_is_that_of_the_labels_unless_one_is_named():
     unlabelled = FactorialDesign.full([Factor("labels", ("A", "none"))])
-    assert Prompting.of(ProbeOptions(), []).record(unlabelled)["option_score"] == "sum"
-    assert Prompting.of(ProbeOptions(option_score="pmi"), []).record(ONE)["option_score"] == "pmi"
-    labels = Prompting.of(ProbeOptions(option_score="label"), [])
-    refused("scored by their labels", labels.presenter, unlabelled, ())
+    assert presenter_of(ProbeOptions(), []).of_group(unlabelled, ()).record["option_score"] == "sum"
+    assert (
+        presenter_of(ProbeOptions(option_score="pmi"), []).of_group(ONE, ()).record["option_score"]
+        == "pmi"
+    )
+    labels = presenter_of(ProbeOptions(option_score="label"), [])
+    refused("scored by their labels", labels.of_group, unlabelled, ())

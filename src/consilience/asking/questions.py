@@ -58,6 +58,7 @@ answers. The others are the levels of the factors.
 SCHEMA = ANSWERS_SCHEMA | dict(QUESTION_COLUMNS)  # The columns of answers to questions
 PROMPTS_AT_ONCE = 4096  # Prompts in memory at once; one question may have more
 NO_PREMISE = "the score of an option without the question is not known"
+NO_FACTORS = FactorialDesign((), ((),))  # One variant
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,34 @@ class Presenter:
         for question in self.pool:
             groups.setdefault(question.group, []).append(question)
         object.__setattr__(self, "_groups", groups)
+
+    def of_group(self, design: FactorialDesign, pool: Sequence[Question]) -> Presenter:
+        """The same for a group; ``pool``: the questions that examples are drawn from."""
+        return replace(self, design=design, pool=pool)
+
+    def refuse_hidden_options(self) -> None:
+        """Raise for a template that does not show the options whose labels are scored."""
+        for name, template in self.templates.items():
+            if "{options}" not in template.text:
+                raise ConsilienceError(
+                    f"no {{options}} in the template '{name}'",
+                    expected="{question} and {options}, because the model answers with a label",
+                    todo="Add {options}, or score the texts of the options: --option-score sum.",
+                )
+
+    @property
+    def record(self) -> dict[str, object]:
+        """What a run keeps of it."""
+        cues = {name: list(of) for name, of in self.base.cues.items()}
+        return {
+            "templates": {
+                name: {"text": template.text, "chat": template.is_chat, "system": template.system}
+                for name, template in self.templates.items()
+            },
+            "option_score": self.rule.name,
+            "shots": self.examples,
+            **({"cues": cues} if cues else {}),
+        }
 
     def presentation(self, cell: Cell) -> Presentation:
         pairs = zip(self.design.factors, cell, strict=True)

@@ -107,7 +107,7 @@ class OwnQuestions(base.Inquiry):
             self.prompting = varying.decision_prompting(options, self.design.factors, groups)
         else:
             is_chat = is_for_a_model and (model is None or is_chat_model(model))
-            self.prompting = varying.Prompting.of(options, self.factors, is_chat=is_chat)
+            self.prompting = varying.presenter_of(options, self.factors, is_chat=is_chat)
         self.members: Mapping[str, GroupOfQuestions] = {group.id: group for group in groups}
         self.suite = suite_of_questions(
             self.questions.name, groups, self.design, self.questions.expectations
@@ -119,9 +119,9 @@ class OwnQuestions(base.Inquiry):
         """Raise for options that do not fit the questions or a model that reads one at a time."""
         if self.decides:
             return
-        presenter = self.prompting.presenter(self.design, self.pool)  # the rule fits the labels
+        presenter = self.prompting.of_group(self.design, self.pool)  # the rule fits the labels
         if presenter.rule.reply == "label" and self._chosen_groups:
-            self.prompting.refuse_hidden_options()
+            presenter.refuse_hidden_options()
         for question in self.questions.items:
             presenter.drawn_examples(question, 0)  # a group with too few questions raises
 
@@ -131,7 +131,7 @@ class OwnQuestions(base.Inquiry):
         return [name for name, group in self.members.items() if not group.writes_freely]
 
     def presenter(self, group: str) -> asking.Presenter:
-        return self.prompting.presenter(self.members[group].design(self.design), self.pool)
+        return self.prompting.of_group(self.members[group].design(self.design), self.pool)
 
     @cached_property
     def groups(self) -> Mapping[str, int]:
@@ -152,7 +152,7 @@ class OwnQuestions(base.Inquiry):
             )
         if not self.is_given and not self.decides:
             is_chat = is_chat_model(self.model)
-            self.prompting = varying.Prompting.of(self.options, self.factors, is_chat=is_chat)
+            self.prompting = varying.presenter_of(self.options, self.factors, is_chat=is_chat)
         if self.writes:
             self.writer = self._writer()
 
@@ -216,7 +216,7 @@ class OwnQuestions(base.Inquiry):
             "limit": options.limit,
             "seed": options.seed,
             "design": options.design,
-            **self.prompting.record(self.design),
+            **self.prompting.of_group(self.design, ()).record,
             "model": self.model.identity,
             **({"max_length": options.max_length} if options.max_length else {}),
         }

@@ -310,71 +310,29 @@ def template_names(spec: str | None) -> list[str]:
     return list(asking.templates_of([*([spec] if spec else []), *presentation.TEMPLATES]))
 
 
-@dataclass(frozen=True, slots=True)
-class Prompting:
-    """How questions become prompts, and how their options are scored."""
-
-    templates: Mapping[str, presentation.Template]  # Those that are used, the base template first
-    rule_name: str = ""  # A scoring rule; empty: ``label``, or ``sum`` where options have no labels
-    shots: int = 0  # How many solved questions precede each question
-    seed: int = 0  # Decides shuffled orders and the draws of examples
-    labels: str = presentation.Presentation().labels  # Their style where it does not vary
-    cues: Mapping[str, Sequence[str]] = field(default_factory=dict)  # Where hints vary
-
-    @classmethod
-    def of(
-        cls, options: ProbeOptions, factors: Sequence[Factor], *, is_chat: bool = False
-    ) -> Prompting:
-        """The presentation that options ask for; ``is_chat``: of a model with a chat template."""
-        rule_name = options.option_score or ""
-        if rule_name == presentation.DECISION.name:
-            raise unknown_name(f"no scoring rule '{rule_name}'", rule_name, presentation.RULES)
-        named = asking.templates_of([options.template or asking.AUTO], is_chat=is_chat)
-        known = {**presentation.TEMPLATES, **named}
-        varied = {factor.name: factor.levels for factor in factors}.get("template")
-        used = {name: known[name] for name in varied or list(named)[:1]}
-        if not options.shots and any(factor.name == "examples" for factor in factors):
-            raise ConsilienceError(
-                "--vary examples without solved examples", todo="Add --shots 3, or leave it out."
-            )
-        used = asking.with_system(used, options.system) if options.system else used
-        has_cues = any(factor.name == "cue" for factor in factors)
-        if options.cues and not has_cues:
-            raise ConsilienceError("--cues without hints", todo="Add --vary cue, or leave it out.")
-        cues = asking.cues_of(options.cues) if has_cues else {}
-        return cls(used, rule_name, options.shots, options.seed, cues=cues)
-
-    @property
-    def base(self) -> presentation.Presentation:
-        template = next(iter(self.templates.values()))
-        return presentation.Presentation(template=template, labels=self.labels, cues=self.cues)
-
-    def presenter(self, design: FactorialDesign, pool: Sequence[Question]) -> asking.Presenter:
-        """The presenter of a group; ``pool``: the questions that examples are drawn from."""
-        return asking.Presenter(
-            design, self.templates, self.base, self.shots, self.seed, pool, self.rule_name
+def presenter_of(
+    options: ProbeOptions, factors: Sequence[Factor], *, is_chat: bool = False
+) -> asking.Presenter:
+    """The presentation that options ask for; ``is_chat``: of a model with a chat template."""
+    rule_name = options.option_score or ""
+    if rule_name == presentation.DECISION.name:
+        raise unknown_name(f"no scoring rule '{rule_name}'", rule_name, presentation.RULES)
+    named = asking.templates_of([options.template or asking.AUTO], is_chat=is_chat)
+    known = {**presentation.TEMPLATES, **named}
+    levels = {factor.name: factor.levels for factor in factors}
+    used = {name: known[name] for name in levels.get("template") or list(named)[:1]}
+    if not options.shots and "examples" in levels:
+        raise ConsilienceError(
+            "--vary examples without solved examples", todo="Add --shots 3, or leave it out."
         )
-
-    def refuse_hidden_options(self) -> None:
-        """Raise for a template that does not show the options whose labels are scored."""
-        for name, template in self.templates.items():
-            if "{options}" not in template.text:
-                raise ConsilienceError(
-                    f"no {{options}} in the template '{name}'",
-                    expected="{question} and {options}, because the model answers with a label",
-                    todo="Add {options}, or score the texts of the options: --option-score sum.",
-                )
-
-    def record(self, design: FactorialDesign) -> dict[str, object]:
-        return {
-            "templates": {
-                name: {"text": template.text, "chat": template.is_chat, "system": template.system}
-                for name, template in self.templates.items()
-            },
-            "option_score": self.presenter(design, ()).rule.name,
-            "shots": self.shots,
-            **({"cues": {name: list(of) for name, of in self.cues.items()}} if self.cues else {}),
-        }
+    used = asking.with_system(used, options.system) if options.system else used
+    if options.cues and "cue" not in levels:
+        raise ConsilienceError("--cues without hints", todo="Add --vary cue, or leave it out.")
+    cues = asking.cues_of(options.cues) if "cue" in levels else {}
+    base = presentation.Presentation(template=next(iter(used.values())), cues=cues)
+    return asking.Presenter(
+        asking.NO_FACTORS, used, base, options.shots, options.seed, rule_name=rule_name
+    )
 
 
 OF_DECISIONS = {"decision": presentation.Template("decision", "{context}\n{question}\n{options}")}
@@ -399,7 +357,7 @@ def decides(spec: str, model: object = None) -> bool:
 
 def decision_prompting(
     options: ProbeOptions, factors: Sequence[Factor], groups: Sequence[GroupOfQuestions]
-) -> Prompting:
+) -> asking.Presenter:
     """How questions become requests; open questions and options that change nothing raise."""
     if any(group.writes_freely for group in groups):
         raise ConsilienceError(
@@ -412,7 +370,11 @@ def decision_prompting(
         if factor.name in OF_TEMPLATES:
             expected = "the factors language, paraphrase, order and labels"
             raise _unused(f"--vary {factor.name}", expected)
-    return Prompting(OF_DECISIONS, presentation.DECISION.name, 0, options.seed, labels="none")
+    base = presentation.Presentation(template=OF_DECISIONS["decision"], labels="none")
+    rule = presentation.DECISION.name
+    return asking.Presenter(
+        asking.NO_FACTORS, OF_DECISIONS, base, seed=options.seed, rule_name=rule
+    )
 
 
 def load_decider(options: ProbeOptions, task: Task) -> DecisionPairs:

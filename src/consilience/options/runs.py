@@ -20,6 +20,15 @@ from consilience.options import FilePath, OptionalPath, Options, Paths, Watched,
 # fmt: off
 
 
+class Counted(Options):
+    """How answers that exist are counted."""
+
+    _: KW_ONLY
+    suite: shared.RunSuite = None
+    protocol: shared.RunProtocol = None
+    seed: shared.BootstrapSeed = 0
+
+
 class ScoreOptions(Options):
     answers: FilePath = arg(
         "The folder of a run, or a table: .jsonl, .csv, .csv.gz, .tsv, .parquet, .xlsx.",
@@ -46,18 +55,15 @@ class ScoreOptions(Options):
     data_dir: shared.DataDir = opt(default=None)
 
 
-class CompareOptions(Options):
+class CompareOptions(Counted):
     runs: shared.RunSpecs
     flips: bool = opt(
         "Show which answers changed, and from right to wrong or back, instead of differences.",
         default=False)
-    suite: shared.RunSuite = None
-    protocol: shared.RunProtocol = None
-    seed: shared.BootstrapSeed = 0
     data_dir: shared.DataDir = opt(default=None)
 
 
-class GateOptions(Options):
+class GateOptions(Counted):
     runs: Paths = arg(
         "The folder of a run, or several runs of the same model on the same questions, whose "
         "numbers are averaged.", metavar="RUN")
@@ -71,9 +77,6 @@ class GateOptions(Options):
         "Judge each run alone; a rule passes if it passes in at least this many of the runs "
         "[default: the numbers of all runs are averaged].", default=None, metavar="M", min=1)
     undecided: Undecided = opt("What an undecided rule does to the exit status.", default="fail")
-    suite: shared.RunSuite = None
-    protocol: shared.RunProtocol = None
-    seed: shared.BootstrapSeed = 0
     data_dir: shared.DataDir = opt(default=None)
 
 
@@ -114,7 +117,7 @@ class VerifyOptions(Watched):
     max_tokens: shared.MaxTokens = None
 
 
-class ReportOptions(Watched):
+class ReportOptions(Counted, Watched):
     runs: shared.RunSpecs
     _: KW_ONLY
     out: OptionalPath = opt(
@@ -132,9 +135,6 @@ class ReportOptions(Watched):
     group: str | None = opt(
         "Show the patterns of this relation first [default: the least consistent].", default=None,
         metavar="G", panel="Output")
-    suite: shared.RunSuite = None
-    protocol: shared.RunProtocol = None
-    seed: shared.BootstrapSeed = 0
     data_dir: shared.DataDir = opt(default=None)
 
 
@@ -246,22 +246,16 @@ class ReproduceOptions(Watched):
         "Print the commands and the number of queries, and run nothing.", default=False)
 
 
-class PatternsOptions(Options):
+class PatternsOptions(Counted):
     run: shared.RunPath
-    suite: shared.RunSuite = None
     groups: shared.Groups = None
-    protocol: shared.RunProtocol = None
-    seed: shared.BootstrapSeed = 0
     data_dir: shared.DataDir = opt(default=None)
 
 
-class EditsOptions(Options):
+class EditsOptions(Counted):
     run: shared.RunPath
-    suite: shared.RunSuite = None
-    protocol: shared.RunProtocol = None
     derive: bool = opt(
         "Derive edits with a dependency parser (spaCy).", default=False, panel="Questions")
-    seed: shared.BootstrapSeed = 0
     data_dir: shared.DataDir = opt(default=None)
 
 
@@ -280,17 +274,14 @@ class ExpectationsOptions(Options):
     seed: shared.BootstrapSeed = 0
 
 
-class KnowledgeOptions(Options):
+class KnowledgeOptions(Counted):
     runs: Paths = arg("Folders of runs, or tables of answers; LABEL=RUN names one.", metavar="RUN")
-    suite: shared.RunSuite = None
-    protocol: shared.RunProtocol = None
     sizes: Sequence[str] | None = opt(
         "Also correlate with these sizes of training data, one for each run: 1M,10M,1B.",
         default=None, metavar="N,N", panel="Questions")
     abstain_below: Sequence[float] | None = opt(
         "Also count again without answers whose probability among the candidates is below these "
         "thresholds: 0.25,0.5.", default=None, metavar="P,P", panel="Questions")
-    seed: shared.BootstrapSeed = 0
     data_dir: shared.DataDir = opt(default=None)
 
 

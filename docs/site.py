@@ -7,17 +7,22 @@ from collections.abc import Iterator
 from typing import Any
 
 from consilience.app.parser import ClickGroup
+from consilience.authoring.audit import check_reference
 from consilience.cli import program
 from consilience.options import option_fields
 from consilience.options.probe import ProbeOptions
+from consilience.report.export import as_markdown
 
 OUTSIDE = re.compile(
-    r"\[([^\]]*)\]\((?:\.\./)+((?:results|examples|src|tests|bench|README)[^)]*)\)"
+    r"\[([^\]]*)\]\((?:\.\./)+((?:results|examples|src|tests|bench|README|CONTRIBUTING)[^)]*)\)"
 )
 """A link to a file of the repository that is not on the site."""
 
 COMMANDS = "<!-- commands -->"
 """The mark in docs/cli.md that is replaced by the commands."""
+
+CHECKS = "<!-- checks -->"
+"""The mark in docs/making-suites.md that the checks of ``suite audit`` replace."""
 
 OPTIONS = "<!-- options of evaluate -->"
 """The mark in docs/python.md that the options of ``evaluate`` replace."""
@@ -26,7 +31,8 @@ OPTIONS = "<!-- options of evaluate -->"
 def on_page_markdown(markdown: str, **about: Any) -> str:
     """The text of a page with its parts filled in; links to other files become their paths."""
     markdown = OUTSIDE.sub(r"\1 (`\2`)", markdown)
-    for mark, lines in ((COMMANDS, command_lines), (OPTIONS, keyword_lines)):
+    parts = ((COMMANDS, command_lines), (OPTIONS, keyword_lines), (CHECKS, check_lines))
+    for mark, lines in parts:
         if mark in markdown:
             markdown = markdown.replace(mark, "\n".join(lines()))
     return markdown
@@ -40,6 +46,11 @@ def keyword_lines() -> Iterator[str]:
         if field.name not in ("model", "suite"):
             text = cell(field.option.help)
             yield f"| `{field.name}` | `{field.default!r}` | {text} |"
+
+
+def check_lines() -> Iterator[str]:
+    """A row for each check of ``suite audit``."""
+    return iter(as_markdown(check_reference()).splitlines())
 
 
 def command_lines() -> Iterator[str]:

@@ -7,17 +7,29 @@ from collections.abc import Iterator
 from typing import Any
 
 from consilience.app.parser import ClickGroup
+from consilience.authoring.checks import CHECKS
 from consilience.cli import program
 from consilience.options import option_fields
 from consilience.options.probe import ProbeOptions
 
 OUTSIDE = re.compile(
-    r"\[([^\]]*)\]\((?:\.\./)+((?:results|examples|src|tests|bench|README)[^)]*)\)"
+    r"\[([^\]]*)\]\((?:\.\./)+((?:results|examples|src|tests|bench|README|CONTRIBUTING)[^)]*)\)"
 )
 """A link to a file of the repository that is not on the site."""
 
 COMMANDS = "<!-- commands -->"
 """The mark in docs/cli.md that is replaced by the commands."""
+
+AUDIT = "<!-- checks -->"
+"""The mark in docs/making-suites.md that the checks of ``suite audit`` replace."""
+
+NEEDS = {
+    "english": "English patterns",
+    "edges": "a parser (spaCy)",
+    "meaning": "an encoder",
+    "agreement": "`--runs`",
+}
+"""What a check needs, in words."""
 
 OPTIONS = "<!-- options of evaluate -->"
 """The mark in docs/python.md that the options of ``evaluate`` replace."""
@@ -26,7 +38,8 @@ OPTIONS = "<!-- options of evaluate -->"
 def on_page_markdown(markdown: str, **about: Any) -> str:
     """The text of a page with its parts filled in; links to other files become their paths."""
     markdown = OUTSIDE.sub(r"\1 (`\2`)", markdown)
-    for mark, lines in ((COMMANDS, command_lines), (OPTIONS, keyword_lines)):
+    parts = ((COMMANDS, command_lines), (OPTIONS, keyword_lines), (AUDIT, check_lines))
+    for mark, lines in parts:
         if mark in markdown:
             markdown = markdown.replace(mark, "\n".join(lines()))
     return markdown
@@ -40,6 +53,17 @@ def keyword_lines() -> Iterator[str]:
         if field.name not in ("model", "suite"):
             text = cell(field.option.help)
             yield f"| `{field.name}` | `{field.default!r}` | {text} |"
+
+
+def check_lines() -> Iterator[str]:
+    """A row for each check of ``suite audit``; what it looks for begins its docstring."""
+    yield "| check | suites | severity | looks for | needs |"
+    yield "|---|---|---|---|---|"
+    for name, one in CHECKS.items():
+        text = str(one.find.__doc__).partition("\n")[0]
+        looks = text[0].lower() + text[1:].removesuffix(".")
+        needs = NEEDS.get(one.needs, "")
+        yield f"| {name} | {one.of} | {one.severity} | {cell(looks)} | {needs} |"
 
 
 def command_lines() -> Iterator[str]:

@@ -27,7 +27,7 @@ def article_fits(relation: Relation) -> pl.Expr:
 
     The released code looks at the first letter of the gold in its vocabulary form: with
     the leading-space mark that RoBERTa's and ALBERT's tokens begin with, no gold starts with a
-    vowel (``docs/footguns.md``). ``gold_token`` holds that form; without it the gold itself counts.
+    vowel (``docs/suites.md``). ``gold_token`` holds that form; without it the gold itself counts.
     """
     wrong = {"a": True, "an": False}
     articles = [pattern.article for pattern in relation.patterns]

@@ -10,11 +10,12 @@ import polars as pl
 import pytest
 import torch
 from peft import PeftModel
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from checks import output, refusal
 from conftest import WORDS, cases
 from consilience import ConsilienceError
+from consilience.models.fast.trees import trains_on_trees
 from consilience.suites.questions import Questions
 from consilience.train import consistency
 from consilience.train.batch_trainer import TrainingFolder
@@ -86,7 +87,7 @@ def test_the_loss_of_a_step_is_that_of_the_scores_of_probe(trainer_of, change):
     """At the first step the model is its own teacher; options are compared, not positions."""
     trainer, taught = trainer_of(variants=99, batch=1, **change)
     loss = trainer.plan.loss
-    step = collate(trainer.steps[0], 0)
+    step = trainer.data_collator([trainer.steps[0]])
     with torch.no_grad():
         found = trainer.compute_loss(trainer.model.eval(), step).item()
     by_item = [
@@ -98,6 +99,37 @@ def test_the_loss_of_a_step_is_that_of_the_scores_of_probe(trainer_of, change):
     expected = {"vote": vote_loss, "vote-hard": hard_vote_loss, "bct": own_answer_loss}[loss]
     mean = sum(expected(one, one).item() for one in items) / len(items)
     assert found == pytest.approx(mean, rel=1e-4)
+
+
+def test_sequences_that_share_beginnings_have_the_gradients_of_each_alone(trainer_of):
+    """A step reads each beginning once; loss and gradients are those of padded sequences."""
+    trainer, _ = trainer_of(variants=99, lora_rank=0, option_score="sum")
+    padded, tree = collate(trainer.steps[0], 0), trainer.data_collator([trainer.steps[0]])
+    assert len(tree["tree"].ids) < padded["attention_mask"].sum() / 2
+    found = []
+    for step in (padded, tree):
+        trainer.model.train().zero_grad()
+        loss = trainer.compute_loss(trainer.model, step)
+        loss.backward()
+        gradients = [one.grad.clone() for one in trainer.model.parameters()]
+        found.append([loss.detach(), *gradients])
+    assert max(gradient.abs().max() for gradient in found[0][1:]) > 0.01
+    assert all(torch.allclose(*both, rtol=0, atol=1e-5) for both in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize(("change", "is_possible"), [
+    ({}, True), ({"attention_dropout": 0.5}, False), ({"sliding_window": 127}, False),
+    ({"sliding_window": 128}, True),
+])  # fmt: skip
+def test_what_cannot_share_beginnings_is_padded(chat, change, is_possible):
+    config = AutoConfig.from_pretrained(chat)
+    for name, value in change.items():
+        setattr(config, name, value)
+    model = AutoModelForCausalLM.from_pretrained(chat, config=config)
+    attention = model.config._attn_implementation
+    assert trains_on_trees(model, 128) == is_possible
+    assert (model.config._attn_implementation == attention) != is_possible
+    assert not model.training
 
 
 def test_without_a_chat_template_the_prompt_is_plain(trainer_of, chat, tmp_path):

@@ -36,6 +36,7 @@ from consilience.kinds.questions import OwnQuestions
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
 from consilience.models.fast.products import speed_up_training
+from consilience.models.fast.trees import trains_on_trees
 from consilience.models.loading import Pretrained, load_pretrained
 from consilience.models.masked import PositionHead, positions
 from consilience.models.prompted import AnswerWriter
@@ -82,6 +83,7 @@ from consilience.train.objectives import (
     collate,
     objective_of,
     perplexity_of,
+    reading,
     text_losses,
     trained_items,
     trained_relation,
@@ -147,9 +149,10 @@ class ConsistencyTrainer(BatchTrainer):
                 warnings.simplefilter("ignore")
                 model = get_peft_model(model, adapters)
         pad = steps.tokenizer.pad_token_id or 0
-        super().__init__(
-            model, arguments, steps, lambda item: collate(item, pad), tokenizer=steps.tokenizer
-        )
+        is_tree = isinstance(steps, QuestionSteps) and not plan.gradient_checkpointing
+        is_tree = is_tree and trains_on_trees(loaded.model, steps.longest)
+        step = partial(collate, pad=pad, is_tree=is_tree)
+        super().__init__(model, arguments, steps, step, tokenizer=steps.tokenizer)
         self.model_accepts_loss_kwargs = False  # the loss is a mean, whatever the accumulation
         self.teacher: PositionHead | None = None
         if plan.loss in TAUGHT and not subject.asks_questions:
@@ -166,24 +169,18 @@ class ConsistencyTrainer(BatchTrainer):
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **_: Any
     ) -> Any:
         """The loss of a step; the released code attends to padding in the questions."""
-        answered = inputs["answered"]
-        ids, attention = inputs["input_ids"], inputs["attention_mask"]
-        rows, columns = inputs["rows"], inputs["columns"]
+        answered, rows, columns = (inputs[name] for name in ("answered", "rows", "columns"))
         questions = slice(answered)
         if self.plan.loss == "released":
-            attention = attention.clone()
-            attention[questions] = 1
-        logits = self.head.logits_at(
-            rows, columns, model=model, input_ids=ids, attention_mask=attention
-        )
+            inputs["attention_mask"][questions] = 1
+        with reading(inputs) as read:
+            logits = self.head.logits_at(rows, columns, model=model, **read)
         compared = self._compared(logits[:answered], inputs)
         taught = [teacher[None] for teacher in inputs.get("teachers", ())]
         if self.teacher:
             with torch.no_grad():
-                votes = self.teacher.logits_at(
-                    rows[questions], columns[questions], input_ids=ids[questions],
-                    attention_mask=attention[questions],
-                )  # fmt: skip
+                asked = {name: tensor[questions] for name, tensor in read.items()}
+                votes = self.teacher.logits_at(rows[questions], columns[questions], **asked)
             taught = self._compared(votes, inputs)
         if self.plan.loss not in TAUGHT:
             losses = [LOSSES[self.plan.loss](one) for one in compared]

@@ -20,7 +20,7 @@ from consilience.suites.questions import Questions
 from consilience.train import consistency
 from consilience.train.batch_trainer import TrainingFolder
 from consilience.train.consistency import ConsistencyTrainer, _train_rows, teacher_answers
-from consilience.train.improvement import harm_of, harm_verdict, text_row
+from consilience.train.improvement import harm_of, harm_verdict, text_row, vote_sentence
 from consilience.train.objectives import (
     collate,
     hard_vote_loss,
@@ -191,6 +191,36 @@ def command(chat, tmp_path_factory):
     ]  # fmt: skip
 
 
+def assert_votes(consilience, rows, folder):
+    """Both models' rows are those of ``analyze vote``; the difference is from the vote before."""
+    names = [f"{way}, {when}" for when in ("before", "after") for way in ("single variant", "vote")]
+    assert [row["answer"] for row in rows] == names
+    runs, found = (folder / "before", folder / "seed-42" / "improved" / "after"), []
+    for run in runs:
+        votes = json.loads(output(consilience, "analyze", "vote", run, "--json"))["votes"]
+        found += [votes[0]["accuracy"], votes[-1]["accuracy"]]
+    assert [row["accuracy"] for row in rows] == pytest.approx(found)
+    assert [row["difference"] for row in rows] == [
+        pytest.approx(found[0] - found[1]), None, *(pytest.approx(of - found[1]) for of in found[2:])
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("difference", "p", "verdict"), [
+    (0.03, 0.01, "beats"), (0.03, 0.2, "does not beat"), (-0.03, 0.01, "does not beat"),
+])  # fmt: skip
+def test_a_training_that_does_not_beat_the_vote_says_so(difference, p, verdict):
+    row = {"variants": 8, "accuracy": 0.5, "difference": difference, "difference_low": -0.05,
+           "difference_high": 0.06, "p": p}  # fmt: skip
+    one = {**row, "accuracy": 0.5 + difference, "variants": 1}
+    (sentence,) = vote_sentence(pl.DataFrame([row, row, one, row]))
+    assert sentence == (
+        f"Training {verdict} the vote at inference: one variant is right in "
+        f"{50 + 100 * difference:.1f} % after it, the vote of 8 variants before it in 50.0 % "
+        f"({100 * difference:+.1f} points, -5.0 to +6.0), which costs 8 times as much."
+    )
+    assert vote_sentence(pl.DataFrame()) == []
+
+
 def test_one_command_trains_adapters_and_shows_the_harm(consilience, command, chat, monkeypatch):
     document, folder = json.loads(output(consilience, *command, "--json")), command[-1]
     rows = {row["what"]: row for row in document["harm"]}
@@ -201,6 +231,7 @@ def test_one_command_trains_adapters_and_shows_the_harm(consilience, command, ch
     before = pl.read_parquet(folder / "before" / "answers" / "C.parquet")
     right = (before["answer"] == before["gold"]).mean()
     assert (before.height, rows["Accuracy, held-out groups"]["before"]) == (6, pytest.approx(right))
+    assert_votes(consilience, document["vote"], folder)
     assert {*pl.read_csv(folder / "lambdas.csv")["rate"]} == {1e-3, 1e-2}
     (outcome,) = document["outcomes"]
     assert [*outcome["validation"]] == ["1, 0.001", "1, 0.01"]

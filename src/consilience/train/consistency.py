@@ -23,6 +23,7 @@ from transformers import PreTrainedModel
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
 from consilience import suites
+from consilience.analysis.votes import against_vote
 from consilience.asking.questions import cues_of
 from consilience.core.errors import SILENT, ConsilienceError, Loading, Watch, needs_extra
 from consilience.core.text import counted
@@ -417,12 +418,15 @@ def train_and_measure(
         rows.append(TableRow(name, outcomes, mean, difference))
     texts = held_out_losses(subject, subject.model)
     harms = _harms(subject, before, by_name[IMPROVED], rows[0].compared, texts)
+    answers = [runs[""].answers[0] for _, runs in by_name[IMPROVED]]
+    votes = against_vote(first.answers[0], answers, first.suite, first.protocol)
     result = Improved(
         subject, plan, first.suite, folder, kind, first.metrics, perplexity_of(texts), tuple(rows),
-        harms,
+        harms, votes,
     )  # fmt: skip
     write_whole(folder / TABLE, csv_of(result.table))
     write_whole(folder / "lambdas.csv", csv_of(result.lambdas))
+    write_whole(folder / "vote.csv", csv_of(votes))
     write_whole(folder / "harm.csv", csv_of(pl.from_dicts(harms, infer_schema_length=None)))
     for one in result.rows[0].outcomes:
         write_whole(one.training.model / "README.md", model_card(result, one).encode())

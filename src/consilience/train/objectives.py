@@ -407,6 +407,12 @@ def trained_items(
             places = [prompt.options.index(option) for option in range(len(told))]
             asks[key].append((ids, [targets[at] for at in places], scales[places].tolist()))
             scores[key].append(told)
+    if plan.loss == "bct":  # what is not the answer to the base variant need not be read
+        for key, variants in asks.items():
+            base = int(np.argmax(scores[key][0]))
+            asks[key] = [(ids, targets[base : base + 1], scales[base : base + 1])
+                         for ids, targets, scales in variants]  # fmt: skip
+            scores[key] = [[0.0]] * len(variants)
     items = [TrainedItem(asks[key], torch.tensor(scores[key])) for key in asks]
     items = [item for item in items if len(item.asks) > 1]
     if plan.loss == "vote-hard":

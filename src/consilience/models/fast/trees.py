@@ -206,13 +206,10 @@ ATTENTION = "consilience_tree"  # The name of the attention function in transfor
 BLOCK = 64  # Neighbouring tokens that gather their keys together; in a tree they share most of them
 
 
-Layers = list[tuple[torch.Tensor, torch.Tensor]]
-
-
 @dataclass(slots=True)
 class _Pass:
-    layers: Layers | None
-    """Stored keys and values (slot, key head, width), by layer; None: this row sees itself only."""
+    layers: list[tuple[torch.Tensor, torch.Tensor]]
+    """Stored keys and values (slot, key head, width), by layer."""
     capacity: int  # Slots to allocate at once, at least
     new: slice  # The slots of this row's keys and values
     queries: torch.Tensor  # (block, query) Positions in the row
@@ -250,9 +247,7 @@ def _attend(
     ]
     if special or (window is not None and window <= row.deepest):
         raise NotImplementedError(f"attention with {special or 'a sliding window'}")
-    stored = key[0].transpose(0, 1), value[0].transpose(0, 1)
-    if row.layers is not None:
-        stored = _store(row.layers, row, module.layer_idx, *stored)
+    stored = _store(row, module.layer_idx, key[0].transpose(0, 1), value[0].transpose(0, 1))
     groups = query.shape[1] // key.shape[1]
     queries = query[0].transpose(0, 1)[row.queries].transpose(1, 2)
     keys, values = (
@@ -271,21 +266,21 @@ def _attend(
 
 
 def _store(
-    layers: Layers, row: _Pass, layer: int, key: torch.Tensor, value: torch.Tensor
+    row: _Pass, layer: int, key: torch.Tensor, value: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Store ``key`` and ``value`` (token, key head, width); all that is stored of the layer."""
-    while len(layers) <= layer:
-        layers.append((key[:0], value[:0]))
-    capacity = len(layers[layer][0])
+    while len(row.layers) <= layer:
+        row.layers.append((key[:0], value[:0]))
+    capacity = len(row.layers[layer][0])
     if capacity < row.new.stop:
         more = max(row.new.stop, 2 * capacity, row.capacity) - capacity
-        layers[layer] = tuple(  # type: ignore[assignment]
+        row.layers[layer] = tuple(  # type: ignore[assignment]
             torch.cat([old, new.new_empty((more, *new.shape[1:]))])
-            for old, new in zip(layers[layer], (key, value), strict=True)
+            for old, new in zip(row.layers[layer], (key, value), strict=True)
         )
-    for old, new in zip(layers[layer], (key, value), strict=True):
+    for old, new in zip(row.layers[layer], (key, value), strict=True):
         old[row.new] = new
-    return layers[layer]
+    return row.layers[layer]
 
 
 def _mask(*args: Any, **kwargs: Any) -> torch.Tensor | None:
@@ -383,8 +378,8 @@ def reading_tree(tree: Tree, device: torch.device) -> Iterator[dict[str, Any]]:
     """
     ids, depths = (torch.from_numpy(of[None, 1:]).to(device) for of in (tree.ids, tree.depths - 1))
     paths = np.maximum(tree.paths(np.arange(1, len(tree.ids)))[:, 1:] - 1, -1)
-    sight, deepest = _sight(paths, device), paths.shape[1] - 1
-    with _reading(_Pass(None, 0, slice(0), *sight, ids.shape[1], deepest)):
+    count, sight = ids.shape[1], _sight(paths, device)
+    with _reading(_Pass([], 0, slice(0, count), *sight, count, paths.shape[1] - 1)):
         yield {"input_ids": ids, "position_ids": depths, "use_cache": False}
 
 

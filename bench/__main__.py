@@ -374,6 +374,36 @@ def a_training(lines: list[str]) -> None:
     )
 
 
+def chat_training(lines: list[str]) -> None:
+    """An update of a training on questions, against TRL's SFTTrainer."""
+    say(
+        lines,
+        "## Training on questions",
+        "",
+        "One update of 8 questions of `mini-questions` in 8 variants that learns the same answers "
+        "(`--loss bct`) with the same adapters (rank 8) and AdamW. Medians; in brackets how many "
+        "times faster consilience is. Memory: beyond the loaded models.",
+        "",
+        "| model, answers | tokens | method | seconds per update | MiB |",
+        "|---|---|---|---|---|",
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        for name, model in training.chat_models(Path(folder, "model")).items():
+            for rule, answers in ((None, "letters"), ("sum", "texts")):
+                place = Path(folder, f"{name} {answers}")
+                updates, tokens = training.question_updates(model, place, rule)
+                memory = training.peaks(updates)
+                found = in_turn(updates, REPEATS)
+                base = statistics.median(found["consilience"])
+                for way, each in found.items():
+                    middle = statistics.median(each)
+                    say(lines, f"| {name}, {answers} | {tokens:,} | {way} | {middle:.2f} "
+                               f"({middle / base:.2f}) | {memory[way]:,.0f} |")  # fmt: skip
+    if "TRL SFTTrainer" not in updates:
+        say(lines, "", "TRL is not installed; pip install trl.")
+    say(lines, "")
+
+
 def a_fine_tuning(lines: list[str]) -> None:
     """An epoch of RTE."""
     runs, whole, chosen = pairs.contenders()
@@ -566,6 +596,7 @@ def measure_memory(part: int) -> None:
 PARTS: dict[str, Callable[[list[str]], None]] = {
     "masked": lambda lines: not_the_model(lines, masked(lines)),
     "training": a_training,
+    "chat": chat_training,
     "pairs": a_fine_tuning,
     "memory": memory,
     "counting": counts,

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import machine
 import questions
 import torch
-from transformers import BertConfig, BertForMaskedLM, PreTrainedModel, TrainingArguments
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    TrainingArguments,
+)
 
+from consilience.core.errors import Loading
 from consilience.models.fast.products import Library, Products, speed_up_training
-from consilience.models.loading import Pretrained
+from consilience.models.loading import Pretrained, load_pretrained
+from consilience.suites.question_suites import load_questions
+from consilience.train.batch_trainer import TrainingFolder
 from consilience.train.consistency import ConsistencyTrainer
 from consilience.train.objectives import Steps, collate, trained_relation
 from consilience.train.plan import Plan, Subject
@@ -177,3 +189,88 @@ def of_the_trainer(tokenizer, steps: Steps, folder: str) -> tuple[float, float, 
     first = trainer_of(found, steps, folder)
     mib = machine.peak(first.train)
     return mib, *outside(found, trainer_of(found, steps, folder))
+
+
+ASKED = replace(
+    PLAN, train=("capital", "author"), validation=("sport",), weights=(1.0,), loss="bct",
+    text="none", facts=16, batch=8, learning_rate=3e-4, lora_rank=8,
+    vary=("paraphrase=1,2,3,4", "order=reversed"),
+)  # fmt: skip
+Update = Callable[[], object]
+
+
+def chat_models(folder: Path) -> dict[str, str]:
+    """SmolLM2, and a small Llama with random weights that reads the same tokens."""
+    tokenizer = load_pretrained("packaged:smollm2", Loading("cpu")).tokenizer
+    torch.manual_seed(0)
+    tokenizer.save_pretrained(folder)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=256, intermediate_size=1024, num_hidden_layers=4,
+        num_attention_heads=4,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return {"Llama, 4 layers of 256": str(folder), "SmolLM2-135M": "packaged:smollm2"}
+
+
+def question_updates(model: str, folder: Path, rule: str | None) -> tuple[dict[str, Update], int]:
+    """An update of 8 questions in 8 variants in each way, and its tokens; ``rule``: of scores.
+
+    Every way learns the same answers (the loss ``bct``) with the same adapters and optimizer.
+    """
+    subject = Subject(model, load_questions("mini-questions", {}), "strict", device="cpu")
+    plan = replace(ASKED, option_score=rule)
+    trainer = ConsistencyTrainer(subject, plan, 1.0, TrainingFolder(folder, {}))
+    steps, pad = trainer.steps, trainer.steps.tokenizer.pad_token_id
+    asks = [ask for at in steps.groups[0] for ask in steps.items[at].asks]
+    rows = [([*ids, *target], len(target)) for ids, (target,), _ in asks]
+    ways = {
+        "consilience": lambda: trainer.data_collator([steps[0]]),
+        "consilience, padded": lambda: collate(steps[0], pad),
+    }
+    updates = {name: update_of(trainer, step) for name, step in ways.items()}
+    try:
+        from trl import SFTConfig, SFTTrainer
+    except ImportError:
+        return updates, sum(len(ids) for ids, _ in rows)
+    from datasets import Dataset
+    from peft import LoraConfig
+
+    texts = [
+        {"input_ids": ids, "labels": [-100] * (len(ids) - size) + ids[-size:]} for ids, size in rows
+    ]
+    settings = SFTConfig(
+        output_dir=str(folder), use_cpu=True, bf16=False, report_to="none",
+        gradient_checkpointing=False, dataset_kwargs={"skip_prepare_dataset": True},
+    )  # fmt: skip
+    loaded = load_pretrained(model, Loading("cpu"))
+    other = SFTTrainer(
+        loaded.model, settings, train_dataset=Dataset.from_list(texts),
+        processing_class=loaded.tokenizer,
+        peft_config=LoraConfig(r=8, lora_alpha=16, target_modules="all-linear"),
+    )  # fmt: skip
+    updates["TRL SFTTrainer"] = update_of(other, lambda: other.data_collator(texts))
+    return updates, sum(len(ids) for ids, _ in rows)
+
+
+def update_of(trainer, step: Callable[[], dict]) -> Update:
+    """An update with AdamW and clipped gradients; ``step`` makes the batch."""
+    found = trainer.model.train()
+    weights = [each for each in found.parameters() if each.requires_grad]
+    optimizer = torch.optim.AdamW(weights, lr=3e-4, fused=True, weight_decay=0.0)
+
+    def update() -> None:
+        trainer.compute_loss(found, trainer._prepare_inputs(step())).backward()
+        torch.nn.utils.clip_grad_norm_(weights, 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return update
+
+
+def peaks(updates: dict[str, Update]) -> dict[str, float]:
+    """MiB beyond the loaded models of an update of each."""
+    found = {}
+    for name, update in updates.items():
+        gc.collect()
+        found[name] = machine.peak(update)
+    return found

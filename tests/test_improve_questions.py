@@ -10,16 +10,17 @@ import polars as pl
 import pytest
 import torch
 from peft import PeftModel
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from checks import output, refusal
 from conftest import WORDS, cases
 from consilience import ConsilienceError
+from consilience.models.fast.trees import trains_on_trees
 from consilience.suites.questions import Questions
 from consilience.train import consistency
 from consilience.train.batch_trainer import TrainingFolder
 from consilience.train.consistency import ConsistencyTrainer, _train_rows, teacher_answers
-from consilience.train.improvement import harm_of, harm_verdict, text_row
+from consilience.train.improvement import harm_of, harm_verdict, text_row, vote_sentence
 from consilience.train.objectives import (
     collate,
     hard_vote_loss,
@@ -86,7 +87,7 @@ def test_the_loss_of_a_step_is_that_of_the_scores_of_probe(trainer_of, change):
     """At the first step the model is its own teacher; options are compared, not positions."""
     trainer, taught = trainer_of(variants=99, batch=1, **change)
     loss = trainer.plan.loss
-    step = collate(trainer.steps[0], 0)
+    step = trainer.data_collator([trainer.steps[0]])
     with torch.no_grad():
         found = trainer.compute_loss(trainer.model.eval(), step).item()
     by_item = [
@@ -98,6 +99,37 @@ def test_the_loss_of_a_step_is_that_of_the_scores_of_probe(trainer_of, change):
     expected = {"vote": vote_loss, "vote-hard": hard_vote_loss, "bct": own_answer_loss}[loss]
     mean = sum(expected(one, one).item() for one in items) / len(items)
     assert found == pytest.approx(mean, rel=1e-4)
+
+
+def test_sequences_that_share_beginnings_have_the_gradients_of_each_alone(trainer_of):
+    """A step reads each beginning once; loss and gradients are those of padded sequences."""
+    trainer, _ = trainer_of(variants=99, lora_rank=0, option_score="sum")
+    padded, tree = collate(trainer.steps[0], 0), trainer.data_collator([trainer.steps[0]])
+    assert len(tree["tree"].ids) < padded["attention_mask"].sum() / 2
+    found = []
+    for step in (padded, tree):
+        trainer.model.train().zero_grad()
+        loss = trainer.compute_loss(trainer.model, step)
+        loss.backward()
+        gradients = [one.grad.clone() for one in trainer.model.parameters()]
+        found.append([loss.detach(), *gradients])
+    assert max(gradient.abs().max() for gradient in found[0][1:]) > 0.01
+    assert all(torch.allclose(*both, rtol=0, atol=1e-5) for both in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize(("change", "is_possible"), [
+    ({}, True), ({"attention_dropout": 0.5}, False), ({"sliding_window": 127}, False),
+    ({"sliding_window": 128}, True),
+])  # fmt: skip
+def test_what_cannot_share_beginnings_is_padded(chat, change, is_possible):
+    config = AutoConfig.from_pretrained(chat)
+    for name, value in change.items():
+        setattr(config, name, value)
+    model = AutoModelForCausalLM.from_pretrained(chat, config=config)
+    attention = model.config._attn_implementation
+    assert trains_on_trees(model, 128) == is_possible
+    assert (model.config._attn_implementation == attention) != is_possible
+    assert not model.training
 
 
 def test_without_a_chat_template_the_prompt_is_plain(trainer_of, chat, tmp_path):
@@ -159,6 +191,36 @@ def command(chat, tmp_path_factory):
     ]  # fmt: skip
 
 
+def assert_votes(consilience, rows, folder):
+    """Both models' rows are those of ``analyze vote``; the difference is from the vote before."""
+    names = [f"{way}, {when}" for when in ("before", "after") for way in ("single variant", "vote")]
+    assert [row["answer"] for row in rows] == names
+    runs, found = (folder / "before", folder / "seed-42" / "improved" / "after"), []
+    for run in runs:
+        votes = json.loads(output(consilience, "analyze", "vote", run, "--json"))["votes"]
+        found += [votes[0]["accuracy"], votes[-1]["accuracy"]]
+    assert [row["accuracy"] for row in rows] == pytest.approx(found)
+    assert [row["difference"] for row in rows] == [
+        pytest.approx(found[0] - found[1]), None, *(pytest.approx(of - found[1]) for of in found[2:])
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("difference", "p", "verdict"), [
+    (0.03, 0.01, "beats"), (0.03, 0.2, "does not beat"), (-0.03, 0.01, "does not beat"),
+])  # fmt: skip
+def test_a_training_that_does_not_beat_the_vote_says_so(difference, p, verdict):
+    row = {"variants": 8, "accuracy": 0.5, "difference": difference, "difference_low": -0.05,
+           "difference_high": 0.06, "p": p}  # fmt: skip
+    one = {**row, "accuracy": 0.5 + difference, "variants": 1}
+    (sentence,) = vote_sentence(pl.DataFrame([row, row, one, row]))
+    assert sentence == (
+        f"Training {verdict} the vote at inference: one variant is right in "
+        f"{50 + 100 * difference:.1f} % after it, the vote of 8 variants before it in 50.0 % "
+        f"({100 * difference:+.1f} points, -5.0 to +6.0), which costs 8 times as much."
+    )
+    assert vote_sentence(pl.DataFrame()) == []
+
+
 def test_one_command_trains_adapters_and_shows_the_harm(consilience, command, chat, monkeypatch):
     document, folder = json.loads(output(consilience, *command, "--json")), command[-1]
     rows = {row["what"]: row for row in document["harm"]}
@@ -169,6 +231,7 @@ def test_one_command_trains_adapters_and_shows_the_harm(consilience, command, ch
     before = pl.read_parquet(folder / "before" / "answers" / "C.parquet")
     right = (before["answer"] == before["gold"]).mean()
     assert (before.height, rows["Accuracy, held-out groups"]["before"]) == (6, pytest.approx(right))
+    assert_votes(consilience, document["vote"], folder)
     assert {*pl.read_csv(folder / "lambdas.csv")["rate"]} == {1e-3, 1e-2}
     (outcome,) = document["outcomes"]
     assert [*outcome["validation"]] == ["1, 0.001", "1, 0.01"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -150,38 +150,70 @@ def vote_tables(
             expected="items with one right answer that were answered in two variants or more",
             todo="Vary something: consilience probe --vary order.",
         )
-    by_group = suite.words.has_means and len(runs[0]) > 1
-    clusters = np.concatenate([of.subjects for of in runs[0].values()])
-    clusters = np.array([name for name, *_ in runs[0]], object) if by_group else clusters
+    votes = _estimated([{"": run} for run in runs], ways_of(most), (SINGLE, 1), suite, seed)
+    tied = sum(int(of.vote(np.ones((of.answers.shape[1], 1), bool))[1].sum()) for of in every)
+    known_all = all(np.isfinite(of.logprob[of.answers >= 0]).all() for of in every)
+    left_out = [row for key in runs[0] for row in _left_out(key, [run[key] for run in runs])]
+    return VoteTables(votes, pl.DataFrame(left_out), min(sizes), tied, len(sizes), known_all)
+
+
+def against_vote(
+    before: Prepared, after: Sequence[Prepared], suite: Suite, protocol: Protocol, seed: int = 0
+) -> pl.DataFrame:
+    """What single variants and the vote give before and after a training; ``after``: of each seed.
+
+    Rows as in ``VoteTables.votes``, but the difference is from the vote before. Empty where no item
+    with one right answer has two variants.
+    """
+    first, *trained = (ballots_of(run, suite, protocol) for run in (before, *after))
+    most = max((int(of.taken.sum(axis=1).max(initial=0)) for of in first.values()), default=0)
+    if most < 2:
+        return pl.DataFrame()
+    runs = [{", before": first, ", after": one} for one in trained]
+    return _estimated(runs, [(SINGLE, 1), (VOTE, most)], (f"{VOTE}, before", most), suite, seed)
+
+
+Way = tuple[str, int]  # How an item is answered, and with how many variants
+
+
+def _estimated(
+    seeds: Sequence[Mapping[str, Mapping[tuple[str, ...], Ballots]]],
+    ways: Sequence[Way], base: Way, suite: Suite, seed: int,
+) -> pl.DataFrame:  # fmt: skip
+    """The rows of ``VoteTables.votes``: means of the seeds, and differences from ``base``.
+
+    ``seeds``: of each seed the ballots, by what follows the name of a way to answer.
+    """
+    (first, *_) = seeds[0].values()
+    by_group = suite.words.has_means and len(first) > 1
+    clusters = np.concatenate([of.subjects for of in first.values()])
+    clusters = np.array([name for name, *_ in first], object) if by_group else clusters
     values = [
-        {way: _values(run.values(), *way, seed, by_group=by_group) for way in ways_of(most)}
-        for run in runs
-    ]
-    gains = [{way: of - run[SINGLE, 1] for way, of in run.items()} for run in values]
+        {(way + more, size): _values(run.values(), way, size, seed, by_group=by_group)
+         for more, run in runs.items() for way, size in ways}
+        for runs in seeds
+    ]  # fmt: skip
+    gains = [{way: of - run[base] for way, of in run.items()} for run in values]
     numbers = [
         {(way, False): ItemNumbers.mean(of) for way, of in run.items()}
         | {(way, True): ItemNumbers.mean(of, least=-1.0) for way, of in moved.items()}
         for run, moved in zip(values, gains, strict=True)
     ]
     estimates, rows = item_estimates(numbers, clusters, seed), []
-    for way, size in values[0]:
-        accuracy, gain = (estimates[(way, size), part] for part in (False, True))
-        moved = np.mean([run[way, size] for run in gains], axis=0)
+    for way in values[0]:
+        accuracy, gain = (estimates[way, part] for part in (False, True))
+        moved = np.mean([run[way] for run in gains], axis=0)
         known = ~np.isnan(moved)
         places = np.unique(clusters[known].astype(str), return_inverse=True)[1]
         p = paired_permutation(np.bincount(places, moved[known]).tolist(), seed)
         rows.append({
-            "answer": way, "variants": size,
+            "answer": way[0], "variants": way[1],
             "accuracy": accuracy.value, "low": accuracy.low, "high": accuracy.high,
-            "difference": NAN if way == SINGLE else gain.value,
+            "difference": NAN if way == base else gain.value,
             "difference_low": gain.low, "difference_high": gain.high,
-            "p": NAN if way == SINGLE else p, "n": accuracy.n, "n_excluded": accuracy.n_excluded,
+            "p": NAN if way == base else p, "n": accuracy.n, "n_excluded": accuracy.n_excluded,
         })  # fmt: skip
-    tied = sum(int(of.vote(np.ones((of.answers.shape[1], 1), bool))[1].sum()) for of in every)
-    known_all = all(np.isfinite(of.logprob[of.answers >= 0]).all() for of in every)
-    left_out = [row for key in runs[0] for row in _left_out(key, [run[key] for run in runs])]
-    tables = pl.DataFrame(rows), pl.DataFrame(left_out)
-    return VoteTables(*tables, min(sizes), tied, len(sizes), known_all)
+    return pl.DataFrame(rows)
 
 
 def _values(blocks: Iterable[Ballots], way: str, size: int, seed: int, *, by_group: bool) -> Floats:
@@ -193,7 +225,7 @@ def _values(blocks: Iterable[Ballots], way: str, size: int, seed: int, *, by_gro
     return np.concatenate(parts)
 
 
-def ways_of(most: int) -> list[tuple[str, int]]:
+def ways_of(most: int) -> list[Way]:
     """The ways to answer, each with its number of variants: odd numbers, evenly spread, and all."""
     sizes = [*range(1, most, 2 * -(-most // (2 * SIZES))), most]
     return [(SINGLE, 1), (BEST_SAME, 1), (BEST, 1), *((VOTE, size) for size in sizes[1:])]

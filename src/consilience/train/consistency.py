@@ -23,6 +23,7 @@ from transformers import PreTrainedModel
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
 from consilience import suites
+from consilience.analysis.votes import against_vote
 from consilience.asking.questions import cues_of
 from consilience.core.errors import SILENT, ConsilienceError, Loading, Watch, needs_extra
 from consilience.core.text import counted
@@ -36,6 +37,7 @@ from consilience.kinds.questions import OwnQuestions
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
 from consilience.models.fast.products import speed_up_training
+from consilience.models.fast.trees import trains_on_trees
 from consilience.models.loading import Pretrained, load_pretrained
 from consilience.models.masked import PositionHead, positions
 from consilience.models.prompted import AnswerWriter
@@ -82,6 +84,7 @@ from consilience.train.objectives import (
     collate,
     objective_of,
     perplexity_of,
+    reading,
     text_losses,
     trained_items,
     trained_relation,
@@ -147,9 +150,10 @@ class ConsistencyTrainer(BatchTrainer):
                 warnings.simplefilter("ignore")
                 model = get_peft_model(model, adapters)
         pad = steps.tokenizer.pad_token_id or 0
-        super().__init__(
-            model, arguments, steps, lambda item: collate(item, pad), tokenizer=steps.tokenizer
-        )
+        is_tree = isinstance(steps, QuestionSteps) and not plan.gradient_checkpointing
+        is_tree = is_tree and trains_on_trees(loaded.model, steps.longest)
+        step = partial(collate, pad=pad, is_tree=is_tree)
+        super().__init__(model, arguments, steps, step, tokenizer=steps.tokenizer)
         self.model_accepts_loss_kwargs = False  # the loss is a mean, whatever the accumulation
         self.teacher: PositionHead | None = None
         if plan.loss in TAUGHT and not subject.asks_questions:
@@ -166,24 +170,18 @@ class ConsistencyTrainer(BatchTrainer):
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **_: Any
     ) -> Any:
         """The loss of a step; the released code attends to padding in the questions."""
-        answered = inputs["answered"]
-        ids, attention = inputs["input_ids"], inputs["attention_mask"]
-        rows, columns = inputs["rows"], inputs["columns"]
+        answered, rows, columns = (inputs[name] for name in ("answered", "rows", "columns"))
         questions = slice(answered)
         if self.plan.loss == "released":
-            attention = attention.clone()
-            attention[questions] = 1
-        logits = self.head.logits_at(
-            rows, columns, model=model, input_ids=ids, attention_mask=attention
-        )
+            inputs["attention_mask"][questions] = 1
+        with reading(inputs) as read:
+            logits = self.head.logits_at(rows, columns, model=model, **read)
         compared = self._compared(logits[:answered], inputs)
         taught = [teacher[None] for teacher in inputs.get("teachers", ())]
         if self.teacher:
             with torch.no_grad():
-                votes = self.teacher.logits_at(
-                    rows[questions], columns[questions], input_ids=ids[questions],
-                    attention_mask=attention[questions],
-                )  # fmt: skip
+                asked = {name: tensor[questions] for name, tensor in read.items()}
+                votes = self.teacher.logits_at(rows[questions], columns[questions], **asked)
             taught = self._compared(votes, inputs)
         if self.plan.loss not in TAUGHT:
             losses = [LOSSES[self.plan.loss](one) for one in compared]
@@ -420,12 +418,15 @@ def train_and_measure(
         rows.append(TableRow(name, outcomes, mean, difference))
     texts = held_out_losses(subject, subject.model)
     harms = _harms(subject, before, by_name[IMPROVED], rows[0].compared, texts)
+    answers = [runs[""].answers[0] for _, runs in by_name[IMPROVED]]
+    votes = against_vote(first.answers[0], answers, first.suite, first.protocol)
     result = Improved(
         subject, plan, first.suite, folder, kind, first.metrics, perplexity_of(texts), tuple(rows),
-        harms,
+        harms, votes,
     )  # fmt: skip
     write_whole(folder / TABLE, csv_of(result.table))
     write_whole(folder / "lambdas.csv", csv_of(result.lambdas))
+    write_whole(folder / "vote.csv", csv_of(votes))
     write_whole(folder / "harm.csv", csv_of(pl.from_dicts(harms, infer_schema_length=None)))
     for one in result.rows[0].outcomes:
         write_whole(one.training.model / "README.md", model_card(result, one).encode())

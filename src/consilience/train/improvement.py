@@ -23,6 +23,7 @@ from consilience.metrics.registry import headline_metrics, label_of
 from consilience.metrics.statistics import CLEAR, holm
 from consilience.options import Output
 from consilience.options.training import FinetuneOptions
+from consilience.report.analysis_tables import VOTES
 from consilience.report.columns import (
     POINTS,
     Columns,
@@ -426,6 +427,22 @@ def harm_table(rows: Sequence[Mapping[str, Any]], margin: float) -> Table:
     return frame_table(shown, "Harm: what the training may have cost", columns, [note])
 
 
+def vote_sentence(votes: pl.DataFrame) -> list[str]:
+    """Whether one variant after the training beats the vote before it (``against_vote``)."""
+    if votes.is_empty():
+        return []
+    _, vote, one, _ = votes.to_dicts()
+    beats = "beats" if one["difference"] > 0 and one["p"] < CLEAR else "does not beat"
+    points = (100 * one[of] for of in ("difference", "difference_low", "difference_high"))
+    change = "{:+.1f} points, {:+.1f} to {:+.1f}".format(*points)
+    size, right = vote["variants"], [100 * row["accuracy"] for row in (one, vote)]
+    return [
+        f"Training {beats} the vote at inference: one variant is right in {right[0]:.1f} % after "
+        f"it, the vote of {size} variants before it in {right[1]:.1f} % ({change}), which costs "
+        f"{size} times as much."
+    ]
+
+
 def model_card(result: Improved, outcome: Outcome) -> str:
     """The README of an improved model: what it was trained on, and the result."""
     plan, subject = result.plan, result.subject
@@ -452,8 +469,9 @@ class Improved(Shown):
     """The result of ``improve``: the model before, on the test relations, and all other rows.
 
     ``suite``: the test relations or questions. ``folder``: that of checkpoints, runs and the best
-    model. ``kind``: of the model. ``harms``: rows of ``harm_table``. ``cost``: the work and an
-    estimate of its time; None where the results existed already.
+    model. ``kind``: of the model. ``harms``: rows of ``harm_table``. ``votes``: of
+    ``against_vote``. ``cost``: the work and an estimate of its time; None where the results existed
+    already.
     """
 
     subject: Subject
@@ -465,6 +483,7 @@ class Improved(Shown):
     perplexity: float | None
     rows: tuple[TableRow, ...]
     harms: tuple[Mapping[str, Any], ...]
+    votes: pl.DataFrame
     cost: TrainingCost | None = None
 
     @property
@@ -482,7 +501,8 @@ class Improved(Shown):
     def verdict(self) -> list[str]:
         """What training changed on the held-out relations, and which harm, in sentences."""
         changed = training_verdict(self.rows[0].compared, self.suite.words)
-        return [*changed, *harm_verdict(self.harms, self.subject.margin)]
+        harm = harm_verdict(self.harms, self.subject.margin)
+        return [*changed, *vote_sentence(self.votes), *harm]
 
     @property
     def notes(self) -> list[str]:
@@ -571,6 +591,10 @@ class Improved(Shown):
         best, suite, (row, *others) = self.best, self.suite, self.rows
         yield from in_sentences(self.verdict, output)
         yield result_table(row.compared, suite, self.title)
+        if not self.votes.is_empty():
+            note = "difference: from the vote before, paired"
+            title = "The vote at inference, in percent"
+            yield frame_table(self.votes, title, VOTES, [note])
         yield harm_table(self.harms, self.subject.margin)
         if others or output.details:
             yield from table_7(self)
@@ -606,6 +630,7 @@ class Improved(Shown):
             "before": rows_of(self.before), "perplexity": self.perplexity,
             "outcomes": outcomes, "table": rows_of(self.table), "notes": self.notes,
             "harm": without_nan([dict(row) for row in self.harms]),
+            "vote": rows_of(self.votes),
             "model": str(self.best.training.model),
         }  # fmt: skip
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import random
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from consilience.models import LanguageModel
 from consilience.models.batches import Budget, equal_length_batches
 from consilience.models.candidates import candidates_in_slot, encode, slot_anchor, start_token
 from consilience.models.causal import CausalModel
+from consilience.models.fast.trees import Tree, reading_tree
 from consilience.models.loading import Kind, Pretrained, load_pretrained
 from consilience.models.masked import MaskedModel, positions
 from consilience.models.prompt_tokens import PromptTokens
@@ -405,6 +407,12 @@ def trained_items(
             places = [prompt.options.index(option) for option in range(len(told))]
             asks[key].append((ids, [targets[at] for at in places], scales[places].tolist()))
             scores[key].append(told)
+    if plan.loss == "bct":  # what is not the answer to the base variant need not be read
+        for key, variants in asks.items():
+            base = int(np.argmax(scores[key][0]))
+            asks[key] = [(ids, targets[base : base + 1], scales[base : base + 1])
+                         for ids, targets, scales in variants]  # fmt: skip
+            scores[key] = [[0.0]] * len(variants)
     items = [TrainedItem(asks[key], torch.tensor(scores[key])) for key in asks]
     items = [item for item in items if len(item.asks) > 1]
     if plan.loss == "vote-hard":
@@ -442,6 +450,12 @@ class QuestionSteps(torch.utils.data.Dataset[dict[str, Any]]):
                 expected=f"{plan.batch} or more",
                 todo="Lower --batch-size or train on more questions.",
             )
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest prompt with an answer, or of a text."""
+        asks = (ask for item in self.items for ask in item.asks)
+        return max(LONGEST, *(len(ids) + max(map(len, targets)) for ids, targets, _ in asks))
 
     def __len__(self) -> int:
         return len(self.groups)
@@ -491,18 +505,36 @@ class QuestionSteps(torch.utils.data.Dataset[dict[str, Any]]):
         }
 
 
-def collate(item: dict[str, Any], pad: int) -> dict[str, Any]:
-    """One step's tensors, padded to the longest of its sequences."""
-    width = max(map(len, item["sequences"]))
-    ids = torch.full((len(item["sequences"]), width), pad)
-    attention = torch.zeros_like(ids)
-    for row, sequence in enumerate(item["sequences"]):
-        ids[row, : len(sequence)] = torch.tensor(sequence)
-        attention[row, : len(sequence)] = 1
+def collate(item: dict[str, Any], pad: int, *, is_tree: bool = False) -> dict[str, Any]:
+    """One step's tensors: its sequences as one tree, or padded to the longest.
+
+    ``rows, columns``: in the sequences, of a tree in its only row.
+    """
+    sequences = item["sequences"]
     tensors = {name: torch.tensor(item[name]) for name in ("rows", "columns")}
     tensors["labels"] = torch.tensor(item["labels"], dtype=torch.long)
     rest = {name: value for name, value in item.items() if name != "sequences"}
-    return {**rest, "input_ids": ids, "attention_mask": attention, **tensors}
+    if is_tree:
+        tree = Tree.of(-1, sequences)
+        tensors["columns"] = torch.from_numpy(tree.nodes[item["rows"], item["columns"]] - 1)
+        tensors["rows"] = torch.zeros_like(tensors["rows"])
+        return {**rest, **tensors, "tree": tree}
+    ids = torch.full((len(sequences), max(map(len, sequences))), pad)
+    attention = torch.zeros_like(ids)
+    for row, sequence in enumerate(sequences):
+        ids[row, : len(sequence)] = torch.tensor(sequence)
+        attention[row, : len(sequence)] = 1
+    return {**rest, **tensors, "input_ids": ids, "attention_mask": attention}
+
+
+@contextmanager
+def reading(inputs: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yields what a model reads in a step. Only inside does it know the tree."""
+    if "tree" not in inputs:
+        yield {name: inputs[name] for name in ("input_ids", "attention_mask")}
+        return
+    with reading_tree(inputs["tree"], inputs["rows"].device) as read:
+        yield read
 
 
 @torch.inference_mode()

@@ -12,8 +12,9 @@ the best candidate is scored in full, and every candidate that is left out is kn
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -290,6 +291,16 @@ def _mask(*args: Any, **kwargs: Any) -> torch.Tensor | None:
     return mask
 
 
+@contextmanager
+def _reading(row: _Pass) -> Iterator[None]:
+    """Attention is that of ``row`` in this thread."""
+    _current.row = row
+    try:
+        yield
+    finally:
+        _current.row = None
+
+
 AttentionInterface.register(ATTENTION, _attend)
 AttentionMaskInterface.register(ATTENTION, _mask)
 
@@ -310,25 +321,14 @@ class KeyValueStore:
         attends to, its own included; -1 for none. ``block``: neighbours that gather keys together.
         """
         device, new = self._model.device, slice(self.used, self.used + len(ids))
-        queries, keys, mask = _blocks(visible, block)
-        _current.row = _Pass(
-            self._layers,
-            self._capacity,
-            new,
-            torch.from_numpy(queries).to(device),
-            torch.from_numpy(keys).to(device),
-            torch.from_numpy(mask)[:, None].to(device),
-            len(ids),
-            int(depths.max()),
-        )
-        try:
+        sight = _sight(visible, device, block)
+        row = _Pass(self._layers, self._capacity, new, *sight, len(ids), int(depths.max()))
+        with _reading(row):
             hidden: torch.Tensor = self._model.base_model(
                 input_ids=torch.from_numpy(ids)[None].to(device),
                 position_ids=torch.from_numpy(depths)[None].to(device),
                 use_cache=False,
             )[0][0]
-        finally:
-            _current.row = None
         self.used = new.stop
         return hidden
 
@@ -362,9 +362,58 @@ def _blocks(visible: Ints, size: int) -> tuple[Ints, Ints, npt.NDArray[np.bool_]
     return queries, keys, mask
 
 
+def _sight(
+    visible: Ints, device: torch.device, block: int = BLOCK
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The ``queries``, ``keys`` and ``visible`` of a pass."""
+    queries, keys, mask = (torch.from_numpy(part).to(device) for part in _blocks(visible, block))
+    return queries, keys, mask[:, None]
+
+
+@contextmanager
+def reading_tree(tree: Tree, device: torch.device) -> Iterator[dict[str, Any]]:
+    """Let a model read a tree in one row, with gradients, which may be computed after it.
+
+    Yields its inputs. The root is no token, so that node n is at position n - 1 of the row.
+    """
+    ids, depths = (torch.from_numpy(of[None, 1:]).to(device) for of in (tree.ids, tree.depths - 1))
+    paths = np.maximum(tree.paths(np.arange(1, len(tree.ids)))[:, 1:] - 1, -1)
+    count, sight = ids.shape[1], _sight(paths, device)
+    with _reading(_Pass([], 0, slice(0, count), *sight, count, paths.shape[1] - 1)):
+        yield {"input_ids": ids, "position_ids": depths, "use_cache": False}
+
+
+def trains_on_trees(model: PreTrainedModel, longest: int) -> bool:
+    """Let a model that is trained read trees; False, and unchanged, where it cannot.
+
+    A model with dropout cannot: sequences would share what is dropped. Nor can one whose window of
+    attention is shorter than the ``longest`` sequence (tokens).
+    """
+    if longest > (getattr(model.config, "sliding_window", None) or longest):
+        return False
+    attention, is_training = model.config._attn_implementation, model.training
+    sentences = _tried(model)
+    tree, same = Tree.of(-1, sentences), False
+    with one_thread(), torch.no_grad(), suppress(*CANNOT):
+        model.train()
+        alone = model(input_ids=torch.tensor(sentences), use_cache=False).logits
+        model.set_attn_implementation(ATTENTION)
+        with reading_tree(tree, model.device) as inputs:
+            shared = model(**inputs).logits[0, tree.nodes - 1]
+        same = torch.allclose(shared, alone, rtol=0, atol=TOLERANCE[torch.float32])
+    model.train(is_training)
+    if not same:
+        model.set_attn_implementation(attention)
+    return same
+
+
 HEAD_ROWS = 64  # Tokens whose logits over the vocabulary are held at once
 TRIED = 7  # Tokens of the sentences on which a family is tried when it is loaded
 FILL = {"cpu": 192, "cuda": 2048}  # Tokens in a pass that make good use of a device, by its type
+CANNOT = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
+"""What a family raises that cannot read a tree."""
+TOLERANCE = defaultdict(lambda: 0.3, {torch.float32: 1e-3})
+"""Half-precision sums differ in the last bits; a wrong mask or position differs by nats."""
 Head = Callable[[torch.Tensor], torch.Tensor]  # (token, entry) logits of (token, width)
 
 
@@ -517,28 +566,32 @@ def _shared_nodes(tree: Tree, size: int) -> Ints:
     return np.flatnonzero(is_shared & tree.has_children)
 
 
+def _tried(model: PreTrainedModel) -> list[list[int]]:
+    """Sentences of one length, to be read in one batch, which leave a stem at every token."""
+    rng = np.random.default_rng(0)
+    stem = rng.integers(0, model.config.vocab_size, TRIED).tolist()
+    branches = rng.integers(0, model.config.vocab_size, (TRIED - 1, TRIED)).tolist()
+    return [stem[:at] + ids[at:] for at, ids in enumerate(branches, 1)]
+
+
 def tree_scorer(model: PreTrainedModel, start: int, budget: Budget) -> TreeScorer | None:
     """Let a model read trees after the token ``start``; None, and unchanged, where it cannot."""
     base, attention = model.base_model, model.config._attn_implementation
     if base is model:
         return None
-    rng = np.random.default_rng(0)
-    stem = rng.integers(0, model.config.vocab_size, TRIED).tolist()
-    branches = rng.integers(0, model.config.vocab_size, (TRIED - 1, TRIED)).tolist()
-    # Of one length, so that they are read in one batch; they leave the stem at every token.
-    sentences = [stem[:at] + ids[at:] for at, ids in enumerate(branches, 1)]
+    sentences = _tried(model)
     head, tree = _Head(model), Tree.of(start, sentences)
     # In two parts, so that the second uses the beginnings that the first has read.
     reader = TreeReader(model, head, tree, Budget(-(-len(tree.inner) // 2)))
-    # Half-precision sums differ in the last bits; a wrong mask or position differs by nats.
-    tolerance = 1e-3 if model.dtype == torch.float32 else 0.3
     with one_thread():
         alone = sentence_logprobs(model, start, sentences, budget)
         base.forward = head.forward
         model.set_attn_implementation(ATTENTION)
-        with suppress(RuntimeError, TypeError, ValueError, LookupError, AttributeError):
+        with suppress(*CANNOT):
             reader.read_all()
-            if np.allclose(tree.path_sums(reader.steps), alone, rtol=0, atol=tolerance):
+            if np.allclose(
+                tree.path_sums(reader.steps), alone, rtol=0, atol=TOLERANCE[model.dtype]
+            ):
                 return TreeScorer(model, head, start, budget)
     vars(base).pop("forward", None)
     model.set_attn_implementation(attention)

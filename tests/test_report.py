@@ -156,9 +156,9 @@ def test_the_page_can_be_used_by_keyboard_and_read_aloud(html_of_two, text_of_tw
     assert tables == sum(box.get("class") == "scroll" for box in html.all("section"))
     assert all(cell["scope"] in ("row", "col", "rowgroup") for cell in html.all("th"))
     assert all(all(rows[0]) and all(row[0] for row in rows) for rows in html.tables.values())
-    assert len(html.all("figure")) == len(html.all("figcaption")) == 6
+    assert len(html.all("figure")) == len(html.all("figcaption")) == 7
     specs = re.findall(r'<script type="application/json" id="[^"]+">(.*?)</script>', text_of_two)
-    assert len(specs) == 6
+    assert len(specs) == 7
     for spec in map(json.loads, specs):
         assert len(spec["description"]) > 20 and spec["background"] == "transparent"
 
@@ -167,8 +167,8 @@ def test_the_answer_is_on_the_first_screen_and_digests_are_folded(html_of_two, t
     html = html_of_two
     assert "How consistent are baseline:random, baseline:majority?" in html.text
     assert [section["id"] for section in html.all("section") if "id" in section] == [
-        "verdict", "summary", "differences", "flips", "numbers", "by-relation", "spread", "patterns", "edits",
-        "examples", "caveats", "setup", "repeat",
+        "verdict", "summary", "differences", "flips", "numbers", "by-relation", "spread", "patterns",
+        "edits", "examples", "curve", "caveats", "setup", "repeat",
     ]  # fmt: skip
     first = text_of_two[: text_of_two.index('id="differences"')]
     assert first.index("headline numbers") < first.index("figure-relations")
@@ -331,7 +331,7 @@ def test_vectors_of_a_run_are_drawn(consilience, model_folder, tmp_path):
     assert consilience("analyze", "representations", *model, *options)[0] == 0
     html = page_of("run", "--figures", "figures")
     assert html.rows("k-means").keys() == {"pattern", "subject", "object"}
-    assert len(html.all("figure")) == 5
+    assert len(html.all("figure")) == 6
     assert (tmp_path / "figures" / "vectors-0.svg").is_file()
 
 
@@ -454,7 +454,7 @@ def test_figures_and_tables_are_whole_files(copied, tmp_path):
     out = run_command("report", run, "--figures", figures, "--tables", tables, "--json")[1]
     document = json.loads(out)
     assert all(Path(file).is_file() for file in document["files"])
-    names = {"relations", "knowledge", "agreement", "edits", "items"}
+    names = {"relations", "knowledge", "agreement", "edits", "items", "curve"}
     assert {file.stem for file in figures.iterdir()} == {*names, "figures"}
     drawn = {}
     for name in names:
@@ -537,7 +537,7 @@ def check_layout(seen):
 def test_a_browser_opens_sorts_and_switches(width, seen_in, text_of_two, runs):
     seen = seen_in(runs / "both.html", width)
     check_layout(seen)
-    assert (seen["drawn"], seen["before"], seen["sorted"]) == (6, "ABC", "descending")
+    assert (seen["drawn"], seen["before"], seen["sorted"]) == (7, "ABC", "descending")
     assert seen["names"] == seen["ascending"][::-1]
     assert seen["numbers"] == sorted(seen["numbers"], reverse=True)
     assert seen["marks"] == 9  # with the majority baseline
@@ -556,7 +556,7 @@ def test_a_browser_shows_every_column_of_a_run_with_long_names(seen_in, tmp_path
     options = ["--suite", "mini", "--limit", 4, "--out", tmp_path / "run"]
     assert run_command("probe", "--model", "baseline:random", *options)[0] == 0
     pairs = pair_run(tmp_path / "pairs", {1, 4})
-    for path, figures in ((tmp_path / "run", 5), (pairs, 3)):
+    for path, figures in ((tmp_path / "run", 6), (pairs, 3)):
         page_of(path)
         seen = seen_in(path / "report.html", 1280)
         check_layout(seen)

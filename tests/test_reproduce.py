@@ -268,7 +268,7 @@ def test_all_recipes_are_listed_with_what_they_need(consilience):
     out = output(consilience, "reproduce")
     rows = json.loads(consilience("reproduce", "--json")[1])["recipes"]
     assert {row["name"] for row in rows} == set(RECIPES)
-    names = [line.split()[0] for line in out.splitlines() if line.startswith(("par", "cal"))]
+    names = [line.split()[0] for line in out.splitlines() if line.startswith(("par", "cal", "sco"))]
     assert names == [row["name"] for row in rows] == sorted(names)
     assert all(row["title"] and row["needs"] for row in rows)
     named = ("correlations", "determinism", "relations", "representations", "mcnemar", "agreement")
@@ -957,3 +957,20 @@ def test_a_data_dir_that_is_the_suite_itself_names_the_expected_folder(tmp_path)
 def test_strict_fails_where_a_selected_number_is_missing(consilience, made, here, options, status):
     """The recipe makes Ada's share and Bob's pairs only."""
     assert consilience("reproduce", "small", "--strict", *options)[0] == status
+
+
+def test_a_users_model_stands_beside_the_board_of_score(consilience, answered, tmp_path):
+    """The first option in three rotations: each question is right in one of them."""
+    (tmp_path / "own.csv").write_text("question,answer,distractors\nA?,x,y;z\nB?,u,v;w\n")
+    request = {"added": {"mine": "baseline:first"}, "data": {"MATH": str(tmp_path / "own.csv")}}
+    run = Request(tmp_path, **request).folder_of("mine", "score/MATH")
+    output(consilience, "probe", "--suite", "own.csv", "--model", "baseline:first", "--out", run)
+    answered(0, {})
+    work, numbers = make("score", tmp_path, **request, only=["mine"])
+    ours = numbers.filter(row="mine", group="MATH")
+    known = dict(ours.select("column", "ours").iter_rows())
+    assert known["Accuracy"] == pytest.approx(100 / 3) and known["Consistency rate"] == 0
+    assert known["lowest"] <= known["Accuracy"] <= known["highest"]
+    board = numbers.filter(row="Llama-3.1-8B-Instruct", group="MATH", column="Consistency rate")
+    assert board["paper"].item() == 42.9
+    assert work.reasons["mine", "AGIEval"].endswith("no questions; add --data AGIEval=FILE")

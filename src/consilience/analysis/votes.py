@@ -10,6 +10,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from scipy.special import comb
 
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.factors import levels_of
@@ -126,6 +127,7 @@ class VoteTables:
     ``difference, difference_low, difference_high, p``, and ``n, n_excluded``."""
     left_out: pl.DataFrame
     """A row a variant: ``group, variant, accuracy, others, difference``: the vote of the others."""
+    curve: pl.DataFrame  # ``right_counts``
     fewest: int  # The smallest number of variants of an item; the largest is the last of ``votes``
     tied: int  # Items, of all seeds, of which several answers have most votes
     items: int  # Items of all seeds
@@ -154,7 +156,9 @@ def vote_tables(
     tied = sum(int(of.vote(np.ones((of.answers.shape[1], 1), bool))[1].sum()) for of in every)
     known_all = all(np.isfinite(of.logprob[of.answers >= 0]).all() for of in every)
     left_out = [row for key in runs[0] for row in _left_out(key, [run[key] for run in runs])]
-    return VoteTables(votes, pl.DataFrame(left_out), min(sizes), tied, len(sizes), known_all)
+    curve = right_counts(seeds, suite, protocol, seed)
+    tables = votes, pl.DataFrame(left_out), curve
+    return VoteTables(*tables, min(sizes), tied, len(sizes), known_all)
 
 
 def against_vote(
@@ -216,13 +220,64 @@ def _estimated(
     return pl.DataFrame(rows)
 
 
+def right_counts(
+    seeds: Sequence[Prepared], suite: Suite, protocol: Protocol, seed: int = 0
+) -> pl.DataFrame:
+    """How many items are right in k of n variants; of several seeds the means. Empty for n < 2.
+
+    Columns: ``k, at_least, low, high, all_of_k, all_low, all_high, n``.
+
+    ``at_least``: the share of items that are right in k variants or more. Of items with other
+    numbers of variants than the largest, n, in the same share of theirs. Over k this is the
+    consistency-accuracy curve (CAR) of Cavalin et al. (CAT, arXiv 2512.23711, 2025); its mean is
+    the mean accuracy over variants, its end the consistent accuracy. ``all_of_k``: the probability
+    that k variants, drawn without replacement, are all right: ``C(c, k) / C(n, k)`` for c right
+    ones, the unbiased estimator of pass^k (Yao et al., tau-bench, arXiv 2406.12045, 2024). Means
+    over relations for facts; items with fewer than k variants are left out of it.
+    """
+    runs = [ballots_of(run, suite, protocol) for run in seeds]
+    most = max((int(of.taken.sum(axis=1).max(initial=0)) for of in runs[0].values()), default=0)
+    if most < 2:
+        return pl.DataFrame()
+    by_group = suite.words.has_means and len(runs[0]) > 1
+    clusters = np.concatenate([of.subjects for of in runs[0].values()])
+    clusters = np.array([name for name, *_ in runs[0]], object) if by_group else clusters
+    steps = sorted({1, *np.linspace(1, most, min(most, 2 * SIZES)).round().astype(int).tolist()})
+
+    def numbers(run: Iterable[Ballots]) -> dict[tuple[int, bool], ItemNumbers]:
+        counts = [(of.right.sum(axis=1), of.taken.sum(axis=1)) for of in run]
+        found = {}
+        for k in steps:
+            at_least = [
+                np.where(n > 0, c * most >= k * n - TIE, NAN).astype(float) for c, n in counts
+            ]
+            drawn = [quotient(comb(c, k), comb(n, k)) for c, n in counts]
+            for kind, parts in ((False, at_least), (True, drawn)):
+                found[k, kind] = ItemNumbers.mean(_joined(parts, by_group=by_group))
+        return found
+
+    of = item_estimates([numbers(run.values()) for run in runs], clusters, seed)
+    rows = [
+        {"k": k, "at_least": of[k, False].value, "low": of[k, False].low, "high": of[k, False].high,
+         "all_of_k": of[k, True].value, "all_low": of[k, True].low, "all_high": of[k, True].high,
+         "n": of[k, False].n}
+        for k in steps
+    ]  # fmt: skip
+    return pl.DataFrame(rows)
+
+
+def _joined(parts: Sequence[Floats], *, by_group: bool) -> Floats:
+    """The values of all items, or the mean of each group."""
+    if by_group:
+        parts = [np.array([np.nanmean(part) if np.isfinite(part).any() else NAN]) for part in parts]
+    return np.concatenate(parts)
+
+
 def _values(blocks: Iterable[Ballots], way: str, size: int, seed: int, *, by_group: bool) -> Floats:
     """The accuracy of a way to answer (item,); ``by_group``: means (group,)."""
     is_best = way in (BEST_SAME, BEST)
     parts = [of.best(others=way == BEST) if is_best else of.accuracy(size, seed) for of in blocks]
-    if by_group:
-        parts = [np.array([np.nanmean(part) if np.isfinite(part).any() else NAN]) for part in parts]
-    return np.concatenate(parts)
+    return _joined(parts, by_group=by_group)
 
 
 def ways_of(most: int) -> list[Way]:

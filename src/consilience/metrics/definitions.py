@@ -314,6 +314,19 @@ def no_label(grid: Grid) -> Tally | None:
     return _tally(grid.subjects, np.isin(grid.answers[:, 0], grid.invalid), grid.taken[:, 0])
 
 
+@metric(
+    "tuples", "Mean accuracy", "share of right answers among the answers in all variants",
+    level="detail", better="higher",
+)  # fmt: skip
+def mean_accuracy(grid: Grid) -> Tally:
+    """Share of right answers among all answers, in all variants.
+
+    The mean over variants, where each item has an answer in each, as SCORE reports it (Nalbandyan
+    et al., arXiv 2503.00137, 2025). SCORE's consistency rate is ``consistency`` of ``MICRO``.
+    """
+    return _tally(grid.subjects, grid.right, grid.taken)
+
+
 def _tally(clusters: npt.NDArray[np.object_] | None, hits: Bools, counted: Bools) -> Tally:
     """A tally of ``hits`` among ``counted``, both (unit,) or (unit, thing)."""
     hits, counted = (column[:, None] if column.ndim == 1 else column for column in (hits, counted))

@@ -372,7 +372,14 @@ LEFT_OUT: Columns = {
     "others": Column("vote of the others", "share"),
     "difference": POINTS,
 }
-"""What the vote gives (``analysis.votes``)."""
+CURVE: Columns = {
+    "k": Column("k", "count"),
+    "at_least": Column("right in k or more", "share"),
+    ("low", "high"): Column(CI, "share"),
+    "all_of_k": Column("k drawn ones all right", "share"),
+    ("all_low", "all_high"): Column(CI, "share"),
+}
+"""What the vote gives, and how many variants are right (``analysis.votes``)."""
 
 
 def vote_verdict(tables: VoteTables) -> list[str]:
@@ -406,6 +413,14 @@ def vote_tables(tables: VoteTables, name: str, words: SuiteWords) -> Iterator[Ta
     if tables.left_out["group"].n_unique() == 1:
         left_out = tables.left_out.drop("group")
         yield frame_table(left_out, "Each variant, and the vote of the others", LEFT_OUT)
+    yield curve_table(tables.curve, name, words)
+
+
+def curve_table(curve: pl.DataFrame, name: str, words: SuiteWords) -> Table:
+    """How many items are right in k variants (``right_counts``)."""
+    title = f"{name}: {words.item}s that are right in k of {curve['k'][-1]} variants, in percent"
+    notes = ["k or more: the CAR curve; k drawn ones all right: pass^k, estimated without bias"]
+    return frame_table(curve, title, CURVE, notes, sortable=False)
 
 
 ALL_GROUPS = "all groups"  # what tables call MICRO

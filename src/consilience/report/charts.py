@@ -392,6 +392,29 @@ def item_figure(items: pl.DataFrame, words: SuiteWords) -> Spec:
     )  # fmt: skip
 
 
+def curve_figure(curves: pl.DataFrame, words: SuiteWords) -> Spec:
+    """The share of items that are right in k variants or more, a line a run.
+
+    ``curves``: ``right_counts`` with ``run``.
+    """
+    runs, bounds = _names(curves, "run"), ("at_least", "low", "high")
+    x = _field("k", title=f"{words.variant}s, at least", axis={"tickMinStep": 1, "format": "d"})
+    y = _field(
+        "at_least", title=f"{words.item}s that are right, percent", **_percent_axis(0, 50, 100)
+    )
+    channels = {"x": x} | _by_run(runs)
+    band = {"y": _field("low", title=y["title"]), "y2": {"field": "high"}}
+    tips = _tips({"run": "run", "k": "k"}, bounds)
+    return _styled(
+        f"How many {words.item}s are right in how many {words.variant}s.",
+        data=_data(curves.with_columns(percents(*bounds))), width=WIDE, height=180,
+        layer=[
+            _layer({"type": "area", "opacity": 0.15}, channels | band),
+            _layer({"type": "line", "point": True}, channels | {"y": y} | tips),
+        ],
+    )  # fmt: skip
+
+
 def matrix_caption(words: SuiteWords) -> str:
     """How to read the figure."""
     return (

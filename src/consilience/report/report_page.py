@@ -17,6 +17,7 @@ from consilience.report import columns as layouts
 from consilience.report.analysis_tables import (
     ALL_GROUPS,
     accuracy_of_patterns,
+    curve_table,
     in_one_line,
     violation_examples,
 )
@@ -258,6 +259,19 @@ def _changed_examples(runs: Sequence[RunView]) -> Parts:
             yield changed_answers_table(run.changed, MOST_EXAMPLES, title)
 
 
+def _curves(runs: Sequence[RunView]) -> Parts:
+    """In how many variants items are right; nothing where none has three."""
+    named = {run.name: run.curve for run in runs if run.curve.height > 2}
+    if not named:
+        return
+    words = runs[0].suite.words
+    frame = pl.concat(curve.with_columns(run=pl.lit(name)) for name, curve in named.items())
+    chart = charts.curve_figure(frame, words)
+    yield Figure("curve", "Right in k variants or more", chart, "Bands are 95 % intervals.")
+    tables = [curve_table(curve, name, words) for name, curve in named.items()]
+    yield Folded("The numbers, and the probability that k drawn ones are all right", tables)
+
+
 APPLICABLE = "applicable: the first answers meet the condition, counted in each variant"
 NO_GAP = dict.fromkeys(("value", "low", "high"), NAN)
 
@@ -356,6 +370,12 @@ OF_PAIRS: Sections = (
     ),
 )  # fmt: skip
 OF_ALL: Sections = (
+    (
+        "curve", "Right in k variants",
+        "Accuracy falls with the number of variants that must be right: from one at all to each "
+        "of them.",
+        _curves,
+    ),
     (
         "factors", "Factors",
         "The same questions were asked in variants. A factor is what differs between them, such as "

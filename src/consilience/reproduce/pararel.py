@@ -52,6 +52,31 @@ def model_means(recipe: Recipe, work: Work) -> Numbers:
     return numbers
 
 
+def score_board(recipe: Recipe, work: Work) -> Numbers:
+    """Accuracy over variants, its range, and the consistency rate on a user's files (SCORE)."""
+    numbers: Numbers = {}
+    for row, spec in recipe.models.items():
+        for block in recipe.files:
+
+            def measured(row: str = row, spec: str = spec, block: str = block) -> Numbers:
+                if block not in work.request.data:
+                    raise MissingError(f"{UNAVAILABLE}: no questions; add --data {block}=FILE")
+                file = work.request.data[block]
+                run = work.probe(row, spec, suite=file, part=f"score/{block}", is_read=True)
+                found = read_numbers(run, recipe.columns, "MICRO")
+                answers = read_answers(run).drop_nulls("answer")
+                right = pl.col("answer") == pl.col("gold")
+                if "option" in answers.columns:
+                    right = pl.coalesce(pl.col("option") == pl.col("gold_option"), right)
+                means = answers.group_by("variant").agg((100 * right.mean()).alias("mean"))["mean"]
+                found |= {"lowest": Measured(float(means.min()))}  # type: ignore[arg-type]
+                found |= {"highest": Measured(float(means.max()))}  # type: ignore[arg-type]
+                return _keyed(block, row, found)
+
+            numbers |= work.attempt(row, measured, block, recipe.files) or {}
+    return numbers
+
+
 def single_relations(recipe: Recipe, work: Work) -> Numbers:
     """Original language (P364) by model; capital of (P1376) and owned by (P127) of BERT-large."""
     added = work.request.added

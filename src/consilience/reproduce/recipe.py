@@ -164,14 +164,18 @@ class Work:
             raise MissingError(NOT_RUN)
 
     def probe(
-        self, row: str, spec: str, *more: str, part: str = "pararel", is_read: bool = False
+        self,
+        row: str,
+        spec: str,
+        *more: str,
+        part: str = "pararel",
+        suite: str = "pararel",
+        is_read: bool = False,
     ) -> Path:
-        """The run of ``probe`` on ParaRel of a model; ``is_read``: its numbers are needed."""
+        """The run of ``probe`` of a model on a suite; ``is_read``: its numbers are needed."""
         folder, spec = self.request.folder_of(row, part), self.request.models.get(row, spec)
         device = () if spec.startswith("baseline:") else ("--device", self.request.device)
-        self.run(
-            row, "probe", "--model", spec, "--suite", "pararel", "--out", folder, *device, *more
-        )
+        self.run(row, "probe", "--model", spec, "--suite", suite, "--out", folder, *device, *more)
         if is_read:
             self.stop_if_dry()
         return folder

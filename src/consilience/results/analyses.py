@@ -133,7 +133,7 @@ def _of_groups(
 
 
 def analyze_vote(options: runs.PatternsOptions) -> Analysis:
-    """What the vote of the variants of an item gives: ``votes, left_out``."""
+    """What the vote of the variants of an item gives: ``votes, left_out, right_counts``."""
     run = Run.open(options.run)
     suite, protocol = suite_of(run, options.suite, options.protocol, options.data_dir)
     chosen, answers = _of_groups(run, suite, options.groups)
@@ -141,7 +141,7 @@ def analyze_vote(options: runs.PatternsOptions) -> Analysis:
     notes = suite_notes(run, suite)
     if len(run.seeds) > 1:
         notes.append(f"means over {len(run.seeds)} seeds")
-    tables = {"votes": found.votes, "left_out": found.left_out}
+    tables = {"votes": found.votes, "left_out": found.left_out, "right_counts": found.curve}
     more = {"tied": found.tied, "items": found.items, "ties_by_scores": found.has_scores}
     shown = [*layouts.vote_tables(found, run.label, suite.words)]
     verdict = layouts.vote_verdict(found)

@@ -23,14 +23,16 @@ class Replay:
     """Requests: path and body, in the order of arrival."""
     headers: list = field(default_factory=list)
     """Their headers."""
+    close: object = None
+    """Accept no further connection."""
 
     def bodies(self, path="/v1/completions"):
         return [body for name, body in self.received if name == path]
 
 
 @contextmanager
-def replay(answer):
-    """A running server; it ends with the block."""
+def replay(answer, port=0):
+    """A running server; it ends with the block. ``port``: 0 for any that is free."""
     state = Replay(answer)
 
     class Handler(BaseHTTPRequestHandler):
@@ -65,7 +67,8 @@ def replay(answer):
         def handle_error(self, *_):
             """The client may close a connection at any time."""
 
-    server = Server(("127.0.0.1", 0), Handler)
+    server = Server(("127.0.0.1", port), Handler)
+    state.close = lambda: server.socket.shutdown(socket.SHUT_RDWR)
     state.url = f"http://127.0.0.1:{server.server_port}/v1"
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
@@ -91,3 +94,8 @@ def raw(*parts):
 def completion(body, **fields):
     """A reply to a completion, with its counts."""
     return {"id": f"cmpl-{id(body)}-{json.dumps(body)}", "usage": COUNTS, **fields}
+
+
+def written(body, text="A"):
+    """A reply to a chat."""
+    return completion(body, choices=[{"message": {"content": text}, "finish_reason": "stop"}])

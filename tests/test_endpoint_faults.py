@@ -13,7 +13,7 @@ from checks import refused
 from conftest import cases
 from consilience.core.errors import Connection, ConsilienceError
 from consilience.endpoints import client as sending
-from consilience.endpoints.client import Client, Clock, Refused, message_of, wait_of
+from consilience.endpoints.client import Client, Clock, Failed, Refused, message_of, wait_of
 from consilience.endpoints.usage import cost_in_words, cost_record
 from replay_server import completion, raw, replay
 
@@ -130,9 +130,21 @@ def test_one_request_in_trouble_among_others_is_refused():
 
     with client_of(answer, concurrency=2) as client:
         replies = dict(client.post_all("completions", ({"n": n} for n in range(30))))
-    assert replies[3] == Refused(500, "bad row (8 tries)")
+    assert replies[3] == Failed(500, "bad row (8 tries)") != Refused(500, "bad row (8 tries)")
+    assert replies[3].reason == "no reply from the server (500): bad row (8 tries)"
     assert all(isinstance(replies[n], dict) for n in replies if n != 3)
     assert client.usage.refused == 1
+
+
+def test_a_request_that_reaches_no_server_is_not_counted():
+    """It uses nothing of a limit, and the error is about the server."""
+    once = raw(OK + b'connection: close\r\ncontent-length: 8\r\n\r\n{"n": 1}')
+    with client_of(first(once), max_requests=2) as client:
+        assert client.post("completions", {}) == {"n": 1}
+        client.server.close()
+        refused(r"cannot connect: .* \(8 tries\).*Start the server", client.post, "completions", {})
+        assert (client.usage.requests, client.usage.retries) == (1, 0)
+        assert len(client.waits) == sending.TRIES - 1
 
 
 @pytest.mark.parametrize("status", [429, 503])

@@ -8,20 +8,26 @@ import sys
 import threading
 import time
 import zlib
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import polars as pl
 import pytest
 
 from checks import refused
+from consilience.endpoints import client as sending
 from consilience.endpoints.chats import KNOWN
 from consilience.endpoints.usage import REPLIES
+from consilience.gating.gate import gate
 from consilience.kinds.probing import plan_probe, probe
 from consilience.options.probe import ProbeOptions
+from consilience.options.runs import GateOptions
 from consilience.report.overview import server_line
 from consilience.report.run_view import RunView
+from consilience.results.evaluation import printed_run
 from consilience.runs.folder import record_of
 from pair_builders import write_pairs
-from replay_server import completion, replay
+from replay_server import completion, replay, written
 
 CHATS = "/v1/chat/completions"
 OF_PROOFS = [question for question, _ in KNOWN]
@@ -117,6 +123,85 @@ def test_a_signal_and_the_same_command_again_pay_for_nothing_twice(kind, argumen
     assert cost["requests"] == len(server.bodies(CHATS)), "with both proofs"
     assert resumed.metrics.equals(whole.metrics, null_equal=True)
     assert not (folder / REPLIES).exists()
+
+
+DYING = """
+import itertools, json, os, sys, time
+from replay_server import raw, replay, written
+
+def answer(path, body, headers):
+    if path != "/v1/chat/completions":
+        return 404, {}, {}
+    number = next(numbers)
+    if number == int(sys.argv[1]):
+        server.close()
+        time.sleep(0.3)
+        text = json.dumps(written(body))
+        reply = raw(f"HTTP/1.1 200 OK\\r\\ncontent-length: {len(text)}\\r\\n\\r\\n{text}".encode())
+        return lambda connection: (reply(connection), os._exit(9))
+    time.sleep(0.05 * (number > int(sys.argv[1])))
+    return raw() if number > int(sys.argv[1]) else written(body)
+
+numbers = itertools.count(1)
+with replay(answer) as server:
+    print(server.url, flush=True)
+    time.sleep(60)
+"""
+"""A server that dies at a request, which it answers while others of the same time fail."""
+
+
+@pytest.fixture
+def writing(arguments, tmp_path, monkeypatch):
+    """Options of a run of 36 prompts, whose tries take less than a second."""
+    monkeypatch.setattr(sending, "FIRST_WAIT", 0.004)
+    chosen = {**arguments["questions"], "vary": ("order=all",), "generate": True}
+    return {**chosen, "out": tmp_path / "run"}
+
+
+def test_a_server_that_dies_leaves_no_failure_as_an_answer(writing):
+    """At the last two requests: nothing else could show that the server is gone."""
+    command = [sys.executable, "-c", DYING, "36"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent
+    )
+    url = process.stdout.readline().strip()
+    options = ProbeOptions(base_url=url, **writing)
+    refused(r"cannot connect: .*\(8 tries\); expected a server at http", probe, options)
+    assert process.wait(30) == 9
+    process.stdout.close()
+    refused("Check --base-url, and that the server runs", probe, options)
+    with replay(lambda path, body, headers: written(body), urlsplit(url).port) as server:
+        counted = probe(options)
+        assert len(paid(server)) == 1 + 1 + 2, "the server is tested, one was left, the noise floor"
+    record = record_of(options.out)
+    assert record["finished"] and not counted.answers[0].answers["excluded"].count()
+    assert record["cost"]["requests"] == 36 + 1 + 2 + 2, "one was sent twice; two tests"
+
+
+def test_a_query_without_a_reply_is_asked_again_by_the_same_command(writing):
+    """Until then the run is not finished, its exit status is 3, and no gate takes it."""
+    faults = [(500, {"message": "bad row"}, {})] * 100
+
+    def answer(path, body, headers):
+        is_bad = "What is 5 and 5?\\nA. 5" in json.dumps(body) and path == CHATS and faults
+        return faults.pop() if is_bad else written(body)
+
+    with replay(answer) as server:
+        options = ProbeOptions(base_url=server.url, **writing)
+        first = probe(options)
+        assert printed_run(first).exit_status() == 3
+        assert first.notes[0].startswith("not finished")
+        reason = "no reply from the server (500): bad row (8 tries)"
+        assert reason in "".join(first.notes)
+        gated = GateOptions([str(options.out)], ["accuracy >= 0.1"])
+        refused("the run is not finished", gate, gated)
+        server.received.clear()
+        faults.clear()
+        counted = probe(options)
+        assert len(paid(server)) == 1 + 2, "the server is tested, and both that failed are sent"
+    assert printed_run(counted).exit_status() == 0
+    assert "no reply" not in "".join(counted.notes) + json.dumps(record_of(options.out))
+    assert not (options.out / REPLIES).exists()
 
 
 def test_answers_only_are_in_the_run_without_scores(arguments, tmp_path):

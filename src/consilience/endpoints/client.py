@@ -27,7 +27,7 @@ import httpx2
 
 from consilience.core.errors import Connection, ConsilienceError, UnansweredError
 from consilience.core.text import counted, duration, truncated
-from consilience.endpoints.usage import FREE, Allowance, Journal, PlannedUsage, Usage
+from consilience.endpoints.usage import FREE, NO_REPLY, Allowance, Journal, PlannedUsage, Usage
 from consilience.files.read import parse_json
 
 DEFAULT_KEY_VARIABLE = "OPENAI_API_KEY"  # The environment variable of the key, where none is named
@@ -244,15 +244,21 @@ LONGEST_MESSAGE = 300  # Characters of what a server says that a message quotes
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A request that was refused for its content, or failed where others did not (``status`` 0)."""
+    """A request that was refused for its content; ``status`` 0 where it was not sent."""
 
     status: int
     message: str
+    what = "the server refused the request"
 
     @property
     def reason(self) -> str:
-        status = f" ({self.status})" if self.status else ""
-        return f"the server refused the request{status}: {self.message}"
+        return f"{self.what}{f' ({self.status})' if self.status else ''}: {self.message}"
+
+
+class Failed(Refused):
+    """A request whose tries were used up while others were answered; it is sent again later."""
+
+    what = NO_REPLY
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,13 +266,15 @@ class Trouble:
     """A failure that may pass.
 
     ``status``: 0 where there was no reply. ``wait``: seconds that the server asks to wait, if any.
-    ``error``: what ends the run if the next reply is of this kind, too.
+    ``is_unreached``: the request was not sent. ``error``: what ends the run if the next reply is of
+    this kind, too.
     """
 
     status: int
     message: str
     wait: float | None = None
     is_timeout: bool = False
+    is_unreached: bool = False
     error: ConsilienceError | None = None
 
 
@@ -521,9 +529,12 @@ class Client:
                 raise outcome.error
             if tries >= TRIES or timeouts >= TIMEOUTS or request.is_last_try:
                 tried = f"{outcome.message} ({counted(tries, 'try', 'tries')})"
+                if outcome.is_unreached:
+                    todo = f"Start the server. {RESUME}"
+                    raise self._error(request, tried, f"a server at {self._base}", todo)
                 if self._successes == first_successes:
                     raise self._error(request, tried, todo=RESUME)
-                return Refused(outcome.status, tried)
+                return Failed(outcome.status, tried)
             asked = outcome.wait or 0.0
             if asked > LONGEST_REQUESTED_WAIT:
                 asks = f"the server asks to wait {duration(asked)}"
@@ -532,7 +543,7 @@ class Client:
             longest = min(LONGEST_WAIT, FIRST_WAIT * 2 ** (tries - 1))
             wait = longest * (0.5 + self._random.random() / 2)
             await self._clock.sleep(max(asked, wait))
-            self.usage.retries += 1
+            self.usage.retries += not outcome.is_unreached
         self._successes += 1
         return outcome
 
@@ -551,6 +562,11 @@ class Client:
                 self.journal.note_sent(request.key)
             outcome = await self._send(request)
             if isinstance(outcome, Trouble):
+                if outcome.is_unreached:
+                    request.tries -= 1
+                    self.usage.requests -= request.path not in FREE
+                    if request.key is not None and self.journal is not None:
+                        self.journal.note_sent(request.key, -1)
                 if outcome.status in OVERLOADS or outcome.is_timeout:
                     self.pace.overloaded(started, outcome.wait)
             elif request.path not in FREE and not isinstance(outcome, Refused):
@@ -571,10 +587,10 @@ class Client:
                 return await self._exchange(request)
         except TimeoutError:
             return Trouble(0, f"no complete reply in {limit:g} s", is_timeout=True)
-        except (httpx2.ConnectError, httpx2.ProxyError) as error:
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
             found = f"cannot connect: {self._shown(error)}"
             if self._successes:
-                return Trouble(0, found)
+                return Trouble(0, found, is_unreached=True)
             todo = "Check --base-url, and that the server runs."
             if "certificate" in found.lower():
                 todo = "Use the host name of its certificate; SSL_CERT_FILE may name its authority."

@@ -24,6 +24,8 @@ from consilience.files.write import cannot_write
 FREE = ("/tokenize", "/detokenize", "/apply-template", "/props", "/health", "models")
 """Routes that compute nothing: they are not counted, limited or kept."""
 
+NO_REPLY = "no reply from the server"  # Why a query is asked again by the same command
+
 ANSWER_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict")
 TOKENS_READ = ("prompt_tokens", "input_tokens", "tokens_evaluated")
 TOKENS_WRITTEN = ("completion_tokens", "output_tokens", "tokens_predicted")
@@ -317,12 +319,13 @@ class Journal:
         [(reply,)] = self._rows("SELECT reply FROM replies WHERE key = ?", key)
         return self._value(reply)
 
-    def note_sent(self, key: str) -> None:
+    def note_sent(self, key: str, times: int = 1) -> None:
+        """``times``: -1 for a request that did not reach the server after all."""
         self._rows(
-            "INSERT INTO replies (key, sent) VALUES (?, 1) "
-            "ON CONFLICT (key) DO UPDATE SET sent = sent + 1, unrecorded = 1",
-            key,
-        )
+            "INSERT INTO replies (key, sent) VALUES (?, ?) "
+            "ON CONFLICT (key) DO UPDATE SET sent = sent + excluded.sent, unrecorded = 1",
+            key, times,
+        )  # fmt: skip
 
     def keep(self, key: str, reply: Any, tries: int = 1) -> None:
         self._rows(

@@ -157,12 +157,24 @@ def _no_option(seeds: Sequence[pl.DataFrame]) -> Iterator[SummaryRow]:
         )  # fmt: skip
 
 
+NOT_FINISHED = (
+    "not finished: the numbers are of the existing answers; rerun the same command to resume"
+)
+
+
 def save_counted(counted: CountedRun, folder: RunFolder) -> CountedRun:
-    """Save the metrics and the notes of a run in its folder; the counted run with its record."""
-    folder.note(counted.notes)
+    """Save the metrics and the notes of a run in its folder; the counted run with its record.
+
+    Notes on the numbers of a run that is not finished are not kept: it gets other numbers.
+    """
     folder.finish(counted.metrics)
+    if is_finished := folder.record["finished"] is not None:
+        folder.note(counted.notes)
     record = {**folder.record, "path": str(folder.path)}
-    return replace(counted, notes=folder.record["warnings"], record=record)
+    notes = record["warnings"]
+    if not is_finished:
+        notes = [NOT_FINISHED, *counted.notes, *notes]
+    return replace(counted, notes=notes, record=record)
 
 
 def noise_floor_of(run: Path) -> pl.DataFrame | None:
@@ -188,8 +200,7 @@ def record_notes(run: Run) -> list[str]:
     for part in run.seeds:
         notes = list(part.record.get("warnings", []))
         if part.record and not part.record.get("finished"):
-            left = "the numbers are of the existing answers; rerun the same command to resume"
-            notes.insert(0, f"not finished: {left}")
+            notes.insert(0, NOT_FINISHED)
         by_seed[part.label if run.parts else ""] = notes
     return seed_notes(by_seed)
 

@@ -391,10 +391,10 @@ def _finished(inquiry: Inquiry, folder: RunFolder, watch: Watch) -> CountedRun:
     if is_served and answers["answer"].null_count() == answers.height:
         folder.discard_answers()
         raise _unanswered(answers, inquiry.model, folder)
-    folder.note(inquiry.notes_on(answers))
     noise = inquiry.noise_floor(folder, tables)
     name, seed = model_name(options.model), options.seed
     counted = count_answers({"": answers}, inquiry.suite, inquiry.protocol, name, seed, noise)
+    counted = replace(counted, notes=[*inquiry.notes_on(answers), *counted.notes])
     return replace(save_counted(counted, folder), changed_answers=inquiry.changed(answers))
 
 

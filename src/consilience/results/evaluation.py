@@ -332,6 +332,10 @@ class PrintedRun(Shown):
     def frame(self) -> pl.DataFrame:
         return self.run.metrics
 
+    def exit_status(self) -> int:
+        """3 for a run that is not finished, because its server failed."""
+        return 3 if self.run.record.get("finished", "") is None else 0
+
     def remarks(self, output: Output) -> Sequence[str]:
         """All notes below a table of details; the first ones below a summary."""
         if output.by is not None:

@@ -21,7 +21,7 @@ from consilience.core.errors import OTHER_OUT, ConsilienceError, Kind
 from consilience.core.provenance import command_line, git_revision, versions
 from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.core.text import fold_case, truncated
-from consilience.endpoints.usage import REPLIES, Journal, cost_record
+from consilience.endpoints.usage import NO_REPLY, REPLIES, Journal, cost_record
 from consilience.files import write
 from consilience.files.read import POLARS_FAULTS, parse_json
 
@@ -202,6 +202,7 @@ class RunFolder:
         self._client: Client | None = None
         self._journal: Journal | None = None
         self._cost_before: Mapping[str, Any] = {}
+        self._has_failed = False  # whether the server did not reply to some queries
         self.record: dict[str, Any] = {
             "settings": self.settings, "started": _now(), "finished": None,
             "command": command_line(), "versions": versions(), "git": git_revision(),
@@ -294,7 +295,8 @@ class RunFolder:
         except POLARS_FAULTS:
             return None
         fits = all(table.schema.get(name) == dtype for name, dtype in ANSWERS_SCHEMA.items())
-        return table if table.height == size and fits and mark == self.fingerprint else None
+        is_whole = table.height == size and fits and mark == self.fingerprint
+        return table if is_whole and not _has_failed(table) else None
 
     def write_answers(self, group: str, answers: pl.DataFrame) -> None:
         """Keep the answers of a group: the whole file or nothing.
@@ -302,6 +304,7 @@ class RunFolder:
         Its digest is recorded first. A process that is killed in between leaves a digest without
         its file, and the group is asked again; never a file that nothing vouches for.
         """
+        self._has_failed |= _has_failed(answers)
         path, buffer = self._answers_path(group), io.BytesIO()
         answers.write_parquet(buffer, metadata={"consilience": self.fingerprint})
         content = buffer.getvalue()
@@ -354,14 +357,15 @@ class RunFolder:
                 self._add_notes(record, [f"the replies are of several models: {', '.join(names)}"])
 
     def finish(self, metrics: pl.DataFrame) -> None:
+        """Keep the numbers; a run in which the server failed is not finished, and is resumed."""
         write.write_whole(self.path / "metrics.csv", write.csv_of(metrics))
         with self._changing() as record:
-            record["finished"] = _now()
+            record["finished"] = None if self._has_failed else _now()
             self._count_cost(record)
         if self._client is not None and self._journal is not None:
             self._journal.note_recorded()
             self._client.journal = None
-            self._journal.remove()
+            self._journal.close() if self._has_failed else self._journal.remove()
 
     def _answers_path(self, group: str) -> Path:
         return write.path_in(self.path / "answers", group, ".parquet")
@@ -382,6 +386,10 @@ class RunFolder:
         text = json.dumps(self.record, indent=2, ensure_ascii=False) + "\n"
         # what is no Unicode, of names that are not UTF-8, becomes an escape of JSON
         write.write_whole(self.path / "run.json", text.encode(errors="backslashreplace"))
+
+
+def _has_failed(answers: pl.DataFrame) -> bool:
+    return bool(answers["excluded"].str.contains(NO_REPLY, literal=True).any())
 
 
 def _refuse_links(run: Path) -> None:

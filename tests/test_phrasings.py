@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 
 import numpy as np
 import polars as pl
@@ -110,6 +111,22 @@ def test_two_commands_make_a_suite_of_four_phrasings_and_a_third_adds_nothing(co
     saved = (here / "q.csv").read_bytes()
     again = output(consilience, "suite", "import", "r.csv", "--into", "q.csv")
     assert "6 phrasings left out" in again and (here / "q.csv").read_bytes() == saved
+
+
+def test_the_commands_that_are_printed_name_columns_and_read_what_excel_saves(consilience, here):
+    """Spaces around the joined columns, proposals in Windows-1252 with semicolons."""
+    rows = ["Frage,Richtig,Falsch", "Which café is old?,Älter,Neu", "Which café is new?,Neu,Alt"]
+    (here / "q.csv").write_text("\n".join(rows))
+    columns = "question=Frage,answer=Richtig,options=Richtig + Falsch"
+    command = ("suite", "rewrite", "q.csv", "--columns", columns, "--out", "r.csv")
+    then = output(consilience, *command).partition("Then: consilience ")[2]
+    assert "options=Richtig+Falsch" in then
+    text = (here / "r.csv").read_text(encoding="utf-8-sig").replace(",", ";")
+    (here / "r.csv").write_bytes(text.encode("cp1252"))
+    status, out, err = consilience(*shlex.split(then))
+    assert status == 0 and "text in Windows-1252" in err
+    check = out.partition("Check: consilience ")[2]
+    assert "2 questions" in output(consilience, *shlex.split(check))
 
 
 def test_questions_of_several_rows_keep_the_order_of_their_phrasings(consilience, here):

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -10,7 +11,14 @@ import pytest
 from consilience import ask_suite, load_model, load_suite, measure
 from consilience.analysis.patterns import form_tables
 from consilience.kinds.counting import majority_baseline
-from consilience.report.summary import FEWEST_FACTS, Summary, SummaryRow, brief_notes, summarize
+from consilience.report.summary import (
+    FEWEST_FACTS,
+    Summary,
+    SummaryRow,
+    _extremes,
+    brief_notes,
+    summarize,
+)
 from consilience.report.table import all_notes
 from consilience.suites.facts import sample_facts, select_relations
 from consilience.types import Candidates, Fact
@@ -130,6 +138,18 @@ def test_the_title_counts_the_facts_of_the_accuracy_and_small_relations_are_not_
     assert "2 relations, 5 facts" in summary.title
     assert FEWEST_FACTS == 3
     assert (summary.least, summary.most) == ([], [])
+
+
+@pytest.mark.parametrize(("shares", "least", "most"), [
+    ((0.2, 1, 1), "A", "BC"), ((0.5, 0.5, 0.7), "AB", "C"), ((0.501, 0.502, 0.7), "AB", "C"),
+    ((0.2, 0.702, 0.698), "A", "CB"), ((0.501, 0.502, 0.503), "", ""), ((0, 0, 0), "", ""),
+])  # fmt: skip
+def test_groups_that_are_shown_as_equal_are_named_together(shares, least, most):
+    groups = [SimpleNamespace(id=name, label=name) for name in "ABC"]
+    values = {(name, "accuracy", "all"): {"n": FEWEST_FACTS} for name in "ABC"}
+    values |= {(n, "consistency", "all"): {"value": v} for n, v in zip("ABC", shares, strict=True)}
+    named = ["".join(label for label, _ in part) for part in _extremes(values, groups)]
+    assert named == [least, most]
 
 
 def test_notes_below_a_summary_are_few_and_whole(at_random):

@@ -49,7 +49,7 @@ from consilience.suites.proposals import (
     read_proposals,
     scores_of,
 )
-from consilience.suites.question_suites import columns_of, is_questions
+from consilience.suites.question_suites import columns_flag, columns_of, is_questions
 from consilience.suites.questions import file_rows
 from consilience.types import FACT_COLUMNS, Cardinality, Suite
 
@@ -510,7 +510,8 @@ class ImportPlan(Shown):
         elif self.is_dry:
             yield "Nothing was written. Rerun the command without --dry-run to import."
         else:
-            yield f"Check: consilience suite check {shlex.quote(str(self.folder))}"
+            more = columns_flag(self.content.columns) if self.only_format else ""
+            yield f"Check: consilience suite check {shlex.quote(str(self.folder))}{more}"
 
     def document(self) -> dict[str, Any]:
         return {
@@ -628,7 +629,7 @@ def _read_proposals(content: Content) -> None:
         expected = "the file or the folder of these questions"
         todo = "Name it: --into questions.csv."
         raise ConsilienceError(found, expected=expected, where=str(options.path), todo=todo)
-    proposals = read_proposals(options.path, content.problems, names)
+    proposals = read_proposals(options.path, content.problems, names, content.notes)
     if left_out := sum(proposal.accept == "no" for proposal in proposals):
         content.notes.append(f"not accepted: {left_out} of {counted(len(proposals), 'proposal')}")
     content.patterns = [

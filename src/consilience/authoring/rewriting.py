@@ -52,6 +52,7 @@ from consilience.suites.proposals import (
 from consilience.suites.question_suites import (
     WORDS,
     Words,
+    columns_flag,
     columns_of,
     is_questions,
     read_words,
@@ -595,7 +596,8 @@ def rewrite_suite(
     own = {"samples": options.samples, "fillings": options.fillings, "threshold": threshold}
     settings = {"prompts": prompts, **identities, **own, **drawn}
     record = {"settings": settings, "versions": versions()}
-    into = shlex.quote(options.suite) if kind.has_rules else "FOLDER"
+    into = shlex.quote(options.suite) + columns_flag(columns_of(options.columns))
+    into = into if kind.has_rules else "FOLDER"
     return Rewriting(options.out, into, suite, proposals, refusals, measured, notes, record)
 
 

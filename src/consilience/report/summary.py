@@ -88,7 +88,7 @@ class Summary:
     least: Sequence[tuple[str, float]]
     """Labels and consistency of the least consistent groups, the lowest first."""
     most: Sequence[tuple[str, float]]
-    """Label and consistency of the most consistent group; empty where all groups are equal."""
+    """Those of the most consistent groups; empty where all are shown as equal."""
     relations: int
     """How many relations the numbers are the mean over; 0 for sentence pairs and questions."""
     seeds: int  # How many seeds the numbers are the mean of
@@ -133,16 +133,15 @@ class Summary:
         return asdict(self)
 
     def groups_in_words(self, unit: str = "") -> Iterator[str]:
-        """The least and the most consistent groups; nothing where all are shown as equal.
+        """The least and the most consistent groups; nothing where there are none.
 
         ``unit``: what follows a number outside a table of percentages.
         """
-        shown = [
-            [(label, f"{value * 100:.0f}{unit}") for label, value in groups]
+        least, most = (
+            ", ".join(f"{label} {value * 100:.0f}{unit}" for label, value in groups)
             for groups in (self.least, self.most)
-        ]
-        if len({number for groups in shown for _, number in groups}) > 1:
-            least, most = (", ".join(map(" ".join, groups)) for groups in shown)
+        )
+        if least:
             yield f"Least consistent: {least}. Most: {most}."
 
 
@@ -259,14 +258,14 @@ def _deviations(by_seed: Sequence[pl.DataFrame]) -> dict[Key, float]:
 
 
 def _extremes(values: Values, groups: Sequence[Relation]) -> tuple[Shares, Shares]:
-    """The least and the most consistent relations with one right answer; none if all are equal."""
+    """The least and the most consistent groups with one right answer; none if all look equal."""
     large = [g for g in groups if values[g.id, "accuracy", "all"]["n"] >= FEWEST_FACTS]
     rows = [(group.label, values.get((group.id, "consistency", "all"))) for group in large]
     known = [(label, row["value"]) for label, row in rows if row and not math.isnan(row["value"])]
     ranked = sorted(known, key=lambda pair: pair[1])
-    if not ranked or ranked[0][1] == ranked[-1][1]:
-        return [], []
-    return ranked[: min(NAMED, len(ranked) - 1)], ranked[-1:]
+    shown = [f"{value * 100:.0f}" for _, value in ranked]
+    size = shown.index(shown[-1]) if shown else 0
+    return (ranked[:size][:NAMED], ranked[size:][:NAMED]) if size else ([], [])
 
 
 def _mean_sizes(

@@ -46,7 +46,12 @@ from consilience.results.comparing import Comparison, absent_tables, compare_ope
 from consilience.results.reporting import Result, distinct_runs
 from consilience.runs.run import Run, model_name
 from consilience.suites.layouts import save_suite
-from consilience.suites.question_suites import columns_of, is_questions, load_questions
+from consilience.suites.question_suites import (
+    columns_flag,
+    columns_of,
+    is_questions,
+    load_questions,
+)
 from consilience.suites.questions import Questions
 from consilience.types import Suite, SuiteWords
 
@@ -351,6 +356,7 @@ def printed_run(run: CountedRun, options: ScoreOptions | None = None) -> Printed
     named = shlex.quote(str(options.answers))
     for name in ("suite", "provider"):
         named += f" --{name} {shlex.quote(value)}" if (value := getattr(options, name)) else ""
+    named += columns_flag(columns_of(options.columns))
     if options.answers.is_dir():
         return PrintedRun(run, named, f"consilience report {named}")
     if options.match is None and run.suite.words.has_means:

@@ -79,18 +79,20 @@ def proposes_phrasings(path: Path) -> bool:
     return {"origin", OF_QUESTIONS[0]} <= columns_in(path)
 
 
-def read_proposals(path: Path, problems: Problems, names: Names = OF_FACTS) -> list[Proposal]:
+def read_proposals(
+    path: Path, problems: Problems, names: Names = OF_FACTS, notes: list[str] | None = None
+) -> list[Proposal]:
     """The valid rows of a file of proposals (JSONL, TSV or CSV); what is wrong is a problem.
 
     Columns that are none of a proposal's are scores where they hold a number; others are ignored,
-    and reported if they are called almost as one of a proposal's.
+    and reported if they are called almost as one of a proposal's. ``notes``: as for ``read_cells``.
     """
     proposals: list[Proposal] = []
     columns = (*names, "origin", *TEXTS, "evidence", "accept")
     table = Table(
         (*names, "origin"), (*TEXTS, "accept"), {"origin": ORIGINS, "accept": ("yes", "no")}
     )
-    for row in suite_rows(path, problems):
+    for row in suite_rows(path, problems, notes):
         before = len(problems)
         cells = row.read(table)
         if cells and names == OF_FACTS and not row.pattern():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import random
 import re
+import shlex
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +23,7 @@ from consilience.files.rows import Problems, find_table, raise_first
 from consilience.files.write import json_lines, path_of, table_of, write_whole
 from consilience.suites.pairs import TASKS
 from consilience.suites.questions import (
+    COLUMN_JOIN,
     FILE_STEM,
     OPTION_SEPARATOR,
     SUFFIXES,
@@ -149,8 +151,14 @@ def columns_of(columns: Sequence[str] | None) -> dict[str, str]:
             raise ConsilienceError(
                 f"--columns {text}", expected="OURS=YOURS, such as question=stem,answer=label"
             )
-        mapping[name.strip()] = source.strip()
+        mapping[name.strip()] = COLUMN_JOIN.join(map(str.strip, source.split(COLUMN_JOIN)))
     return mapping
+
+
+def columns_flag(columns: Mapping[str, str]) -> str:
+    """The option ``--columns`` of a command that is printed; empty without columns."""
+    named = ",".join(f"{name}={source}" for name, source in columns.items())
+    return f" --columns {shlex.quote(named)}" if named else ""
 
 
 def read_questions(spec: str, columns: Mapping[str, str], problems: Problems) -> Questions:

@@ -458,7 +458,8 @@ def _refuse_alike(row: Row, options: tuple[Choice, ...]) -> None:
                 todo="Remove it from one of them.",
             )
     if len(options) == 1:
-        todo = f"Separate options by '{OPTION_SEPARATOR}'." if "," in options[0].text else ""
+        is_list = "," in options[0].text or len(options[0].texts) > 1  # texts of one, with '|'
+        todo = f"Separate options by '{OPTION_SEPARATOR}'." if is_list else ""
         row.report(f"one option, '{options[0].text}'", expected="two or more, or none", todo=todo)
 
 

@@ -199,6 +199,18 @@ def test_a_query_without_a_reply_is_asked_again_by_the_same_command(writing):
         faults.clear()
         counted = probe(options)
         assert len(paid(server)) == 1 + 2, "the server is tested, and both that failed are sent"
+        server.received.clear()
+        again = probe(options)
+        assert not server.received, "nothing is sent where nothing is left"
+        assert again.notes[0].startswith("the run was complete (20")
+        assert again.metrics.equals(counted.metrics, null_equal=True)
+        assert str(again.summary) == str(counted.summary)
+        assert again.record["cost"] == counted.record["cost"]
+        record = json.loads((options.out / "run.json").read_text())
+        rows = Path(options.suite).read_text().replace("What is 5", "How much is 5")
+        Path(options.suite).write_text(rows)
+        refused("this folder holds another run: the content of the suite", probe, options)
+        assert json.loads((options.out / "run.json").read_text()) == record
     assert printed_run(counted).exit_status() == 0
     assert "no reply" not in "".join(counted.notes) + json.dumps(record_of(options.out))
     assert not (options.out / REPLIES).exists()

@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from consilience.kinds.base import Inquiry
 from consilience.kinds.counting import (
     CountedRun,
     count_answers,
+    count_run,
     save_counted,
 )
 from consilience.models import LanguageModel, Model
@@ -32,7 +34,7 @@ from consilience.options.probe import ProbeOptions
 from consilience.report.export import Shown
 from consilience.runs.folder import FORMAT, RunFolder, refuse_other_run
 from consilience.runs.folder import record_of as record_in
-from consilience.runs.run import model_name, options_record
+from consilience.runs.run import Run, model_name, options_record
 from consilience.suites.questions import Questions
 from consilience.types import Suite
 
@@ -310,10 +312,55 @@ def probe(
     named = options_record(options, {"suite": suite, "model": model})
     runs = []
     for inquiry in inquiries:
+        if complete := _complete(inquiry, named):
+            runs.append(complete)
+            continue
         inquiry.load()
         runs.append(_finished(inquiry, open_folder(inquiry.folder, inquiry, named), watch))
         inquiry.release()
     return inquiries[0].together(inquiries, runs)
+
+
+class _Recorded:
+    """In place of a model behind a URL, where settings are compared with those of a run."""
+
+    write = None
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        templates = settings.get("templates", {}).values()
+        self.identity = settings["model"]
+        self.takes_chats = any(template["chat"] for template in templates)
+
+
+def _complete(inquiry: Inquiry, named: Mapping[str, Any]) -> CountedRun | None:
+    """A complete run of a model behind a URL with these options; the server is sent nothing."""
+    options = inquiry.options
+    if options.connection is None or inquiry.is_given:
+        return None
+    for path in [options.out] if options.out else sorted(Path("runs").glob("*")):
+        record = record_in(path) if options.out or (path / "run.json").is_file() else {}
+        if not record.get("finished") or record.get("options") != json.loads(json.dumps(named)):
+            continue
+        inquiry.model = _Recorded(record["settings"])
+        inquiry.load()
+        settings = json.loads(json.dumps({"format": FORMAT, **inquiry.settings}))
+        is_same = inquiry.folder == path and settings == record["settings"]
+        inquiry.model = None
+        vars(inquiry).pop("settings", None)
+        if not is_same:
+            continue
+        run = Run.open(path, model_name(options.model))
+        with suppress(ConsilienceError):  # changed or missing answers are asked again
+            counted = count_run(run, inquiry.suite, inquiry.protocol, options.seed)
+            note = f"the run was complete ({record['finished']}): nothing was asked"
+            todo = "to ask the server again, name another folder (--out)"
+            return replace(
+                counted,
+                notes=[f"{note}; {todo}", *record["warnings"]],
+                record={**record, "path": str(path)},
+                changed_answers=inquiry.changed(run.answers),
+            )
+    return None
 
 
 def plan_shard(options: ProbeOptions, shard: Shard, watch: Watch = SILENT) -> ShardReport:

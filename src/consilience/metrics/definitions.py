@@ -424,12 +424,15 @@ def _distributions(grid: Grid) -> tuple[Floats, Bools]:
     return grid.distributions, grid.taken & np.isfinite(grid.distributions).any(axis=2)
 
 
-def _distance_tally(grid: Grid, counts: Floats) -> Tally | None:
-    """The tally of the sums (item, 2) of distances and of pairs; None without a pair."""
+def _distance_tally(grid: Grid, counts: Floats, each: int | None = None) -> Tally | None:
+    """The tally of the sums (item, 2) of distances and of pairs; None without a pair.
+
+    ``each``: how many an item has; None for the pairs that are compared.
+    """
     n = int(counts[:, 1].sum())
     if not n:
         return None
-    left_out = len(counts) * grid.n_pairs - n
+    left_out = len(counts) * (grid.n_pairs if each is None else each) - n
     return Tally(counts.astype(np.float32), grid.subjects, n, left_out, finish=ratio)
 
 
@@ -448,6 +451,116 @@ def _distances(shares: Floats, known: Bools, other: int) -> Floats:
     distances = np.zeros(known.shape)
     distances[known] = sums / 2
     return distances
+
+
+@metric(
+    "pairs", "Answer probability change",
+    "how much the probability of an answer differs between two variants",
+    short="Prob. change", level="detail", by_edit=True, better="lower", needs="distributions",
+)  # fmt: skip
+def answer_probability_change(grid: Grid) -> Tally | None:
+    """How much the probability of the own answer moves: mean over pairs of variants k < l.
+
+    ``(|P_ik(a_ik) - P_il(a_ik)| + |P_ik(a_il) - P_il(a_il)|) / 2``: of the answer in k and of that
+    in l. A pair without both probabilities is left out.
+    """
+    shares, known = _distributions(grid)
+    known = known & (grid.answers < shares.shape[2])
+    counts, items = np.zeros((len(shares), 2)), np.arange(len(shares))
+    for pair in grid.pairs:
+        both, (one, two) = known[:, pair].all(axis=1), shares[:, pair].swapaxes(0, 1)
+        chosen = np.where(both[:, None], grid.answers[:, pair], 0)
+        moved = np.mean([np.abs(one - two)[items, of] for of in chosen.T], axis=0)
+        counts += np.stack([np.where(both, moved, 0), both], axis=1)
+    return _distance_tally(grid, counts)
+
+
+def stated(grid: Grid) -> tuple[Floats, Bools, Bools]:
+    """The probability of the answer in the base variant, whether it is right, whether it is known.
+
+    Each (item,). ``grid``: one with scores of options.
+    """
+    shares, there = _distributions(grid)
+    answers, golds, width = grid.answers[:, 0], grid.golds[:, 0], shares.shape[2]
+    known = there[:, 0] & (answers < width) & (golds >= 0) & (golds < width)
+    confidence = shares[np.arange(len(shares)), 0, np.where(known, answers, 0)]
+    return confidence, answers == golds, known
+
+
+@metric(
+    "tuples", "Brier score",
+    "squared distance of the option probabilities from the right answer", short="Brier",
+    level="detail", bounds=(0.0, 2.0), one_form=True, better="lower", needs="distributions",
+)  # fmt: skip
+def brier_score(grid: Grid) -> Tally | None:
+    """Mean over items of ``sum_a (P_i0(a) - [a = g_i])^2``, in the base variant (Brier 1950).
+
+    From 0, sure and right, to 2, sure and wrong; uniform over m options: ``1 - 1/m``.
+    """
+    known, shares = stated(grid)[2], _distributions(grid)[0][:, 0]
+    is_gold = np.arange(shares.shape[1]) == grid.golds[:, :1]
+    squares = np.where(known, ((shares - is_gold) ** 2).sum(axis=1), 0)
+    return _distance_tally(grid, np.stack([squares, known], axis=1), 1)
+
+
+MOST_BINS, FEWEST_IN_BIN = 15, 20
+
+
+def bins_of(confidence: Floats) -> list[Ints]:
+    """The positions in bins of equal size, by ``confidence`` (item,).
+
+    ``MOST_BINS``, or fewer so that each has ``FEWEST_IN_BIN`` items.
+    """
+    count = min(MOST_BINS, max(1, len(confidence) // FEWEST_IN_BIN))
+    return np.array_split(np.argsort(confidence, kind="stable"), count)
+
+
+@metric(
+    "tuples", "Calibration error", "distance of the probability of answers from their accuracy",
+    level="detail", one_form=True, better="lower", needs="distributions",
+)  # fmt: skip
+def calibration_error(grid: Grid) -> Tally | None:
+    """Expected calibration error of the answers in the base variant, in bins of equal size.
+
+    ``sum_b |sum_i in b (p_i - [a_i = g_i])| / n``, with ``p_i`` the probability of the answer: the
+    adaptive bins (``bins_of``) of Nguyen and O'Connor (EMNLP 2015) and Nixon et al. (Measuring
+    Calibration in Deep Learning, CVPR Workshops 2019). Few answers alone make it larger: compare it
+    with ``chance_calibration_error``. Of several groups: bins within each.
+    """
+    confidence, right, known = stated(grid)
+    items = np.flatnonzero(known)
+    bins = bins_of(confidence[items])
+    counts = np.zeros((len(known), len(bins) + 1))
+    for at, places in enumerate(bins):
+        counts[items[places], at] = (confidence - right)[items[places]]
+    counts[items, -1] = 1
+
+    def finish(sums: Floats) -> tuple[Floats, Floats]:
+        return np.abs(sums[..., :-1]).sum(axis=-1), sums[..., -1]
+
+    def slopes(sums: Floats) -> tuple[Floats, Floats]:
+        return np.append(np.sign(sums[:-1]), 0.0), np.append(np.zeros(len(bins)), 1.0)
+
+    n = len(items)
+    return Tally(counts, grid.subjects, n, len(known) - n, finish, slopes) if n else None
+
+
+@metric(
+    "tuples", "Calibration error expected by chance",
+    "calibration error of as many answers whose probabilities are right", short="Chance cal.",
+    level="detail", one_form=True, needs="distributions",
+)  # fmt: skip
+def chance_calibration_error(grid: Grid) -> Tally | None:
+    """``calibration_error`` of as many answers that are right with their stated probability.
+
+    ``sum_b sqrt(2 / pi * sum_i in b p_i (1 - p_i)) / n``: the mean distance of a normal variable
+    from 0. It has no interval.
+    """
+    confidence, _, known = stated(grid)
+    p = confidence[known]
+    noise = sum(np.sqrt(2 / np.pi * (p * (1 - p))[places].sum()) for places in bins_of(p))
+    counts = np.array([[noise, len(p)]])
+    return Tally(counts, None, len(p), len(known) - len(p), finish=ratio) if len(p) else None
 
 
 @metric(

@@ -43,7 +43,7 @@ from consilience.report.run_view import (
     values_of,
     view_notes,
 )
-from consilience.report.table import NAN, Column, intervals_below
+from consilience.report.table import CI, NAN, Column, intervals_below
 
 MOST_APART = 8  # patterns that differ from the others and are named
 MOST_PATTERNS = 1_000  # rows of the table of patterns; of more, those with the lowest agreement
@@ -272,6 +272,29 @@ def _curves(runs: Sequence[RunView]) -> Parts:
     yield Folded("The numbers, and the probability that k drawn ones are all right", tables)
 
 
+def _calibration(runs: Sequence[RunView]) -> Parts:
+    """Whether probabilities are those of right answers; nothing where no run has scores."""
+    known = [run for run in runs if run.reliability.height]
+    if not known:
+        return
+    frame = pl.concat(run.reliability.with_columns(run=pl.lit(run.name)) for run in known)
+    caption = "Answers in bins of equal size. Below the line: too sure. Bars: 95 % intervals."
+    chart = charts.reliability_figure(frame)
+    yield Figure("reliability", "Accuracy by the probability of the answer", chart, caption)
+    rows = list[dict[str, Any]]()
+    for name, run in product(CALIBRATION, known):
+        value = values_of(run.metrics, run.suite.words.pool).get((name, "all"))
+        rows += [{"label": label_of(name), "run": run.name, **value}] if value else []
+    columns: Columns = {
+        "label": Column("metric"), "run": Column("run"), "value": Column("value", "share"),
+        ("low", "high"): Column(CI, "share"),
+    }  # fmt: skip
+    yield frame_table(rows, "Calibration, in percent", columns, sortable=False)
+
+
+CALIBRATION = (
+    "brier_score", "calibration_error", "chance_calibration_error", "answer_probability_change",
+)  # fmt: skip
 APPLICABLE = "applicable: the first answers meet the condition, counted in each variant"
 NO_GAP = dict.fromkeys(("value", "low", "high"), NAN)
 
@@ -382,6 +405,12 @@ OF_ALL: Sections = (
         "the order of the options. The less variants agree that differ in one factor only, the "
         "more this factor changes answers.",
         lambda runs: factor_parts([view for run in runs for view in run.factors]),
+    ),
+    (
+        "calibration", "Calibration",
+        "An answer with a probability of 80 % should be right in 80 %. The error is that within "
+        "groups; compare it with what answers with right probabilities have by chance.",
+        _calibration,
     ),
     (
         "expectations", "Expectations",

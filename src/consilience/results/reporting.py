@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from consilience.analysis import patterns
+from consilience.analysis.calibration import reliability
 from consilience.analysis.examples import KINDS, about, examples, violated_examples
 from consilience.analysis.votes import right_counts
 from consilience.core.errors import SILENT, Advance, ConsilienceError, Protocol, Watch
@@ -388,6 +389,7 @@ def _items_of(
         "patterns": patterns.with_changes(patterns.pattern_table(seeds, suite, protocol), pairs),
         "pairs": pairs,
         "edits": patterns.edit_table(seeds, suite, protocol, kinds, seed),
+        "reliability": reliability(seeds, protocol),
         "curve": right_counts(seeds, suite, protocol, seed),
         "items": pl.concat(patterns.item_table(one, suite, protocol) for one in seeds),
         "examples": {about(kind): of_kind for kind, of_kind in chosen.items()},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import time
 from collections.abc import Callable
@@ -193,32 +192,36 @@ def of_the_trainer(tokenizer, steps: Steps, folder: str) -> tuple[float, float, 
 
 ASKED = replace(
     PLAN, train=("capital", "author"), validation=("sport",), weights=(1.0,), loss="bct",
-    text="none", facts=16, batch=8, learning_rate=3e-4, lora_rank=8,
+    text="none", facts=16, learning_rate=3e-4, lora_rank=8,
     vary=("paraphrase=1,2,3,4", "order=reversed"),
 )  # fmt: skip
 Update = Callable[[], object]
 
 
-def chat_models(folder: Path) -> dict[str, str]:
-    """SmolLM2, and a small Llama with random weights that reads the same tokens."""
+def chat_models(folder: Path) -> list[tuple[str, str, int]]:
+    """A small Llama with random weights, and SmolLM2, with its tokens; the questions of a step."""
     tokenizer = load_pretrained("packaged:smollm2", Loading("cpu")).tokenizer
     torch.manual_seed(0)
-    tokenizer.save_pretrained(folder)
     config = LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=256, intermediate_size=1024, num_hidden_layers=4,
         num_attention_heads=4,
     )  # fmt: skip
-    LlamaForCausalLM(config).save_pretrained(folder)
-    return {"Llama, 4 layers of 256": str(folder), "SmolLM2-135M": "packaged:smollm2"}
+    small = str(folder / "small")
+    tokenizer.save_pretrained(small)
+    LlamaForCausalLM(config).save_pretrained(small)
+    return [("Llama, 4 layers of 256", small, 8), ("SmolLM2-135M", "packaged:smollm2", 2)]
 
 
-def question_updates(model: str, folder: Path, rule: str | None) -> tuple[dict[str, Update], int]:
-    """An update of 8 questions in 8 variants in each way, and its tokens; ``rule``: of scores.
+def question_updates(
+    model: str, folder: Path, batch: int, rule: str | None
+) -> tuple[dict[str, Update], int]:
+    """An update of ``batch`` questions in 8 variants in each way, and its tokens.
 
-    Every way learns the same answers (the loss ``bct``) with the same adapters and optimizer.
+    ``rule``: of the scores. Every way learns the same answers (the loss ``bct``) with the same
+    adapters and optimizer.
     """
     subject = Subject(model, load_questions("mini-questions", {}), "strict", device="cpu")
-    plan = replace(ASKED, option_score=rule)
+    plan = replace(ASKED, batch=batch, option_score=rule)
     trainer = ConsistencyTrainer(subject, plan, 1.0, TrainingFolder(folder, {}))
     steps, pad = trainer.steps, trainer.steps.tokenizer.pad_token_id
     asks = [ask for at in steps.groups[0] for ask in steps.items[at].asks]
@@ -265,12 +268,3 @@ def update_of(trainer, step: Callable[[], dict]) -> Update:
         optimizer.zero_grad()
 
     return update
-
-
-def peaks(updates: dict[str, Update]) -> dict[str, float]:
-    """MiB beyond the loaded models of an update of each."""
-    found = {}
-    for name, update in updates.items():
-        gc.collect()
-        found[name] = machine.peak(update)
-    return found

@@ -155,14 +155,6 @@ class TrainingFolder:
             self._remove_checkpoints()  # of a process that was killed at its very end
         return bool(record["finished"])
 
-    @property
-    def has_result(self) -> bool:
-        """Whether a finished training is here, whatever its settings."""
-        try:
-            return bool(self._read()["finished"])
-        except ConsilienceError:
-            return False
-
     def result(self, needed: Sequence[str], validation: Sequence[str]) -> dict[str, Any]:
         """The record of a finished training; raises without a ``needed`` field or validation."""
         record = self._read()

@@ -93,9 +93,6 @@ class EncodedPairs:
     labels: Sequence[int]
     truncated: int = 0
 
-    def first(self, count: int) -> EncodedPairs:
-        return EncodedPairs(self.forms[:count], self.labels[:count])
-
 
 class PairBatches(Dataset[dict[str, Any]]):
     """Every batch of a training in order, each of one task; the seed decides the order.
@@ -165,6 +162,7 @@ def batches_of(lengths: Sequence[int], size: int, generator: random.Random) -> l
 
 
 BODY, HEAD = "body.safetensors", "head.safetensors"
+INDEX = "model.safetensors.index.json"  # Written last
 
 
 class Heads(torch.nn.Module):
@@ -244,7 +242,7 @@ class Heads(torch.nn.Module):
             files = {name: BODY if name in body else HEAD for name in sorted(weights)}
             size = sum(weight.numel() * weight.itemsize for weight in weights.values())
             index = {"metadata": {"total_size": size}, "weight_map": files}
-            (path / "model.safetensors.index.json").write_text(json.dumps(index, indent=1))
+            (path / INDEX).write_text(json.dumps(index, indent=1))
 
 
 def load_heads(
@@ -604,7 +602,7 @@ def classifier_cost(
             key=lambda batch: max(len(form["input_ids"]) for form in batch["forms"]),
         )
         task, pairs = next(iter(trainer.validation.items()))
-        timed = pairs.first(TIMED_PAIRS)
+        timed = EncodedPairs(pairs.forms[:TIMED_PAIRS], pairs.labels[:TIMED_PAIRS])
         samples = {len(timed.forms): partial(trainer.judge, task, timed)}
         seconds = time_training(trainer, [by_length[len(by_length) // 2]], samples)
     queries = sum(len(pairs.forms) for pairs in trainer.validation.values())
@@ -645,9 +643,8 @@ def finetune(options: FinetuneOptions, watch: Watch = SILENT) -> Finetuning | Li
         longest = options.max_length or 0
         reading = reading_of(options.model, loading, options.input, options.pool, longest)
         backbone = Backbone(options.model, reading, options.device, options.trust_remote_code)
-        cost, folders = None, [options.out / f"seed-{seed}" for seed in seeds]
-        is_done = all(TrainingFolder(folder, {}).has_result for folder in folders)
-        if is_first and (options.dry_run or not is_done):
+        cost, saved = None, [options.out / f"seed-{seed}" / task.name / INDEX for seed in seeds]
+        if is_first and (options.dry_run or not all(path.exists() for path in saved)):
             watch.say("timing one update and a few queries")
             cost = classifier_cost(backbone, sources, plans, seeds)
         if options.dry_run:

@@ -9,6 +9,7 @@ import time
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, fields, replace
 from functools import partial
 from itertools import product
@@ -37,7 +38,7 @@ from consilience.kinds.questions import OwnQuestions
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
 from consilience.models.fast.products import speed_up_training
-from consilience.models.fast.trees import trains_on_trees
+from consilience.models.fast.trees import reading_tree, trains_on_trees
 from consilience.models.loading import Pretrained, load_pretrained
 from consilience.models.masked import PositionHead, positions
 from consilience.models.prompted import AnswerWriter
@@ -84,7 +85,6 @@ from consilience.train.objectives import (
     collate,
     objective_of,
     perplexity_of,
-    reading,
     text_losses,
     trained_items,
     trained_relation,
@@ -174,7 +174,7 @@ class ConsistencyTrainer(BatchTrainer):
         questions = slice(answered)
         if self.plan.loss == "released":
             inputs["attention_mask"][questions] = 1
-        with reading(inputs) as read:
+        with self._reading(inputs) as read:
             logits = self.head.logits_at(rows, columns, model=model, **read)
         compared = self._compared(logits[:answered], inputs)
         taught = [teacher[None] for teacher in inputs.get("teachers", ())]
@@ -198,6 +198,12 @@ class ConsistencyTrainer(BatchTrainer):
         self.parts["consistency_loss"].append(consistency.item())
         self.parts["lm_loss"].append(language.item())
         return (loss, logits) if return_outputs else loss
+
+    def _reading(self, inputs: Mapping[str, Any]) -> AbstractContextManager[dict[str, Any]]:
+        """What the model reads; only inside does it know the tree."""
+        if "tree" in inputs:
+            return reading_tree(inputs["tree"], inputs["rows"].device)
+        return nullcontext({name: inputs[name] for name in ("input_ids", "attention_mask")})
 
     def _compared(self, logits: torch.Tensor, inputs: dict[str, Any]) -> list[torch.Tensor]:
         """What is compared: logits (fact, pattern, candidate) of all facts of a step, or of words.
@@ -555,13 +561,11 @@ def consistency_cost(
     rows, measures = 1 + len(ABLATIONS) * ablations, measures_of(subject, plan)
     has_teacher = plan.loss in TAUGHT and not subject.asks_questions
     tried = len(plan.weights) * max(1, len(plan.rates))
-    lambdas = ", ".join(f"{weight:g}" for weight in plan.weights)
-    breakdown = ["the teacher, without a consistency loss"] if has_teacher else []
+    lambdas, rates = (", ".join(map("{:g}".format, of)) for of in (plan.weights, plan.rates))
+    breakdown = ["the teacher, without a consistency loss"] * has_teacher
     breakdown += [f"one for each lambda: {lambdas}"]
-    breakdown += [f"and learning rate: {', '.join(map('{:g}'.format, plan.rates))}"] * (
-        len(plan.rates) > 1
-    )
-    breakdown += [f"one for each ablation: {', '.join(ABLATIONS)}"] if ablations else []
+    breakdown += [f"and learning rate: {rates}"] * (len(plan.rates) > 1)
+    breakdown += [f"one for each ablation: {', '.join(ABLATIONS)}"] * ablations
     start = time.perf_counter()
     with TemporaryDirectory() as folder:
         untimed = replace(plan, report_to="none")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any, NamedTuple
@@ -24,8 +23,8 @@ from consilience.models import LanguageModel
 from consilience.models.batches import Budget, equal_length_batches
 from consilience.models.candidates import candidates_in_slot, encode, slot_anchor, start_token
 from consilience.models.causal import CausalModel
-from consilience.models.fast.trees import Tree, reading_tree
-from consilience.models.loading import Kind, Pretrained, load_pretrained
+from consilience.models.fast.trees import Tree
+from consilience.models.loading import Pretrained, load_pretrained
 from consilience.models.masked import MaskedModel, positions
 from consilience.models.prompt_tokens import PromptTokens
 from consilience.models.prompted import end_tokens
@@ -199,21 +198,14 @@ class CausalObjective(Objective):
         )
 
 
-OBJECTIVES: Mapping[Kind, type[MaskedObjective] | type[CausalObjective]] = {
-    "masked": MaskedObjective,
-    "causal": CausalObjective,
-}
-"""The kinds of models that can be trained."""
-
-
 def objective_of(loaded: Pretrained) -> MaskedObjective | CausalObjective:
     """The objective for a model; a sequence-to-sequence model is an error."""
-    if loaded.kind not in OBJECTIVES:
+    if loaded.kind == "seq2seq":
         raise ConsilienceError(
             f"'{loaded.identity['model']}' is a sequence-to-sequence model",
             expected="a masked or causal one",
         )
-    return OBJECTIVES[loaded.kind](loaded)
+    return MaskedObjective(loaded) if loaded.kind == "masked" else CausalObjective(loaded)
 
 
 LONGEST = 128
@@ -525,16 +517,6 @@ def collate(item: dict[str, Any], pad: int, *, is_tree: bool = False) -> dict[st
         ids[row, : len(sequence)] = torch.tensor(sequence)
         attention[row, : len(sequence)] = 1
     return {**rest, **tensors, "input_ids": ids, "attention_mask": attention}
-
-
-@contextmanager
-def reading(inputs: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yields what a model reads in a step. Only inside does it know the tree."""
-    if "tree" not in inputs:
-        yield {name: inputs[name] for name in ("input_ids", "attention_mask")}
-        return
-    with reading_tree(inputs["tree"], inputs["rows"].device) as read:
-        yield read
 
 
 @torch.inference_mode()

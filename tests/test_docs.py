@@ -204,3 +204,5 @@ def test_the_page_on_installing_names_all_extras_and_the_version():
     assert project["version"] == package.__version__
     cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert f"\nversion: {project['version']}\n" in cited
+    bibtex = (ROOT / "docs/reproduce.md").read_text(encoding="utf-8")
+    assert f"version = {{{project['version']}}}" in bibtex

@@ -89,9 +89,10 @@ def key_of(connection: Connection) -> Key:
     if name is None and urlsplit(url).scheme.lower() != "https" and not is_here(url):
         return Key("")
     if name is not None and not key:
-        found, expected = f"the environment variable '{name}' is not set or empty", "a key in it"
-        todo = f"Set it: `export {name}=...`. If the server wants no key, leave --api-key-env out."
-        raise ConsilienceError(found, expected=expected, where="--api-key-env", todo=todo)
+        found, where = f"the environment variable '{name}' is not set or empty", "--api-key-env"
+        expected = "the key of the server in it"
+        todo = f"Set it, as in `export {name}=...`, or leave {where} out if the server wants none."
+        raise ConsilienceError(found, expected=expected, where=where, todo=todo)
     if not (key.isascii() and key.isprintable()):
         name = name or DEFAULT_KEY_VARIABLE
         found = f"the key in '{name}' has a character that no header can have"

@@ -48,14 +48,12 @@ def base_url_of(connection: Connection) -> str:
     route = next(filter(text.endswith, ROUTES), None)
     if is_right and not route:
         return text
-    shown = text.rpartition("@")[2]
-    todo = f"Write {text.removesuffix(route)}; the route is added to it." if route else ""
-    raise ConsilienceError(
-        (f"'{shown}'" if shown else "empty") + ", after a user or a password" * ("@" in text),
-        expected=f"a URL such as {EXAMPLE}, without a user, a password, a query and a route",
-        where="--base-url",
-        todo=todo if is_right else f"Write it as {EXAMPLE}; name a key with --api-key-env.",
-    )
+    shown, todo = text.rpartition("@")[2], f"Write it as {EXAMPLE}; name a key with --api-key-env."
+    if is_right and route:
+        todo = f"Write {text.removesuffix(route)}; the route is added to it."
+    found = (f"'{shown}'" if shown else "empty") + ", after a user or a password" * ("@" in text)
+    expected = f"a URL such as {EXAMPLE}, without a user, a password, a query and a route"
+    raise ConsilienceError(found, expected=expected, where="--base-url", todo=todo)
 
 
 @dataclass(frozen=True, slots=True)
@@ -477,8 +475,8 @@ class Client:
                 return
             if self.journal is not None:
                 key = self.journal.key(batch.path, body)
-                if key in self.journal:
-                    batch.arrived.put((index, self.journal.reply(key)))
+                for reply in self.journal.kept(key):
+                    batch.arrived.put((index, reply))
                     return
         content = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
         request = _Request(batch.path, body, content, key)

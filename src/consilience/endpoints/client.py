@@ -11,7 +11,6 @@ import re
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -139,8 +138,7 @@ class Pace:
         self.most, self._size, self._is_fixed = fixed or MOST, float(fixed or START), bool(fixed)
         self.in_flight, self.seconds = 0, 0.0
         self._clock, self._slow = clock, slow
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._unadmitted: list[asyncio.Future[None]] = []
+        self._has_left, self._waiting = asyncio.Event(), 0  # Those that wait for room
         self._paused_until = self._busy_since = 0.0
         self._halved, self._too_many, self._ceiling = -math.inf, 0, math.inf
 
@@ -172,13 +170,11 @@ class Pace:
             elif (has_room := self.in_flight < self.limit) and admits():
                 break
             else:
-                turn = asyncio.get_running_loop().create_future()
-                (self._unadmitted if has_room else self._waiting).append(turn)
+                self._waiting += not has_room
                 try:
-                    await turn
-                except asyncio.CancelledError:
-                    self._wake()
-                    raise
+                    await self._has_left.wait()
+                finally:
+                    self._waiting -= not has_room
         now = self._clock.now()
         if not self.in_flight:
             self._busy_since = now
@@ -189,7 +185,8 @@ class Pace:
         self.in_flight -= 1
         if not self.in_flight:
             self.seconds += self._clock.now() - self._busy_since
-        self._wake()
+        self._has_left.set()
+        self._has_left.clear()
 
     def replied(self, started: float) -> None:
         """A reply has arrived to a request in flight; ``started``: what ``enter`` returned."""
@@ -213,16 +210,6 @@ class Pace:
                 self._size = float(max(1, self.limit // 2))
         if wait:
             self._paused_until = max(self._paused_until, now + wait)
-
-    def _wake(self) -> None:
-        turns, self._unadmitted = self._unadmitted, []
-        room = len(turns) + max(0, self.limit - self.in_flight)
-        while self._waiting and len(turns) < room:
-            if not (turn := self._waiting.popleft()).done():
-                turns.append(turn)
-        for turn in turns:
-            if not turn.done():
-                turn.set_result(None)
 
 
 REFUSALS, OVERLOADS, UNSUPPORTED = (400, 413, 422), (429, 503, 529), 501

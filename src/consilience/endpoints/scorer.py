@@ -40,12 +40,10 @@ class UnprovedServerError(ConsilienceError):
     def __init__(self, reasons: Mapping[str, str]) -> None:
         self.reasons = dict(reasons)
         tried = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-        super().__init__(
-            f"the server gives no log-probabilities of given texts ({tried})",
-            expected="a server in the table of docs/endpoints.md",
-            todo="Questions: add --generate, and the model writes its answers. Facts: add "
-            "--as-questions 3, with --generate if that is refused, too.",
-        )
+        found = f"the server gives no log-probabilities of given texts ({tried})"
+        todo = "Questions: add --generate, and the model writes its answers. Facts: add "
+        todo += "--as-questions 3, with --generate if that is refused, too."
+        super().__init__(found, expected="a server in the table of docs/endpoints.md", todo=todo)
 
 
 @dataclass(frozen=True, slots=True)

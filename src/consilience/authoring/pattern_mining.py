@@ -229,8 +229,9 @@ def _texts(options: MineOptions) -> Iterator[Iterator[str]]:
     texts = read_sentences(options.corpus, options.column, options.title)
     first = next(texts, None)
     if first is None:
+        found, expected = "the corpus is empty", "at least one text"
         where, todo = str(options.corpus), "Name a file with texts."
-        raise ConsilienceError("the corpus is empty", where=where, todo=todo)
+        raise ConsilienceError(found, expected=expected, where=where, todo=todo)
     return chain([first], texts)
 
 

@@ -1,8 +1,5 @@
 """Chats of a server: the fields that it takes, listed first tokens, and enforced answers.
 
-Newer models of OpenAI take ``max_completion_tokens`` in place of ``max_tokens``, no ``temperature``
-and no ``top_p``, and write a text before the answer that counts as a part of it.
-
 An answer is enforced by the field ``response_format`` (structured outputs): the JSON schema of an
 object with one property, whose value is one of the texts. Some servers ignore it, or only show it
 to the model. So it is proved before it is used: by chats that ask for something else.
@@ -25,7 +22,7 @@ from consilience.endpoints.server import ABSENT, Server
 from consilience.files.read import parse_json
 
 ROUTE = "chat/completions"
-LENGTHS = ("max_tokens", "max_completion_tokens")  # Newer models of OpenAI refuse the first
+LENGTHS = ("max_tokens", "max_completion_tokens")  # Newer models refuse the first, and temperature
 MOST_LISTED = 20  # Tokens that OpenAI and others list, at most
 LISTING = {"logprobs": True, "top_logprobs": MOST_LISTED}
 ENFORCES = "response_format"  # The field that enforces an answer

@@ -11,7 +11,6 @@ import re
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -48,14 +47,12 @@ def base_url_of(connection: Connection) -> str:
     route = next(filter(text.endswith, ROUTES), None)
     if is_right and not route:
         return text
-    shown = text.rpartition("@")[2]
-    todo = f"Write {text.removesuffix(route)}; the route is added to it." if route else ""
-    raise ConsilienceError(
-        (f"'{shown}'" if shown else "empty") + ", after a user or a password" * ("@" in text),
-        expected=f"a URL such as {EXAMPLE}, without a user, a password, a query and a route",
-        where="--base-url",
-        todo=todo if is_right else f"Write it as {EXAMPLE}; name a key with --api-key-env.",
-    )
+    shown, todo = text.rpartition("@")[2], f"Write it as {EXAMPLE}; name a key with --api-key-env."
+    if is_right and route:
+        todo = f"Write {text.removesuffix(route)}; the route is added to it."
+    found = (f"'{shown}'" if shown else "empty") + ", after a user or a password" * ("@" in text)
+    expected = f"a URL such as {EXAMPLE}, without a user, a password, a query and a route"
+    raise ConsilienceError(found, expected=expected, where="--base-url", todo=todo)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +86,10 @@ def key_of(connection: Connection) -> Key:
     if name is None and urlsplit(url).scheme.lower() != "https" and not is_here(url):
         return Key("")
     if name is not None and not key:
-        found, expected = f"the environment variable '{name}' is not set or empty", "a key in it"
-        todo = f"Set it: `export {name}=...`. If the server wants no key, leave --api-key-env out."
-        raise ConsilienceError(found, expected=expected, where="--api-key-env", todo=todo)
+        found, where = f"the environment variable '{name}' is not set or empty", "--api-key-env"
+        expected = "the key of the server in it"
+        todo = f"Set it, as in `export {name}=...`, or leave {where} out if the server wants none."
+        raise ConsilienceError(found, expected=expected, where=where, todo=todo)
     if not (key.isascii() and key.isprintable()):
         name = name or DEFAULT_KEY_VARIABLE
         found = f"the key in '{name}' has a character that no header can have"
@@ -140,8 +138,7 @@ class Pace:
         self.most, self._size, self._is_fixed = fixed or MOST, float(fixed or START), bool(fixed)
         self.in_flight, self.seconds = 0, 0.0
         self._clock, self._slow = clock, slow
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._unadmitted: list[asyncio.Future[None]] = []
+        self._has_left, self._waiting = asyncio.Event(), 0  # Those that wait for room
         self._paused_until = self._busy_since = 0.0
         self._halved, self._too_many, self._ceiling = -math.inf, 0, math.inf
 
@@ -173,13 +170,11 @@ class Pace:
             elif (has_room := self.in_flight < self.limit) and admits():
                 break
             else:
-                turn = asyncio.get_running_loop().create_future()
-                (self._unadmitted if has_room else self._waiting).append(turn)
+                self._waiting += not has_room
                 try:
-                    await turn
-                except asyncio.CancelledError:
-                    self._wake()
-                    raise
+                    await self._has_left.wait()
+                finally:
+                    self._waiting -= not has_room
         now = self._clock.now()
         if not self.in_flight:
             self._busy_since = now
@@ -190,7 +185,8 @@ class Pace:
         self.in_flight -= 1
         if not self.in_flight:
             self.seconds += self._clock.now() - self._busy_since
-        self._wake()
+        self._has_left.set()
+        self._has_left.clear()
 
     def replied(self, started: float) -> None:
         """A reply has arrived to a request in flight; ``started``: what ``enter`` returned."""
@@ -214,16 +210,6 @@ class Pace:
                 self._size = float(max(1, self.limit // 2))
         if wait:
             self._paused_until = max(self._paused_until, now + wait)
-
-    def _wake(self) -> None:
-        turns, self._unadmitted = self._unadmitted, []
-        room = len(turns) + max(0, self.limit - self.in_flight)
-        while self._waiting and len(turns) < room:
-            if not (turn := self._waiting.popleft()).done():
-                turns.append(turn)
-        for turn in turns:
-            if not turn.done():
-                turn.set_result(None)
 
 
 REFUSALS, OVERLOADS, UNSUPPORTED = (400, 413, 422), (429, 503, 529), 501
@@ -484,8 +470,8 @@ class Client:
                 return
             if self.journal is not None:
                 key = self.journal.key(batch.path, body)
-                if key in self.journal:
-                    batch.arrived.put((index, self.journal.reply(key)))
+                for reply in self.journal.kept(key):
+                    batch.arrived.put((index, reply))
                     return
         content = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
         request = _Request(batch.path, body, content, key)

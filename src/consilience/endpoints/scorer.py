@@ -21,6 +21,7 @@ from consilience.endpoints.server import Server, ServerTokenizer
 Ids = Sequence[int]
 Body = dict[str, Any]
 Piece = Callable[[int], str]  # The text of a token; empty where it is not known
+ReadWhole = Callable[[Any, Ids, Sequence[Ids], Piece], list[float]]
 EXACT = "exact"  # What strategies give that have the value of every token
 TOLERANCE = 1e-3  # How far a log-probability may be above 0, and a sum above 1
 BROKEN = "\ufffd"  # In the text of a token that is part of a character
@@ -30,7 +31,6 @@ class UnprovedError(Exception):
     """A server does not do what a field asks for."""
 
     def __init__(self, field: str, problem: str) -> None:
-        self.field = field
         super().__init__(f"'{field}': {problem}")
 
 
@@ -40,12 +40,10 @@ class UnprovedServerError(ConsilienceError):
     def __init__(self, reasons: Mapping[str, str]) -> None:
         self.reasons = dict(reasons)
         tried = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-        super().__init__(
-            f"the server gives no log-probabilities of given texts ({tried})",
-            expected="a server in the table of docs/endpoints.md",
-            todo="Questions: add --generate, and the model writes its answers. Facts: add "
-            "--as-questions 3, with --generate if that is refused, too.",
-        )
+        found = f"the server gives no log-probabilities of given texts ({tried})"
+        todo = "Questions: add --generate, and the model writes its answers. Facts: add "
+        todo += "--as-questions 3, with --generate if that is refused, too."
+        super().__init__(found, expected="a server in the table of docs/endpoints.md", todo=todo)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +59,9 @@ class Strategy:
     """How a server is asked for log-probabilities.
 
     ``gives``: what a reader of the scores should know. ``field``: that of a request on which it
-    rests. ``is_censored``: whether some tokens have only a bound. ``whole`` makes the request for
-    continuations of a prefix, and ``read_whole`` reads their log-probabilities; ``first`` makes
-    that for the next token among wanted ones, and ``read_first`` reads it.
+    rests. ``is_censored``: whether some tokens have only a bound. ``whole``: how the request for
+    continuations of a prefix is made, and how their log-probabilities are read; ``first``: the same
+    of the next token among wanted ones.
 
     ``is_native``: whether it is llama.cpp's own route. There requests that differ in their prompt
     only are sent as one. The request for the next token writes one that nobody reads, a letter that
@@ -74,10 +72,8 @@ class Strategy:
     gives: str
     field: str
     path: str = "completions"
-    whole: Callable[[Ids, Sequence[Ids]], Body] | None = None
-    read_whole: Callable[[Any, Ids, Sequence[Ids], Piece], list[float]] | None = None
-    first: Callable[[Ids, Ids], Body] | None = None
-    read_first: Callable[[Any, Ids, Piece], Known] | None = None
+    whole: tuple[Callable[[Ids, Sequence[Ids]], Body], ReadWhole] | None = None
+    first: tuple[Callable[[Ids, Ids], Body], Callable[[Any, Ids, Piece], Known]] | None = None
     is_native: bool = False
     is_censored: bool = False
 
@@ -270,8 +266,8 @@ def top_k(size: int) -> Strategy:
         return _among(values, wanted, bound_of(entries, size))
 
     gives = f"a bound for tokens that are not among the {size} most probable"
-    first = lambda prefix, wanted: _next_token(prefix, logprobs=size)  # noqa: E731
-    return Strategy("top-k", gives, "logprobs", first=first, read_first=read, is_censored=True)
+    ask = lambda prefix, wanted: _next_token(prefix, logprobs=size)  # noqa: E731
+    return Strategy("top-k", gives, "logprobs", first=(ask, read), is_censored=True)
 
 
 STRATEGIES: Mapping[str, Strategy] = {
@@ -279,25 +275,22 @@ STRATEGIES: Mapping[str, Strategy] = {
     for strategy in (
         Strategy(
             "prompt-logprobs", EXACT, "prompt_logprobs",
-            whole=_continued(prompt_logprobs=1), read_whole=_read_prompt_logprobs,
+            whole=(_continued(prompt_logprobs=1), _read_prompt_logprobs),
         ),
         Strategy(
             "echo", EXACT, "echo",
-            whole=_continued(echo=True, logprobs=1, return_tokens_as_token_ids=True),
-            read_whole=_read_echo,
+            whole=(_continued(echo=True, logprobs=1, return_tokens_as_token_ids=True), _read_echo),
         ),
         Strategy(
             "forced-tokens", EXACT, "logit_bias", "/completion",
-            whole=_ask_forced, read_whole=_read_forced,
-            first=lambda prefix, wanted: _native(prefix, 1, MOST_LIKELY),
-            read_first=_read_most_likely, is_native=True,
+            whole=(_ask_forced, _read_forced), is_native=True,
+            first=(lambda prefix, wanted: _native(prefix, 1, MOST_LIKELY), _read_most_likely),
         ),
         Strategy(
             "label-ids", EXACT, "logprob_token_ids",
-            first=lambda prefix, wanted: _next_token(
+            first=(lambda prefix, wanted: _next_token(
                 prefix, logprobs=1, logprob_token_ids=list(dict.fromkeys(wanted))
-            ),
-            read_first=_read_label_ids,
+            ), _read_label_ids),
         ),
         top_k(20),
     )
@@ -454,19 +447,18 @@ class Scorer:
     def _look(self, jobs: Sequence[Job], *, lists_all: bool = False) -> None:
         """Add the next token of continuations; ``lists_all``: of all tokens, which takes longer."""
         strategy = self.strategy
-        assert strategy.first is not None and strategy.read_first is not None
+        assert strategy.first is not None
+        ask, read = strategy.first
         groups = _groups(jobs, Totals.before)
         wanted = [[work.rest(at)[0] for work, at in group] for group in groups]
         more: Body = ALL_TOKENS if lists_all else {}
         if strategy.is_native:
             letter = int(self.server.tokenizer("a")["input_ids"][-1])
             more = {"logit_bias": [[letter, FORCED]]} | more
-        bodies = (
-            strategy.first(_prefix(*group[0]), ids) | more
-            for group, ids in zip(groups, wanted, strict=True)
-        )
+        both = zip(groups, wanted, strict=True)
+        bodies = (ask(_prefix(*group[0]), ids) | more for group, ids in both)
         for index, reply in self._replies(groups, bodies):
-            known = strategy.read_first(reply, wanted[index], self._piece)
+            known = read(reply, wanted[index], self._piece)
             for (work, at), token in zip(groups[index], wanted[index], strict=True):
                 if token in known.values:
                     work.add(at, known.values[token], 1)
@@ -479,7 +471,8 @@ class Scorer:
 
     def _complete(self, jobs: Sequence[Job]) -> None:
         strategy = self.strategy
-        assert strategy.whole is not None and strategy.read_whole is not None
+        assert strategy.whole is not None
+        ask, read = strategy.whole
         is_alone = strategy.is_native or self.as_text
         groups = _groups(jobs, lambda work, at: at if is_alone else None)
         end = self.server.tokenizer.eos_token_id
@@ -490,10 +483,10 @@ class Scorer:
                 targets = [targets[0][:-1]]  # a grammar has no place for the token that ends all
             return _prefix(*group[0]), targets
 
-        bodies = (strategy.whole(*parts(group)) for group in groups)
+        bodies = (ask(*parts(group)) for group in groups)
         for index, reply in self._replies(groups, bodies):
             prefix, targets = parts(groups[index])
-            values = strategy.read_whole(reply, prefix, targets, self._local_piece)
+            values = read(reply, prefix, targets, self._local_piece)
             for (work, at), target, value in zip(groups[index], targets, values, strict=True):
                 work.add(at, value, len(target))
 

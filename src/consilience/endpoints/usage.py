@@ -85,17 +85,14 @@ def cost_record(
 def cost_in_words(record: Mapping[str, float]) -> str:
     """The record of a cost in words."""
     counts: Counter[str] = Counter({name: int(value) for name, value in record.items()})
-    sent_again = f" ({counts['retries']:,} sent again; tokens of failed tries are not counted)"
-    uncounted, repeated = (
-        counted(counts[name], "reply", "replies") for name in ("uncounted", "repeated_ids")
-    )
+    repeated = counted(counts["repeated_ids"], "reply", "replies")
     parts = {
         "requests": counted(counts["requests"], "request"),
-        "retries": sent_again,
+        "retries": f" ({counts['retries']:,} sent again; tokens of failed tries are not counted)",
         "tokens_read": f", {counts['tokens_read']:,} tokens read",
         "tokens_cached": f" ({counts['tokens_cached']:,} cached)",
         "tokens_written": f" and {counts['tokens_written']:,} written",
-        "uncounted": f", not counted in {uncounted}",
+        "uncounted": f", not counted in {counted(counts['uncounted'], 'reply', 'replies')}",
         "refused": f", {counted(counts['refused'], 'request')} refused",
         "repeated_ids": f", {repeated} with the id of an earlier one (a cache may have sent them)",
     }
@@ -312,12 +309,10 @@ class Journal:
         self._times[digest] += 1
         return f"{digest}.{self._times[digest]}"
 
-    def __contains__(self, key: str) -> bool:
-        return bool(self._rows("SELECT 1 FROM replies WHERE key = ? AND reply NOTNULL", key))
-
-    def reply(self, key: str) -> Any:
-        [(reply,)] = self._rows("SELECT reply FROM replies WHERE key = ?", key)
-        return self._value(reply)
+    def kept(self, key: str) -> list[Any]:
+        """The reply to a request, if it is kept."""
+        rows = self._rows("SELECT reply FROM replies WHERE key = ? AND reply NOTNULL", key)
+        return [self._value(reply) for (reply,) in rows]
 
     def note_sent(self, key: str, times: int = 1) -> None:
         """``times``: -1 for a request that did not reach the server after all."""

@@ -67,23 +67,22 @@ def headlines_table(rows: Sequence[StudyRow], study: str) -> Table:
     has_noise = any(row.noise_floor == row.noise_floor for row in known)
     columns = [Column("model")]
     for name in metrics:
-        columns += [
-            Column(label_of(name), "share", short_label_of(name)),
-            Column(CI, "share", is_extra=True),
-        ]
+        columns.append(Column(label_of(name), "share", short_label_of(name)))
+        columns.append(Column(CI, "share", is_extra=True))
     columns += [Column("items", "count", is_extra=True)]
     columns += [Column("noise floor", "share", is_extra=True)] * has_noise
     shown = list[list[Value]]()
     for row in rows:
-        values: list[Value] = [row.model, row.missing] if row.missing else [row.model]
-        for name in () if row.missing else metrics:
-            number = row.numbers.get(name)
-            values += [
-                Cell(number.value, number.std) if number else Cell(),
-                Cell(low=number.low, high=number.high) if number else Cell(),
-            ]
-        values += [] if row.missing else [row.items, row.noise_floor]
-        shown.append([*values, *[""] * len(columns)][: len(columns)])
+        if row.missing:
+            shown.append([row.model, row.missing, *[""] * (len(columns) - 2)])
+            continue
+        values: list[Value] = [row.model]
+        for name in metrics:
+            if number := row.numbers.get(name):
+                values += [Cell(number.value, number.std), Cell(low=number.low, high=number.high)]
+            else:
+                values += [Cell(), Cell()]
+        shown.append([*values, row.items, row.noise_floor][: len(columns)])
     missing = [f"{row.model} on {row.cell}" for row in rows if row.missing]
     notes = [*_meanings(known, metrics), *[f"Missing: {', '.join(missing)}."] * bool(missing)]
     title = f"{study}: {counted(len(known), 'run')} in percent"
@@ -317,12 +316,10 @@ def report_study(options: StudyReportOptions, watch: Watch = SILENT) -> StudyRep
     made = StudyReport(state, rows, differences, list(dict.fromkeys(notes)))
     file = options.out or study.folder / "report.html"
     page = study_page(made, file.parent)
-    written = [
-        path
-        for name, table in made.tables().items()
-        if options.tables
-        for path in export.save_table(table, options.tables, name)
-    ]
+    written: list[Path] = []
+    if folder := options.tables:
+        for name, table in made.tables().items():
+            written += export.save_table(table, folder, name)
     write_whole(file, export.render(page).encode())
     return replace(made, files=[file, *written])
 
@@ -330,10 +327,8 @@ def report_study(options: StudyReportOptions, watch: Watch = SILENT) -> StudyRep
 def adjusted_over_study(differences: pl.DataFrame) -> pl.DataFrame:
     """The comparisons with ``p_holm`` and ``q_value`` over all rows; NaN is no test."""
     p = differences["p"].to_list()
-    return differences.with_columns(
-        p_holm=pl.Series(holm(p), dtype=pl.Float64),
-        q_value=pl.Series(benjamini_hochberg(p), dtype=pl.Float64),
-    )
+    q_value = pl.Series(benjamini_hochberg(p), dtype=pl.Float64)
+    return differences.with_columns(p_holm=pl.Series(holm(p), dtype=pl.Float64), q_value=q_value)
 
 
 def _measured(

@@ -260,21 +260,30 @@ def bootstrap_intervals(
     *,
     proportion: bool = False,
 ) -> Floats:
-    """Low and high bounds (number, 2) for ``values``, of ``replicates`` (number, replicate).
-
-    ``logit_intervals`` with ``bootstrap_errors`` as the standard errors. Where nothing varies there
-    is no interval (NaN), with one exception: a ``proportion`` that is 0 or 1 has the exact binomial
-    interval (Clopper-Pearson) of 0 or n of n clusters. NaN too with fewer than two clusters, and
-    where half of the replicates have no value.
-    """
-    ends = np.full((len(values), 2), NAN)
-    if clusters < 2:
-        return ends
+    """``intervals_of`` with the ``bootstrap_errors`` of ``replicates`` (number, replicate)."""
     errors = bootstrap_errors(replicates, clusters)
+    return intervals_of(values, errors, clusters, bounds, proportion=proportion)
+
+
+def intervals_of(
+    values: Floats,
+    errors: Floats,
+    clusters: int,
+    bounds: tuple[float, float],
+    *,
+    proportion: bool = False,
+) -> Floats:
+    """Low and high bounds (number, 2) for ``values`` with standard ``errors``.
+
+    ``logit_intervals``. Where nothing varies there is no interval (NaN), with one exception: a
+    ``proportion`` that is 0 or 1 has the exact binomial interval (Clopper-Pearson) of 0 or n of n
+    clusters. NaN too with fewer than two clusters, and where half of the replicates have no value.
+    """
     there, varies = ~np.isnan(values) & ~np.isnan(errors), errors > 0
+    ends = np.full((len(values), 2), NAN)
     moving = there & varies
     ends[moving] = logit_intervals(values[moving], errors[moving], clusters, bounds)
-    if proportion:
+    if proportion and clusters > 1:
         unseen = unseen_share(clusters)
         ends[there & ~varies & (values == 0)] = 0.0, unseen
         ends[there & ~varies & (values == 1)] = 1 - unseen, 1.0

@@ -86,8 +86,7 @@ class ChanceOfPairs(Chance):
         compared = np.zeros((len(shares), len(shares)))
         np.add.at(compared, (self._first, self._second), counts)
         np.add.at(compared, (self._second, self._first), counts)
-        weights: Floats = compared @ shares
-        return weights
+        return np.asarray(compared @ shares)
 
 
 class ChanceOfAll(Chance):
@@ -107,14 +106,12 @@ class ChanceOfAll(Chance):
     def _agree(self, shares: Floats) -> Floats:
         squares = np.einsum("...va,...va->...v", shares, shares) @ self._classes.T
         together = self._classes @ shares
-        agree: Floats = (np.einsum("...ca,...ca->...c", together, together) - squares) / 2
-        return agree
+        return np.asarray((np.einsum("...ca,...ca->...c", together, together) - squares) / 2)
 
     def _weights(self, counts: Floats, shares: Floats) -> Floats:
         weighted = counts[:, None] * self._classes
         alone = weighted.sum(axis=0)[:, None] * shares
-        weights: Floats = weighted.T @ (self._classes @ shares) - alone
-        return weights
+        return np.asarray(weighted.T @ (self._classes @ shares) - alone)
 
 
 REPLICATES = 2000  # The number of bootstrap samples
@@ -610,5 +607,4 @@ def _pearson(x: Floats, y: Floats) -> Floats:
     """Pearson's r along the last axis; NaN where one side is constant."""
     x, y = (values - values.mean(axis=-1, keepdims=True) for values in (x, y))
     with np.errstate(invalid="ignore", divide="ignore"):
-        r: Floats = (x * y).sum(axis=-1) / np.sqrt((x**2).sum(axis=-1) * (y**2).sum(axis=-1))
-    return r
+        return np.asarray((x * y).sum(axis=-1) / np.sqrt((x**2).sum(axis=-1) * (y**2).sum(axis=-1)))

@@ -54,15 +54,13 @@ def one_hot(answers: Ints) -> Floats:
     flat = answers.reshape(len(answers), -1)
     codes = np.stack([np.unique(row, return_inverse=True)[1] for row in flat])
     values = (codes[..., None] == np.arange(codes.max(initial=-1) + 1)).astype(np.float64)
-    shaped: Floats = values.reshape(*answers.shape, -1)
-    return shaped
+    return np.asarray(values.reshape(*answers.shape, -1))
 
 
 def _mean_square(effect: Floats) -> Floats:
     """The mean over cells of the squared length of an effect (item,)."""
     squares = (effect**2).sum(axis=-1)
-    means: Floats = squares.reshape(len(squares), -1).mean(axis=1)
-    return means
+    return np.asarray(squares.reshape(len(squares), -1).mean(axis=1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,19 +14,16 @@ from consilience.metrics.registry import DESCRIPTIONS, METRICS, Grid, Tally, met
 from consilience.metrics.statistics import Bools, Floats, Ints
 
 
-@metric(
-    "tuples", "Accuracy", "share of items with the right answer in the base variant",
-    level="headline", binary=True, one_form=True, better="higher",
-)  # fmt: skip
+@metric("tuples", "Accuracy", "share of items with the right answer in the base variant",
+        level="headline", binary=True, one_form=True, better="higher")  # fmt: skip
 def accuracy(grid: Grid) -> Tally:
     """Share of items with the right answer in the base variant: [a_i0 = g_i] (Section 5.2)."""
     return _tally(grid.subjects, grid.right[:, 0], grid.taken[:, 0])
 
 
-@metric(
-    "pairs", "Consistency", "share of pairs of variants that get the same answer, right or wrong",
-    level="headline", by_edit=True, by_form=True, better="higher",
-)  # fmt: skip
+@metric("pairs", "Consistency",
+        "share of pairs of variants that get the same answer, right or wrong", level="headline",
+        by_edit=True, by_form=True, better="higher")  # fmt: skip
 def consistency(grid: Grid) -> Tally:
     """Share of pairs of variants of an item that get the same answer (Section 5.2).
 
@@ -45,10 +42,8 @@ DESCRIPTIONS["determinism"] = replace(
 )
 
 
-@metric(
-    "tuples", "Consistent accuracy", "share of items with the right answer in every variant",
-    level="headline", binary=True, by_form=True, better="higher",
-)  # fmt: skip
+@metric("tuples", "Consistent accuracy", "share of items with the right answer in every variant",
+        level="headline", binary=True, by_form=True, better="higher")  # fmt: skip
 def consistent_accuracy(grid: Grid) -> Tally:
     """Share of items with the right answer in every variant: product over k of [a_ik = g_i].
 
@@ -58,10 +53,9 @@ def consistent_accuracy(grid: Grid) -> Tally:
     return _tally(grid.subjects, grid.always_right, grid.complete)
 
 
-@metric(
-    "tuples", "Consistently wrong", "share of items with the same wrong answer in every variant",
-    binary=True, better="lower",
-)  # fmt: skip
+@metric("tuples", "Consistently wrong",
+        "share of items with the same wrong answer in every variant",
+        binary=True, better="lower")  # fmt: skip
 def consistent_wrong(grid: Grid) -> Tally:
     """Share of items with the same wrong answer in every variant, as in the released code."""
     first = np.take_along_axis(grid.answers, grid.taken.argmax(axis=1)[:, None], axis=1)
@@ -69,10 +63,8 @@ def consistent_wrong(grid: Grid) -> Tally:
     return _tally(grid.subjects, alike & ~np.any(grid.right, axis=1), grid.complete)
 
 
-@metric(
-    "pairs", "Successful variants", "share of variants that get at least one item right",
-    better="higher",
-)  # fmt: skip
+@metric("pairs", "Successful variants", "share of variants that get at least one item right",
+        better="higher")  # fmt: skip
 def successful_patterns(grid: Grid) -> Tally:
     """Share of patterns that get at least one item right (Section 6.1, Succ-Patt).
 
@@ -81,19 +73,16 @@ def successful_patterns(grid: Grid) -> Tally:
     return _tally(None, np.any(grid.right, axis=0), grid.answered)
 
 
-@metric(
-    "pairs", "Successful items", "share of items that at least one variant gets right",
-    binary=True, better="higher",
-)  # fmt: skip
+@metric("pairs", "Successful items", "share of items that at least one variant gets right",
+        binary=True, better="higher")  # fmt: skip
 def successful_objects(grid: Grid) -> Tally:
     """Share of items that at least one pattern gets right (Section 6.1, Succ-Objs)."""
     return _tally(grid.subjects, np.any(grid.right, axis=1), np.any(grid.taken, axis=1))
 
 
-@metric(
-    "pairs", "Known consistency", "consistency of the items that at least one variant gets right",
-    better="higher",
-)  # fmt: skip
+@metric("pairs", "Known consistency",
+        "consistency of the items that at least one variant gets right",
+        better="higher")  # fmt: skip
 def known_consistency(grid: Grid) -> Tally:
     """Consistency of the items that at least one pattern gets right (Section 6.1, Know-Const).
 
@@ -102,10 +91,8 @@ def known_consistency(grid: Grid) -> Tally:
     return _of_pairs(grid, grid.n_same, np.any(grid.right, axis=1))
 
 
-@metric(
-    "pairs", "Unknown consistency", "consistency of the items that no variant gets right",
-    better="higher",
-)  # fmt: skip
+@metric("pairs", "Unknown consistency", "consistency of the items that no variant gets right",
+        better="higher")  # fmt: skip
 def unknown_consistency(grid: Grid) -> Tally:
     """Consistency of the items that no pattern gets right (Section 6.1, Unk-Const).
 
@@ -115,12 +102,10 @@ def unknown_consistency(grid: Grid) -> Tally:
     return _of_pairs(grid, grid.n_same, is_unknown)
 
 
-@metric(
-    "pairs", "Chance-corrected consistency",
-    "consistency above chance: 0 % is chance, 100 % is full agreement",
-    short="Corrected consistency", level="headline", bounds=(-1.0, 1.0), by_form=True,
-    better="higher",
-)  # fmt: skip
+@metric("pairs", "Chance-corrected consistency",
+        "consistency above chance: 0 % is chance, 100 % is full agreement",
+        short="Corrected consistency", level="headline", bounds=(-1.0, 1.0), by_form=True,
+        better="higher")  # fmt: skip
 def corrected_consistency(grid: Grid) -> Tally:
     """Chance-corrected consistency: (consistency - chance) / (1 - chance).
 
@@ -131,11 +116,9 @@ def corrected_consistency(grid: Grid) -> Tally:
     return _beside_chance(grid, lambda same, total, chance: (same - chance, total - chance))
 
 
-@metric(
-    "pairs", "Expected by chance",
-    "consistency if each variant gave its own answers to random items",
-    level="detail", by_form=True,
-)  # fmt: skip
+@metric("pairs", "Expected by chance",
+        "consistency if each variant gave its own answers to random items", level="detail",
+        by_form=True)  # fmt: skip
 def chance_consistency(grid: Grid) -> Tally:
     """Consistency if each variant gave its own answers, equally often, to random items.
 
@@ -145,10 +128,8 @@ def chance_consistency(grid: Grid) -> Tally:
     return _beside_chance(grid, lambda same, total, chance: (chance, total))
 
 
-@metric(
-    "pairs", "Uniform baseline", "consistency of answers drawn uniformly from the candidates",
-    level="detail",
-)  # fmt: skip
+@metric("pairs", "Uniform baseline", "consistency of answers drawn uniformly from the candidates",
+        level="detail")  # fmt: skip
 def uniform_consistency(grid: Grid) -> Tally:
     """Consistency of answers drawn uniformly: 1 / number of candidates. It has no interval."""
     size = grid.n_candidates
@@ -159,28 +140,22 @@ def uniform_consistency(grid: Grid) -> Tally:
     )
 
 
-@metric(
-    "pairs", "Agree, right", "share of pairs of variants that both get the right answer",
-    level="detail", by_form=True, better="higher",
-)  # fmt: skip
+@metric("pairs", "Agree, right", "share of pairs of variants that both get the right answer",
+        level="detail", by_form=True, better="higher")  # fmt: skip
 def agree_right(grid: Grid) -> Tally:
     """Share of pairs of variants that both get the right answer."""
     return _of_pairs(grid, grid.n_same_right)
 
 
-@metric(
-    "pairs", "Agree, wrong", "share of pairs of variants that get the same wrong answer",
-    level="detail", by_form=True, better="lower",
-)  # fmt: skip
+@metric("pairs", "Agree, wrong", "share of pairs of variants that get the same wrong answer",
+        level="detail", by_form=True, better="lower")  # fmt: skip
 def agree_wrong(grid: Grid) -> Tally:
     """Share of pairs of variants that get the same wrong answer."""
     return _of_pairs(grid, grid.n_same - grid.n_same_right)
 
 
-@metric(
-    "pairs", "Disagree", "share of pairs of variants that get different answers",
-    level="detail", better="lower",
-)  # fmt: skip
+@metric("pairs", "Disagree", "share of pairs of variants that get different answers",
+        level="detail", better="lower")  # fmt: skip
 def disagree(grid: Grid) -> Tally:
     """Share of pairs of variants that get different answers: 1 - ``consistency``."""
     return _of_pairs(grid, grid.n_both - grid.n_same)
@@ -287,10 +262,8 @@ def top_answer(grid: Grid) -> Tally:
     return Tally(counts.astype(np.float32), None, int(taken.sum()), int((~taken).sum()), finish)
 
 
-@metric(
-    "tuples", "Top label", "share of the most frequent gold among the items asked",
-    level="detail", one_form=True,
-)  # fmt: skip
+@metric("tuples", "Top label", "share of the most frequent gold among the items asked",
+        level="detail", one_form=True)  # fmt: skip
 def top_label(grid: Grid) -> Tally:
     """Share of items with the most frequent gold, among those answered in the base variant."""
     answered = grid.taken[:, 0]
@@ -303,10 +276,8 @@ def top_label(grid: Grid) -> Tally:
     return Tally(counts, None, len(golds), int((~answered).sum()), largest)
 
 
-@metric(
-    "tuples", "No label", "share of answers that are none of the labels",
-    binary=True, one_form=True, better="lower",
-)  # fmt: skip
+@metric("tuples", "No label", "share of answers that are none of the labels", binary=True,
+        one_form=True, better="lower")  # fmt: skip
 def no_label(grid: Grid) -> Tally | None:
     """Share of answers in the base variant that are no label; None for models that choose one."""
     if not grid.invalid:
@@ -364,10 +335,8 @@ def _beside_chance(
     return Tally(grid.pair_counts, grid.subjects, n, left_out, finish, slopes, further)
 
 
-@metric(
-    "pairs", "Total variation", "distance between the option probabilities in two variants",
-    short="Total var.", by_edit=True, better="lower", needs="distributions",
-)  # fmt: skip
+@metric("pairs", "Total variation", "distance between the option probabilities in two variants",
+        short="Total var.", by_edit=True, better="lower", needs="distributions")  # fmt: skip
 def total_variation(grid: Grid) -> Tally | None:
     """Mean distance of two variants: ``sum_i sum_{k<l} d(P_ik, P_il)`` over the number of pairs.
 
@@ -383,11 +352,9 @@ def total_variation(grid: Grid) -> Tally | None:
     return _distance_tally(grid, counts)
 
 
-@metric(
-    "pairs", "Total variation expected by chance",
-    "total variation if each variant had its own distributions for other items",
-    short="Chance var.", by_edit=True, needs="distributions",
-)  # fmt: skip
+@metric("pairs", "Total variation expected by chance",
+        "total variation if each variant had its own distributions for other items",
+        short="Chance var.", by_edit=True, needs="distributions")  # fmt: skip
 def chance_total_variation(grid: Grid) -> Tally | None:
     """Total variation if each variant had its own distributions, equally often, for other items.
 
@@ -453,11 +420,9 @@ def _distances(shares: Floats, known: Bools, other: int) -> Floats:
     return distances
 
 
-@metric(
-    "pairs", "Answer probability change",
-    "how much the probability of an answer differs between two variants",
-    short="Prob. change", level="detail", by_edit=True, better="lower", needs="distributions",
-)  # fmt: skip
+@metric("pairs", "Answer probability change",
+        "how much the probability of an answer differs between two variants",
+        short="Prob. change", level="detail", by_edit=True, better="lower", needs="distributions")  # fmt: skip
 def answer_probability_change(grid: Grid) -> Tally | None:
     """How much the probability of the own answer moves: mean over pairs of variants k < l.
 
@@ -487,11 +452,9 @@ def stated(grid: Grid) -> tuple[Floats, Bools, Bools]:
     return confidence, answers == golds, known
 
 
-@metric(
-    "tuples", "Brier score",
-    "squared distance of the option probabilities from the right answer", short="Brier",
-    level="detail", bounds=(0.0, 2.0), one_form=True, better="lower", needs="distributions",
-)  # fmt: skip
+@metric("tuples", "Brier score",
+        "squared distance of the option probabilities from the right answer", short="Brier",
+        level="detail", bounds=(0.0, 2.0), one_form=True, better="lower", needs="distributions")  # fmt: skip
 def brier_score(grid: Grid) -> Tally | None:
     """Mean over items of ``sum_a (P_i0(a) - [a = g_i])^2``, in the base variant (Brier 1950).
 
@@ -515,10 +478,8 @@ def bins_of(confidence: Floats) -> list[Ints]:
     return np.array_split(np.argsort(confidence, kind="stable"), count)
 
 
-@metric(
-    "tuples", "Calibration error", "distance of the probability of answers from their accuracy",
-    level="detail", one_form=True, better="lower", needs="distributions",
-)  # fmt: skip
+@metric("tuples", "Calibration error", "distance of the probability of answers from their accuracy",
+        level="detail", one_form=True, better="lower", needs="distributions")  # fmt: skip
 def calibration_error(grid: Grid) -> Tally | None:
     """Expected calibration error of the answers in the base variant, in bins of equal size.
 
@@ -545,11 +506,9 @@ def calibration_error(grid: Grid) -> Tally | None:
     return Tally(counts, grid.subjects, n, len(known) - n, finish, slopes) if n else None
 
 
-@metric(
-    "tuples", "Calibration error expected by chance",
-    "calibration error of as many answers whose probabilities are right", short="Chance cal.",
-    level="detail", one_form=True, needs="distributions",
-)  # fmt: skip
+@metric("tuples", "Calibration error expected by chance",
+        "calibration error of as many answers whose probabilities are right", short="Chance cal.",
+        level="detail", one_form=True, needs="distributions")  # fmt: skip
 def chance_calibration_error(grid: Grid) -> Tally | None:
     """``calibration_error`` of as many answers that are right with their stated probability.
 
@@ -563,10 +522,8 @@ def chance_calibration_error(grid: Grid) -> Tally | None:
     return Tally(counts, None, len(p), len(known) - len(p), finish=ratio) if len(p) else None
 
 
-@metric(
-    "pairs", "Violations", "share of applicable expectations that the answers violate",
-    by_expectation=True, better="lower", needs="instances",
-)  # fmt: skip
+@metric("pairs", "Violations", "share of applicable expectations that the answers violate",
+        by_expectation=True, better="lower", needs="instances")  # fmt: skip
 def violation_rate(grid: Grid) -> Tally:
     """Share of applicable instances of expectations whose conclusion gets no permitted answer."""
     counts = np.zeros((len(grid.instances), 2), dtype=np.float32)
@@ -577,11 +534,9 @@ def violation_rate(grid: Grid) -> Tally:
     return Tally(counts, _cluster_names(grid.instances), n, _missing(grid.instances))
 
 
-@metric(
-    "pairs", "Violations expected by chance",
-    "violation rate if the last answer were that of another expectation",
-    short="Chance viol.", by_expectation=True, needs="instances",
-)  # fmt: skip
+@metric("pairs", "Violations expected by chance",
+        "violation rate if the last answer were that of another expectation",
+        short="Chance viol.", by_expectation=True, needs="instances")  # fmt: skip
 def chance_violation_rate(grid: Grid) -> Tally:
     """``violation_rate`` if the conclusion got the answer of another expectation of its subset.
 
@@ -626,11 +581,9 @@ def chance_violation_rate(grid: Grid) -> Tally:
     return Tally(counts, _cluster_names(units), n, left_out, expected, expected.slopes)
 
 
-@metric(
-    "pairs", "Probability gap",
-    "distance of the option probabilities from those that the first question requires",
-    short="Prob. gap", by_expectation=True, better="lower", needs="instances",
-)  # fmt: skip
+@metric("pairs", "Probability gap",
+        "distance of the option probabilities from those that the first question requires",
+        short="Prob. gap", by_expectation=True, better="lower", needs="instances")  # fmt: skip
 def probability_gap(grid: Grid) -> Tally | None:
     """Mean distance of the option probabilities from coherent ones; None without probabilities."""
     units = [unit for unit in grid.instances if unit[0].expectation.moves is not None]
@@ -643,11 +596,9 @@ def probability_gap(grid: Grid) -> Tally | None:
     return Tally(counts, _cluster_names(units), known, left_out, finish=ratio)
 
 
-@metric(
-    "pairs", "Probability gap expected by chance",
-    "probability gap if the last probabilities were those of another expectation",
-    short="Chance gap", by_expectation=True, needs="instances",
-)  # fmt: skip
+@metric("pairs", "Probability gap expected by chance",
+        "probability gap if the last probabilities were those of another expectation",
+        short="Chance gap", by_expectation=True, needs="instances")  # fmt: skip
 def chance_probability_gap(grid: Grid) -> Tally | None:
     """``probability_gap`` to the conclusions of other expectations of the subset and variant.
 
@@ -690,8 +641,7 @@ def _gaps(members: Sequence[Instance]) -> Floats:
         options = one.expectation.conclusion.options
         columns = [codes[scheme.code(one.expectation, text)] for text in options]
         required[at, columns], actual[at, columns] = one.required, one.probabilities[-1]
-    gaps: Floats = np.abs(required[:, None] - actual[None]).sum(axis=2) / 2
-    return gaps
+    return np.asarray(np.abs(required[:, None] - actual[None]).sum(axis=2) / 2)
 
 
 Units = Sequence[Sequence[Instance]]  # The instances of each expectation

@@ -101,8 +101,7 @@ def flipped_differences(sums: Floats) -> Floats:
         return np.full(flipped.shape[1], np.nan)
     common = hits.sum() / totals.sum()
     off = (flipped[::2] - common * flipped[1::2]) / totals[:, None]
-    difference: Floats = off[1] - off[0]
-    return difference
+    return np.asarray(off[1] - off[0])
 
 
 MCNEMAR = "exact McNemar"

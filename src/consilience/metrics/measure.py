@@ -29,7 +29,7 @@ from consilience.metrics.statistics import (
     FEW,
     NAN,
     bootstrap_error,
-    bootstrap_interval,
+    intervals_of,
     logit_interval,
     skewness,
     within_error,
@@ -134,10 +134,13 @@ def precision_of(
     """The interval of ``value``, a mean over seeds, and what it is made of."""
     replicates = np.mean([number.replicates for number in numbers], axis=0)
     clusters, units = (min(getattr(n, name) for n in numbers) for name in ("clusters", "units"))
-    low, high = bootstrap_interval(value, replicates, clusters, bounds, proportion=is_proportion)
+    error = bootstrap_error(replicates, clusters)
+    values, errors = np.array([value]), np.array([error])
+    ends = intervals_of(values, errors, clusters, bounds, proportion=is_proportion)
+    ((low, high),) = ends.tolist()
     within = [number.within for number in numbers if number.within is not None]
     return {
-        "low": low, "high": high, "error": bootstrap_error(replicates, clusters),
+        "low": low, "high": high, "error": error,
         "within_error": within_error(np.mean(within, axis=0), clusters, units) if within else NAN,
         "skewness": 0.0, "clusters": clusters, "units": units,
     }  # fmt: skip

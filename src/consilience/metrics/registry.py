@@ -127,34 +127,29 @@ class Grid:
     @cached_property
     def right(self) -> Bools:
         """Whether the answer is the gold (item, variant)."""
-        right: Bools = self.taken & (self.answers == self.golds)
-        return right
+        return np.asarray(self.taken & (self.answers == self.golds))
 
     @cached_property
     def answered(self) -> Bools:
         """Whether any item was answered in the variant (variant,)."""
-        answered: Bools = np.any(self.taken, axis=0)
-        return answered
+        return np.asarray(np.any(self.taken, axis=0))
 
     @cached_property
     def lacking(self) -> Bools:
         """Whether the item has no such variant, in a suite where items may lack some (item, v)."""
-        lacking: Bools = (self.golds < 0) & self.is_ragged
-        return lacking
+        return np.asarray((self.golds < 0) & self.is_ragged)
 
     @property
     def complete(self) -> Bools:
         """Whether the item was answered in every variant that was asked at all (item,)."""
         variants = self.answered
         there = (self.taken | self.lacking)[:, variants]
-        complete: Bools = np.all(there, axis=1) & np.any(self.taken, axis=1) & variants.any()
-        return complete
+        return np.asarray(np.all(there, axis=1) & np.any(self.taken, axis=1) & variants.any())
 
     @property
     def always_right(self) -> Bools:
         """Whether the item is right in every variant that was asked at all (item,)."""
-        always_right: Bools = np.all((self.right | self.lacking)[:, self.answered], axis=1)
-        return always_right
+        return np.asarray(np.all((self.right | self.lacking)[:, self.answered], axis=1))
 
     @cached_property
     def pairs(self) -> Ints:
@@ -184,8 +179,7 @@ class Grid:
     def same(self) -> Bools:
         """Whether both answers of a pair are there and the same (item, pair)."""
         first, second = self.pairs.T
-        same: Bools = (self.answers[:, first] == self.answers[:, second]) & self.both
-        return same
+        return np.asarray((self.answers[:, first] == self.answers[:, second]) & self.both)
 
     @cached_property
     def codes(self) -> Ints:

@@ -86,8 +86,7 @@ class ChanceOfPairs(Chance):
         compared = np.zeros((len(shares), len(shares)))
         np.add.at(compared, (self._first, self._second), counts)
         np.add.at(compared, (self._second, self._first), counts)
-        weights: Floats = compared @ shares
-        return weights
+        return np.asarray(compared @ shares)
 
 
 class ChanceOfAll(Chance):
@@ -107,14 +106,12 @@ class ChanceOfAll(Chance):
     def _agree(self, shares: Floats) -> Floats:
         squares = np.einsum("...va,...va->...v", shares, shares) @ self._classes.T
         together = self._classes @ shares
-        agree: Floats = (np.einsum("...ca,...ca->...c", together, together) - squares) / 2
-        return agree
+        return np.asarray((np.einsum("...ca,...ca->...c", together, together) - squares) / 2)
 
     def _weights(self, counts: Floats, shares: Floats) -> Floats:
         weighted = counts[:, None] * self._classes
         alone = weighted.sum(axis=0)[:, None] * shares
-        weights: Floats = weighted.T @ (self._classes @ shares) - alone
-        return weights
+        return np.asarray(weighted.T @ (self._classes @ shares) - alone)
 
 
 REPLICATES = 2000  # The number of bootstrap samples
@@ -260,21 +257,30 @@ def bootstrap_intervals(
     *,
     proportion: bool = False,
 ) -> Floats:
-    """Low and high bounds (number, 2) for ``values``, of ``replicates`` (number, replicate).
-
-    ``logit_intervals`` with ``bootstrap_errors`` as the standard errors. Where nothing varies there
-    is no interval (NaN), with one exception: a ``proportion`` that is 0 or 1 has the exact binomial
-    interval (Clopper-Pearson) of 0 or n of n clusters. NaN too with fewer than two clusters, and
-    where half of the replicates have no value.
-    """
-    ends = np.full((len(values), 2), NAN)
-    if clusters < 2:
-        return ends
+    """``intervals_of`` with the ``bootstrap_errors`` of ``replicates`` (number, replicate)."""
     errors = bootstrap_errors(replicates, clusters)
+    return intervals_of(values, errors, clusters, bounds, proportion=proportion)
+
+
+def intervals_of(
+    values: Floats,
+    errors: Floats,
+    clusters: int,
+    bounds: tuple[float, float],
+    *,
+    proportion: bool = False,
+) -> Floats:
+    """Low and high bounds (number, 2) for ``values`` with standard ``errors``.
+
+    ``logit_intervals``. Where nothing varies there is no interval (NaN), with one exception: a
+    ``proportion`` that is 0 or 1 has the exact binomial interval (Clopper-Pearson) of 0 or n of n
+    clusters. NaN too with fewer than two clusters, and where half of the replicates have no value.
+    """
     there, varies = ~np.isnan(values) & ~np.isnan(errors), errors > 0
+    ends = np.full((len(values), 2), NAN)
     moving = there & varies
     ends[moving] = logit_intervals(values[moving], errors[moving], clusters, bounds)
-    if proportion:
+    if proportion and clusters > 1:
         unseen = unseen_share(clusters)
         ends[there & ~varies & (values == 0)] = 0.0, unseen
         ends[there & ~varies & (values == 1)] = 1 - unseen, 1.0
@@ -601,5 +607,4 @@ def _pearson(x: Floats, y: Floats) -> Floats:
     """Pearson's r along the last axis; NaN where one side is constant."""
     x, y = (values - values.mean(axis=-1, keepdims=True) for values in (x, y))
     with np.errstate(invalid="ignore", divide="ignore"):
-        r: Floats = (x * y).sum(axis=-1) / np.sqrt((x**2).sum(axis=-1) * (y**2).sum(axis=-1))
-    return r
+        return np.asarray((x * y).sum(axis=-1) / np.sqrt((x**2).sum(axis=-1) * (y**2).sum(axis=-1)))

@@ -422,7 +422,8 @@ def _distances(shares: Floats, known: Bools, other: int) -> Floats:
 
 @metric("pairs", "Answer probability change",
         "how much the probability of an answer differs between two variants",
-        short="Prob. change", level="detail", by_edit=True, better="lower", needs="distributions")  # fmt: skip
+        short="Prob. change", level="detail", by_edit=True, better="lower",
+        needs="distributions")  # fmt: skip
 def answer_probability_change(grid: Grid) -> Tally | None:
     """How much the probability of the own answer moves: mean over pairs of variants k < l.
 
@@ -454,7 +455,8 @@ def stated(grid: Grid) -> tuple[Floats, Bools, Bools]:
 
 @metric("tuples", "Brier score",
         "squared distance of the option probabilities from the right answer", short="Brier",
-        level="detail", bounds=(0.0, 2.0), one_form=True, better="lower", needs="distributions")  # fmt: skip
+        level="detail", bounds=(0.0, 2.0), one_form=True, better="lower",
+        needs="distributions")  # fmt: skip
 def brier_score(grid: Grid) -> Tally | None:
     """Mean over items of ``sum_a (P_i0(a) - [a = g_i])^2``, in the base variant (Brier 1950).
 

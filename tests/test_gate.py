@@ -224,13 +224,13 @@ def test_a_rule_that_fails_says_where_and_what_to_read(consilience, tmp_path):
     run = cs.evaluate(tmp_path / "q.jsonl", "baseline:first", vary=vary, out=path)
     status, out, err = consilience("gate", path, "--rule", "consistency >= 0.8")
     assert status == 3 and f"Answers: consilience view {path}" in out
-    assert "note: consistency is worst of order 0.0 %\n" in err, "both groups are alike"
+    assert "note: worst consistency: of order, 0.0\n" in err, "both groups are alike"
     table = pl.DataFrame({
         "metric": "violation_rate", "group": ["x", "y", "MICRO", "MICRO"],
         "subset": ["all", "all", "all", "same"], "difference": [0.1, 0.2, 0.15, 0.15],
     })  # fmt: skip
     (rule,) = parse_rules(["violation_rate no worse than baseline by 3 points"])
-    assert [*worst_notes(rule, table, run.suite)] == ["violation_rate is worst in y +20.0 points"]
+    assert [*worst_notes(rule, table, run.suite)] == ["worst violation_rate: in y, +20.0"]
 
 
 def test_models_that_read_no_question_and_few_relations_are_noted():

@@ -33,7 +33,6 @@ from consilience.gating.rules import (
     parse_rules,
 )
 from consilience.kinds import inquiries_of, kind_of, suite_notes, suite_of
-from consilience.kinds.base import Inquiry
 from consilience.metrics.components import position_notes
 from consilience.metrics.counts import Prepared, is_averaged, refuse_other_questions
 from consilience.metrics.differences import compare
@@ -371,21 +370,17 @@ def gate(options: GateOptions) -> Gate:
 
 def worst_notes(rule: GateRule, table: pl.DataFrame, suite: Suite) -> Iterator[str]:
     """The factor and the group where a rule is violated most, of several that differ."""
-    column, unit = ("difference", "points") if rule.is_relative else ("value", "share")
+    column = "difference" if rule.is_relative else "value"
     rows = table.filter(metric=rule.metric).drop_nans(column)
     rows = rows.sort(column, descending=not rule.threshold.at_least, maintain_order=True)
-    is_factor = (pl.col("group") == suite.words.pool) & (pl.col("subset") != "all")
-    in_group = pl.col("group").is_in([group.id for group in suite.relations])
-    named = [
-        f"{word} {some[name][0]} {number_text(some[column][0], unit)}"  # type: ignore[arg-type]
-        for word, name, some in (
-            ("of", "subset", rows.filter(is_factor & (rule.subset == "all"))),
-            ("in", "group", rows.filter(in_group & (pl.col("subset") == rule.subset))),
-        )
-        if some[column].n_unique() > 1
-    ]
-    if named:
-        yield f"{rule.metric} is worst {' and '.join(named)} {unit.replace('share', '%')}"
+    factors = rows.filter(pl.col("subset") != "all", group=suite.words.pool)
+    ids = [group.id for group in suite.relations]
+    groups = rows.filter(pl.col("group").is_in(ids), subset=rule.subset)
+    for some, where in ((factors, "of {subset}"), (groups, "in {group}")):
+        if some[column].n_unique() > 1:
+            worst = some.to_dicts()[0]
+            shown = number_text(worst[column], "points" if rule.is_relative else "share")
+            yield f"worst {rule.metric}: {where.format(**worst)}, {shown}"
 
 
 def _cautions(rules: Sequence[GateRule], numbers: pl.DataFrame, of: GateRuns) -> Iterator[str]:
@@ -701,7 +696,7 @@ def init(options: InitOptions) -> Lines:
     rules = options.rule or [_asked("Rule", USUAL_RULE, lambda text: parse_rules([text]))]
     as_questions = kind_of(suite).as_questions if url else None
     inquiries = inquiries_of(probing(suite=suite, as_questions=as_questions, generate=bool(url)))
-    too_few = [*_too_few(parse_rules(rules), inquiries[0])]
+    too_few = [*_too_few(parse_rules(rules), inquiries[0].extent["items"])]
     asked: dict[str, object] = {"suite": suite, "model": at_url(model, url) if url else model}
     asked |= {"columns": [*options.columns]} if options.columns else {}
     if url:  # the model writes, with a budget of requests
@@ -735,15 +730,14 @@ def init(options: InitOptions) -> Lines:
     )
 
 
-def _too_few(rules: Sequence[GateRule], inquiry: Inquiry) -> Iterator[str]:
+def _too_few(rules: Sequence[GateRule], size: int) -> Iterator[str]:
     """A note on each rule that even the best answers to so few items cannot pass."""
-    size: int = inquiry.extent["items"]
     for rule in (rule for rule in rules if not (rule.is_relative or rule.group)):
         bounds, limit = DESCRIPTIONS[rule.metric].bounds, rule.threshold
         best = Precise(bounds[limit.at_least], bounds, bounds[1] - bounds[0], 0.0, size, size)
         if best.verdict(limit) != "pass":
-            items = counted(size, inquiry.suite.words.item)
-            yield f"{items} can never pass '{rule.text}': it needs {best.needed(limit):,} or more"
+            needed = f"it needs {best.needed(limit):,} or more"
+            yield f"no answers to {size} items can pass '{rule.text}': {needed}"
 
 
 def _asked(
@@ -753,17 +747,16 @@ def _asked(
 
     Without a terminal the usual answer, and an error where there is none.
     """
-    if sys.stdin.isatty():
+    while sys.stdin.isatty():
         import click
 
-        def read(text: str) -> str:
-            try:
-                check(text)
-            except ConsilienceError as error:
-                raise click.UsageError(str(error)) from error
+        text = str(click.prompt(question, default=usual))
+        try:
+            check(text)
+        except ConsilienceError as error:
+            click.echo(error)
+        else:
             return text
-
-        return str(click.prompt(question, default=usual, value_proc=read))
     if usual is None:
         found = "no --" + re.split(r"\W", question)[0].lower()
         expected = "it as an option, or a terminal to ask on"

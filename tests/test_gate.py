@@ -12,8 +12,8 @@ from scipy.special import expit, logit
 
 import consilience as cs
 from checks import output, refused
-from consilience.gating.gate import GateCheck, as_junit
-from consilience.gating.rules import Precise, Threshold, clusters_for_power
+from consilience.gating.gate import GateCheck, as_junit, worst_notes
+from consilience.gating.rules import Precise, Threshold, clusters_for_power, parse_rules
 from consilience.metrics.statistics import skewed_reach, skewness
 from consilience.suites.layouts import save_suite
 from report_builders import pair_run
@@ -212,6 +212,25 @@ def test_questions_are_gated_all_together(tmp_path):
     assert checked.checks[0].value == whole["value"].item()
     assert any("corrected consistency tends to be too low" in note for note in checked.notes)
     assert not any("too low" in note for note in cs.gate(run, rule=rules[:1]).notes)
+
+
+def test_a_rule_that_fails_says_where_and_what_to_read(consilience, tmp_path):
+    """Always the first option: consistent over phrasings, never where the order is reversed."""
+    row = {"answer": "a", "options": ["a", "b"], "question_2": "Which?"}
+    rows = [row | {"question": f"{n}?", "group": "xy"[n % 2]} for n in range(40)]
+    (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    vary = ["order=reversed", "paraphrase=all"]
+    path = tmp_path / "run"
+    run = cs.evaluate(tmp_path / "q.jsonl", "baseline:first", vary=vary, out=path)
+    status, out, err = consilience("gate", path, "--rule", "consistency >= 0.8")
+    assert status == 3 and f"Answers: consilience view {path}" in out
+    assert "note: worst consistency: of order, 0.0\n" in err, "both groups are alike"
+    table = pl.DataFrame({
+        "metric": "violation_rate", "group": ["x", "y", "MICRO", "MICRO"],
+        "subset": ["all", "all", "all", "same"], "difference": [0.1, 0.2, 0.15, 0.15],
+    })  # fmt: skip
+    (rule,) = parse_rules(["violation_rate no worse than baseline by 3 points"])
+    assert [*worst_notes(rule, table, run.suite)] == ["worst violation_rate: in y, +20.0"]
 
 
 def test_models_that_read_no_question_and_few_relations_are_noted():

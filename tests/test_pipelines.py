@@ -50,7 +50,8 @@ def test_a_project_is_gated_against_the_run_of_its_main_branch(consilience, tmp_
             (tmp_path / "consilience.toml").unlink(missing_ok=True)
             files = json.loads(output(consilience, "init", *named, *rules, "--ci", ci, "--json"))
             assert len(files["files"]) == 2
-            (probe, gate), pipelines[ci] = scripts(ci, tmp_path)
+            (probe, gate, *page), pipelines[ci] = scripts(ci, tmp_path)
+            assert page == [["report", "runs/new"]] * (ci == "github")
             probes.append(probe)
             gates.append(gate)
         assert probes == [probe] * 2
@@ -76,18 +77,19 @@ def test_a_project_is_gated_against_the_run_of_its_main_branch(consilience, tmp_
     uploaded = [step["with"]["path"] for step in steps if "upload" in step.get("uses", "")]
     artifacts = job["artifacts"]
     kept = [*artifacts["paths"], artifacts["reports"]["junit"]]
-    assert uploaded == kept == ["runs/new", "gate.xml"]
+    assert kept == ["runs/new", "gate.xml"]
+    assert uploaded == ["runs/new", "gate.xml\nruns/new\n"]
+    assert "consilience report runs/new" in job["after_script"][0]
 
 
 def test_the_page_on_gates_shows_what_is_written(consilience, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs" / "gate.md").read_text(encoding="utf-8")
     called = next(line for line in page.splitlines() if line.startswith("$ consilience init"))
-    (tmp_path / "questions.csv").write_text("question,answer,options\nIs ice cold?,yes,yes;no\n")
+    (tmp_path / "questions.csv").write_text(QUESTIONS)
     printed = output(consilience, *shlex.split(called)[2:])
     assert printed in page
-    written = (tmp_path / "consilience.toml").read_text().partition("[probe]")[2]
-    assert written.partition("[gate]")[0] in page
+    assert (tmp_path / "consilience.toml").read_text() in page
     workflow = (tmp_path / ".github/workflows/consistency.yml").read_text()
     assert "OPENAI_API_KEY: ${{ secrets.OPENAI_API_KEY }}" in workflow
     again = refusal(consilience, *shlex.split(called)[2:])
@@ -110,11 +112,32 @@ class Terminal(io.StringIO):
 
 def test_what_no_option_says_is_asked(consilience, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.stdin", Terminal("mini\nmy-model\n\naccuracy >= 0.7\n"))
-    assert "Written: consilience.toml" in output(consilience, "init")
+    typed = "mni\nmini\nmy-model\n\nacuracy >= 0.7\naccuracy >= 0.7\n"
+    monkeypatch.setattr("sys.stdin", Terminal(typed))
+    printed = output(consilience, "init")
+    assert "no suite 'mni'" in printed and "Did you mean 'accuracy'?" in printed
+    assert "Written: consilience.toml" in printed
     asked, rules = tomllib.loads((tmp_path / "consilience.toml").read_text()).values()
     assert asked == {"suite": "mini", "model": "my-model"}
     assert rules == {"rule": ["accuracy >= 0.7"]}
+
+
+def test_a_table_with_own_columns_and_too_few_questions(consilience, tmp_path, monkeypatch):
+    """Of 13 equal answers the bound is 0.05 ** (1 / 13) = 79.4 %, of 14 it is 80.7 %."""
+    monkeypatch.chdir(tmp_path)
+    rows = [f"Is ice {n} cold?,yes,no\n" for n in range(13)]
+    (tmp_path / "q.csv").write_text("Frage,Richtig,Falsch\n" + "".join(rows))
+    columns = "question=Frage,answer=Richtig,options=Richtig+Falsch"
+    named = ("--suite", "q.csv", "--model", "baseline:first", "--columns", columns)
+    rules = ("--rule", "consistency >= 0.8", "--rule", "accuracy >= 0.7")
+    status, _, err = consilience("init", *named, *rules)
+    note = "no answers to 13 items can pass 'consistency >= 0.8': it needs 14 or more"
+    assert (status, err.count("no answers to"), note in err) == (0, 1, True)
+    assert consilience("probe", "--config", "consilience.toml", "--out", "runs/new")[0] == 0
+    config = ("gate", "--config", "consilience.toml", "runs/new")
+    assert consilience(*config)[0] == 3
+    (tmp_path / "q.csv").write_text((tmp_path / "q.csv").read_text() + "Is snow cold?,yes,no\n")
+    assert "no answers to" not in consilience("init", *named, *rules, "--into", "other")[2]
 
 
 def test_a_provider_is_named_in_place_of_its_address(consilience, tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Files of questions: each layout is read, each mistake is one message; what decides numbers."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -180,11 +181,13 @@ def test_cautions_name_what_decides_the_numbers():
     )  # fmt: skip
     notes = cautions(Questions("s", items))
     assert notes == [
+        "the right answer is option 1 of every question; a model that always chooses it is right",
         "g: 5 questions have one phrasing, such as 1",
         "g: questions have 2 to 3 options, which are chosen at other rates",
-        "g: the right answer is option 1 of every question; a model that always chooses it is right",
         "g: 1 duplicate question, such as 'A?' (items 1, 3)",
     ]
+    in_groups = [replace(one, group=one.item) for one in items]
+    assert cautions(Questions("s", tuple(in_groups)))[0] == notes[0], "one note of all groups"
     same = Expectation("same", (Reference("1"),), Reference("3"))
     counts = question_statistics(Questions("s", items, expectations=(same,)))
     assert counts.expectations == 1

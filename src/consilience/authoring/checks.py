@@ -28,6 +28,7 @@ from consilience.core.text import (
 from consilience.metrics.registry import quotient
 from consilience.metrics.statistics import Floats
 from consilience.suites.layouts import Places
+from consilience.suites.question_suites import gold_position_note
 from consilience.suites.questions import Questions, normal
 from consilience.types import Fact, Relation, Suite
 
@@ -632,7 +633,6 @@ def asks_another_relation(material: FactMaterial) -> Iterator[Found]:
 
 # Questions.
 
-FEW_TO_BALANCE = 5
 Asked = Sequence[Question]
 
 
@@ -669,15 +669,14 @@ def options_differ(items: Asked) -> Iterator[Found]:
         yield Found(evidence, count=len(items))
 
 
-@check("warning", of=Questions.kind, is_quick=True,
+@check("warning", of=Questions.kind, is_quick=True, is_of_all=True,
        todo="Use `distractors` in place of `options`: their order is drawn.")  # fmt: skip
-def gold_position(items: Asked) -> Iterator[Found]:
-    """The right answer is at the same position in every question of a group."""
-    positions = {item.gold_position for item in items if item.options}
-    if len(positions) == 1 and len(items) >= FEW_TO_BALANCE:
-        position = f"option {positions.pop() + 1} of every question"
-        evidence = f"the right answer is {position}; a model that always chooses it is right"
-        yield Found(evidence, count=len(items))
+def gold_position(questions: Questions) -> Iterator[Found]:
+    """The right answer is at the same position in every question, or every one of a group."""
+    is_of_all = bool(gold_position_note(questions.items))
+    for name, items in ({"": questions.items} if is_of_all else questions.groups).items():
+        if evidence := gold_position_note(items):
+            yield Found(evidence, count=len(items), group=name)
 
 
 @check("warning", of=Questions.kind, is_quick=True,

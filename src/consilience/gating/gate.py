@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
 import sys
 import tomllib
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import cycle, islice
 from pathlib import Path
 from statistics import fmean
@@ -41,6 +42,7 @@ from consilience.metrics.measure import (
     facts_left_out,
     measure,
     of_few_questions,
+    without_answer,
 )
 from consilience.metrics.registry import DESCRIPTIONS, label_of
 from consilience.metrics.statistics import FEW, NAN, POWER, difference_bounds, wilson_interval
@@ -312,6 +314,8 @@ class Gate(Shown):
         if output.format == "table" and self.verdict == "undecided":
             fate = "do not fail" if self.is_open else "fail"
             yield f"Undecided rules {fate} the gate (--undecided)."
+        if output.format == "table" and self.verdict == "fail":
+            yield f"Answers: consilience view {shlex.quote(str(self.of.runs[0].path))}"
 
     def document(self) -> dict[str, Any]:
         checks = [asdict(check) for check in self.checks]
@@ -353,6 +357,10 @@ def gate(options: GateOptions) -> Gate:
             alone = [_check(rule, rows[group], of.suite) for rows in tables if group in rows]
             checks.append(_combined(alone, options.passes) if options.passes else alone[0])
     notes = [*of.notes, *_cautions(rules, numbers[0], of)]
+    failed = [check.rule for check in checks if check.verdict == "fail"]
+    for rule in (rule for rule in rules if rule.text in failed and not rule.group):
+        table = (differences if rule.is_relative else numbers)[0]
+        notes += worst_notes(rule, table, of.suite)
     if of.baseline is not None and relative and options.passes is None:
         table = differences[0].with_columns(second=pl.lit(of.labels[0]))
         notes += comparing.noise_notes([of.baseline, of.runs[0]], table)
@@ -360,13 +368,30 @@ def gate(options: GateOptions) -> Gate:
     return Gate(of, checks, options.undecided, list(dict.fromkeys(notes)))
 
 
+def worst_notes(rule: GateRule, table: pl.DataFrame, suite: Suite) -> Iterator[str]:
+    """The factor and the group where a rule is violated most, of several that differ."""
+    column = "difference" if rule.is_relative else "value"
+    rows = table.filter(metric=rule.metric).drop_nans(column)
+    rows = rows.sort(column, descending=not rule.threshold.at_least, maintain_order=True)
+    factors = rows.filter(pl.col("subset") != "all", group=suite.words.pool)
+    ids = [group.id for group in suite.relations]
+    groups = rows.filter(pl.col("group").is_in(ids), subset=rule.subset)
+    for some, where in ((factors, "of {subset}"), (groups, "in {group}")):
+        if some[column].n_unique() > 1:
+            worst = some.to_dicts()[0]
+            shown = number_text(worst[column], "points" if rule.is_relative else "share")
+            yield f"worst {rule.metric}: {where.format(**worst)}, {shown}"
+
+
 def _cautions(rules: Sequence[GateRule], numbers: pl.DataFrame, of: GateRuns) -> Iterator[str]:
     """Notes on items without an answer, and where bounds are wide or not right (docs/gate.md)."""
-    suite, answers = of.suite, of.whole[of.labels[0]][0].answers
+    suite, first = of.suite, of.whole[of.labels[0]][0]
+    answers = first.answers
     yield from position_notes(answers)
     if any(rule.metric == "consistency" for rule in rules):
         top = numbers.filter(metric="top_answer", group="MACRO")["value"]
         yield from (constant_answers(numbers, suite) if (top > NEARLY_CONSTANT).any() else ())
+    yield from without_answer(first.table)
     if left_out := facts_left_out(answers, numbers, suite):
         yield left_out
     if any(rule.metric == "corrected_consistency" for rule in rules):
@@ -657,7 +682,9 @@ PROVIDERS: Mapping[str, Mapping[str, str]] = tomllib.loads(_ROWS)
 
 def init(options: InitOptions) -> Lines:
     """Write the configuration and the pipeline of a project, and say what is left to do."""
-    suite = options.suite or _asked("Suite, such as questions.csv")
+    probing = partial(ProbeOptions, columns=options.columns)
+    readable = lambda text: inquiries_of(probing(suite=text))  # noqa: E731
+    suite = options.suite or _asked("Suite, such as questions.csv", check=readable)
     model = options.model or _asked("Model: its name at the provider, a Hub id or a folder")
     is_told = options.base_url is not None or options.model is not None
     named = (
@@ -666,9 +693,21 @@ def init(options: InitOptions) -> Lines:
     by_name = {name.casefold(): one for name, one in PROVIDERS.items()}
     provider = by_name.get(str(named).casefold(), {})
     url, usual_key = provider.get("url", named), provider.get("key", KEY)
-    rules = options.rule or [_asked("Rule", USUAL_RULE)]
-    parse_rules(rules)
-    asked = _probe_table(suite, model, url, options.api_key_env or usual_key)
+    rules = options.rule or [_asked("Rule", USUAL_RULE, lambda text: parse_rules([text]))]
+    as_questions = kind_of(suite).as_questions if url else None
+    inquiries = inquiries_of(probing(suite=suite, as_questions=as_questions, generate=bool(url)))
+    too_few = [*_too_few(parse_rules(rules), inquiries[0].extent["items"])]
+    asked: dict[str, object] = {"suite": suite, "model": at_url(model, url) if url else model}
+    asked |= {"columns": [*options.columns]} if options.columns else {}
+    if url:  # the model writes, with a budget of requests
+        asked["base-url"] = url
+        asked |= (
+            {"api-key-env": options.api_key_env or usual_key} if url.startswith("https:") else {}
+        )
+        asked |= {"as-questions": as_questions} if as_questions else {}
+        prompts = sum(sum(inquiry.groups.values()) for inquiry in inquiries)
+        # Repeats for the noise floor are fewer than half.
+        asked |= {"generate": True, "max-requests": 2 * prompts + 50}
     key = str(asked.get("api-key-env", KEY))
     template = Path(__file__).with_name(f"{options.ci}.yml").read_text(encoding="utf-8")
     texts = {
@@ -687,33 +726,37 @@ def init(options: InitOptions) -> Lines:
         "Wheel:   add the wheel of consilience to the repository (docs/install.md)",
         *([f"Key:     store it as the secret {key}"] if "api-key-env" in asked else []),
         f"Try:     consilience probe --config {options.into / CONFIGURATION} --dry-run",
+        notes=too_few,
     )
 
 
-def _probe_table(suite: str, model: str, url: str | None, key: str) -> Mapping[str, object]:
-    """The defaults of ``probe``; behind a URL the model writes, with a budget of requests."""
-    as_questions = kind_of(suite).as_questions if url else None
-    named = ProbeOptions(suite=suite, as_questions=as_questions, generate=bool(url))
-    prompts = sum(sum(inquiry.groups.values()) for inquiry in inquiries_of(named))
-    if not url:
-        return {"suite": suite, "model": model}
-    return {
-        "suite": suite,
-        "model": at_url(model, url),
-        "base-url": url,
-        **({"api-key-env": key} if url.startswith("https:") else {}),
-        **({"as-questions": as_questions} if as_questions else {}),
-        "generate": True,
-        "max-requests": 2 * prompts + 50,  # repeats for the noise floor are fewer than half
-    }
+def _too_few(rules: Sequence[GateRule], size: int) -> Iterator[str]:
+    """A note on each rule that even the best answers to so few items cannot pass."""
+    for rule in (rule for rule in rules if not (rule.is_relative or rule.group)):
+        bounds, limit = DESCRIPTIONS[rule.metric].bounds, rule.threshold
+        best = Precise(bounds[limit.at_least], bounds, bounds[1] - bounds[0], 0.0, size, size)
+        if best.verdict(limit) != "pass":
+            needed = f"it needs {best.needed(limit):,} or more"
+            yield f"no answers to {size} items can pass '{rule.text}': {needed}"
 
 
-def _asked(question: str, usual: str | None = None) -> str:
-    """What is typed; without a terminal the usual answer, and an error where there is none."""
-    if sys.stdin.isatty():
+def _asked(
+    question: str, usual: str | None = None, check: Callable[[str], object] = lambda text: None
+) -> str:
+    """What is typed, again until ``check`` does not raise.
+
+    Without a terminal the usual answer, and an error where there is none.
+    """
+    while sys.stdin.isatty():
         import click
 
-        return str(click.prompt(question, default=usual))
+        text = str(click.prompt(question, default=usual))
+        try:
+            check(text)
+        except ConsilienceError as error:
+            click.echo(error)
+        else:
+            return text
     if usual is None:
         found = "no --" + re.split(r"\W", question)[0].lower()
         expected = "it as an option, or a terminal to ask on"

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -321,45 +322,30 @@ def probe(
     return inquiries[0].together(inquiries, runs)
 
 
-class _Recorded:
-    """In place of a model behind a URL, where settings are compared with those of a run."""
-
-    write = None
-
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        templates = settings.get("templates", {}).values()
-        self.identity = settings["model"]
-        self.takes_chats = any(template["chat"] for template in templates)
-
-
 def _complete(inquiry: Inquiry, named: Mapping[str, Any]) -> CountedRun | None:
-    """A complete run of a model behind a URL with these options; the server is sent nothing."""
-    options = inquiry.options
-    if options.connection is None or inquiry.is_given:
+    """The complete run of a server with these options in the named folder; nothing is sent."""
+    options, path = inquiry.options, inquiry.options.out or Path()
+    is_served = options.connection is not None and options.out and not inquiry.is_given
+    record = record_in(path) if is_served else {}
+    if not record.get("finished") or record.get("options") != json.loads(json.dumps(named)):
         return None
-    for path in [options.out] if options.out else sorted(Path("runs").glob("*")):
-        record = record_in(path) if options.out or (path / "run.json").is_file() else {}
-        if not record.get("finished") or record.get("options") != json.loads(json.dumps(named)):
-            continue
-        inquiry.model = _Recorded(record["settings"])
-        inquiry.load()
-        settings = json.loads(json.dumps({"format": FORMAT, **inquiry.settings}))
-        is_same = inquiry.folder == path and settings == record["settings"]
-        inquiry.model = None
-        vars(inquiry).pop("settings", None)
-        if not is_same:
-            continue
+    before = record["settings"]
+    is_chat = any(template["chat"] for template in before.get("templates", {}).values())
+    # In place of the model, for the other settings.
+    inquiry.model = SimpleNamespace(identity=before["model"], takes_chats=is_chat, write=None)
+    inquiry.load()
+    now = json.loads(json.dumps({"format": FORMAT, **inquiry.settings}))
+    inquiry.model = None
+    vars(inquiry).pop("settings", None)
+    with suppress(ConsilienceError):  # changed or missing answers are asked again
+        refuse_other_run(before, now, path)
         run = Run.open(path, model_name(options.model))
-        with suppress(ConsilienceError):  # changed or missing answers are asked again
-            counted = count_run(run, inquiry.suite, inquiry.protocol, options.seed)
-            note = f"the run was complete ({record['finished']}): nothing was asked"
-            todo = "to ask the server again, name another folder (--out)"
-            return replace(
-                counted,
-                notes=[f"{note}; {todo}", *record["warnings"]],
-                record={**record, "path": str(path)},
-                changed_answers=inquiry.changed(run.answers),
-            )
+        counted = count_run(run, inquiry.suite, inquiry.protocol, options.seed)
+        note = f"the run was complete ({record['finished']}): nothing was asked"
+        note += "; to ask the server again, name another folder (--out)"
+        counted = replace(counted, notes=[note, *record["warnings"]])
+        changed = inquiry.changed(run.answers)
+        return replace(counted, record={**record, "path": str(path)}, changed_answers=changed)
     return None
 
 

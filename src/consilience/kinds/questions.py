@@ -46,6 +46,7 @@ from consilience.suites.question_suites import (
     HUB,
     MINI,
     columns_of,
+    gold_position_note,
     is_questions,
     load_questions,
     questions_of_suite,
@@ -224,7 +225,10 @@ class OwnQuestions(base.Inquiry):
     def describe(self, folder: RunFolder) -> None:
         for name, value in _described(self.whole, self.questions, self.design).items():
             folder.describe(name, value)
-        folder.note([*self.questions.notes, *varying.fixed_note(self.options.vary, self.questions)])
+        varies_order = any(factor.name == "order" for factor in self.design.factors)
+        position = "" if varies_order else gold_position_note(self.questions.items)
+        fixed = varying.fixed_note(self.options.vary, self.questions)
+        folder.note([*filter(None, [position]), *self.questions.notes, *fixed])
 
     @property
     def chooser(self) -> Model:

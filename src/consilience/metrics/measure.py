@@ -216,7 +216,7 @@ def notes_on(
     table = prepared(answers, suite).table
     notes = [*_not_asked(table, suite)]
     notes += order_remark(table, suite) if protocol == "published" else ()
-    notes += _without_answer(table)
+    notes += without_answer(table)
     for name in EMPTY_AS_ZERO[protocol]:
         empty = metrics.filter(~pl.col("group").is_in(["MACRO", "MICRO"]), metric=name, n=0)
         if groups := ", ".join(empty["group"]):
@@ -243,7 +243,7 @@ def _not_asked(answers: pl.DataFrame, suite: Suite) -> Iterator[str]:
             )
 
 
-def _without_answer(answers: pl.DataFrame) -> Iterator[str]:
+def without_answer(answers: pl.DataFrame) -> Iterator[str]:
     """How many queries have no answer, in which groups, and the first reason."""
     without = answers.filter(pl.col("answer").is_null())
     if without.is_empty():

@@ -88,6 +88,7 @@ class InitOptions(Options):
     model: str | None = opt(
         "Ask this model: its name at --base-url, a Hub id or a folder.", default=None, metavar="M",
         short="-m", panel="Model")
+    columns: shared.ColumnNames = opt(default=None, panel="Questions")
     base_url: shared.BaseUrl = None
     api_key_env: shared.ApiKeyEnv = None
     rule: Sequence[str] = opt(

@@ -69,20 +69,18 @@ Khmer, Japanese and Chinese."""
 
 
 @cache
-def _word() -> str:
-    """A character of a word that has no other word next to it, as a regular expression.
+def marks() -> str:
+    """The marks that belong to a letter, as a range of a regular expression of Python.
 
-    Marks that belong to a letter, such as accents, vowel signs of India and vowel points, are part
-    of a word; to regular expressions of Python they are not. Korean particles follow a name without
-    a space, so Hangul is no part of one.
+    Such as accents, the vowel signs of scripts of India, and vowel points of Arabic and Hebrew.
+    Without those of ``WITHOUT_SPACES``.
     """
     without_spaces = re.compile(f"[{WITHOUT_SPACES}]")
-    marks = (
+    return "".join(
         chr(code)
         for code in range(0x300, 0xAC00)
         if unicodedata.category(chr(code))[0] == "M" and not without_spaces.match(chr(code))
     )
-    return rf"(?:[^\W{WITHOUT_SPACES}\uac00-\ud7af]|[{''.join(marks)}])"
 
 
 NEGATIONS = r"\b(?:no|not|never|cannot|(?:do|does|did|is|was|are|were|ca|wo)n['\u2019]?t)\b"
@@ -107,7 +105,8 @@ def fold_case(text: str) -> str:
 
 def whole_words(text: str) -> re.Pattern[str]:
     """A text in whole words; in scripts without spaces between words, anywhere."""
-    word = _word()
+    # Korean particles follow a name without a space, so Hangul has no other word next to it.
+    word = rf"(?:[^\W{WITHOUT_SPACES}\uac00-\ud7af]|[{marks()}])"
     before = rf"(?<!{word})" if re.match(word, text) else ""
     after = rf"(?!{word})" if re.search(rf"{word}$", text) else ""
     return re.compile(before + re.escape(text) + after)

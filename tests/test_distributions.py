@@ -134,7 +134,6 @@ def test_scores_become_probabilities():
     assert shares[:2].tolist() == [pytest.approx([0.4, 0.4, 0.2]), pytest.approx([0.5, 0.5, 0])]
     assert np.isnan(shares[2:]).all()
     assert option_probabilities(table_of([0.0, -1.0]))[0, 0] == pytest.approx(1 / (1 + np.exp(-1)))
-    assert option_probabilities(pl.DataFrame({"answer": ["a"]})).shape == (1, 0)
 
 
 def test_they_are_in_the_metrics_table_by_factor():

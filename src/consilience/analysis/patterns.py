@@ -320,7 +320,7 @@ def _share(grid: Grid, pairs: Bools) -> float:
 
 
 def _grids(answers: Prepared, protocol: Protocol) -> Iterator[tuple[Relation, Grid]]:
-    for relation, _ in answers.relations:
+    for relation in answers.relations:
         yield relation, answers.views(relation, protocol)["pairs"]
 
 

@@ -362,7 +362,8 @@ class ClickCommand(Entry):
         chosen = {name: value for name, value in _given(Output, ctx).items() if name in names}
         output = Output(**chosen, width=out.table_width)
         more = {"watch": Screen()} if hasattr(kind, "watch") else {}
-        token, data_dir = from_file.set(self._typed(ctx)), self.defaults.data_dir
+        typed = self._typed(ctx) if self.defaults.file else ()
+        token, data_dir = from_file.set(typed), self.defaults.data_dir
         os.environ |= {"CONSILIENCE_DATA": data_dir} if data_dir else {}
         try:
             shown = self.entry.run(kind(**_given(kind, ctx), **more))

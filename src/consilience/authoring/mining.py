@@ -11,7 +11,7 @@ from itertools import islice, product
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from consilience.core.errors import Advance
-from consilience.core.text import MARKS, WITHOUT_SPACES, truncated
+from consilience.core.text import WITHOUT_SPACES, marks, truncated
 from consilience.metrics.statistics import wilson_interval
 from consilience.suites.proposals import Proposal
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from spacy.tokens import Span as Tokens
 
 
-WORD = re.compile(rf"[{WITHOUT_SPACES}]|(?:[^\W{WITHOUT_SPACES}]|[{MARKS}])+|[^\w\s]")
+WORD = re.compile(rf"[{WITHOUT_SPACES}]|(?:[^\W{WITHOUT_SPACES}]|[{marks()}])+|[^\w\s]")
 """A character of a script without spaces, a word, or a punctuation mark."""
 
 Span = tuple[int, int]  # Start and end of a name in a sentence, in characters

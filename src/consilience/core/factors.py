@@ -215,10 +215,8 @@ def is_language_kind(kind: str) -> bool:
 
 
 def _language_kinds(patterns: Sequence[Pattern]) -> dict[str, list[VariantPair]]:
-    """The pairs of patterns by their languages; {} where all have the same."""
+    """The pairs of patterns by their languages."""
     languages = list(dict.fromkeys(pattern.language for pattern in patterns))
-    if len(languages) < 2:
-        return {}
     order = [*zip(languages, languages, strict=True), *combinations(languages, 2)]
     kinds: dict[str, list[VariantPair]] = {WITHIN: [], BETWEEN: []}
     kinds |= {_language_kind(pair): [] for pair in order}
@@ -282,7 +280,7 @@ class Design:
             by_kind: dict[str, list[VariantPair]] = {}
             for pair, edge in sorted(edges.items()):
                 by_kind.setdefault(edge.kind, []).append(pair)
-            kinds = by_kind | _language_kinds(patterns)
+            kinds = by_kind | (_language_kinds(patterns) if len(languages) > 1 else {})
         return cls(
             variants=tuple(pattern.name for pattern in patterns),
             forms=forms,

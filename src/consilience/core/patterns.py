@@ -106,8 +106,10 @@ class Pattern:
     @classmethod
     def parse(cls, text: str, *, where: str = "", **fields: str) -> Pattern:
         """Parse ``"[X] was born in [Y]."``; ``where``: its place, for a message."""
-        _check_slots(text, where)
-        return cls(text, **fields)
+        try:
+            return cls(text, **fields)
+        except ConsilienceError as error:
+            raise error.replaced(where=where) from error
 
     @property
     def name(self) -> str:
@@ -157,13 +159,12 @@ class Pattern:
         return before if before in ("a", "an") else None
 
 
-def _check_slots(text: object, where: str = "") -> None:
+def _check_slots(text: object) -> None:
     """Raise for a pattern that does not have each slot once."""
     if not isinstance(text, str):
         raise ConsilienceError(
             f"a pattern of type {type(text).__name__}",
             expected="text such as '[X] was born in [Y].'",
-            where=where,
         )
     for slot, role in zip((SUBJECT_SLOT, OBJECT_SLOT), ROLES, strict=True):
         count = text.count(slot)
@@ -171,7 +172,6 @@ def _check_slots(text: object, where: str = "") -> None:
             raise ConsilienceError(
                 f"the pattern '{text}' has {count} {slot}",
                 expected=f"exactly one {slot} for the {role}",
-                where=where,
                 todo="Correct the pattern.",
             )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
+from functools import cache
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -67,28 +68,19 @@ WITHOUT_SPACES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9
 Khmer, Japanese and Chinese."""
 
 
-def _marks() -> str:
-    """The marks that belong to a letter, such as vowel signs, as a range of a regular expression.
+@cache
+def marks() -> str:
+    """The marks that belong to a letter, as a range of a regular expression of Python.
 
-    Regular expressions of Python count them as no part of a word. Without those of
-    ``WITHOUT_SPACES``.
+    Such as accents, the vowel signs of scripts of India, and vowel points of Arabic and Hebrew.
+    Without those of ``WITHOUT_SPACES``.
     """
     without_spaces = re.compile(f"[{WITHOUT_SPACES}]")
-    marks = (
+    return "".join(
         chr(code)
         for code in range(0x300, 0xAC00)
         if unicodedata.category(chr(code))[0] == "M" and not without_spaces.match(chr(code))
     )
-    return "".join(marks)
-
-
-MARKS = _marks()
-"""Combining marks: accents, the vowel signs of Hindi and other scripts of India, vowel points of
-Arabic and Hebrew."""
-
-_WORD = rf"(?:[^\W{WITHOUT_SPACES}\uac00-\ud7af]|[{MARKS}])"
-"""A character of a word that has no other word next to it. Korean particles follow a name without
-a space, so Hangul is none."""
 
 
 NEGATIONS = r"\b(?:no|not|never|cannot|(?:do|does|did|is|was|are|were|ca|wo)n['\u2019]?t)\b"
@@ -113,8 +105,10 @@ def fold_case(text: str) -> str:
 
 def whole_words(text: str) -> re.Pattern[str]:
     """A text in whole words; in scripts without spaces between words, anywhere."""
-    before = rf"(?<!{_WORD})" if re.match(_WORD, text) else ""
-    after = rf"(?!{_WORD})" if re.search(rf"{_WORD}$", text) else ""
+    # Korean particles follow a name without a space, so Hangul has no other word next to it.
+    word = rf"(?:[^\W{WITHOUT_SPACES}\uac00-\ud7af]|[{marks()}])"
+    before = rf"(?<!{word})" if re.match(word, text) else ""
+    after = rf"(?!{word})" if re.search(rf"{word}$", text) else ""
     return re.compile(before + re.escape(text) + after)
 
 

@@ -236,7 +236,7 @@ def majority_baseline(answers: Answers, suite: Suite, protocol: Protocol) -> dic
     the file. The group ``MACRO`` has the means over groups, ``MICRO`` all their items together.
     """
     run, none = prepared(answers, suite), pl.lit(None, pl.String)
-    words = {group.id: _most_frequent(group, rows) for group, rows in run.relations}
+    words = {group.id: _most_frequent(group, run.rows[group.id]) for group in run.relations}
     answer = pl.col("group").replace_strict(words, return_dtype=pl.String)
     answer = pl.when(run.table["answer"].is_not_null()).then(answer).otherwise(None)
     queries = run.table.select(QUERY_COLUMNS)
@@ -245,7 +245,7 @@ def majority_baseline(answers: Answers, suite: Suite, protocol: Protocol) -> dic
     values: dict[Key, float] = {}
     averaged: dict[Key, list[float]] = {}
     pooled: dict[Key, Share] = {}
-    for group, _ in table.relations:
+    for group in table.relations:
         for (metric, subset), tally in table.tallies(group, protocol).items():
             share = tally.share(empty_value((metric, subset), protocol))
             values[group.id, metric, subset] = share.value

@@ -282,8 +282,6 @@ def instances_of(table: pl.DataFrame, suite: Suite) -> dict[str, list[tuple[Inst
 
     ``table``: a prepared answers table.
     """
-    if not suite.expectations:
-        return {}
     groups = dict(table.select("item", "group").unique().iter_rows())
     replies, probabilities = _replies(table, suite), _probabilities(table, suite)
     by_group: dict[str, list[tuple[Instance, ...]]] = {}
@@ -518,19 +516,19 @@ class Prepared:
         self._kept: dict[tuple[Protocol, object], Any] = {}
 
     @cached_property
-    def relations(self) -> list[tuple[Relation, pl.DataFrame]]:
-        """The groups that have rows, with their rows, in the order of the suite."""
-        groups = self.table.partition_by("group", as_dict=True)
-        every = ((relation, groups.get((relation.id,))) for relation in self.suite.relations)
-        return [(relation, rows) for relation, rows in every if rows is not None]
-
-    @cached_property
     def rows(self) -> dict[str, pl.DataFrame]:
-        return {relation.id: rows for relation, rows in self.relations}
+        """The rows of each group that has some."""
+        groups = self.table.partition_by("group", as_dict=True)
+        return {str(group): rows for (group,), rows in groups.items()}
+
+    @property
+    def relations(self) -> list[Relation]:
+        """The groups that have rows, in the order of the suite."""
+        return [relation for relation in self.suite.relations if relation.id in self.rows]
 
     def of_kind(self, kind: Cardinality) -> list[Relation]:
         """The groups of a cardinality that have rows."""
-        return [relation for relation, _ in self.relations if relation.cardinality == kind]
+        return [relation for relation in self.relations if relation.cardinality == kind]
 
     def subjects(self, kind: Cardinality) -> dict[str, list[str]]:
         """The distinct subjects of each group of a cardinality, sorted."""
@@ -540,7 +538,7 @@ class Prepared:
     @cached_property
     def instances(self) -> Mapping[str, Sequence[tuple[Instance, ...]]]:
         """The instances of each expectation, by the group of its first premise."""
-        return instances_of(self.table, self.suite)
+        return instances_of(self.table, self.suite) if self.suite.expectations else {}
 
     def views(self, relation: Relation, protocol: Protocol) -> Mapping[View, Grid]:
         """The two views of a relation's answers."""

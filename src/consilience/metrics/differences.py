@@ -199,7 +199,7 @@ def form_changes(
     """
     seeds = prepared_seeds(answers, suite)
     tables = []
-    for relation, _ in seeds[0].relations:
+    for relation in seeds[0].relations:
         forms = relation.design.forms
         if len(forms) < 2:
             continue

@@ -63,8 +63,6 @@ def option_probabilities(table: pl.DataFrame) -> Floats:
     The scores of a row are normalised over its options (softmax). An option without a score has
     the probability that the others leave: 0 where theirs sum to 1, else the row is unknown.
     """
-    if OF_OPTIONS not in table.columns or table.is_empty():
-        return np.full((table.height, 0), np.nan)
     scores = rows_of_lists(table[OF_OPTIONS], -np.inf)
     lacking = np.isnan(scores)
     scores[lacking] = -np.inf
@@ -394,8 +392,8 @@ def grid_of(
         read[name][items, variants] = answers[name].cast(pl.Float64).to_numpy()
     subjects = np.full(shape[0], None, dtype=np.object_)
     subjects[items] = answers["subject"].to_numpy()
-    distributions, of_rows = None, option_probabilities(answers)
-    if of_rows.size:
+    distributions = None
+    if OF_OPTIONS in answers.columns and (of_rows := option_probabilities(answers)).size:
         distributions = np.full((*shape, of_rows.shape[1]), np.nan)
         distributions[items, variants] = of_rows
     known, compared = answers["n_candidates"].median(), design.compared

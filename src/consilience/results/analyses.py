@@ -404,7 +404,7 @@ def _answers_of(run: Run, suite: Suite, design: FactorialDesign) -> list[CellAns
     for prepared, table in zip(prepared_seeds(tables, suite), tables, strict=True):
         grids = {
             relation.id: prepared.views(relation, "strict")["pairs"]
-            for relation, _ in prepared.relations
+            for relation in prepared.relations
         }
         scores = {
             group: of_group

@@ -70,7 +70,7 @@ def test_a_reply_that_ends_in_half_an_emoji_completes_its_run(tmp_path):
     journal = Journal(tmp_path / "replies.sqlite")
     journal.keep("key", {"content": HALF})
     journal.close()
-    assert Journal(tmp_path / "replies.sqlite").reply("key") == {"content": WHOLE}
+    assert Journal(tmp_path / "replies.sqlite").kept("key") == [{"content": WHOLE}]
 
 
 def test_a_key_twice_is_a_fault_of_a_file_and_not_of_a_reply():

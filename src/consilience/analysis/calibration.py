@@ -19,7 +19,7 @@ def reliability(seeds: Sequence[Prepared], protocol: Protocol) -> pl.DataFrame:
     ``confidence``: the mean probability of the answers in the base variant, of all groups and seeds
     together. ``low, high``: Wilson's 95 % interval of their ``accuracy``.
     """
-    grids = [run.views(group, protocol)["tuples"] for run in seeds for group, _ in run.relations]
+    grids = [run.views(group, protocol)["tuples"] for run in seeds for group in run.relations]
     found = [stated(grid) for grid in grids if grid.distributions is not None]
     if not any(of[2].any() for of in found):
         return pl.DataFrame()

@@ -58,7 +58,8 @@ def paired_answers(first: Prepared, second: Prepared) -> pl.DataFrame:
 def _outcomes(run: Prepared) -> pl.DataFrame:
     """The answers of a run, how they are compared (``code``), and whether they are right."""
     tables = []
-    for group, rows in run.relations:
+    for group in run.relations:
+        rows = run.rows[group.id]
         coded = by_option(rows, group.design)
         right = coded["answer"] == coded["gold"]
         kept = rows.select(*QUERY, "subject", "gold", "answer")
@@ -103,8 +104,8 @@ def _parts(table: pl.DataFrame, run: Prepared) -> Iterator[tuple[str, str, pl.Da
     """All answers, each group, and each level of what differs between variants."""
     yield "all", "", table
     names: dict[tuple[str, str], dict[str, str]] = {}
-    groups = [relation.id for relation, _ in run.relations]
-    for relation, _ in run.relations:
+    groups = [relation.id for relation in run.relations]
+    for relation in run.relations:
         design = relation.design
         names |= {(relation.id, variant): levels_of(variant) for variant in design.variants}
         for form, places in design.forms.items() if len(design.forms) > 1 else ():

@@ -63,7 +63,7 @@ class CompareOptions(Counted):
     data_dir: shared.DataDir = opt(default=None)
 
 
-class GateOptions(Counted):
+class GateOptions(Options):
     runs: Paths = arg(
         "The folder of a run, or several runs of the same model on the same questions, whose "
         "numbers are averaged.", metavar="RUN")
@@ -77,6 +77,9 @@ class GateOptions(Counted):
         "Judge each run alone; a rule passes if it passes in at least this many of the runs "
         "[default: the numbers of all runs are averaged].", default=None, metavar="M", min=1)
     undecided: Undecided = opt("What an undecided rule does to the exit status.", default="fail")
+    suite: shared.RunSuite = None
+    protocol: shared.RunProtocol = None
+    seed: shared.BootstrapSeed = 0
     data_dir: shared.DataDir = opt(default=None)
 
 

@@ -86,12 +86,9 @@ def refuse_other_kinds(run: Run) -> None:
     kind = kind_of_run(run)
     if kind is not Facts:
         several = f" with {len(run.seeds)} seeds" if run.parts else ""
-        raise ConsilienceError(
-            f"a run of {kind.words.item}s{several}",
-            expected="a run of facts",
-            where=str(run.path),
-            todo="`consilience compare` and `consilience report` take such runs.",
-        )
+        found = f"a run of {kind.words.item}s{several}"
+        todo = "`consilience compare` and `consilience report` take such runs."
+        raise ConsilienceError(found, expected="a run of facts", where=str(run.path), todo=todo)
 
 
 def suite_notes(run: Run, suite: Suite) -> list[str]:
@@ -134,11 +131,9 @@ def score_answers(
         more = questions.notes if questions else ()
         return replace(counted, notes=[*counted.notes, *more])
     if options.provider is not None:
-        raise ConsilienceError(
-            f"--provider with {answers}",
-            expected="results of promptfoo (.json)",
-            todo="Leave --provider out.",
-        )
+        found = f"--provider with {answers}"
+        expected = "results of promptfoo (.json)"
+        raise ConsilienceError(found, expected=expected, todo="Leave --provider out.")
     run = Run.open(answers, label or model_name(model_of_log(answers))).named_by_model()
     if not answers.is_dir() and options.suite is not None:
         try:
@@ -189,11 +184,9 @@ def score_table(run: Run, options: ScoreOptions, questions: Questions | None = N
 def _facts_as_questions(run: Run, options: ScoreOptions) -> Questions:
     """The questions that the facts of the suite were asked as."""
     if kind_of(options.suite or "").kind != Facts.kind:
-        raise ConsilienceError(
-            f"--suite {options.suite} with answers to facts that were asked as questions",
-            expected="the suite of these facts, such as mini",
-            where=str(options.answers),
-        )
+        found = f"--suite {options.suite} with answers to facts that were asked as questions"
+        expected = "the suite of these facts, such as mini"
+        raise ConsilienceError(found, expected=expected, where=str(options.answers))
     row = run.answers.row(0, named=True)
     return questions_of(
         ProbeOptions(

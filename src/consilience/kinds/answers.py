@@ -61,11 +61,8 @@ def model_of_answers(options: ScoreOptions, rule: str | None) -> dict[str, objec
 def refuse_published(options: ScoreOptions) -> None:
     """Raise for the protocol that only facts have."""
     if options.protocol == "published":
-        raise ConsilienceError(
-            "--protocol published with a suite that is not one of facts",
-            expected="strict",
-            todo="Leave --protocol out.",
-        )
+        found = "--protocol published with a suite that is not one of facts"
+        raise ConsilienceError(found, expected="strict", todo="Leave --protocol out.")
 
 
 def answers_to_pairs(
@@ -92,11 +89,9 @@ def answers_to_pairs(
             at = table["variant"].to_list().index(form) + 1
             raise unknown(form, "form", [ORIGINAL, *known_forms], task.name, f"{WHERE}, row {at}")
     if ORIGINAL not in forms:
-        raise ConsilienceError(
-            f"no answers to the form '{ORIGINAL}'",
-            expected=f"'{ORIGINAL}' in the column 'variant'",
-            where=WHERE,
-        )
+        found = f"no answers to the form '{ORIGINAL}'"
+        expected = f"'{ORIGINAL}' in the column 'variant'"
+        raise ConsilienceError(found, expected=expected, where=WHERE)
     forms = [ORIGINAL, *(form for form in forms if form != ORIGINAL)]
     wrong = table.filter(~pl.col("gold").is_in(list(task.labels)))
     if wrong.height:
@@ -202,12 +197,10 @@ def log_probabilities(text: str | None, size: int, where: str) -> list[float]:
             f"'{LOG_PROBABILITIES}' is {text!r}", expected="a list of numbers in JSON", where=where
         ) from error
     if len(values) != size:
-        raise ConsilienceError(
-            f"{len(values)} log-probabilities",
-            expected=f"{size}, one for each candidate in the suite",
-            where=where,
-            todo="Name the suite that was exported, as it was then.",
-        )
+        found = f"{len(values)} log-probabilities"
+        expected = f"{size}, one for each candidate in the suite"
+        todo = "Name the suite that was exported, as it was then."
+        raise ConsilienceError(found, expected=expected, where=where, todo=todo)
     return [np.nan] * size if np.isnan(values).any() else values
 
 
@@ -281,11 +274,8 @@ def answer_in(row: Row, candidates: Sequence[str], where: str) -> str | None:
         return None
     if str(index).isdecimal() and int(index) < len(candidates):
         return candidates[int(index)]
-    raise ConsilienceError(
-        f"answer_index {index}",
-        expected=f"a position from 0 to {len(candidates) - 1}" if candidates else "a text",
-        where=where,
-    )
+    expected = f"a position from 0 to {len(candidates) - 1}" if candidates else "a text"
+    raise ConsilienceError(f"answer_index {index}", expected=expected, where=where)
 
 
 def checked(table: pl.DataFrame, needed: Sequence[str]) -> pl.DataFrame:
@@ -319,12 +309,10 @@ def refuse_repeated(table: pl.DataFrame) -> None:
     if repeated.any():
         at = repeated.arg_max() or 0
         item, variant = table["item"][at], table["variant"][at]
-        raise ConsilienceError(
-            f"two answers to '{item}' in the variant '{variant}'",
-            expected="one row for each item and variant",
-            where=f"{WHERE}, row {at + 1}",
-            todo="Remove one of them.",
-        )
+        found = f"two answers to '{item}' in the variant '{variant}'"
+        expected = "one row for each item and variant"
+        where = f"{WHERE}, row {at + 1}"
+        raise ConsilienceError(found, expected=expected, where=where, todo="Remove one of them.")
 
 
 def variants_in(table: pl.DataFrame) -> list[str]:
@@ -378,12 +366,10 @@ def answers_to_questions(
         name = ", ".join(f"{name}={levels[name]}" for name in FACTORS if name in levels) or "base"
         if (variant := cells[of_question].get(name)) is None:
             names = ", ".join(factor.name for factor in of_question.factors)
-            raise ConsilienceError(
-                f"a variant with the levels of {', '.join(levels) or 'no factor'}",
-                expected=f"levels of {names or 'no factor'}, as other rows have",
-                where=where,
-                todo="Write the variants as `consilience suite export` does.",
-            )
+            found = f"a variant with the levels of {', '.join(levels) or 'no factor'}"
+            expected = f"levels of {names or 'no factor'}, as other rows have"
+            todo = "Write the variants as `consilience suite export` does."
+            raise ConsilienceError(found, expected=expected, where=where, todo=todo)
         prompt = _shown(question, levels, row.get("options"), where)
         style = levels.get("labels", Presentation().labels)
         answer: dict[str, object] = {"excluded": NO_ANSWER}
@@ -483,28 +469,20 @@ def _shown(question: Question, levels: Levels, options: str | None, where: str) 
         except json.JSONDecodeError:
             shown = None
         if not isinstance(shown, list):
-            raise ConsilienceError(
-                f"'options' is {options!r}",
-                expected="a list in JSON, as `consilience suite export` writes it",
-                where=where,
-            )
+            expected = "a list in JSON, as `consilience suite export` writes it"
+            raise ConsilienceError(f"'options' is {options!r}", expected=expected, where=where)
         shown = list(map(str, shown))
         if sorted(shown) != sorted(texts):
-            raise ConsilienceError(
-                f"the options of '{question.item}' are {', '.join(shown)}",
-                expected=", ".join(texts),
-                where=where,
-                todo="Name the suite that was exported.",
-            )
+            found = f"the options of '{question.item}' are {', '.join(shown)}"
+            todo = "Name the suite that was exported."
+            raise ConsilienceError(found, expected=", ".join(texts), where=where, todo=todo)
         order: tuple[int, ...] | None = tuple(texts.index(text) for text in shown)
     else:
         name = levels.get("order", "given")
         if size and name.startswith("shuffle"):
-            raise ConsilienceError(
-                f"no column 'options' with the order '{name}', which a seed decided",
-                where=where,
-                todo="Keep the column 'options' of the export.",
-            )
+            found = f"no column 'options' with the order '{name}', which a seed decided"
+            todo = "Keep the column 'options' of the export."
+            raise ConsilienceError(found, where=where, todo=todo)
         order = permutation(name if size else "given", size)
     if order is None:
         raise ConsilienceError(f"{size} options have no order '{levels.get('order')}'", where=where)
@@ -553,12 +531,10 @@ def _entries(document: Any, where: str) -> list[Entry]:
     results = document.get("results") if isinstance(document, dict) else None
     entries = results.get("results") if isinstance(results, dict) else None
     if not isinstance(entries, list) or not all(map(_is_result, entries)):
-        raise ConsilienceError(
-            "a JSON document that is not of promptfoo",
-            expected="the file of `promptfoo eval --output results.json`",
-            where=where,
-            todo="Save other answers as .jsonl or .csv, one row an answer.",
-        )
+        found = "a JSON document that is not of promptfoo"
+        expected = "the file of `promptfoo eval --output results.json`"
+        todo = "Save other answers as .jsonl or .csv, one row an answer."
+        raise ConsilienceError(found, expected=expected, where=where, todo=todo)
     if not entries:
         raise ConsilienceError("no results", where=where, todo="Run `promptfoo eval` again.")
     return sorted(entries, key=lambda entry: (entry["testIdx"], entry["promptIdx"]))

@@ -331,8 +331,6 @@ def refuse_choices(kind: str, **options: object) -> None:
     """Raise for a suite or a protocol that is named with a run that has its own."""
     for name, value in options.items():
         if value is not None:
-            raise ConsilienceError(
-                f"--{name.replace('_', '-')} with runs of {kind}",
-                expected=f"none: the run says which {kind} it was asked",
-                todo="Leave it out.",
-            )
+            found = f"--{name.replace('_', '-')} with runs of {kind}"
+            expected = f"none: the run says which {kind} it was asked"
+            raise ConsilienceError(found, expected=expected, todo="Leave it out.")

@@ -187,11 +187,9 @@ def noise_floor_of(run: Path) -> pl.DataFrame | None:
         rows = metrics.filter(pl.col("metric").is_in([FLIPS, SCORE_CHANGE]))
         return rows.select(pl.col(name).cast(kind) for name, kind in METRICS_SCHEMA.items())
     except pl.exceptions.PolarsError as error:
-        raise ConsilienceError(
-            f"a damaged table of metrics: {str(error).splitlines()[0]}",
-            where=str(file),
-            todo="Give the command of the run again, which writes it anew.",
-        ) from error
+        found = f"a damaged table of metrics: {str(error).splitlines()[0]}"
+        todo = "Give the command of the run again, which writes it anew."
+        raise ConsilienceError(found, where=str(file), todo=todo) from error
 
 
 def record_notes(run: Run) -> list[str]:

@@ -201,11 +201,9 @@ class Facts(base.Inquiry):
     ) -> tuple[Suite, Protocol]:
         settings = run.settings
         if name is None and "suite" not in settings:
-            raise ConsilienceError(
-                "not the folder of a run, which would tell its suite",
-                where=str(run.path),
-                todo="Name the folder of a run, or of a table of answers the suite: --suite S.",
-            )
+            found = "not the folder of a run, which would tell its suite"
+            todo = "Name the folder of a run, or of a table of answers the suite: --suite S."
+            raise ConsilienceError(found, where=str(run.path), todo=todo)
         folder = str(run.record.get("suite_source", {}).get("folder", ""))
         is_there = folder and data_dir is None and Path(folder).is_dir()
         source = folder if is_there else settings.get("suite")

@@ -103,11 +103,9 @@ class SentencePairs(base.Inquiry):
     def _check(self) -> None:
         options = self.options
         if options.data is None:
-            raise ConsilienceError(
-                f"--suite {options.suite} without --data",
-                expected="the sentence pairs of the task",
-                todo="Name a file, or a split of its dataset on the Hub: --data hub:validation.",
-            )
+            found = f"--suite {options.suite} without --data"
+            todo = "Name a file, or a split of its dataset on the Hub: --data hub:validation."
+            raise ConsilienceError(found, expected="the sentence pairs of the task", todo=todo)
         if options.model == DEFAULT_MODEL and not options.generate:
             raise ConsilienceError(
                 f"{DEFAULT_MODEL}, which --model is by default, does not classify sentence pairs",
@@ -451,8 +449,5 @@ def _refuse_other_runs(folder: Path, models: Mapping[str, str]) -> None:
         if (seed / "run.json").is_file() and seed.name not in models
     ]
     if holds or others:
-        raise ConsilienceError(
-            f"this folder holds another run: of {holds or ', '.join(others)}",
-            where=str(folder),
-            todo=f"{OTHER_OUT}, or remove the folder.",
-        )
+        found = f"this folder holds another run: of {holds or ', '.join(others)}"
+        raise ConsilienceError(found, where=str(folder), todo=f"{OTHER_OUT}, or remove the folder.")

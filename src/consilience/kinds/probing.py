@@ -363,11 +363,9 @@ def probe_shard(
     URL raises: one process asks it.
     """
     if options.connection is not None:
-        raise ConsilienceError(
-            f"--shard with {options.model}, a model behind a URL",
-            expected="a model that runs here",
-            todo="Leave --shard out: one process sends many requests at once (--concurrency).",
-        )
+        found = f"--shard with {options.model}, a model behind a URL"
+        todo = "Leave --shard out: one process sends many requests at once (--concurrency)."
+        raise ConsilienceError(found, expected="a model that runs here", todo=todo)
     inquiries = inquiries_of(options, watch)
     report, parts = _part_of(inquiries, shard)
     if not report.groups:

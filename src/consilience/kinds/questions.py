@@ -146,11 +146,9 @@ class OwnQuestions(base.Inquiry):
         super().load()
         rule, scoring = self.options.option_score, self.model.identity.get("scoring")
         if rule and scoring == ANSWERS_ONLY and not self.is_given:
-            raise ConsilienceError(
-                f"--option-score {rule} with a server that gives answers only",
-                expected="log-probabilities of the options",
-                todo="Leave it out; for options without labels add --vary labels=none.",
-            )
+            found = f"--option-score {rule} with a server that gives answers only"
+            todo = "Leave it out; for options without labels add --vary labels=none."
+            raise ConsilienceError(found, expected="log-probabilities of the options", todo=todo)
         if not self.is_given and not self.decides:
             is_chat = is_chat_model(self.model)
             self.prompting = varying.presenter_of(self.options, self.factors, is_chat=is_chat)
@@ -390,11 +388,9 @@ def questions_of(options: ProbeOptions, suite: Suite | Questions | None = None) 
     if options.as_questions is None:
         return load_questions(options.suite, columns_of(options.columns))
     if suite is None and (is_questions(options.suite) or is_task(options.suite)):
-        raise ConsilienceError(
-            f"--as-questions with --suite {options.suite}",
-            expected="a suite of facts, such as mini",
-            todo="Leave --as-questions out.",
-        )
+        found = f"--as-questions with --suite {options.suite}"
+        expected = "a suite of facts, such as mini"
+        raise ConsilienceError(found, expected=expected, todo="Leave --as-questions out.")
     suite = suite or suites.load_suite(options.suite, options.data_dir)
     return questions_of_suite(suite, options.as_questions, options.seed)
 
@@ -471,11 +467,8 @@ def _writes(options: ProbeOptions, groups: Sequence[GroupOfQuestions]) -> bool:
         (options.option_score, "--option-score", "Leave it out, or leave --generate out."),
     ):
         if is_wanted and all(group.writes_freely for group in groups):
-            raise ConsilienceError(
-                f"{flag} of written answers",
-                expected="questions with options, of which one is chosen",
-                todo=todo,
-            )
+            expected = "questions with options, of which one is chosen"
+            raise ConsilienceError(f"{flag} of written answers", expected=expected, todo=todo)
     if any(group.writes_freely for group in groups):
         return True
     usual = ProbeOptions()

@@ -251,11 +251,9 @@ def _orders(value: str, questions: Questions) -> Sequence[str]:
 def _refuse_orders(count: int, value: str) -> None:
     if count > MOST_CELLS:
         shown = f"{count:,}" if count < 10**12 else "over a trillion"
-        raise ConsilienceError(
-            f"--vary order={value}: {shown} orders",
-            expected=f"at most {MOST_CELLS:,} variants",
-            todo="Draw some of them: --vary order=shuffles:10.",
-        )
+        found = f"--vary order={value}: {shown} orders"
+        todo = "Draw some of them: --vary order=shuffles:10."
+        raise ConsilienceError(found, expected=f"at most {MOST_CELLS:,} variants", todo=todo)
 
 
 def _cues(value: str, questions: Questions) -> Sequence[str]:
@@ -360,11 +358,9 @@ def decision_prompting(
 ) -> asking.Presenter:
     """How questions become requests; open questions and options that change nothing raise."""
     if any(group.writes_freely for group in groups):
-        raise ConsilienceError(
-            "open questions to a decision model, which chooses among options",
-            expected="questions with options",
-            todo="Give them options; facts have some with --as-questions 3.",
-        )
+        found = "open questions to a decision model, which chooses among options"
+        todo = "Give them options; facts have some with --as-questions 3."
+        raise ConsilienceError(found, expected="questions with options", todo=todo)
     _refuse(options, UNUSED)
     for factor in factors:
         if factor.name in OF_TEMPLATES:
@@ -418,11 +414,9 @@ def as_writer(model: object) -> WritingModel:
     """A model that writes; one that only chooses raises."""
     if not hasattr(model, "write"):
         name = getattr(model, "identity", {}).get("model", "the model")
-        raise ConsilienceError(
-            f"'{name}' does not write answers",
-            expected="a causal or sequence-to-sequence language model",
-            todo="Name one with --model. Of questions with options, leave --generate out.",
-        )
+        expected = "a causal or sequence-to-sequence language model"
+        todo = "Name one with --model. Of questions with options, leave --generate out."
+        raise ConsilienceError(f"'{name}' does not write answers", expected=expected, todo=todo)
     return cast(WritingModel, model)
 
 

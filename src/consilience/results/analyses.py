@@ -373,12 +373,10 @@ def factor_views(run: Run, groups: Sequence[str] | None = None, seed: int = 0) -
     """The factors of a run of questions; groups with the same factors are counted together."""
     if "cells" not in run.settings:
         words = kind_of_run(run).words
-        raise ConsilienceError(
-            f"a run of {words.item}s, whose variants differ in one factor: the {words.variant}",
-            expected="a run of questions in several variants",
-            where=str(run.path),
-            todo=f"`consilience report` shows what each {words.variant} changes.",
-        )
+        found = f"a run of {words.item}s, whose variants differ in one factor: the {words.variant}"
+        expected = "a run of questions in several variants"
+        todo = f"`consilience report` shows what each {words.variant} changes."
+        raise ConsilienceError(found, expected=expected, where=str(run.path), todo=todo)
     suite, _ = suite_of(run)
     if groups is not None:
         suite = select_relations(suite, groups)

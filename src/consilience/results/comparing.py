@@ -151,12 +151,10 @@ def check_texts(runs: Sequence[Run], answers: Mapping[str, Sequence[pl.DataFrame
         has_digests = digests == {str(seed.settings.get("pairs")) for seed in other.seeds}
         if items or (not has_digests and pairs.equals(other_pairs)):
             which = f"first sentences or golds: {listed(items, 3)}" if items else "second sentences"
-            raise ConsilienceError(
-                f"runs over different texts: {other.label} has other {which}",
-                expected=f"the pairs of {first}, whose SHA-256 is 'pairs' in run.json",
-                where=str(other.path),
-                todo="Ask both models of the same --data.",
-            )
+            found = f"runs over different texts: {other.label} has other {which}"
+            expected = f"the pairs of {first}, whose SHA-256 is 'pairs' in run.json"
+            todo = "Ask both models of the same --data."
+            raise ConsilienceError(found, expected=expected, where=str(other.path), todo=todo)
         sources = [
             (run.record.get("suite_source", {}).get("sha256"), task_of_run(run).second)
             for run in (one, other)
@@ -200,12 +198,10 @@ def paired_by_text(runs: Sequence[Run]) -> tuple[dict[str, list[pl.DataFrame]], 
             tables[run.label].append(part.answers.with_columns(renamed) if names else part.answers)
             changed += [item for item in others if item not in changed]
         if changed and not {*first.values()} & {*run.seeds[0].texts.values()}:
-            raise ConsilienceError(
-                f"all questions differ {PARTS} {runs[0].label} and {run.label}",
-                expected="runs with questions in common",
-                where=str(run.path),
-                todo="Probe both with the same --suite.",
-            )
+            found = f"all questions differ {PARTS} {runs[0].label} and {run.label}"
+            expected = "runs with questions in common"
+            todo = "Probe both with the same --suite."
+            raise ConsilienceError(found, expected=expected, where=str(run.path), todo=todo)
         if changed:
             notes.append(
                 f"{counted(len(changed), 'question')} changed {PARTS} {runs[0].label} and "

@@ -498,12 +498,10 @@ class Plots:
         size = len(relation.design.variants)
         if not 2 <= size <= MANY_VARIANTS:
             has_table = size > MANY_VARIANTS and suite.words.has_means
-            raise ConsilienceError(
-                f"{relation.id} has {counted(size, variant)}",
-                expected=f"2 to {MANY_VARIANTS}, which a figure can show",
-                where=result.label,
-                todo="`consilience analyze patterns` has their mean agreement." * has_table,
-            )
+            found = f"{relation.id} has {counted(size, variant)}"
+            expected = f"2 to {MANY_VARIANTS}, which a figure can show"
+            todo = "`consilience analyze patterns` has their mean agreement." * has_table
+            raise ConsilienceError(found, expected=expected, where=result.label, todo=todo)
         answers = [table.filter(group=relation.id) for table in tables]
         if answers[0].is_empty():
             raise ConsilienceError(f"no answers for {relation.id}", where=result.label)

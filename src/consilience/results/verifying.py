@@ -197,12 +197,10 @@ def _trusted(recorded: ProbeOptions, options: VerifyOptions, run: Run) -> dict[s
     for spec in filter(shared.names_code, trusted["perturbations"] or ()):
         file = Path(spec.rpartition(":")[0])
         if file.is_file() and digest_of(file) not in [of.get("sha256") for of in sources]:
-            raise ConsilienceError(
-                "not the file that the run was made with, so it was not run",
-                expected="the SHA-256 that is in run.json",
-                where=str(file),
-                todo="Restore the file, or probe again.",
-            )
+            found = "not the file that the run was made with, so it was not run"
+            expected = "the SHA-256 that is in run.json"
+            todo = "Restore the file, or probe again."
+            raise ConsilienceError(found, expected=expected, where=str(file), todo=todo)
     return trusted
 
 

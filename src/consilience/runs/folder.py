@@ -166,11 +166,9 @@ def refuse_twins(groups: object) -> None:
     for group in groups if isinstance(groups, list | tuple) else ():
         twin = first_of.setdefault(fold_case(unicodedata.normalize("NFC", str(group))), str(group))
         if twin != group:
-            raise ConsilienceError(
-                f"the groups '{twin}' and '{group}'",
-                expected="names that differ in more than case and Unicode form, as they name files",
-                todo="Rename one of them.",
-            )
+            found = f"the groups '{twin}' and '{group}'"
+            expected = "names that differ in more than case and Unicode form, as they name files"
+            raise ConsilienceError(found, expected=expected, todo="Rename one of them.")
 
 
 def fingerprint(settings: Mapping[str, object]) -> str:
@@ -397,12 +395,10 @@ def _refuse_links(run: Path) -> None:
     for folder in (run / "answers", run / PROMPTS):
         link = next((path for path in (folder, *folder.glob("*")) if path.is_symlink()), None)
         if link is not None:
-            raise ConsilienceError(
-                f"a link to {link.readlink()}",
-                expected="files of the run itself, which it may replace",
-                where=str(link),
-                todo="Remove the link, or choose another folder.",
-            )
+            found = f"a link to {link.readlink()}"
+            expected = "files of the run itself, which it may replace"
+            todo = "Remove the link, or choose another folder."
+            raise ConsilienceError(found, expected=expected, where=str(link), todo=todo)
 
 
 def refuse_other_run(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:

@@ -80,12 +80,10 @@ def recorded_answers(file: Path) -> pl.DataFrame:
         texts = (pl.String, pl.Categorical, pl.Enum)
         fits = dtype in texts if declared == pl.String else dtype and dtype.is_numeric()
         if dtype != pl.Null and not fits:
-            raise ConsilienceError(
-                f"no column '{name}'" if dtype is None else f"a column '{name}' of type {dtype}",
-                expected="the answers of a run",
-                where=str(file),
-                todo="The file is damaged. Restore it, or probe again.",
-            )
+            found = f"no column '{name}'" if dtype is None else f"a column '{name}' of type {dtype}"
+            expected = "the answers of a run"
+            todo = "The file is damaged. Restore it, or probe again."
+            raise ConsilienceError(found, expected=expected, where=str(file), todo=todo)
     return table
 
 
@@ -95,12 +93,10 @@ def _refuse_missing(run: Path, record: Mapping[str, Any]) -> None:
     missing = [name for name in recorded if not (run / "answers" / f"{name}.parquet").is_file()]
     if missing:
         files = "answers file" + "s" * (len(missing) > 1)
-        raise ConsilienceError(
-            f"{len(missing)} {files} of a finished run missing: {', '.join(missing)}",
-            expected=f"the {len(recorded)} that are in run.json",
-            where=str(run / "answers"),
-            todo="Restore them, or give the command of the run again, which asks what is missing.",
-        )
+        found = f"{len(missing)} {files} of a finished run missing: {', '.join(missing)}"
+        expected = f"the {len(recorded)} that are in run.json"
+        todo = "Restore them, or give the command of the run again, which asks what is missing."
+        raise ConsilienceError(found, expected=expected, where=str(run / "answers"), todo=todo)
 
 
 def _check_digests(record: Mapping[str, Any], files: Sequence[Path]) -> None:
@@ -248,11 +244,8 @@ def open_runs(specs: Sequence[str]) -> list[Run]:
             labels[at] = model
     for label in labels:
         if labels.count(label) > 1:
-            raise ConsilienceError(
-                f"two runs are called '{label}'",
-                expected="a label for each",
-                todo="Write LABEL=RUN.",
-            )
+            found = f"two runs are called '{label}'"
+            raise ConsilienceError(found, expected="a label for each", todo="Write LABEL=RUN.")
     return [replace(run, label=label) for run, label in zip(runs, labels, strict=True)]
 
 
@@ -302,25 +295,19 @@ def options_of_record(record: Mapping[str, Any], where: str) -> ProbeOptions:
     """
     options: Mapping[str, Any] | None = record.get("options")
     if options is None:
-        raise ConsilienceError(
-            "its record does not have the options of the run",
-            expected="a run of `consilience probe` of this version",
-            where=where,
-            todo="Rerun the command of the run, which adds them.",
-        )
+        found = "its record does not have the options of the run"
+        expected = "a run of `consilience probe` of this version"
+        todo = "Rerun the command of the run, which adds them."
+        raise ConsilienceError(found, expected=expected, where=where, todo=todo)
     fields = {option.name: option for option in option_fields(ProbeOptions)}
     for name, value in options.items():
         if name not in fields:
-            raise ConsilienceError(
-                f"an unknown option '{name}' in the record",
-                expected="options of `consilience probe` of this version",
-                where=where,
-            )
+            found = f"an unknown option '{name}' in the record"
+            expected = "options of `consilience probe` of this version"
+            raise ConsilienceError(found, expected=expected, where=where)
         if value is None:
-            raise ConsilienceError(
-                f"the {name} of this run was a Python value",
-                expected=f"a {name} that has a name, a folder or a file",
-                where=where,
-                todo=f"Repeat the call of `evaluate` with the same {name}.",
-            )
+            found = f"the {name} of this run was a Python value"
+            expected = f"a {name} that has a name, a folder or a file"
+            todo = f"Repeat the call of `evaluate` with the same {name}."
+            raise ConsilienceError(found, expected=expected, where=where, todo=todo)
     return ProbeOptions(**{name: fields[name].check(value) for name, value in options.items()})

@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 
 from checks import refused
+from consilience.core.schemas import FLIPS
 from consilience.endpoints import client as sending
 from consilience.endpoints.chats import KNOWN
 from consilience.endpoints.usage import REPLIES
@@ -214,6 +215,25 @@ def test_a_query_without_a_reply_is_asked_again_by_the_same_command(writing):
     assert printed_run(counted).exit_status() == 0
     assert "no reply" not in "".join(counted.notes) + json.dumps(record_of(options.out))
     assert not (options.out / REPLIES).exists()
+
+
+def test_a_noise_floor_that_was_not_measured_is_left_of_a_run_in_its_usual_folder(
+    writing, tmp_path, monkeypatch
+):
+    """The limit has room for 36 prompts and the chat that tests the server."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "damaged").mkdir(parents=True)
+    (tmp_path / "runs" / "damaged" / "run.json").write_text("{")
+    with replay(lambda path, body, headers: written(body)) as server:
+        limited = writing | {"out": None, "max_requests": 37, "base_url": server.url}
+        options = ProbeOptions(**limited)
+        assert "the noise floor of the server was not measured" in "".join(probe(options).notes)
+        server.received.clear()
+        assert FLIPS in probe(options).metrics["metric"]
+        assert len(paid(server)) == 1 + 2, "the server is tested, and sent 2 prompts again"
+        server.received.clear()
+        assert probe(options).notes[0].startswith("the run was complete (20")
+        assert not server.received
 
 
 def test_answers_only_are_in_the_run_without_scores(arguments, tmp_path):

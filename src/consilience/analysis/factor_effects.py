@@ -119,11 +119,9 @@ def factor_tables(
 ) -> FactorTables:
     """The tables of one run; of several seeds the means. ``seed``: that of the bootstrap."""
     if not any(design.pairs_by_factor().values()):
-        raise ConsilienceError(
-            "no factor with two levels",
-            expected="answers to several variants of each question",
-            todo="Vary a factor: consilience probe --vary order.",
-        )
+        expected = "answers to several variants of each question"
+        todo = "Vary a factor: consilience probe --vary order."
+        raise ConsilienceError("no factor with two levels", expected=expected, todo=todo)
     components, notes = variance_components(seeds, design, seed)
     indices, more = sensitivity_indices(seeds, design, seed)
     return FactorTables(

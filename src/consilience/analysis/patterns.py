@@ -395,11 +395,9 @@ def abstaining_table(
     for table in answers:
         has_none = pl.col("answer").is_not_null() & pl.col("logprob").is_null()
         if "logprob" not in table.columns or table.select(has_none.any()).item():
-            raise ConsilienceError(
-                "answers without probabilities",
-                expected="a run of a model that scores all candidates",
-                todo="Probe again with --keep-scores, or leave --abstain-below out.",
-            )
+            expected = "a run of a model that scores all candidates"
+            todo = "Probe again with --keep-scores, or leave --abstain-below out."
+            raise ConsilienceError("answers without probabilities", expected=expected, todo=todo)
     rows = []
     for threshold in thresholds:
         if not 0 <= threshold <= 1:

@@ -104,17 +104,12 @@ def read_vectors(folder: Path, relation: str) -> RelationVectors:
         marks = parquet_metadata(path.with_suffix(".parquet"))
         index = read_parquet(path.with_suffix(".parquet"))
     except (OSError, ConsilienceError) as error:
-        raise ConsilienceError(
-            f"the vectors of {relation} cannot be read: {str(error).splitlines()[0]}",
-            expected=f"{relation}.npy and {relation}.parquet",
-            where=str(folder),
-        ) from error
+        found = f"the vectors of {relation} cannot be read: {str(error).splitlines()[0]}"
+        expected = f"{relation}.npy and {relation}.parquet"
+        raise ConsilienceError(found, expected=expected, where=str(folder)) from error
     if marks.get("vectors") != hashlib.sha256(content).hexdigest():
-        raise ConsilienceError(
-            f"{relation}.npy does not belong to {relation}.parquet",
-            where=str(folder),
-            todo="Remove both and make them again.",
-        )
+        found = f"{relation}.npy does not belong to {relation}.parquet"
+        raise ConsilienceError(found, where=str(folder), todo="Remove both and make them again.")
     layers = tuple(map(int, marks["layers"].split()))
     return RelationVectors(relation, layers, np.load(io.BytesIO(content)), index)
 
@@ -176,11 +171,9 @@ def tsne(array: npt.NDArray[np.float32], seed: int = 0) -> npt.NDArray[np.float3
     learning rate 1000, 1000 iterations, random start with ``seed``.
     """
     if len(array) <= PERPLEXITY:
-        raise ConsilienceError(
-            f"{len(array)} vectors for a t-SNE of perplexity {PERPLEXITY}",
-            expected=f"at least {PERPLEXITY + 1}",
-            todo="Take more facts, or a relation with more patterns.",
-        )
+        found = f"{len(array)} vectors for a t-SNE of perplexity {PERPLEXITY}"
+        todo = "Take more facts, or a relation with more patterns."
+        raise ConsilienceError(found, expected=f"at least {PERPLEXITY + 1}", todo=todo)
     with threadpool_limits(1):
         points: npt.NDArray[np.float32] = TSNE(
             perplexity=PERPLEXITY,

@@ -49,11 +49,9 @@ def load_parser(name: str = ENGLISH) -> Language:
         reason = str(error).partition("\n")[0].rstrip(".")
         is_missing = isinstance(error, ImportError) or name == ENGLISH
         download = f"Install it with `python -m spacy download {name}`, or name its folder."
-        raise ConsilienceError(
-            f"the parser '{name}' cannot be loaded: {reason}",
-            expected="spaCy and that pipeline",
-            todo=how_to_install("syntax") if is_missing else download,
-        ) from error
+        found = f"the parser '{name}' cannot be loaded: {reason}"
+        todo = how_to_install("syntax") if is_missing else download
+        raise ConsilienceError(found, expected="spaCy and that pipeline", todo=todo) from error
     if "parser" not in parser.pipe_names:
         raise ConsilienceError(
             f"the spaCy pipeline '{name}' has no parser",

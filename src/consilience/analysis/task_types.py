@@ -98,12 +98,9 @@ def read_runs(
 def _read(file: Path) -> pl.DataFrame:
     """All cells as text, with the line of each."""
     if not file.is_file():
-        raise ConsilienceError(
-            "no such file",
-            expected="the folder of a finished run, or a table as CSV",
-            where=str(file),
-            todo="Check the path, or rerun the command of an interrupted run.",
-        )
+        expected = "the folder of a finished run, or a table as CSV"
+        todo = "Check the path, or rerun the command of an interrupted run."
+        raise ConsilienceError("no such file", expected=expected, where=str(file), todo=todo)
     table = texts_of(read_csv(file, infer_schema=False))
     names = [name.strip() for name in table.columns]
     if len(set(names)) < len(names):

@@ -147,11 +147,9 @@ def vote_tables(
     sizes = [size for of in every for size in of.taken.sum(axis=1).tolist() if size]
     most = max(sizes, default=0)
     if most < 2:
-        raise ConsilienceError(
-            f"{most} variants to vote",
-            expected="items with one right answer that were answered in two variants or more",
-            todo="Vary something: consilience probe --vary order.",
-        )
+        expected = "items with one right answer that were answered in two variants or more"
+        todo = "Vary something: consilience probe --vary order."
+        raise ConsilienceError(f"{most} variants to vote", expected=expected, todo=todo)
     votes = _estimated([{"": run} for run in runs], ways_of(most), (SINGLE, 1), suite, seed)
     tied = sum(int(of.vote(np.ones((of.answers.shape[1], 1), bool))[1].sum()) for of in every)
     known_all = all(np.isfinite(of.logprob[of.answers >= 0]).all() for of in every)

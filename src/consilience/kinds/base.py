@@ -58,6 +58,9 @@ class AnswersElsewhere:
     """The answers that such a run keeps, where they are not ``answers``."""
 
 
+NOT_MEASURED = "the noise floor of the server was not measured"
+
+
 class Inquiry(ABC):
     """What one model is asked. Groups are independent: the order of asking decides no answer."""
 
@@ -311,7 +314,7 @@ class Inquiry(ABC):
         except ConsilienceError as error:
             if wanted:
                 raise
-            folder.note([f"the noise floor of the server was not measured: {error}"])
+            folder.note([f"{NOT_MEASURED}: {error}"])
             return None
 
     def _as_written(self, answers: pl.DataFrame) -> pl.DataFrame:

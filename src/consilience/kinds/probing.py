@@ -19,10 +19,11 @@ from consilience.asking.facts import Progress, ask_groups
 from consilience.asking.noise import sample_size, variations
 from consilience.core.errors import SILENT, ConsilienceError, Protocol, UnansweredError, Watch
 from consilience.core.provenance import busy
+from consilience.core.schemas import FLIPS
 from consilience.core.text import counted, duration, evenly
 from consilience.endpoints.usage import BYTES_A_TOKEN, PlannedUsage
 from consilience.kinds import inquiries_of
-from consilience.kinds.base import Inquiry
+from consilience.kinds.base import NOT_MEASURED, Inquiry
 from consilience.kinds.counting import (
     CountedRun,
     count_answers,
@@ -323,29 +324,34 @@ def probe(
 
 
 def _complete(inquiry: Inquiry, named: Mapping[str, Any]) -> CountedRun | None:
-    """The complete run of a server with these options in the named folder; nothing is sent."""
-    options, path = inquiry.options, inquiry.options.out or Path()
-    is_served = options.connection is not None and options.out and not inquiry.is_given
-    record = record_in(path) if is_served else {}
-    if not record.get("finished") or record.get("options") != json.loads(json.dumps(named)):
-        return None
-    before = record["settings"]
-    is_chat = any(template["chat"] for template in before.get("templates", {}).values())
-    # In place of the model, for the other settings.
-    inquiry.model = SimpleNamespace(identity=before["model"], takes_chats=is_chat, write=None)
-    inquiry.load()
-    now = json.loads(json.dumps({"format": FORMAT, **inquiry.settings}))
-    inquiry.model = None
-    vars(inquiry).pop("settings", None)
-    with suppress(ConsilienceError):  # changed or missing answers are asked again
-        refuse_other_run(before, now, path)
-        run = Run.open(path, model_name(options.model))
-        counted = count_run(run, inquiry.suite, inquiry.protocol, options.seed)
-        note = f"the run was complete ({record['finished']}): nothing was asked"
-        note += "; to ask the server again, name another folder (--out)"
-        counted = replace(counted, notes=[note, *record["warnings"]])
-        changed = inquiry.changed(run.answers)
-        return replace(counted, record={**record, "path": str(path)}, changed_answers=changed)
+    """The complete run of a server with these options, counted again; nothing is sent."""
+    options, named = inquiry.options, json.loads(json.dumps(named))
+    is_served = options.connection is not None and not inquiry.is_given
+    paths = [options.out] if options.out else sorted(Path("runs").glob("*"))
+    for path in paths if is_served else ():
+        with suppress(ConsilienceError):  # other settings, or changed answers, which are asked
+            record = record_in(path)
+            if not record.get("finished") or record.get("options") != named:
+                continue
+            before = record["settings"]
+            is_chat = any(template["chat"] for template in before.get("templates", {}).values())
+            # In place of the model, for the other settings.
+            stands_in = SimpleNamespace(identity=before["model"], takes_chats=is_chat, write=None)
+            inquiry.model = stands_in
+            inquiry.load()
+            now = json.loads(json.dumps({"format": FORMAT, **inquiry.settings}))
+            refuse_other_run(before, now, path)
+            run = Run.open(path, model_name(options.model))
+            counted = count_run(run, inquiry.suite, inquiry.protocol, options.seed)
+            is_measured = FLIPS in counted.metrics["metric"]
+            if is_measured or not any(NOT_MEASURED in note for note in record["warnings"]):
+                note = f"the run was complete ({record['finished']}): nothing was asked"
+                note += "; to ask the server again, name another folder (--out)"
+                counted = replace(counted, notes=[note, *record["warnings"]])
+                record = {**record, "path": str(path)}
+                return replace(counted, record=record, changed_answers=inquiry.changed(run.answers))
+        inquiry.model = None
+        vars(inquiry).pop("settings", None)
     return None
 
 

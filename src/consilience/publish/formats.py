@@ -196,12 +196,10 @@ def with_results(card: str, runs: Sequence[PublicRun]) -> str:
     try:
         made: Any = ModelCard(card or f"---\n{{}}\n---\n\n# {name}\n")
     except Exception as error:  # yaml has many
-        raise ConsilienceError(
-            f"its metadata cannot be read: {str(error).splitlines()[0]}",
-            expected="YAML between two lines of ---",
-            where=CARD,
-            todo="Correct the card.",
-        ) from error
+        found = f"its metadata cannot be read: {str(error).splitlines()[0]}"
+        expected = "YAML between two lines of ---"
+        todo = "Correct the card."
+        raise ConsilienceError(found, expected=expected, where=CARD, todo=todo) from error
     earlier = [one for one in made.data.eval_results or [] if _number(one) not in new]
     made.data.model_name = made.data.get("model_name") or name
     made.data.eval_results = [*earlier, *new.values()]

@@ -124,11 +124,9 @@ def _errors_of(repository: str) -> Iterator[None]:
     except ConsilienceError:
         raise
     except ValueError as error:  # the Hub's checks of a name and of the metadata of a card
-        raise ConsilienceError(
-            " ".join(str(error).split()).rstrip("."),
-            expected="ORGANISATION/NAME, and a card with a licence that the Hub knows",
-            where=where,
-        ) from error
+        found = " ".join(str(error).split()).rstrip(".")
+        expected = "ORGANISATION/NAME, and a card with a licence that the Hub knows"
+        raise ConsilienceError(found, expected=expected, where=where) from error
     except HfHubHTTPError as error:
         status = error.response.status_code
         reason = f": {error.server_message}" if error.server_message else ""
@@ -243,12 +241,10 @@ def public_model(run: Run, model_id: str | None) -> tuple[str, dict[str, str]]:
     is_here = identity.get("digest") is not None or "server" in identity
     id_ = model_id or ("" if is_here else str(identity.get("model", "")))
     if not MODEL_ID.fullmatch(id_):
-        raise ConsilienceError(
-            f"the model '{id_}'" if id_ else "a model without an id",
-            expected="ORGANISATION/NAME, as on the Hub",
-            where=str(run.path),
-            todo="Name it: --model-id ORGANISATION/NAME.",
-        )
+        found = f"the model '{id_}'" if id_ else "a model without an id"
+        expected = "ORGANISATION/NAME, as on the Hub"
+        todo = "Name it: --model-id ORGANISATION/NAME."
+        raise ConsilienceError(found, expected=expected, where=str(run.path), todo=todo)
     is_loaded = "architecture" in identity
     identities = [part.settings.get("model", {}) for part in run.seeds if is_loaded]
     known = {name: {one.get(name) for one in identities} for name in formats.MODEL_FIELDS}

@@ -93,7 +93,7 @@ def cost_in_words(record: Mapping[str, float]) -> str:
         "tokens_cached": f" ({counts['tokens_cached']:,} cached)",
         "tokens_written": f" and {counts['tokens_written']:,} written",
         "uncounted": f", not counted in {counted(counts['uncounted'], 'reply', 'replies')}",
-        "refused": f", {counted(counts['refused'], 'request')} refused",
+        "refused": f", {counted(counts['refused'], 'request')} without an answer",
         "repeated_ids": f", {repeated} with the id of an earlier one (a cache may have sent them)",
     }
     always = ("requests", "tokens_read", "tokens_written")

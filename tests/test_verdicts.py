@@ -55,11 +55,15 @@ def test_factors(rows, flips, sentences):
       "1 of 1 patterns differ from the first pattern of the same relation in accuracy "
       "(p < 0.05, Holm)."]),
     ([False, False], math.nan, ["No pattern is an outlier."]),
+    ([False, False], 1.0,  # 2 / 2 ** 5
+     ["No pattern is an outlier.",
+      "Accuracy against the first pattern of the same relation: with 5 facts no difference can be "
+      "shown (p is at least 0.062)."]),
 ])  # fmt: skip
 def test_patterns(apart, p, sentences):
     rows = pl.DataFrame({
         "group": "R", "variant_index": [0, 1], "variant": ["a", "b"], "agreement": [0.7, 0.2],
-        "among": [0.2, 0.7], "closest": [1, 0], "apart": apart, "p_holm": [math.nan, p],
+        "among": [0.2, 0.7], "closest": [1, 0], "apart": apart, "p_holm": [math.nan, p], "n": 5,
     })  # fmt: skip
     assert pattern_verdict(rows, FACT_WORDS) == sentences
 
@@ -81,9 +85,10 @@ def test_expectations(rows, sentences):
     assert violation_verdict(pl.DataFrame(rows, columns, orient="row")) == sentences
 
 
-def compared(rows):
+def compared(rows, n=9, detectable=math.nan):
     """Rows (metric, difference, p), of training or of a study of two models."""
-    named = {"group": "MACRO", "subset": "all", "first": "a", "second": "b", "n": 9}
+    named = {"group": "MACRO", "subset": "all", "first": "a", "second": "b"}
+    named |= {"n": n, "detectable": detectable}
     empty = dict.fromkeys(COMPARISON_SCHEMA, None) | named
     columns = ("metric", "difference", "p")
     records = [empty | dict(zip(columns, row, strict=True)) for row in rows]
@@ -92,19 +97,33 @@ def compared(rows):
 
 @pytest.mark.parametrize(("rows", "sentences"), [
     ([("accuracy", 0.01, 0.9), ("consistency", 0.2, 0.01)],  # no corrected consistency
-     ["Training changed consistency +20.0 points on 9 held-out relations (p < 0.05 after Holm's "
-      "correction over 2 headline numbers).", "Not clear: accuracy +1.0 points.",
+     ["After training: consistency +20.0 points (p < 0.05 after Holm's correction over 2 headline "
+      "numbers).",
       "Chance-corrected consistency did not rise, so the model may only give more facts the same "
       "answer."]),
     ([("accuracy", 0.01, 0.04), ("consistency", 0.2, 0.03)],  # Holm: 2 x .03
-     ["Training changed no headline number clearly on 9 held-out relations (p >= 0.05 after Holm's "
-      "correction over 2 headline numbers).",
-      "Not clear: accuracy +1.0, consistency +20.0 points."]),
+     ["After training: no headline number differs clearly (p >= 0.05 after Holm's correction over 2 "
+      "headline numbers)."]),
     ([("accuracy", 0.01, math.nan)],
      ["No change can be tested: there are too few held-out relations."]),
 ])  # fmt: skip
 def test_trainings(rows, sentences):
     assert training_verdict(compared(rows), FACT_WORDS) == sentences
+
+
+@pytest.mark.parametrize(("n", "detectable", "last"), [
+    (4, 0.1, "After training: with 4 relations no difference can be shown (p is at least 0.250 after Holm's "
+             "correction over 2 tests)."),  # 2 x 2 / 2 ** 4
+    (6, 0.1, "After training: with 6 relations no difference can be shown (p is at least 0.062 after Holm's "
+             "correction over 2 tests)."),
+    (7, 0.1, "In 7 relations a difference under 10.0 points of accuracy, 10.0 points of "
+             "consistency would probably not be seen."),
+    (7, math.nan, "After training: no headline number differs clearly (p >= 0.05 after Holm's "
+                  "correction over 2 headline numbers)."),
+])  # fmt: skip
+def test_what_no_training_could_show(n, detectable, last):
+    rows = [("accuracy", 0.0, 1.0), ("consistency", 0.0, 1.0)]
+    assert training_verdict(compared(rows, n, detectable), FACT_WORDS)[-1] == last
 
 
 @pytest.mark.parametrize(("rows", "sentences"), [

@@ -26,12 +26,14 @@ from consilience.metrics.counts import (
 from consilience.metrics.registry import DESCRIPTIONS, METRICS, Share
 from consilience.metrics.resampling import Key, Number
 from consilience.metrics.statistics import (
+    CLEAR,
     FEW,
     NAN,
     bootstrap_error,
     intervals_of,
     logit_interval,
     skewness,
+    smallest_p,
     within_error,
 )
 from consilience.types import Cardinality, Suite
@@ -317,6 +319,16 @@ def of_few_questions(metrics: pl.DataFrame, suite: Suite) -> Iterator[str]:
         )
 
 
+def too_few(clusters: int, noun: str, tests: int) -> str:
+    """That no difference of so few things (``noun``) can be clear, in words; else empty."""
+    smallest = smallest_p(clusters, tests)
+    if smallest < CLEAR:
+        return ""
+    over = f" after Holm's correction over {tests:,} tests" * (tests > 1)
+    things = counted(clusters, noun)
+    return f"with {things} no difference can be shown (p is at least {smallest:.3f}{over})"
+
+
 def few_relations(compared: pl.DataFrame, suite: Suite) -> list[str]:
     """Notes on means over so few relations that p cannot be below 0.05; none on questions."""
     few = compared.filter(pl.col("n").is_between(2, FEW - 1), group="MACRO", subset="all")
@@ -324,7 +336,7 @@ def few_relations(compared: pl.DataFrame, suite: Suite) -> list[str]:
         pl.col("metric").unique(maintain_order=True)
     )
     return [
-        f"{listed(metrics, 1)}: a mean over {n} relations has a p of at least {2 / 2**n:.3g}, "
+        f"{listed(metrics, 1)}: a mean over {n} relations has a p of at least {smallest_p(n):.3g}, "
         "whatever the difference; see the single relations"
         for n, metrics in by_size.iter_rows()
         if not suite.words.is_pooled

@@ -404,7 +404,7 @@ def _compared(
 def _headlines(compared: Comparison, first: CountedRun) -> pl.DataFrame:
     """The rows of a comparison on headline numbers: of sentence pairs those of each task."""
     words, table = compared.suite.words, compared.table
-    table = table if words.is_pooled else with_undefined_means(table, compared.suite)
+    table = with_undefined_means(table, compared.suite)
     metrics = {row.metric: at for at, row in enumerate(first.summary.rows) if row.subset == "all"}
     rows = table.filter((pl.col("subset") == "all") & pl.col("metric").is_in(list(metrics)))
     rows = rows.filter(group=words.pool) if words.pool in rows["group"] else rows

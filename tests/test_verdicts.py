@@ -131,10 +131,16 @@ def test_what_no_training_could_show(n, detectable, last):
      ["2 of 2 differences between models are clear (p (Holm) < 0.05 over the whole study).",
       "The largest is accuracy of b against a on mini -20.0 points."]),
     ([("accuracy", -0.2, 0.2)],
-     ["None of 1 difference between models is clear (p (Holm) >= 0.05 over the whole study)."]),
+     ["None of 1 difference between models is clear (p (Holm) >= 0.05 over the whole study).",
+      "Of those that are not, differences under 10.0 to 10.0 points would probably not be seen "
+      "(detectable)."]),
+    ([("accuracy", -0.2, 0.2)] * 13,  # 13 x 2 / 2 ** 9
+     ["None of 13 differences between models is clear (p (Holm) >= 0.05 over the whole study).",
+      "On mini, with 9 relations no difference can be shown (p is at least 0.051 after Holm's "
+      "correction over 13 tests)."]),
 ])  # fmt: skip
 def test_studies(rows, sentences):
-    table = compared(rows).with_columns(cell=pl.lit("mini"), p_holm=pl.col("p"))
+    table = compared(rows, 9, 0.1).with_columns(cell=pl.lit("mini"), p_holm=pl.col("p"))
     assert study_verdict(table, [StudyRow("mini", "a", "")]) == sentences
     more = ["The numbers of 1 of 1 run are missing."]
     assert study_verdict(table, [StudyRow("mini", "a", "missing: failed")]) == sentences + more
@@ -142,8 +148,9 @@ def test_studies(rows, sentences):
 
 @pytest.mark.parametrize(("whole", "notes"), [
     (0.5, []), (0.5004, []), (math.nan, []),
-    (0.6, ["Some numbers differ from those of the runs above, because a comparison is over the items "
-           "that both models answered: accuracy of b on mini is 50.0 here and 60.0 there."]),
+    (0.6, ["A comparison is over the items that both models answered, so all its numbers may differ "
+           "from those of the runs above, and a difference may have the other sign: accuracy of b on "
+           "mini is 50.0 here and 60.0 there."]),
 ])  # fmt: skip
 def test_a_study_says_why_a_number_is_another_than_above(whole, notes):
     numbers = [("accuracy", 0.25, 0.01), ("corrected_consistency", 0.25, 0.01)]
@@ -158,7 +165,7 @@ def test_a_study_says_why_a_number_is_another_than_above(whole, notes):
         for model, value in (("a", 0.25), ("b", whole))
     ]  # fmt: skip
     shown = comparisons_table(table, "s", rows)
-    assert [note for note in shown.notes if note.startswith("Some")] == notes
+    assert [note for note in shown.notes if note.startswith("A comparison")] == notes
     at_80 = fitted_text(shown, 80).plain
     assert "detect." in at_80 and "Not shown at this width: p, q (BH)" in " ".join(at_80.split())
 

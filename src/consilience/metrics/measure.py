@@ -275,10 +275,17 @@ def constant_answers(
     of = f"the {whole} with answers," if measured < len(suite.relations) else whole
     ranked = sorted(constant.items(), key=lambda entry: -entry[1])
     shares = ", ".join(f"{group} {share * 100:.0f} %" for group, share in ranked)
+    by_option = all(suite[group].design.by_option for group in constant)
+    same = (
+        "option in one place of the file, such as the first"
+        if by_option
+        else f"same {suite.words.answer}"
+    )
     yield (
         f"In {len(constant)} of {of} over {NEARLY_CONSTANT * 100:.0f} % of the answers are the "
-        f"same {suite.words.answer}: consistency is uninformative there, see chance-corrected "
-        "consistency" + f" ({shares})" * details
+        f"{same}: consistency is uninformative there, see chance-corrected consistency"
+        + f" ({shares})"
+        * details
     )
 
 

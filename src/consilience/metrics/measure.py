@@ -250,7 +250,8 @@ def without_answer(answers: pl.DataFrame) -> Iterator[str]:
     without = answers.filter(pl.col("answer").is_null())
     if without.is_empty():
         return
-    sizes = without.group_by("group", maintain_order=True).len().iter_rows()
+    without = without.sort("group", "item", "variant_index")
+    sizes = without["group"].value_counts().sort("count", "group", descending=[True, False]).rows()
     groups = listed([f"{group} {size:,}" for group, size in sizes])
     example = "; such as {group} {item}: {excluded}".format
     why = "".join(example(**row) for row in without.drop_nulls("excluded")[:1].to_dicts())

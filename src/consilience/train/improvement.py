@@ -614,8 +614,9 @@ class Improved(Shown):
         yield from LOAD
         yield f'  model = pipeline("{PIPELINES[self.kind]}", model="{model}")'
         after = self.folder / f"seed-{best.seed}" / best.name / "after"
-        more = "" if output.details else "--details, or "
-        yield f"More: {more}consilience report {self.folder / 'before'} {after}"
+        more, runs = "" if output.details else "--details, or ", f"after={after}"
+        runs = f"before={self.folder / 'before'} {runs} --out {self.folder / 'report.html'}"
+        yield f"More: {more}consilience report {runs}"
 
     def document(self) -> dict[str, Any]:
         outcomes = [

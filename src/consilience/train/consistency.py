@@ -47,7 +47,7 @@ from consilience.models.sources import locate
 from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.training import ImproveOptions
 from consilience.report.export import Lines
-from consilience.runs.folder import RunFolder, default_folder
+from consilience.runs.folder import IN_PLAN, RunFolder, default_folder
 from consilience.suites.question_suites import columns_of, is_questions, load_questions
 from consilience.suites.questions import Questions
 from consilience.train.batch_trainer import (
@@ -612,17 +612,12 @@ def queries_of(inquiry: Inquiry) -> int:
     return sum(inquiry.groups.values())
 
 
-IN_PLAN = {
-    "train_groups": "train", "validation_groups": "validation", "whole_vocabulary": "vocabulary",
-    "mlm": "text", "text": "text_file", "train_facts": "facts", "batch_size": "batch",
-    "hold_out_factor": "hold_out",
-}  # fmt: skip
-"""Options that the settings of a training call otherwise."""
+NAMED = {option: name for name, option in IN_PLAN.items()}  # Of options in the plan
 
 
 def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improved | Lines | None:
     """Train, choose and measure; None in every process but the first (``accelerate launch``)."""
-    named = {IN_PLAN.get(name, name): value for name, value in vars(options).items()}
+    named = {NAMED.get(name, name): value for name, value in vars(options).items()}
     suite: Suite | Questions
     kind = "questions" if is_questions(options.suite) else "facts"
     refuse_options(options, kind, f"a suite of {kind}")
@@ -685,7 +680,7 @@ def usual_settings(options: ImproveOptions, subject: Subject) -> dict[str, Any]:
 def _folder_of(options: ImproveOptions, suite: Suite | Questions) -> Path:
     """The folder of a training without ``--out``: named by suite, model and all settings."""
     others = ("out", "dry_run", "device", "report_to", "data_dir", "watch")
-    settings = {IN_PLAN.get(k, k): v for k, v in vars(options).items() if k not in others}
+    settings = {NAMED.get(k, k): v for k, v in vars(options).items() if k not in others}
     text = options.text and str(options.text)
     return default_folder(
         options.model, {**settings, "text_file": text, "suite": f"improve-{suite.name}"}

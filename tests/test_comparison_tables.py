@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -11,8 +12,14 @@ from checks import refusal
 from consilience.core.schemas import COMPARISON_SCHEMA
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import other_candidates
-from consilience.report.comparison_tables import CONSTANT, comparison_table, verdict
+from consilience.report.comparison_tables import (
+    CONSTANT,
+    comparison_table,
+    verdict,
+    with_undefined_means,
+)
 from consilience.report.table import number_text
+from consilience.types import FACT_WORDS, QUESTION_WORDS
 from test_metrics import make_suite
 from test_metrics import table as answers_table
 
@@ -74,6 +81,23 @@ def test_a_constant_run_has_a_row_without_a_difference():
     group = shown(VARIED, VARIED).rows[2]
     assert second == pytest.approx(group[1])
     assert CONSTANT in table.notes and CONSTANT not in shown(VARIED, VARIED).notes
+
+
+@pytest.mark.parametrize("words", [QUESTION_WORDS, FACT_WORDS])
+def test_consistency_is_left_out_against_one_answer_to_everything(words):
+    """Of questions the corrected consistency of the other one is (c - e) / (1 - e) of all."""
+    suite = replace(make_suite(), words=words)
+    compared = compare({"a": SAME, "b": VARIED}, suite, "strict")
+    whole = compared.filter(subset="all", group=words.pool)
+    agree, chance = (
+        whole.filter(metric=name)["second_value"][0]
+        for name in ("consistency", "chance_consistency")
+    )
+    row = with_undefined_means(compared, suite).filter(metric="corrected_consistency")[-1]
+    assert row["first_value"].is_nan().all() and row["group"][0] == words.pool
+    assert row["second_value"][0] == pytest.approx((agree - chance) / (1 - chance))
+    assert not any("consistency -" in sentence for sentence in verdict(compared, suite))
+    assert CONSTANT in comparison_table(compared, suite).notes
 
 
 def test_the_facts_that_both_runs_answered_are_counted():

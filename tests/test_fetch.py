@@ -82,6 +82,7 @@ def test_fetched_once_and_kept(server, tmp_path):
     assert altered("pararel", folder) == ["two.txt"]
     assert fetch("pararel", tmp_path, base=server.url)[1] == 1
     assert content(folder) == FILES
+    assert content(fetch("pararel", tmp_path / "copy", base=str(folder))[0]) == FILES
 
 
 def test_a_broken_connection_is_tried_again(server, tmp_path):

@@ -77,7 +77,7 @@ def test_a_tiny_model_gets_consistent_and_its_folder_is_reused(model_folder, tmp
     again = train(spec, out)
     assert record.stat().st_mtime_ns == stamp
     assert again.best.metrics.equals(result.best.metrics, null_equal=True)
-    refused(r"another run: its plan \(facts\) is 8, now asked is 4", train, spec, out, facts=4)
+    refused(r"another run: its --train-facts is 8, now asked is 4", train, spec, out, facts=4)
     whole = json.loads(record.read_text())
     damaged = ({"validation": {}}, {"perplexity": "1"}, {"finished": 1})
     for text in ("[]", "{", *(json.dumps(whole | content) for content in damaged)):
@@ -300,7 +300,7 @@ def test_one_command_trains_measures_and_shows_the_cost(consilience, command, tm
     assert status == 0, err
     assert "on suite: 1 held-out relation (strict)" in out
     assert "Table 7" not in out
-    assert "held out: 1 relation, 9 facts" in err
+    assert "held out: 9 facts of D" in err
     assert "training improved, seed 42, lambda 0.5" in err
     load, *_ = [line for line in out.splitlines() if line.startswith("  model = ")]
     names = {}
@@ -324,15 +324,17 @@ def test_a_dry_run_counts_the_work_and_trains_nothing(consilience, command, tmp_
     """Of 8 facts in steps of 8 an epoch has one update of two relations; 12 facts, 3 patterns."""
     more = ["--loss", "vote", "--seeds", "1,2", "--ablations", "--dry-run"]
     lines = output(consilience, *command, *more).splitlines()
-    assert lines[:3] == [
-        "held out: 1 relation, 9 facts",
+    assert lines[:5] == [
+        "train: 16 facts of A, B",
+        "validation: 12 facts of C",
+        "held out: 9 facts of D",
         "work: 12 trainings (2 seeds) of 1 update and 1 validation of 36 queries; then 9 runs of "
         "27 queries",
         "trainings: with seed 1, 2: the teacher, without a consistency loss; one for each lambda: "
         "0.5, 2; one for each ablation: no-consistency, no-typing, no-mlm",
     ]
-    assert lines[3].startswith("estimated time: ")
-    assert lines[4].endswith("without --dry-run to start.")
+    assert lines[5].startswith("estimated time: ")
+    assert lines[6].endswith("without --dry-run to start.")
     assert not (tmp_path / "o").exists()
     cost = json.loads(consilience(*command, *more, "--json")[1])["cost"]
     seconds = {name: cost[f"{name}_seconds"] for name in ("load", "update", "query", "overhead")}

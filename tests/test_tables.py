@@ -121,6 +121,17 @@ def test_latex_escapes_what_would_be_commands():
     )
 
 
+@pytest.mark.parametrize(("width", "begin", "packages"), [
+    (30, "\\begin{table}", "booktabs"),
+    (60, "\\begin{table*}", "booktabs"),
+    (120, "\\resizebox{\\textwidth}{!}{\\begin{tabular}{l}", "booktabs, graphicx"),
+])  # fmt: skip
+def test_a_latex_table_is_as_wide_as_it_must_be(width, begin, packages):
+    lines = as_latex(Table("t", [Column("x" * width)], [["y"]])).splitlines()
+    assert begin in lines and f"\\usepackage{{{packages}}}" in lines[0]
+    assert ("\\end{tabular}}" in lines) == (width == 120)
+
+
 @pytest.mark.parametrize(("text", "escaped"), [
     ("a\\b", r"a\textbackslash{}b"),
     ("5 % & $1 #2 _3", r"5 \% \& \$1 \#2 \_3"),

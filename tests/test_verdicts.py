@@ -55,11 +55,15 @@ def test_factors(rows, flips, sentences):
       "1 of 1 patterns differ from the first pattern of the same relation in accuracy "
       "(p < 0.05, Holm)."]),
     ([False, False], math.nan, ["No pattern is an outlier."]),
+    ([False, False], 1.0,  # 2 / 2 ** 5
+     ["No pattern is an outlier.",
+      "Accuracy against the first pattern of the same relation: with 5 facts no difference can be "
+      "shown (p is at least 0.062)."]),
 ])  # fmt: skip
 def test_patterns(apart, p, sentences):
     rows = pl.DataFrame({
         "group": "R", "variant_index": [0, 1], "variant": ["a", "b"], "agreement": [0.7, 0.2],
-        "among": [0.2, 0.7], "closest": [1, 0], "apart": apart, "p_holm": [math.nan, p],
+        "among": [0.2, 0.7], "closest": [1, 0], "apart": apart, "p_holm": [math.nan, p], "n": 5,
     })  # fmt: skip
     assert pattern_verdict(rows, FACT_WORDS) == sentences
 
@@ -81,9 +85,10 @@ def test_expectations(rows, sentences):
     assert violation_verdict(pl.DataFrame(rows, columns, orient="row")) == sentences
 
 
-def compared(rows):
+def compared(rows, n=9, detectable=math.nan):
     """Rows (metric, difference, p), of training or of a study of two models."""
-    named = {"group": "MACRO", "subset": "all", "first": "a", "second": "b", "n": 9}
+    named = {"group": "MACRO", "subset": "all", "first": "a", "second": "b"}
+    named |= {"n": n, "detectable": detectable}
     empty = dict.fromkeys(COMPARISON_SCHEMA, None) | named
     columns = ("metric", "difference", "p")
     records = [empty | dict(zip(columns, row, strict=True)) for row in rows]
@@ -92,14 +97,13 @@ def compared(rows):
 
 @pytest.mark.parametrize(("rows", "sentences"), [
     ([("accuracy", 0.01, 0.9), ("consistency", 0.2, 0.01)],  # no corrected consistency
-     ["Training changed consistency +20.0 points on 9 held-out relations (p < 0.05 after Holm's "
-      "correction over 2 headline numbers).", "Not clear: accuracy +1.0 points.",
+     ["After training: consistency +20.0 points (p < 0.05 after Holm's correction over 2 headline "
+      "numbers).",
       "Chance-corrected consistency did not rise, so the model may only give more facts the same "
       "answer."]),
     ([("accuracy", 0.01, 0.04), ("consistency", 0.2, 0.03)],  # Holm: 2 x .03
-     ["Training changed no headline number clearly on 9 held-out relations (p >= 0.05 after Holm's "
-      "correction over 2 headline numbers).",
-      "Not clear: accuracy +1.0, consistency +20.0 points."]),
+     ["After training: no headline number differs clearly (p >= 0.05 after Holm's correction over 2 "
+      "headline numbers)."]),
     ([("accuracy", 0.01, math.nan)],
      ["No change can be tested: there are too few held-out relations."]),
 ])  # fmt: skip
@@ -107,15 +111,36 @@ def test_trainings(rows, sentences):
     assert training_verdict(compared(rows), FACT_WORDS) == sentences
 
 
+@pytest.mark.parametrize(("n", "detectable", "last"), [
+    (4, 0.1, "After training: with 4 relations no difference can be shown (p is at least 0.250 after Holm's "
+             "correction over 2 tests)."),  # 2 x 2 / 2 ** 4
+    (6, 0.1, "After training: with 6 relations no difference can be shown (p is at least 0.062 after Holm's "
+             "correction over 2 tests)."),
+    (7, 0.1, "In 7 relations a difference under 10.0 points of accuracy, 10.0 points of "
+             "consistency would probably not be seen."),
+    (7, math.nan, "After training: no headline number differs clearly (p >= 0.05 after Holm's "
+                  "correction over 2 headline numbers)."),
+])  # fmt: skip
+def test_what_no_training_could_show(n, detectable, last):
+    rows = [("accuracy", 0.0, 1.0), ("consistency", 0.0, 1.0)]
+    assert training_verdict(compared(rows, n, detectable), FACT_WORDS)[-1] == last
+
+
 @pytest.mark.parametrize(("rows", "sentences"), [
     ([("accuracy", -0.2, 0.01), ("consistency", 0.9, 0.01)],  # against constant answers
      ["2 of 2 differences between models are clear (p (Holm) < 0.05 over the whole study).",
       "The largest is accuracy of b against a on mini -20.0 points."]),
     ([("accuracy", -0.2, 0.2)],
-     ["None of 1 difference between models is clear (p (Holm) >= 0.05 over the whole study)."]),
+     ["None of 1 difference between models is clear (p (Holm) >= 0.05 over the whole study).",
+      "Of those that are not, differences under 10.0 to 10.0 points would probably not be seen "
+      "(detectable)."]),
+    ([("accuracy", -0.2, 0.2)] * 13,  # 13 x 2 / 2 ** 9
+     ["None of 13 differences between models is clear (p (Holm) >= 0.05 over the whole study).",
+      "On mini, with 9 relations no difference can be shown (p is at least 0.051 after Holm's "
+      "correction over 13 tests)."]),
 ])  # fmt: skip
 def test_studies(rows, sentences):
-    table = compared(rows).with_columns(cell=pl.lit("mini"), p_holm=pl.col("p"))
+    table = compared(rows, 9, 0.1).with_columns(cell=pl.lit("mini"), p_holm=pl.col("p"))
     assert study_verdict(table, [StudyRow("mini", "a", "")]) == sentences
     more = ["The numbers of 1 of 1 run are missing."]
     assert study_verdict(table, [StudyRow("mini", "a", "missing: failed")]) == sentences + more
@@ -123,8 +148,9 @@ def test_studies(rows, sentences):
 
 @pytest.mark.parametrize(("whole", "notes"), [
     (0.5, []), (0.5004, []), (math.nan, []),
-    (0.6, ["Some numbers differ from those of the runs above, because a comparison is over the items "
-           "that both models answered: accuracy of b on mini is 50.0 here and 60.0 there."]),
+    (0.6, ["A comparison is over the items that both models answered, so all its numbers may differ "
+           "from those of the runs above, and a difference may have the other sign: accuracy of b on "
+           "mini is 50.0 here and 60.0 there."]),
 ])  # fmt: skip
 def test_a_study_says_why_a_number_is_another_than_above(whole, notes):
     numbers = [("accuracy", 0.25, 0.01), ("corrected_consistency", 0.25, 0.01)]
@@ -139,7 +165,7 @@ def test_a_study_says_why_a_number_is_another_than_above(whole, notes):
         for model, value in (("a", 0.25), ("b", whole))
     ]  # fmt: skip
     shown = comparisons_table(table, "s", rows)
-    assert [note for note in shown.notes if note.startswith("Some")] == notes
+    assert [note for note in shown.notes if note.startswith("A comparison")] == notes
     at_80 = fitted_text(shown, 80).plain
     assert "detect." in at_80 and "Not shown at this width: p, q (BH)" in " ".join(at_80.split())
 

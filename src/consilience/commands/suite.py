@@ -81,7 +81,7 @@ class FetchOptions(Watched):
     name: str = arg("The suite to download: pararel.")
     data_dir: shared.DataDir = opt(default=None)
     source: str | None = opt(
-        "Download the same files from another URL.", default=None, metavar="URL", flag="from",
+        "Get the same files from another URL or folder.", default=None, metavar="URL", flag="from",
         panel="Advanced")
 
 

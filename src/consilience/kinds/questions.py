@@ -25,6 +25,7 @@ from consilience.core.free_text import DEFAULT_RULES, OPEN_RULE, RULES, rule_of
 from consilience.core.items import Question
 from consilience.core.text import counted, listed
 from consilience.endpoints.scorer import ANSWERS_ONLY
+from consilience.files.read import read_text
 from consilience.files.tables import LOG_PROBABILITIES
 from consilience.kinds import base
 from consilience.kinds import variants as varying
@@ -76,7 +77,14 @@ class OwnQuestions(base.Inquiry):
 
     @classmethod
     def refuse_unknown(cls, options: ProbeOptions) -> None:
-        """A file that does not exist is refused when it is read."""
+        """Raise for a folder with a masked model; a missing file is refused when it is read."""
+        config = Path(options.model, "config.json")
+        if config.is_file() and "ForMaskedLM" in read_text(config):
+            raise ConsilienceError(
+                f"'{options.model}', a masked model, and questions",
+                expected="a model that writes text",
+                todo="Leave this run out with [[skip]], or ask it facts.",
+            )
 
     @classmethod
     def to_export(cls, options: ProbeOptions, suite: Any = None) -> Self:

@@ -26,12 +26,14 @@ from consilience.metrics.counts import (
 from consilience.metrics.registry import DESCRIPTIONS, METRICS, Share
 from consilience.metrics.resampling import Key, Number
 from consilience.metrics.statistics import (
+    CLEAR,
     FEW,
     NAN,
     bootstrap_error,
     intervals_of,
     logit_interval,
     skewness,
+    smallest_p,
     within_error,
 )
 from consilience.types import Cardinality, Suite
@@ -248,7 +250,8 @@ def without_answer(answers: pl.DataFrame) -> Iterator[str]:
     without = answers.filter(pl.col("answer").is_null())
     if without.is_empty():
         return
-    sizes = without.group_by("group", maintain_order=True).len().iter_rows()
+    without = without.sort("group", "item", "variant_index")
+    sizes = without["group"].value_counts().sort("count", "group", descending=[True, False]).rows()
     groups = listed([f"{group} {size:,}" for group, size in sizes])
     example = "; such as {group} {item}: {excluded}".format
     why = "".join(example(**row) for row in without.drop_nulls("excluded")[:1].to_dicts())
@@ -273,10 +276,17 @@ def constant_answers(
     of = f"the {whole} with answers," if measured < len(suite.relations) else whole
     ranked = sorted(constant.items(), key=lambda entry: -entry[1])
     shares = ", ".join(f"{group} {share * 100:.0f} %" for group, share in ranked)
+    by_option = all(suite[group].design.by_option for group in constant)
+    same = (
+        "option in one place of the file, such as the first"
+        if by_option
+        else f"same {suite.words.answer}"
+    )
     yield (
         f"In {len(constant)} of {of} over {NEARLY_CONSTANT * 100:.0f} % of the answers are the "
-        f"same {suite.words.answer}: consistency is uninformative there, see chance-corrected "
-        "consistency" + f" ({shares})" * details
+        f"{same}: consistency is uninformative there, see chance-corrected consistency"
+        + f" ({shares})"
+        * details
     )
 
 
@@ -317,6 +327,16 @@ def of_few_questions(metrics: pl.DataFrame, suite: Suite) -> Iterator[str]:
         )
 
 
+def too_few(clusters: int, noun: str, tests: int) -> str:
+    """That no difference of so few things (``noun``) can be clear, in words; else empty."""
+    smallest = smallest_p(clusters, tests)
+    if smallest < CLEAR:
+        return ""
+    over = f" after Holm's correction over {tests:,} tests" * (tests > 1)
+    things = counted(clusters, noun)
+    return f"with {things} no difference can be shown (p is at least {smallest:.3f}{over})"
+
+
 def few_relations(compared: pl.DataFrame, suite: Suite) -> list[str]:
     """Notes on means over so few relations that p cannot be below 0.05; none on questions."""
     few = compared.filter(pl.col("n").is_between(2, FEW - 1), group="MACRO", subset="all")
@@ -324,7 +344,7 @@ def few_relations(compared: pl.DataFrame, suite: Suite) -> list[str]:
         pl.col("metric").unique(maintain_order=True)
     )
     return [
-        f"{listed(metrics, 1)}: a mean over {n} relations has a p of at least {2 / 2**n:.3g}, "
+        f"{listed(metrics, 1)}: a mean over {n} relations has a p of at least {smallest_p(n):.3g}, "
         "whatever the difference; see the single relations"
         for n, metrics in by_size.iter_rows()
         if not suite.words.is_pooled

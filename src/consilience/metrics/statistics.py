@@ -395,6 +395,15 @@ PERMUTATIONS = 9999  # The number of random permutations; all are used if there 
 FEW = 6  # With fewer clusters no permutation test can reach p < 0.05
 
 
+def smallest_p(clusters: int, tests: int = 1) -> float:
+    """The smallest p of a paired test of ``clusters``, adjusted by Holm over ``tests``.
+
+    ``2 * 0.5^clusters * tests``: all clusters differ in one direction, so two of all their signs
+    are as extreme. At most 1. Six clusters and one test: 0.031.
+    """
+    return min(1.0, 2 * 0.5**clusters * tests)
+
+
 def mcnemar(first_only: int, second_only: int) -> float:
     """``mcnemars`` of one pair of counts."""
     return float(mcnemars(np.array([first_only]), np.array([second_only]))[0])

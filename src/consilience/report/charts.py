@@ -147,10 +147,10 @@ def _tips(names: Mapping[str, str], percents: Sequence[str] = (), **counts: str)
     return {"tooltip": texts + numbers + [_field(of, title=shown) for of, shown in counts.items()]}
 
 
-def _line(axis: str, values: Sequence[float]) -> Spec:
+def _line(axis: str, rows: Sequence[Mapping[str, Any]], **channels: Spec) -> Spec:
+    """Dashed lines across an axis, at its values in the rows."""
     mark = {"type": "rule", "color": INK, "strokeDash": [3, 3], "opacity": 0.7}
-    data = {"values": [{axis: value} for value in values]}
-    return {"data": data, **_layer(mark, {axis: _field(axis)})}
+    return {"data": {"values": rows}, **_layer(mark, {axis: _field(axis), **channels})}
 
 
 def _panels(spec: Spec, field: str, names: Sequence[str], data: Spec) -> Spec:
@@ -267,19 +267,19 @@ def headline_figure(rows: pl.DataFrame) -> Spec:
 def against_figure(table: pl.DataFrame, noun: str = "relation") -> Spec:
     """Accuracy against consistency, a mark a relation and run; outlying relations have labels.
 
-    ``table``: ``run, name, accuracy, consistency, chance``. The dashed line is the mean consistency
-    of the first run expected by chance. ``noun``: what a mark is, such as group.
+    ``table``: ``run, name, accuracy, consistency, chance``. A dashed line is the mean consistency
+    of a run expected by chance. ``noun``: what a mark is, such as group.
     """
     runs, numbers = _names(table, "run"), ("accuracy", "consistency")
     rows = table.with_columns(percents(*numbers))
-    known = table.filter((pl.col("run") == runs[0]) & pl.col("chance").is_not_nan())["chance"]
-    expected = [100 * float(known.sum()) / len(known)] if len(known) else []
-    labelled = outlying(rows, expected)
-    is_labelled = (pl.col("run") == runs[0]) & pl.col("name").is_in(labelled)
-    short = pl.col("name").map_elements(
-        lambda name: textwrap.shorten(name, LONGEST_LABEL, placeholder=" ..."), pl.String
-    )
-    rows = rows.with_columns(label=pl.when(is_labelled).then(short))
+    chance = table.drop_nans("chance").group_by("run", maintain_order=True)
+    expected = chance.agg(y=100 * pl.col("chance").mean()).to_dicts()
+    labels = {
+        key: textwrap.shorten(key[1], LONGEST_LABEL, placeholder=" ...")
+        for key in outlying(rows, [line["y"] for line in expected])
+    }
+    shown = [labels.get(key) for key in rows.select("run", "name").iter_rows()]
+    rows = rows.with_columns(label=pl.Series(shown, dtype=pl.String))
     axis = _percent_axis(0, 20, 40, 60, 80, 100)
     axis["axis"]["grid"] = False  # labels would cross its lines
     base = {
@@ -289,7 +289,7 @@ def against_figure(table: pl.DataFrame, noun: str = "relation") -> Spec:
     nearest = {"type": "point", "fields": ["name"], "on": "pointerover", "nearest": True}
     params = [{"name": "chosen", "select": nearest, "views": [MARKS]}]
     clear = {"condition": {"param": "chosen", "empty": False, "value": 1}, "value": 0.65}
-    line = [f"mean {EXPECTED}"] * len(expected)
+    line = [f"mean {EXPECTED}"] * bool(expected)
     channels = base | _by_run(runs, line, has_shapes=True) | {"opacity": clear}
     text = {"type": "text", "fontSize": 11, "color": INK}
     label = base | {"text": _field("label", "nominal")}
@@ -301,7 +301,7 @@ def against_figure(table: pl.DataFrame, noun: str = "relation") -> Spec:
         | {"name": MARKS},
         _layer(text | {"align": "left", "dx": 7}, label, "datum.label && datum.accuracy <= 50"),
         _layer(text | {"align": "right", "dx": -7}, label, "datum.label && datum.accuracy > 50"),
-        _line("y", expected),
+        _line("y", expected, **(_by_run(runs, line) if len(runs) > 1 else {})),
     ]
     return _styled(
         f"Accuracy against consistency of each {noun}, for each run.",
@@ -310,20 +310,17 @@ def against_figure(table: pl.DataFrame, noun: str = "relation") -> Spec:
     )  # fmt: skip
 
 
-def outlying(rows: pl.DataFrame, lines: Sequence[float] = ()) -> list[str]:
-    """The names of marks of the first run whose labels cover no mark, line or other label.
+def outlying(rows: pl.DataFrame, lines: Sequence[float] = ()) -> list[tuple[str, str]]:
+    """Run and name of the marks whose labels cover no mark, line or other label.
 
     Those farthest from the mean come first. ``rows``: ``run, name, accuracy, consistency`` in
     percent. ``lines``: where horizontal lines are.
     """
-    numbers = ["accuracy", "consistency"]
-    known = rows.drop_nulls(numbers)
-    points = known.select(numbers).rows()
-    first = known.filter(pl.col("run") == rows["run"].first()).select("name", *numbers).rows()
-    centre = [fmean(of) for of in zip(*(point[1:] for point in first), strict=True)]
-    first.sort(key=lambda point: -math.dist(point[1:], centre))
-    labels: dict[str, tuple[float, float, float]] = {}
-    for name, x, y in first:
+    known = rows.select("run", "name", "accuracy", "consistency").drop_nulls().rows()
+    points = [(x, y) for _, _, x, y in known]
+    centre = [fmean(of) for of in zip(*points, strict=True)]
+    labels: dict[tuple[str, str], tuple[float, float, float]] = {}
+    for run, name, x, y in sorted(known, key=lambda mark: -math.dist(mark[2:], centre)):
         width = LETTER * min(len(name), LONGEST_LABEL)
         left, right = (x + 2, x + width) if x <= 50 else (x - width, x - 2)
         covered = [
@@ -333,7 +330,7 @@ def outlying(rows: pl.DataFrame, lines: Sequence[float] = ()) -> list[str]:
               for start, end, of in labels.values()),
         ]  # fmt: skip
         if not any(covered) and len(labels) < OUTLYING:
-            labels[name] = (left, right, y)
+            labels[run, name] = (left, right, y)
     return list(labels)
 
 
@@ -346,7 +343,7 @@ def edit_figure(edits: pl.DataFrame) -> Spec:
     start = _field("start", title="difference of consistency, points")
     tips = _tips({"run": "run", "kind": "edit"}, bounds, relations="relations", pairs="pairs")
     layers = [
-        _line("x", [0]),
+        _line("x", [{"x": 0}]),
         _layer(BOUNDS, of_run | {"x": start, "x2": STOP}),
         _layer(MARK, of_run | _by_run(runs, has_shapes=True) | {"x": _field("difference")} | tips),
     ]

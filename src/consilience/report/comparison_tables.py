@@ -14,7 +14,7 @@ from consilience.analysis.flips import KINDS, LOST, NOISE, SAME_MODEL, WON
 from consilience.core.errors import By, ConsilienceError, did_you_mean
 from consilience.core.factors import FACTORS, is_language_kind, several_factors
 from consilience.core.text import AGGREGATES, counted
-from consilience.metrics.measure import few_relations
+from consilience.metrics.measure import few_relations, too_few
 from consilience.metrics.registry import headline_metrics, label_of, main_metrics
 from consilience.metrics.statistics import CLEAR, holm
 from consilience.report.analysis_tables import SYMBOLS
@@ -40,7 +40,7 @@ from consilience.report.metric_tables import (
 from consilience.report.run_view import name_and_id
 from consilience.report.summary import FACT_ROWS, FORM_ROWS, VIOLATIONS
 from consilience.report.table import CI, NAN, Column, Table
-from consilience.types import Suite
+from consilience.types import Suite, SuiteWords
 
 CORRECTED = "corrected_consistency"  # which a constant model does not have
 OVER_QUESTIONS = {"MACRO": "mean of groups", "MICRO": "all questions"}
@@ -51,8 +51,9 @@ VALUES = ("first_value", "second_value")
 UNDEFINED = ("difference", "low", "high", "p", "p_holm", "q_value", "p_seeds", "detectable")
 
 CONSTANT = (
-    "A model that always gives the same answer is 100 % consistent, so no test of consistency "
-    "against it says anything: read the chance-corrected consistency of the other model."
+    "A model that gives one answer to everything, or always the option in one place, is 100 % "
+    "consistent, so no test of consistency against it says anything: read the chance-corrected "
+    "consistency of the other model."
 )
 
 
@@ -66,7 +67,7 @@ def comparison_table(
       metric, of facts the mean over relations, of questions all of them together.
     """
     words = suite.words
-    if by is None and not words.is_pooled:
+    if by is None:
         compared = with_undefined_means(compared, suite)
     metrics = _known(compared, metrics) or _defaults(compared, by)
     rows = _chosen(compared, metrics, by, words.pool)
@@ -127,19 +128,28 @@ def _defaults(compared: pl.DataFrame, by: By | None) -> list[str]:
 
 
 def with_undefined_means(compared: pl.DataFrame, suite: Suite) -> pl.DataFrame:
-    """Also a mean without a difference, where a constant run has no chance-corrected consistency.
+    """Also a number over all without a difference, where a constant run has no corrected one.
 
-    The value of the other run is its mean over relations.
+    The value of the other run is its mean over relations, or that of all questions.
     """
+    pool = suite.words.pool
     averaged = [group.id for group in suite.relations if group.cardinality == "N-1"]
+    chance = compared.filter(metric="chance_consistency", subset="all", group="MICRO")
+    expected = {row["second"]: row for row in chance.to_dicts() if pool == "MICRO"}
     rows = compared.filter(metric=CORRECTED, subset="all")
     added: list[dict[str, Any]] = []
-    for row in compared.filter(metric="consistency", subset="all", group="MACRO").to_dicts():
+    for row in compared.filter(metric="consistency", subset="all", group=pool).to_dicts():
         of_run = rows.filter(second=row["second"]).fill_nan(None)
-        if "MACRO" not in of_run["group"]:
+        if pool not in of_run["group"]:
             means = of_run.filter(pl.col("group").is_in(averaged)).select(*VALUES).mean()
+            values = means.fill_null(NAN).to_dicts()[0]
+            if of := expected.get(row["second"]):
+                values = {
+                    side: (row[side] - of[side]) / (1 - of[side]) if of[side] < 1 else NAN
+                    for side in VALUES
+                }
             undefined = dict.fromkeys(UNDEFINED, NAN) | {"metric": CORRECTED, "test": None}
-            added.append(row | undefined | means.fill_null(NAN).to_dicts()[0])
+            added.append(row | undefined | values)
     return pl.concat([compared, pl.DataFrame(added, schema=compared.schema)])
 
 
@@ -291,34 +301,43 @@ def verdict(compared: pl.DataFrame, suite: Suite) -> list[str]:
             known = of.filter(~(pl.lit(is_constant) & (pl.col("metric") == "consistency")))
             task = "" if group in AGGREGATES else f", {labels.get(group, group)}"
             headlines = known.drop_nans(["difference", "p"]).to_dicts()
-            sentences += _differ(headlines, f"{second} against {first}{task}", suite)
+            sentences += differ(headlines, f"{second} against {first}{task}", suite.words)
         if not is_constant:
             sentences += _most_different(compared.filter(second=second), labels, suite.words.group)
     return sentences
 
 
-def _differ(rows: Sequence[Mapping[str, Any]], runs: str, suite: Suite) -> Iterator[str]:
-    """Which headline numbers differ, and which differences could not have been seen."""
+def clear_of(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The headline numbers whose difference is clear after Holm's correction over all of them."""
     adjusted = holm([row["p"] for row in rows])
-    clear = [row for row, p in zip(rows, adjusted, strict=True) if p < CLEAR]
+    return [row for row, p in zip(rows, adjusted, strict=True) if p < CLEAR]
+
+
+def differ(rows: Sequence[Mapping[str, Any]], runs: str, words: SuiteWords) -> Iterator[str]:
+    """Which headline numbers differ, and which differences could not have been seen.
+
+    ``rows``: those with a test, accuracy first. ``runs``: what is compared, in words.
+    """
+    if not rows:
+        return
+    clear = sorted(clear_of(rows), key=lambda row: -abs(row["difference"]))
+    means = [row["n"] for row in rows if row["group"] == "MACRO"]
+    units = (max(means), "relation") if means else (rows[0]["n"], words.item)
     over = f"after Holm's correction over {counted(len(rows), 'headline number')}"
     if clear:
-        clear.sort(key=lambda row: -abs(row["difference"]))
         yield f"{runs}: {in_points(clear)} points (p < {CLEAR} {over})."
-    elif rows:
+    elif means != [1] * len(means) and (few := too_few(*units, len(rows))):
+        yield f"{runs}: {few}."  # one relation is tested by its facts
+        return
+    else:
         yield f"{runs}: no headline number differs clearly (p >= {CLEAR} {over})."
-    unseen = [row for row in rows if row not in clear and not math.isnan(row["detectable"])]
-    if unseen:
-        item = suite.words.item
-        sizes = {
-            counted(row["n"], "relation" if row["group"] == "MACRO" else item) for row in unseen
-        }
-        of = sizes.pop() if len(sizes) == 1 else "these data"
-        under = ", ".join(
-            f"{row['detectable'] * 100:.1f} points of {label_of(row['metric']).lower()}"
-            for row in unseen
-        )
-        yield f"In {of} a difference under {under} would probably not be seen."
+    under = ", ".join(
+        f"{row['detectable'] * 100:.1f} points of {label_of(row['metric']).lower()}"
+        for row in rows
+        if row not in clear and not math.isnan(row["detectable"])
+    )
+    if under:
+        yield f"In {counted(*units)} a difference under {under} would probably not be seen."
 
 
 def in_points(rows: Sequence[Mapping[str, Any]]) -> str:

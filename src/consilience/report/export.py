@@ -434,9 +434,13 @@ def as_markdown(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
+IN_COLUMN, IN_TEXT = 50, 105  # characters in a column of ACL, and in both
+
+
 def as_latex(table: Table, name: str = "") -> str:
     """A table with booktabs' rules; a block has a row of its own and a rule before it.
 
+    One wider than a column is over both columns, and one wider than the text is as wide as it.
     Notes are comments below the table. ``name``: of its label; no label without one.
     """
 
@@ -452,13 +456,21 @@ def as_latex(table: Table, name: str = "") -> str:
         plain = "--" if text == "-" else _latex(text).replace("-", "$-$")
         return _with_spread(plain, cell, column, r"$\pm$")
 
+    texts = [[column.heading for column in table.columns]]
+    texts += [[shown(*pair) for pair in row] for _, row in table.by_block()]
+    wide = sum(
+        max(len(re.sub(r"\\[a-z]+|[\\${}]", "", text)) for text in of) + 2
+        for of in zip(*texts, strict=True)
+    )
+    star = "*" * (wide > IN_COLUMN)
+    begin, end = (r"\resizebox{\textwidth}{!}{", "}") if wide > IN_TEXT else ("", "")
     lines = [
-        "% needs \\usepackage{booktabs}",
-        r"\begin{table}",
+        f"% needs \\usepackage{{booktabs{', graphicx' * bool(begin)}}}",
+        rf"\begin{{table{star}}}",
         r"\centering",
         rf"\caption{{{_latex(table.title)}}}",
         *[rf"\label{{tab:{name}}}"] * bool(name),
-        rf"\begin{{tabular}}{{{''.join('r' if c.is_number else 'l' for c in table.columns)}}}",
+        rf"{begin}\begin{{tabular}}{{{''.join('lr'[c.is_number] for c in table.columns)}}}",
         r"\toprule",
         line(_latex(column.heading) for column in table.columns),
         r"\midrule",
@@ -470,18 +482,25 @@ def as_latex(table: Table, name: str = "") -> str:
                 rf"\multicolumn{{{len(table.columns)}}}{{l}}{{\emph{{{_latex(block)}}}}} \\"
             )
         lines.append(line(shown(*pair) for pair in row))
-    lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
+    lines += [r"\bottomrule", rf"\end{{tabular}}{end}", rf"\end{{table{star}}}"]
     lines += [f"% {' '.join(note.split())}" for note in table.notes]
     return "\n".join(lines) + "\n"
 
 
 def latex_figures(figures: Sequence[Figure]) -> str:
     """What includes the files of figures in a paper, each with its caption and label."""
+
+    def caption(figure: Figure) -> str:
+        """The title, and what else a reader needs without the page."""
+        sentences = re.split(r"(?<=\.) ", figure.caption)
+        more = [text for text in sentences if "95 %" not in text and "menu" not in text]
+        return _latex(" ".join([f"{figure.title}.", *more]))
+
     return "\n".join(
         rf"""\begin{{figure}}
 \centering
 \includegraphics{{{figure.id}.pdf}}
-\caption{{{_latex(figure.title)}.}}
+\caption{{{caption(figure)}}}
 \label{{fig:{figure.id}}}
 \end{{figure}}
 """

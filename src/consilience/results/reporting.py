@@ -66,16 +66,18 @@ def _all(*metrics: str) -> dict[tuple[str, str], str]:
 LAYOUTS: Mapping[str, Mapping[str, tuple[str, Mapping[tuple[str, str], str]]]] = {
     "MACRO": {
         "extractability": (
-            "What the patterns extract, and consistency where the model knows or not (Table 2)",
+            "What the patterns extract, and consistency where the model knows or not (as in "
+            "ParaRel's Table 2)",
             _all("successful_patterns", "successful_objects", "unknown_consistency",
                  "known_consistency"),
         ),
         "knowledge": (
-            "Knowledge and consistency (Table 3)",
+            "Knowledge and consistency (as in ParaRel's Table 3)",
             _all("accuracy", "consistency", "consistent_accuracy", "corrected_consistency"),
         ),
         "syntax": (
-            "Consistency of pairs that differ in syntax alone, and of pairs that do not (Table 5)",
+            "Consistency of pairs that differ in syntax alone, and of pairs that do not (as in "
+            "ParaRel's Table 5)",
             {("consistency", subset): SUBSETS[subset] for subset in ("diff_syntax", "no_change")},
         ),
     },
@@ -171,7 +173,7 @@ def pair_layouts(runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()) ->
         if papers := paper_values("calum-table-2", group):
             with_papers[f"{group}, CALUM paper"] = papers
         with_papers[group] = blocks[group]
-    title = "Accuracy and consistency, in percent: mean ± std over seeds (Table 2)"
+    title = "Accuracy and consistency, in percent: mean ± std over seeds (as in CALUM's Table 2)"
     labels = {key: symbol_of(*key) for key in keys}
     return {"consistency": _layout(title, with_papers, labels, notes)}
 
@@ -214,7 +216,10 @@ def report(options: ReportOptions, watch: Watch = SILENT) -> Report:
         views, compared, notes, flips = _measured(runs, suite, protocol, options.seed, advance)
     page = report_page(views, compared, notes, options.group, flips)
     warnings = [*notes, *by_run({view.name: view.warnings for view in views})]
+    _, _, sizes = views[0].summary.title.partition(f" on {suite.name}")
+    about = suite.name + sizes  # the sizes and the protocol
     tables = layouts_of(suite.words, {view.name: view.metrics for view in views}, warnings)
+    tables = {name: replace(of, title=f"{of.title}; {about}") for name, of in tables.items()}
     return Report(runs, page, tables, warnings)
 
 

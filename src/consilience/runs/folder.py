@@ -417,12 +417,22 @@ def refuse_other_run(before: Mapping[str, Any], now: Mapping[str, Any], folder: 
     )
 
 
+IN_PLAN = {
+    "train": "train_groups", "validation": "validation_groups", "vocabulary": "whole_vocabulary",
+    "text": "mlm", "text_file": "text", "facts": "train_facts", "batch": "batch_size",
+    "hold_out": "hold_out_factor",
+}  # fmt: skip
+"""Options that the plan of a training calls otherwise."""
+
+
 def _first_difference(name: str, before: object, now: object) -> str:
     """A setting that is not as in another run, in words; of an object its first such field."""
     if isinstance(before, dict) and isinstance(now, dict):
         fields = [name, *sorted({*before, *now})]  # the model of a model is its name
         field = next(field for field in fields if before.get(field) != now.get(field))
         inner = name if field == name else f"{name} ({field})"
+        if name == "plan":
+            inner = "--" + IN_PLAN.get(field, field).replace("_", "-")
         return _first_difference(inner, before.get(field), now.get(field))
     values = ["not set" if value is None else _show(value) for value in (before, now)]
     return f"its {name} is {values[0]}, now asked is {values[1]}"

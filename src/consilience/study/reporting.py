@@ -15,7 +15,7 @@ from consilience.core.text import counted
 from consilience.files.write import write_whole
 from consilience.kinds import suite_notes, suite_of
 from consilience.kinds.counting import CountedRun, count_run, record_notes
-from consilience.metrics.measure import few_relations
+from consilience.metrics.measure import constant_answers, few_relations, too_few
 from consilience.metrics.registry import label_of, short_label_of
 from consilience.metrics.statistics import CLEAR, benjamini_hochberg, holm
 from consilience.options import Output
@@ -84,7 +84,15 @@ def headlines_table(rows: Sequence[StudyRow], study: str) -> Table:
                 values += [Cell(), Cell()]
         shown.append([*values, row.items, row.noise_floor][: len(columns)])
     missing = [f"{row.model} on {row.cell}" for row in rows if row.missing]
+    constant = {
+        f"{row.model} on {row.cell}": [
+            *constant_answers(row.measured[1].metrics, row.measured[1].suite)
+        ]
+        for row in known
+        if row.measured
+    }
     notes = [*_meanings(known, metrics), *[f"Missing: {', '.join(missing)}."] * bool(missing)]
+    notes += [f"{note}." for note in by_run(constant)]
     title = f"{study}: {counted(len(known), 'run')} in percent"
     title += f", {len(missing)} missing" if missing else ""
     return Table(title, columns, shown, notes, [row.cell for row in rows])
@@ -141,9 +149,9 @@ def _other_values(differences: pl.DataFrame, rows: Sequence[StudyRow]) -> list[s
             of_run = whole.get((row["cell"], row[side], row["metric"]), NAN)
             if abs(value - of_run) > SAME:
                 return [
-                    "Some numbers differ from those of the runs above, because a comparison is "
-                    "over the items that both models answered: "
-                    f"{label_of(row['metric']).lower()} of {row[side]} on {row['cell']} is "
+                    "A comparison is over the items that both models answered, so all its numbers "
+                    "may differ from those of the runs above, and a difference may have the other "
+                    f"sign: {label_of(row['metric']).lower()} of {row[side]} on {row['cell']} is "
                     f"{100 * value:.1f} here and {100 * of_run:.1f} there."
                 ]
     return []
@@ -163,6 +171,7 @@ def study_verdict(differences: pl.DataFrame, rows: Sequence[StudyRow]) -> list[s
     tested = differences.drop_nans("p_holm")
     clear = tested.filter(pl.col("p_holm") < CLEAR)
     over = f"of {counted(tested.height, 'difference')} between models"
+    more = [*_unseen(tested), *more]
     if clear.is_empty():
         return [f"None {over} is clear (p (Holm) >= {CLEAR} over the whole study).", *more]
     verb = "is" if clear.height == 1 else "are"
@@ -182,6 +191,23 @@ def study_verdict(differences: pl.DataFrame, rows: Sequence[StudyRow]) -> list[s
         be = "The largest is" if len(named) == 1 else "The largest are"
         sentences.append(f"{be} {'; '.join(named)} points.")
     return [*sentences, *more]
+
+
+def _unseen(tested: pl.DataFrame) -> Iterator[str]:
+    """Which differences of a study could not have been seen; ``tested``: those with ``p_holm``."""
+    few = list[str]()
+    for (cell,), rows in tested.group_by("cell", maintain_order=True):
+        noun = "relation" if "MACRO" in rows["group"] else "item"
+        size = max(rows.filter(metric="accuracy")["n"], default=0)
+        if size > 1 and (sentence := too_few(size, noun, rows.height)):
+            few.append(str(cell))
+            yield f"On {cell}, {sentence}."
+    unclear = tested.filter(pl.col("p_holm") >= CLEAR, ~pl.col("cell").is_in(few))
+    if sizes := sorted(100 * unclear["detectable"].drop_nans()):
+        yield (
+            f"Of those that are not, differences under {sizes[0]:.1f} to {sizes[-1]:.1f} points "
+            "would probably not be seen (detectable)."
+        )
 
 
 def study_page(report: StudyReport, folder: Path) -> export.Page:
@@ -404,7 +430,7 @@ def _compared(
 def _headlines(compared: Comparison, first: CountedRun) -> pl.DataFrame:
     """The rows of a comparison on headline numbers: of sentence pairs those of each task."""
     words, table = compared.suite.words, compared.table
-    table = table if words.is_pooled else with_undefined_means(table, compared.suite)
+    table = with_undefined_means(table, compared.suite)
     metrics = {row.metric: at for at, row in enumerate(first.summary.rows) if row.subset == "all"}
     rows = table.filter((pl.col("subset") == "all") & pl.col("metric").is_in(list(metrics)))
     rows = rows.filter(group=words.pool) if words.pool in rows["group"] else rows

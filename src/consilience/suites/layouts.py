@@ -93,6 +93,8 @@ def fetch(
     files.
     """
     folder, files, fetched = data / name, listing(name), 0
+    if base and Path(base).is_dir():
+        base = Path(base).resolve().as_uri()
     try:
         parts = urllib.parse.urlsplit(base or "")
         is_plain = "@" not in parts.netloc and (parts.port is None or parts.port >= 0)
@@ -152,7 +154,7 @@ def _fetched(url: str, file: ReleasedFile) -> bytes:
         f"cannot be fetched: {reason}",
         where=url,
         todo="Check the network and rerun the command, or name a copy of the release: --from URL, "
-        "also file:///FOLDER. Existing files are kept.",
+        "or --from FOLDER. Existing files are kept.",
     )
 
 

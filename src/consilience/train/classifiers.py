@@ -608,7 +608,7 @@ def classifier_cost(
     queries = sum(len(pairs.forms) for pairs in trainer.validation.values())
     grid = f"{len(plans)} batch sizes and learning rates with the first seed; then "
     return TrainingCost(
-        held_out="", seeds=len(seeds),
+        split={}, seeds=len(seeds),
         trainings=len(seeds) + (len(plans) if len(plans) > 1 else 0),
         breakdown=grid * (len(plans) > 1) + f"one for each seed: {', '.join(map(str, seeds))}",
         updates=batches.per_epoch * plans[0].epochs, validations=plans[0].epochs,

@@ -27,7 +27,7 @@ from consilience import suites
 from consilience.analysis.votes import against_vote
 from consilience.asking.questions import cues_of
 from consilience.core.errors import SILENT, ConsilienceError, Loading, Watch, needs_extra
-from consilience.core.text import counted
+from consilience.core.text import counted, listed
 from consilience.files.read import read_rows, read_text
 from consilience.files.write import csv_of, write_whole
 from consilience.kinds import inquiries_of
@@ -36,7 +36,8 @@ from consilience.kinds.counting import CountedRun
 from consilience.kinds.probing import probe
 from consilience.kinds.questions import OwnQuestions
 from consilience.metrics.differences import compare
-from consilience.metrics.measure import measure
+from consilience.metrics.measure import measure, too_few
+from consilience.metrics.registry import headline_metrics
 from consilience.models.fast.products import speed_up_training
 from consilience.models.fast.trees import reading_tree, trains_on_trees
 from consilience.models.loading import Pretrained, load_pretrained
@@ -46,7 +47,7 @@ from consilience.models.sources import locate
 from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.training import ImproveOptions
 from consilience.report.export import Lines
-from consilience.runs.folder import RunFolder, default_folder
+from consilience.runs.folder import IN_PLAN, RunFolder, default_folder
 from consilience.suites.question_suites import columns_of, is_questions, load_questions
 from consilience.suites.questions import Questions
 from consilience.train.batch_trainer import (
@@ -582,10 +583,22 @@ def consistency_cost(
         }
         seconds = time_training(trainer, batches, samples)
     asked = [inquiries_of(options, suite=suite)[0] for options, suite in measures.values()]
-    items = sum(len(group.facts) for group in asked[0].suite)
-    words = asked[0].words
+    words, held_out = asked[0].words, asked[0].groups
+    parts = {
+        "train": subject.inquiry(plan.train, plan.facts, plan),
+        "validation": trainer.validation(),
+        "held out": asked[0],
+    }
+    sizes = {name: sum(len(group.facts) for group in of.suite) for name, of in parts.items()}
+    split = {name: counted(size, words.item) for name, size in sizes.items()}
+    if not {*plan.train} <= {*PARTS}:
+        split = {name: f"{of} of {listed([*parts[name].groups])}" for name, of in split.items()}
+    has_means = words.has_means and len(held_out) > 1  # one relation is tested by its facts
+    units = (len(held_out), words.group) if has_means else (sizes["held out"], words.item)
+    if few := too_few(*units, len(headline_metrics())):
+        split["held out"] += f"; {few}"
     return TrainingCost(
-        held_out=f"{counted(len(asked[0].groups), words.group)}, {counted(items, words.item)}",
+        split=split,
         seeds=len(seeds), trainings=len(seeds) * (tried + (rows - 1) + has_teacher),
         breakdown=f"with seed {', '.join(map(str, seeds))}: {'; '.join(breakdown)}",
         updates=updates, validations=updates // int(interval or 1),
@@ -599,17 +612,12 @@ def queries_of(inquiry: Inquiry) -> int:
     return sum(inquiry.groups.values())
 
 
-IN_PLAN = {
-    "train_groups": "train", "validation_groups": "validation", "whole_vocabulary": "vocabulary",
-    "mlm": "text", "text": "text_file", "train_facts": "facts", "batch_size": "batch",
-    "hold_out_factor": "hold_out",
-}  # fmt: skip
-"""Options that the settings of a training call otherwise."""
+NAMED = {option: name for name, option in IN_PLAN.items()}  # Of options in the plan
 
 
 def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improved | Lines | None:
     """Train, choose and measure; None in every process but the first (``accelerate launch``)."""
-    named = {IN_PLAN.get(name, name): value for name, value in vars(options).items()}
+    named = {NAMED.get(name, name): value for name, value in vars(options).items()}
     suite: Suite | Questions
     kind = "questions" if is_questions(options.suite) else "facts"
     refuse_options(options, kind, f"a suite of {kind}")
@@ -672,7 +680,7 @@ def usual_settings(options: ImproveOptions, subject: Subject) -> dict[str, Any]:
 def _folder_of(options: ImproveOptions, suite: Suite | Questions) -> Path:
     """The folder of a training without ``--out``: named by suite, model and all settings."""
     others = ("out", "dry_run", "device", "report_to", "data_dir", "watch")
-    settings = {IN_PLAN.get(k, k): v for k, v in vars(options).items() if k not in others}
+    settings = {NAMED.get(k, k): v for k, v in vars(options).items() if k not in others}
     text = options.text and str(options.text)
     return default_folder(
         options.model, {**settings, "text_file": text, "suite": f"improve-{suite.name}"}

@@ -20,7 +20,7 @@ from consilience.core.text import counted, duration, listed
 from consilience.kinds.counting import CountedRun
 from consilience.metrics.measure import few_relations
 from consilience.metrics.registry import headline_metrics, label_of
-from consilience.metrics.statistics import CLEAR, holm
+from consilience.metrics.statistics import TIE
 from consilience.options import Output
 from consilience.options.training import FinetuneOptions
 from consilience.report.analysis_tables import VOTES
@@ -32,7 +32,12 @@ from consilience.report.columns import (
     metric_column,
     tests_of,
 )
-from consilience.report.comparison_tables import compared_on, comparison_table, in_points
+from consilience.report.comparison_tables import (
+    clear_of,
+    compared_on,
+    comparison_table,
+    differ,
+)
 from consilience.report.export import (
     Lines,
     Shown,
@@ -214,15 +219,16 @@ def macro(table: pl.DataFrame, metric: str, pool: str = "MACRO") -> Mapping[str,
 class TrainingCost:
     """The work of ``improve`` or ``finetune``, and how long it takes on this machine.
 
-    ``held_out``: the data that measure the trained model, in words; empty where nothing is
-    measured. ``breakdown``: what the trainings are, in words. ``updates`` and ``validations``: of
-    one training, at most. ``runs``: those that measure a model, before and after training.
+    ``split``: the data that train, validate, and are held out to measure the trained model, in
+    words; empty where nothing is measured. ``breakdown``: what the trainings are, in words.
+    ``updates`` and ``validations``: of one training, at most. ``runs``: those that measure a model,
+    before and after training.
 
     Measured seconds, NaN where nothing was timed: to load the model, of an update, of a query, and
     of a validation or a run beside its queries (``overhead_seconds``).
     """
 
-    held_out: str
+    split: Mapping[str, str]
     seeds: int
     trainings: int
     breakdown: str
@@ -263,7 +269,7 @@ class TrainingCost:
         if self.runs:
             run = counted(self.run_queries, "query", "queries")
             work += f"; then {counted(self.runs, 'run')} of {run}"
-        lines = [f"held out: {self.held_out}"] if self.held_out else []
+        lines = [f"{part}: {data}" for part, data in self.split.items()]
         lines += [work, f"trainings: {self.breakdown}"]
         if not math.isnan(self.seconds):
             lines.append(
@@ -290,21 +296,11 @@ def training_verdict(compared: pl.DataFrame, words: SuiteWords) -> list[str]:
         dict(row) for name in headline_metrics() if (row := macro(compared, name, words.pool))
     ]
     known = [row for row in rows if not math.isnan(row["p"])]
-    if not known:
+    sentences = [*differ(known, "After training", words)]
+    if not sentences:
         return [f"No change can be tested: there are too few held-out {unit}s."]
-    adjusted = holm([row["p"] for row in known])
-    clear = [row for row, p in zip(known, adjusted, strict=True) if p < CLEAR]
-    unclear = [row for row in known if row not in clear]
-    over = f"after Holm's correction over {counted(len(known), 'headline number')}"
-    count = max(row["n"] for row in known) if words.has_means else rows[0]["n"]
-    where = f"on {counted(count, f'held-out {unit}')}"
-    sentences = [f"Training changed no headline number clearly {where} (p >= {CLEAR} {over})."]
-    if clear:
-        sentences = [f"Training changed {in_points(clear)} points {where} (p < {CLEAR} {over})."]
-    if unclear:
-        sentences.append(f"Not clear: {in_points(unclear)} points.")
     changes = {row["metric"]: row["difference"] for row in rows}
-    rose = any(row["metric"] == "consistency" and row["difference"] > 0 for row in clear)
+    rose = any(row["metric"] == "consistency" and row["difference"] > 0 for row in clear_of(known))
     if rose and not changes.get(TIE_METRIC, math.nan) > 0:
         sentences.append(
             f"Chance-corrected consistency did not rise, so the model may only give more "
@@ -353,10 +349,14 @@ def harm_rows(
 
 
 def _over_units(values: pl.Series) -> dict[str, float]:
-    """The mean of values of independent items or relations, with its 95 % interval."""
+    """The mean of values of independent items or relations, with its 95 % interval.
+
+    Without variation there is no interval.
+    """
     units = values.to_numpy()
     mean = float(units.mean()) if len(units) else math.nan
-    error = 1.96 * float(units.std(ddof=1)) / math.sqrt(len(units)) if len(units) > 1 else math.nan
+    varies = len(units) > 1 and bool(np.ptp(units) >= TIE)
+    error = 1.96 * float(units.std(ddof=1)) / math.sqrt(len(units)) if varies else math.nan
     return {"difference": mean, "low": mean - error, "high": mean + error}
 
 
@@ -384,11 +384,14 @@ def text_row(
 
 
 def harm_of(row: Mapping[str, Any], margin: float) -> str:
-    """What a row says: a harm, none within the margin (points), or neither."""
+    """What a row says: a harm, none within the margin (points), or neither.
+
+    Without an interval no harm is ruled out. Changed answers are none.
+    """
     worst, best = row["low"], row["high"]
     if row.get("is_cost"):
         worst, best = -best, -worst
-    if "before" not in row or math.isnan(worst):
+    if "before" not in row:
         return ""
     if worst >= -margin / 100:
         return f"none within {margin:g}"
@@ -400,14 +403,14 @@ def harm_verdict(rows: Sequence[Mapping[str, Any]], margin: float) -> list[str]:
     named = defaultdict[str, list[str]](list)
     for row in rows:
         what = row["what"][:1].lower() + row["what"][1:]
-        points = (100 * row[of] for of in ("difference", "low", "high"))
-        named[harm_of(row, margin)].append("{} {:+.1f} ({:+.1f} to {:+.1f})".format(what, *points))
+        change, *ends = (100 * row[of] for of in ("difference", "low", "high"))
+        shown = "" if math.isnan(change) else f" {change:+.1f}"
+        shown += "" if math.isnan(ends[0]) else " ({:+.1f} to {:+.1f})".format(*ends)
+        named[harm_of(row, margin)].append(what + shown)
     texts = [f"Harm: {'; '.join(of)}." for kind, of in named.items() if kind == "harm"]
     if unclear := named["not ruled out"]:
         found = f"A harm of more than {margin:g} points is not ruled out"
         texts.append(f"{found}: {'; '.join(unclear)}.")
-    if not texts and not {*named} - {"", "not ruled out"}:
-        return ["No harm can be tested: there is too little that was held out."]
     return texts or [f"No harm shown within {margin:g} points."]
 
 
@@ -423,7 +426,10 @@ def harm_table(rows: Sequence[Mapping[str, Any]], margin: float) -> Table:
         "after": Column("after", "share"), "difference": POINTS,
         ("low", "high"): Column(CI, "points"), "harm": Column("harm"),
     }  # fmt: skip
-    note = f"harm: none where the 95 % interval ends within {margin:g} points of no change"
+    note = (
+        f"harm: none where the 95 % interval ends within {margin:g} points of no change; where "
+        "nothing varies there is no interval, and no harm is ruled out"
+    )
     return frame_table(shown, "Harm: what the training may have cost", columns, [note])
 
 
@@ -608,8 +614,9 @@ class Improved(Shown):
         yield from LOAD
         yield f'  model = pipeline("{PIPELINES[self.kind]}", model="{model}")'
         after = self.folder / f"seed-{best.seed}" / best.name / "after"
-        more = "" if output.details else "--details, or "
-        yield f"More: {more}consilience report {self.folder / 'before'} {after}"
+        more, runs = "" if output.details else "--details, or ", f"after={after}"
+        runs = f"before={self.folder / 'before'} {runs} --out {self.folder / 'report.html'}"
+        yield f"More: {more}consilience report {runs}"
 
     def document(self) -> dict[str, Any]:
         outcomes = [

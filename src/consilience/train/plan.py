@@ -181,17 +181,18 @@ class Subject:
 
 
 PARTS = {"train": 0.6, "validation": 0.8, "test": 1.0}
-"""Where questions go of which no groups are named, by the digest of their name in [0, 1)."""
+"""The share of the questions up to the end of each part, where no groups are named."""
 
 
 def split_by_item(questions: Questions) -> Questions:
-    """The questions in groups named as in ``PARTS``, whatever groups they had."""
-
-    def part(item: str) -> str:
-        share = int(hashlib.sha256(item.encode()).hexdigest()[:8], 16) / 2**32
-        return next(name for name, end in PARTS.items() if share < end)
-
-    items = (replace(question, group=part(question.item)) for question in questions.items)
+    """The questions in groups named as in ``PARTS``, by the digests of their names."""
+    names = {question.item for question in questions.items}
+    ranked = sorted(names, key=lambda name: hashlib.sha256(name.encode()).hexdigest())
+    part = {
+        name: next(part for part, end in PARTS.items() if at + 0.5 < end * len(ranked))
+        for at, name in enumerate(ranked)
+    }
+    items = (replace(question, group=part[question.item]) for question in questions.items)
     return replace(questions, items=tuple(items))
 
 

@@ -230,7 +230,9 @@ def _in_order(table: pl.DataFrame, facts: pl.DataFrame, suite: Suite) -> pl.Data
     joined = table.join(placed, on=["group", "item"], how="left", maintain_order="left")
     if (joined["place"].fill_null(0).diff().fill_null(0) >= 0).all():
         return table
-    return joined.sort("place", maintain_order=True, nulls_last=True).drop("place")
+    joined = joined.with_row_index("row")
+    order = [pl.col("row").min().over("group"), pl.col("place")]
+    return joined.sort(order, maintain_order=True, nulls_last=True).drop("place", "row")
 
 
 def order_remark(answers: pl.DataFrame, suite: Suite) -> Iterator[str]:

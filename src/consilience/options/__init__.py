@@ -369,7 +369,9 @@ def signature_of(kind: type, function: Callable[..., Any]) -> Signature:
         )
         for entry in option_fields(kind)
     ]
-    more = sorted((one for one in more if one.name not in own), key=lambda one: one.kind)
+    late = {entry.name for entry in fields(kind) if entry.kw_only}  # such as those of ``Counted``
+    more = [one for one in more if one.name not in own]
+    more.sort(key=lambda one: (one.kind, one.name in late))
     return whole.replace(parameters=[*own.values(), *more])
 
 

@@ -90,7 +90,7 @@ def _refuse_other_kinds(spec: str, folder: Path) -> None:
 def _no_suite(folder: Path, spec: str) -> ConsilienceError:
     """The error for a suite that is neither a name nor a folder, with similar names."""
     paths = sorted(folder.parent.iterdir()) if folder.parent.is_dir() else []
-    nearby = [path.name for path in paths if path.is_dir() or is_questions(str(path))]
+    nearby = [path.name for path in paths if path.is_dir() or path.suffix in SUFFIXES]
     known = [*SUITE_NAMES, *TASKS]
     return ConsilienceError(
         f"no suite '{spec}' and no such file or folder",

@@ -18,16 +18,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import polars as pl
+
 from consilience.core.errors import SILENT, ConsilienceError, Protocol, Watch
 from consilience.core.text import counted
 from consilience.files.tables import model_of_log
 from consilience.files.write import csv_cell, write_whole
-from consilience.kinds.answers import WHERE, is_promptfoo, promptfoo_answers
+from consilience.kinds.answers import WHERE
 from consilience.kinds.base import ExportedRow, Inquiry, SuiteValue
 from consilience.kinds.counting import CountedRun, count_answers, count_run, save_counted
 from consilience.kinds.facts import Facts
 from consilience.kinds.pairs import SentencePairs
 from consilience.kinds.questions import OwnQuestions, questions_of
+from consilience.kinds.records import maker_of
 from consilience.options import shared_fields
 from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.runs import ScoreOptions
@@ -121,8 +124,8 @@ def score_answers(
     what the answers are called; empty for the name of the file or of the run's model.
     """
     answers = options.answers
-    if is_promptfoo(answers):
-        options, questions, table = promptfoo_answers(options)
+    if (make := maker_of(answers)) is not None:
+        options, questions, table = make(options)
         with TemporaryDirectory(prefix="consilience-") as folder:
             file = Path(folder, "answers.parquet")
             table.write_parquet(file)
@@ -132,7 +135,7 @@ def score_answers(
         return replace(counted, notes=[*counted.notes, *more])
     if options.provider is not None:
         found = f"--provider with {answers}"
-        expected = "results of promptfoo (.json)"
+        expected = "results of promptfoo (.json), or instance records"
         raise ConsilienceError(found, expected=expected, todo="Leave --provider out.")
     run = Run.open(answers, label or model_name(model_of_log(answers))).named_by_model()
     if not answers.is_dir() and options.suite is not None:
@@ -176,7 +179,7 @@ def score_table(run: Run, options: ScoreOptions, questions: Questions | None = N
         folder.describe(name, value)
     kept = read.answers if read.recorded is None else read.recorded
     for (group,), rows in kept.partition_by("group", as_dict=True, maintain_order=True).items():
-        folder.write_answers(str(group), rows)
+        folder.write_answers(str(group), rows.cast({pl.Categorical: pl.String}))
     folder.describe("answers_file", str(options.answers))
     return save_counted(scored, folder)
 

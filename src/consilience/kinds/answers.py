@@ -47,6 +47,7 @@ from consilience.suites.questions import Questions
 from consilience.types import Scores, Suite
 
 WHERE = "the answers table"
+JUDGED = "is_judged"  # The column of a table that is one of ``questions.SCHEMA`` already
 NO_ANSWER = "no answer"  # Why a row without an answer is left out
 Row = Mapping[str, Any]
 
@@ -352,7 +353,7 @@ def answers_to_questions(
     variants = {name: _levels(name) for name in variants_in(table)}
     if "variant_index" not in table.columns:
         variants = dict(sorted(variants.items(), key=lambda entry: _natural(entry[1])))
-    design = _design_of(list(variants.values()))
+    design = design_of(list(variants.values()))
     of_open = design.without(OF_OPTIONS)
     cells = {one: {name: at for at, name in enumerate(one.names)} for one in (design, of_open)}
     by_group: dict[str, list[Answered]] = {}
@@ -444,7 +445,7 @@ def _levels(variant: str) -> Levels:
     return levels
 
 
-def _design_of(variants: Sequence[Levels]) -> FactorialDesign:
+def design_of(variants: Sequence[Levels]) -> FactorialDesign:
     """The design whose variants these are; those of open questions lack the factors of options."""
     factors = tuple(
         Factor(name, tuple(dict.fromkeys(levels[name] for levels in variants if name in levels)))

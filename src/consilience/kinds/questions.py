@@ -20,7 +20,7 @@ from consilience.asking.facts import Progress
 from consilience.asking.noise import Sample, question_samples
 from consilience.core.errors import SILENT, ConsilienceError, Protocol, Watch
 from consilience.core.expectations import linked_questions
-from consilience.core.factors import Factor, FactorialDesign
+from consilience.core.factors import Factor, FactorialDesign, levels_of
 from consilience.core.free_text import DEFAULT_RULES, OPEN_RULE, RULES, rule_of
 from consilience.core.items import Question
 from consilience.core.text import counted, listed
@@ -29,7 +29,13 @@ from consilience.files.read import read_text
 from consilience.files.tables import LOG_PROBABILITIES
 from consilience.kinds import base
 from consilience.kinds import variants as varying
-from consilience.kinds.answers import answers_to_questions, model_of_answers, refuse_published
+from consilience.kinds.answers import (
+    JUDGED,
+    answers_to_questions,
+    design_of,
+    model_of_answers,
+    refuse_published,
+)
 from consilience.kinds.variants import (
     GroupOfQuestions,
     groups_of_questions,
@@ -339,15 +345,20 @@ class OwnQuestions(base.Inquiry):
         """Texts or log-probabilities of options."""
         refuse_published(options)
         whole = suite or load_questions(options.suite or "", columns_of(options.columns))
-        rule = rule_of(options.match) if options.match else None
-        design, answers = answers_to_questions(run.answers, whole, rule)
-        items = set(answers["item"])
+        rule, table = rule_of(options.match) if options.match else None, run.answers
+        if is_judged := JUDGED in table.columns:
+            names = table.select("variant_index", "variant").unique().sort("variant_index")
+            levels = [levels_of(name) for name in names["variant"]]
+            design, answers = design_of(levels), table.drop(JUDGED)
+        else:
+            design, answers = answers_to_questions(table, whole, rule)
+        items = set(answers["item"].unique())
         questions = replace(whole, items=tuple(item for item in whole.items if item.item in items))
         is_scored = LOG_PROBABILITIES in run.answers.columns
         groups = groups_of_questions(questions, writes_freely=not is_scored)
-        match = options.match or DEFAULT_RULES
+        match = "as recorded" if is_judged else options.match or DEFAULT_RULES
         notes = asking.notes_on_writing(answers)
-        if options.match is None:
+        if options.match is None and not is_judged:
             notes = [*notes, *_found_within(run.answers, whole, answers)]
         return base.AnswersElsewhere(
             suite_of_questions(questions.name, groups, design, questions.expectations),

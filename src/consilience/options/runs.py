@@ -50,7 +50,7 @@ class ScoreOptions(Options):
         "Also read answers to these forms of your own: FILE.py:FUNCTION, first:COLUMN or "
         "second:COLUMN.", default=None, metavar="P,P", panel="Facts and sentence pairs only")
     provider: str | None = opt(
-        "Measure the answers of this provider, where a file of promptfoo has several.",
+        "Measure the answers of this provider of promptfoo, or of this model of instance records.",
         default=None, metavar="P", panel="Counting")
     data_dir: shared.DataDir = opt(default=None)
 

@@ -28,10 +28,10 @@ from consilience.kinds import (
     suite_notes,
     suite_of,
 )
-from consilience.kinds.answers import is_promptfoo
 from consilience.kinds.base import Inquiry
 from consilience.kinds.counting import CountedRun, count_run, record_notes
 from consilience.kinds.probing import ProbePlan
+from consilience.kinds.records import maker_of
 from consilience.models import LanguageModel, Model
 from consilience.models.functions import TwoTexts
 from consilience.options import Output, options_of, refuse_unknown, typed
@@ -180,7 +180,7 @@ def score(
         questions = load_questions(suite, columns)
     elif columns:
         _refuse_columns(suite)
-    name, is_made = None if suite is None else str(suite), is_promptfoo(path)
+    name, is_made = None if suite is None else str(suite), maker_of(path) is not None
     if is_made and isinstance(suite, Suite | Questions):
         raise ConsilienceError(
             f"{suite!r} with results of promptfoo", expected="the name or the file of a suite"

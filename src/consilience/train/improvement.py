@@ -432,7 +432,7 @@ def vote_sentence(votes: pl.DataFrame) -> list[str]:
     if votes.is_empty():
         return []
     _, vote, one, _ = votes.to_dicts()
-    beats = "beats" if one["difference"] > 0 and one["p"] < CLEAR else "does not beat"
+    beats = "beats" if one["difference"] > 0 and one["p"] < CLEAR else "does not clearly beat"
     points = (100 * one[of] for of in ("difference", "difference_low", "difference_high"))
     change = "{:+.1f} points, {:+.1f} to {:+.1f}".format(*points)
     size, right = vote["variants"], [100 * row["accuracy"] for row in (one, vote)]

@@ -46,6 +46,7 @@ from consilience import load_model, measure
 from consilience.asking.facts import ask
 from consilience.core.errors import Loading
 from consilience.core.provenance import versions
+from consilience.models.batches import give_memory_back
 from consilience.models.fast.products import CPU_TOKENS, Library, Products, speed_up
 from consilience.models.loading import Pretrained, load_pretrained
 from consilience.models.masked import AtMask, MaskedModel
@@ -397,19 +398,20 @@ def chat_training(lines: list[str]) -> None:
         for at, ((name, model, batch), rule) in enumerate(cases):
             place = Path(folder, f"training-{at}")
             updates, tokens = training.question_updates(model, place, batch, rule)
-            memory = {way: machine.peak(update) for way, update in updates.items()}
+            memory = {}
+            for way, update in updates.items():
+                give_memory_back()
+                memory[way] = machine.peak(update)
             found = in_turn(updates, 3, time.process_time)
-            base = statistics.median(found["consilience"])
-            for way in [*found][1:]:
-                texts = "texts" if rule else "letters"
-                task = f"an update on questions ({texts}), {name}"
-                machines.keep(task, way, found["consilience"], found[way])
+            base, scored = statistics.median(found["consilience"]), "texts" if rule else "letters"
             for way, each in found.items():
-                case = f"{name}, {'texts' if rule else 'letters'} | {batch}, {tokens:,}"
                 middle = statistics.median(each)
-                say(lines, f"| {case} | {way} | {middle:.2f} ({middle / base:.2f}) "
-                           f"| {memory[way]:,.0f} |")  # fmt: skip
-    if len(updates) < 3:
+                row = f"| {name}, {scored} | {batch}, {tokens:,} | {way} | {middle:.2f} "
+                say(lines, row + f"({middle / base:.2f}) | {memory[way]:,.0f} |")
+            if way == training.TRL:
+                task = f"an update on {batch} questions ({scored}), {name}"
+                machines.keep(task, way, found["consilience"], found[way])
+    if training.TRL not in updates:
         say(lines, "", "TRL is not installed: pip install trl.")
     say(lines, "")
 

@@ -196,6 +196,7 @@ ASKED = replace(
     vary=("paraphrase=1,2,3,4", "order=reversed"),
 )  # fmt: skip
 Update = Callable[[], object]
+TRL = "TRL SFTTrainer"
 
 
 def chat_models(folder: Path) -> list[tuple[str, str, int]]:
@@ -251,7 +252,7 @@ def question_updates(
         processing_class=loaded.tokenizer,
         peft_config=LoraConfig(r=8, lora_alpha=16, target_modules="all-linear"),
     )  # fmt: skip
-    updates["TRL SFTTrainer"] = update_of(other, lambda: other.data_collator(texts))
+    updates[TRL] = update_of(other, lambda: other.data_collator(texts))
     return updates, sum(len(ids) for ids, _ in rows)
 
 

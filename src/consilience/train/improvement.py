@@ -20,7 +20,7 @@ from consilience.core.text import counted, duration, listed
 from consilience.kinds.counting import CountedRun
 from consilience.metrics.measure import few_relations
 from consilience.metrics.registry import headline_metrics, label_of
-from consilience.metrics.statistics import TIE
+from consilience.metrics.statistics import CLEAR, TIE
 from consilience.options import Output
 from consilience.options.training import FinetuneOptions
 from consilience.report.analysis_tables import VOTES
@@ -438,7 +438,7 @@ def vote_sentence(votes: pl.DataFrame) -> list[str]:
     if votes.is_empty():
         return []
     _, vote, one, _ = votes.to_dicts()
-    beats = "beats" if one["difference"] > 0 and one["p"] < CLEAR else "does not beat"
+    beats = "beats" if one["difference"] > 0 and one["p"] < CLEAR else "does not clearly beat"
     points = (100 * one[of] for of in ("difference", "difference_low", "difference_high"))
     change = "{:+.1f} points, {:+.1f} to {:+.1f}".format(*points)
     size, right = vote["variants"], [100 * row["accuracy"] for row in (one, vote)]

@@ -553,9 +553,9 @@ def test_items_in_tenths_worked_out_by_hand():
 def test_a_page_of_every_part_that_is_not_too_large(monkeypatch):
     table = Table("a & b", [Column("name"), Column("n", "number")], [["x", 1.0], ["y", None]])
     parts = [table, {"a": "<b>"}, "one", Code("cmd <x>"), ["p"], Folded("more", ["inside"])]
-    html = Html(render(Page("t", "s", [Section("one", "One", "", parts)], ("end",))))
+    html = Html(render(Page("t", "s", [Section("one", "One", "", parts)])))
     assert html.tables == {"a & b": [["name", "n"], ["x", "1.0"], ["y", "-"]]}
-    for text in ("<b>", "cmd <x>", "inside", "end"):
+    for text in ("<b>", "cmd <x>", "inside", "Made by consilience."):
         assert text in html.text
     numbers = [each for each in html.all("td") if each.get("class") == "number"]
     assert [each.get("data-by") for each in numbers] == ["1.0", None]

@@ -231,10 +231,6 @@ class Page:
     title: str  # The question that the page answers, about which models
     subtitle: str  # The suite and its size
     sections: Sequence[Section]
-    notes: Sequence[str] = (
-        "All numbers are percentages unless the heading says otherwise. Made by consilience.",
-    )
-    """Lines below all sections."""
 
     @property
     def figures(self) -> list[Figure]:

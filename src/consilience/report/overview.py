@@ -34,7 +34,7 @@ from consilience.report.export import (
 )
 from consilience.report.metric_tables import form_metrics, form_table, mean_row
 from consilience.report.papers import papers_headlines
-from consilience.report.run_view import RunView, group_names, groups_with_forms, values_of
+from consilience.report.run_view import RunView, group_names, groups_with_forms, together, values_of
 from consilience.report.summary import FEWEST_FACTS, NO_OPTION, VIOLATIONS, SummaryRow
 from consilience.report.table import CI, NAN, Cell, Column, Table, Value
 from consilience.types import SuiteWords
@@ -646,11 +646,7 @@ def _intervals(runs: Sequence[RunView]) -> Iterator[Figure]:
 def _agreement(runs: Sequence[RunView], relation: str | None) -> Iterator[Figure]:
     """The agreement of each two patterns or forms of a group; nothing with fewer than two pairs."""
     words, names = runs[0].suite.words, group_names(runs[0].suite)
-    tables = [
-        [getattr(run, name).with_columns(run=pl.lit(run.name)) for run in runs]
-        for name in ("pairs", "patterns")
-    ]
-    pairs, patterns = (pl.concat(of_runs, how="diagonal_relaxed") for of_runs in tables)
+    pairs, patterns = together(runs, "pairs"), together(runs, "patterns")
     if pairs.is_empty():
         return
     large = patterns.filter(pl.col("variant_index") >= LARGEST_MATRIX)["group"].unique()

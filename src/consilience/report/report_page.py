@@ -40,6 +40,7 @@ from consilience.report.run_view import (
     interaction_table,
     level_table,
     name_and_id,
+    together,
     values_of,
     view_notes,
 )
@@ -118,7 +119,7 @@ def _spread(runs: Sequence[RunView]) -> Parts:
     yield from parts[len(of_figures) :]
 
 
-def _languages(runs: Sequence[RunView]) -> Parts:
+def languages(runs: Sequence[RunView]) -> Parts:
     """Each language and each two; nothing where all patterns are in one language."""
     for run in runs:
         if (table := language_table(run.metrics, run.suite)).rows:
@@ -127,10 +128,10 @@ def _languages(runs: Sequence[RunView]) -> Parts:
 
 def _patterns(runs: Sequence[RunView]) -> Parts:
     """Accuracy and agreement of each pattern; nothing where no fact was asked in two."""
-    if all(run.pairs.is_empty() for run in runs):
+    if together(runs, "pairs").is_empty():
         return
     words, names = runs[0].suite.words, group_names(runs[0].suite)
-    frame = pl.concat(run.patterns.with_columns(run=pl.lit(run.name)) for run in runs)
+    frame = together(runs, "patterns")
     apart = [
         f"{row['run']}, "
         * (len(runs) > 1)
@@ -156,10 +157,8 @@ def _patterns(runs: Sequence[RunView]) -> Parts:
 
 
 def _edits(runs: Sequence[RunView]) -> Parts:
-    named = [run.edits.with_columns(run=pl.lit(run.name)) for run in runs if run.edits.height]
-    if not named:
+    if (frame := together(runs, "edits")).is_empty():
         return
-    frame = pl.concat(named)
     caption = (
         "Left of the dashed line: pairs of patterns that differ in this way agree less often than "
         "the other pairs of their relation."
@@ -171,9 +170,8 @@ def _edits(runs: Sequence[RunView]) -> Parts:
 
 def _items(runs: Sequence[RunView]) -> Parts:
     """Agreement over facts: its figure and tables, if facts were answered in two patterns."""
-    frame = pl.concat(run.items.select(pl.lit(run.name).alias("run"), "agreement") for run in runs)
-    known = frame.drop_nans("agreement")
-    if known.height < 2 * len(runs):
+    frame = together(runs, "items")
+    if frame.is_empty() or (known := frame.drop_nans("agreement")).height < 2 * len(runs):
         return
     caption = "Facts by the share of their pairs of patterns that get the same answer."
     chart = charts.item_figure(frame, runs[0].suite.words)
@@ -262,28 +260,25 @@ def _changed_examples(runs: Sequence[RunView]) -> Parts:
 
 def _curves(runs: Sequence[RunView]) -> Parts:
     """In how many variants items are right; nothing where none has three."""
-    named = {run.name: run.curve for run in runs if run.curve.height > 2}
-    if not named:
+    known = [run for run in runs if run.curve.height > 2]
+    if not known:
         return
     words = runs[0].suite.words
-    frame = pl.concat(curve.with_columns(run=pl.lit(name)) for name, curve in named.items())
-    chart = charts.curve_figure(frame, words)
+    chart = charts.curve_figure(together(known, "curve"), words)
     yield Figure("curve", "Right in k variants or more", chart, "Bands are 95 % intervals.")
-    tables = [curve_table(curve, name, words) for name, curve in named.items()]
+    tables = [curve_table(run.curve, run.name, words) for run in known]
     yield Folded("The numbers, and the probability that k drawn ones are all right", tables)
 
 
 def _calibration(runs: Sequence[RunView]) -> Parts:
     """Whether probabilities are those of right answers; nothing where no run has scores."""
-    known = [run for run in runs if run.reliability.height]
-    if not known:
+    if (frame := together(runs, "reliability")).is_empty():
         return
-    frame = pl.concat(run.reliability.with_columns(run=pl.lit(run.name)) for run in known)
     caption = "Answers in bins of equal size. Below the line: too sure. Bars: 95 % intervals."
     chart = charts.reliability_figure(frame)
     yield Figure("reliability", "Accuracy by the probability of the answer", chart, caption)
     rows = list[dict[str, Any]]()
-    for name, run in product(CALIBRATION, known):
+    for name, run in product(CALIBRATION, [run for run in runs if run.reliability.height]):
         value = values_of(run.metrics, run.suite.words.pool).get((name, "all"))
         rows += [{"label": label_of(name), "run": run.name, **value}] if value else []
     columns: Columns = {
@@ -369,7 +364,7 @@ OF_FACTS: Sections = (
         "languages", "Languages",
         "Patterns of one language are compared with one another, and with those of the other "
         "languages. Chance-corrected consistency leaves out what a preferred answer explains.",
-        _languages,
+        languages,
     ),
     (
         "patterns", "Patterns",

@@ -333,6 +333,13 @@ class RunView:
         return self.prompts.get((example.group, example.item, variant)) or variant
 
 
+def together(runs: Sequence[RunView], name: str) -> pl.DataFrame:
+    """A table of all runs, with ``run``; empty where no run has rows."""
+    tables = {run.name: getattr(run, name) for run in runs}
+    named = [table.with_columns(run=pl.lit(of)) for of, table in tables.items() if table.height]
+    return pl.concat(named, how="diagonal_relaxed") if named else pl.DataFrame()
+
+
 def groups_with_forms(run: RunView) -> list[str]:
     """The groups that have numbers by form; ``MACRO`` for relations asked in forms."""
     designs = [relation.design for relation in run.suite.relations]

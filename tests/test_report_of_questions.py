@@ -17,7 +17,7 @@ from consilience.analysis.examples import Example, Reply
 from consilience.kinds import suite_of
 from consilience.metrics.counts import ResampleCache
 from consilience.report.analysis_tables import differing_lines, in_one_line
-from consilience.report.export import Card, Points, Tiles
+from consilience.report.export import Tiles
 from consilience.report.overview import opening_example
 from consilience.report.report_page import report_page
 from consilience.results.reporting import view_of
@@ -54,10 +54,10 @@ def test_a_concentration_on_one_position_is_below_the_headline_numbers(view, sec
     parts = sections["summary"].parts
     at = next(at for at, part in enumerate(parts) if isinstance(part, Tiles))
     assert at == 0
-    cautions = next(part for part in parts if isinstance(part, Points))
-    assert "are the option in position 1, against 33.3%" in cautions.items[0]
-    assert cautions.items[0] in view.summary.table().notes[-1]
-    sentences = [tile.sentence.replace("\xa0", " ") for tile in parts[at].tiles]
+    cautions = next(part for part in parts if isinstance(part, list))
+    assert "are the option in position 1, against 33.3%" in cautions[0]
+    assert cautions[0] in view.summary.table().notes[-1]
+    sentences = [tile["sentence"].replace("\xa0", " ") for tile in parts[at].tiles]
     assert "in the base variant (paraphrase=1, order=given) is right for 100.0 %" in sentences[0]
     assert "differ only in the order of the options get the same answer 0.0 %" in sentences[-1]
 
@@ -67,8 +67,8 @@ def test_the_example_has_the_question_and_what_differs(view, sections):
     assert example.lead.endswith("answers two prompts of one question. The right answer is “yes”.")
     differs = "Only the order of the options differs (order=rotation 1)"
     assert example.cards == [
-        Card("Prompt", "Question: one?\nA. yes\nB. no\nC. maybe\nAnswer:", "yes"),
-        Card(differs, "A. no\nB. maybe\nC. yes", "no"),
+        ("Prompt", "Question: one?\nA. yes\nB. no\nC. maybe\nAnswer:", "yes"),
+        (differs, "A. no\nB. maybe\nC. yes", "no"),
     ]
 
 
@@ -81,7 +81,7 @@ def test_an_example_with_one_answer_says_what_was_changed(view):
     (shown,) = opening_example(replace(view, name="m", examples={"": [example]}))
     assert shown.lead == "Example: m answers two prompts of one question. The right answer is “I”."
     only = "Only the phrasing of the question differs (paraphrase=2)"
-    first, second = Card("Prompt", "Some context\nWho?\nA. I", "I"), Card(only, "Which one?", "I")
+    first, second = ("Prompt", "Some context\nWho?\nA. I", "I"), (only, "Which one?", "I")
     assert shown.cards == [first, second]
 
 

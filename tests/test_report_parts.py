@@ -33,15 +33,12 @@ from consilience.report.charts import (
     wrapped,
 )
 from consilience.report.export import (
-    Card,
     Cards,
-    Facts,
+    Code,
     Figure,
     Folded,
     Page,
-    Points,
     Section,
-    Text,
     Tiles,
     render,
     save_figure,
@@ -84,7 +81,7 @@ def sections_of(page):
 
 CARDS = Cards(
     "Example: run answers two prompts of one fact. The right answer is “yes”.",
-    [Card("Prompt", "Ada ___", "yes"), Card("Another prompt", "___ Ada", "no")],
+    [("Prompt", "Ada ___", "yes"), ("Another prompt", "___ Ada", "no")],
 )
 
 
@@ -101,15 +98,15 @@ def test_the_texts_beside_the_tables():
     parts = sections_of(page_of_facts())
     assert parts["summary"][1] == CARDS
     assert [row[1] for row in parts["examples"][0].rows] == ["Ada ___", "___ Ada"]
-    assert parts["differences"][0] == Points(["so"])
-    assert parts["caveats"][0] == Points(["mind the gap"])
-    assert "40 of 42 facts of 1 relation" in dict(parts["setup"][0].rows)["suite"]
-    assert not any(isinstance(part, Text) for part in parts["numbers"])
+    assert parts["differences"][0] == ["so"]
+    assert parts["caveats"][0] == ["mind the gap"]
+    assert "40 of 42 facts of 1 relation" in parts["setup"][0]["suite"]
+    assert not any(isinstance(part, str) for part in parts["numbers"])
     pairs = {"task": TASKS["rte"], "changed": pl.DataFrame(schema=CHANGED_ANSWERS_SCHEMA)}
     summary, metrics = summary_of(("accuracy", 0.8, 0.5)), form_metrics(("accuracy", "all", 0.8))
     run = RunView("run", [{}], FORMS, metrics, summary, **pairs)
     parts = sections_of(report_page([run]))
-    assert parts["changes"] == [Text(["run: no label changed."])] and "examples" not in parts
+    assert parts["changes"] == ["run: no label changed."] and "examples" not in parts
 
 
 def tiles_of(run):
@@ -123,12 +120,12 @@ def test_headline_numbers_in_plain_sentences():
             ("corrected_consistency", math.nan, math.nan), ("consistent_accuracy", 0.2, 0.1)]  # fmt: skip
     run = replace(shown(), summary=summary_of(*rows, chance=0.25))
     first, second, third, fourth = tiles_of(run)
-    assert [round(value, 6) for value in (first.value, first.low, first.high, first.baseline)] == [
+    assert [round(first[name], 6) for name in ("value", "low", "high", "baseline")] == [
         50.4, 40.4, 60.4, 10.0
     ]  # fmt: skip
-    assert (second.chance, math.isnan(first.chance)) == (25.0, True)
-    assert third.sentence.startswith("Not defined: all answers are the same")
-    assert [each.sentence.replace("\xa0%", " %") for each in (first, second, fourth)] == [
+    assert (second["chance"], math.isnan(first["chance"])) == (25.0, True)
+    assert third["sentence"].startswith("Not defined: all answers are the same")
+    assert [each["sentence"].replace("\xa0%", " %") for each in (first, second, fourth)] == [
         "The answer to the base pattern is right for 50.4 % of a relation's facts, on average.",
         "Two patterns of a fact agree 100.0 % of the time (25.0 % expected by chance).",
         "The answer is right in every pattern for 20.0 % of a relation's facts, on average.",
@@ -146,11 +143,11 @@ def test_headline_numbers_in_plain_sentences():
     of_group = chance.filter(group="R").with_columns(value=pl.lit(0.1))
     between = replace(between, metrics=pl.concat([of_group, chance.filter(group="MACRO")]))
     (tile,) = overview._tiles(between)
-    assert tile.sentence.startswith("Two patterns of two languages")
-    assert tile.sentence.endswith("(20.0\xa0% expected by chance).")
+    assert tile["sentence"].startswith("Two patterns of two languages")
+    assert tile["sentence"].endswith("(20.0\xa0% expected by chance).")
     below = summary_of(("corrected_consistency", -0.1, 0.0))
     (tile,) = tiles_of(replace(shown(), summary=below))
-    assert tile.sentence == "The answers agree less often than expected by chance."
+    assert tile["sentence"] == "The answers agree less often than expected by chance."
 
 
 @pytest.mark.parametrize("chat", [
@@ -162,11 +159,11 @@ def test_headline_numbers_in_plain_sentences():
     "<s>[INST] Who?\nA. I [/INST]",
 ])  # fmt: skip
 def test_the_question_of_a_chat_is_on_its_card(chat):
-    assert overview._card("Prompt", chat, "I") == Card("Prompt", "Who?\nA. I", "I")
+    assert overview._card("Prompt", chat, "I") == ("Prompt", "Who?\nA. I", "I")
 
 
 def test_a_long_prompt_is_shown_at_its_end():
-    prompt = overview._card("", "user\n" + "words " * 80 + "Who?", "").prompt
+    _, prompt, _ = overview._card("", "user\n" + "words " * 80 + "Who?", "")
     assert prompt.startswith("... words") and prompt.endswith(" Who?")
     assert len(prompt) <= LONGEST_PROMPT + 4
     began = time.process_time()
@@ -324,7 +321,7 @@ def test_a_page_shows_what_would_control_a_terminal_or_the_direction_of_text():
     hostile = "a\x1b[2Jb\u202ec\udcff"
     shown = pl.DataFrame({"x": [hostile[:-1]]})
     chart = altair.Chart(shown).mark_point().encode(x="x")
-    parts = [Text([hostile]), Points([hostile]), Figure("f", hostile, chart.to_dict(), hostile)]
+    parts = [hostile, [hostile], Figure("f", hostile, chart.to_dict(), hostile)]
     html = render(Page(hostile, hostile, [Section("s", hostile, hostile, parts)]))
     written, charts = html.split("<main")[1].split("<script", 1)
     chart = charts.split("</script>")[0]
@@ -518,11 +515,10 @@ def test_the_command_of_a_run_is_kept_where_it_is_ours(program, is_ours, monkeyp
 def test_a_command_that_made_several_runs_stands_once():
     one, two = ({"settings": {}, "versions": {}, "command": f"consilience {each}"} for each in "ab")
     parts = again([("s1", one), ("s2", one), ("s3", two), ("s4", one)]).parts
-    assert [part.paragraphs for part in parts if isinstance(part, Text)] == [
-        ["consilience a"], ["consilience b"], ["consilience a"],
-    ]  # fmt: skip
+    commands = [part for part in parts if isinstance(part, Code)]
+    assert commands == ["consilience a", "consilience b", "consilience a"]
     (folded,) = (part for part in parts if isinstance(part, Folded))
-    origins = [dict(part.rows) for part in folded.parts]
+    origins = folded.parts
     assert [origin["Run"] for origin in origins] == ["s1", "s2", "s3", "s4"]
     assert {origin["Weights"] for origin in origins} == {"revision not known"}
     assert "gives the same answers" in again([("s1", one)]).intro
@@ -530,7 +526,7 @@ def test_a_command_that_made_several_runs_stands_once():
     section = again([("s1", baseline), ("answers.csv", {})])
     assert section.intro == ""
     (folded,) = (part for part in section.parts if isinstance(part, Folded))
-    assert dict(folded.parts[0].rows)["Weights"] == "none, a baseline"
+    assert folded.parts[0]["Weights"] == "none, a baseline"
 
 
 def test_agreement_of_each_item_worked_out_by_hand():
@@ -556,11 +552,10 @@ def test_items_in_tenths_worked_out_by_hand():
 
 def test_a_page_of_every_part_that_is_not_too_large(monkeypatch):
     table = Table("a & b", [Column("name"), Column("n", "number")], [["x", 1.0], ["y", None]])
-    parts = [table, Facts([("a", "<b>")]), Text(["one"]), Text(["cmd <x>"], code=True),
-             Points(["p"]), Folded("more", [Text(["inside"])])]  # fmt: skip
-    html = Html(render(Page("t", "s", [Section("one", "One", "", parts)], ("end",))))
+    parts = [table, {"a": "<b>"}, "one", Code("cmd <x>"), ["p"], Folded("more", ["inside"])]
+    html = Html(render(Page("t", "s", [Section("one", "One", "", parts)])))
     assert html.tables == {"a & b": [["name", "n"], ["x", "1.0"], ["y", "-"]]}
-    for text in ("<b>", "cmd <x>", "inside", "end"):
+    for text in ("<b>", "cmd <x>", "inside", "Made by consilience."):
         assert text in html.text
     numbers = [each for each in html.all("td") if each.get("class") == "number"]
     assert [each.get("data-by") for each in numbers] == ["1.0", None]

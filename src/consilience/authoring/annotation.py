@@ -34,7 +34,7 @@ from consilience.metrics.registry import quotient
 from consilience.metrics.statistics import NAN, REPLICATES, Floats, bootstrap_interval, resamples
 from consilience.options import Output
 from consilience.options.suites import PatternSheetOptions, ScoreSheetsOptions, SheetOptions
-from consilience.report.export import Shown, record_of, rows_of
+from consilience.report.export import Shown, record_of
 from consilience.report.metric_tables import annotator_tables
 from consilience.report.table import Column, Table
 from consilience.suites.facts import select_relations
@@ -771,7 +771,7 @@ class ScoredByPeople(Shown):
             yield f"{self.signed}{'' if is_file else '/signoff.jsonl'}: {verdicts}"
 
     def document(self) -> dict[str, Any]:
-        metrics = rows_of(self.scored.metrics)
+        metrics = self.scored.metrics.to_dicts()
         document = {"run": self.record, "metrics": metrics, "warnings": self.notes}
         if self.scored.key.patterns:
             names = ("relation", "pattern", "who", "verdict")

@@ -34,7 +34,7 @@ from consilience.files.tables import ENDINGS
 from consilience.files.write import json_lines, make_folder, refuse_occupied, table_of, write_whole
 from consilience.options import Output
 from consilience.options.suites import ImportOptions
-from consilience.report.export import Shown, rows_of
+from consilience.report.export import Shown
 from consilience.suites import question_suites
 from consilience.suites.facts import folder_root, read_folder
 from consilience.suites.layouts import N_TO_1, N_TO_M, TREX, lama_root, load_folder, pararel_root
@@ -517,7 +517,7 @@ class ImportPlan(Shown):
         return {
             "folder": str(self.folder), "format": self.format,
             "written": self.adds and not self.is_dry, "relations": self.relations,
-            "facts": len(self.facts), "patterns": rows_of(self.frame()), "warnings": self.notes,
+            "facts": len(self.facts), "patterns": self.frame().to_dicts(), "warnings": self.notes,
         }  # fmt: skip
 
     def frame(self) -> pl.DataFrame:

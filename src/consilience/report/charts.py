@@ -228,17 +228,10 @@ def _scale(start: Any) -> Spec:
     return {"domain": [start, 100], "nice": False, "padding": 6}
 
 
-HEADLINES = {
-    **dict.fromkeys(("model", "number"), pl.String),
-    **dict.fromkeys(("value", "low", "high"), pl.Float64),
-    "source": pl.String,
-}
-
-
 def headline_figure(rows: pl.DataFrame) -> Spec:
-    """The headline numbers (``HEADLINES``) of several models, a panel a number.
+    """The headline numbers of several models, a panel a number.
 
-    A row of a paper has a hollow mark.
+    ``rows``: ``model, number, value, low, high, source``; a row of a paper has a hollow mark.
     """
     bounds = ("value", "low", "high")
     label, lines = _labels(rows["model"])
@@ -362,16 +355,12 @@ def in_tenths(items: pl.DataFrame) -> pl.DataFrame:
     """``run, agreement, items, share``: how many items of a run have how much agreement."""
     tenth = (pl.col("agreement") * 10 + 1e-9).floor().clip(0, 9).cast(pl.Int32)
     counts = items.drop_nans("agreement").group_by("run", tenth=tenth, maintain_order=True)
-    return (
-        counts.agg(items=pl.len().cast(pl.Int64))
-        .sort("tenth", maintain_order=True)
-        .select(
-            "run",
-            pl.col("tenth").replace_strict(dict(enumerate(TENTHS))).alias("agreement"),
-            "items",
-            share=pl.col("items") / pl.col("items").sum().over("run"),
-        )
-    )
+    return counts.agg(items=pl.len().cast(pl.Int64)).sort("tenth", maintain_order=True).select(
+        "run",
+        agreement=pl.col("tenth").replace_strict(dict(enumerate(TENTHS))),
+        items="items",
+        share=pl.col("items") / pl.col("items").sum().over("run"),
+    )  # fmt: skip
 
 
 def item_figure(items: pl.DataFrame, words: SuiteWords) -> Spec:
@@ -435,14 +424,6 @@ def reliability_figure(bins: pl.DataFrame) -> Spec:
     )  # fmt: skip
 
 
-def matrix_caption(words: SuiteWords) -> str:
-    """How to read the figure."""
-    return (
-        f"How often two {words.variant}s of a {words.item} get the same {words.answer}, in "
-        "percent. A cell is empty where there is no such pair."
-    )
-
-
 def matrix_figure(
     pairs: pl.DataFrame,
     patterns: pl.DataFrame,
@@ -503,8 +484,12 @@ def matrix_figure(
         _layer({"type": "rect"}, base | {"color": colour} | tips) | {"name": MARKS},
         _layer({"type": "text", "fontSize": 9}, shown, "datum.v != null"),
     ]
+    about = (
+        f"How often two {words.variant}s of a {words.item} get the same {words.answer}, in "
+        "percent. A cell is empty where there is no such pair."
+    )
     return _styled(
-        matrix_caption(words), data=_data(rows), transform=transform, params=menus,
+        about, data=_data(rows), transform=transform, params=menus,
         layer=layers, width={"step": 26}, height={"step": LINE_HEIGHT * lines + 6},
     )  # fmt: skip
 
@@ -601,26 +586,23 @@ def _with_references(
     runs: Sequence[RunView], metrics: pl.DataFrame, shown: Sequence[str]
 ) -> pl.DataFrame:
     """The rows of some metrics by their labels, with ``chance`` and ``majority``."""
-    on = ["run", "group", "subset"]
-    is_chance = pl.col("metric") == "chance_consistency"
-    chance = metrics.filter(is_chance).select(*on, chance="value", metric=pl.lit("consistency"))
-    baselines = pl.DataFrame(
-        [
-            (run.name, group, subset, "consistency" if name == "determinism" else name, value)
-            for run in runs
-            for (group, name, subset), value in run.baseline.items()
-        ],
-        schema=dict.fromkeys((*on, "metric"), pl.String) | {"majority": pl.Float64},
-        orient="row",
-    ).unique(maintain_order=True)
+    on = ["run", "group", "subset", "metric"]
+    chance = metrics.filter(metric="chance_consistency").with_columns(metric=pl.lit("consistency"))
+    baselines = [
+        (run.name, group, subset, "consistency" if name == "determinism" else name, value)
+        for run in runs
+        for (group, name, subset), value in run.baseline.items()
+    ]
+    majority = pl.DataFrame(
+        baselines, dict.fromkeys(on, pl.String) | {"majority": pl.Float64}, orient="row"
+    )
     rows = metrics.filter(pl.col("metric").is_in(shown))
-    for references in (chance, baselines):
-        rows = rows.join(references, on=[*on, "metric"], how="left", maintain_order="left")
+    for references in (chance.select(*on, chance="value"), majority.unique(maintain_order=True)):
+        rows = rows.join(references, on=on, how="left", maintain_order="left")
     order = {name: at for at, name in enumerate(shown)}
     rows = rows.sort(pl.col("metric").replace_strict(order), maintain_order=True)
-    return rows.with_columns(
-        metric=pl.col("metric").replace_strict({n: label_of(n) for n in shown})
-    )
+    labels = {name: label_of(name) for name in shown}
+    return rows.with_columns(metric=pl.col("metric").replace_strict(labels))
 
 
 def accuracy_and_consistency(runs: Sequence[RunView]) -> pl.DataFrame:
@@ -630,9 +612,9 @@ def accuracy_and_consistency(runs: Sequence[RunView]) -> pl.DataFrame:
     values = relation_values(runs, wanted).pivot(
         "metric", index=["run", "group"], values="value", maintain_order=True
     )
-    known = [name if name in values.columns else pl.lit(math.nan).alias(name) for name in wanted]
-    name = pl.col("group").replace(names)
-    return values.select("run", *known, name=name).rename({"chance_consistency": "chance"})
+    known = {name: name if name in values.columns else pl.lit(math.nan) for name in wanted}
+    known["chance"] = known.pop("chance_consistency")
+    return values.select("run", **known, name=pl.col("group").replace(names))
 
 
 SHOWN: Mapping[Colour, str] = {"subject": "subject", "object": "gold", "pattern": "variant"}

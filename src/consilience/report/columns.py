@@ -13,7 +13,7 @@ from consilience.core.schemas import FLIPS, SCORE_CHANGE
 from consilience.core.text import counted
 from consilience.metrics.differences import SUBJECTS
 from consilience.metrics.registry import label_of, short_label_of
-from consilience.report.table import CI, Column, Table, Value, bounds_of
+from consilience.report.table import CI, Column, Table, bounds_of
 from consilience.types import FACT_WORDS, SuiteWords
 
 Row = Mapping[str, Any]
@@ -25,16 +25,6 @@ Columns = Mapping[str | tuple[str, str], Column]
 def metric_column(name: str) -> Column:
     """The column of a metric."""
     return Column(label_of(name), "share", short_label_of(name))
-
-
-def cells_of(row: Row, columns: Columns) -> list[Value]:
-    """The cells of a row; blank where it has none of a column."""
-    return [
-        ("" if name[0] not in row else bounds_of(row, *name))
-        if isinstance(name, tuple)
-        else row.get(name, "")
-        for name in columns
-    ]
 
 
 def frame_table(
@@ -53,7 +43,15 @@ def frame_table(
         for name, column in columns.items()
         if not records or records[0].keys() >= {*([name] if isinstance(name, str) else name)}
     }
-    rows = [cells_of(row, known) for row in records]
+    rows = [
+        [
+            row.get(name, "")
+            if isinstance(name, str)
+            else bounds_of(row, *name) if name[0] in row else ""
+            for name in known
+        ]
+        for row in records
+    ]  # fmt: skip
     return Table(title, list(known.values()), rows, notes, blocks, sortable=sortable)
 
 
@@ -250,19 +248,10 @@ def in_words(table: Table, words: SuiteWords) -> Table:
     return replace(table, columns=columns)
 
 
-def _noise_rows(metrics: pl.DataFrame) -> list[dict[str, Any]]:
-    """The flips of each variation, with the largest change of a ``score`` where it was measured."""
-    changes = dict(metrics.filter(metric=SCORE_CHANGE).select("subset", "value").iter_rows())
-    return [
-        row | ({"score": changes[row["subset"]]} if row["subset"] in changes else {})
-        for row in metrics.filter(metric=FLIPS).to_dicts()
-    ]
-
-
 def worst_flips(metrics: pl.DataFrame) -> Row | None:
     """The row of the variation that changed most answers; None where nothing was measured."""
-    known = [row for row in _noise_rows(metrics) if row["n"]]
-    return max(known, key=lambda row: float(row["value"]), default=None)
+    known = metrics.filter(pl.col("n") > 0, metric=FLIPS)
+    return max(known.to_dicts(), key=lambda row: float(row["value"]), default=None)
 
 
 def noise_sentence(metrics: pl.DataFrame) -> str:
@@ -270,7 +259,7 @@ def noise_sentence(metrics: pl.DataFrame) -> str:
     worst = worst_flips(metrics)
     if worst is None:
         return ""
-    scores = [row["score"] for row in _noise_rows(metrics) if "score" in row]
+    scores = metrics.filter(metric=SCORE_CHANGE)["value"].to_list()
     if not scores:  # of a model that runs here, whose prompts are not just asked again
         return (
             f"Noise floor: up to {worst['value'] * 100:.1f} % of a sample's answers changed when "
@@ -287,13 +276,14 @@ def noise_sentence(metrics: pl.DataFrame) -> str:
 
 def noise_table(metrics: pl.DataFrame, prefix: str = "") -> Table | None:
     """A row a variation; None where nothing was measured. ``prefix``: the name of the run."""
-    rows = _noise_rows(metrics)
+    rows = metrics.filter(metric=FLIPS).to_dicts()
     if not rows:
         return None
+    changes = dict(metrics.filter(metric=SCORE_CHANGE).select("subset", "value").iter_rows())
     for row in rows:
         row["name"] = row["subset"].replace("_", " ")
-        if "score" in row:
-            row["score"] = "-" if math.isnan(row["score"]) else f"{row['score']:.2g}"
+        if (score := changes.get(row["subset"])) is not None:
+            row["score"] = "-" if math.isnan(score) else f"{score:.2g}"
     columns: Columns = {
         "name": Column("what changed"), "value": Column("answers changed", "share"),
         ("low", "high"): Column(CI, "share"), "score": Column("score changed by (nats)"),

@@ -27,7 +27,7 @@ from consilience.report.columns import (
     frame_table,
     tests_of,
 )
-from consilience.report.export import Folded, Part, Points, Section
+from consilience.report.export import Folded, Part
 from consilience.report.metric_tables import (
     METRICS_SHOWN,
     NOTE,
@@ -161,27 +161,19 @@ def _chosen(
     has_means = "MACRO" in compared["group"]
     languages = [kind for kind in compared["subset"].unique() if is_language_kind(kind)]
     is_whole, is_mean = subset == "all", (group == pool) if has_means else pl.lit(True)
-    match by:
-        case None:
-            parts = several_factors(compared["subset"].unique()) if pool == "MICRO" else []
-            parts += [] if has_means else list(FORM_ROWS)
-            is_part = subset.is_in(parts) & (metric == "consistency")
-            keep = is_mean & pl.when(metric == VIOLATIONS).then(~is_whole).otherwise(
-                is_whole | is_part
-            )
-        case "metric":
-            keep = is_whole & (group.is_in(AGGREGATES) if has_means else pl.lit(True))
-        case "group":
-            keep = is_whole
-        case "edit":
-            keep = is_mean & subset.is_in(list(SUBSETS))
-        case "factor":
-            keep = is_mean & subset.is_in([*FACTORS, *languages])
-        case "form":
-            keep = is_mean & ~subset.is_in([*SUBSETS, *FACTORS, *languages])
-            keep &= pl.lit(compared.filter(keep & ~is_whole).height > 0)
-        case _:
-            keep = pl.lit(False)
+    parts = several_factors(compared["subset"].unique()) if pool == "MICRO" else []
+    parts += [] if has_means else list(FORM_ROWS)
+    is_part = subset.is_in(parts) & (metric == "consistency")
+    is_main = pl.when(metric == VIOLATIONS).then(~is_whole).otherwise(is_whole | is_part)
+    of_forms = is_mean & ~subset.is_in([*SUBSETS, *FACTORS, *languages])
+    chosen: dict[By | None, pl.Expr] = {
+        None: is_mean & is_main,
+        "metric": is_whole & (group.is_in(AGGREGATES) if has_means else pl.lit(True)),
+        "group": is_whole,
+        "edit": is_mean & subset.is_in(list(SUBSETS)),
+        "factor": is_mean & subset.is_in([*FACTORS, *languages]),
+        "form": of_forms & pl.lit(compared.filter(of_forms & ~is_whole).height > 0),
+    }
     order = _rank("metric", metrics)
     runs, groups = (
         _rank(name, compared[name].unique(maintain_order=True)) for name in ("second", "group")
@@ -189,7 +181,8 @@ def _chosen(
     keys = (groups, subset.is_in(list(FACTORS)), order)
     if by == "group":
         keys = (order, group.is_in(AGGREGATES), groups)
-    return compared.filter(keep & metric.is_in(metrics)).sort(runs, *keys, maintain_order=True)
+    keep = chosen.get(by, pl.lit(False)) & metric.is_in(metrics)
+    return compared.filter(keep).sort(runs, *keys, maintain_order=True)
 
 
 def _rank(name: str, order: Sequence[str] | pl.Series) -> pl.Expr:
@@ -259,22 +252,17 @@ def compared_on(compared: pl.DataFrame, suite: Suite) -> Iterator[str]:
         if is_of_facts:
             name = row["second"]
             of_run = {of["metric"]: of for of in means.filter(second=name).to_dicts()}
-            relations = _relations_of(of_run)
+            if whole_run := of_run.get("accuracy"):
+                others = ", ".join(
+                    f"{label_of(metric).lower()}: {of_run[metric]['n']:,}"
+                    for metric in FACT_ROWS
+                    if metric in of_run and of_run[metric]["n"] != whole_run["n"]
+                )
+                apart = f" ({others})" if others else ""
+                relations = f"{_of_all(whole_run, 'relation')}{apart} and "
         both = ": those that both runs answered" * (row["n_excluded"] > 0)
         begin = f"{name}: compared" if accuracy.height > 1 else "Compared"
         yield f"{begin} on {relations}{_of_all(row, suite.words.item)}{both}."
-
-
-def _relations_of(means: Mapping[str, Mapping[str, Any]]) -> str:
-    if "accuracy" not in means:
-        return ""
-    others = [
-        f"{label_of(name).lower()}: {means[name]['n']:,}"
-        for name in FACT_ROWS
-        if name in means and means[name]["n"] != means["accuracy"]["n"]
-    ]
-    apart = f" ({', '.join(others)})" if others else ""
-    return f"{_of_all(means['accuracy'], 'relation')}{apart} and "
 
 
 def _of_all(row: Mapping[str, Any], noun: str) -> str:
@@ -365,15 +353,6 @@ def _most_different(compared: pl.DataFrame, labels: Mapping[str, str], group: st
     )
 
 
-def _language_means(compared: pl.DataFrame) -> pl.DataFrame:
-    """The means over relations of every two languages; NaN where no relation has the number."""
-    keys = ["metric", "subset", "first", "second"]
-    rows = compared.select(keys).unique(maintain_order=True)
-    means = rows.join(compared.filter(group="MACRO"), on=keys, how="left", maintain_order="left")
-    means = means.select(compared.columns).with_columns(pl.col("group").fill_null("MACRO"))
-    return means.with_columns(cs.float().fill_null(math.nan))
-
-
 def language_differences(
     compared: pl.DataFrame, suite: Suite, metrics: Sequence[str] = (), *, by_group: bool = False
 ) -> Table:
@@ -383,8 +362,14 @@ def language_differences(
     relation, with a block for each two languages.
     """
     rank = _rank("metric", _known(compared, metrics) or METRICS_SHOWN)
-    rows = (compared if by_group else _language_means(compared)).filter(rank.is_not_null())
-    rows = rows.sort(rank, maintain_order=True)
+    rows = compared
+    if not by_group:  # also of two languages of which no relation has the number
+        keys = ["metric", "subset", "first", "second"]
+        means = compared.filter(group="MACRO")
+        rows = compared.select(keys).unique(maintain_order=True)
+        rows = rows.join(means, on=keys, how="left", maintain_order="left").select(means.columns)
+        rows = rows.with_columns(pl.col("group").fill_null("MACRO"), cs.float().fill_null(NAN))
+    rows = rows.filter(rank.is_not_null()).sort(rank, maintain_order=True)
     labels = {group.id: group.label for group in suite} | OVER
     named, blocks = [], []
     relations: dict[str, dict[str, int]] = {}
@@ -454,22 +439,20 @@ def flip_table(numbers: pl.DataFrame, suite: Suite) -> Table:
 
 def flipped_table(answers: pl.DataFrame, most: int | None = None) -> Table:
     """The answers that changed, the first ``most`` of them."""
-    rest = answers.height - answers.head(most or answers.height).height
+    shown = answers.head(most or answers.height)
+    rest = answers.height - shown.height
     notes = [f"{rest:,} more: compare --flips --format csv prints all."] * (rest > 0)
     one = answers["second run"].n_unique() < 2
     columns: Columns = {name: Column(name) for name in FLIPPED[one:]}
-    return frame_table(answers.head(most or answers.height), "Changed answers", columns, notes)
+    return frame_table(shown, "Changed answers", columns, notes)
 
 
-def flip_sections(flips: tuple[pl.DataFrame, pl.DataFrame] | None, suite: Suite) -> list[Section]:
-    """The part of a page on numbers (``FLIP_SCHEMA``) and changed answers; none without any."""
-    if flips is None or flips[1].is_empty():
-        return []
-    numbers, answers = flips
+def flip_parts(numbers: pl.DataFrame, answers: pl.DataFrame, suite: Suite) -> Iterator[Part]:
+    """Numbers (``FLIP_SCHEMA``) and examples of changed answers."""
+    yield flip_verdict(numbers, suite)
+    yield flip_table(numbers, suite)
     title = f"Examples of changed answers ({answers.height:,} in all)"
-    examples = Folded(title, [flipped_table(answers, MOST_FLIPS)])
-    first = Points(flip_verdict(numbers, suite))
-    return [Section("flips", "Changed answers", "", [first, flip_table(numbers, suite), examples])]
+    yield Folded(title, [flipped_table(answers, MOST_FLIPS)])
 
 
 def flip_verdict(numbers: pl.DataFrame, suite: Suite) -> list[str]:
@@ -499,15 +482,14 @@ def flip_verdict(numbers: pl.DataFrame, suite: Suite) -> list[str]:
             more, less = (LOST, WON) if row[LOST] > row[WON] else (WON, LOST)
             sentences.append(f"{more.capitalize()} is more frequent than {less} (p < {CLEAR}).")
         of_runs = floors.filter(pl.col("first").is_in([row["first"], row["second"]]))
-        known = of_runs.sort("changed", descending=True).head(1).to_dicts()
-        for floor in known:
+        for floor in of_runs.sort("changed", descending=True).head(1).to_dicts():
             side = "more" if row["low"] > floor["high"] else "not clearly more"
             how = f"{floor['over']}: {floor['level'].replace('_', ' ')}"
             sentences.append(
                 f"That is {side} than {floor['first']} changes without a new version: up to "
                 f"{floor['changed']:.1%} of {counted(floor['n'], 'answer')} ({how})."
             )
-        if not known and not same:
+        if of_runs.is_empty() and not same:
             sentences.append(
                 "How many answers change without a new version is not known: compare two runs of "
                 "one model, or probe with --noise-floor 256."
@@ -515,25 +497,11 @@ def flip_verdict(numbers: pl.DataFrame, suite: Suite) -> list[str]:
     return sentences
 
 
-INTRO = (
-    "All runs have the same questions, so their answers are paired. A difference is the later run "
-    "minus the first, in percentage points, over the items that both answered; so a value may "
-    "differ from that of the run alone. p is two-sided: * .05, ** .01, *** .001. Holm: adjusted "
-    "over relations, or over the forms of a number. The intervals are not adjusted. Detectable: "
-    "the minimum detectable difference at 80 % power."
-)
-
-
-def differences(
-    compared: pl.DataFrame | None, notes: Sequence[str], names: Mapping[str, str], pool: str
-) -> list[Section]:
-    """Later runs minus the first (``COMPARISON_SCHEMA``); none without differences and notes.
+def difference_parts(compared: pl.DataFrame, names: Mapping[str, str], pool: str) -> Iterator[Part]:
+    """Later runs minus the first (``COMPARISON_SCHEMA``).
 
     ``names``: how the page names the groups. ``pool``: the group of what is over all of them.
     """
-    parts: list[Part] = [Points(notes)] if notes else []
-    if compared is None:
-        return [Section("differences", "Differences", "", parts)] if parts else []
     for (first, second), rows in compared.group_by(["first", "second"], maintain_order=True):
         for title, chosen, is_folded in _of_page(rows, f"{second} minus {first}", pool):
             columns: Columns = {
@@ -544,8 +512,7 @@ def differences(
             }
             records = [_named(row, names, pool) for row in chosen.to_dicts()]
             table = frame_table(records, title, columns, sortable=is_folded or not pool)
-            parts.append(Folded(title, [table]) if is_folded else table)
-    return [Section("differences", "Differences", INTRO, parts)]
+            yield Folded(title, [table]) if is_folded else table
 
 
 def _named(row: Mapping[str, Any], names: Mapping[str, str], pool: str) -> dict[str, Any]:

@@ -42,12 +42,10 @@ INK = "currentColor"  # of text and lines: that of the text around a figure
 Spec = dict[str, Any]  # A figure as Vega-Lite, or a part of one
 
 
-class InScript(json.JSONEncoder):
-    """JSON for a script of a page: no text in it ends that script."""
-
-    def encode(self, o: Any) -> str:
-        """JSON with ``<`` escaped."""
-        return super().encode(o).replace("<", "\\u003c")
+def in_script(value: Any) -> str:
+    """Compact JSON for a script of a page: no text in it ends that script."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c")
 
 
 def in_black(chart: Spec) -> Spec:
@@ -126,8 +124,8 @@ def save_figure(chart: Spec, *paths: Path, inches: float | None = None) -> None:
     for path in paths:
         suffix = path.suffix.lower()
         if suffix == ".html":
-            script = json.dumps(shown, cls=InScript)
-            write_whole(path, FIGURE.format(vega=_vega(), chart=script).encode())
+            page = FIGURE.format(vega=_vega(), chart=in_script(shown))
+            write_whole(path, page.encode())
             continue
         if not svg:
             svg = fitted(shown, inches) if inches else vl_convert.vegalite_to_svg(shown)
@@ -166,39 +164,14 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """Names and their values."""
-
-    rows: Sequence[tuple[str, str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """One headline number with its interval and sentence; in percent, NaN without data."""
-
-    label: str
-    value: float
-    low: float
-    high: float
-    chance: float
-    baseline: float
-    sentence: str
-
-
-@dataclass(frozen=True, slots=True)
 class Tiles:
-    """Headline numbers side by side."""
+    """Headline numbers side by side.
 
-    tiles: Sequence[Tile]
+    A tile has ``label, value, low, high, chance, baseline``, in percent and NaN without data, and
+    a ``sentence``.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """What a model was asked and what it answered."""
-
-    heading: str
-    prompt: str
-    answer: str
+    tiles: Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +179,7 @@ class Cards:
     """Prompts of one item side by side, below a sentence."""
 
     lead: str
-    cards: Sequence[Card]
+    cards: Sequence[tuple[str, str, str]]  # Heading, prompt and answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,19 +189,10 @@ class Beside:
     parts: Sequence[Part]
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
-    """Paragraphs; ``code``: commands, which keep their lines."""
+class Code(str):
+    """A command, which keeps its lines."""
 
-    paragraphs: Sequence[str]
-    code: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Points:
-    """A list of texts, or of links to other pages: text and address relative to the page."""
-
-    items: Sequence[str | tuple[str, str]]
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +203,15 @@ class Folded:
     parts: Sequence[Part]
 
 
-Part = Table | Figure | Facts | Text | Points | Folded | Tiles | Cards | Beside
+Part = (
+    Table | Figure | Tiles | Cards | Beside | Folded | Code | str
+    | Mapping[str, str] | list[str] | list[tuple[str, str]]
+)  # fmt: skip
+"""A part of a page.
+
+A text is a paragraph, a mapping has names and their values, a list has texts, or links to other
+pages: text and address relative to the page.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,10 +231,6 @@ class Page:
     title: str  # The question that the page answers, about which models
     subtitle: str  # The suite and its size
     sections: Sequence[Section]
-    notes: Sequence[str] = (
-        "All numbers are percentages unless the heading says otherwise. Made by consilience.",
-    )
-    """Lines below all sections."""
 
     @property
     def figures(self) -> list[Figure]:
@@ -306,7 +274,7 @@ def render(page: Page) -> str:
         undefined=jinja.StrictUndefined,
         finalize=finalize,
     )
-    for kind in (Table, Figure, Facts, Text, Tiles, Cards, Beside, Points):
+    for kind in (Table, Figure, Tiles, Cards, Beside, Folded, Code):
         environment.tests[kind.__name__.lower()] = lambda part, kind=kind: isinstance(part, kind)
     template = environment.from_string(
         (files("consilience.report") / "page.html").read_text(encoding="utf-8")
@@ -315,8 +283,7 @@ def render(page: Page) -> str:
     charts = {}
     for figure in page.figures:
         spec = with_legend(spec_of(figure.chart)) | (fluid if figure.is_fluid else {})
-        script = json.dumps(spec, cls=InScript, separators=(",", ":"), allow_nan=False)
-        charts[figure.id] = markupsafe.Markup(script)
+        charts[figure.id] = markupsafe.Markup(in_script(spec))
     text: str = template.render(
         number=lambda value: "-" if math.isnan(value) else number_text(value, "number"),
         within=lambda value: f"{min(100.0, max(0.0, value)):.1f}",
@@ -327,12 +294,10 @@ def render(page: Page) -> str:
         charts=charts,
         vega=markupsafe.Markup(_vega()) if charts else "",
     )
-    if len(text.encode()) > LARGEST:
-        found, most = (
-            f"a page of {len(text.encode()) / 1e6:.1f} MB",
-            f"at most {LARGEST / 1e6:.0f} MB",
-        )
-        raise ConsilienceError(found, expected=most, todo="Report fewer runs at once.")
+    if (size := len(text.encode())) > LARGEST:
+        most = f"at most {LARGEST / 1e6:.0f} MB"
+        found, todo = f"a page of {size / 1e6:.1f} MB", "Report fewer runs at once."
+        raise ConsilienceError(found, expected=most, todo=todo)
     return text
 
 
@@ -381,26 +346,22 @@ def as_csv(table: Table) -> str:
     A standard deviation and the bounds of an interval have columns of their own, after the number.
     A table with blocks begins with the column ``group``.
     """
-    rows = table.grid()
-    parts = [_csv_parts([row[at] for row in rows]) for at in range(len(table.columns))]
-    columns = list(zip(table.columns, parts, strict=True))
-    names = [f"{column.heading} {name}".strip() for column, of in columns for name in of]
+    rows, columns = table.grid(), list[tuple[str, list[object]]]()
+    if table.blocks:
+        columns.append(("group", [csv_cell(block) for block in table.blocks]))
+    for at, column in enumerate(table.columns):
+        cells = [row[at] for row in rows]
+        parts = ["", "std"] if any(not math.isnan(cell.std) for cell in cells) else [""]
+        if any(cell.has_interval and cell.value is None for cell in cells):
+            parts = ["low", "high"]
+        for part in parts:
+            values = [_csv_value(cell, column, part) for cell in cells]
+            columns.append((f"{column.heading} {part}".strip(), values))
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\n")
-    writer.writerow(map(csv_cell, [*["group"] * bool(table.blocks), *names]))
-    for at, row in enumerate(rows):
-        line: list[object] = [csv_cell(table.blocks[at])] if table.blocks else []
-        for cell, (column, of) in zip(row, columns, strict=True):
-            line += [_csv_value(cell, column, name) for name in of]
-        writer.writerow(line)
+    writer.writerow(csv_cell(name) for name, _ in columns)
+    writer.writerows(zip(*(values for _, values in columns), strict=True))
     return written.getvalue()
-
-
-def _csv_parts(cells: list[Cell]) -> list[str]:
-    """What a column of cells is written as: the value (``""``), ``std``, ``low``, ``high``."""
-    if any(cell.has_interval and cell.value is None for cell in cells):
-        return ["low", "high"]
-    return ["", "std"] if any(not math.isnan(cell.std) for cell in cells) else [""]
 
 
 def _csv_value(cell: Cell, column: Column, part: str) -> object:
@@ -620,11 +581,6 @@ class Lines(Shown):
 def record_of(**settings: object) -> dict[str, Any]:
     """How a result was made, for a document: settings, versions and revision."""
     return {"settings": settings, "versions": versions(), "git": git_revision()}
-
-
-def rows_of(table: pl.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a table for JSON, which has no NaN."""
-    return table.with_columns(pl.col(pl.Float64).fill_nan(None)).to_dicts()
 
 
 def without_nan(value: Any) -> Any:

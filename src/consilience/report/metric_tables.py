@@ -95,41 +95,45 @@ def metric_table(
     sample that changed when nothing about the question did. Of sentence pairs: one block a task.
     ``note``: a line below the table. ``is_pooled``: all items together and not the mean.
     """
-    notes = [note] * bool(note) + [OVER_ALL] * is_pooled
+    notes, rows = [note] * bool(note) + [OVER_ALL] * is_pooled, list[dict[str, Any]]()
     if "MACRO" not in metrics["group"]:
         chosen = metrics.filter(subset="all")
-        of_tasks = [{"metric": label_of(r["metric"]), **_pooled_row(r)} for r in chosen.to_dicts()]
+        rows = [
+            {"metric": label_of(row["metric"]), **mean_row(row, value="value")}
+            for row in chosen.to_dicts()
+        ]
         blocks = chosen["group"].to_list() if chosen["group"].n_unique() > 1 else []
-        return frame_table(of_tasks, title, MEANS, notes, blocks)
-    micro, rows = values_of(metrics, "MICRO"), list[dict[str, Any]]()
-    for (name, subset), mean in values_of(metrics, "MACRO").items():
-        if (name == "determinism" and subset != "all") or is_language_kind(subset):
-            continue
-        label = label_of(name) if subset == "all" else f"  {SUBSETS.get(subset, subset)}"
-        pooled = micro[name, subset]
-        numbers = _pooled_row(pooled) if is_pooled else mean_row(mean, pooled)
-        rows.append({"metric": label, **numbers})
-    for row in metrics.filter(group="MICRO", metric=FLIPS).to_dicts():
-        no_mean = row | {"value": None, "std": NAN, "n": None}
-        label = f"Flips, {row['subset'].replace('_', ' ')}"
-        numbers = _pooled_row(row) if is_pooled else mean_row(no_mean, row)
-        rows.append({"metric": label, **numbers})
+        return frame_table(rows, title, MEANS, notes, blocks)
+    micro = values_of(metrics, "MICRO")
+    numbers = [
+        (label_of(name) if subset == "all" else f"  {SUBSETS.get(subset, subset)}", mean,
+         micro[name, subset])
+        for (name, subset), mean in values_of(metrics, "MACRO").items()
+        if (name != "determinism" or subset == "all") and not is_language_kind(subset)
+    ]  # fmt: skip
+    numbers += [
+        (f"Flips, {row['subset'].replace('_', ' ')}",
+         row | {"value": None, "std": NAN, "n": None}, row)
+        for row in metrics.filter(group="MICRO", metric=FLIPS).to_dicts()
+    ]  # fmt: skip
+    for label, mean, pooled in numbers:
+        of = mean_row(pooled, value="value") if is_pooled else mean_row(mean, pooled)
+        rows.append({"metric": label, **of})
     return frame_table(rows, title, MEANS, notes)
 
 
 def mean_row(
-    row: Mapping[str, Any], pooled: Mapping[str, Any] | None = None, *, counted: str = "counted"
+    row: Mapping[str, Any],
+    pooled: Mapping[str, Any] | None = None,
+    *,
+    value: str = "mean",
+    counted: str = "counted",
 ) -> dict[str, Any]:
     """A mean in the columns of ``MEANS``; ``pooled``: the row of all counts together."""
-    shown = {"mean": Cell(row["value"], row["std"]), "low": row["low"], "high": row["high"]}
+    shown = {value: Cell(row["value"], row["std"]), "low": row["low"], "high": row["high"]}
     shown |= {"n": row["n"], "pooled": pooled["value"]} if pooled else {}
     counts = pooled or row
     return shown | {counted: counts["n"], "left_out": counts["n_excluded"]}
-
-
-def _pooled_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    shown = mean_row(row)
-    return {"value": shown.pop("mean")} | shown
 
 
 def edit_table(metrics: pl.DataFrame, suite: Suite) -> Table:
@@ -147,8 +151,7 @@ def edit_table(metrics: pl.DataFrame, suite: Suite) -> Table:
 def factor_table(metrics: pl.DataFrame, suite: Suite) -> Table:
     """Consistency over the pairs of variants that differ in one factor; one row a factor."""
     rows = [
-        {"factor": subset, **{name: row[name] for name in ("value", "low", "high")}}
-        | {"pairs": row["n"], "left_out": row["n_excluded"]}
+        {"factor": subset, **mean_row(row, value="value", counted="pairs")}
         for (name, subset), row in values_of(metrics, "MICRO").items()
         if name == "consistency" and subset in FACTORS
     ]
@@ -256,22 +259,17 @@ def form_metrics(metrics: pl.DataFrame) -> list[str]:
 def changed_answers_table(changed: pl.DataFrame, count: int, title: str) -> Table:
     """The most confident answers that changed, one of each form first (Tables 3, 4, 7 to 9)."""
     several, rows = changed["group"].n_unique() > 1, list[list[Value]]()
-    for row in firsts_first(changed).head(count).to_dicts():
+    firsts = changed.unique("perturbation", keep="first", maintain_order=True)
+    rest = changed.join(
+        firsts, on=changed.columns, how="anti", nulls_equal=True, maintain_order="left"
+    )
+    for row in pl.concat([firsts, rest]).head(count).to_dicts():
         form = row["perturbation"] + f"\n{row['group']}" * several
         originals = row["original_1"], row["original_2"], row["original_answer"]
         texts = row["text_1"], row["text_2"], row["answer"]
         rows += [["original", *originals, row["gold"]], [form, *texts, row["gold"]]]
     columns = [Column(heading) for heading in ("form", "first", "second", "answer", "gold")]
     return Table(title, columns, rows, rules=range(1, len(rows), 2), sortable=False)
-
-
-def firsts_first(changed: pl.DataFrame) -> pl.DataFrame:
-    """Answers that changed, with the first one of each perturbation before all others."""
-    firsts = changed.unique("perturbation", keep="first", maintain_order=True)
-    rest = changed.join(
-        firsts, on=changed.columns, how="anti", nulls_equal=True, maintain_order="left"
-    )
-    return pl.concat([firsts, rest])
 
 
 OF_EACH = ("accuracy", "consistency", "agreement")  # numbers that each annotator has

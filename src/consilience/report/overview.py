@@ -23,24 +23,20 @@ from consilience.report.analysis_tables import differing_lines, lines_asked, who
 from consilience.report.columns import Columns, frame_table
 from consilience.report.export import (
     Beside,
-    Card,
     Cards,
-    Facts,
+    Code,
     Figure,
     Folded,
     Page,
     Part,
-    Points,
     Section,
-    Text,
-    Tile,
     Tiles,
 )
 from consilience.report.metric_tables import form_metrics, form_table, mean_row
 from consilience.report.papers import papers_headlines
-from consilience.report.run_view import RunView, group_names, groups_with_forms, values_of
+from consilience.report.run_view import RunView, group_names, groups_with_forms, together, values_of
 from consilience.report.summary import FEWEST_FACTS, NO_OPTION, VIOLATIONS, SummaryRow
-from consilience.report.table import CI, NAN, Cell, Column, Table, Value, with_interval
+from consilience.report.table import CI, NAN, Cell, Column, Table, Value
 from consilience.types import SuiteWords
 
 
@@ -58,12 +54,14 @@ def page_in_words(page: Page, words: SuiteWords) -> Page:
         return pattern.sub(lambda match: nouns[match[1]], original)
 
     def in_these(part: Any) -> Any:
+        if isinstance(part, str | list):
+            return part
+        if isinstance(part, Mapping):
+            return {text(name): value for name, value in part.items()}
         texts = {"heading", "intro", "title", "caption", "summary"}.intersection(dir(part))
         changes: dict[str, Any] = {name: text(getattr(part, name)) for name in texts}
         if isinstance(part, Table):
             part, changes["notes"] = layouts.in_words(part, words), [*map(text, part.notes)]
-        elif isinstance(part, Facts):
-            changes["rows"] = [(text(name), value) for name, value in part.rows]
         elif hasattr(part, "parts"):
             changes["parts"] = [*map(in_these, part.parts)]
         return replace(part, **changes)
@@ -95,18 +93,18 @@ def again(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> Section:
     commands = [record.get("command", "") for _, record in runs]
     for (name, record), command, previous in zip(runs, commands, ["", *commands], strict=False):
         if not record:
-            parts.append(Text([f"{name}: a table of answers; its origin is not known."]))
+            parts.append(f"{name}: a table of answers; its origin is not known.")
         elif not command:
-            parts.append(Text([f"{name}: no command is known; run.json has the settings."]))
+            parts.append(f"{name}: no command is known; run.json has the settings.")
         elif command != previous:
-            parts.append(Text([command], code=True))
+            parts.append(Code(command))
     if origins := [_origin(name, record) for name, record in runs if record]:
         parts.append(Folded("Versions and digests", origins))
     same = "The same command with the same versions gives the same answers."
     return Section("repeat", "How to repeat", same * any(commands), parts)
 
 
-def _origin(name: str, record: Mapping[str, Any]) -> Facts:
+def _origin(name: str, record: Mapping[str, Any]) -> dict[str, str]:
     """The time, versions and digests of a run."""
     settings = record["settings"]
     model = settings.get("model", {})
@@ -125,7 +123,7 @@ def _origin(name: str, record: Mapping[str, Any]) -> Facts:
         "Weights": weights,
     }
     cost = {"Cost": cost_in_words(record["cost"])} if record.get("cost") else {}
-    return Facts([(label, str(value)) for label, value in {**rows, **cost}.items()])
+    return {label: str(value) for label, value in {**rows, **cost}.items()}
 
 
 PROTOCOLS: Mapping[Protocol, str] = {
@@ -137,19 +135,19 @@ MOST_REASONS = 50  # rows of a table of queries without an answer
 
 def setup(runs: Sequence[RunView]) -> Iterator[Part]:
     """The suite or the tasks, and the models."""
-    rows = [] if runs[0].task else [*_suite_rows(runs)]
+    rows = {} if runs[0].task else dict(_suite_rows(runs))
     for run in runs:
         prefix = of_run(run.name, runs)
         if run.task:
             first, second = run.task.indicators
             size, labels = max(run.metrics.filter(metric="accuracy")["n"]), run.task.labels
             asked = f"{size:,} pairs, labels {', '.join(labels)}"
-            rows.append((f"{prefix}task", f"{run.task.name} ({run.task.kind}), {asked}"))
-            rows.append((f"{prefix}original form", f"{first}: ... {second}: ..."))
+            rows[f"{prefix}task"] = f"{run.task.name} ({run.task.kind}), {asked}"
+            rows[f"{prefix}original form"] = f"{first}: ... {second}: ..."
         model = (described(run.records[0]) if run.records else "") or run.name
         more_seeds = f" and {run.seeds - 1} more seeds" if run.seeds > 1 else ""
-        rows.append((f"{prefix}model", model + more_seeds))
-    yield Facts(rows)
+        rows[f"{prefix}model"] = model + more_seeds
+    yield rows
 
 
 def _suite_rows(runs: Sequence[RunView]) -> Iterator[tuple[str, str]]:
@@ -188,52 +186,38 @@ def subtitle_of(runs: Sequence[RunView]) -> str:
     return f"{len(runs)} runs on {name}: {size}"
 
 
-def fact_counts(metrics: pl.DataFrame) -> dict[str, Cell]:
-    """How many facts of each relation accuracy counts, with the number of all if it is larger."""
-    return {
-        row["group"]: Cell(row["n"], mark=f" of {total:,}" if total > row["n"] else "")
-        for row in _accuracy_of_groups(metrics).to_dicts()
-        for total in [row["n"] + row["n_excluded"]]
-    }
-
-
-def _accuracy_of_groups(metrics: pl.DataFrame) -> pl.DataFrame:
-    return metrics.filter(~pl.col("group").is_in(AGGREGATES), metric="accuracy", subset="all")
+def fact_counts(metrics: pl.DataFrame) -> dict[str, tuple[int, int]]:
+    """How many facts of each relation accuracy counts, and how many it leaves out."""
+    rows = metrics.filter(~pl.col("group").is_in(AGGREGATES), metric="accuracy", subset="all")
+    return {of: (n, rest) for of, n, rest in rows.select("group", "n", "n_excluded").iter_rows()}
 
 
 def facts_in_words(metrics: pl.DataFrame, noun: str = "fact") -> str:
     """How many facts of all relations accuracy counts: ``48 facts``, or ``40 of 48 facts``."""
-    rows = _accuracy_of_groups(metrics)
-    counted_facts, left_out = (int(rows[name].sum()) for name in ("n", "n_excluded"))
-    total = counted(counted_facts + left_out, noun)
-    return f"{counted_facts:,} of {total}" if left_out else total
+    counts = fact_counts(metrics).values()
+    known, left_out = (sum(of[at] for of in counts) for at in (0, 1))
+    total = counted(known + left_out, noun)
+    return f"{known:,} of {total}" if left_out else total
 
 
 def numbers(runs: Sequence[RunView]) -> Iterator[Part]:
     """Means over relations, a table a group with a row a form, and what the metrics mean."""
-    means, meanings = [*_means(runs)], _meanings(runs)
-    is_beside = len(runs) == 1 and means
-    yield from [Beside([*means, meanings])] if is_beside else means
-    yield from _form_tables(runs)
-    if not is_beside:
-        yield Folded("What each number means", [meanings])
-
-
-def _meanings(runs: Sequence[RunView]) -> Facts:
-    """What the metrics of the runs mean, in the words of their suite."""
-    shown, words = set[str](), runs[0].suite.words
+    means, shown, words = [*_means(runs)], set[str](), runs[0].suite.words
     for run in runs:
         if "MACRO" in run.metrics["group"]:
             shown.update(set(main_metrics()).intersection(run.metrics["metric"]))
         if groups_with_forms(run):
             shown.update(form_metrics(run.metrics))
-    return Facts(
-        [
-            (of.label, of.meaning.replace("item", words.item).replace("variant", words.variant))
-            for name, of in DESCRIPTIONS.items()
-            if name in shown
-        ]
-    )
+    meanings = {
+        of.label: of.meaning.replace("item", words.item).replace("variant", words.variant)
+        for name, of in DESCRIPTIONS.items()
+        if name in shown
+    }
+    is_beside = len(runs) == 1 and means
+    yield from [Beside([*means, meanings])] if is_beside else means
+    yield from _form_tables(runs)
+    if not is_beside:
+        yield Folded("What each number means", [meanings])
 
 
 def _means(runs: Sequence[RunView]) -> Iterator[Table]:
@@ -250,13 +234,13 @@ def _means(runs: Sequence[RunView]) -> Iterator[Table]:
         row: dict[str, Any] = {"metric": label_of(name)}
         known = [values.get((name, "all")) for values in of_runs]
         if len(runs) == 1 and known[0]:
-            row |= mean_row(known[0], counted=count)
-            if is_pooled:  # no mean over groups, and no deviation
-                row["value"] = row.pop("mean")
+            value = "value" if is_pooled else "mean"
+            row |= mean_row(known[0], value=value, counted=count)
         else:
-            row |= {
-                f"of {run.name}": with_interval(of) for run, of in zip(runs, known, strict=True)
-            }
+            cells = (
+                Cell(of["value"], low=of["low"], high=of["high"]) if of else None for of in known
+            )
+            row |= zip((f"of {run.name}" for run in runs), cells, strict=True)
             row[count] = max(of["n"] for of in known if of)
         rows.append(row)
     columns = layouts.MEANS
@@ -292,7 +276,7 @@ def _form_tables(runs: Sequence[RunView]) -> Iterator[Part]:
 def caveats(runs: Sequence[RunView]) -> Iterator[Part]:
     """Warnings, queries without an answer by reason, and the noise floor."""
     if warnings := by_run({run.name: run.warnings for run in runs}):
-        yield Points(warnings)
+        yield warnings
     unanswered = [run for run in runs if run.excluded.height]
     for run in unanswered:
         most = run.excluded.sort("len", descending=True).head(MOST_REASONS)
@@ -308,8 +292,7 @@ def caveats(runs: Sequence[RunView]) -> Iterator[Part]:
     if unmeasured := [name for name, table in floors.items() if table is None]:
         of = f" of {', '.join(unmeasured)}" if len(runs) > 1 else ""
         sentences.append(f"The noise floor{of} was not measured (probe --noise-floor 256).")
-    if sentences:
-        yield Text(sentences)
+    yield from sentences
 
 
 def by_run(notes: Mapping[str, Sequence[str]]) -> list[str]:
@@ -423,10 +406,9 @@ def _of_replies(run: RunView, example: Example) -> Iterator[Cards]:
     if not (first.prompt and levels_of(first.variant)):  # a fact, or the prompts were not kept
         others = [reply for reply in example.telling if reply is not first]
         second = next((other for other in others if other.answer != first.answer), others[0])
-        headings = (("Prompt", first), ("Another prompt", second))
-        yield Cards(
-            lead, [_card(of, run.prompt(example, reply), reply.answer) for of, reply in headings]
-        )
+        headings = {"Prompt": first, "Another prompt": second}.items()
+        cards = [_card(name, run.prompt(example, of), of.answer) for name, of in headings]
+        yield Cards(lead, cards)
         return
 
     def changed(reply: Reply) -> dict[str, str]:
@@ -451,9 +433,9 @@ def _lead(run: RunView, prompts: str, gold: str) -> str:
     return f"Example: {run.name} answers {prompts}.{known}"
 
 
-def _card(heading: str, prompt: str, answer: str) -> Card:
+def _card(heading: str, prompt: str, answer: str) -> tuple[str, str, str]:
     """A prompt with its answer; of a chat the last turn, of a long text the end."""
-    return Card(heading, whole_or_end("\n".join(lines_asked(prompt))), whole_or_end(answer))
+    return heading, whole_or_end("\n".join(lines_asked(prompt))), whole_or_end(answer)
 
 
 OF_SERVER = "the server "  # how notes of a run on what its server did begin
@@ -468,7 +450,7 @@ def servers(runs: Sequence[RunView]) -> Iterator[Part]:
     """The servers of runs; none where all models ran without one."""
     for run in runs:
         if rows := [*_server_rows(run)]:
-            yield Facts([*[("Run", run.name)] * (len(runs) > 1), *rows])
+            yield dict([*[("Run", run.name)] * (len(runs) > 1), *rows])
 
 
 def server_line(run: RunView) -> list[str]:
@@ -494,7 +476,14 @@ def _server_rows(run: RunView) -> Iterator[tuple[str, str]]:
     scoring = record.get("scoring", {})
     if scoring:
         yield "Scoring", f"{scoring.get('strategy')} ({scoring.get('gives')})"
-        yield "Proof", _proof(scoring)
+        proof = [counted(int(scoring.get("requests", 0)), "request") + " on known prompts"]
+        known = ((text, scoring.get(name)) for name, text in PROOF.items())
+        proof += [
+            text.format(value)
+            for text, value in known
+            if value is not None and not math.isnan(value)
+        ]
+        yield "Proof", "; ".join(proof)
         if refused := scoring.get("refused"):
             yield "Other strategies", "; ".join(f"{name}: {why}" for name, why in refused.items())
     elif model.get("kind") == "decisions":
@@ -507,15 +496,6 @@ def _server_rows(run: RunView) -> Iterator[tuple[str, str]]:
     yield "Noise floor", layouts.noise_sentence(run.metrics).partition(": ")[2] or "not measured"
 
 
-def _proof(scoring: Mapping[str, Any]) -> str:
-    checks = [counted(int(scoring.get("requests", 0)), "request") + " on known prompts"]
-    for name, text in PROOF.items():
-        value = scoring.get(name)
-        if isinstance(value, int | float) and not math.isnan(value):
-            checks.append(text.format(value))
-    return "; ".join(checks)
-
-
 LARGEST_MATRIX = 20  # variants of a group whose agreement is legible as a matrix
 MOST_PAIRS = 25_000  # of variants on a page, about 2.5 MB; of more, one group is shown
 DETERMINISM = (
@@ -524,7 +504,7 @@ DETERMINISM = (
 )
 
 
-def first_screen(runs: Sequence[RunView], relation: str | None) -> Iterator[Part]:
+def first_screen(relation: str | None, runs: Sequence[RunView]) -> Iterator[Part]:
     """The answer to the question of the page.
 
     ``relation``: whose patterns are shown first; None for the least consistent.
@@ -533,9 +513,9 @@ def first_screen(runs: Sequence[RunView], relation: str | None) -> Iterator[Part
     lists = (by_run({run.name: run.summary.notes for run in runs}), by_run(notes))
     yield Tiles(list(_tiles(runs[0]))) if len(runs) == 1 else _headline_table(runs)
     yield from opening_example(runs[0])
-    yield from (Points(items) for items in lists if items)
+    yield from filter(None, lists)
     yield from _headlines(runs)
-    yield from beside([*_relations(runs), *_forms(runs), *_agreement(runs, relation)])
+    yield from beside([*_intervals(runs), *_agreement(runs, relation)])
 
 
 def beside(parts: Sequence[Part]) -> Sequence[Part]:
@@ -560,7 +540,7 @@ def scope(runs: Sequence[RunView]) -> str:
     return f"{pooled}Each number has its 95 % confidence interval (CI), over {over}.{of_seeds}"
 
 
-def _tiles(run: RunView) -> Iterator[Tile]:
+def _tiles(run: RunView) -> Iterator[Mapping[str, Any]]:
     """A tile a headline number; of consistency and violations with what chance would give."""
     at_chance = run.metrics.filter(metric="chance_consistency")
     if pool := run.suite.words.pool:
@@ -569,10 +549,11 @@ def _tiles(run: RunView) -> Iterator[Tile]:
         chance = row.chance if row.metric in ("consistency", VIOLATIONS) else NAN
         if row.metric == "consistency" and row.subset != "all":
             chance = next(iter(at_chance.filter(subset=row.subset)["value"]), NAN)
-        yield Tile(
-            row.label, 100 * row.value, 100 * row.low, 100 * row.high,
-            100 * chance, 100 * row.baseline, sentence_of(run, row, chance),
-        )  # fmt: skip
+        yield {
+            "label": row.label, "value": 100 * row.value, "low": 100 * row.low,
+            "high": 100 * row.high, "chance": 100 * chance, "baseline": 100 * row.baseline,
+            "sentence": sentence_of(run, row, chance),
+        }  # fmt: skip
 
 
 def _headline_table(runs: Sequence[RunView]) -> Table:
@@ -618,6 +599,7 @@ def _headlines(runs: Sequence[RunView]) -> Iterator[Figure]:
         key for of in papers.values() for key, cell in of.items() if cell.number is not None
     }
     labels = {key: of for of, key in reversed(shown.items()) if not papers or key in in_papers}
+    fields = ("model", "number", "value", "low", "high", "source")
     rows: list[tuple[Any, ...]] = [
         (model, labels[key], cell.number, NAN, NAN, "paper")
         for model, values in papers.items()
@@ -631,7 +613,7 @@ def _headlines(runs: Sequence[RunView]) -> Iterator[Figure]:
         if (row.metric, row.subset) in labels
     ]
     rows.sort(key=lambda row: list(shown).index(row[1]))
-    frame = pl.DataFrame(rows, charts.HEADLINES, orient="row")
+    frame = pl.DataFrame(rows, fields, orient="row", infer_schema_length=None)
     caption = "The numbers above, with their 95 % confidence intervals."
     if papers:
         caption += " Hollow marks are the paper's rows, which have no interval."
@@ -639,61 +621,48 @@ def _headlines(runs: Sequence[RunView]) -> Iterator[Figure]:
     yield Figure("headline", title, charts.headline_figure(frame), caption, is_fluid=False)
 
 
-def _relations(runs: Sequence[RunView]) -> Iterator[Figure]:
-    """Each relation's number with its interval, chance and the majority baseline; not of tasks."""
-    suite = runs[0].suite
-    if not suite.words.pool:
-        return
-    rows = charts.relation_rows(runs)
-    title = f"{rows['metric'][0]} of each relation, with 95 % confidence intervals"
-    caption = "Each relation with its 95 % confidence interval. The menu chooses the number."
-    if any(group.cardinality == "N-M" for group in suite.relations):
-        caption += f" {DETERMINISM}"
-    yield Figure("relations", title, charts.interval_figure(rows, suite.words.group), caption)
+def _intervals(runs: Sequence[RunView]) -> Iterator[Figure]:
+    """Each relation's number with its interval, chance and the majority baseline; not of tasks.
 
-
-def _forms(runs: Sequence[RunView]) -> Iterator[Figure]:
-    """Consistency of every other form with the original one."""
-    rows = charts.form_rows(runs)
-    if rows.is_empty():
-        return
-    title = "Consistency of each form with the original form, with 95 % confidence intervals"
-    caption = (
-        "Answers of each form that are the same as in the original form, with 95 % confidence "
-        "intervals. The menu chooses the number."
-    )
-    yield Figure("forms", title, charts.interval_figure(rows, "form"), caption)
+    Then the consistency of every other form with the original one.
+    """
+    suite, forms = runs[0].suite, charts.form_rows(runs)
+    if suite.words.pool:
+        rows = charts.relation_rows(runs)
+        title = f"{rows['metric'][0]} of each relation, with 95 % confidence intervals"
+        caption = "Each relation with its 95 % confidence interval. The menu chooses the number."
+        if any(group.cardinality == "N-M" for group in suite.relations):
+            caption += f" {DETERMINISM}"
+        yield Figure("relations", title, charts.interval_figure(rows, suite.words.group), caption)
+    if forms.height:
+        title = "Consistency of each form with the original form, with 95 % confidence intervals"
+        caption = (
+            "Answers of each form that are the same as in the original form, with 95 % confidence "
+            "intervals. The menu chooses the number."
+        )
+        yield Figure("forms", title, charts.interval_figure(forms, "form"), caption)
 
 
 def _agreement(runs: Sequence[RunView], relation: str | None) -> Iterator[Figure]:
     """The agreement of each two patterns or forms of a group; nothing with fewer than two pairs."""
     words, names = runs[0].suite.words, group_names(runs[0].suite)
-    tables = [
-        [getattr(run, name).with_columns(run=pl.lit(run.name)) for run in runs]
-        for name in ("pairs", "patterns")
-    ]
-    pairs, patterns = (pl.concat(of_runs, how="diagonal_relaxed") for of_runs in tables)
+    pairs, patterns = together(runs, "pairs"), together(runs, "patterns")
     if pairs.is_empty():
         return
     large = patterns.filter(pl.col("variant_index") >= LARGEST_MATRIX)["group"].unique()
     pairs = pairs.filter(~pl.col("group").is_in(large.implode()))
     if pairs.height < 2 * len(runs):
         return
-    relation = _least_consistent(pairs) if relation is None or relation in large else relation
+    if relation is None or relation in large:  # the least consistent, with enough facts if any has
+        is_large = pl.col("n") >= FEWEST_FACTS if "n" in pairs.columns else pl.lit(True)
+        means = pairs.group_by("group", few=~is_large, maintain_order=True).agg(
+            pl.col("agreement").fill_nan(None).mean()
+        )
+        relation = str(means.sort("few", "agreement", nulls_last=True)["group"][0])
     if pairs.height > MOST_PAIRS:
         pairs = pairs.filter(group=relation)
     patterns = patterns.join(pairs, on=["run", "group"], how="semi", maintain_order="left")
     first_run = f", {runs[0].name}" if len(runs) > 1 else ""
     title = f"Agreement of {words.variant}s: {names.get(relation, relation)}{first_run}"
     figure = charts.matrix_figure(pairs, patterns, relation, names, words)
-    yield Figure("agreement", title, figure, charts.matrix_caption(words), is_fluid=False)
-
-
-def _least_consistent(pairs: pl.DataFrame) -> str:
-    """The group with the lowest agreement, among those with enough facts if there are any."""
-    if "n" in pairs.columns and (pairs["n"] >= FEWEST_FACTS).any():
-        pairs = pairs.filter(pl.col("n") >= FEWEST_FACTS)
-    means = pairs.group_by("group", maintain_order=True).agg(
-        pl.col("agreement").fill_nan(None).mean()
-    )
-    return str(means.sort("agreement", nulls_last=True)["group"][0])
+    yield Figure("agreement", title, figure, figure["description"], is_fluid=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -22,8 +22,8 @@ from consilience.report.analysis_tables import (
     violation_examples,
 )
 from consilience.report.columns import Columns, frame_table
-from consilience.report.comparison_tables import differences, flip_sections, verdict
-from consilience.report.export import Figure, Folded, Page, Part, Points, Section, Text
+from consilience.report.comparison_tables import difference_parts, flip_parts, verdict
+from consilience.report.export import Figure, Folded, Page, Part, Section
 from consilience.report.metric_tables import (
     DETERMINISM,
     changed_answers_table,
@@ -40,10 +40,11 @@ from consilience.report.run_view import (
     interaction_table,
     level_table,
     name_and_id,
+    together,
     values_of,
     view_notes,
 )
-from consilience.report.table import CI, NAN, Column, intervals_below
+from consilience.report.table import CI, NAN, Cell, Column, intervals_below
 
 MOST_APART = 8  # patterns that differ from the others and are named
 MOST_PATTERNS = 1_000  # rows of the table of patterns; of more, those with the lowest agreement
@@ -78,21 +79,25 @@ Parts = Iterator[Part]
 def _relations(runs: Sequence[RunView]) -> Parts:
     suite, names = runs[0].suite, group_names(runs[0].suite)
     cells = {run.name: group_cells(run.metrics, suite) for run in runs}
-    counts = {run.name: overview.fact_counts(run.metrics) for run in runs}
+    counts = {
+        (run.name, group): Cell(n, mark=f" of {n + rest:,}" * bool(rest))
+        for run in runs
+        for group, (n, rest) in overview.fact_counts(run.metrics).items()
+    }
     measured = {name for of_run in cells.values() for name, _ in of_run}
     shown = [name for name in headline_metrics() if name in measured]
     rows: list[dict[str, Any]] = [
         {
             "relation": name_and_id(names, relation.id),
             **_named(run, runs),
-            "facts": counts[run.name].get(relation.id),
+            "facts": counts.get((run.name, relation.id)),
             **{metric: cells[run.name].get((metric, relation.id)) for metric in shown},
         }
         for relation, run in product(suite.relations, runs)
     ]
     of_metrics: Columns = {name: Column(label_of(name), "share") for name in shown}
     notes = [DETERMINISM] if any(group.cardinality == "N-M" for group in suite.relations) else []
-    if any(count.mark for of_run in counts.values() for count in of_run.values()):
+    if any(count.mark for count in counts.values()):
         notes.append("facts: those that the accuracy counts, of all facts of the relation")
     title = "Each relation, in percent; below each number its 95 % CI"
     table = frame_table(rows, title, {**OF_RELATIONS, **of_metrics}, notes)
@@ -123,10 +128,10 @@ def languages(runs: Sequence[RunView]) -> Parts:
 
 def _patterns(runs: Sequence[RunView]) -> Parts:
     """Accuracy and agreement of each pattern; nothing where no fact was asked in two."""
-    if all(run.pairs.is_empty() for run in runs):
+    if together(runs, "pairs").is_empty():
         return
     words, names = runs[0].suite.words, group_names(runs[0].suite)
-    frame = pl.concat(run.patterns.with_columns(run=pl.lit(run.name)) for run in runs)
+    frame = together(runs, "patterns")
     apart = [
         f"{row['run']}, "
         * (len(runs) > 1)
@@ -135,11 +140,10 @@ def _patterns(runs: Sequence[RunView]) -> Parts:
         for row in frame.filter(pl.col("apart")).to_dicts()
     ]
     none = [] if apart else [f"No {words.variant} is an outlier."]
-    yield Text([" ".join([*none, *accuracy_of_patterns(frame, words)])])
+    yield " ".join([*none, *accuracy_of_patterns(frame, words)])
     if len(apart) > MOST_APART:
         apart[MOST_APART:] = [f"{len(apart) - MOST_APART} more, in the table"]
-    if apart:
-        yield Points(apart)
+    yield from [apart] if apart else []
     shown = frame.drop("highest", "n", *["run"] * (len(runs) == 1))
     shown = layouts.with_outliers(shown).with_columns(relation=pl.col("group").replace(names))
     title, notes = "Every pattern", [layouts.PATTERN_NOTE]
@@ -153,10 +157,8 @@ def _patterns(runs: Sequence[RunView]) -> Parts:
 
 
 def _edits(runs: Sequence[RunView]) -> Parts:
-    named = [run.edits.with_columns(run=pl.lit(run.name)) for run in runs if run.edits.height]
-    if not named:
+    if (frame := together(runs, "edits")).is_empty():
         return
-    frame = pl.concat(named)
     caption = (
         "Left of the dashed line: pairs of patterns that differ in this way agree less often than "
         "the other pairs of their relation."
@@ -168,9 +170,8 @@ def _edits(runs: Sequence[RunView]) -> Parts:
 
 def _items(runs: Sequence[RunView]) -> Parts:
     """Agreement over facts: its figure and tables, if facts were answered in two patterns."""
-    frame = pl.concat(run.items.select(pl.lit(run.name).alias("run"), "agreement") for run in runs)
-    known = frame.drop_nans("agreement")
-    if known.height < 2 * len(runs):
+    frame = together(runs, "items")
+    if frame.is_empty() or (known := frame.drop_nans("agreement")).height < 2 * len(runs):
         return
     caption = "Facts by the share of their pairs of patterns that get the same answer."
     chart = charts.item_figure(frame, runs[0].suite.words)
@@ -228,7 +229,7 @@ def _vectors(runs: Sequence[RunView]) -> Parts:
 def _label_changes(runs: Sequence[RunView]) -> Parts:
     for run in runs:
         if run.changed.is_empty():
-            yield Text([f"{run.name}: no label changed."])
+            yield f"{run.name}: no label changed."
             continue
         by = ["perturbation", "group", "original_answer", "answer"]
         moves = run.changed.group_by(by, maintain_order=True).len()
@@ -242,13 +243,11 @@ def _label_changes(runs: Sequence[RunView]) -> Parts:
             (pl.col("original_answer") == pl.col("gold")).sum(),
             (pl.col("answer") == pl.col("gold")).sum(),
         )
-        yield Points(
-            [
-                f"{run.name}, {group}, {form}: {lost} right labels became wrong, {won} wrong "
-                "labels became right"
-                for group, form, lost, won in counts.iter_rows()
-            ]
-        )
+        yield [
+            f"{run.name}, {group}, {form}: {lost} right labels became wrong, {won} wrong labels "
+            "became right"
+            for group, form, lost, won in counts.iter_rows()
+        ]
 
 
 def _changed_examples(runs: Sequence[RunView]) -> Parts:
@@ -261,28 +260,25 @@ def _changed_examples(runs: Sequence[RunView]) -> Parts:
 
 def _curves(runs: Sequence[RunView]) -> Parts:
     """In how many variants items are right; nothing where none has three."""
-    named = {run.name: run.curve for run in runs if run.curve.height > 2}
-    if not named:
+    known = [run for run in runs if run.curve.height > 2]
+    if not known:
         return
     words = runs[0].suite.words
-    frame = pl.concat(curve.with_columns(run=pl.lit(name)) for name, curve in named.items())
-    chart = charts.curve_figure(frame, words)
+    chart = charts.curve_figure(together(known, "curve"), words)
     yield Figure("curve", "Right in k variants or more", chart, "Bands are 95 % intervals.")
-    tables = [curve_table(curve, name, words) for name, curve in named.items()]
+    tables = [curve_table(run.curve, run.name, words) for run in known]
     yield Folded("The numbers, and the probability that k drawn ones are all right", tables)
 
 
 def _calibration(runs: Sequence[RunView]) -> Parts:
     """Whether probabilities are those of right answers; nothing where no run has scores."""
-    known = [run for run in runs if run.reliability.height]
-    if not known:
+    if (frame := together(runs, "reliability")).is_empty():
         return
-    frame = pl.concat(run.reliability.with_columns(run=pl.lit(run.name)) for run in known)
     caption = "Answers in bins of equal size. Below the line: too sure. Bars: 95 % intervals."
     chart = charts.reliability_figure(frame)
     yield Figure("reliability", "Accuracy by the probability of the answer", chart, caption)
     rows = list[dict[str, Any]]()
-    for name, run in product(CALIBRATION, known):
+    for name, run in product(CALIBRATION, [run for run in runs if run.reliability.height]):
         value = values_of(run.metrics, run.suite.words.pool).get((name, "all"))
         rows += [{"label": label_of(name), "run": run.name, **value}] if value else []
     columns: Columns = {
@@ -336,8 +332,8 @@ def factor_parts(views: Sequence[FactorView]) -> Parts:
     if not views:
         return
     title = "What each factor changes"
-    if lead := factor_verdict(views):
-        yield Text([" ".join(lead)] if len(views) == 1 else lead)
+    lead = factor_verdict(views)
+    yield from lead if len(views) > 1 else filter(None, [" ".join(lead)])
     caption = "Marks have 95 % confidence intervals."
     yield Figure("factors", title, charts.factor_figure(views), caption, is_fluid=False)
     yield intervals_below(factor_table(views, f"{title}, in percent"))
@@ -348,10 +344,17 @@ def factor_parts(views: Sequence[FactorView]) -> Parts:
     interactions = interaction_table(views, "Interactions, percent of the variation")
     yield from [Folded("Each interaction", [interactions])] if interactions.rows else []
     yield Folded("Accuracy by level", [level_table(views, "Accuracy by level")])
-    yield from [Points(view_notes(views))] if view_notes(views) else []
+    yield from filter(None, [view_notes(views)])
 
 
-Sections = Sequence[tuple[str, str, str, Callable[[Sequence[RunView]], Parts]]]
+PAIRED = (
+    "All runs have the same questions, so their answers are paired. A difference is the later run "
+    "minus the first, in percentage points, over the items that both answered; so a value may "
+    "differ from that of the run alone. p is two-sided: * .05, ** .01, *** .001. Holm: adjusted "
+    "over relations, or over the forms of a number. The intervals are not adjusted. Detectable: "
+    "the minimum detectable difference at 80 % power."
+)
+Sections = Sequence[tuple[str, str, str, Callable[[Sequence[RunView]], Iterable[Part]]]]
 """Anchor, heading, intro and parts of sections; one without parts is left out."""
 
 OF_FACTS: Sections = (
@@ -430,13 +433,6 @@ OF_ALL: Sections = (
 )  # fmt: skip
 
 
-def sections_of(runs: Sequence[RunView], rows: Sections) -> Iterator[Section]:
-    """The sections that have parts."""
-    for id_, heading, intro, parts_of in rows:
-        if parts := list(parts_of(runs)):
-            yield Section(id_, heading, intro, parts)
-
-
 SHOWN = 3  # models that the title names
 
 
@@ -451,27 +447,31 @@ def report_page(
 
     ``compared``: later runs against the first (``COMPARISON_SCHEMA``). ``notes``: differences
     between the settings of the runs. ``relation``: the relation whose agreement is shown first;
-    None for the least consistent. ``flips``: those of ``flip_sections``.
+    None for the least consistent. ``flips``: which answers changed (``flip_parts``).
     """
-    words, names = runs[0].suite.words, [run.name for run in runs]
-    of_kind = OF_PAIRS if runs[0].task else OF_FACTS
-    summary = partial(overview.first_screen, relation=relation)
-    first = ("summary", "Summary", overview.scope(runs), summary)
-    found = [] if compared is None else verdict(compared, runs[0].suite)
-    sections = [
-        *([Section("verdict", "Result", "", [Points(found)])] if found else []),
-        *sections_of(runs, [first]),
-        *differences(compared, notes, group_names(runs[0].suite), words.pool),
-        *flip_sections(flips, runs[0].suite),
-        *sections_of(runs, [("numbers", "All numbers", "", overview.numbers), *of_kind, *OF_ALL]),
-        overview.again(
-            [
-                (f"{run.name}, seed {at} of {run.seeds}" if run.seeds > 1 else run.name, record)
-                for run in runs
-                for at, record in enumerate(run.records or [{}], start=1)
-            ]
-        ),
+    suite, words, names = runs[0].suite, runs[0].suite.words, [run.name for run in runs]
+    found: list[Part] = []
+    changes: list[Part] = [[*notes]] if notes else []
+    if compared is not None:
+        found = [sentences] if (sentences := verdict(compared, suite)) else []
+        changes += difference_parts(compared, group_names(suite), words.pool)
+    flipped = flip_parts(*flips, suite) if flips and flips[1].height else ()
+    rows: Sections = [
+        ("verdict", "Result", "", lambda runs: found),
+        ("summary", "Summary", overview.scope(runs), partial(overview.first_screen, relation)),
+        ("differences", "Differences", PAIRED * (compared is not None), lambda runs: changes),
+        ("flips", "Changed answers", "", lambda runs: flipped),
+        ("numbers", "All numbers", "", overview.numbers),
+        *(OF_PAIRS if runs[0].task else OF_FACTS),
+        *OF_ALL,
     ]
+    records = [
+        (f"{run.name}, seed {at} of {run.seeds}" if run.seeds > 1 else run.name, record)
+        for run in runs
+        for at, record in enumerate(run.records or [{}], start=1)
+    ]
+    sections = [Section(id_, head, intro, [*parts(runs)]) for id_, head, intro, parts in rows]
+    sections = [section for section in sections if section.parts] + [overview.again(records)]
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     title = f"How consistent {'is' if len(names) == 1 else 'are'} {', '.join(names[:SHOWN])}{more}?"
     return overview.page_in_words(Page(title, overview.subtitle_of(runs), sections), words)

@@ -156,14 +156,12 @@ def view_notes(views: Sequence[FactorView]) -> list[str]:
 def factor_records(view: FactorView, *, is_exact: bool) -> Iterator[dict[str, Any]]:
     """The rows of a run by the names of the columns."""
     parts = parts_of(view.tables)
-    value, low, high = (
-        ("share", "share_low", "share_high") if is_exact else ("value", "low", "high")
-    )
+    names = ("share", "share_low", "share_high") if is_exact else ("value", "low", "high")
     for row in view.tables.consistency.to_dicts():
         for outcome in OUTCOMES:
             total = parts[outcome, "total", row["factor"]]
-            row[f"{outcome}_total"] = total[value]
-            row[f"{outcome}_low"], row[f"{outcome}_high"] = total[low], total[high]
+            for name, of in zip(("total", "low", "high"), names, strict=True):
+                row[f"{outcome}_{name}"] = total[of]
             if is_exact:
                 row[f"{outcome}_main"] = parts[outcome, "main", row["factor"]]["share"]
         yield row
@@ -188,7 +186,7 @@ def _variation_note(view: FactorView) -> Iterator[str]:
     for outcome in OUTCOMES:
         row = parts[outcome, "within questions", ""]
         known = f" (95 % CI {100 * row['low']:.1f} to {100 * row['high']:.1f})"
-        shares.append(f"{100 * row['value']:.1f} %{'' if math.isnan(row['low']) else known}")
+        shares.append(f"{100 * row['value']:.1f} %" + known * (not math.isnan(row["low"])))
     yield (
         f"two variants of a question, chosen at random, have different answers in {shares[0]} of "
         f"the draws, and only one of the two is right in {shares[1]}"
@@ -233,15 +231,12 @@ def index_table(views: Sequence[FactorView], title: str) -> Table:
         for row in view.tables.indices.to_dicts():
             label, unit = INDICES[row["index"]]
             scale, digits = (1, 3) if unit == "nats per token" else (100, 1)
-            row |= {
-                "index": label,
-                "unit": unit,
-                "value": Cell(scale * row["value"], digits=digits),
-            }
-            bounds = Cell(low=scale * row["low"], high=scale * row["high"], digits=digits)
+            value, low, high = (scale * row[name] for name in ("value", "low", "high"))
+            row |= {"index": label, "unit": unit, "value": Cell(value, digits=digits)}
             if unit == "points":
                 yield row | {"bounds": "", "expected": Cell(scale * row["expected"])}
             else:
+                bounds = Cell(low=low, high=high, digits=digits)
                 yield row | {"bounds": bounds, "expected": "", "p": ""}
 
     notes = _by_view(views, _range_notes)
@@ -338,6 +333,13 @@ class RunView:
         return self.prompts.get((example.group, example.item, variant)) or variant
 
 
+def together(runs: Sequence[RunView], name: str) -> pl.DataFrame:
+    """A table of all runs, with ``run``; empty where no run has rows."""
+    tables = {run.name: getattr(run, name) for run in runs}
+    named = [table.with_columns(run=pl.lit(of)) for of, table in tables.items() if table.height]
+    return pl.concat(named, how="diagonal_relaxed") if named else pl.DataFrame()
+
+
 def groups_with_forms(run: RunView) -> list[str]:
     """The groups that have numbers by form; ``MACRO`` for relations asked in forms."""
     designs = [relation.design for relation in run.suite.relations]
@@ -349,11 +351,10 @@ def groups_with_forms(run: RunView) -> list[str]:
 
 def group_names(suite: Suite) -> dict[str, str]:
     """How the page names each group: its label, with its id where a label is not unique."""
-    labels, names = [group.label for group in suite.relations], {}
-    for group in suite.relations:
-        name = group.label if labels.count(group.label) == 1 else f"{group.label} ({group.id})"
-        names[group.id] = name if group.label else group.id
-    return names
+    labels = [group.label for group in suite.relations]
+    names = {group.id: group.label or group.id for group in suite.relations}
+    several = (group for group in suite.relations if labels.count(group.label) > 1 and group.label)
+    return names | {group.id: f"{group.label} ({group.id})" for group in several}
 
 
 def name_and_id(names: Mapping[str, str], group: str) -> str:

@@ -120,10 +120,9 @@ def text_of(cell: Cell, column: Column) -> str:
 
 def spread_of(cell: Cell, column: Column) -> str:
     """The standard deviation of a cell; empty without one or without a value."""
-    if math.isnan(cell.std) or cell.number is None:
-        return ""
     digits = column.digits if cell.digits is None else cell.digits
-    return f"{cell.std * PERCENT.get(column.kind, 1):.{digits}f}"
+    is_known = not math.isnan(cell.std) and cell.number is not None
+    return f"{cell.std * PERCENT.get(column.kind, 1):.{digits}f}" * is_known
 
 
 def number_text(value: float, kind: Kind, digits: int = 1) -> str:
@@ -139,11 +138,6 @@ def number_text(value: float, kind: Kind, digits: int = 1) -> str:
             return f"{value:,.0f}"
     is_above = kind == "detectable" and value > 1
     return ">100" if is_above else f"{round(shown, digits) + 0:.{digits}f}"
-
-
-def with_interval(row: Mapping[str, Any] | None) -> Cell:
-    """The value of a row of the metrics table with its interval in one cell."""
-    return Cell(row["value"], low=row["low"], high=row["high"]) if row else Cell()
 
 
 def bounds_of(row: Mapping[str, Any], low: str = "low", high: str = "high") -> Cell:
@@ -168,12 +162,9 @@ def without_empty_columns(table: Table) -> Table:
 
     The first two stay: the name of a row, and its number even where it is undefined.
     """
-
-    def is_shown(at: int, column: Column) -> bool:
-        return any(text_of(row[at], column) not in ("", "-") for row in rows)
-
-    rows, columns = table.grid(), enumerate(table.columns)
-    return table.only([at for at, column in columns if at < 2 or not rows or is_shown(at, column)])
+    rows = table.grid()
+    texts = [{text_of(row[at], of) for row in rows} for at, of in enumerate(table.columns)]
+    return table.only([at for at, of in enumerate(texts) if at < 2 or not rows or of - {"", "-"}])
 
 
 def all_notes(table: Table) -> list[str]:
@@ -259,7 +250,11 @@ def _fitted(
     short = wrapped(column.short or column.heading for column in columns)
     forms = [([[column.heading] for column in columns], natural), (whole, natural)]
     forms += [(short, natural), (short, partial)]
-    choices = list(_choices(columns))
+    left_out = sorted(range(len(columns)), key=lambda at: (not columns[at].is_extra, -at))
+    choices = [
+        [at for at in range(len(columns)) if at not in left_out[:count]]
+        for count in range(max(1, len(columns) - 1))
+    ]
     attempts = [(shown, *form) for shown in choices for form in forms]
     for shown, headings, least in [*attempts, (choices[-1], short, words)]:
         floors = [max(least[at], _width_of(headings[at])) for at in shown]
@@ -269,13 +264,6 @@ def _fitted(
         if _total(widths) <= width:
             break
     return shown, [headings[at] for at in shown], widths
-
-
-def _choices(columns: Sequence[Column]) -> Iterator[list[int]]:
-    """The positions of all columns, and of ever fewer: without the extra ones, from the right."""
-    left_out = sorted(range(len(columns)), key=lambda at: (not columns[at].is_extra, -at))
-    for count in range(max(1, len(columns) - 1)):
-        yield [at for at in range(len(columns)) if at not in left_out[:count]]
 
 
 def _total(widths: Sequence[int]) -> int:

@@ -19,7 +19,7 @@ from consilience.files.write import csv_of, write_whole
 from consilience.options import Output
 from consilience.options.runs import ReproduceOptions
 from consilience.report import papers
-from consilience.report.export import Lines, Shown, in_formats, record_of, rows_of
+from consilience.report.export import Lines, Shown, in_formats, record_of
 from consilience.report.papers import Key, Measured
 from consilience.report.table import Column, Table
 from consilience.reproduce import calum, pararel
@@ -235,7 +235,7 @@ class Reproduction(Shown):
         files = [str(file) for file in self.files]
         return {
             "run": {**self.record, "commands": [*self.commands], "files": files},
-            "numbers": rows_of(self.numbers),
+            "numbers": self.numbers.to_dicts(),
             "notes": [*self.notes],
             "warnings": [*self.warnings],
             **({"plan": [*self.plan]} if self.plan else {}),

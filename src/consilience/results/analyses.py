@@ -35,7 +35,7 @@ from consilience.options.probe import ProbeOptions
 from consilience.report import analysis_tables as layouts
 from consilience.report.charts import tsne_figure
 from consilience.report.columns import EDITS, frame_table
-from consilience.report.export import Shown, in_sentences, rows_of, save_figure
+from consilience.report.export import Shown, in_sentences, save_figure
 from consilience.report.run_view import (
     FactorView,
     factor_table,
@@ -59,8 +59,6 @@ class Analysis(Shown):
     shown: Sequence[Table | str]
     numbers: pl.DataFrame | None = None  # The table of ``--csv``; None for the first of ``tables``
     notes: Sequence[str] = ()
-    suite: Suite | None = None
-    protocol: Protocol | None = None
     more: Mapping[str, Any] = field(default_factory=dict)
     verdict: Sequence[str] = ()  # The result in sentences
 
@@ -68,7 +66,7 @@ class Analysis(Shown):
         return [*in_sentences(self.verdict, output), *self.shown]
 
     def document(self) -> dict[str, Any]:
-        tables = {name: rows_of(table) for name, table in self.tables.items()}
+        tables = {name: table.to_dicts() for name, table in self.tables.items()}
         verdict = {"verdict": [*self.verdict]} if self.verdict else {}
         return {**verdict, **tables, **self.more, "warnings": self.notes}
 
@@ -92,10 +90,8 @@ def _open(
 ) -> tuple[Run, Suite, Protocol, list[str]]:
     run = Run.open(options.run)
     suite, protocol = facts_of(run, options.suite, options.protocol, options.data_dir)
-    notes = suite_notes(run, suite)
-    if len(run.seeds) > 1:
-        notes.append(f"means over {len(run.seeds)} seeds, without intervals and tests")
-    return run, suite, protocol, notes
+    seeds = f"means over {len(run.seeds)} seeds, without intervals and tests"
+    return run, suite, protocol, suite_notes(run, suite) + [seeds] * (len(run.seeds) > 1)
 
 
 def analyze_patterns(options: runs.PatternsOptions) -> Analysis:
@@ -120,7 +116,7 @@ def analyze_patterns(options: runs.PatternsOptions) -> Analysis:
         group = rows.sort(pl.col("agreement").fill_nan(None), nulls_last=True)["group"][0]
         shown.append(f"All patterns of a relation: --groups {group}")
     tables, verdict = {"patterns": rows, "pairs": pairs}, layouts.pattern_verdict(rows, suite.words)
-    return Analysis(tables, shown, pairs, notes, suite, protocol, verdict=verdict)
+    return Analysis(tables, shown, pairs, notes, verdict=verdict)
 
 
 def _of_groups(
@@ -139,13 +135,11 @@ def analyze_vote(options: runs.PatternsOptions) -> Analysis:
     chosen, answers = _of_groups(run, suite, options.groups)
     found = vote_tables(prepared_seeds(answers, chosen), chosen, protocol, options.seed)
     notes = suite_notes(run, suite)
-    if len(run.seeds) > 1:
-        notes.append(f"means over {len(run.seeds)} seeds")
+    notes += [f"means over {len(run.seeds)} seeds"] * (len(run.seeds) > 1)
     tables = {"votes": found.votes, "left_out": found.left_out, "right_counts": found.curve}
     more = {"tied": found.tied, "items": found.items, "ties_by_scores": found.has_scores}
     shown = [*layouts.vote_tables(found, run.label, suite.words)]
-    verdict = layouts.vote_verdict(found)
-    return Analysis(tables, shown, None, notes, suite, protocol, more, verdict)
+    return Analysis(tables, shown, None, notes, more, layouts.vote_verdict(found))
 
 
 def analyze_edits(options: runs.EditsOptions) -> Analysis:
@@ -161,7 +155,7 @@ def analyze_edits(options: runs.EditsOptions) -> Analysis:
         found = f"the suite '{suite.name}' does not say how its patterns differ"
         raise ConsilienceError(found, todo="Derive it: --derive.")
     shown = frame_table(table, f"{suite.name}, protocol {protocol}: edits, in percent", EDITS)
-    return Analysis({"edits": table}, [shown], None, notes, suite, protocol)
+    return Analysis({"edits": table}, [shown], None, notes)
 
 
 def analyze_examples(options: runs.ExamplesOptions) -> Analysis:
@@ -195,7 +189,7 @@ def analyze_examples(options: runs.ExamplesOptions) -> Analysis:
     rows = [asdict(example) for items in found.values() for example in items]
     for row in rows:
         row["other_golds"] = sorted(row["other_golds"])
-    return Analysis({}, shown, examples.reply_table(found), notes, suite, more={"examples": rows})
+    return Analysis({}, shown, examples.reply_table(found), notes, {"examples": rows})
 
 
 def analyze_expectations(options: runs.ExpectationsOptions) -> Analysis:
@@ -218,7 +212,7 @@ def analyze_expectations(options: runs.ExpectationsOptions) -> Analysis:
     tables = {"violations": violations, "examples": found}
     shown = [*layouts.violation_tables(violations, found, suite.name)]
     verdict = layouts.violation_verdict(violations)
-    return Analysis(tables, shown, None, notes, suite, protocol, verdict=verdict)
+    return Analysis(tables, shown, None, notes, verdict=verdict)
 
 
 def analyze_knowledge(options: runs.KnowledgeOptions) -> Analysis:
@@ -268,7 +262,7 @@ def analyze_syntax(options: runs.SyntaxOptions) -> Analysis:
         layouts.analysis_table("edges", overall, suite=suite.name),
         layouts.analysis_table("types", types, suite=suite.name, pairs=pairs),
     ]
-    return Analysis({"edges": edges, "types": types}, shown, suite=suite)
+    return Analysis({"edges": edges, "types": types}, shown)
 
 
 TITLE = "Accuracy, and consistency when reversed (C_R) and with other punctuation (C_S), in percent"
@@ -299,9 +293,8 @@ def with_tests(effects: pl.DataFrame) -> pl.DataFrame:
 def _notes(metrics: pl.DataFrame, effects: pl.DataFrame) -> list[str]:
     """Why there are fewer tests than a reader may expect."""
     present = metrics["task"].unique(maintain_order=True).to_list()
-    notes = []
-    if unknown := [task for task in present if task not in TASKS]:
-        notes.append(f"not known to be STS or NLI, so in neither: {', '.join(unknown)}")
+    unknown = ", ".join(task for task in present if task not in TASKS)
+    notes = [f"not known to be STS or NLI, so in neither: {unknown}"] * bool(unknown)
     sides = {*with_tests(effects)["first"]}
     lacking = ["STS against NLI"] if "STS" not in sides else []
     lacking += ["small training sets"] if sides <= {"STS"} else []
@@ -335,12 +328,10 @@ def analyze_factors(options: runs.FactorsOptions) -> FactorAnalysis:
         for name in ("consistency", "components", "indices", "levels")
     }
     frames["noise"] = [view.noise.select("subset", "value", "n", "n_excluded") for view in views]
+    names = [pl.lit(view.name).alias("run") for view in views]
     tables = {
-        name: pl.concat(
-            frame.select(pl.lit(view.name).alias("run"), pl.all())
-            for view, frame in zip(views, of_views, strict=True)
-        )
-        for name, of_views in frames.items()
+        name: pl.concat(of.select(run, pl.all()) for run, of in zip(names, frame, strict=True))
+        for name, frame in frames.items()
     }
     verdict = factor_verdict(views)
     return FactorAnalysis(tables, shown, _numbers(tables), view_notes(views), verdict=verdict)
@@ -405,12 +396,11 @@ def _answers_of(run: Run, suite: Suite, design: FactorialDesign) -> list[CellAns
             for relation in prepared.relations
         }
         scores = {
-            group: of_group
+            group: option_scores(table.filter(group=group), len(design.cells), rule)
             for group in grids
-            if (of_group := option_scores(table.filter(group=group), len(design.cells), rule))
-            is not None
         }
-        answers.append(CellAnswers(grids, scores if len(scores) == len(grids) else None))
+        known = {group: of_group for group, of_group in scores.items() if of_group is not None}
+        answers.append(CellAnswers(grids, known if len(known) == len(grids) else None))
     return answers
 
 
@@ -459,7 +449,7 @@ def analyze_representations(options: runs.VectorOptions, watch: Watch = SILENT) 
     shown += [f"Figure: {figure}"] * bool(figure) + [f"Run: {run.path}"]
     record = {**run.record, "path": str(run.path)}
     more = {"run": record, "figure": str(figure) if figure else None}
-    return Analysis(tables, shown, None, record["warnings"], suite, protocol, more)
+    return Analysis(tables, shown, None, record["warnings"], more)
 
 
 def _clusters(

@@ -30,7 +30,7 @@ from consilience.report.comparison_tables import (
     language_differences,
     verdict,
 )
-from consilience.report.export import Shown, in_sentences, record_of, rows_of
+from consilience.report.export import Shown, in_sentences, record_of
 from consilience.report.table import Table
 from consilience.runs.run import Run, open_runs
 from consilience.types import Suite
@@ -300,7 +300,7 @@ class Comparison(Shown):
         return {
             "run": record,
             "verdict": self.verdict,
-            "differences": rows_of(self.table),
+            "differences": self.table.to_dicts(),
             "warnings": self.warnings(),
         }
 
@@ -349,8 +349,8 @@ class Flips(Shown):
         return {
             "run": record_of(runs=runs, suite=self.suite.name, protocol=self.protocol),
             "verdict": self.verdict,
-            "flips": rows_of(self.numbers),
-            "answers": rows_of(self.answers),
+            "flips": self.numbers.to_dicts(),
+            "answers": self.answers.to_dicts(),
             "warnings": self.notes,
         }
 
@@ -386,11 +386,9 @@ def flips_of(
         if run.parts
     ]
     floors = [
-        {"first": run.label, "second": run.label, "over": NOISE, "level": row["subset"],
+        {"first": name, "second": name, "over": NOISE, "level": row["subset"],
          "changed": row["value"], "low": row["low"], "high": row["high"], "n": row["n"]}
-        for run in runs
-        if (floor := noise_floor_of(run.path)) is not None
-        and (row := worst_flips(floor)) is not None
+        for name, row in _noise_floors(runs).items()
     ]  # fmt: skip
     model = runs[0].settings.get("model")
     again = [run.label for run in runs[1:] if model and run.settings.get("model") == model]
@@ -469,14 +467,16 @@ def settings_notes(runs: Sequence[Run]) -> list[str]:
     return notes
 
 
+def _noise_floors(runs: Sequence[Run]) -> dict[str, Mapping[str, Any]]:
+    """The variation that changed most answers, of each run that measured its noise floor."""
+    floors = {run.label: noise_floor_of(run.path) for run in runs}
+    worst = {name: worst_flips(floor) for name, floor in floors.items() if floor is not None}
+    return {name: row for name, row in worst.items() if row is not None}
+
+
 def noise_notes(runs: Sequence[Run], table: pl.DataFrame) -> list[str]:
     """Which headline differences are no larger than the noise floor of one of the two runs."""
-    floors = {run.label: noise_floor_of(run.path) for run in runs}
-    worst = {
-        name: flips
-        for name, rows in floors.items()
-        if rows is not None and (flips := worst_flips(rows)) is not None
-    }
+    worst = _noise_floors(runs)
     headlines = table.filter(
         pl.col("metric").is_in(SHARES_OF_ANSWERS), pl.col("difference").abs() > 0, subset="all"
     )
@@ -484,10 +484,11 @@ def noise_notes(runs: Sequence[Run], table: pl.DataFrame) -> list[str]:
     headlines = headlines if pool is None else headlines.filter(group=pool)
     notes = []
     for (first, second), rows in headlines.group_by("first", "second", maintain_order=True):
-        known = [(worst[name], name) for name in (first, second) if name in worst]
+        known = [name for name in (str(first), str(second)) if name in worst]
         if not known:
             continue
-        floor, name = max(known, key=lambda pair: pair[0]["value"])
+        name = max(known, key=lambda name: float(worst[name]["value"]))
+        floor = worst[name]
         inside = rows.filter(pl.col("difference").abs() <= floor["value"])["metric"]
         if len(inside):
             named = ", ".join(dict.fromkeys(map(label_of, inside)))

@@ -39,7 +39,7 @@ from consilience.options.probe import ProbeOptions
 from consilience.options.runs import ScoreOptions
 from consilience.report import metric_tables
 from consilience.report.columns import in_words
-from consilience.report.export import Shown, rows_of
+from consilience.report.export import Shown
 from consilience.report.summary import brief_notes
 from consilience.report.table import Table
 from consilience.results.comparing import Comparison, absent_tables, compare_opened
@@ -329,8 +329,8 @@ class PrintedRun(Shown):
         return {
             "run": run.record,
             "summary": run.summary.to_dict(),
-            "metrics": rows_of(run.metrics),
-            "changes": rows_of(run.changes),
+            "metrics": run.metrics.to_dicts(),
+            "changes": run.changes.to_dicts(),
             "warnings": [*[run.left_out] * bool(run.left_out), *run.notes],
         }
 

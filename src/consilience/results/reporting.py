@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -136,13 +136,9 @@ def _layout(
     notes: Sequence[str],
 ) -> Table:
     columns = [Column(""), *(Column(label, "share") for label in keys.values())]
-    rows = [
-        [model, *(values.get(key) for key in keys)]
-        for models in blocks.values()
-        for model, values in models.items()
-    ]
-    names = [block for block, models in blocks.items() for _ in models]
-    return Table(title, columns, rows, notes, names)
+    models = [(block, *of) for block, models in blocks.items() for of in models.items()]
+    rows = [[model, *(values.get(key) for key in keys)] for _, model, values in models]
+    return Table(title, columns, rows, notes, [block for block, *_ in models])
 
 
 def _groups_layout(runs: Mapping[str, pl.DataFrame], notes: Sequence[str], word: str) -> Table:
@@ -304,7 +300,7 @@ def _measured(
 ) -> tuple[list[RunView], pl.DataFrame | None, list[str], tuple[pl.DataFrame, pl.DataFrame] | None]:
     """The runs, later ones against the first (``COMPARISON_SCHEMA``) if any, and notes on that.
 
-    Last, which answers changed: those of ``flip_sections``.
+    Last, which answers changed: those of ``flip_parts``.
     """
     first, chosen, cache = runs[0], _groups_of_runs(suite, runs), ResampleCache()
     reference: list[Prepared] = []
@@ -345,13 +341,6 @@ def view_of(
     seeds = [Prepared(part.answers, suite, cache) for part in run.seeds]
     known = count_run(run, suite, protocol, seed, seeds)
     notes = (suite_notes(run, whole), record_notes(run), known.notes, protocol_notes(run, protocol))
-    more: dict[str, Any] = {}
-    if suite.words.pool:
-        more = _items_of(run, seeds, protocol, seed, known.metrics)
-    else:
-        pairs, forms = patterns.form_tables(run.tables, suite)
-        more = {"pairs": pairs, "patterns": forms, "changes": known.changes}
-        more |= {"task": task_of_run(run), "changed": changed_answers_of(run.path)}
     answers = pl.concat([one.answers for one in seeds])
     reason = pl.col("excluded") if "excluded" in answers.columns else pl.lit(None, pl.String)
     is_blank = pl.col("answer").cast(pl.String).fill_null("").str.strip_chars() == ""
@@ -365,43 +354,39 @@ def view_of(
         baseline=known.baseline,
         excluded=blank.group_by("group", "excluded", maintain_order=True).len(),
         warnings=list(dict.fromkeys(chain.from_iterable(notes))),
-        factors=factor_views(run, seed=seed)
-        if len(run.settings.get("cells", ())) > 1 and suite.words.pool
-        else (),
-        **more,
     )
-    return view, seeds
-
-
-def _items_of(
-    run: Run, seeds: Sequence[Prepared], protocol: Protocol, seed: int, metrics: pl.DataFrame
-) -> dict[str, Any]:
-    """More on a run of facts or questions; the examples are those of the first seed."""
-    table, suite, kind = seeds[0], seeds[0].suite, kind_of_run(run)
+    if not suite.words.pool:
+        pairs, rows = patterns.form_tables(run.tables, suite)
+        changed, task = changed_answers_of(run.path), task_of_run(run)
+        view = replace(view, task=task, changed=changed, changes=known.changes)
+        return replace(view, pairs=pairs, patterns=rows), seeds
     pairs = patterns.pair_table(seeds, suite, protocol, seed)
-    chosen = kind.with_texts(run, examples(table, suite, list(KINDS), EXAMPLES))
-    items = {(one.group, one.item) for of_kind in chosen.values() for one in of_kind}
+    rows = patterns.with_changes(patterns.pattern_table(seeds, suite, protocol), pairs)
+    kind, first = kind_of_run(run), seeds[0]  # whose examples are shown
+    found = kind.with_texts(run, examples(first, suite, list(KINDS), EXAMPLES))
+    items = {(one.group, one.item) for of_kind in found.values() for one in of_kind}
     sent = {(item, variant): text for _, item, variant, text in run.prompts.iter_rows()}
-    vectors: dict[str, Any] = {}
     if (run.path / "clusters.csv").is_file():  # of `analyze representations`
         clusters = texts_of(read_csv(run.path / "clusters.csv"))
         drawn = str(clusters["relation"][0])
         drawing = drawing_of(run.path, drawn, DRAWN, "subject", f"{run.label}: {drawn}", seed)
-        vectors = {"vectors": correlations_of(metrics, clusters), "drawing": drawing}
+        view = replace(view, vectors=correlations_of(known.metrics, clusters), drawing=drawing)
     kinds = patterns.annotated_kinds(suite)
-    return {
-        "protocol": protocol,
-        "patterns": patterns.with_changes(patterns.pattern_table(seeds, suite, protocol), pairs),
-        "pairs": pairs,
-        "edits": patterns.edit_table(seeds, suite, protocol, kinds, seed),
-        "reliability": reliability(seeds, protocol),
-        "curve": right_counts(seeds, suite, protocol, seed),
-        "items": pl.concat(patterns.item_table(one, suite, protocol) for one in seeds),
-        "examples": {about(kind): of_kind for kind, of_kind in chosen.items()},
-        "prompts": kind.shown_texts(run, suite, items),
-        "violations": violated_examples(table.instances, sent, EXAMPLES),
-        **vectors,
-    }
+    view = replace(
+        view,
+        protocol=protocol,
+        patterns=rows,
+        pairs=pairs,
+        edits=patterns.edit_table(seeds, suite, protocol, kinds, seed),
+        reliability=reliability(seeds, protocol),
+        curve=right_counts(seeds, suite, protocol, seed),
+        items=pl.concat(patterns.item_table(one, suite, protocol) for one in seeds),
+        examples={about(kind): of_kind for kind, of_kind in found.items()},
+        prompts=kind.shown_texts(run, suite, items),
+        violations=violated_examples(first.instances, sent, EXAMPLES),
+        factors=factor_views(run, seed=seed) if len(run.settings.get("cells", ())) > 1 else (),
+    )
+    return view, seeds
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -219,12 +219,12 @@ def study_page(report: StudyReport, folder: Path) -> export.Page:
         if (rows := [row for row in report.rows if row.cell == cell and row.measured])
     ]
     sections = [
-        export.Section("verdict", "Result", "", [export.Points(report.verdict)]),
+        export.Section("verdict", "Result", "", [report.verdict]),
         export.Section("study", "Numbers", "", [intervals_below(tables["study"]), *figures]),
     ]
     if "comparisons" in tables:
         intro = "Paired: on the same questions. A difference has a 95 % interval and a test."
-        parts: list[export.Part] = [tables["comparisons"], export.Points(report.notes)]
+        parts: list[export.Part] = [tables["comparisons"], [*report.notes]]
         sections.append(export.Section("comparisons", "Comparisons", intro, parts))
     about: list[export.Part] = [report.state.table()]
     links, warnings, records = [], {}, []
@@ -236,9 +236,9 @@ def study_page(report: StudyReport, folder: Path) -> export.Page:
             links.append((label, os.path.relpath(page, folder)))
         warnings[label] = [*dict.fromkeys([*record_notes(run), *counted_run.notes])]
         records.append((label, run.record))
-    about += [export.Points(links)] if links else []
+    about += [links] if links else []
     if notes := by_run(warnings):
-        about.append(export.Folded("Notes on single runs", [export.Points(notes)]))
+        about.append(export.Folded("Notes on single runs", [notes]))
     sections += [export.Section("runs", "Runs", "", about), again(records)]
     models = len(dict.fromkeys(row.model for row in report.rows))
     subtitle = f"{models} models, {len(cells)} combinations of suite and factors"
@@ -310,7 +310,7 @@ class StudyReport(export.Shown):
         ]  # fmt: skip
         return {
             "run": self.study.record(), "verdict": self.verdict, "runs": rows,
-            "differences": export.rows_of(self.differences),
+            "differences": self.differences.to_dicts(),
             "files": [str(file) for file in self.files], "warnings": [*self.notes],
         }  # fmt: skip
 

@@ -43,7 +43,6 @@ from consilience.report.export import (
     Shown,
     as_markdown,
     in_sentences,
-    rows_of,
     without_nan,
 )
 from consilience.report.table import CI, Cell, Column, Table
@@ -627,17 +626,17 @@ class Improved(Shown):
                     dict(trained.validation) for at, trained in one.tried.items()
                 },
                 "checkpoint": dict(one.training.checkpoint), "perplexity": one.training.perplexity,
-                "after": rows_of(one.metrics), "differences": rows_of(one.compared),
+                "after": one.metrics.to_dicts(), "differences": one.compared.to_dicts(),
                 "model": str(one.training.model),
             }
             for one in self.outcomes
         ]  # fmt: skip
         return {
             "verdict": self.verdict, "cost": _record(self.cost),
-            "before": rows_of(self.before), "perplexity": self.perplexity,
-            "outcomes": outcomes, "table": rows_of(self.table), "notes": self.notes,
+            "before": self.before.to_dicts(), "perplexity": self.perplexity,
+            "outcomes": outcomes, "table": self.table.to_dicts(), "notes": self.notes,
             "harm": without_nan([dict(row) for row in self.harms]),
-            "vote": rows_of(self.votes),
+            "vote": self.votes.to_dicts(),
             "model": str(self.best.training.model),
         }  # fmt: skip
 

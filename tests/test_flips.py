@@ -132,6 +132,9 @@ def test_the_command_and_the_page(consilience, tmp_path):
         len(document["answers"])
     )
     assert "expected two runs or more" in refusal(consilience, "compare", "old", "--flips")
+    assert "--flips with --show or --by" in refusal(
+        consilience, "compare", "old", "new", "--flips", "--by", "group"
+    )
     for later, is_shown in (("again", False), ("new", True)):
         output(consilience, "report", "old", later, "--out", "page.html")
         assert ('id="flips"' in (tmp_path / "page.html").read_text(encoding="utf-8")) is is_shown

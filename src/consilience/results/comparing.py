@@ -337,6 +337,9 @@ class Flips(Shown):
 
     def printed(self, output: Output) -> Iterator[Table | str]:
         """The numbers and the first changed answers; as CSV all changed answers."""
+        if output.show or output.by:
+            found = "--flips with --show or --by"
+            raise ConsilienceError(found, todo="Leave them out: the table has every level.")
         changed = flipped_table(self.answers)
         if output.format != "csv":
             yield from in_sentences(self.verdict, output)

@@ -227,11 +227,12 @@ def right_counts(
 
     ``at_least``: the share of items that are right in k variants or more. Of items with other
     numbers of variants than the largest, n, in the same share of theirs. Over k this is the
-    consistency-accuracy curve (CAR) of Cavalin et al. (CAT, arXiv 2512.23711, 2025); where all
-    items have n variants its mean is the mean accuracy, its end the consistent accuracy. ``all_of_k``: the probability
-    that k variants, drawn without replacement, are all right: ``C(c, k) / C(n, k)`` for c right
-    ones, the unbiased estimator of pass^k (Yao et al., tau-bench, arXiv 2406.12045, 2024). Means
-    over relations for facts; items with fewer than k variants are left out of it.
+    consistency-accuracy curve (CAR) of Cavalin et al. (CAT, arXiv 2512.23711, 2025). Where all
+    items have n variants, its mean is the mean accuracy, its end the consistent accuracy.
+    ``all_of_k``: the probability that k variants, drawn without replacement, are all right:
+    ``C(c, k) / C(n, k)`` for c right ones, the unbiased estimator of pass^k (Yao et al., tau-bench,
+    arXiv 2406.12045, 2024). Means over relations for facts; items with fewer than k variants are
+    left out of it.
     """
     runs = [ballots_of(run, suite, protocol) for run in seeds]
     most = max((int(of.taken.sum(axis=1).max(initial=0)) for of in runs[0].values()), default=0)

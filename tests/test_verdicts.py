@@ -136,7 +136,7 @@ def test_what_no_training_could_show(n, detectable, last):
       "The largest is accuracy of b against a on mini -20.0 points."]),
     ([("accuracy", -0.2, 0.2)],
      ["None of 1 difference between models is clear (p (Holm) >= 0.05 over the whole study).",
-      "Of those that are not, differences under 10.0 to 10.0 points would probably not be seen "
+      "Of the unclear ones, differences under 10.0 to 10.0 points would probably not be seen "
       "(detectable)."]),
     ([("accuracy", -0.2, 0.2)] * 13,  # 13 x 2 / 2 ** 9
      ["None of 13 differences between models is clear (p (Holm) >= 0.05 over the whole study).",

@@ -182,7 +182,7 @@ def _unseen(tested: pl.DataFrame) -> Iterator[str]:
     unclear = tested.filter(pl.col("p_holm") >= CLEAR, ~pl.col("cell").is_in(few))
     if sizes := sorted(100 * unclear["detectable"].drop_nans()):
         yield (
-            f"Of those that are not, differences under {sizes[0]:.1f} to {sizes[-1]:.1f} points "
+            f"Of the unclear ones, differences under {sizes[0]:.1f} to {sizes[-1]:.1f} points "
             "would probably not be seen (detectable)."
         )
 

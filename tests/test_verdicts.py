@@ -18,7 +18,7 @@ from consilience.study.reporting import (
     study_verdict,
 )
 from consilience.train.improvement import training_verdict
-from consilience.types import FACT_WORDS
+from consilience.types import FACT_WORDS, QUESTION_WORDS
 
 NONE = pl.DataFrame()
 
@@ -89,9 +89,9 @@ def test_expectations(rows, sentences):
     assert violation_verdict(pl.DataFrame(rows, columns, orient="row")) == sentences
 
 
-def compared(rows, n=9, detectable=math.nan):
+def compared(rows, n=9, detectable=math.nan, pool="MACRO"):
     """Rows (metric, difference, p), of training or of a study of two models."""
-    named = {"group": "MACRO", "subset": "all", "first": "a", "second": "b"}
+    named = {"group": pool, "subset": "all", "first": "a", "second": "b"}
     named |= {"n": n, "detectable": detectable}
     empty = dict.fromkeys(COMPARISON_SCHEMA, None) | named
     columns = ("metric", "difference", "p")
@@ -128,6 +128,9 @@ def test_trainings(rows, sentences):
 def test_what_no_training_could_show(n, detectable, last):
     rows = [("accuracy", 0.0, 1.0), ("consistency", 0.0, 1.0)]
     assert training_verdict(compared(rows, n, detectable), FACT_WORDS)[-1] == last
+    of_questions = compared(rows, n, detectable, "MICRO")
+    last = last.replace("relations", "questions")
+    assert training_verdict(of_questions, QUESTION_WORDS)[-1] == last
 
 
 @pytest.mark.parametrize(("rows", "sentences"), [

@@ -174,12 +174,15 @@ def test_run_ends_with_status_2_if_a_run_failed(consilience, tmp_path, monkeypat
     assert "asking 1 run: 135 queries\nbaseline-no/mini failed: " in err
 
 
-@pytest.mark.parametrize(("suite", "message"), [
-    ('suite = "minni"', "s.toml: baseline-random/minni: "),
-    ('suite = "mini"\nshots = 2', "--shots with the suite 'mini'"),
+@pytest.mark.parametrize(("model", "suite", "message"), [
+    ("baseline:random", 'suite = "minni"', "s.toml: baseline-random/minni: "),
+    ("baseline:random", 'suite = "mini"\nshots = 2', "--shots with the suite 'mini'"),
+    ("bert", 'suite = "mini-questions"', "'bert', a masked model, which does not write text"),
 ])  # fmt: skip
-def test_wrong_suites_are_found_before_asking(suite, message, consilience, tmp_path):
-    text = f'[[models]]\nmodel = "baseline:random"\n[[suites]]\n{suite}'
+def test_wrong_suites_are_found_before_asking(model, suite, message, consilience, tmp_path):
+    (tmp_path / "bert").mkdir()
+    (tmp_path / "bert" / "config.json").write_text('{"architectures": ["BertForMaskedLM"]}')
+    text = f'[[models]]\nmodel = "{model}"\n[[suites]]\n{suite}'
     (tmp_path / "s.toml").write_text(text, encoding="utf-8")
     assert message in refusal(consilience, "study", "run", "s.toml")
     assert not (tmp_path / "runs").exists()

@@ -63,6 +63,20 @@ def made(file):
 CELLS = ["mini, protocol=strict", "mini, protocol=published"]
 
 
+def test_a_model_of_constant_answers_is_named(tmp_path):
+    """Of questions in one order the first option: the same place, not the same answer."""
+    text = (
+        f"folder = '{tmp_path}/out'\nmodels = [{{ model = 'baseline:first' }}]\n"
+        "suites = [{ suite = 'mini-questions', groups = 'capital', limit = 4 }]\n"
+        "options = { vary = ['paraphrase=all'] }\n"
+    )
+    (tmp_path / "s.toml").write_text(text, encoding="utf-8")
+    (run,) = read_study(tmp_path / "s.toml").runs
+    probe(run.options)
+    notes = report_study(StudyReportOptions(tmp_path / "s.toml")).tables()["study"].notes
+    assert any("the option in one place of the file, such as the first" in note for note in notes)
+
+
 def test_every_run_has_a_row_and_missing_ones_say_why(made):
     assert [*dict.fromkeys(row.cell for row in made.rows)] == CELLS
     rows = {(row.cell, row.model): row for row in made.rows}

@@ -9,12 +9,16 @@ from consilience.analysis.factor_effects import FactorTables
 from consilience.core.schemas import COMPARISON_SCHEMA, METRICS_SCHEMA
 from consilience.report.analysis_tables import pattern_verdict, violation_verdict
 from consilience.report.run_view import FactorView, factor_verdict
-from consilience.report.summary import SummaryRow
 from consilience.report.table import fitted_text
 from consilience.results.verifying import Verification
-from consilience.study.reporting import StudyRow, comparisons_table, study_verdict
+from consilience.study.reporting import (
+    OTHER_NUMBERS,
+    StudyRow,
+    comparisons_table,
+    study_verdict,
+)
 from consilience.train.improvement import training_verdict
-from consilience.types import FACT_WORDS
+from consilience.types import FACT_WORDS, QUESTION_WORDS
 
 NONE = pl.DataFrame()
 
@@ -57,8 +61,8 @@ def test_factors(rows, flips, sentences):
     ([False, False], math.nan, ["No pattern is an outlier."]),
     ([False, False], 1.0,  # 2 / 2 ** 5
      ["No pattern is an outlier.",
-      "Accuracy against the first pattern of the same relation: with 5 facts no difference can be "
-      "shown (p is at least 0.062)."]),
+      "Too few facts in each relation to tell whether patterns differ from the first pattern of the "
+      "same relation in accuracy (1 pattern, smallest p 1.000, Holm)."]),
 ])  # fmt: skip
 def test_patterns(apart, p, sentences):
     rows = pl.DataFrame({
@@ -85,9 +89,9 @@ def test_expectations(rows, sentences):
     assert violation_verdict(pl.DataFrame(rows, columns, orient="row")) == sentences
 
 
-def compared(rows, n=9, detectable=math.nan):
+def compared(rows, n=9, detectable=math.nan, pool="MACRO"):
     """Rows (metric, difference, p), of training or of a study of two models."""
-    named = {"group": "MACRO", "subset": "all", "first": "a", "second": "b"}
+    named = {"group": pool, "subset": "all", "first": "a", "second": "b"}
     named |= {"n": n, "detectable": detectable}
     empty = dict.fromkeys(COMPARISON_SCHEMA, None) | named
     columns = ("metric", "difference", "p")
@@ -124,6 +128,9 @@ def test_trainings(rows, sentences):
 def test_what_no_training_could_show(n, detectable, last):
     rows = [("accuracy", 0.0, 1.0), ("consistency", 0.0, 1.0)]
     assert training_verdict(compared(rows, n, detectable), FACT_WORDS)[-1] == last
+    of_questions = compared(rows, n, detectable, "MICRO")
+    last = last.replace("relations", "questions")
+    assert training_verdict(of_questions, QUESTION_WORDS)[-1] == last
 
 
 @pytest.mark.parametrize(("rows", "sentences"), [
@@ -132,7 +139,7 @@ def test_what_no_training_could_show(n, detectable, last):
       "The largest is accuracy of b against a on mini -20.0 points."]),
     ([("accuracy", -0.2, 0.2)],
      ["None of 1 difference between models is clear (p (Holm) >= 0.05 over the whole study).",
-      "Of those that are not, differences under 10.0 to 10.0 points would probably not be seen "
+      "Of the unclear ones, differences under 10.0 to 10.0 points would probably not be seen "
       "(detectable)."]),
     ([("accuracy", -0.2, 0.2)] * 13,  # 13 x 2 / 2 ** 9
      ["None of 13 differences between models is clear (p (Holm) >= 0.05 over the whole study).",
@@ -146,26 +153,16 @@ def test_studies(rows, sentences):
     assert study_verdict(table, [StudyRow("mini", "a", "missing: failed")]) == sentences + more
 
 
-@pytest.mark.parametrize(("whole", "notes"), [
-    (0.5, []), (0.5004, []), (math.nan, []),
-    (0.6, ["A comparison is over the items that both models answered, so all its numbers may differ "
-           "from those of the runs above, and a difference may have the other sign: accuracy of b on "
-           "mini is 50.0 here and 60.0 there."]),
-])  # fmt: skip
-def test_a_study_says_why_a_number_is_another_than_above(whole, notes):
+@pytest.mark.parametrize("left_out", [0, 3])
+def test_a_study_says_why_a_number_is_another_than_above(left_out):
     numbers = [("accuracy", 0.25, 0.01), ("corrected_consistency", 0.25, 0.01)]
     same = dict.fromkeys(("p_holm", "q_value"), 0.01) | {"first_value": 0.25, "second_value": 0.5}
-    same |= {"low": 0.125, "high": 0.375, "detectable": 0.2}
-    table = compared(numbers).with_columns(
+    same |= {"low": 0.125, "high": 0.375, "n_excluded": left_out}
+    table = compared(numbers, 9, 0.2).with_columns(
         *(pl.lit(value).alias(name) for name, value in same.items()), cell=pl.lit("mini")
     )
-    rows = [
-        StudyRow("mini", model, "", {"accuracy": SummaryRow("Accuracy", "accuracy", "all", value,
-                                                            *[math.nan] * 4, "right")})
-        for model, value in (("a", 0.25), ("b", whole))
-    ]  # fmt: skip
-    shown = comparisons_table(table, "s", rows)
-    assert [note for note in shown.notes if note.startswith("A comparison")] == notes
+    shown = comparisons_table(table, "s")
+    assert (OTHER_NUMBERS in shown.notes) == (left_out > 0)
     at_80 = fitted_text(shown, 80).plain
     assert "detect." in at_80 and "Not shown at this width: p, q (BH)" in " ".join(at_80.split())
 

@@ -86,11 +86,9 @@ class OwnQuestions(base.Inquiry):
         """Raise for a folder with a masked model; a missing file is refused when it is read."""
         config = Path(options.model, "config.json")
         if config.is_file() and "ForMaskedLM" in read_text(config):
-            raise ConsilienceError(
-                f"'{options.model}', a masked model, and questions",
-                expected="a model that writes text",
-                todo="Leave this run out with [[skip]], or ask it facts.",
-            )
+            found = f"'{options.model}', a masked model, which does not write text, and questions"
+            todo = "Leave this run out with [[skip]], or ask it facts."
+            raise ConsilienceError(found, todo=todo)
 
     @classmethod
     def to_export(cls, options: ProbeOptions, suite: Any = None) -> Self:

@@ -396,11 +396,7 @@ FEW = 6  # With fewer clusters no permutation test can reach p < 0.05
 
 
 def smallest_p(clusters: int, tests: int = 1) -> float:
-    """The smallest p of a paired test of ``clusters``, adjusted by Holm over ``tests``.
-
-    ``2 * 0.5^clusters * tests``: all clusters differ in one direction, so two of all their signs
-    are as extreme. At most 1. Six clusters and one test: 0.031.
-    """
+    """The smallest p of a sign or permutation test of ``clusters``, after Holm over ``tests``."""
     return min(1.0, 2 * 0.5**clusters * tests)
 
 

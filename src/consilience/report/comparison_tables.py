@@ -314,7 +314,7 @@ def differ(rows: Sequence[Mapping[str, Any]], runs: str, words: SuiteWords) -> I
     over = f"after Holm's correction over {counted(len(rows), 'headline number')}"
     if clear:
         yield f"{runs}: {in_points(clear)} points (p < {CLEAR} {over})."
-    elif means != [1] * len(means) and (few := too_few(*units, len(rows))):
+    elif {*means} != {1} and (few := too_few(*units, len(rows))):
         yield f"{runs}: {few}."  # one relation is tested by its facts
         return
     else:

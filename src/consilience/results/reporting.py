@@ -66,18 +66,16 @@ def _all(*metrics: str) -> dict[tuple[str, str], str]:
 LAYOUTS: Mapping[str, Mapping[str, tuple[str, Mapping[tuple[str, str], str]]]] = {
     "MACRO": {
         "extractability": (
-            "What the patterns extract, and consistency where the model knows or not (as in "
-            "ParaRel's Table 2)",
+            "What the patterns extract, and consistency where known or not (ParaRel's Table 2)",
             _all("successful_patterns", "successful_objects", "unknown_consistency",
                  "known_consistency"),
         ),
         "knowledge": (
-            "Knowledge and consistency (as in ParaRel's Table 3)",
+            "Knowledge and consistency (ParaRel's Table 3)",
             _all("accuracy", "consistency", "consistent_accuracy", "corrected_consistency"),
         ),
         "syntax": (
-            "Consistency of pairs that differ in syntax alone, and of pairs that do not (as in "
-            "ParaRel's Table 5)",
+            "Consistency of pairs that differ in syntax alone, and of others (ParaRel's Table 5)",
             {("consistency", subset): SUBSETS[subset] for subset in ("diff_syntax", "no_change")},
         ),
     },
@@ -169,7 +167,7 @@ def pair_layouts(runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()) ->
         if papers := paper_values("calum-table-2", group):
             with_papers[f"{group}, CALUM paper"] = papers
         with_papers[group] = blocks[group]
-    title = "Accuracy and consistency, in percent: mean ± std over seeds (as in CALUM's Table 2)"
+    title = "Accuracy and consistency, in percent: mean ± std over seeds (CALUM's Table 2)"
     labels = {key: symbol_of(*key) for key in keys}
     return {"consistency": _layout(title, with_papers, labels, notes)}
 

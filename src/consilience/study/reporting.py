@@ -32,7 +32,10 @@ from consilience.runs.run import Run
 from consilience.study.file import RunState, Study, StudyState, study_status
 
 NAMED = 3  # differences that the verdict names
-SAME = 5e-4  # two numbers that are printed alike differ by less
+OTHER_NUMBERS = (
+    "A comparison is over the items that both models answered, so all its numbers may differ from "
+    "those of the runs above, and a difference may have the other sign."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +112,8 @@ def _meanings(rows: Sequence[StudyRow], metrics: Sequence[str]) -> Iterator[str]
         yield "±: standard deviation over seeds."
 
 
-def comparisons_table(
-    differences: pl.DataFrame, study: str, rows: Sequence[StudyRow] = ()
-) -> Table:
-    """All headline comparisons (``COMPARISON_SCHEMA`` with ``cell``), with p over all of them.
-
-    ``rows``: the numbers of all runs; a note says where a comparison has others.
-    """
+def comparisons_table(differences: pl.DataFrame, study: str) -> Table:
+    """All headline comparisons (``COMPARISON_SCHEMA`` with ``cell``), with p over all of them."""
     records = [
         {"name": label_of(row["metric"]), **row} for row in differences.iter_rows(named=True)
     ]
@@ -124,7 +122,7 @@ def comparisons_table(
     tested = differences["p"].is_not_nan().sum()
     cells = counted(differences["cell"].n_unique(), "combination")
     notes = [
-        *_other_values(differences, rows),
+        *[OTHER_NUMBERS] * bool(differences["n_excluded"].sum()),
         f"p (Holm) and q (BH) are adjusted over one family: all {tested} tests of this table, in "
         f"{cells} of suite and factors. Intervals and p are not adjusted.",
         *layouts.contradictions(differences),
@@ -134,27 +132,6 @@ def comparisons_table(
     blocks = [f"{row['cell']}: {row['second']} minus {row['first']}" for row in records]
     title = f"{study}: differences between models, in percent and points"
     return layouts.frame_table(records, title, columns, notes, blocks)
-
-
-def _other_values(differences: pl.DataFrame, rows: Sequence[StudyRow]) -> list[str]:
-    """A note, with an example, where a compared number is not that of the whole run."""
-    whole = {
-        (row.cell, row.model, name): number.value
-        for row in rows
-        for name, number in row.numbers.items()
-    }
-    for row in differences.to_dicts():
-        for side in ("first", "second"):
-            value = row[f"{side}_value"]
-            of_run = whole.get((row["cell"], row[side], row["metric"]), NAN)
-            if abs(value - of_run) > SAME:
-                return [
-                    "A comparison is over the items that both models answered, so all its numbers "
-                    "may differ from those of the runs above, and a difference may have the other "
-                    f"sign: {label_of(row['metric']).lower()} of {row[side]} on {row['cell']} is "
-                    f"{100 * value:.1f} here and {100 * of_run:.1f} there."
-                ]
-    return []
 
 
 def study_verdict(differences: pl.DataFrame, rows: Sequence[StudyRow]) -> list[str]:
@@ -205,7 +182,7 @@ def _unseen(tested: pl.DataFrame) -> Iterator[str]:
     unclear = tested.filter(pl.col("p_holm") >= CLEAR, ~pl.col("cell").is_in(few))
     if sizes := sorted(100 * unclear["detectable"].drop_nans()):
         yield (
-            f"Of those that are not, differences under {sizes[0]:.1f} to {sizes[-1]:.1f} points "
+            f"Of the unclear ones, differences under {sizes[0]:.1f} to {sizes[-1]:.1f} points "
             "would probably not be seen (detectable)."
         )
 
@@ -279,7 +256,7 @@ class StudyReport(export.Shown):
         tables = {"study": headlines_table(self.rows, self.study.name)}
         if not self.differences.is_empty():
             differences, name = self.differences, self.study.name
-            tables["comparisons"] = comparisons_table(differences, name, self.rows)
+            tables["comparisons"] = comparisons_table(differences, name)
         return tables
 
     @property

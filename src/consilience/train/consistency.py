@@ -584,11 +584,8 @@ def consistency_cost(
         seconds = time_training(trainer, batches, samples)
     asked = [inquiries_of(options, suite=suite)[0] for options, suite in measures.values()]
     words, held_out = asked[0].words, asked[0].groups
-    parts = {
-        "train": subject.inquiry(plan.train, plan.facts, plan),
-        "validation": trainer.validation(),
-        "held out": asked[0],
-    }
+    train, validation = subject.inquiry(plan.train, plan.facts, plan), trainer.validation()
+    parts = {"train": train, "validation": validation, "held out": asked[0]}
     sizes = {name: sum(len(group.facts) for group in of.suite) for name, of in parts.items()}
     split = {name: counted(size, words.item) for name, size in sizes.items()}
     if not {*plan.train} <= {*PARTS}:

@@ -348,10 +348,7 @@ def harm_rows(
 
 
 def _over_units(values: pl.Series) -> dict[str, float]:
-    """The mean of values of independent items or relations, with its 95 % interval.
-
-    Without variation there is no interval.
-    """
+    """The mean of values of independent items or relations; its 95 % interval, if they vary."""
     units = values.to_numpy()
     mean = float(units.mean()) if len(units) else math.nan
     varies = len(units) > 1 and bool(np.ptp(units) >= TIE)
@@ -383,10 +380,7 @@ def text_row(
 
 
 def harm_of(row: Mapping[str, Any], margin: float) -> str:
-    """What a row says: a harm, none within the margin (points), or neither.
-
-    Without an interval no harm is ruled out. Changed answers are none.
-    """
+    """What a row says: a harm, none within the margin (points); neither without an interval."""
     worst, best = row["low"], row["high"]
     if row.get("is_cost"):
         worst, best = -best, -worst
@@ -402,10 +396,9 @@ def harm_verdict(rows: Sequence[Mapping[str, Any]], margin: float) -> list[str]:
     named = defaultdict[str, list[str]](list)
     for row in rows:
         what = row["what"][:1].lower() + row["what"][1:]
-        change, *ends = (100 * row[of] for of in ("difference", "low", "high"))
-        shown = "" if math.isnan(change) else f" {change:+.1f}"
-        shown += "" if math.isnan(ends[0]) else " ({:+.1f} to {:+.1f})".format(*ends)
-        named[harm_of(row, margin)].append(what + shown)
+        points = (100 * row[of] for of in ("difference", "low", "high"))
+        text = "{} {:+.1f} ({:+.1f} to {:+.1f})".format(what, *points)
+        named[harm_of(row, margin)].append(text.replace(" (+nan to +nan)", "").replace(" +nan", ""))
     texts = [f"Harm: {'; '.join(of)}." for kind, of in named.items() if kind == "harm"]
     if unclear := named["not ruled out"]:
         found = f"A harm of more than {margin:g} points is not ruled out"
@@ -425,10 +418,7 @@ def harm_table(rows: Sequence[Mapping[str, Any]], margin: float) -> Table:
         "after": Column("after", "share"), "difference": POINTS,
         ("low", "high"): Column(CI, "points"), "harm": Column("harm"),
     }  # fmt: skip
-    note = (
-        f"harm: none where the 95 % interval ends within {margin:g} points of no change; where "
-        "nothing varies there is no interval, and no harm is ruled out"
-    )
+    note = f"harm: none where the 95 % interval ends within {margin:g} points of no change"
     return frame_table(shown, "Harm: what the training may have cost", columns, [note])
 
 
@@ -613,9 +603,9 @@ class Improved(Shown):
         yield from LOAD
         yield f'  model = pipeline("{PIPELINES[self.kind]}", model="{model}")'
         after = self.folder / f"seed-{best.seed}" / best.name / "after"
-        more, runs = "" if output.details else "--details, or ", f"after={after}"
-        runs = f"before={self.folder / 'before'} {runs} --out {self.folder / 'report.html'}"
-        yield f"More: {more}consilience report {runs}"
+        more = "" if output.details else "--details, or "
+        runs = f"before={self.folder / 'before'} after={after}"
+        yield f"More: {more}consilience report {runs} --out {self.folder / 'report.html'}"
 
     def document(self) -> dict[str, Any]:
         outcomes = [

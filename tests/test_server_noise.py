@@ -219,8 +219,7 @@ def test_the_report_says_which_server_answered_and_how_it_scored(wavering):
     }  # fmt: skip
     note = "the server takes no temperature: its answers are sampled"
     view = RunView("small", [record], counted.suite, counted.metrics, counted.summary, {}, [note])
-    [facts] = servers([view])
-    rows = dict(facts["rows"])
+    [rows] = servers([view])
     assert rows["Name in replies"] == "replayed"
     assert rows["Scoring"] == "top-k (the first token)"
     assert rows["Proof"] == (

@@ -40,7 +40,9 @@ class HereWorkers:
         return HereWorker(factory, key, self.lock)
 
     def close(self):
-        pass
+        """Wait for the unit that is being done, which would disturb the next test."""
+        with self.lock:
+            pass
 
 
 class HereWorker:

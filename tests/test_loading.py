@@ -4,12 +4,14 @@ import hashlib
 import io
 import json
 import shutil
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForMaskedLM, AutoTokenizer, BertModel
+from transformers import AutoModelForMaskedLM, AutoTokenizer, BertModel, PreTrainedModel
 
 from checks import output, refusal, refused
 from conftest import WORDS, cases
@@ -246,3 +248,17 @@ def test_the_identity_tells_two_models_apart(model_folder, tmp_path):
         model.get_input_embeddings().weight[7] += 1
     model.save_pretrained(other)
     assert digest(other) != digest(same)
+
+
+def test_threads_load_one_after_the_other(model_folder, monkeypatch):
+    """transformers replaces ``tie_weights`` while it loads; a second thread would keep that."""
+    folder, usual = str(model_folder("bert")), sys.getswitchinterval()
+    usual_tie = PreTrainedModel.tie_weights
+    monkeypatch.setattr(PreTrainedModel, "tie_weights", usual_tie)  # put back if this fails
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert len([*pool.map(load_model, [folder] * 16)]) == 16
+    finally:
+        sys.setswitchinterval(usual)
+    assert PreTrainedModel.tie_weights is usual_tie

@@ -55,7 +55,8 @@ LARGEST = 8 * 2**30  # Bytes of expanded weights in the cache; the least recentl
 ABANDONED = 24 * 60 * 60  # Seconds after which an unfinished expansion was of a killed process
 NAME, WEIGHTS, STAMP = "weights-", "model.safetensors", "consilience.json"
 
-_alone = threading.Lock()
+_alone = threading.RLock()
+"""transformers changes its own functions while it loads; two threads would leave them changed."""
 
 
 class Parts(NamedTuple):
@@ -419,24 +420,25 @@ def _adapted(model: PreTrainedModel, spec: str, folder: Path) -> tuple[PreTraine
 
 @contextmanager
 def _opened(source: ModelSource) -> Iterator[ModelSource]:
-    """What to load, without progress bars; for a GGUF file the folder that it was expanded to."""
-    has_bars = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        if "gguf_file" not in source.options:
-            yield source
-            return
-        (file,) = source.files.values()
-        folder = _folder(str(source.digest))
-        is_known = folder is not None and _is_whole(folder)
-        with nullcontext() if is_known else reading_once():
-            if folder is not None and (is_known or expand(file, folder)):
-                options = {"trust_remote_code": False}
-                source = replace(source, location=str(folder), options=options)
-            yield source
-    finally:
-        if has_bars:
-            logging.enable_progress_bar()
+    """What to load, by one thread at a time and without progress bars; a GGUF file is expanded."""
+    with _alone:
+        has_bars = logging.is_progress_bar_enabled()
+        logging.disable_progress_bar()
+        try:
+            if "gguf_file" not in source.options:
+                yield source
+                return
+            (file,) = source.files.values()
+            folder = _folder(str(source.digest))
+            is_known = folder is not None and _is_whole(folder)
+            with nullcontext() if is_known else reading_once():
+                if folder is not None and (is_known or expand(file, folder)):
+                    options = {"trust_remote_code": False}
+                    source = replace(source, location=str(folder), options=options)
+                yield source
+        finally:
+            if has_bars:
+                logging.enable_progress_bar()
 
 
 def load_parts(folder: Path, options: Mapping[str, Any]) -> Parts:

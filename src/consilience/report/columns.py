@@ -78,7 +78,7 @@ def difference_columns(
         **dict(zip(("first_value", "second_value"), values, strict=True)),
         **DIFFERENCE,
         "t": Column("t", "number"),
-        "p": Column("p", "p", is_extra=bool(has_holm)),
+        "p": Column("p", "p", is_extra=True),
         **({"p_holm": P_HOLM} if has_holm else {}),
         **({"p_seeds": Column("p over seeds", "p")} if has_seeds else {}),
         "detectable": Column("detectable", "detectable", "detect."),

@@ -619,7 +619,7 @@ def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improved | Lines 
     kind = "questions" if is_questions(options.suite) else "facts"
     refuse_options(options, kind, f"a suite of {kind}")
     if kind == "questions":
-        suite = load_questions(options.suite, columns_of(options.columns))
+        suite = load_questions(options.suite, columns_of(options.columns), options.data_dir)
         if not (options.train_groups or options.validation_groups):
             suite = split_by_item(suite)
             named["train"], named["validation"], _ = ([part] for part in PARTS)

@@ -49,20 +49,34 @@ def _handler(hub):
             hub.requests.append(("GET", self.path))
             path = self.path.split("?")[0].strip("/")
             if path.startswith("api/"):
-                name = path.removeprefix("api/").removeprefix("models/")
+                name, is_tree, _ = (
+                    path.removeprefix("api/").removeprefix("models/").partition("/tree/")
+                )
                 if name not in hub.repositories:
                     return self.missing()
-                files = [{"rfilename": file} for file in hub.repositories[name]]
+                contents = hub.repositories[name]
+                if is_tree:
+                    sizes = [(file, len(content)) for file, content in contents.items()]
+                    return self.reply(
+                        200,
+                        [
+                            {"type": "file", "path": file, "size": size, "oid": "0"}
+                            for file, size in sizes
+                        ],
+                    )
+                files = [{"rfilename": file} for file in contents]
                 return self.reply(
                     200, {"id": name, "private": name in hub.private, "siblings": files}
                 )
-            name, _, file = path.partition("/resolve/main/")
+            name, _, file = path.partition("/resolve/")
+            revision, _, file = file.partition("/")
+            commit = revision if len(revision) == 40 else "c" * 40
             if name not in hub.repositories:
                 return self.missing()
             if file not in hub.repositories[name]:
                 return self.reply(404, {"error": "no entry"}, X_Error_Code="EntryNotFound")
             content = hub.repositories[name][file]
-            return self.reply(200, content, ETag=f'"{len(content)}"', X_Repo_Commit="c" * 40)
+            return self.reply(200, content, ETag=f'"{len(content)}"', X_Repo_Commit=commit)
 
         def do_POST(self):
             hub.requests.append(("POST", self.path))

@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import polars as pl
@@ -20,7 +21,15 @@ from consilience.suites.questions import Questions
 from consilience.train import consistency
 from consilience.train.batch_trainer import TrainingFolder
 from consilience.train.consistency import ConsistencyTrainer, _train_rows, teacher_answers
-from consilience.train.improvement import harm_of, harm_verdict, text_row, vote_sentence
+from consilience.train.improvement import (
+    NO_TASKS,
+    harm_of,
+    harm_table,
+    harm_verdict,
+    task_row,
+    text_row,
+    vote_sentence,
+)
 from consilience.train.objectives import (
     collate,
     hard_vote_loss,
@@ -323,6 +332,86 @@ def test_when_a_difference_is_a_harm(low, high, is_cost, harm):
     shown["harm"] = "Harm: accuracy"
     assert "nan" not in sentence
     assert sentence.startswith(shown[harm])
+
+
+TASK = """
+task: colours
+dataset_path: json
+dataset_kwargs: {data_files: {test: DATA}}
+test_split: test
+output_type: multiple_choice
+doc_to_text: "Question: {{question}}\\nAnswer:"
+doc_to_choice: "{{choices}}"
+doc_to_target: "{{answer}}"
+metric_list: [{metric: acc, aggregation: mean, higher_is_better: true}]
+"""
+
+
+def test_a_task_of_the_harness_is_paired_by_document(consilience, command, chat, tmp_path):
+    """The accuracy before is that of lm-eval itself; the interval is over documents."""
+    lm_eval = pytest.importorskip("lm_eval")
+    from lm_eval.models.huggingface import HFLM
+
+    rows = [
+        {"question": f"What is {at}?", "choices": WORDS[:3], "answer": at % 3} for at in range(9)
+    ]
+    pl.DataFrame(rows).write_ndjson(tmp_path / "rows.jsonl")
+    task, folder = tmp_path / "own.yaml", tmp_path / "o"
+    task.write_text(TASK.replace("DATA", str(tmp_path / "rows.jsonl")))
+    options = [*command[:-1], folder, "--harm-tasks", task, "--limit", "6"]
+    document = json.loads(output(consilience, *options, "--json"))
+    (row,) = [row for row in document["harm"] if row["what"] == "Accuracy, own (lm-eval)"]
+    harness = HFLM(pretrained=AutoModelForCausalLM.from_pretrained(chat), tokenizer=str(chat))
+    results = lm_eval.simple_evaluate(harness, tasks=[str(task)], limit=6, bootstrap_iters=0)
+    assert row["before"] == results["results"]["colours"]["acc,none"]
+    kept = [folder / "before-tasks.json", folder / "seed-42" / "improved" / "after-tasks.json"]
+    before, after = (json.loads(file.read_text())["own"] for file in kept)
+    assert [*before] == [f"colours {at}" for at in range(6)] == [*after]
+    assert row["difference"] == pytest.approx((sum(after.values()) - sum(before.values())) / 6)
+    kept[0].write_text(json.dumps({"own": dict.fromkeys(before, 1.0)}))
+    again = json.loads(output(consilience, *options, "--json"))["harm"]
+    assert again[-1]["before"] == 1.0, "what was measured is not measured again"
+    message = " ".join(
+        refusal(consilience, *command[:-1], tmp_path / "p", "--harm-tasks", "mmul").split()
+    )
+    assert (
+        "--harm-tasks mmul: no such task of lm-eval, and no file. Did you mean 'mmlu'?" in message
+    )
+    task.write_text(task.read_text().replace("rows.jsonl", "absent.jsonl"))
+    message = " ".join(
+        refusal(consilience, *command[:-1], tmp_path / "p", "--harm-tasks", task).split()
+    )
+    assert f"--harm-tasks {task}: cannot be loaded: Unable to find" in message
+    task.write_text(TASK.replace("acc,", "f1,").replace("DATA", str(tmp_path / "rows.jsonl")))
+    message = " ".join(
+        refusal(consilience, *command[:-1], tmp_path / "p", "--harm-tasks", task).split()
+    )
+    assert "the task 'colours' without acc or exact_match" in message
+
+
+def test_a_task_by_hand_and_what_is_said_without_one():
+    """Of 4 documents 2 are right before; after two seeds 3 and 4: a half-point each is 0.5."""
+    before = dict(zip("abcd", (1.0, 0.0, 1.0, 0.0), strict=True))
+    after = [{**before, "b": 1.0}, dict.fromkeys("dcba", 1.0)]
+    row = task_row("mmlu", before, after)
+    assert (row["what"], row["before"], row["after"], row["difference"]) == (
+        "Accuracy, mmlu (lm-eval)",
+        0.5,
+        0.875,
+        0.375,
+    )
+    # The differences 0, 1, 0 and 0.5 have the variance 0.6875 / 3
+    assert row["high"] - row["difference"] == pytest.approx(1.96 * math.sqrt(0.6875 / 3 / 4))
+    assert NO_TASKS not in harm_table([row], 2.0, "causal").notes
+    assert NO_TASKS in harm_table([{**row, "what": "Accuracy"}], 2.0, "causal").notes
+    assert NO_TASKS not in harm_table([{**row, "what": "Accuracy"}], 2.0, "masked").notes
+
+
+@pytest.mark.skipif(find_spec("lm_eval") is not None, reason="lm-eval is installed")
+def test_a_task_without_the_harness_is_refused_before_training(consilience, command, tmp_path):
+    message = refusal(consilience, *command[:-1], tmp_path / "o", "--harm-tasks", "mmlu")
+    assert "'lm_eval' is not installed" in message
+    assert not (tmp_path / "o").exists()
 
 
 def test_the_perplexity_of_text_by_hand():

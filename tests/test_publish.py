@@ -42,6 +42,7 @@ from consilience.publish.publication import (
     publish,
 )
 from consilience.runs.run import Run
+from consilience.suites.known import KNOWN
 from consilience.suites.question_suites import MINI
 
 ID = "my-org/my-model"
@@ -303,6 +304,9 @@ def test_without_a_licence_no_text_of_a_suite_is_published(made, tmp_path):
     assert "prompts" in text_of(made("questions", "dataset", licence="MIT"), "README.md")
 
 
+OF_ARC = KNOWN["arc"].source
+
+
 def test_the_licence_is_that_of_the_suite_that_was_named():
     """Not that of a file called like a suite, nor of patterns with the facts of another suite."""
     questions = {"kind": "questions", "suite": "mini-questions", "suite_digest": "d"}
@@ -317,6 +321,7 @@ def test_the_licence_is_that_of_the_suite_that_was_named():
         (facts, {}, of_mini, "Apache-2.0"),
         (facts, {}, {}, ""),
         (facts | {"facts": "pararel"}, {"facts_from": "pararel"}, of_mini, ""),
+        (questions, {"suite": "arc"}, OF_ARC, "CC-BY-SA-4.0"),
     ):
         record = {"settings": settings, "options": options, "suite_source": source}
         assert public_suite(Run(Path("x"), "x", record), None, None).licence == licence
@@ -335,9 +340,11 @@ def test_where_a_suite_is_published(tmp_path):
         (pairs, {"data": "hub"}, ("", "nyu-mll/glue", "mrpc", "validation")),
         (pairs, {"data": "pairs.tsv"}, ("", "", "", "")),
         (questions, {"suite": "hub:a/b@c:train"}, ("", "a/b", "c", "train")),
+        (questions, {"suite": "arc"}, ("", "allenai/ai2_arc", "ARC-Challenge", "test")),
     ):
-        source = {"suite_source": {"folder": str(tmp_path)}} if settings is facts else {}
-        record = {"settings": settings, "options": options, **source}
+        source = {"folder": str(tmp_path)} if settings is facts else {}
+        source = OF_ARC if options == {"suite": "arc"} else source
+        record = {"settings": settings, "options": options, "suite_source": source}
         suite = public_suite(Run(Path("x"), "x", record), None, None)
         assert (suite.url, suite.dataset, suite.config, suite.split) == known
 

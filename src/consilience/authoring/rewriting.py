@@ -488,7 +488,9 @@ def rewrite_patterns(options: RewriteOptions, watch: Watch = SILENT) -> Rewritin
     """Load the suite and the models, and write a file of proposals. An existing file raises."""
     check_no_file(options.out)
     if is_questions(options.suite):
-        questions = question_suites.load_questions(options.suite, columns_of(options.columns))
+        questions = question_suites.load_questions(
+            options.suite, columns_of(options.columns), options.data_dir
+        )
         suite = suite_of_phrasings(questions)
         some = question_suites.select_questions(questions, options.groups, None, 0)
         chosen = suite_of_phrasings(some)

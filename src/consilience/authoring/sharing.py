@@ -28,6 +28,7 @@ from consilience.report.metric_tables import question_table, statistics_tables
 from consilience.report.table import Column, Table, Value
 from consilience.suites import question_suites
 from consilience.suites.facts import SuiteStatistics, suite_statistics
+from consilience.suites.known import KNOWN, known_suite
 from consilience.suites.layouts import fetch, layout_of, load_folder, places_in
 from consilience.suites.pairs import is_task, load_task
 from consilience.suites.proposals import (
@@ -238,7 +239,13 @@ IS_VALID: Mapping[str, Callable[[str], bool]] = {
 
 
 def write_card(options: CardOptions) -> Lines:
-    """Renew the data card in README.md; notes say what ``suite check --shared`` still misses."""
+    """Renew the data card in README.md; notes say what ``suite check --shared`` still misses.
+
+    Of a suite of the Hub nothing is written: the result is what its row says.
+    """
+    if known := known_suite(options.suite):
+        facts = {"suite": known.title, "about": known.about, **known.source}
+        return Lines(facts, *(f"{name}: {value}" for name, value in facts.items() if value))
     shared = SharedSuite(writable_folder(options.suite, options.data_dir))
     shared.text = shared.with_card()
     write_whole(shared.readme, shared.text.encode())
@@ -271,11 +278,14 @@ def listed_suites(data_dir: Path | None) -> Lines:
             is_made_of_mini = name in question_suites.QUESTION_SUITES
             folder: str | None = str(suites.suite_folder("mini" if is_made_of_mini else name, data))
         except ConsilienceError:
-            folder = None
+            is_copied = name in KNOWN and (data / name).is_dir()
+            folder = str(data / name) if is_copied else None
         rows.append({"suite": name, "about": about, "folder": folder})
     width = max(map(len, SUITE_NAMES))
+    on_hub = {name: f"Hub: {row.hub}@{row.revision[:7]}" for name, row in KNOWN.items()}
     lines = [
-        f"{row['suite']:{width}} {row['about']}\n{'':{width}} {row['folder'] or f'not in {data}'}"
+        f"{row['suite']:{width}} {row['about']}\n{'':{width}} "
+        f"{row['folder'] or on_hub.get(str(row['suite'])) or f'not in {data}'}"
         for row in rows
     ]
     return Lines({"suites": rows}, *lines)

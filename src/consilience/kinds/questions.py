@@ -342,7 +342,9 @@ class OwnQuestions(base.Inquiry):
     ) -> base.AnswersElsewhere:
         """Texts or log-probabilities of options."""
         refuse_published(options)
-        whole = suite or load_questions(options.suite or "", columns_of(options.columns))
+        whole = suite or load_questions(
+            options.suite or "", columns_of(options.columns), options.data_dir
+        )
         rule, table = rule_of(options.match) if options.match else None, run.answers
         if is_judged := JUDGED in table.columns:
             names = table.select("variant_index", "variant").unique().sort("variant_index")
@@ -382,6 +384,8 @@ class OwnQuestions(base.Inquiry):
     @classmethod
     def on_the_hub(cls, run: Run) -> tuple[str, str, str]:
         spec = str((run.record.get("options") or {}).get("suite") or "")
+        if "dataset" in (source := run.record.get("suite_source", {})):
+            return source["dataset"], source["config"], source["split"]
         if not spec.startswith(HUB):
             return "", "", ""
         dataset, _, split = spec.removeprefix(HUB).partition(":")
@@ -403,7 +407,7 @@ def questions_of(options: ProbeOptions, suite: Suite | Questions | None = None) 
     if isinstance(suite, Questions):
         return suite
     if options.as_questions is None:
-        return load_questions(options.suite, columns_of(options.columns))
+        return load_questions(options.suite, columns_of(options.columns), options.data_dir)
     if suite is None and (is_questions(options.suite) or is_task(options.suite)):
         found = f"--as-questions with --suite {options.suite}"
         expected = "a suite of facts, such as mini"

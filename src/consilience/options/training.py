@@ -97,6 +97,10 @@ class ImproveOptions(Watched):
     margin: float = opt(
         "Call a harm ruled out where the 95 % interval of a loss ends within this many points.",
         default=2.0, min=0, panel="Counting", is_rare=True)
+    harm_tasks: Sequence[str] = opt(
+        "Also measure these tasks of lm-evaluation-harness, such as mmlu or the YAML file of one; "
+        "--limit takes the first documents of each.", default=(), metavar="T,T",
+        panel="Counting")
     lora_rank: int | None = opt(
         "Train LoRA adapters of this rank; 0 trains all weights [default: 8 for questions, 0 for "
         "facts].", default=None, min=0, panel="Training")

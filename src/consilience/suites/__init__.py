@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +12,8 @@ from consilience.files.rows import Problems, find_table, raise_first, suite_rows
 from consilience.files.write import path_of
 from consilience.suites import question_suites
 from consilience.suites.facts import read_folder
+from consilience.suites.known import RELEASES, how_to_import, known_suite
+from consilience.suites.known import data_dir as data_dir
 from consilience.suites.layouts import check_folder, load_folder
 from consilience.suites.pairs import TASKS, is_task, load_task
 from consilience.suites.question_suites import (
@@ -26,17 +27,6 @@ from consilience.suites.question_suites import (
 )
 from consilience.suites.questions import MAKE_A_SUITE, SUFFIXES, Questions
 from consilience.types import Candidates, Fact, Relation, Suite
-
-
-def data_dir(folder: Path | None = None) -> Path:
-    """Where fetched data lies: what was given, ``CONSILIENCE_DATA``, or the user's cache."""
-    if folder is not None:
-        return folder
-    if os.environ.get("CONSILIENCE_DATA"):
-        return Path(os.environ["CONSILIENCE_DATA"])
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "consilience"
-
 
 ASK = "Ask it with `consilience probe --suite {}`, or read questions in Python with load_questions."
 
@@ -54,7 +44,9 @@ def suite_folder(spec: str, data: Path) -> Path:
                 f"the suite '{spec}' is not in {data}"
                 + ("" if data.is_dir() else ": no such folder"),
                 expected=f"{folder}; name the folder that contains {spec}",
-                todo=f"Get it with `consilience suite fetch {spec}`, or name the folder with "
+                todo=how_to_import(spec, folder)
+                if spec in RELEASES
+                else f"Get it with `consilience suite fetch {spec}`, or name the folder with "
                 "--data-dir.",
             )
         return folder
@@ -73,10 +65,10 @@ def suite_folder(spec: str, data: Path) -> Path:
 
 
 def _refuse_other_kinds(spec: str, folder: Path) -> None:
-    is_named = spec in question_suites.QUESTION_SUITES
+    is_named = spec in question_suites.QUESTION_SUITES or known_suite(spec)
     for kind, is_it, todo in (
         ("table of facts", is_table_of_facts(spec), MAKE_A_SUITE),
-        ("suite of questions", is_named or (folder.exists() and is_questions(spec)), ASK),
+        ("suite of questions", bool(is_named or (folder.exists() and is_questions(spec))), ASK),
         ("task of sentence pairs", is_task(spec) and not folder.is_dir(), ASK),
     ):
         if is_it:
@@ -151,7 +143,7 @@ def load_any(
     if isinstance(spec, Suite | Questions):
         return spec
     if is_questions(_name_of(spec)):
-        return load_questions(spec, columns)
+        return load_questions(spec, columns, _path_or_none(data))
     return load_suite(spec, data, as_shipped=as_shipped)
 
 
@@ -170,7 +162,7 @@ def check_suite(
         elif is_task(name):
             load_task(name)
         else:
-            refuse_mixed(read_questions(name, columns or {}, problems))
+            refuse_mixed(read_questions(name, columns or {}, problems, _path_or_none(data)))
     except ConsilienceError as error:
         problems.append(error)
     return problems

@@ -21,6 +21,7 @@ from consilience.core.text import counted, listed
 from consilience.files.read import decoded, read_document, read_rows, separator_of
 from consilience.files.rows import Problems, find_table, raise_first
 from consilience.files.write import json_lines, path_of, table_of, write_whole
+from consilience.suites.known import ABOUT, data_dir, known_suite
 from consilience.suites.pairs import TASKS
 from consilience.suites.questions import (
     COLUMN_JOIN,
@@ -93,6 +94,7 @@ SUITE_NAMES = {
     "mini-languages": "7 relations of mini in English, German, Spanish and Japanese, Apache-2.0",
     **QUESTION_SUITES,
     "pararel": "ParaRel, Elazar et al. 2021; `consilience suite fetch pararel` gets it",
+    **ABOUT,
 }
 
 
@@ -109,7 +111,7 @@ def is_questions(spec: str) -> bool:
     A folder with patterns is one of facts, also where it says how they are asked as questions. The
     name of a suite or of a task is never that of a folder.
     """
-    if spec.startswith(HUB) or spec in QUESTION_SUITES:
+    if spec.startswith(HUB) or spec in QUESTION_SUITES or known_suite(spec):
         return True
     if spec in SUITE_NAMES or spec in TASKS:
         return False
@@ -130,14 +132,19 @@ def is_table_of_facts(spec: str) -> bool:
 
 
 def load_questions(
-    spec: str | PathLike[str], columns: Mapping[str, str] | None = None
+    spec: str | PathLike[str],
+    columns: Mapping[str, str] | None = None,
+    data: Path | None = None,
 ) -> Questions:
-    """The questions of a file, a folder, the Hub or a name; ``columns``: names of its columns."""
+    """The questions of a file, a folder, the Hub or a name.
+
+    ``columns``: names of its columns. ``data``: the folder of copies of suites by name.
+    """
     problems: Problems = []
-    questions = read_questions(str(path_of(spec, "a file of questions")), columns or {}, problems)
+    path = path_of(spec, "a file of questions")
+    questions = read_questions(str(path), columns or {}, problems, data)
     raise_first(problems)
-    path = Path(spec)
-    if str(spec) in QUESTION_SUITES or not path.exists():
+    if questions.source or str(spec) in QUESTION_SUITES or not path.exists():
         return questions
     return replace(questions, source={**(columns or {}), "file": str(path.resolve())})
 
@@ -161,10 +168,17 @@ def columns_flag(columns: Mapping[str, str]) -> str:
     return f" --columns {shlex.quote(named)}" if named else ""
 
 
-def read_questions(spec: str, columns: Mapping[str, str], problems: Problems) -> Questions:
+def read_questions(
+    spec: str, columns: Mapping[str, str], problems: Problems, data: Path | None = None
+) -> Questions:
     """The questions of a file, a folder, the Hub or a name; errors go to ``problems``."""
+    of_hub = known_suite(spec)
+    if columns and (of_hub or spec in QUESTION_SUITES):
+        raise ConsilienceError(f"names of columns with the suite '{spec}'", todo="Leave them out.")
     if spec in QUESTION_SUITES:
         return mini_questions(spec)
+    if of_hub:
+        return of_hub.read(data_dir(data), problems)
     if spec.startswith(HUB):
         place, _, split = spec.removeprefix(HUB).partition(":")
         if not split:
@@ -176,8 +190,10 @@ def read_questions(spec: str, columns: Mapping[str, str], problems: Problems) ->
         dataset = place.rstrip("/").split("/")[-1].replace("@", "-")
         name, _, config = place.partition("@")
         todo = "Check the network, the name, the configuration (@CONFIG) and the split."
-        of_hub = hub_dataset(name, config or None, split=split, where=spec, todo=todo)
-        rows = ((f"{spec}, row {number}", dict(row)) for number, row in enumerate(of_hub, start=1))
+        dataset_rows = hub_dataset(name, config or None, split=split, where=spec, todo=todo)
+        rows = (
+            (f"{spec}, row {number}", dict(row)) for number, row in enumerate(dataset_rows, start=1)
+        )
         return Questions(dataset, *questions_of_rows(rows, dataset, columns, problems, source=spec))
     path = Path(spec)
     if not path.is_dir():

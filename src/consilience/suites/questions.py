@@ -8,7 +8,7 @@ import math
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from difflib import get_close_matches
@@ -250,6 +250,7 @@ def _mapping(columns: Mapping[str, str], *, in_python: bool) -> str:
 
 
 OPTION_SEPARATOR = ";"
+Parse = Callable[[str], Choice]
 YES, NO = Choice("yes", ("true",)), Choice("no", ("false",))
 
 
@@ -272,11 +273,13 @@ def questions_of_rows(
     *,
     source: str,
     in_python: bool = False,
+    parse: Parse = Choice.parse,
 ) -> tuple[tuple[Question, ...], tuple[str, ...]]:
     """The questions of rows with their places, and notes; the first error of each row is reported.
 
     ``name``: of the suite, and of the group of questions that name none. ``source``: where the rows
     are. ``in_python``: whether messages name columns as Python does, or as the command line.
+    ``parse``: makes an option or an answer of a text; ``Choice`` where texts have no aliases.
     """
     for column in columns:
         if column not in COLUMNS and _phrasing_number(column) is None:
@@ -295,7 +298,8 @@ def questions_of_rows(
             recognised(cells, columns, where, in_python=in_python)
         others |= dict.fromkeys(unused(cells, columns))
         try:
-            _add_row(Row(where, renamed(cells, columns), FirstFault()), name, drafts, counts)
+            ours = Row(where, renamed(cells, columns), FirstFault())
+            _add_row(ours, name, drafts, counts, parse)
         except ConsilienceError as error:
             problems.append(error)
     if not drafts and not problems:
@@ -317,7 +321,9 @@ def questions_of_rows(
     return questions, tuple(notes)
 
 
-def _add_row(row: Row, name: str, drafts: dict[str, _QuestionDraft], counts: Counter[str]) -> None:
+def _add_row(
+    row: Row, name: str, drafts: dict[str, _QuestionDraft], counts: Counter[str], parse: Parse
+) -> None:
     """A new question, or further phrasings of one; what is wrong raises."""
     group = row.optional_text("group").strip() or name
     if not names_a_group(group):
@@ -329,7 +335,7 @@ def _add_row(row: Row, name: str, drafts: dict[str, _QuestionDraft], counts: Cou
     phrasings = _phrasings(row)
     if item not in drafts:
         row.optional_text("context")
-        drafts[item] = _QuestionDraft(row, group, *_answer(row, item))
+        drafts[item] = _QuestionDraft(row, group, *_answer(row, item, parse))
     draft = drafts[item]
     for column in ("answer", "options", "distractors", "context", "group"):
         value = row.cells.get(column)
@@ -363,7 +369,7 @@ def _phrasings(row: Row) -> dict[str, list[str]]:
     return texts
 
 
-def _answer(row: Row, item: str) -> tuple[Choice, tuple[Choice, ...]]:
+def _answer(row: Row, item: str, parse: Parse) -> tuple[Choice, tuple[Choice, ...]]:
     value = row.cells.get("answer")
     if isinstance(value, list | tuple):
         value = ALIAS_SEPARATOR.join(map(str, value))
@@ -372,20 +378,21 @@ def _answer(row: Row, item: str) -> tuple[Choice, tuple[Choice, ...]]:
     if value is None or value == "":
         row.report("no answer", expected=COLUMNS["answer"], todo="Fill it in or remove the line.")
     text = replace(row, cells={"answer": value}).optional_text("answer")
-    options, labels = _options(row, "options")
-    distractors, _ = _options(row, "distractors")
+    options, labels = _options(row, "options", parse)
+    distractors, _ = _options(row, "distractors", parse)
     if options and distractors:
         row.report("both 'options' and 'distractors'", expected="one of the two")
     if distractors:
-        options = _shuffled((Choice.parse(text), *distractors), item)
+        options = _shuffled((parse(text), *distractors), item)
         value = text
     elif isinstance(value, bool) and not options:
         options, value = (YES, NO), text
     if not options:
-        return Choice.parse(text), ()
+        return parse(text), ()
     _refuse_alike(row, options)
-    at = _gold_position(row, value, options, labels)
-    gold, named = options[at], Choice.parse(str(value)).texts
+    named = parse(str(value)).texts
+    at = _gold_position(row, value, options, labels, named)
+    gold = options[at]
     if gold.text in named:
         more = tuple(text for text in named if text not in gold.texts)
         gold = replace(gold, aliases=gold.aliases + more)
@@ -393,17 +400,24 @@ def _answer(row: Row, item: str) -> tuple[Choice, tuple[Choice, ...]]:
 
 
 def _gold_position(
-    row: Row, value: object, options: tuple[Choice, ...], labels: tuple[str, ...]
+    row: Row,
+    value: object,
+    options: tuple[Choice, ...],
+    labels: tuple[str, ...],
+    named: Sequence[str],
 ) -> int:
     """Which option the answer names: by text or alias, by label, or by its position from 0.
 
-    A whole number is a position, a text is never one. A letter is a label.
+    A whole number is a position, a text is never one. A letter is a label. Labels that the row
+    itself states come first: of the options 2 and 1, labelled 1 and 2, the answer 1 is the first.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         if not 0 <= value < len(options):
             row.report(f"the answer {value}", expected=f"a position from 0 to {len(options) - 1}")
         return value
-    texts = {normal(text) for text in Choice.parse(str(value)).texts}
+    if labels.count(str(value)) == 1:
+        return labels.index(str(value))
+    texts = set(map(normal, named))
     places = [
         at for at, option in enumerate(options) if texts & {normal(text) for text in option.texts}
     ]
@@ -422,7 +436,7 @@ def _gold_position(
     return places[0]
 
 
-def _options(row: Row, column: str) -> tuple[tuple[Choice, ...], tuple[str, ...]]:
+def _options(row: Row, column: str, parse: Parse) -> tuple[tuple[Choice, ...], tuple[str, ...]]:
     value = row.cells.get(column)
     labels: tuple[str, ...] = ()
     if isinstance(value, Mapping) and isinstance(value.get("text"), list | tuple):
@@ -441,7 +455,7 @@ def _options(row: Row, column: str) -> tuple[tuple[Choice, ...], tuple[str, ...]
     texts = [replace(row, cells={column: entry}).optional_text(column) for entry in value]
     if not all(text.strip() for text in texts):
         row.report(f"an empty option in '{column}'", todo="Remove it.")
-    return tuple(map(Choice.parse, texts)), labels
+    return tuple(map(parse, texts)), labels
 
 
 def _refuse_alike(row: Row, options: tuple[Choice, ...]) -> None:

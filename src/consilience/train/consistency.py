@@ -61,6 +61,7 @@ from consilience.train.batch_trainer import (
     training_arguments,
     uses_cpu,
 )
+from consilience.train.harness import accuracies, check_tasks, text_of_task
 from consilience.train.improvement import (
     BEST_METRIC,
     HINTS,
@@ -76,6 +77,7 @@ from consilience.train.improvement import (
     last_best,
     macro,
     model_card,
+    task_row,
     text_row,
 )
 from consilience.train.objectives import (
@@ -386,6 +388,9 @@ def train_and_measure(
     seeds = tuple(seeds) or (plan.seed,)
     check_settings(subject, plan)
     kind = load_trainable(subject).kind
+    if subject.harm_tasks and kind != "causal":
+        found = f"--harm-tasks with a {kind} model"
+        raise ConsilienceError(found, expected="a causal model", todo="Leave the tasks out.")
     if not is_first_process(subject):
         for seed in seeds:
             list(_train_rows(subject, replace(plan, seed=seed), folder, ablations))
@@ -396,6 +401,8 @@ def train_and_measure(
         "plan": json.loads(json.dumps(asdict(plan))), "seeds": list(seeds),
         "ablations": ablations, "test_facts": subject.test_facts,
     } | ({"trust_remote_code": True} if subject.trust_remote_code else {})  # fmt: skip
+    if subject.harm_tasks:
+        settings["harm_tasks"] = list(map(text_of_task, subject.harm_tasks))
     record = RunFolder(folder, settings)
     chosen = [
         outcome
@@ -425,6 +432,7 @@ def train_and_measure(
         rows.append(TableRow(name, outcomes, mean, difference))
     texts = held_out_losses(subject, subject.model)
     harms = _harms(subject, before, by_name[IMPROVED], rows[0].compared, texts)
+    harms += tuple(_task_rows(subject, folder, [one for one, _ in by_name[IMPROVED]]))
     answers = [runs[""].answers[0] for _, runs in by_name[IMPROVED]]
     votes = against_vote(first.answers[0], answers, first.suite, first.protocol)
     result = Improved(
@@ -498,6 +506,27 @@ def _harms(
         models = [outcome.training.model for outcome, _ in improved]
         rows.append(text_row(texts, [held_out_losses(subject, model) for model in models]))
     return tuple(rows)
+
+
+def _task_rows(
+    subject: Subject, folder: Path, improved: Sequence[Outcome]
+) -> Iterator[Mapping[str, Any]]:
+    """A row of ``harm_table`` for each task of lm-evaluation-harness."""
+    if not subject.harm_tasks:
+        return
+    loading = Loading(subject.device, trust_remote_code=subject.trust_remote_code)
+    places = {folder / "before-tasks.json": subject.model}
+    for one in improved:
+        place = folder / f"seed-{one.seed}" / one.name / "after-tasks.json"
+        places[place] = str(one.training.model)
+    before, *after = (
+        accuracies(
+            partial(load_pretrained, spec, loading), subject.harm_tasks, subject.test_facts, file
+        )
+        for file, spec in places.items()
+    )
+    for name, documents in before.items():
+        yield task_row(name, documents, [of_seed[name] for of_seed in after])
 
 
 def check_settings(subject: Subject, plan: Plan) -> None:
@@ -619,7 +648,7 @@ def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improved | Lines 
     kind = "questions" if is_questions(options.suite) else "facts"
     refuse_options(options, kind, f"a suite of {kind}")
     if kind == "questions":
-        suite = load_questions(options.suite, columns_of(options.columns))
+        suite = load_questions(options.suite, columns_of(options.columns), options.data_dir)
         if not (options.train_groups or options.validation_groups):
             suite = split_by_item(suite)
             named["train"], named["validation"], _ = ([part] for part in PARTS)
@@ -629,6 +658,7 @@ def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improved | Lines 
     subject = Subject(
         options.model, suite, protocol, read_lines(options.text) if options.text else (),
         options.limit, options.device, options.trust_remote_code, margin=options.margin,
+        harm_tasks=tuple(options.harm_tasks),
     )  # fmt: skip
     named |= usual_settings(options, subject)
     for name in ("train", "validation", "weights", "rates"):
@@ -637,6 +667,8 @@ def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improved | Lines 
     named["vary"] = options.vary and tuple(options.vary)
     plan = Plan(**{field.name: named[field.name] for field in fields(Plan)})
     check_settings(subject, plan)
+    if subject.harm_tasks:
+        check_tasks(subject.harm_tasks)
     locate(subject.model)  # an impossible name raises
     folder = options.out or _folder_of(options, suite)
     seeds, ablations, cost = tuple(dict.fromkeys(options.seeds)), options.ablations, None

@@ -356,6 +356,25 @@ def _over_units(values: pl.Series) -> dict[str, float]:
     return {"difference": mean, "low": mean - error, "high": mean + error}
 
 
+def task_row(
+    name: str, before: Mapping[str, float], after: Sequence[Mapping[str, float]]
+) -> dict[str, Any]:
+    """What a training changed of the accuracy in a task of lm-evaluation-harness.
+
+    ``before``, and ``after`` of each seed: 0 or 1 by document. The 95 % interval is over documents.
+    """
+    first = np.array([*before.values()])
+    second = np.mean([[of_seed[document] for document in before] for of_seed in after], axis=0)
+    sides = {"before": float(first.mean()), "after": float(second.mean())}
+    return {
+        "what": f"Accuracy, {name} (lm-eval)",
+        **sides,
+        **_over_units(pl.Series(second - first)),
+    }
+
+
+NO_TASKS = "MMLU was not measured; --harm-tasks mmlu measures it with lm-eval, if that is installed"
+
 TEXT = "Perplexity of text, relative"
 
 
@@ -406,8 +425,8 @@ def harm_verdict(rows: Sequence[Mapping[str, Any]], margin: float) -> list[str]:
     return texts or [f"No harm shown within {margin:g} points."]
 
 
-def harm_table(rows: Sequence[Mapping[str, Any]], margin: float) -> Table:
-    """What the training may have cost, in percent and points."""
+def harm_table(rows: Sequence[Mapping[str, Any]], margin: float, kind: str) -> Table:
+    """What the training of a model of a kind may have cost, in percent and points."""
     shown = [
         {"before": math.nan, "after": math.nan, **row, "harm": harm_of(row, margin)}
         | {name: f"{row[name]:.2f}" for name in ("before", "after") if row["what"] == TEXT}
@@ -418,8 +437,10 @@ def harm_table(rows: Sequence[Mapping[str, Any]], margin: float) -> Table:
         "after": Column("after", "share"), "difference": POINTS,
         ("low", "high"): Column(CI, "points"), "harm": Column("harm"),
     }  # fmt: skip
-    note = f"harm: none where the 95 % interval ends within {margin:g} points of no change"
-    return frame_table(shown, "Harm: what the training may have cost", columns, [note])
+    notes = [f"harm: none where the 95 % interval ends within {margin:g} points of no change"]
+    has_tasks = any("(lm-eval)" in row["what"] for row in rows)
+    notes += [NO_TASKS] * (kind == "causal" and not has_tasks)
+    return frame_table(shown, "Harm: what the training may have cost", columns, notes)
 
 
 def vote_sentence(votes: pl.DataFrame) -> list[str]:
@@ -453,7 +474,7 @@ def model_card(result: Improved, outcome: Outcome) -> str:
         f"{plan.loss}, lambda {outcome.weight:g}, learning rate {outcome.chosen[1]:g}, {adapters}, "
         f"seed {outcome.seed}.",
         " ".join(result.verdict),
-        as_markdown(rows), as_markdown(harm_table(result.harms, subject.margin)),
+        as_markdown(rows), as_markdown(harm_table(result.harms, subject.margin, result.kind)),
     ]  # fmt: skip
     metadata = yaml.safe_dump({name: value for name, value in data.items() if value})
     return f"---\n{metadata}---\n\n" + "\n\n".join(parts) + "\n"
@@ -590,7 +611,7 @@ class Improved(Shown):
             note = "difference: from the vote before, paired"
             title = "The vote at inference, in percent"
             yield frame_table(self.votes, title, VOTES, [note])
-        yield harm_table(self.harms, self.subject.margin)
+        yield harm_table(self.harms, self.subject.margin, self.kind)
         if others or output.details:
             yield from table_7(self)
         if output.details:

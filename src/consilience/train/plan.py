@@ -137,6 +137,7 @@ class Subject:
     ``lines``: text for language modelling and perplexity. ``test_facts``: at most this many facts
     of each test relation; None for all. ``device``: auto, or any device of torch. ``taught``: the
     answers of the teacher to the training questions. ``margin``: of a harm, in points.
+    ``harm_tasks``: of lm-evaluation-harness.
     """
 
     model: str
@@ -148,6 +149,7 @@ class Subject:
     trust_remote_code: bool = False
     taught: pl.DataFrame | None = field(default=None, repr=False, compare=False)
     margin: float = 2.0
+    harm_tasks: tuple[str, ...] = ()
 
     @property
     def asks_questions(self) -> bool:

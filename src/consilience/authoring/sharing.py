@@ -282,7 +282,7 @@ def listed_suites(data_dir: Path | None) -> Lines:
             folder = str(data / name) if is_copied else None
         rows.append({"suite": name, "about": about, "folder": folder})
     width = max(map(len, SUITE_NAMES))
-    on_hub = {name: f"Hub: {row.hub}@{row.revision[:7]}" for name, row in KNOWN.items()}
+    on_hub = {name: f"Hub: {row.dataset}@{row.revision[:7]}" for name, row in KNOWN.items()}
     lines = [
         f"{row['suite']:{width}} {row['about']}\n{'':{width}} "
         f"{row['folder'] or on_hub.get(str(row['suite'])) or f'not in {data}'}"

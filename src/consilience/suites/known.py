@@ -7,6 +7,8 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -118,20 +120,12 @@ class KnownSuite:
         return {**ours, **READERS[self.reads](ours)}
 
     def _cell(self, row: Cells, source: str) -> Any:
-        value: Any = row
-        if "{" in source:
-            value = source.format(**row)
-        else:
-            for part in source.split("."):
-                value = value[part]
-        return self._cleaned(value)
-
-    def _cleaned(self, value: Any) -> Any:
-        if self.clean and isinstance(value, list):
-            return list(map(self._cleaned, value))
-        for pattern, text in self.clean if isinstance(value, str) else ():
-            value = re.sub(pattern, text, value)
-        return value
+        is_text = "{" in source
+        value: Any = source.format(**row) if is_text else reduce(getitem, source.split("."), row)
+        texts = value if isinstance(value, list) else [value]
+        for pattern, text in self.clean:
+            texts = [re.sub(pattern, text, one) for one in texts]
+        return texts if isinstance(value, list) else texts[0]
 
     def read(self, data: Path, problems: Problems) -> Questions:
         """The questions; one that cannot be asked is left out, with a note."""
@@ -155,15 +149,13 @@ class KnownSuite:
         for number, row in enumerate(rows, start=1):
             where = f"{self.title}, row {number}"
             try:
-                cells = self.cells(row)
+                yield where, self.cells(row)
             except KeyError as error:
                 found = f"no column {error} among {', '.join(map(str, row))}"
                 expected = f"those of {self.dataset}"
                 raise ConsilienceError(found, expected=expected, where=where) from error
             except (ValueError, IndexError, TypeError, AttributeError):
                 left_out.append(ConsilienceError("no right answer", where=where))
-                continue
-            yield where, cells
 
 
 _ROWS = tomllib.loads(Path(__file__).with_name("known.toml").read_text("utf-8"))

@@ -401,10 +401,8 @@ def train_and_measure(
         "plan": json.loads(json.dumps(asdict(plan))), "seeds": list(seeds),
         "ablations": ablations, "test_facts": subject.test_facts,
     } | ({"trust_remote_code": True} if subject.trust_remote_code else {})  # fmt: skip
-    if subject.harm_tasks:
-        settings["harm_tasks"] = [
-            read_text(Path(one)) if one.endswith(".yaml") else one for one in subject.harm_tasks
-        ]
+    tasks = [read_text(Path(one)) if one.endswith(".yaml") else one for one in subject.harm_tasks]
+    settings |= {"harm_tasks": tasks} if tasks else {}
     record = RunFolder(folder, settings)
     chosen = [
         outcome
@@ -516,10 +514,10 @@ def _task_rows(
     """A row of ``harm_table`` for each task of lm-evaluation-harness."""
     names, limit = subject.harm_tasks, subject.test_facts
     loading = Loading(subject.device, trust_remote_code=subject.trust_remote_code)
-    models = {folder / "before-tasks.json": subject.model}
-    for one in improved:
-        place = folder / f"seed-{one.seed}" / one.name / "after-tasks.json"
-        models[place] = str(one.training.model)
+    models = {folder / "before-tasks.json": subject.model} | {
+        folder / f"seed-{one.seed}" / one.name / "after-tasks.json": str(one.training.model)
+        for one in improved
+    }
     before, *after = (
         accuracies(spec, loading, names, limit, file) if names else {}
         for file, spec in models.items()
@@ -667,8 +665,7 @@ def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improved | Lines 
     named["vary"] = options.vary and tuple(options.vary)
     plan = Plan(**{field.name: named[field.name] for field in fields(Plan)})
     check_settings(subject, plan)
-    if subject.harm_tasks:
-        check_tasks(subject.harm_tasks)
+    check_tasks(subject.harm_tasks)
     locate(subject.model)  # an impossible name raises
     folder = options.out or _folder_of(options, suite)
     seeds, ablations, cost = tuple(dict.fromkeys(options.seeds)), options.ablations, None

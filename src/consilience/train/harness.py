@@ -31,8 +31,8 @@ def _manager() -> Any:
 
 def check_tasks(names: Sequence[str]) -> None:
     """Raise unless lm-eval is installed and has these tasks, their data, and a metric for each."""
-    manager = _manager()
     for name in names:
+        manager = _manager()
         where = f"--harm-tasks {name}"
         if name not in manager.all_tasks and not Path(name).is_file():
             todo = did_you_mean(name, manager.all_tasks, otherwise="`lm-eval ls tasks` has them.")

@@ -356,9 +356,6 @@ def _over_units(values: pl.Series) -> dict[str, float]:
     return {"difference": mean, "low": mean - error, "high": mean + error}
 
 
-BY_LM_EVAL = "(lm-eval)"
-
-
 def task_row(
     name: str, before: Mapping[str, float], after: Sequence[Mapping[str, float]]
 ) -> dict[str, Any]:
@@ -369,7 +366,7 @@ def task_row(
     first = np.array([*before.values()])
     second = np.mean([[of_seed[document] for document in before] for of_seed in after], axis=0)
     sides = {"before": float(first.mean()), "after": float(second.mean())}
-    return {"what": f"Accuracy, {name} {BY_LM_EVAL}", **sides,
+    return {"what": f"Accuracy, {name} (lm-eval)", **sides,
             **_over_units(pl.Series(second - first))}  # fmt: skip
 
 
@@ -438,7 +435,7 @@ def harm_table(rows: Sequence[Mapping[str, Any]], margin: float, kind: str) -> T
         ("low", "high"): Column(CI, "points"), "harm": Column("harm"),
     }  # fmt: skip
     notes = [f"harm: none where the 95 % interval ends within {margin:g} points of no change"]
-    has_tasks = any(BY_LM_EVAL in row["what"] for row in rows)
+    has_tasks = any("(lm-eval)" in row["what"] for row in rows)
     notes += [NO_TASKS] * (kind == "causal" and not has_tasks)
     return frame_table(shown, "Harm: what the training may have cost", columns, notes)
 

@@ -365,10 +365,10 @@ def test_a_task_of_the_harness_is_paired_by_document(consilience, command, chat,
     results = lm_eval.simple_evaluate(harness, tasks=[str(task)], limit=6, bootstrap_iters=0)
     assert row["before"] == results["results"]["colours"]["acc,none"]
     kept = [folder / "before-tasks.json", folder / "seed-42" / "improved" / "after-tasks.json"]
-    before, after = (json.loads(file.read_text())["own"] for file in kept)
+    before, after = (json.loads(file.read_text())[str(task)] for file in kept)
     assert [*before] == [f"colours {at}" for at in range(6)] == [*after]
     assert row["difference"] == pytest.approx((sum(after.values()) - sum(before.values())) / 6)
-    kept[0].write_text(json.dumps({"own": dict.fromkeys(before, 1.0)}))
+    kept[0].write_text(json.dumps({str(task): dict.fromkeys(before, 1.0)}))
     again = json.loads(output(consilience, *options, "--json"))["harm"]
     assert again[-1]["before"] == 1.0, "what was measured is not measured again"
     message = " ".join(

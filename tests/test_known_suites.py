@@ -18,7 +18,9 @@ from hub_server import serving
 def copied(data, name, *rows, file=""):
     """A copy of a data set in ``data`` with these rows in the file of its split."""
     known = KNOWN[name]
-    path = data / name / known.config / (file or f"{known.split}-00000-of-00001.parquet")
+    path = (
+        data / name / (known.config or "data") / (file or f"{known.split}-00000-of-00001.parquet")
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".jsonl":
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -92,7 +94,9 @@ def test_each_row_of_the_table_reads_its_layout(tmp_path, name, rows, expected):
     copied(tmp_path, name, *rows)
     questions = load_questions(name, data=tmp_path)
     assert list(questions.items) == expected
-    about = f"{KNOWN[name].hub}, {KNOWN[name].split}: {KNOWN[name].licence}, {KNOWN[name].citation}"
+    about = (
+        f"{KNOWN[name].dataset}, {KNOWN[name].split}: {KNOWN[name].licence}, {KNOWN[name].citation}"
+    )
     assert questions.notes == (about,)
     assert questions.source == {**KNOWN[name].source, "revision": "local files"}
 
@@ -161,12 +165,21 @@ def test_questions_that_cannot_be_asked_are_left_out_with_a_note(tmp_path):
     assert len(check_suite("hellaswag", tmp_path)) == 1
 
 
+def test_a_part_of_a_split_is_refused_and_all_parts_are_read(tmp_path):
+    for part in (0, 1):
+        copied(tmp_path, "gsm8k", *ROWS[7][1], file=f"test-0000{part}-of-00002.parquet")
+        if part == 0:
+            message = "1 files; expected main/test.jsonl, or all main/test-"
+            refused(message, load_questions, "gsm8k", data=tmp_path)
+    assert len(load_questions("gsm8k", data=tmp_path)) == 2
+
+
 def test_another_layout_is_one_message(tmp_path):
     copied(tmp_path, "arc", {"id": "1", "question": "Ice is", "answerKey": "A"})
     message = "arc, row 1: no column 'choices' among id, question, answerKey; expected those of allenai/ai2_arc"
     refused(message, load_questions, "arc", data=tmp_path)
     refused(
-        "no files of 'train'; expected ARC-Challenge/train-",
+        "0 files; expected ARC-Challenge/train.jsonl, or all ARC",
         load_questions,
         "arc:train",
         data=tmp_path,

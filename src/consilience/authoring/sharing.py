@@ -278,11 +278,10 @@ def listed_suites(data_dir: Path | None) -> Lines:
             is_made_of_mini = name in question_suites.QUESTION_SUITES
             folder: str | None = str(suites.suite_folder("mini" if is_made_of_mini else name, data))
         except ConsilienceError:
-            is_copied = name in KNOWN and (data / name).is_dir()
-            folder = str(data / name) if is_copied else None
+            folder = str(data / name) if (data / name).is_dir() else None
         rows.append({"suite": name, "about": about, "folder": folder})
     width = max(map(len, SUITE_NAMES))
-    on_hub = {name: f"Hub: {row.hub}@{row.revision[:7]}" for name, row in KNOWN.items()}
+    on_hub = {name: f"Hub: {row.dataset}@{row.revision[:7]}" for name, row in KNOWN.items()}
     lines = [
         f"{row['suite']:{width}} {row['about']}\n{'':{width}} "
         f"{row['folder'] or on_hub.get(str(row['suite'])) or f'not in {data}'}"

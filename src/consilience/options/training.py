@@ -100,7 +100,7 @@ class ImproveOptions(Watched):
     harm_tasks: Sequence[str] = opt(
         "Also measure these tasks of lm-evaluation-harness, such as mmlu or the YAML file of one; "
         "--limit takes the first documents of each.", default=(), metavar="T,T",
-        panel="Counting")
+        panel="Counting", is_rare=True, needs_trust=bool)
     lora_rank: int | None = opt(
         "Train LoRA adapters of this rank; 0 trains all weights [default: 8 for questions, 0 for "
         "facts].", default=None, min=0, panel="Training")

@@ -265,9 +265,8 @@ def public_suite(run: Run, suite: Suite, licence: str | None) -> formats.PublicS
     if folder is not None and (file := folder / "suite.json").is_file():
         read = parse_json(read_text(file))
         about = read if isinstance(read, dict) else {}
-    of_row = run.record.get("suite_source", {}).get("licence")  # of a suite that people know
-    stated = str(about.get("licence") or about.get("license") or of_row or "")
-    stated = stated if licence is None else licence
+    about.setdefault("licence", run.record.get("suite_source", {}).get("licence"))
+    stated = str(about["licence"] or about.get("license") or "") if licence is None else licence
     url = str(about.get("url", ""))
     if control_in(stated):
         raise ConsilienceError(f"the licence {stated!r}", expected="an SPDX id, such as CC-BY-4.0")

@@ -7,6 +7,8 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,7 @@ READERS: Mapping[str, Callable[[Cells], Cells]] = {
     "": lambda cells: {},
     "position": lambda cells: {"answer": int(cells["answer"])},
     "flags": _flagged,
-    "after ####": lambda cells: {"answer": cells["answer"].rpartition("####")[2].strip()},
+    "after ####": lambda cells: {"answer": cells["answer"].split("####")[1].strip()},
 }
 """How a row understands the answer: as it is, as the text of a position from 0, as a list with 1 at
 the right option, or as what follows a solution."""
@@ -47,22 +49,22 @@ the right option, or as what follows a solution."""
 
 @dataclass(frozen=True, slots=True)
 class KnownSuite:
-    """A data set of questions on the Hub; ``config`` is also the folder of its files.
+    """A data set of questions on the Hub.
 
-    ``columns``: our name of a column and theirs: ``a.b`` is a part of a column, and in a text with
-    braces columns are filled in. ``reads``: of ``READERS``. ``clean``: patterns in the texts, and
-    what replaces them.
+    ``config``: also the folder of its files, which is ``data`` without one. ``columns``: our name
+    of a column and theirs: ``a.b`` is a part of a column, and in a text with braces columns are
+    filled in. ``reads``: of ``READERS``. ``clean``: patterns in the texts, and what replaces them.
     """
 
     name: str
     about: str
-    hub: str
+    dataset: str
     revision: str
     split: str
     licence: str
     citation: str
     columns: Mapping[str, str]
-    config: str = "data"
+    config: str = ""
     reads: str = ""
     clean: Sequence[Sequence[str]] = ()
 
@@ -74,11 +76,8 @@ class KnownSuite:
     @property
     def source(self) -> dict[str, str]:
         """What the row says of the data set."""
-        return {
-            "dataset": self.hub, "config": self.config * (self.config != "data"),
-            "split": self.split, "revision": self.revision, "licence": self.licence,
-            "citation": self.citation,
-        }  # fmt: skip
+        names = ("dataset", "config", "split", "revision", "licence", "citation")
+        return {name: getattr(self, name) for name in names}
 
     def files(self, data: Path) -> tuple[list[Path], str]:
         """The files of the split, and their revision: of ``data/NAME``, the cache, or the Hub."""
@@ -86,12 +85,12 @@ class KnownSuite:
             return self._within(folder), "local files"
         from huggingface_hub import constants, snapshot_download
 
-        reason = ""
+        wanted, reason = f"{self.config or 'data'}/{self.split}-*", ""
         for is_cached in (True, False):
             try:
                 root = snapshot_download(
-                    self.hub, repo_type="dataset", revision=self.revision,
-                    allow_patterns=f"{self.config}/{self.split}-*", local_files_only=is_cached,
+                    self.dataset, repo_type="dataset", revision=self.revision,
+                    allow_patterns=wanted, local_files_only=is_cached,
                 )  # fmt: skip
                 return self._within(Path(root)), Path(root).name
             except Exception as error:  # the network, no such split in the cache: nearly anything
@@ -99,20 +98,20 @@ class KnownSuite:
         reason = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else reason
         raise ConsilienceError(
             f"the suite '{self.name}' is not in the cache of the Hub, and cannot be got: {reason}",
-            expected=f"{self.config}/{self.split}-*.parquet of {self.hub}, as a first use gets it",
+            expected=f"{wanted}.parquet of {self.dataset}, as a first use gets it",
             todo="Run it once with a network, or copy https://huggingface.co/datasets/"
-            f"{self.hub}/tree/{self.revision} to {folder}; --data-dir names another place.",
+            f"{self.dataset}/tree/{self.revision} to {folder}; --data-dir names another place.",
         )
 
     def _within(self, folder: Path) -> list[Path]:
-        """The files of the split in a copy of the data set; none raises."""
-        paths = sorted((folder / self.config).glob(f"{self.split}[-.]*"))
+        """The files of the split in a copy of the data set; none, or a part of them, raises."""
+        paths = sorted((folder / (self.config or "data")).glob(f"{self.split}[-.]*"))
         found = [path for path in paths if path.suffix in (".parquet", ".jsonl")]
-        if not found:
-            expected = f"{self.config}/{self.split}-*.parquet or {self.config}/{self.split}.jsonl"
-            raise ConsilienceError(
-                f"no files of '{self.split}'", expected=expected, where=str(folder)
-            )
+        parts = re.search(r"-of-(\d+)", found[0].name) if found else None
+        if not found or (parts and int(parts[1]) != len(found)):
+            place = f"{self.config or 'data'}/{self.split}"
+            expected = f"{place}.jsonl, or all {place}-*.parquet"
+            raise ConsilienceError(f"{len(found)} files", expected=expected, where=str(folder))
         return found
 
     def cells(self, row: Cells) -> Cells:
@@ -121,20 +120,12 @@ class KnownSuite:
         return {**ours, **READERS[self.reads](ours)}
 
     def _cell(self, row: Cells, source: str) -> Any:
-        value: Any = row
-        if "{" in source:
-            value = source.format(**row)
-        else:
-            for part in source.split("."):
-                value = value[part]
-        return self._cleaned(value)
-
-    def _cleaned(self, value: Any) -> Any:
-        if self.clean and isinstance(value, list):
-            return list(map(self._cleaned, value))
-        for pattern, text in self.clean if isinstance(value, str) else ():
-            value = re.sub(pattern, text, value)
-        return value
+        is_text = "{" in source
+        value: Any = source.format(**row) if is_text else reduce(getitem, source.split("."), row)
+        texts = value if isinstance(value, list) else [value]
+        for pattern, text in self.clean:
+            texts = [re.sub(pattern, text, one) for one in texts]
+        return texts if isinstance(value, list) else texts[0]
 
     def read(self, data: Path, problems: Problems) -> Questions:
         """The questions; one that cannot be asked is left out, with a note."""
@@ -150,7 +141,7 @@ class KnownSuite:
             found = f"{len(left_out):,} of {len(rows):,} questions are left out, such as"
             notes = (*notes, f"{found} {left_out[0]}")
         at = "" if revision == "local files" else f"@{revision[:7]}"
-        about = f"{self.hub}{at}, {self.split}: {self.licence}, {self.citation}"
+        about = f"{self.dataset}{at}, {self.split}: {self.licence}, {self.citation}"
         source = {**self.source, "revision": revision}
         return Questions(self.title, items, (about, *notes), source=source)
 
@@ -158,21 +149,18 @@ class KnownSuite:
         for number, row in enumerate(rows, start=1):
             where = f"{self.title}, row {number}"
             try:
-                cells = self.cells(row)
+                yield where, self.cells(row)
             except KeyError as error:
                 found = f"no column {error} among {', '.join(map(str, row))}"
-                raise ConsilienceError(
-                    found, expected=f"those of {self.hub}", where=where
-                ) from error
-            except (ValueError, TypeError, AttributeError):
+                expected = f"those of {self.dataset}"
+                raise ConsilienceError(found, expected=expected, where=where) from error
+            except (ValueError, IndexError, TypeError, AttributeError):
                 left_out.append(ConsilienceError("no right answer", where=where))
-                continue
-            yield where, cells
 
 
 _ROWS = tomllib.loads(Path(__file__).with_name("known.toml").read_text("utf-8"))
 
-KNOWN = {name: KnownSuite(name, **row) for name, row in _ROWS.items() if "hub" in row}
+KNOWN = {name: KnownSuite(name, **row) for name, row in _ROWS.items() if "dataset" in row}
 RELEASES = {name: row for name, row in _ROWS.items() if "git" in row}
 """Suites of facts that are imported from a repository with `suite import`."""
 

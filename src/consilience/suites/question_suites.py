@@ -41,7 +41,7 @@ from consilience.suites.questions import (
 )
 from consilience.types import QUESTION_WORDS, Candidates, Fact, Relation, Suite
 
-FOLDER = Path(__file__).parent / "mini"
+MINI = Path(__file__).with_name("mini")
 
 QUESTION_SUITES = {
     "mini-questions": "the facts of mini as questions with five options, Apache-2.0",
@@ -82,10 +82,8 @@ def mini_questions(name: str = "mini-questions") -> Questions:
 
 
 def _rows(table: str) -> list[dict[str, str]]:
-    return [row for _, row in read_rows(FOLDER / f"{table}.tsv", quoted=False)]
+    return [row for _, row in read_rows(MINI / f"{table}.tsv", quoted=False)]
 
-
-MINI = Path(__file__).with_name("mini")
 
 BUNDLED = {"mini": MINI, "mini-languages": MINI.with_name("mini_languages")}
 
@@ -172,13 +170,13 @@ def read_questions(
     spec: str, columns: Mapping[str, str], problems: Problems, data: Path | None = None
 ) -> Questions:
     """The questions of a file, a folder, the Hub or a name; errors go to ``problems``."""
-    of_hub = known_suite(spec)
-    if columns and (of_hub or spec in QUESTION_SUITES):
+    named = known_suite(spec)
+    if columns and (named or spec in QUESTION_SUITES):
         raise ConsilienceError(f"names of columns with the suite '{spec}'", todo="Leave them out.")
     if spec in QUESTION_SUITES:
         return mini_questions(spec)
-    if of_hub:
-        return of_hub.read(data_dir(data), problems)
+    if named:
+        return named.read(data_dir(data), problems)
     if spec.startswith(HUB):
         place, _, split = spec.removeprefix(HUB).partition(":")
         if not split:
@@ -190,10 +188,8 @@ def read_questions(
         dataset = place.rstrip("/").split("/")[-1].replace("@", "-")
         name, _, config = place.partition("@")
         todo = "Check the network, the name, the configuration (@CONFIG) and the split."
-        dataset_rows = hub_dataset(name, config or None, split=split, where=spec, todo=todo)
-        rows = (
-            (f"{spec}, row {number}", dict(row)) for number, row in enumerate(dataset_rows, start=1)
-        )
+        of_hub = hub_dataset(name, config or None, split=split, where=spec, todo=todo)
+        rows = ((f"{spec}, row {number}", dict(row)) for number, row in enumerate(of_hub, start=1))
         return Questions(dataset, *questions_of_rows(rows, dataset, columns, problems, source=spec))
     path = Path(spec)
     if not path.is_dir():

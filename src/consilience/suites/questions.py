@@ -400,11 +400,7 @@ def _answer(row: Row, item: str, parse: Parse) -> tuple[Choice, tuple[Choice, ..
 
 
 def _gold_position(
-    row: Row,
-    value: object,
-    options: tuple[Choice, ...],
-    labels: tuple[str, ...],
-    named: Sequence[str],
+    row: Row, value: object, options: tuple[Choice, ...], labels: tuple[str, ...], named: Texts
 ) -> int:
     """Which option the answer names: by text or alias, by label, or by its position from 0.
 

@@ -61,7 +61,7 @@ from consilience.train.batch_trainer import (
     training_arguments,
     uses_cpu,
 )
-from consilience.train.harness import accuracies, check_tasks, text_of_task
+from consilience.train.harness import accuracies, check_tasks
 from consilience.train.improvement import (
     BEST_METRIC,
     HINTS,
@@ -401,8 +401,8 @@ def train_and_measure(
         "plan": json.loads(json.dumps(asdict(plan))), "seeds": list(seeds),
         "ablations": ablations, "test_facts": subject.test_facts,
     } | ({"trust_remote_code": True} if subject.trust_remote_code else {})  # fmt: skip
-    if subject.harm_tasks:
-        settings["harm_tasks"] = list(map(text_of_task, subject.harm_tasks))
+    tasks = [read_text(Path(one)) if one.endswith(".yaml") else one for one in subject.harm_tasks]
+    settings |= {"harm_tasks": tasks} if tasks else {}
     record = RunFolder(folder, settings)
     chosen = [
         outcome
@@ -512,21 +512,19 @@ def _task_rows(
     subject: Subject, folder: Path, improved: Sequence[Outcome]
 ) -> Iterator[Mapping[str, Any]]:
     """A row of ``harm_table`` for each task of lm-evaluation-harness."""
-    if not subject.harm_tasks:
-        return
+    names, limit = subject.harm_tasks, subject.test_facts
     loading = Loading(subject.device, trust_remote_code=subject.trust_remote_code)
-    places = {folder / "before-tasks.json": subject.model}
-    for one in improved:
-        place = folder / f"seed-{one.seed}" / one.name / "after-tasks.json"
-        places[place] = str(one.training.model)
+    models = {folder / "before-tasks.json": subject.model} | {
+        folder / f"seed-{one.seed}" / one.name / "after-tasks.json": str(one.training.model)
+        for one in improved
+    }
     before, *after = (
-        accuracies(
-            partial(load_pretrained, spec, loading), subject.harm_tasks, subject.test_facts, file
-        )
-        for file, spec in places.items()
+        accuracies(spec, loading, names, limit, file) if names else {}
+        for file, spec in models.items()
     )
-    for name, documents in before.items():
-        yield task_row(name, documents, [of_seed[name] for of_seed in after])
+    for name in names:
+        label = Path(name).name.removesuffix(".yaml")
+        yield task_row(label, before[name], [of_seed[name] for of_seed in after])
 
 
 def check_settings(subject: Subject, plan: Plan) -> None:
@@ -667,8 +665,7 @@ def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improved | Lines 
     named["vary"] = options.vary and tuple(options.vary)
     plan = Plan(**{field.name: named[field.name] for field in fields(Plan)})
     check_settings(subject, plan)
-    if subject.harm_tasks:
-        check_tasks(subject.harm_tasks)
+    check_tasks(subject.harm_tasks)
     locate(subject.model)  # an impossible name raises
     folder = options.out or _folder_of(options, suite)
     seeds, ablations, cost = tuple(dict.fromkeys(options.seeds)), options.ablations, None

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from consilience.core.errors import ConsilienceError, did_you_mean, needs_extra
+from consilience.core.errors import ConsilienceError, Loading, did_you_mean, needs_extra
 from consilience.files.read import parse_json, read_text
 from consilience.files.write import write_whole
-from consilience.models.loading import Pretrained
+from consilience.models.loading import load_pretrained
 
 METRICS = ("acc", "exact_match")
 """The metrics that are 0 or 1 for each document; a task's first of them is its accuracy."""
@@ -19,11 +19,6 @@ METRICS = ("acc", "exact_match")
 BATCH = 8  # Documents that the harness reads at once
 
 Documents = Mapping[str, float]  # 0 or 1 by task and document
-
-
-def text_of_task(name: str) -> str:
-    """What decides a task: its name, or the text of its YAML file."""
-    return read_text(Path(name)) if name.endswith(".yaml") else name
 
 
 @cache
@@ -36,14 +31,14 @@ def _manager() -> Any:
 
 def check_tasks(names: Sequence[str]) -> None:
     """Raise unless lm-eval is installed and has these tasks, their data, and a metric for each."""
-    manager = _manager()
     for name in names:
+        manager = _manager()
         where = f"--harm-tasks {name}"
         if name not in manager.all_tasks and not Path(name).is_file():
             todo = did_you_mean(name, manager.all_tasks, otherwise="`lm-eval ls tasks` has them.")
             raise ConsilienceError("no such task of lm-eval, and no file", where=where, todo=todo)
         try:
-            loaded = manager.load(_spec(name))["tasks"]
+            loaded = manager.load(name)["tasks"]
         except Exception as error:  # the network, a missing file, a script: nearly anything
             reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
             raise ConsilienceError(
@@ -56,12 +51,8 @@ def check_tasks(names: Sequence[str]) -> None:
                 raise ConsilienceError(found, where=where, todo="Leave the task out.")
 
 
-def _spec(name: str) -> str:
-    return str(Path(name).absolute()) if name.endswith(".yaml") else name
-
-
 def accuracies(
-    load: Callable[[], Pretrained], names: Sequence[str], limit: int | None, file: Path
+    spec: str, loading: Loading, names: Sequence[str], limit: int | None, file: Path
 ) -> Mapping[str, Documents]:
     """Whether a causal model is right, by task and document.
 
@@ -75,15 +66,14 @@ def accuracies(
     import lm_eval
     from lm_eval.models.huggingface import HFLM
 
-    model = load()
+    model = load_pretrained(spec, loading)
     harness = HFLM(pretrained=model.model.eval(), tokenizer=model.tokenizer, batch_size=BATCH)
     values: dict[str, dict[str, float]] = {}
     for name in names:
         results: Any = lm_eval.simple_evaluate(
-            harness, tasks=[_spec(name)], limit=limit, bootstrap_iters=0,
-            task_manager=_manager(),
+            harness, tasks=[name], limit=limit, bootstrap_iters=0, task_manager=_manager()
         )  # fmt: skip
-        right = values[Path(name).stem if name.endswith(".yaml") else name] = {}
+        right = values[name] = {}
         for task, samples in results["samples"].items():
             for sample in samples:  # of several filters the first counts
                 metric = next(metric for metric in METRICS if metric in sample)

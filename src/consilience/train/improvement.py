@@ -366,11 +366,8 @@ def task_row(
     first = np.array([*before.values()])
     second = np.mean([[of_seed[document] for document in before] for of_seed in after], axis=0)
     sides = {"before": float(first.mean()), "after": float(second.mean())}
-    return {
-        "what": f"Accuracy, {name} (lm-eval)",
-        **sides,
-        **_over_units(pl.Series(second - first)),
-    }
+    return {"what": f"Accuracy, {name} (lm-eval)", **sides,
+            **_over_units(pl.Series(second - first))}  # fmt: skip
 
 
 NO_TASKS = "MMLU was not measured; --harm-tasks mmlu measures it with lm-eval, if that is installed"

@@ -525,8 +525,6 @@ class GatePlan(Shown):
         ]
         if has_groups:
             notes += [f"{item}s: in each {group}; without a number of {group}s, in all together."]
-        if any(math.isnan(row.power) for row in self.rows):
-            notes += ["A dash means that no number is enough, or that the variation is not known."]
         title = f"Plan from {self.of.name}, in percent"
         return frame_table(rows, title, columns, notes, sortable=False)
 

@@ -96,8 +96,6 @@ def _relations(runs: Sequence[RunView]) -> Parts:
     ]
     of_metrics: Columns = {name: Column(label_of(name), "share") for name in shown}
     notes = [DETERMINISM] if any(group.cardinality == "N-M" for group in suite.relations) else []
-    if any(count.mark for count in counts.values()):
-        notes.append("facts: those that the accuracy counts, of all facts of the relation")
     title = "Each relation, in percent; below each number its 95 % CI"
     table = frame_table(rows, title, {**OF_RELATIONS, **of_metrics}, notes)
     several = f"Each relation in each run ({len(rows):,})"

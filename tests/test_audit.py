@@ -12,9 +12,10 @@ from consilience.authoring import audit as auditing
 from consilience.authoring import checks
 from consilience.authoring.audit import cautions, run_checks
 from consilience.core.errors import ConsilienceError
+from consilience.core.factors import Edge
 from consilience.core.items import Choice, Question
 from consilience.options.suites import AuditOptions
-from consilience.suites.layouts import places_in
+from consilience.suites.layouts import load_folder, places_in
 from consilience.suites.questions import Questions
 from consilience.types import Suite
 
@@ -22,7 +23,7 @@ CAPITALS = [("France", "Paris"), ("Italy", "Rome")]
 
 
 def findings(material, name, **missing):
-    none = dict.fromkeys(("meaning", "agreement"), "")
+    none = dict.fromkeys(("tenses", "edges", "meaning", "agreement"), "")
     return [one for one in run_checks(material, none | missing).findings if one.check == name]
 
 
@@ -63,6 +64,20 @@ def test_facts_that_relations_share_in_either_direction_and_aliases():
     (one,) = findings(checks.FactMaterial(suite), "shared_facts")
     assert (one.group, one.count) == ("b", 1)
     assert one.evidence == "1 fact also in a, such as 'Paris', 'France'"
+
+
+def test_tenses_and_edges_are_compared_with_those_of_the_parser(write_suite):
+    first, second = "The capital of [X] is [Y].", "[Y] is the capital of [X]."
+    edge = {"relation": "capital", "pattern_a": first, "pattern_b": second}
+    edge |= {"syntactic": 1, "lexical": 0, "determiner": 0}
+    suite = load_folder(write_suite(edges=[edge]))
+    edges = {"capital": {(0, 1): Edge(syntactic=False, lexical=False, determiner=False)}}
+    tenses = {"capital": ["present", "past", ""]}
+    material = checks.FactMaterial(suite, tenses=tenses, edges=edges)
+    (tense,) = findings(material, "tense")
+    assert tense.evidence == "1 present, 1 past, such as '[Y] is the capital of [X].'"
+    (different,) = findings(material, "edges")
+    assert different.evidence.endswith(": syntactic yes in the suite")
 
 
 def test_a_low_value_is_an_outlier_and_the_rate_of_false_alarms_is_as_stated():
@@ -111,9 +126,9 @@ def test_what_is_wrong_with_patterns_facts_and_questions(of, name, parts, wrong)
 
 
 def test_checks_of_other_suites_and_checks_without_a_parser_say_why_they_were_not_run():
-    missing = {"meaning": "no encoder", "agreement": "no runs"}
+    missing = {"edges": "no spaCy", "tenses": "t", "meaning": "m", "agreement": "no runs"}
     audit = run_checks(of_facts(*CAPITALS), missing)
-    assert audit.not_run["differs_in_meaning"] == "no encoder"
+    assert audit.not_run["edges"] == "no spaCy"
     assert audit.not_run["shared_questions"] == "for suites of questions"
     assert audit.counts.keys() | audit.not_run.keys() == checks.CHECKS.keys()
     assert cautions(Questions("s", ())) == []
@@ -125,7 +140,7 @@ def test_rules_of_english_are_not_run_on_patterns_in_other_languages(write_suite
     folder = write_suite(patterns=rows)
     (folder / "suite.json").write_text('{"name": "s", "language": "it"}', encoding="utf-8")
     out = consilience("suite", "audit", folder)[1]
-    names = "differs_in_meaning, article, number"
+    names = "differs_in_meaning, edges, article, number, tense"
     assert f"not run: {names} (English only; the patterns are in it)" in out
 
 

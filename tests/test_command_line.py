@@ -307,7 +307,7 @@ def test_progress_is_lines_where_no_terminal_is(
     assert all(line.startswith(("loading", "asking", "note: ")) for line in lines)
 
 
-def test_the_time_left_is_that_of_the_mean_pace(monkeypatch):
+def test_the_time_left_is_a_range_where_the_pace_changes(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(console, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     pace = console.Pace(1000)
@@ -319,7 +319,8 @@ def test_the_time_left_is_that_of_the_mean_pace(monkeypatch):
     assert (pace.left, pace.rate) == ("60 s left", "10.0/s"), "600 are left"
     clock[0] = 80.0
     pace.add(100)
-    assert pace.left == "80 s left", "500 took 80 s"
+    # 500 of 80 s leave 80 s; 100 of the last 40 s leave 200 s.
+    assert pace.left == "80 s to 3.3 min left"
     pace.add(500)
     assert pace.left == ""
 

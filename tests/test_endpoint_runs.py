@@ -24,7 +24,7 @@ from consilience.kinds import probing
 from consilience.kinds.probing import plan_probe, probe
 from consilience.models.functions import ScoringFunction
 from consilience.options.probe import ProbeOptions
-from consilience.runs.folder import fault_of, record_of
+from consilience.runs.folder import fault_of_run, record_of
 from replay_server import completion, replay
 from scoring_server import SGLANG, VLLM, scoring_server
 from test_endpoint_interrupted import flags
@@ -243,8 +243,8 @@ def test_a_record_with_a_damaged_cost_is_refused():
         "answers": {},
         "started": "2026-11-23",
     }
-    assert not fault_of(record | {"cost": {"requests": 3, "cost": 0.1}})
-    damaged = fault_of(record | {"cost": {"requests": "many"}})
+    assert not fault_of_run(record | {"cost": {"requests": 3, "cost": 0.1}})
+    damaged = fault_of_run(record | {"cost": {"requests": "many"}})
     assert damaged == """'cost' is {"requests": "many"}; expected an object of numbers"""
 
 

@@ -173,6 +173,8 @@ def test_a_mean_over_relations_allows_for_a_few_that_fall_most(tmp_path):
     rules = [f"consistency no worse than baseline by {points} points" for points in (22, 60)]
     checked = cs.gate(tmp_path / "new.csv", baseline=tmp_path / "old.csv", suite="mini", rule=rules)
     assert [check.verdict for check in checked.checks] == ["undecided", "pass"]
+    note = "100 % of the fall of consistency is in 1 of 13 relations: capital (-100.0 points)"
+    assert checked.notes == [note]
     skew, size, t = -11 / math.sqrt(12), 13, stats.t.ppf(0.95, 12)
     assert skewness([-1, *[0] * 12]) == pytest.approx(skew)
     reach = skewed_reach(size, skew, 0.9) / math.sqrt(size)

@@ -139,10 +139,22 @@ def test_ordinary_files_are_read(tmp_path):
     assert read_answer_file(tmp_path / "a.xlsx").to_dicts() == rows
 
 
-def test_a_workbook_that_would_fill_the_memory_is_not_read(tmp_path):
+HEAD = '<row r="1"><c r="A1"><v>1</v></c></row>'
+
+
+@pytest.mark.parametrize(("sheet", "texts", "message"), [
+    (HEAD + '<row r="1048576"><c r="XFD1048576"><v>1</v></c></row>', "", "1,048,576 rows and 16,384"),
+    (HEAD + '<x:row x=">" r="9999999"><x:c r = \'XFD1\'/></x:row>', "", "9,999,999 rows"),
+    ("<row>" + "<c><v>1</v></c>" * 3000 + "</row>" + "<row/>" * 3000, "", "3,000 columns"),
+    (HEAD + '<row r="99999999"/>', "", "a cell 99999999"),
+    (HEAD + '<row><c t="s"><v>0</v></c></row>' * 3000, "<si>" + "y" * 100_000, "texts of 300,0"),
+    ("x" * 300_000_000, "", "that unpack to 300,0"),
+])  # fmt: skip
+def test_a_workbook_that_would_fill_the_memory_is_not_read(sheet, texts, message, tmp_path):
     with zipfile.ZipFile(tmp_path / "a.xlsx", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as book:
-        book.writestr("xl/worksheets/sheet1.xml", "x" * 300_000_000)
-    refused("that unpack to 300,0", read.refuse_large_workbook, tmp_path / "a.xlsx")
+        book.writestr("xl/worksheets/sheet1.xml", sheet)
+        book.writestr("xl/sharedStrings.xml", texts)
+    refused(message, read.refuse_large_workbook, tmp_path / "a.xlsx")
 
 
 def test_a_pattern_has_a_limit_in_time(monkeypatch):

@@ -198,6 +198,8 @@ def test_of_equal_checkpoints_and_lambdas_the_last_is_kept(model_folder, tmp_pat
     assert (result.best.weight, result.best.training.checkpoint) == (1.0, checkpoint)
     assert json.loads((tmp_path / ROW / "training.json").read_text())["checkpoint"]["step"] == 4
     assert result.lambdas.filter(pl.col("kept"))["step"].to_list() == [4]
+    (note,) = result.notes
+    assert note.startswith("4 of 4 checkpoints and 2 of 2 lambdas have the same consistent")
 
 
 class KilledError(Exception):

@@ -1,5 +1,6 @@
 """init: the files that it writes, and their commands with a server on this machine."""
 
+import io
 import json
 import shlex
 import shutil
@@ -93,13 +94,32 @@ def test_the_page_on_gates_shows_what_is_written(consilience, tmp_path, monkeypa
     assert "OPENAI_API_KEY: ${{ secrets.OPENAI_API_KEY }}" in workflow
     again = refusal(consilience, *shlex.split(called)[2:])
     assert "consilience.toml: a file. Choose another folder, or remove it." in again
-    assert "missing option '--suite'" in refusal(consilience, "init", "--into", "other")
+    assert "no --suite" in refusal(consilience, "init", "--into", "other")
     absent = ("--suite", "nope.csv", "--model", "m", "--into", "other")
     assert "nope.csv: no such file" in refusal(consilience, "init", *absent)
     wrong = ["--rule", "consistncy >= 1", "--into", "other"]
     wrong = refusal(consilience, "init", "--suite", "questions.csv", "--model", "m", *wrong)
     assert "Did you mean 'consistency'?" in wrong
     assert not (tmp_path / "other").exists()
+
+
+class Terminal(io.StringIO):
+    """What somebody types."""
+
+    def isatty(self):
+        return True
+
+
+def test_what_no_option_says_is_asked(consilience, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    typed = "mni\nmini\nmy-model\n\nacuracy >= 0.7\naccuracy >= 0.7\n"
+    monkeypatch.setattr("sys.stdin", Terminal(typed))
+    printed = output(consilience, "init")
+    assert "no suite 'mni'" in printed and "Did you mean 'accuracy'?" in printed
+    assert "Written: consilience.toml" in printed
+    asked, rules = tomllib.loads((tmp_path / "consilience.toml").read_text()).values()
+    assert asked == {"suite": "mini", "model": "my-model"}
+    assert rules == {"rule": ["accuracy >= 0.7"]}
 
 
 def test_a_table_with_own_columns_and_too_few_questions(consilience, tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 from checks import refused
 from conftest import cases, run_command
 from consilience.core.schemas import ANSWERS_SCHEMA
-from consilience.runs.folder import LARGEST, RunFolder, fault_of, record_of
+from consilience.runs.folder import LARGEST, RunFolder, fault_of_run, record_of
 from consilience.runs.run import read_answers
 from test_report import pair_run
 
@@ -52,15 +52,15 @@ def damaged(record, place, **changed):
 def test_every_field_that_is_read_is_checked(case):
     """A case without a value lacks the field."""
     case = dict(case)
-    assert case.pop("message") in fault_of(damaged(RECORD, **case))
+    assert case.pop("message") in fault_of_run(damaged(RECORD, **case))
 
 
 def test_records_of_others_pass():
-    assert fault_of(RECORD) == ""
+    assert fault_of_run(RECORD) == ""
     least = ("settings", "started", "versions", "warnings", "answers")
-    assert fault_of({name: RECORD[name] for name in least}) == ""
+    assert fault_of_run({name: RECORD[name] for name in least}) == ""
     for model in ("m", {"model": "baseline:random", "seed": 1}):
-        assert fault_of(damaged(RECORD, "settings.model", value=model)) == ""
+        assert fault_of_run(damaged(RECORD, "settings.model", value=model)) == ""
 
 
 BROKEN = {

@@ -84,9 +84,12 @@ def test_the_numbers_are_those_of_the_run(html_of_one, runs):
     metrics = pl.read_csv(runs / "random" / "metrics.csv").filter(pl.col("subset") == "all")
     macro = {row["metric"]: row for row in metrics.filter(pl.col("group") == "MACRO").to_dicts()}
     shown = {name: f"{100 * row['value']:.1f}\N{NO-BREAK SPACE}%" for name, row in macro.items()}
+    facts = "of a relation's facts, on average."
     for sentence in (
-        "Right in the base pattern.",
-        f"Patterns agree ({shown['chance_consistency']} expected by chance).",
+        f"The answer to the base pattern is right for {shown['accuracy']} {facts}",
+        f"Two patterns of a fact agree {shown['consistency']} of the time "
+        f"({shown['chance_consistency']} expected by chance).",
+        f"The answer is right in every pattern for {shown['consistent_accuracy']} {facts}",
         "Majority baseline: 100.0 %",
     ):
         assert sentence in html.text
@@ -243,7 +246,7 @@ def test_a_table_of_answers_is_reported_as_far_as_it_goes(runs, tmp_path):
     text = page(answers.filter(~is_base)).text
     for name in "ABC":
         assert f"{name}: asked in 2 of 3 patterns, not in the base pattern" in text
-    assert "nan" not in text.replace("nano", "") and "Patterns agree" in text
+    assert "nan" not in text.replace("nano", "") and "Two patterns of a fact agree" in text
     text = page(answers.filter(is_base)).text
     assert "A: asked in 1 of 3 patterns" in text
     assert "base pattern" not in text.split("asked in 1 of 3 patterns")[1].split("B:")[0]
@@ -351,6 +354,7 @@ def test_runs_on_sentence_pairs_are_reported_with_their_differences(tmp_path):
         ("reverse", "rte", *LABELS, "2"), ("reverse", "rte", *LABELS[::-1], "1")
     }  # fmt: skip
     for text in (
+        "one, rte, reverse: 3 right labels became wrong, 0 wrong labels became right",
         "<i>a</i>", "All runs: two items were truncated",
     ):  # fmt: skip
         assert text in html.text

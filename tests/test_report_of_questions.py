@@ -16,7 +16,7 @@ from checks import output
 from consilience.analysis.examples import Example, Reply
 from consilience.kinds import suite_of
 from consilience.metrics.counts import ResampleCache
-from consilience.report.analysis_tables import in_one_line
+from consilience.report.analysis_tables import differing_lines, in_one_line
 from consilience.report.export import Tiles
 from consilience.report.overview import opening_example
 from consilience.report.report_page import report_page
@@ -57,21 +57,18 @@ def test_a_concentration_on_one_position_is_below_the_headline_numbers(view, sec
     cautions = next(part for part in parts if isinstance(part, list))
     assert "are the option in position 1, against 33.3%" in cautions[0]
     assert cautions[0] in view.summary.table().notes[-1]
-    sentences = [tile["sentence"] for tile in parts[at].tiles]
-    assert sentences[0] == "Right in the base variant."
-    assert sentences[-1] == "Same if only order differs."
+    sentences = [tile["sentence"].replace("\xa0", " ") for tile in parts[at].tiles]
+    assert "in the base variant (paraphrase=1, order=given) is right for 100.0 %" in sentences[0]
+    assert "differ only in the order of the options get the same answer 0.0 %" in sentences[-1]
 
 
-def test_the_example_has_both_prompts_and_what_differs(view, sections):
+def test_the_example_has_the_question_and_what_differs(view, sections):
     example = sections["summary"].parts[1]
     assert example.lead.endswith("answers two prompts of one question. The right answer is “yes”.")
+    differs = "Only the order of the options differs (order=rotation 1)"
     assert example.cards == [
         ("Prompt", "Question: one?\nA. yes\nB. no\nC. maybe\nAnswer:", "yes"),
-        (
-            "Another prompt (order=rotation 1)",
-            "Question: one?\nA. no\nB. maybe\nC. yes\nAnswer:",
-            "no",
-        ),
+        (differs, "A. no\nB. maybe\nC. yes", "no"),
     ]
 
 
@@ -83,8 +80,9 @@ def test_an_example_with_one_answer_says_what_was_changed(view):
     example = Example("", "a", "a-1", "", "I", frozenset(), replies)
     (shown,) = opening_example(replace(view, name="m", examples={"": [example]}))
     assert shown.lead == "Example: m answers two prompts of one question. The right answer is “I”."
-    headings = ("Prompt", "Another prompt (paraphrase=2)")
-    assert shown.cards == [(*of, "I") for of in zip(headings, prompts, strict=True)]
+    only = "Only the phrasing of the question differs (paraphrase=2)"
+    first, second = ("Prompt", "Some context\nWho?\nA. I", "I"), (only, "Which one?", "I")
+    assert shown.cards == [first, second]
 
 
 def test_prompts_of_one_question_keep_it_and_those_of_several_lose_what_they_share():
@@ -93,6 +91,8 @@ def test_prompts_of_one_question_keep_it_and_those_of_several_lose_what_they_sha
     assert lines == ["Who? / A. I", "Who? / A. you"]
     assert in_one_line(["Solved.\nWho?", "Solved.\nWhere?"]) == ["Who?", "Where?"]
     assert in_one_line([]) == []
+    assert list(differing_lines("a\nb\nc", "a\nx\ny\nc")) == ["x", "y"]
+    assert list(differing_lines("a\na", "a")) == []
 
 
 def test_the_table_of_examples_has_the_question(consilience, path):

@@ -114,25 +114,40 @@ def tiles_of(run):
     return next(part for part in parts if isinstance(part, Tiles)).tiles
 
 
-def test_headline_numbers_in_tiles():
-    """Of each number its interval, chance, baseline and meaning; a constant model has no kappa."""
+def test_headline_numbers_in_plain_sentences():
+    """Of each number its interval, chance, baseline and sentence; a constant model has no kappa."""
     rows = [("accuracy", 0.504, 0.1), ("consistency", 1.0, 1.0),
-            ("corrected_consistency", math.nan, math.nan)]  # fmt: skip
+            ("corrected_consistency", math.nan, math.nan), ("consistent_accuracy", 0.2, 0.1)]  # fmt: skip
     run = replace(shown(), summary=summary_of(*rows, chance=0.25))
-    first, second, third = tiles_of(run)
+    first, second, third, fourth = tiles_of(run)
     assert [round(first[name], 6) for name in ("value", "low", "high", "baseline")] == [
         50.4, 40.4, 60.4, 10.0
     ]  # fmt: skip
     assert (second["chance"], math.isnan(first["chance"])) == (25.0, True)
-    assert third["sentence"].startswith("Not defined: ")
-    assert second["sentence"].endswith(" (25.0\xa0% expected by chance).")
+    assert third["sentence"].startswith("Not defined: all answers are the same")
+    assert [each["sentence"].replace("\xa0%", " %") for each in (first, second, fourth)] == [
+        "The answer to the base pattern is right for 50.4 % of a relation's facts, on average.",
+        "Two patterns of a fact agree 100.0 % of the time (25.0 % expected by chance).",
+        "The answer is right in every pattern for 20.0 % of a relation's facts, on average.",
+    ]
+    groups = [replace(group, patterns=()) for group in run.suite.relations]
+    questions = replace(run, suite=replace(run.suite, relations=groups, words=QUESTION_WORDS))
+    violated = replace(run.summary.rows[0], metric="violation_rate", value=0.9)
+    sentence = overview.sentence_of(questions, violated, 0.8)
+    assert sentence.replace("\xa0", " ") == (
+        "The answers violate 90.0 % of these expectations (80.0 % expected by chance)."
+    )
     (row,) = summary_of(("consistency", 0.5, 1.0)).rows
     between = replace(run, summary=replace(run.summary, rows=[replace(row, subset=BETWEEN)]))
     chance = metrics_rows(chance_consistency=0.2).with_columns(subset=pl.lit(BETWEEN))
     of_group = chance.filter(group="R").with_columns(value=pl.lit(0.1))
     between = replace(between, metrics=pl.concat([of_group, chance.filter(group="MACRO")]))
     (tile,) = overview._tiles(between)
+    assert tile["sentence"].startswith("Two patterns of two languages")
     assert tile["sentence"].endswith("(20.0\xa0% expected by chance).")
+    below = summary_of(("corrected_consistency", -0.1, 0.0))
+    (tile,) = tiles_of(replace(shown(), summary=below))
+    assert tile["sentence"] == "The answers agree less often than expected by chance."
 
 
 @pytest.mark.parametrize("chat", [

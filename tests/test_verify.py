@@ -77,7 +77,7 @@ class Told(Watch):
         self.lines.append(line)
 
 
-def test_sampled_answers_of_a_server_may_differ(tmp_path):
+def test_a_server_is_sent_as_many_requests_as_announced_and_sampled_answers_may_differ(tmp_path):
     letter = "A"
 
     def answer(path, body, headers):
@@ -93,10 +93,12 @@ def test_sampled_answers_of_a_server_may_differ(tmp_path):
             tmp_path / "run", "openai:m", str(file), base_url=server.url, generate=True,
             temperature=0.8, max_requests=40, noise_floor=2,
         )  # fmt: skip
-        letter = "B"
+        letter, watch = "B", Told()
         before = len(server.bodies("/v1/chat/completions"))
-        verified = verify(VerifyOptions(run, base_url=server.url))
+        verified = verify(VerifyOptions(run, base_url=server.url), watch)
         sent = len(server.bodies("/v1/chat/completions")) - before
+        announced = f"sending about 2 requests to {server.url}, after {sent - 2} that test what"
+        assert watch.lines == [f"{announced} the server can do"]
         assert (verified.rows.height, verified.cost["requests"]) == (2, sent)
         assert verified.verdict == [
             "2 of 2 answers differ (100.0 %): more than the noise floor of the run (0.0 %).",

@@ -55,25 +55,33 @@ class Terminal(Console):
 
 
 INTERVAL = 60  # Seconds between two lines on progress
+MOST_MARKS = 200  # Moments of which a pace is remembered
 out = Terminal(markup=False, highlight=False)
 err = Terminal(stderr=True, markup=False, highlight=False)
 
 
 class Pace:
-    """How fast work is done, and how long the rest takes at that pace."""
+    """How fast work is done, and how long the rest takes at that pace.
+
+    If the paces since the start and in the last half of the time differ twofold, it is a range.
+    """
 
     def __init__(self, total: float | None) -> None:
-        self.total, self.done, self._start = total, 0.0, time.monotonic()
+        self.total, self.done = total, 0.0
+        self._marks = [(time.monotonic(), 0.0)]  # Moments, and the work that was done
 
     def add(self, work: float, total: float | None = None) -> None:
         """Some work is done; ``total`` replaces that of the start."""
         self.done += work
         self.total = self.total if total is None else total
+        self._marks.append((time.monotonic(), self.done))
+        if len(self._marks) > MOST_MARKS:
+            del self._marks[1:-1:2]
 
     @property
     def seconds(self) -> float:
         """The time since the start."""
-        return time.monotonic() - self._start
+        return time.monotonic() - self._marks[0][0]
 
     @property
     def rate(self) -> str:
@@ -84,8 +92,15 @@ class Pace:
     @property
     def left(self) -> str:
         """The time left, in words; empty if it is unknown."""
-        rest = (self.total or 0) - self.done
-        return f"{duration(rest * self.seconds / self.done)} left" if self.done and rest > 0 else ""
+        now, rest = time.monotonic(), (self.total or 0) - self.done
+        middle = now - self.seconds / 2
+        half = next(mark for mark in reversed(self._marks) if mark[0] <= middle)
+        paces = [(self.done - done) / max(now - at, 1e-9) for at, done in (self._marks[0], half)]
+        if rest <= 0 or min(paces) <= 0:
+            return ""
+        least, most = sorted(rest / pace for pace in paces)
+        shown = f"{duration(least)} to {duration(most)}" if most > 2 * least else duration(most)
+        return f"{shown} left"
 
 
 class Screen(Watch):

@@ -727,6 +727,10 @@ def make_pattern_sheets(options: PatternSheetOptions) -> Sheets:
             f"{left_out} of {counted(sum(sizes), 'pattern')} left out, because a relation has at "
             f"most {most} in a language; --patterns {max(sizes)} compares all"
         )
+    if len(key.items) == len(key.patterns):
+        notes.append(
+            "there are no controls, because no pattern of another relation takes the same names"
+        )
     record = record_of(suite=suite.name, suite_digest=suite.digest, seed=options.seed)
     return Sheets(key, notes, record, options.out)
 
@@ -796,13 +800,18 @@ def count_sheets(options: ScoreSheetsOptions) -> tuple[ScoredSheets, Mapping[str
         "verdicts of this person out"
         for name, right in not_reading(scored).items()
     ]
-    new = _sign(options, scored) if options.sign else []
+    new, old = _sign(options, scored) if options.sign else ([], [])
+    if old:
+        verdicts = counted(len(old), "verdict")
+        notes.append(
+            f"{verdicts} not recorded, because a newer sheet of the person has the pattern"
+        )
     scored = replace(scored, warnings=(*scored.warnings, *notes))
     return scored, {**record, "signed": [asdict(one) for one in new]}
 
 
-def _sign(options: ScoreSheetsOptions, scored: ScoredSheets) -> list[SignOff]:
-    """Record the verdicts in the folder of ``sign``; the new ones."""
+def _sign(options: ScoreSheetsOptions, scored: ScoredSheets) -> tuple[list[SignOff], list[SignOff]]:
+    """Record the verdicts in the folder of ``sign``; the new ones, and those of older sheets."""
     where, unread = str(options.folder), not_reading(scored)
     if not scored.key.patterns:
         found = "--sign with sheets of sentence pairs"
@@ -825,7 +834,7 @@ def _sign(options: ScoreSheetsOptions, scored: ScoredSheets) -> list[SignOff]:
             for one in proposals
         )
         write_proposals(file, marked, OF_QUESTIONS)
-        return given
+        return given, []
     folder = writable_folder(str(file), None)
     suite = load_folder(folder)
-    return add_signoffs(folder, suite, signoffs(scored, suite, today))[0]
+    return add_signoffs(folder, suite, signoffs(scored, suite, today))

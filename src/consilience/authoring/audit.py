@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -175,8 +175,13 @@ def audit_suite(options: AuditOptions) -> SuiteAudit:
         if options.runs:
             raise ConsilienceError("--runs with a suite of questions", todo="Leave it out.")
         return SuiteAudit(suite.name, run_checks(suite, {}))
-    material, missing, edges = _material(suite, options)
-    return SuiteAudit(suite.name, run_checks(material, missing), edges, suite.relations)
+    material, missing = _material(suite, options)
+    compared = material
+    if material.edges is not None and not any(relation.edges for relation in suite):
+        missing["edges"] = "the suite has no edges; --json has the derived ones"
+        compared = replace(material, edges=None)
+    audit = run_checks(compared, missing)
+    return SuiteAudit(suite.name, audit, material.edges, suite.relations)
 
 
 def writable_folder(spec: str, data_dir: Path | None) -> Path:
@@ -196,21 +201,18 @@ def writable_folder(spec: str, data_dir: Path | None) -> Path:
     return root
 
 
-def _material(
-    suite: Suite, options: AuditOptions
-) -> tuple[FactMaterial, dict[str, str], ByRelation | None]:
-    """What the checks read, why something is not there, and derived edges."""
+def _material(suite: Suite, options: AuditOptions) -> tuple[FactMaterial, dict[str, str]]:
     _, root = layout_of(suites.suite_folder(options.suite, suites.data_dir(options.data_dir)))
     missing: dict[str, str] = {}
     parsed = meaning = agreement = None
     if FactMaterial(suite).english:
-        parsed = _or_missing(lambda: _parsed(suite), ("signatures",), missing)
+        parsed = _or_missing(lambda: _parsed(suite), ("edges", "signatures", "tenses"), missing)
         meaning = _or_missing(lambda: _meaning(suite), ("meaning",), missing) or None
         missing.setdefault("meaning", f"no relation has {FEWEST} patterns, all of them English")
     else:
         languages = dict.fromkeys(pattern.language for one in suite for pattern in one.patterns)
         reason = f"English only; the patterns are in {', '.join(languages)}"
-        missing |= dict.fromkeys(("english", "meaning"), reason)
+        missing |= dict.fromkeys(("english", "edges", "tenses", "meaning"), reason)
     if options.runs:
         of_runs: dict[str, list[Floats]] = defaultdict(list)
         for run in open_runs(options.runs):
@@ -219,9 +221,12 @@ def _material(
         agreement = {name: np.mean(matrices, axis=0) for name, matrices in of_runs.items()}
     else:
         missing["agreement"] = "no runs: name some with --runs"
-    edges, signatures = parsed or (None, None)
-    places, aliases = places_in(root), _aliases(root)
-    return FactMaterial(suite, places, aliases, signatures, meaning, agreement), missing, edges
+    annotated = {one.id: [pattern.tense for pattern in one.patterns] for one in suite}
+    has_tenses = any(map(any, annotated.values()))
+    edges, signatures, tenses = parsed or (None, None, annotated if has_tenses else None)
+    return FactMaterial(
+        suite, places_in(root), _aliases(root), edges, signatures, tenses, meaning, agreement
+    ), missing
 
 
 def _or_missing(make: Callable[[], T], names: tuple[str, ...], missing: dict[str, str]) -> T | None:
@@ -234,25 +239,27 @@ def _or_missing(make: Callable[[], T], names: tuple[str, ...], missing: dict[str
         return None
 
 
-def _parsed(suite: Suite) -> tuple[ByRelation, ByRelation]:
+def _parsed(suite: Suite) -> tuple[ByRelation, ByRelation, ByRelation]:
     from consilience.analysis import syntax
 
     parser = syntax.load_parser()
     edges: ByRelation = {}
     signatures: ByRelation = {}
+    tenses: ByRelation = {}
     for relation in suite:
         parsed = [
             syntax.parse_pattern(pattern, parser) if is_english(pattern) else None
             for pattern in relation.patterns
         ]
         signatures[relation.id] = [one and syntax.signature(one) for one in parsed]
+        tenses[relation.id] = [(one and syntax.tense_of(one)) or "" for one in parsed]
         edges[relation.id] = {
             (i, j): syntax.edge_between(a, b)
             for i, a in enumerate(parsed)
             for j, b in enumerate(parsed)
             if i < j and a and b
         }
-    return edges, signatures
+    return edges, signatures, tenses
 
 
 def _meaning(suite: Suite) -> dict[str, Floats]:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import numpy as np
 
 from consilience.analysis.syntax import DETERMINERS
+from consilience.core.factors import Edge, VariantPair
 from consilience.core.items import Question
 from consilience.core.patterns import ENGLISH, Pattern
 from consilience.core.text import (
@@ -155,8 +156,11 @@ class FactMaterial:
     places: Places = field(default_factory=Places)
     aliases: Mapping[str, Sequence[tuple[str, ...]]] = field(default_factory=dict)
     """Relation -> answers that mean the same, by the suite's ``aliases`` table."""
+    edges: Mapping[str, Mapping[VariantPair, Edge]] | None = None
+    """Relation -> how every two patterns differ by a parser."""
     signatures: Mapping[str, Sequence[object]] | None = None
     """Relation -> the dependency path and the lemmas of each pattern, by a parser."""
+    tenses: Mapping[str, Sequence[str]] | None = None
     meaning: Mapping[str, Floats] | None = None
     """Relation -> cosine similarity (pattern, pattern) by an encoder."""
     agreement: Mapping[str, Floats] | None = None
@@ -465,6 +469,30 @@ def limit(size: int) -> float:
     return float(np.quantile(robust_deviations(values).max(axis=1), 1 - FALSE_ALARMS))
 
 
+@check("note", needs="edges",
+       todo="Read both patterns: the suite and the parser are right about equally "
+            "often.")  # fmt: skip
+def edges(relation: Relation, derived: Mapping[VariantPair, Edge]) -> Iterator[Found]:
+    """Edges of the suite that differ from what a parser derives."""
+    differing = {
+        pair: ", ".join(changes)
+        for pair, ours in relation.edges.items()
+        if pair in derived and (changes := [*_changes(ours, derived[pair])])
+    }
+    texts = [relation.patterns[at].text for pair in differing for at in pair]
+    for first in [*differing.values()][:1]:
+        size = f"{len(differing)} of {counted(len(relation.edges), 'pair')}"
+        evidence = f"{size}, such as '{texts[0]}' and '{texts[1]}': {first}"
+        yield Found(evidence, patterns=texts, count=len(differing))
+
+
+def _changes(ours: Edge, derived: Edge) -> Iterator[str]:
+    """Which changes the suite has and the parser has not, or the reverse."""
+    for name in ("syntactic", "lexical", "determiner"):
+        if getattr(ours, name) != getattr(derived, name):
+            yield f"{name} {'yes' if getattr(ours, name) else 'no'} in the suite"
+
+
 # Patterns.
 
 SPACE_FAULT = re.compile(r"\s{2,}|[^\S ]|^\s|\s$|\s(?=[.,](?:\s|$))")
@@ -543,6 +571,19 @@ def number(relation: Relation, english: Sequence[Pattern]) -> Iterator[Found]:
             if name != common and size > 1:
                 evidence = f"'{text}': a {name} verb after [{slot}]; {size} are {common}"
                 yield Found(evidence, patterns=(text,))
+
+
+@check("note", needs="tenses",
+       todo="Compare tenses on purpose, or use one tense; `analyze edits` shows what tense "
+            "changes.")  # fmt: skip
+def tense(relation: Relation, tenses: Sequence[str]) -> Iterator[Found]:
+    """Patterns of one relation in different tenses."""
+    counts = Counter(filter(None, tenses)).most_common()
+    if len(counts) > 1:
+        named = zip(relation.patterns, tenses, strict=True)
+        others = [pattern.text for pattern, name in named if name not in ("", counts[0][0])]
+        sizes = ", ".join(f"{size} {name}" for name, size in counts)
+        yield Found(f"{sizes}, such as '{others[0]}'", patterns=others)
 
 
 @check("note", "Add patterns.", is_quick=True, is_of_all=True)

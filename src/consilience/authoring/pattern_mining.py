@@ -262,11 +262,18 @@ def other_language(parser: str, facts: str) -> list[str]:
 
 def _notes(mined: Mined, proposals: Mapping[str, Sequence[Proposal]]) -> list[str]:
     notes = []
-    if absent := [group for group in proposals if not mined.by_relation[group]]:
+    empty = [group for group, rows in proposals.items() if not rows]
+    if absent := [group for group in empty if not mined.by_relation[group]]:
         notes.append(
             f"no pattern of {', '.join(absent)}: no sentence has the subject and the object of a "
             "fact, as they are written in the facts"
         )
+    for group in empty:
+        if group not in absent:
+            sentences = counted(mined.by_relation[group], "sentence")
+            notes.append(f"no pattern of {group}: {sentences} with facts, of which none gives one")
+    if count := mined.index.without_search:
+        notes.append(f"{counted(count, 'fact')} left out: the subject is the object")
     if mined.refused:
         number = sum(mined.refused.values())
         counts = mined.refused.most_common(REASONS)

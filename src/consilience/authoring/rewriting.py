@@ -546,6 +546,13 @@ def rewrite_suite(
     """
     kind, notes = KINDS[suite.words.variant], list(writer.notes if writer else ())
     drafts = drafts_by_rule(suite) if kind.has_rules else []
+    without = sorted({relation.id for relation in suite} - {draft.relation for draft in drafts})
+    if without and not writer:
+        groups = counted(len(without), suite.words.group)
+        notes.append(
+            f"nothing new by rule for {groups}, such as {without[0]}: rules are for English "
+            "questions; a model (--model) rewrites others"
+        )
     refusals: list[Refusal] = []
     words, asked = read_words(options.words), f"rewrite_{suite.words.variant}"
     languages = dict.fromkeys(relation.patterns[0].language for relation in suite)

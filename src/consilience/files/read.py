@@ -16,7 +16,7 @@ import re
 import tomllib
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
@@ -422,18 +422,65 @@ def _refuse_bomb(path: Path) -> None:
                 raise ConsilienceError(found, expected=expected, where=str(path), todo=todo)
 
 
+CELLS = 1 << 22  # Cells of a sheet, empty ones included, from the first to the last row and column
+
+_SHEET_TAG = re.compile(
+    rb"""<(?:[\w.-]+:)?(?:(row|c)((?:[^>"']|"[^"]*"|'[^']*')*+)>|v\b[^>]*>\s*(\d{1,9})\s*<)"""
+)
+
+_REFERENCE = re.compile(rb"""\br\s*=\s*["']([A-Za-z]*)(\d*)""")
+
+
 def refuse_large_workbook(path: Path) -> None:
-    """Refuse an .xlsx file that unpacks to more than a table of its size has."""
+    """Refuse an .xlsx file that fastexcel would unpack into all of the memory.
+
+    A sheet is held from its first to its last cell, and each cell has its own copy of its text.
+    """
     packed = path.stat().st_size
+    most = max(UNPACKED, packed * TIMES)
     try:
         with zipfile.ZipFile(path) as book:
-            unpacked = sum(part.file_size for part in book.infolist())
-    except (zipfile.BadZipFile, OSError) as error:
+            problem = ""
+            if (unpacked := sum(part.file_size for part in book.infolist())) > most:
+                problem = f"{packed:,} bytes that unpack to {unpacked:,}"
+            texts: list[int] = []
+            names = [] if problem else book.namelist()
+            for name in sorted(names, key=lambda name: name.lower() != "xl/sharedstrings.xml"):
+                content = book.read(name)
+                if name.lower() == "xl/sharedstrings.xml":
+                    texts = list(map(len, re.split(rb"<(?:[\w.-]+:)?si\b", content)))[1:]
+                else:
+                    problem = problem or _too_large(content, texts, most)
+    except (zipfile.BadZipFile, OSError, EOFError, zlib.error, RuntimeError) as error:
         raise ConsilienceError(f"cannot be read as a workbook: {error}", where=str(path)) from error
-    if unpacked > (most := max(UNPACKED, packed * TIMES)):
-        problem, todo = f"{packed:,} bytes that unpack to {unpacked:,}", "Save the table as CSV."
-        expected = f"at most {most:,} bytes"
+    if problem:
+        expected = f"at most {CELLS:,} cells, and {most:,} bytes"
+        todo = "Remove cells far from the table, or save the table as CSV."
         raise ConsilienceError(problem, expected=expected, where=str(path), todo=todo)
+
+
+def _too_large(sheet: bytes, texts: Sequence[int], most: int) -> str:
+    """What of a part of a workbook is too large; ``texts``: the sizes of the shared texts."""
+    row = column = last_row = last_column = size = 0
+    is_shared = False
+    for match in _SHEET_TAG.finditer(sheet):
+        tag, attributes, value = match.groups()
+        if not tag:
+            size += texts[int(value)] if is_shared and int(value) < len(texts) else 0
+            continue
+        reference = _REFERENCE.search(attributes)
+        letters, digits = reference.groups() if reference else (b"", b"")
+        if len(letters) > 3 or len(digits) > 7:
+            return f"a cell {(letters + digits)[:20].decode()}"
+        row = int(digits) if digits else row + (tag == b"row")
+        column = 0 if tag == b"row" or letters else column + 1
+        for letter in letters.upper():
+            column = column * 26 + letter - 64
+        is_shared = b'"s"' in attributes or b"'s'" in attributes
+        last_row, last_column = max(row, last_row), max(column, last_column)
+        if last_row * last_column > CELLS:
+            return f"a sheet of {last_row:,} rows and {last_column:,} columns, or more"
+    return f"texts of {size:,} bytes" if size > most else ""
 
 
 def _no_table(path: Path, error: BaseException, todo: str = "") -> ConsilienceError:

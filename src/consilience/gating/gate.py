@@ -6,6 +6,7 @@ import json
 import math
 import re
 import shlex
+import sys
 import tomllib
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,7 +34,7 @@ from consilience.gating.rules import (
 )
 from consilience.kinds import inquiries_of, kind_of, suite_notes, suite_of
 from consilience.metrics.components import position_notes
-from consilience.metrics.counts import Prepared, refuse_other_questions
+from consilience.metrics.counts import Prepared, is_averaged, refuse_other_questions
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import (
     NEARLY_CONSTANT,
@@ -242,6 +243,9 @@ def precise(row: Mapping[str, object], *, is_relative: bool) -> Precise:
     )  # fmt: skip
 
 
+MOST = 2 / 3  # The share of a fall that a note on few groups is about
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Gate(Shown):
     """The checks of a run, or of several of the same model."""
@@ -360,6 +364,7 @@ def gate(options: GateOptions) -> Gate:
     if of.baseline is not None and relative and options.passes is None:
         table = differences[0].with_columns(second=pl.lit(of.labels[0]))
         notes += comparing.noise_notes([of.baseline, of.runs[0]], table)
+        notes += few_groups_notes(rules, table, of.suite)
     return Gate(of, checks, options.undecided, list(dict.fromkeys(notes)))
 
 
@@ -398,6 +403,33 @@ def _cautions(rules: Sequence[GateRule], numbers: pl.DataFrame, of: GateRuns) ->
         yield (
             f"a mean over {fewest} relations is about relations like these, of which so few say "
             "little; 'METRIC in MICRO' is about these relations"
+        )
+
+
+def few_groups_notes(rules: Sequence[GateRule], table: pl.DataFrame, suite: Suite) -> Iterator[str]:
+    """Notes where at most a fifth of the groups have ``MOST`` of all that groups got worse."""
+    for rule in rules:
+        pool = rule.group or suite.words.pool
+        if not rule.is_relative or pool not in ("MACRO", "MICRO") or pool not in table["group"]:
+            continue
+        sign = -1 if rule.threshold.at_least else 1
+        weight = pl.col("n") if pool == "MICRO" else 1
+        key = rule.metric, rule.subset
+        averaged = [group.id for group in suite.relations if is_averaged(key, group)]
+        rows = table.filter(pl.col("group").is_in(averaged), metric=rule.metric, subset=rule.subset)
+        rows = rows.filter(pl.col("difference").is_not_nan())
+        worse = rows.with_columns(worse=sign * weight * pl.col("difference"))
+        worse = worse.sort("worse", descending=True, maintain_order=True)
+        total = float(worse["worse"].clip(0).sum())
+        few = worse.head(int((worse["worse"].clip(0).cum_sum() < MOST * total).sum()) + 1)
+        if few.height * 5 > worse.height or float(worse["worse"].sum()) <= 0:
+            continue
+        share, groups = float(few["worse"].sum()) / total, counted(worse.height, suite.words.group)
+        named = few.select("group", "difference").iter_rows()
+        yield (
+            f"{100 * share:.0f} % of the {'fall' if sign < 0 else 'rise'} of {rule.metric} is "
+            f"in {few.height} of {groups}: "
+            + ", ".join(f"{group} ({number_text(off, 'points')} points)" for group, off in named)
         )
 
 
@@ -525,6 +557,8 @@ class GatePlan(Shown):
         ]
         if has_groups:
             notes += [f"{item}s: in each {group}; without a number of {group}s, in all together."]
+        if any(math.isnan(row.power) for row in self.rows):
+            notes += ["A dash means that no number is enough, or that the variation is not known."]
         title = f"Plan from {self.of.name}, in percent"
         return frame_table(rows, title, columns, notes, sortable=False)
 
@@ -637,6 +671,8 @@ FILES = {"github": ".github/workflows/consistency.yml", "gitlab": ".gitlab-ci.ym
 
 CONFIGURATION = "consilience.toml"
 
+USUAL_RULE = "consistency >= 0.8"
+
 KEY = "OPENAI_API_KEY"
 
 _ROWS = Path(endpoints.__file__).with_name("providers.toml").read_text(encoding="utf-8")
@@ -647,10 +683,17 @@ PROVIDERS: Mapping[str, Mapping[str, str]] = tomllib.loads(_ROWS)
 def init(options: InitOptions) -> Lines:
     """Write the configuration and the pipeline of a project, and say what is left to do."""
     probing = partial(ProbeOptions, columns=options.columns)
-    suite, model, rules = options.suite, options.model, options.rule
+    readable = lambda text: inquiries_of(probing(suite=text))  # noqa: E731
+    suite = options.suite or _asked("Suite, such as questions.csv", check=readable)
+    model = options.model or _asked("Model: its name at the provider, a Hub id or a folder")
+    is_told = options.base_url is not None or options.model is not None
+    named = (
+        options.base_url if is_told else _asked("Provider or its URL; none: the job loads it", "")
+    )
     by_name = {name.casefold(): one for name, one in PROVIDERS.items()}
-    provider = by_name.get(str(options.base_url).casefold(), {})
-    url, usual_key = provider.get("url", options.base_url), provider.get("key", KEY)
+    provider = by_name.get(str(named).casefold(), {})
+    url, usual_key = provider.get("url", named), provider.get("key", KEY)
+    rules = options.rule or [_asked("Rule", USUAL_RULE, lambda text: parse_rules([text]))]
     as_questions = kind_of(suite).as_questions if url else None
     inquiries = inquiries_of(probing(suite=suite, as_questions=as_questions, generate=bool(url)))
     too_few = [*_too_few(parse_rules(rules), inquiries[0].extent["items"])]
@@ -695,6 +738,30 @@ def _too_few(rules: Sequence[GateRule], size: int) -> Iterator[str]:
         if best.verdict(limit) != "pass":
             needed = f"it needs {best.needed(limit):,} or more"
             yield f"no answers to {size} items can pass '{rule.text}': {needed}"
+
+
+def _asked(
+    question: str, usual: str | None = None, check: Callable[[str], object] = lambda text: None
+) -> str:
+    """What is typed, again until ``check`` does not raise.
+
+    Without a terminal the usual answer, and an error where there is none.
+    """
+    while sys.stdin.isatty():
+        import click
+
+        text = str(click.prompt(question, default=usual))
+        try:
+            check(text)
+        except ConsilienceError as error:
+            click.echo(error)
+        else:
+            return text
+    if usual is None:
+        found = "no --" + re.split(r"\W", question)[0].lower()
+        expected = "it as an option, or a terminal to ask on"
+        raise ConsilienceError(found, expected=expected, kind="usage")
+    return usual
 
 
 def _toml(tables: Mapping[str, Mapping[str, object]]) -> str:

@@ -235,6 +235,17 @@ def _in_order(table: pl.DataFrame, facts: pl.DataFrame, suite: Suite) -> pl.Data
     return joined.sort(order, maintain_order=True, nulls_last=True).drop("place", "row")
 
 
+def order_remark(answers: pl.DataFrame, suite: Suite) -> Iterator[str]:
+    """A note if the order of the rows decides which fact of a subject ``published`` counts."""
+    facts = answers.select(FACT).unique(maintain_order=True)
+    lacking = _placed(facts, suite).filter(pl.col("place").is_null())
+    if groups := lacking["group"].unique(maintain_order=True).to_list():
+        yield (
+            f"not all facts of {', '.join(groups)} are the suite's: of several facts of one "
+            "subject there, the last in the order of the rows counts"
+        )
+
+
 def unknown_answers(table: pl.DataFrame, suite: Suite) -> list[str]:
     """Notes on relations with answers that are neither objects nor golds: how many, an example."""
     answered = table.drop_nulls("answer")

@@ -19,6 +19,7 @@ from consilience.metrics.counts import (
     Counts,
     is_averaged,
     name_of,
+    order_remark,
     prepared,
     prepared_seeds,
 )
@@ -216,6 +217,7 @@ def notes_on(
     """Notes on the answers of one run and their metrics table."""
     table = prepared(answers, suite).table
     notes = [*_not_asked(table, suite)]
+    notes += order_remark(table, suite) if protocol == "published" else ()
     notes += without_answer(table)
     for name in EMPTY_AS_ZERO[protocol]:
         empty = metrics.filter(~pl.col("group").is_in(["MACRO", "MICRO"]), metric=name, n=0)

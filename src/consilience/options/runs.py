@@ -85,16 +85,18 @@ class GateOptions(Options):
 
 class InitOptions(Options):
     _: KW_ONLY
-    suite: str = opt(
-        "Ask this suite, such as questions.csv.", metavar="S", short="-s", panel="Questions")
-    model: str = opt(
-        "Ask this model: its name at --base-url, a Hub id or a folder.", metavar="M", short="-m",
-        panel="Model")
+    suite: str | None = opt(
+        "Ask this suite, such as questions.csv.", default=None, metavar="S", short="-s",
+        panel="Questions")
+    model: str | None = opt(
+        "Ask this model: its name at --base-url, a Hub id or a folder.", default=None, metavar="M",
+        short="-m", panel="Model")
     columns: shared.ColumnNames = opt(default=None, panel="Questions")
     base_url: shared.BaseUrl = None
     api_key_env: shared.ApiKeyEnv = None
     rule: Sequence[str] = opt(
-        "Check this rule.", default=("consistency >= 0.8",), metavar="RULE", is_repeated=True)
+        'Check this rule, such as "consistency >= 0.8" [default: you are asked].', default=(),
+        metavar="RULE", is_repeated=True)
     ci: Pipeline = opt("Write the pipeline for this service.", default="github", panel="Output")
     into: FilePath = opt(
         "Write to the folder of this project.", default=Path(), metavar="DIR", panel="Output")

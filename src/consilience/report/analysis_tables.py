@@ -78,6 +78,16 @@ def whole_or_end(text: str) -> str:
     return f"... {text[-LONGEST_PROMPT:].partition(' ')[2]}"
 
 
+def differing_lines(first: str, second: str) -> Sequence[str]:
+    """The lines of the second prompt between those that both begin and end with."""
+    one, other = lines_asked(first), lines_asked(second)
+    while one and other and one[0] == other[0]:
+        one, other = one[1:], other[1:]
+    while one and other and one[-1] == other[-1]:
+        one, other = one[:-1], other[:-1]
+    return other
+
+
 LAYOUTS: Mapping[str, tuple[str, Columns]] = {
     "correlations": (
         "Over relations, times 100",

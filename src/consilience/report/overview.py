@@ -10,16 +10,16 @@ from typing import Any
 
 import polars as pl
 
-from consilience.analysis.examples import Reply
+from consilience.analysis.examples import Example, Reply
 from consilience.core.errors import Protocol
-from consilience.core.factors import levels_of
+from consilience.core.factors import BETWEEN, FACTORS, WITHIN, levels_of
 from consilience.core.schemas import FLIPS, SCORE_CHANGE
 from consilience.core.text import AGGREGATES, counted
 from consilience.endpoints.usage import cost_in_words
 from consilience.metrics.registry import DESCRIPTIONS, label_of, main_metrics
 from consilience.report import charts
 from consilience.report import columns as layouts
-from consilience.report.analysis_tables import lines_asked, whole_or_end
+from consilience.report.analysis_tables import differing_lines, lines_asked, whole_or_end
 from consilience.report.columns import Columns, frame_table
 from consilience.report.export import (
     Beside,
@@ -35,7 +35,7 @@ from consilience.report.export import (
 from consilience.report.metric_tables import form_metrics, form_table, mean_row
 from consilience.report.papers import papers_headlines
 from consilience.report.run_view import RunView, group_names, groups_with_forms, together, values_of
-from consilience.report.summary import FEWEST_FACTS, VIOLATIONS
+from consilience.report.summary import FEWEST_FACTS, NO_OPTION, VIOLATIONS, SummaryRow
 from consilience.report.table import CI, NAN, Cell, Column, Table, Value
 from consilience.types import SuiteWords
 
@@ -312,7 +312,66 @@ def by_run(notes: Mapping[str, Sequence[str]]) -> list[str]:
 UNIT = "\N{NO-BREAK SPACE}%"  # a line does not break before it
 TEXTS = ("original", "text")  # what columns of the texts of a changed answer begin with
 
-UNDEFINED = "Not defined: there are no data, or all answers are the same."
+COVERED = "The agreement covers {value} of the distance from chance to full agreement."
+SENTENCES = {
+    "MACRO": {
+        "accuracy": "The answer to the base pattern is right for {value} of a relation's facts, "
+        "on average.",
+        "consistency": "Two patterns of a fact agree {value} of the time{chance}.",
+        f"consistency {WITHIN}": "Two patterns of one language agree {value} of the time{chance}.",
+        f"consistency {BETWEEN}": "Two patterns of two languages agree {value} of the "
+        "time{chance}.",
+        "corrected_consistency": COVERED,
+        "consistent_accuracy": "The answer is right in every pattern for {value} of a relation's "
+        "facts, on average.",
+    },
+    "MICRO": {
+        "accuracy": "The answer in the base variant{base} is right for {value} of the questions.",
+        "consistency": "Two variants of a question get the same answer {value} of the "
+        "time{chance}.",
+        "corrected_consistency": COVERED,
+        "consistent_accuracy": "The answer is right in every variant for {value} of the questions.",
+        NO_OPTION: "{value} of the written answers are none of the options.",
+    },
+    "": {
+        "accuracy": "The label of the original form is right for {value} of the pairs.",
+        "consistency": "Another form gets the label of the original {value} of the time{chance}.",
+        "consistency reverse": "The label is the same for {value} of the pairs when the two "
+        "sentences are swapped{chance}.",
+        "consistency signal": "The label is the same for {value} of the pairs with other words "
+        "before the sentences{chance}.",
+        "corrected_consistency": COVERED,
+    },
+}
+"""Headline numbers in plain words, by the pool of their suite, metric and subset."""
+VIOLATED = "The answers violate {value} of these expectations{chance}."
+ONE_FACTOR = (
+    "Two variants that differ only in {factor} get the same answer {value} of the time{chance}."
+)
+IN_FORMS = "A pattern and its perturbed forms agree {value} of the time{chance}."
+UNDEFINED = "Not defined: all answers are the same, so chance alone gives full agreement."
+BELOW_CHANCE = "The answers agree less often than expected by chance."
+
+
+def sentence_of(run: RunView, row: SummaryRow, chance: float) -> str:
+    """A headline number in plain words."""
+    if row.metric == "corrected_consistency" and not row.value >= 0:
+        return UNDEFINED if math.isnan(row.value) else BELOW_CHANCE
+    if math.isnan(row.value):
+        return "No data."
+    key = "consistency" if row.metric == "determinism" else row.metric
+    key += "" if row.subset == "all" else f" {row.subset}"
+    other = VIOLATED if row.metric == VIOLATIONS else ONE_FACTOR
+    sentence = SENTENCES[run.suite.words.pool].get(key, other)
+    if row.metric in ("consistency", "determinism") and "forms" in row.meaning:
+        sentence = IN_FORMS
+    bases = [*{base for group in run.suite for base in group.design.variants[:1]}]
+    return sentence.format(
+        value=f"{row.value * 100:.1f}{UNIT}",
+        chance="" if math.isnan(chance) else f" ({chance * 100:.1f}{UNIT} expected by chance)",
+        factor=FACTORS.get(row.subset, row.subset),
+        base=f" ({bases[0]})" if len(bases) == 1 and levels_of(bases[0]) else "",
+    )
 
 
 def opening_example(run: RunView) -> Iterator[Cards]:
@@ -320,35 +379,53 @@ def opening_example(run: RunView) -> Iterator[Cards]:
 
     The item is one of the means, if there are examples of these.
     """
-    examples, words = [one for of_kind in run.examples.values() for one in of_kind], run.suite.words
+    examples = [one for of_kind in run.examples.values() for one in of_kind]
     averaged = {group.id for group in run.suite if group.cardinality == "N-1"}
     examples.sort(key=lambda example: example.group not in averaged)
     for example in examples[:1]:
-        first = example.telling[0]
-        if not (
-            others := [one for one in (*example.telling, *example.replies) if one is not first]
-        ):
-            continue
-
-        def changed(reply: Reply, first: Reply = first) -> dict[str, str]:
-            """The levels that the first variant does not have, by their factors."""
-            return dict(levels_of(reply.variant).items() - levels_of(first.variant).items())
-
-        second = min(others, key=lambda one: (one.answer == first.answer, len(changed(one))))
-        levels = ", ".join(f"{name}={level}" for name, level in sorted(changed(second).items()))
-        headings = {"Prompt": first, "Another prompt" + f" ({levels})" * bool(levels): second}
-        cards = [
-            _card(name, of.prompt or run.prompt(example, of), of.answer)
-            for name, of in headings.items()
-        ]
-        yield Cards(_lead(run, f"two prompts of one {words.item}", example.gold), cards)
+        yield from _of_replies(run, example)
     for row in run.changed.head(1).to_dicts():
         first, second = ("\n".join((row[f"{of}_1"], row[f"{of}_2"])) for of in TEXTS)
         cards = [
             _card("Original form", first, row["original_answer"]),
             _card(f"Form {row['perturbation']}", second, row["answer"]),
         ]
-        yield Cards(_lead(run, f"two forms of one {words.item}", row["gold"]), cards)
+        yield Cards(_lead(run, f"two forms of one {run.suite.words.item}", row["gold"]), cards)
+
+
+def _of_replies(run: RunView, example: Example) -> Iterator[Cards]:
+    """Two replies to a fact or a question; nothing of one with a single reply.
+
+    The second prompt of a question is what differs in it.
+    """
+    first = example.telling[0]
+    others = [reply for reply in example.replies if reply is not first]
+    if not others:
+        return
+    lead = _lead(run, f"two prompts of one {run.suite.words.item}", example.gold)
+    if not (first.prompt and levels_of(first.variant)):  # a fact, or the prompts were not kept
+        others = [reply for reply in example.telling if reply is not first]
+        second = next((other for other in others if other.answer != first.answer), others[0])
+        headings = {"Prompt": first, "Another prompt": second}.items()
+        cards = [_card(name, run.prompt(example, of), of.answer) for name, of in headings]
+        yield Cards(lead, cards)
+        return
+
+    def changed(reply: Reply) -> dict[str, str]:
+        """The levels that the first variant does not have, by their factors."""
+        return dict(levels_of(reply.variant).items() - levels_of(first.variant).items())
+
+    second = min(others, key=lambda reply: (reply.answer == first.answer, len(changed(reply))))
+    factors = [factor for factor in levels_of(second.variant) if factor in changed(second)]
+    names = " and ".join(FACTORS[factor] for factor in factors)
+    levels = ", ".join(f"{factor}={changed(second)[factor]}" for factor in factors)
+    verb = "differs" if len(factors) == 1 else "differ"
+    differing = "\n".join(differing_lines(first.prompt, second.prompt or ""))
+    cards = [
+        _card("Prompt", first.prompt, first.answer),
+        _card(f"Only {names} {verb} ({levels})", differing, second.answer),
+    ]
+    yield Cards(lead, cards)
 
 
 def _lead(run: RunView, prompts: str, gold: str) -> str:
@@ -472,12 +549,10 @@ def _tiles(run: RunView) -> Iterator[Mapping[str, Any]]:
         chance = row.chance if row.metric in ("consistency", VIOLATIONS) else NAN
         if row.metric == "consistency" and row.subset != "all":
             chance = next(iter(at_chance.filter(subset=row.subset)["value"]), NAN)
-        at_random = "" if math.isnan(chance) else f" ({100 * chance:.1f}{UNIT} expected by chance)"
-        meaning = UNDEFINED if math.isnan(row.value) else f"{row.meaning.capitalize()}{at_random}."
         yield {
             "label": row.label, "value": 100 * row.value, "low": 100 * row.low,
             "high": 100 * row.high, "chance": 100 * chance, "baseline": 100 * row.baseline,
-            "sentence": meaning,
+            "sentence": sentence_of(run, row, chance),
         }  # fmt: skip
 
 

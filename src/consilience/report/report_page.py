@@ -46,6 +46,7 @@ from consilience.report.run_view import (
 )
 from consilience.report.table import CI, NAN, Cell, Column, intervals_below
 
+MOST_APART = 8  # patterns that differ from the others and are named
 MOST_PATTERNS = 1_000  # rows of the table of patterns; of more, those with the lowest agreement
 MOST_MOVES = 60  # rows of a table of labels that changed; a written answer may be any text
 MOST_EXAMPLES = 12  # changed answers on the page; all are in inconsistent.csv
@@ -96,6 +97,8 @@ def _relations(runs: Sequence[RunView]) -> Parts:
     ]
     of_metrics: Columns = {name: Column(label_of(name), "share") for name in shown}
     notes = [DETERMINISM] if any(group.cardinality == "N-M" for group in suite.relations) else []
+    if any(count.mark for count in counts.values()):
+        notes.append("facts: those that the accuracy counts, of all facts of the relation")
     title = "Each relation, in percent; below each number its 95 % CI"
     table = frame_table(rows, title, {**OF_RELATIONS, **of_metrics}, notes)
     several = f"Each relation in each run ({len(rows):,})"
@@ -129,10 +132,18 @@ def _patterns(runs: Sequence[RunView]) -> Parts:
         return
     words, names = runs[0].suite.words, group_names(runs[0].suite)
     frame = together(runs, "patterns")
-    apart = int(frame["apart"].sum())
-    outliers = f"{apart} of {frame.height:,}" if apart else "No"
-    lead = f"{outliers} {words.variant}{'s are outliers' if apart else ' is an outlier'}."
-    yield " ".join([lead, *accuracy_of_patterns(frame, words)])
+    apart = [
+        f"{row['run']}, "
+        * (len(runs) > 1)
+        + f"{names.get(row['group'], row['group'])}: {row['variant']} "
+        f"(agreement {100 * row['agreement']:.0f} %)"
+        for row in frame.filter(pl.col("apart")).to_dicts()
+    ]
+    none = [] if apart else [f"No {words.variant} is an outlier."]
+    yield " ".join([*none, *accuracy_of_patterns(frame, words)])
+    if len(apart) > MOST_APART:
+        apart[MOST_APART:] = [f"{len(apart) - MOST_APART} more, in the table"]
+    yield from [apart] if apart else []
     shown = frame.drop("highest", "n", *["run"] * (len(runs) == 1))
     shown = layouts.with_outliers(shown).with_columns(relation=pl.col("group").replace(names))
     title, notes = "Every pattern", [layouts.PATTERN_NOTE]
@@ -228,6 +239,15 @@ def _label_changes(runs: Sequence[RunView]) -> Parts:
         rest = f", the {MOST_MOVES} most common of {moves.height}" * is_long
         title = f"{run.name}{seeds}: labels that changed{rest}"
         yield frame_table(moves.head(MOST_MOVES), title, MOVES)
+        counts = run.changed.group_by("group", "perturbation", maintain_order=True).agg(
+            (pl.col("original_answer") == pl.col("gold")).sum(),
+            (pl.col("answer") == pl.col("gold")).sum(),
+        )
+        yield [
+            f"{run.name}, {group}, {form}: {lost} right labels became wrong, {won} wrong labels "
+            "became right"
+            for group, form, lost, won in counts.iter_rows()
+        ]
 
 
 def _changed_examples(runs: Sequence[RunView]) -> Parts:

@@ -27,7 +27,7 @@ from consilience.kinds.questions import design_of_run
 from consilience.metrics.components import position_notes
 from consilience.metrics.counts import prepared_seeds, unchecked_note
 from consilience.metrics.measure import measure
-from consilience.metrics.registry import headline_metrics
+from consilience.metrics.registry import MANY_VARIANTS, headline_metrics
 from consilience.metrics.statistics import correlation
 from consilience.models import LanguageModel
 from consilience.options import Output, runs, shared_fields
@@ -103,6 +103,12 @@ def analyze_patterns(options: runs.PatternsOptions) -> Analysis:
     suite, answers = _of_groups(run, suite, options.groups)
     pairs = patterns.pair_table(answers, suite, protocol, options.seed)
     rows = patterns.with_changes(patterns.pattern_table(answers, suite, protocol), pairs)
+    notes += [
+        f"{relation.id}: more than {MANY_VARIANTS} patterns, so the only pairs in the table are "
+        "those with the base pattern"
+        for relation in suite.relations
+        if len(relation.patterns) > MANY_VARIANTS
+    ]
     shown: list[Table | str] = [*layouts.overview_tables(rows)]
     if options.groups is not None or rows["group"].n_unique() == 1:
         shown = [*layouts.matrix_tables(pairs, rows)]
@@ -165,7 +171,10 @@ def analyze_examples(options: runs.ExamplesOptions) -> Analysis:
         raise ConsilienceError(fault, expected=", ".join(known), where=str(run.path))
     kinds = known if options.kind is None else [options.kind]
     notes = suite_notes(run, suite)
-    notes += [f"the examples are those of {first.label}"] * (len(run.seeds) > 1)
+    if len(run.seeds) > 1:
+        notes.append(f"the examples are those of {first.label}")
+    if writing := run.settings.get("writing"):
+        notes.append(f"written answers are matched by the rule: {writing['match']}")
     found = kind_of_suite.with_texts(
         run, examples.examples(first.answers, suite, kinds, options.examples)
     )
@@ -273,12 +282,28 @@ def analyze_tasks(options: runs.TaskEffectsOptions) -> Analysis:
     effects = task_effects(tested, kinds, options.small)
     shown = [*layouts.calum_tables(metrics, TITLE), *layouts.effects_tables(with_tests(effects))]
     tables = {"metrics": metrics, "effects": effects}
-    return Analysis(tables, shown, effects, [])
+    return Analysis(tables, shown, effects, _notes(tested, effects))
 
 
 def with_tests(effects: pl.DataFrame) -> pl.DataFrame:
     """The comparisons of tasks in which some test has a p; runs of one model have none."""
     return effects.filter(pl.col("p").is_not_nan().any().over("first", "second"))
+
+
+def _notes(metrics: pl.DataFrame, effects: pl.DataFrame) -> list[str]:
+    """Why there are fewer tests than a reader may expect."""
+    present = metrics["task"].unique(maintain_order=True).to_list()
+    unknown = ", ".join(task for task in present if task not in TASKS)
+    notes = [f"not known to be STS or NLI, so in neither: {unknown}"] * bool(unknown)
+    sides = {*with_tests(effects)["first"]}
+    lacking = ["STS against NLI"] if "STS" not in sides else []
+    lacking += ["small training sets"] if sides <= {"STS"} else []
+    if lacking:
+        notes.append(
+            f"no test of {', '.join(lacking)}: it needs two models with tasks of both sides; the "
+            f"tasks are {', '.join(present)}"
+        )
+    return notes
 
 
 def analyze_factors(options: runs.FactorsOptions) -> FactorAnalysis:

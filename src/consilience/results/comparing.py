@@ -42,6 +42,13 @@ ITEM = ["group", "item"]
 QUERY = [*ITEM, "variant", "subject", "gold"]  # what identifies a query in an answers table
 TEXTS = ("subject", "gold")  # of an item of sentence pairs: the first sentence and the label
 
+QUESTION_OPTIONS = {
+    "suite": "--suite", "data": "--data", "limit": "--limit", "groups": "--groups",
+    "facts": "--facts-from", "vocabulary": "--single-token", "as_shipped": "--as-shipped",
+    "perturbations": "--perturbations", "seed": "--seed",
+}  # fmt: skip
+"""Settings of a run that choose its questions, and their options."""
+
 DIGITS = 8  # digits of a SHA-256 in a note
 TRUNCATED = "items were too long for"  # In a note of ``asking.pairs.present_pairs``
 
@@ -88,12 +95,16 @@ def comparable(
     if all(size == shared.height for size in sizes.values()):
         return answers, notes
     counts = ", ".join(f"{size} in {label}" for label, size in sizes.items())
+    choices = different_choices(runs)
     if shared.is_empty():
-        found = f"no {suite.words.item} that all runs have in the same variants: {counts}"
-        todo = "Probe both with the same --suite, --data, --groups, --limit and --seed."
-        raise ConsilienceError(found, expected="runs of the same items", todo=todo)
+        same = "Probe both with the same --suite, --data, --groups, --limit and --seed."
+        raise ConsilienceError(
+            f"no {suite.words.item} that all runs have in the same variants: {counts}",
+            expected="runs of the same items in the same variants",
+            todo=f"{choices}. Use the same option for both." if choices else same,
+        )
     of_all = f"{counted(shared.height, suite.words.item)} that all runs have ({counts})"
-    notes.append(f"compared on the {of_all}")
+    notes.append("; ".join(filter(None, [f"compared on the {of_all}", choices])))
     keys = shared.select(pl.struct(ITEM)).to_series().implode()
     is_shared = pl.struct(pl.col(ITEM).cast(pl.String)).is_in(keys)
     in_all = {name: [seed.filter(is_shared) for seed in of] for name, of in tables.items()}
@@ -104,6 +115,23 @@ def _prepared(
     tables: Mapping[str, Sequence[pl.DataFrame]], suite: Suite, cache: ResampleCache | None
 ) -> dict[str, list[Prepared]]:
     return {label: [Prepared(table, suite, cache) for table in of] for label, of in tables.items()}
+
+
+def different_choices(runs: Sequence[Run]) -> str:
+    """The option in which a run chose other items than the first; empty if none is known."""
+    first, *others = runs
+    for other in others:
+        for name, option in QUESTION_OPTIONS.items() if first.settings and other.settings else ():
+            values = first.settings.get(name), other.settings.get(name)
+            if values[0] != values[1]:
+                shown = (
+                    listed([*map(str, of)], 3) if isinstance(of, list | dict) else of
+                    for of in values
+                )
+                both = zip((first, other), shown, strict=True)
+                used = ((run.path, f"{option} {of}" if of else f"no {option}") for run, of in both)
+                return "; ".join(f"{path} used {choice}" for path, choice in used)
+    return ""
 
 
 def check_texts(runs: Sequence[Run], answers: Mapping[str, Sequence[pl.DataFrame]]) -> list[str]:

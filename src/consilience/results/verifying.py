@@ -15,8 +15,8 @@ import polars as pl
 from consilience.core.errors import SILENT, ConsilienceError, Watch
 from consilience.core.provenance import versions
 from consilience.core.schemas import FLIPS
-from consilience.core.text import counted
-from consilience.endpoints.usage import cost_in_words, cost_record
+from consilience.core.text import counted, spread
+from consilience.endpoints.usage import PlannedUsage, cost_in_words, cost_record
 from consilience.kinds import inquiries_of
 from consilience.kinds.base import Inquiry
 from consilience.kinds.counting import noise_floor_of
@@ -153,6 +153,8 @@ def verify(options: VerifyOptions, watch: Watch = SILENT) -> Verification:
     sampled = _sample(known, options.sample, options.seed)
     size = sum(rows.height for rows in sampled.values())
     client: Client | None = None if probe.connection is None else inquiry.model.client
+    if client is not None:
+        _announce(client, inquiry, sampled, watch)
     with watch.steps("asking again", size, inquiry.unit) as advance:
         tables = [_compared(inquiry, group, rows, advance) for group, rows in sampled.items()]
     rows = pl.concat(tables, how="diagonal")
@@ -200,6 +202,19 @@ def _trusted(recorded: ProbeOptions, options: VerifyOptions, run: Run) -> dict[s
             todo = "Restore the file, or probe again."
             raise ConsilienceError(found, expected=expected, where=str(file), todo=todo)
     return trusted
+
+
+def _announce(
+    client: Client, inquiry: Inquiry, sampled: Mapping[str, pl.DataFrame], watch: Watch
+) -> None:
+    client.plan = PlannedUsage()
+    for group, rows in sampled.items():
+        _compared(inquiry, group, rows, lambda steps: None)
+    planned, client.plan = client.plan, None
+    requests = spread([planned.requests, planned.most.requests])
+    tests = f"{client.usage.requests:,} that test what the server can do"
+    where = client.connection.base_url
+    watch.inform(f"sending about {requests} requests to {where}, after {tests}")
 
 
 def _changed_files(run: Run) -> dict[str, str]:

@@ -8,7 +8,7 @@ import json
 import os
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -29,29 +29,115 @@ if TYPE_CHECKING:
     from consilience.endpoints.client import Client
 
 
-SCHEMAS: Mapping[str, Any] = json.loads(
-    Path(__file__).with_name("records.schema.json").read_text(encoding="utf-8")
-)
-"""What a ``run.json`` and a record of a training hold; ``description`` is what is expected."""
+Fits = Callable[[Any], bool]
 
 
-def fault_of(record: object, name: str = "run") -> str:
-    """The first fault of a record by its schema, in words; empty if it has none."""
-    from jsonschema import Draft4Validator
+def _is_time(value: object) -> bool:
+    try:
+        return isinstance(value, str) and bool(datetime.fromisoformat(value))
+    except ValueError:
+        return False
 
+
+def _is(*types: type) -> Fits:
+    return lambda value: isinstance(value, types)
+
+
+def _list_of(fits: Fits) -> Fits:
+    return lambda value: isinstance(value, list) and all(map(fits, value))
+
+
+def _object_of(fits: Fits) -> Fits:
+    return lambda value: isinstance(value, dict) and all(map(fits, value.values()))
+
+
+KINDS: Mapping[str, Fits] = {
+    "a text": _is(str),
+    "a text or an object": _is(str, dict),
+    "a time": _is_time,
+    "a number": _is(int, float),
+    "a whole number": lambda value: type(value) is int,
+    "true or false": _is(bool),
+    "an object": _is(dict),
+    "an object of SHA-256 digests": _object_of(
+        lambda value: isinstance(value, str) and bool(re.fullmatch("[0-9a-f]{64}", value))
+    ),
+    "an object of numbers": _object_of(_is(int, float)),
+    "an object of whole numbers": _object_of(lambda value: type(value) is int),
+    "an object of texts": _object_of(_is(str)),
+    "an object of lists of texts": _object_of(_list_of(_is(str))),
+    "an object of objects of texts": _object_of(_object_of(_is(str))),
+    "a list of texts": _list_of(_is(str)),
+}
+"""Kinds of JSON values in words, and whether a value is one."""
+
+Fields = Mapping[str, Sequence[str]]  # Names by their kind in ``KINDS``, also "or null"
+
+RUN: Fields = {
+    "an object": ("settings", "options", "products", "scoring"),
+    "a time": ("started",),
+    "a time or null": ("finished",),
+    "a text": ("command", "data"),
+    "a text or null": ("git",),
+    "an object of SHA-256 digests": ("answers",),
+    "an object of texts": ("versions", "suite_source", "texts"),
+    "an object of numbers": ("cost",),
+    "an object of lists of texts": ("words",),
+    "a list of texts": ("warnings", "served_as"),
+}
+"""``run.json``."""
+
+ALWAYS = ("settings", "started", "versions", "warnings", "answers")
+
+SETTINGS: Fields = {
+    "a text": ("kind", "suite", "suite_digest", "protocol", "pairs"),
+    "a text or an object": ("model",),
+    "a list of texts or null": ("groups",),
+    "a whole number or null": ("limit",),
+    "true or false": ("as_shipped",),
+    "an object": ("task",),
+    "an object of objects of texts": ("perturbation_sources",),
+}
+"""What decided the answers, ``settings`` of ``RUN``."""
+
+MODEL: Fields = {
+    "a text": ("model", "architecture", "dtype", "device"),
+    "a text or null": ("digest", "revision"),
+    "a whole number": ("parameters",),
+}
+"""The model, ``model`` of ``SETTINGS``."""
+
+
+def fault_of_run(record: object) -> str:
+    """The first error in the record of a run, in words; empty if it has none."""
+    problem = fault(record, RUN, ALWAYS)
+    if problem or not isinstance(record, dict):
+        return problem
+    settings, model = record["settings"], record["settings"].get("model")
+    problem = fault(settings, SETTINGS, prefix="settings.")
+    if problem or not isinstance(model, dict):
+        return problem
+    needed = ("parameters", "dtype", "device") if "architecture" in model else ()
+    return fault(model, MODEL, needed, "settings.model.")
+
+
+def fault(record: object, fields: Fields, needed: Sequence[str] = (), prefix: str = "") -> str:
+    """The first fault of an object: it lacks a ``needed`` field, or one is of another kind.
+
+    ``prefix``: what precedes the names of its fields in the message. Empty where nothing is wrong.
+    """
     if not isinstance(record, dict):
         return f"{truncated(json.dumps(record), 100)}; expected an object"
-    for error in Draft4Validator(SCHEMAS[name]).iter_errors(record):
-        schema, value, place = SCHEMAS[name], record, list[str]()
-        for part in error.absolute_path:
-            if part not in schema.get("properties", {}):
-                break
-            schema, value = schema["properties"][part], value[part]
-            place.append(str(part))
-        if lacking := re.match("'(.+?)' is a (?:required|dependency)", error.message):
-            return f"no '{'.'.join([*place, lacking[1]])}'"
-        shown = truncated(json.dumps(value), 100)
-        return f"'{'.'.join(place)}' is {shown}; expected {schema['description']}"
+    for name in needed:
+        if name not in record:
+            return f"no '{prefix}{name}'"
+    for kind, names in fields.items():
+        fits, is_optional = KINDS[kind.removesuffix(" or null")], kind.endswith(" or null")
+        for name in names:
+            value = record.get(name)
+            if name in record and not fits(value) and not (is_optional and value is None):
+                shown = truncated(json.dumps(value), 100)
+                return f"'{prefix}{name}' is {shown}; expected {kind}"
     return ""
 
 
@@ -380,7 +466,7 @@ def _read_record(file: Path, todo: str, kind: Kind = "") -> dict[str, Any]:
         if (size := file.stat().st_size) > LARGEST:
             raise ValueError(f"{size:,} bytes; expected at most {LARGEST:,}")
         record = parse_json(file.read_bytes())
-        fault = fault_of(record)
+        fault = fault_of_run(record)
     except OSError as error:
         fault = error.strerror or str(error)
     except ValueError as error:

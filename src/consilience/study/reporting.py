@@ -32,6 +32,10 @@ from consilience.runs.run import Run
 from consilience.study.file import RunState, Study, StudyState, study_status
 
 NAMED = 3  # differences that the verdict names
+OTHER_NUMBERS = (
+    "A comparison is over the items that both models answered, so all its numbers may differ from "
+    "those of the runs above, and a difference may have the other sign."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,7 @@ def comparisons_table(differences: pl.DataFrame, study: str) -> Table:
     tested = differences["p"].is_not_nan().sum()
     cells = counted(differences["cell"].n_unique(), "combination")
     notes = [
+        *[OTHER_NUMBERS] * bool(differences["n_excluded"].sum()),
         f"p (Holm) and q (BH) are adjusted over one family: all {tested} tests of this table, in "
         f"{cells} of suite and factors. Intervals and p are not adjusted.",
         *layouts.contradictions(differences),

@@ -178,6 +178,10 @@ def run_study(options: StudyRunOptions, watch: Watch = SILENT) -> studies.StudyS
     planned = _planned(options, watch, is_fetched=True)
     study = planned.state.study
     left = {one.run.name: one.run for one in planned.state.unfinished}
+    if options.engine == "local" and any(
+        unit.needs.gpus or unit.needs.resources for of in planned.units.values() for unit in of
+    ):
+        watch.inform("num_gpus and resources are for --engine ray; processes here ignore them")
     for name, text in planned.faults.items():
         if name in left:
             _fail(study, left[name], UnitFailure(text), watch)

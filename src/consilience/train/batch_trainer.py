@@ -35,7 +35,7 @@ from consilience.files.write import is_disk_full, write_whole
 from consilience.models.batches import give_memory_back
 from consilience.models.fast.products import speed_up_training
 from consilience.models.loading import find_device
-from consilience.runs.folder import fault_of
+from consilience.runs.folder import Fields, fault
 from consilience.train.plan import TrainingPlan
 
 
@@ -101,6 +101,16 @@ class TrainingProgress(TrainerCallback):
 FILE = "training.json"
 """The record of a training: settings, versions, whether it is finished, history, result."""
 
+FIELDS: Fields = {
+    "an object": ("settings", "products"),
+    "true or false": ("finished",),
+    "a number": ("epochs", "seconds"),
+    "a number or null": ("perplexity",),
+    "an object of numbers": ("validation",),
+    "an object of whole numbers": ("checkpoint", "truncated", "truncated_validation"),
+}
+"""The fields of ``FILE`` that are read."""
+
 CHECKPOINTING = "activation_checkpointing"  # As transformers calls what saves memory
 if CHECKPOINTING not in TrainingArguments.__dataclass_fields__:
     CHECKPOINTING = "gradient_checkpointing"  # before 5.22
@@ -148,10 +158,8 @@ class TrainingFolder:
     def result(self, needed: Sequence[str], validation: Sequence[str]) -> dict[str, Any]:
         """The record of a finished training; raises without a ``needed`` field or validation."""
         record = self._read()
-        lacking = [name for name in ("validation", *needed) if name not in record]
-        known = record.get("validation", {})
-        lacking += [f"validation.{name}" for name in validation if name not in known]
-        self._refuse(f"no '{lacking[0]}'" if lacking else "")
+        problem = fault(record, {}, ("validation", *needed))
+        self._refuse(problem or fault(record["validation"], {}, validation, "validation."))
         return record
 
     def finish(self, **result: Any) -> None:
@@ -191,7 +199,7 @@ class TrainingFolder:
     def _read(self) -> dict[str, Any]:
         try:
             record: dict[str, Any] = parse_json((self.path / FILE).read_bytes())
-            problem = fault_of(record, "training")
+            problem = fault(record, FIELDS, ("settings", "finished"))
         except OSError as error:
             problem = error.strerror or str(error)
         except ValueError as error:

@@ -519,10 +519,27 @@ class Improved(Shown):
 
     @property
     def notes(self) -> list[str]:
-        """A mean over few relations."""
-        chosen = self.best
+        """Checkpoints and lambdas with equal validation; a mean over few relations."""
+        chosen, training = self.best, self.best.training
+        by, checkpoint = self.plan.chosen_by, training.checkpoint
+        best = training.validation.get(by, math.nan)
+        lambdas = sum(one.validation.get(by) == best for one in chosen.tried.values())
+        ties = [
+            f"{equal} of {count} {name}"
+            for equal, count, name in (
+                (checkpoint["equal"], checkpoint["checkpoints"], "checkpoints"),
+                (lambdas, len(chosen.tried), "lambdas"),
+            )
+            if equal > 1
+        ]
+        words, metric = self.suite.words, label_of(by).lower()
+        note = (
+            f"{' and '.join(ties)} have the same {metric} on the validation {words.group}s, "
+            f"{best:.1%}: chance-corrected consistency chose between them, and of equal ones the "
+            f"last was kept; validate on more {words.group}s or {words.item}s"
+        )
         headline = chosen.compared.filter(chosen.compared["metric"].is_in(headline_metrics()))
-        return few_relations(headline, self.suite)
+        return [*[note] * bool(ties), *few_relations(headline, self.suite)]
 
     @property
     def items(self) -> int:

@@ -360,6 +360,7 @@ def test_a_task_of_the_harness_is_paired_by_document(consilience, command, chat,
     task.write_text(TASK.replace("DATA", str(tmp_path / "rows.jsonl")))
     options = [*command[:-1], folder, "--harm-tasks", task, "--limit", "6"]
     document = json.loads(output(consilience, *options, "--json"))
+    assert document["cost"]["split"]["lm-eval"] == f"{task}; not in the estimated time"
     (row,) = [row for row in document["harm"] if row["what"] == "Accuracy, own (lm-eval)"]
     harness = HFLM(pretrained=AutoModelForCausalLM.from_pretrained(chat), tokenizer=str(chat))
     results = lm_eval.simple_evaluate(harness, tasks=[str(task)], limit=6, bootstrap_iters=0)

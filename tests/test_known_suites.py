@@ -218,7 +218,7 @@ def test_the_hub_is_asked_once_for_the_files_of_the_split(hub, tmp_path, monkeyp
     hub.requests.clear()
     assert load_questions("boolq", data=tmp_path).digest == questions.digest and not hub.requests
     refused(
-        "arc' is not in the cache of the Hub, and cannot be got",
+        "'arc' is not in the cache of the Hub and cannot be downloaded",
         load_questions,
         "arc",
         data=tmp_path,

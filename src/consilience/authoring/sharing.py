@@ -26,7 +26,6 @@ from consilience.options.suites import CardOptions
 from consilience.report.export import Lines, as_markdown
 from consilience.report.metric_tables import question_table, statistics_tables
 from consilience.report.table import Column, Table, Value
-from consilience.suites import question_suites
 from consilience.suites.facts import SuiteStatistics, suite_statistics
 from consilience.suites.known import KNOWN, known_suite
 from consilience.suites.layouts import fetch, layout_of, load_folder, places_in
@@ -40,6 +39,8 @@ from consilience.suites.proposals import (
     signoffs_of,
 )
 from consilience.suites.question_suites import (
+    BUNDLED,
+    QUESTION_SUITES,
     SUITE_NAMES,
     QuestionStatistics,
     columns_of,
@@ -274,12 +275,9 @@ def listed_suites(data_dir: Path | None) -> Lines:
     data = suites.data_dir(data_dir)
     rows = []
     for name, about in SUITE_NAMES.items():
-        try:
-            is_made_of_mini = name in question_suites.QUESTION_SUITES
-            folder: str | None = str(suites.suite_folder("mini" if is_made_of_mini else name, data))
-        except ConsilienceError:
-            folder = str(data / name) if (data / name).is_dir() else None
-        rows.append({"suite": name, "about": about, "folder": folder})
+        folder = BUNDLED.get("mini" if name in QUESTION_SUITES else name, data / name)
+        place = str(folder) if folder.is_dir() else None
+        rows.append({"suite": name, "about": about, "folder": place})
     width = max(map(len, SUITE_NAMES))
     on_hub = {name: f"Hub: {row.dataset}@{row.revision[:7]}" for name, row in KNOWN.items()}
     lines = [

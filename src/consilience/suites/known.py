@@ -97,9 +97,9 @@ class KnownSuite:
                 reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
         reason = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else reason
         raise ConsilienceError(
-            f"the suite '{self.name}' is not in the cache of the Hub, and cannot be got: {reason}",
-            expected=f"{wanted}.parquet of {self.dataset}, as a first use gets it",
-            todo="Run it once with a network, or copy https://huggingface.co/datasets/"
+            f"'{self.name}' is not in the cache of the Hub and cannot be downloaded: {reason}",
+            expected=f"{wanted}.parquet of {self.dataset}",
+            todo="Run the command once with a network, or copy https://huggingface.co/datasets/"
             f"{self.dataset}/tree/{self.revision} to {folder}; --data-dir names another place.",
         )
 

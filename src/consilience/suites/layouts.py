@@ -67,7 +67,7 @@ def listing(name: str) -> list[ReleasedFile]:
         raise ConsilienceError(
             f"nothing to fetch for '{name}'",
             expected=f"{', '.join(SOURCES)}; other suites come with consilience or "
-            "are got when they are asked",
+            "are downloaded at their first use",
             todo=did_you_mean(name, list(SOURCES), otherwise=listed),
         )
     lines = (Path(__file__).parent / f"{name}.sha256").read_text(encoding="utf-8").splitlines()

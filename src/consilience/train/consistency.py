@@ -619,6 +619,8 @@ def consistency_cost(
         split = {name: f"{of} of {listed([*parts[name].groups])}" for name, of in split.items()}
     has_means = words.has_means and len(held_out) > 1  # one relation is tested by its facts
     units = (len(held_out), words.group) if has_means else (sizes["held out"], words.item)
+    if subject.harm_tasks:
+        split["lm-eval"] = f"{', '.join(subject.harm_tasks)}; not in the estimated time"
     if few := too_few(*units, len(headline_metrics())):
         split["held out"] += f"; {few}"
     return TrainingCost(

@@ -16,8 +16,6 @@ from consilience.models.loading import load_pretrained
 METRICS = ("acc", "exact_match")
 """The metrics that are 0 or 1 for each document; a task's first of them is its accuracy."""
 
-BATCH = 8  # Documents that the harness reads at once
-
 Documents = Mapping[str, float]  # 0 or 1 by task and document
 
 
@@ -67,7 +65,7 @@ def accuracies(
     from lm_eval.models.huggingface import HFLM
 
     model = load_pretrained(spec, loading)
-    harness = HFLM(pretrained=model.model.eval(), tokenizer=model.tokenizer, batch_size=BATCH)
+    harness = HFLM(pretrained=model.model.eval(), tokenizer=model.tokenizer, batch_size=8)
     values: dict[str, dict[str, float]] = {}
     for name in names:
         results: Any = lm_eval.simple_evaluate(

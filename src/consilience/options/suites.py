@@ -170,12 +170,7 @@ class RewriteOptions(Watched):
     @property
     def connection(self) -> Connection | None:
         """How a model that writes behind a URL is reached; None for a model that runs here."""
-        is_behind = str(self.model).startswith("openai:")
-        if is_behind and self.base_url is None:
-            raise ConsilienceError(
-                f"{self.model} needs --base-url, such as http://127.0.0.1:8000/v1"
-            )
-        if self.base_url is None or not is_behind:
+        if not str(self.model).startswith("openai:"):
             if self.base_url or self.api_key_env or self.max_requests:
                 raise ConsilienceError(
                     f"an option of models behind a URL with --model {self.model}",
@@ -183,6 +178,10 @@ class RewriteOptions(Watched):
                     todo="Leave --base-url, --api-key-env and --max-requests out.",
                 )
             return None
+        if self.base_url is None:
+            raise ConsilienceError(
+                f"{self.model} needs --base-url, such as http://127.0.0.1:8000/v1"
+            )
         return Connection(self.base_url, self.api_key_env, self.max_requests)
 
 

@@ -313,7 +313,10 @@ def differ(rows: Sequence[Mapping[str, Any]], runs: str, words: SuiteWords) -> I
     units = (max(means), "relation") if means else (rows[0]["n"], words.item)
     over = f"after Holm's correction over {counted(len(rows), 'headline number')}"
     if clear:
-        yield f"{runs}: {in_points(clear)} points (p < {CLEAR} {over})."
+        changes = ", ".join(
+            f"{label_of(row['metric']).lower()} {row['difference'] * 100:+.1f}" for row in clear
+        )
+        yield f"{runs}: {changes} points (p < {CLEAR} {over})."
     elif {*means} != {1} and (few := too_few(*units, len(rows))):
         yield f"{runs}: {few}."  # one relation is tested by its facts
         return
@@ -326,13 +329,6 @@ def differ(rows: Sequence[Mapping[str, Any]], runs: str, words: SuiteWords) -> I
     )
     if under:
         yield f"In {counted(*units)} a difference under {under} would probably not be seen."
-
-
-def in_points(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Differences in words: each metric with its difference in percentage points."""
-    return ", ".join(
-        f"{label_of(row['metric']).lower()} {row['difference'] * 100:+.1f}" for row in rows
-    )
 
 
 def _most_different(compared: pl.DataFrame, labels: Mapping[str, str], group: str) -> Iterator[str]:

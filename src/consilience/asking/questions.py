@@ -19,7 +19,16 @@ from consilience.asking.asker import Progress, ask_texts
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.factors import FACTORS, Cell, FactorialDesign
 from consilience.core.free_text import NO_CHOICE, Rule, match, usual_rule
-from consilience.core.items import Ask, Floats, Group, Item, Question, Scores, is_near_tie
+from consilience.core.items import (
+    NO_LABEL,
+    Ask,
+    Floats,
+    Group,
+    Item,
+    Question,
+    Scores,
+    is_near_tie,
+)
 from consilience.core.presentation import (
     TEMPLATES,
     Presentation,
@@ -54,6 +63,9 @@ normalised over the options; ``option_tokens`` the tokens that were scored of ea
 of a model that chooses an answer without scores. ``option`` is null where it wrote none of the
 answers. The others are the levels of the factors.
 """
+
+JUDGED_COLUMNS: Mapping[str, type[pl.DataType]] = {"longest": pl.Int32}
+"""The column of verdicts on texts: ``Question.longest``."""
 
 SCHEMA = ANSWERS_SCHEMA | dict(QUESTION_COLUMNS)  # The columns of answers to questions
 PROMPTS_AT_ONCE = 4096  # Prompts in memory at once; one question may have more
@@ -116,7 +128,7 @@ class Presenter:
         levels = {factor.name: factor.levels[level] for factor, level in pairs}
         changes: dict[str, Any] = {
             name: levels[name]
-            for name in ("language", "order", "labels", "separator", "case", "cue")
+            for name in ("language", "order", "labels", "repeated", "separator", "case", "cue")
             if name in levels
         }
         for factor, name in (("paraphrase", "paraphrase"), ("examples", "draw")):
@@ -146,7 +158,8 @@ class Presenter:
         drawn: list[Question] = []
         for at in _shuffled(len(group), f"{self.seed} {draw} {question.group}"):
             texts = {text for of_language in group[at].paraphrases.values() for text in of_language}
-            if group[at].item != question.item and not texts & phrasings:
+            is_solved = group[at].gold != NO_LABEL
+            if is_solved and group[at].item != question.item and not texts & phrasings:
                 drawn.append(group[at])
             if len(drawn) == self.examples:
                 return drawn
@@ -214,6 +227,8 @@ def group_of(
     items = list(map(item_of, questions))
     levels = {factor.name: design.levels(factor.name) for factor in design.factors}
     name = questions[0].group if questions else ""
+    is_judged = any(question.is_judged for question in questions)
+    schema = {**schema, **(JUDGED_COLUMNS if is_judged else {})}
     return Group(suite, name, items, design.names, asks, schema, levels)
 
 
@@ -221,7 +236,8 @@ def item_of(question: Question) -> Item:
     """A question as it is counted."""
     options = tuple(option.text for option in question.options)
     gold_at = question.gold_position if options else -1
-    return Item(question.item, question.item, question.gold.text, options, gold_at)
+    gold = question.gold.text
+    return Item(question.item, question.item, gold, options, gold_at, question.longest)
 
 
 def ask_options(

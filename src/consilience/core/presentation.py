@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import factorial
 from string import ascii_lowercase, ascii_uppercase
 from typing import Literal
@@ -26,14 +26,17 @@ SLOTS = ("context", "question", "options", "instruction", "sep")
 LABEL_STYLES = {"A": ascii_uppercase, "a": ascii_lowercase, "1": "", "none": ""}
 """The styles of option labels, and their letters; numbers have no end."""
 
+REVERSED = "BA"  # The style with the letters of ``A`` in reverse: the last option is A
+
 CASES = ("given", "upper", "lower")
 
 CUES = ("none", "wrong", "right")
 """The hints at an answer: none, at a wrong option, at the right one."""
 
 INSTRUCTIONS: Mapping[str, str] = {
-    "A": "Answer with the letter of the right option and nothing else.",
-    "a": "Answer with the letter of the right option and nothing else.",
+    **dict.fromkeys(
+        ("A", "a", "BA"), "Answer with the letter of the right option and nothing else."
+    ),
     "1": "Answer with the number of the right option and nothing else.",
     "none": "Answer with the text of the right option and nothing else.",
     "open": "Answer with the name or the word alone.",
@@ -134,6 +137,7 @@ class Presentation:
     separator: str = ": "
     case: str = "given"
     draw: int = 0
+    repeated: str = "none"  # The letter of an option by its place in the file
     cue: str = "none"
     cues: Mapping[str, Sequence[str]] = field(default_factory=dict, hash=False)
     """Language -> sentences with ``{answer}``, after ``{question}`` or before it; "" for any."""
@@ -192,15 +196,16 @@ def present(
     if presentation.paraphrase >= len(texts):
         return None
     order = permutation(presentation.order, len(question.options), seed)
-    if order is None:
+    if order is None or ascii_uppercase.find(presentation.repeated) >= len(order):
         return None
     question = question.in_phrasing(presentation.language, presentation.paraphrase)
     turns: list[tuple[Role, str]] = []
+    usual = replace(presentation, repeated="none")
     for solved in examples:
         example = solved.in_phrasing(presentation.language, 0)
         given = tuple(range(len(example.options)))
         answers = _answers(example, presentation, given)
-        turns.append(("user", _filled(example, presentation, 0, given)))
+        turns.append(("user", _filled(example, usual, 0, given)))
         turns.append(("assistant", answers[_gold_at(example, given)]))
     hint = None
     if presentation.cue != "none":
@@ -209,7 +214,7 @@ def present(
             if presentation.cue == "right"
             else hinted(question.item, question.gold_position, len(order))
         )
-        if at is None:
+        if at is None or at < 0:
             return None
         hint = order.index(at)
     turns.append(("user", _filled(question, presentation, presentation.paraphrase, order, hint)))
@@ -233,7 +238,7 @@ def hinted(item: str, gold: int, size: int) -> int | None:
 
     It is drawn uniformly from the wrong options by the id of the item, whatever the variant.
     """
-    wrong = [at for at in range(size) if at != gold]
+    wrong = [at for at in range(size) if at != gold >= 0]
     return random.Random(f"cue {item}").choice(wrong) if wrong else None
 
 
@@ -254,8 +259,24 @@ def premise_of(presentation: Presentation, texts: Sequence[str]) -> Prompt:
     )  # fmt: skip
 
 
+def favoured_options(levels: Mapping[str, str], size: int) -> dict[str, int]:
+    """Factor -> the option, by its place in the file, that a bias of that factor favours; -1: none.
+
+    It is the one that is shown first, has the label A, or is written twice.
+    """
+    order = levels.get("order", "given")
+    shown = () if order.startswith("shuffle") else permutation(order, size) or ()
+    style = levels.get("labels", "A")
+    return {
+        "order": shown[0] if shown else -1,
+        "labels": shown[-(style == REVERSED)] if shown and style != "none" else -1,
+        "repeated": ascii_uppercase.find(levels.get("repeated", "none")),
+    }
+
+
 def _gold_at(example: Question, order: Sequence[int]) -> int:
-    return order.index(example.gold_position) if example.options else 0
+    at = example.gold_position if example.options else 0
+    return order.index(at) if example.options and at >= 0 else at
 
 
 def _answers(
@@ -285,6 +306,8 @@ def _filled(
     if presentation.labels != "none":
         marks = [f"{label}." for label in labels_of(presentation.labels, len(order))]
     options = [question.options[at].text for at in order]
+    if (at := ascii_uppercase.find(presentation.repeated)) in order:
+        options[order.index(at)] += "\n" + options[order.index(at)]
     values = {
         "context": question.context,
         "question": question.paraphrases[language][paraphrase],
@@ -312,6 +335,8 @@ def _filled(
 
 def labels_of(style: str, count: int) -> tuple[str, ...]:
     """The labels of ``count`` options in that style; more than there are letters raises."""
+    if style == REVERSED:
+        return labels_of("A", count)[::-1]
     if style not in LABEL_STYLES or style == "none":
         raise ConsilienceError(f"no labels '{style}'", expected=", ".join(LABEL_STYLES))
     if style == "1":

@@ -265,6 +265,17 @@ def _cues(value: str, questions: Questions) -> Sequence[str]:
     return list(dict.fromkeys(["none", *_some_of("cue", value, presentation.CUES)]))
 
 
+def _labels(value: str, questions: Questions) -> Sequence[str]:
+    more = [presentation.REVERSED] * (value != ALL)
+    return _some_of("labels", value, [*presentation.LABEL_STYLES, *more])
+
+
+def _repeated(value: str, questions: Questions) -> Sequence[str]:
+    """Options by their letters in the order of the file; none is the first level."""
+    known = ["none", *ascii_uppercase[: _most_options(questions)]]
+    return list(dict.fromkeys(["none", *_some_of("repeated", value, known)]))
+
+
 def _separators(value: str, questions: Questions) -> Sequence[str]:
     """Texts between bars, because a comma may be part of one; a backslash and n is a line end."""
     if value == ALL:
@@ -293,7 +304,8 @@ LEVELS: Mapping[str, Levels] = {
     "language": _languages,
     "paraphrase": _paraphrases,
     "order": _orders,
-    "labels": lambda value, _: _some_of("labels", value, list(presentation.LABEL_STYLES)),
+    "labels": _labels,
+    "repeated": _repeated,
     "separator": _separators,
     "cue": _cues,
     "case": lambda value, _: _some_of("case", value, presentation.CASES),

@@ -14,8 +14,8 @@ from scipy.sparse import csr_array, hstack
 
 from consilience.core.errors import Protocol
 from consilience.core.expectations import Counted, with_answers_of
-from consilience.core.factors import Design, VariantPair
-from consilience.core.presentation import hinted
+from consilience.core.factors import Design, VariantPair, levels_of
+from consilience.core.presentation import favoured_options, hinted
 from consilience.metrics.statistics import Bools, Chance, ChanceOfAll, ChanceOfPairs, Floats, Ints
 from consilience.types import Relation
 
@@ -84,6 +84,8 @@ View = Literal["tuples", "pairs"]  # Accuracy is counted on ``tuples``, agreemen
 SCORES = ("logprob", "gold_logprob", "gold_rank", "margin")
 """Columns of the answers table that a metric may read."""
 
+NO_GOLD = "-1"  # The position of the gold among the options, of an item without one
+
 INVALID = "no label in "
 """The beginning of the word that replaces an answer that is no label. The word differs between
 variants, so that two such answers never agree."""
@@ -113,6 +115,13 @@ class Grid:
     """``Design.cues``, of a whole group."""
     hints: Ints | None = None
     """The code of the option of a wrong hint, -1 for none, and the number of options (item, 2)."""
+    longest: Ints | None = None
+    """The code of the longest text that a judge compares (item,), -1 if two are; None if no judge.
+    """
+    favoured: Mapping[str, tuple[Ints, Ints]] = field(default_factory=dict)
+    """Of a whole group: a factor of ``favoured_options`` -> the variants that differ in it alone
+    (pair, 2), and the code of the option that its bias favours (item, variant), -1 for none."""
+    labelled: Bools | None = None  # Whether an item has a gold (item,); None where all have
     distributions: Floats | None = None
     """The probability of each option (item, variant, option); None of a run without scores of
     options, NaN where an answer has none, and 0 after the last option of an item."""
@@ -259,6 +268,17 @@ class Grid:
             return ChanceOfAll(self._classes[0], len(self.words))
         return ChanceOfPairs(self.pairs, self.answers.shape[1], len(self.words))
 
+    def only_labelled(self) -> Grid:
+        """Only the items that have a gold."""
+        if (known := self.labelled) is None:
+            return self
+        of_items = ("answers", "golds", "subjects", "longest", "hints", "distributions")
+        values = {name: getattr(self, name) for name in of_items}
+        some = {name: of[known] for name, of in values.items() if of is not None}
+        favoured = {name: (pairs, of[known]) for name, (pairs, of) in self.favoured.items()}
+        scores = {name: of[known] for name, of in self.scores.items()}
+        return replace(self, **some, favoured=favoured, scores=scores, labelled=None)
+
     def only_variants(self, variants: Sequence[int]) -> Grid:
         """Only these variants, and every pair of them."""
         return self._of(list(variants), None)
@@ -275,6 +295,7 @@ class Grid:
             golds=self.golds[:, variants],
             compared=compared,
             cues={},
+            favoured={},
             scores={name: values[:, variants] for name, values in self.scores.items()},
             distributions=None if self.distributions is None else self.distributions[:, variants],
         )
@@ -350,13 +371,20 @@ def _grid_of_labels(answers: pl.DataFrame, design: Design, scores: Sequence[str]
     )
     has_invalid = design.writes_freely or not known["answer"].equals(answers["answer"])
     invalid = [INVALID + name for name in sorted(design.variants)] if has_invalid else []
-    words = [*design.labels, *invalid]
+    is_lacking = bool((known["gold"] == NO_GOLD).any())
+    words = [*design.labels, *invalid, *[NO_GOLD] * is_lacking]
     grid = grid_of(known, pl.col("item"), design, words, len(design.labels), scores)
     positive = design.labels.index(design.positive) if design.positive else -1
     codes = np.arange(len(words))
     grid = replace(
-        grid, words=codes, invalid=tuple(codes[len(design.labels) :].tolist()), positive=positive
+        grid,
+        words=codes,
+        invalid=tuple(codes[len(design.labels) :][: len(invalid)].tolist()),
+        positive=positive,
+        labelled=(grid.golds != len(words) - 1).all(axis=1) if is_lacking else None,
     )
+    if known["longest"].null_count() < len(known):
+        grid = _judged(grid, known, design)
     if not design.cues:
         return grid
     of_items = known.group_by("item").agg(pl.col("gold").first(), pl.col("n_candidates").max())
@@ -364,6 +392,23 @@ def _grid_of_labels(answers: pl.DataFrame, design: Design, scores: Sequence[str]
     hints = [(hinted(item, int(gold), size), size) for item, gold, size in of_items.iter_rows()]
     wrong = [(-1 if option is None else option, size) for option, size in hints]
     return replace(grid, cues=design.cues, hints=np.array(wrong, dtype=np.int64))
+
+
+def _judged(grid: Grid, answers: pl.DataFrame, design: Design) -> Grid:
+    """The grid of verdicts on texts: the longest ones, and those that a bias favours."""
+    number = pl.col("longest", "n_candidates").cast(pl.Float64).fill_null(0).cast(pl.Int64)
+    of_items = answers.select("item", number).group_by("item").max().sort("item")
+    levels, sizes = list(map(levels_of, design.variants)), of_items["n_candidates"].to_numpy()
+    by_size = {size: [favoured_options(of, size) for of in levels] for size in set(sizes.tolist())}
+    favoured = {
+        factor: (
+            np.array(pairs, dtype=np.int64),
+            np.array([[of[factor] for of in by_size[size]] for size in sizes.tolist()]),
+        )
+        for factor, pairs in design.kinds.items()
+        if factor in favoured_options({}, 0)
+    }
+    return replace(grid, longest=of_items["longest"].to_numpy(), favoured=favoured)
 
 
 def grid_of(
@@ -544,14 +589,15 @@ class Metric:
     """The columns of the answers table that it reads as ``Grid.scores``."""
     alias_of: str = ""
     """The metric that has this name on N-M relations; empty for a metric of its own."""
-    needs: Literal["", "instances", "hints", "distributions"] = ""
+    of_gold: bool = False  # Whether it reads golds, so that items without one are left out
+    needs: Literal["", "instances", "hints", "distributions", "longest", "favoured"] = ""
     """The field of ``Grid`` without which there is nothing to count."""
 
     def tally(self, grid: Grid) -> Tally | None:
         """What is counted in a grid; None where the metric does not apply."""
         needed = getattr(grid, self.needs) if self.needs else None
         is_there = not self.needs or (needed is not None and len(needed) > 0)
-        return self.count(grid) if is_there else None
+        return self.count(grid.only_labelled() if self.of_gold else grid) if is_there else None
 
 
 METRICS: dict[str, Metric] = {}  # The metrics that are counted

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from consilience.core.expectations import EXPECTATION_SUBSETS
-from consilience.metrics.registry import headline_metrics, label_of
+from consilience.metrics.registry import DESCRIPTIONS, headline_metrics, label_of
 from consilience.report import charts, overview
 from consilience.report import columns as layouts
 from consilience.report.analysis_tables import (
@@ -44,7 +44,7 @@ from consilience.report.run_view import (
     values_of,
     view_notes,
 )
-from consilience.report.table import CI, NAN, Cell, Column, intervals_below
+from consilience.report.table import CI, NAN, Cell, Column, Table, intervals_below
 
 MOST_APART = 8  # patterns that differ from the others and are named
 MOST_PATTERNS = 1_000  # rows of the table of patterns; of more, those with the lowest agreement
@@ -277,15 +277,29 @@ def _calibration(runs: Sequence[RunView]) -> Parts:
     caption = "Answers in bins of equal size. Below the line: too sure. Bars: 95 % intervals."
     chart = charts.reliability_figure(frame)
     yield Figure("reliability", "Accuracy by the probability of the answer", chart, caption)
+    known = [run for run in runs if run.reliability.height]
+    yield _metrics(known, CALIBRATION, "Calibration, in percent")
+
+
+def _metrics(runs: Sequence[RunView], names: Sequence[str], title: str) -> Table:
+    """A row a metric that a run has."""
     rows = list[dict[str, Any]]()
-    for name, run in product(CALIBRATION, [run for run in runs if run.reliability.height]):
+    for name, run in product(names, runs):
         value = values_of(run.metrics, run.suite.words.pool).get((name, "all"))
-        rows += [{"label": label_of(name), "run": run.name, **value}] if value else []
+        about = {"label": label_of(name), "run": run.name, "meaning": DESCRIPTIONS[name].meaning}
+        rows += [{**about, **value}] if value else []
     columns: Columns = {
         "label": Column("metric"), "run": Column("run"), "value": Column("value", "share"),
-        ("low", "high"): Column(CI, "share"),
+        ("low", "high"): Column(CI, "share"), "meaning": Column("meaning"),
     }  # fmt: skip
-    yield frame_table(rows, "Calibration, in percent", columns, sortable=False)
+    return frame_table(rows, title, columns, sortable=False)
+
+
+def _judges(runs: Sequence[RunView]) -> Parts:
+    """The biases of a judge, and its agreement with people; nothing of other questions."""
+    names = [name for name, one in DESCRIPTIONS.items() if one.needs in ("longest", "favoured")]
+    if (table := _metrics(runs, names, "Verdicts on texts, in percent")).rows:
+        yield table
 
 
 CALIBRATION = (
@@ -396,6 +410,12 @@ OF_PAIRS: Sections = (
     ),
 )  # fmt: skip
 OF_ALL: Sections = (
+    (
+        "judge", "The judge",
+        "Which text is better? A bias of 0 is none, of 100 decides every verdict. Errors at "
+        "random make no bias.",
+        _judges,
+    ),
     (
         "curve", "Right in k variants",
         "Accuracy falls with the number of variants that must be right: from one at all to each "

@@ -43,6 +43,16 @@ FACT_ROWS = {
 }
 """Metric and meaning of the rows of a suite of facts."""
 
+JUDGE_ROWS = {
+    "label_kappa": "verdicts and labels agree above chance",
+    "position_bias": "toward the first text; 0 is none",
+    "label_bias": "toward the label A; 0 is none",
+    "repetition_bias": "toward a repeated text; 0 is none",
+    "length_bias": "toward the longest text; 0 is none",
+    "judge_variance": "share that is not the texts'",
+}
+"""The further rows of verdicts on texts."""
+
 PAIR_ROWS = {
     "accuracy": "right in original form",
     "consistency": "label kept",
@@ -234,6 +244,7 @@ def _headlines(
             meaning = FACT_ROWS.get(metric, FACT_ROWS["consistency"])
             meaning = meaning.replace("patterns", patterns).replace("pattern", word)
             yield (pool, metric, "all"), label_of(metric), meaning
+        yield from (((pool, name, "all"), label_of(name), of) for name, of in JUDGE_ROWS.items())
         kinds = (kind for group in groups for kind in group.design.kinds)
         parts = {name: f"same if only {name} differs" for name in several_factors(kinds)}
         for name, meaning in parts.items() if words.is_pooled else ():
@@ -273,7 +284,7 @@ def _mean_sizes(
 ) -> str:
     """How many groups were asked; how many groups, items and variants the means are over."""
     averaged, counts = _averaged(groups), ["n"] + ["n_excluded"] * words.is_pooled
-    facts = sum(values[group.id, "accuracy", "all"][name] for group in averaged for name in counts)
+    facts = sum(values[group.id, "top_label", "all"][name] for group in averaged for name in counts)
     patterns = sorted({*fewest, *(len(group.design.forms[ORIGINAL]) for group in averaged)})
     of_each = f"{patterns[0]}" if len(patterns) == 1 else f"{patterns[0]} to {patterns[-1]}"
     forms = len(averaged[0].design.forms)
@@ -291,7 +302,7 @@ def _averaged(groups: Sequence[Relation]) -> Sequence[Relation]:
 def _notes(metrics: pl.DataFrame, suite: Suite, groups: Sequence[Relation]) -> Iterator[str]:
     """What a reader of the headline numbers should know, one short sentence each."""
     yield from (f"{sentence}." for sentence in constant_answers(metrics, suite))
-    empty = metrics.filter(metric="accuracy", subset="all", n=0)["group"]
+    empty = metrics.filter(metric="top_label", subset="all", n=0)["group"]
     if without := [group.label for group in groups if group.id in empty]:
         yield f"Means leave out {listed(without)}: no {suite.words.item} was answered."
     several = sum(group.cardinality == "N-M" for group in groups)

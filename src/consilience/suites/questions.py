@@ -18,7 +18,13 @@ from typing import Any, ClassVar, cast
 
 from consilience.core.errors import ConsilienceError, did_you_mean, how_to_install
 from consilience.core.expectations import KINDS, Expectation, ExpectationKind, Reference, Texts
-from consilience.core.items import ALIAS_SEPARATOR, DEFAULT_LANGUAGE, Choice, Question
+from consilience.core.items import (
+    ALIAS_SEPARATOR,
+    DEFAULT_LANGUAGE,
+    NO_LABEL,
+    Choice,
+    Question,
+)
 from consilience.core.text import counted, fold_case, names_a_group
 from consilience.files.read import FirstFault, parse_json, read_document, read_rows, read_text
 from consilience.files.rows import (
@@ -107,13 +113,13 @@ def unused(cells: Mapping[str, Any], columns: Mapping[str, str]) -> list[str]:
     return [
         str(key)
         for key in cells
-        if key not in COLUMNS and key not in mapped and _phrasing_number(str(key)) is None
+        if key not in (*COLUMNS, TEXTS) and key not in mapped and _phrasing_number(str(key)) is None
     ]
 
 
 def renamed(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
     """The cells by our names of their columns."""
-    ours = {key: cells[key] for key in COLUMNS if key in cells}
+    ours = {key: cells[key] for key in (*COLUMNS, TEXTS) if key in cells}
     for name, source in columns.items():
         parts = source.split(COLUMN_JOIN)
         if len(parts) == 1:
@@ -192,6 +198,64 @@ def _messages(value: Any, role: str) -> list[Mapping[str, Any]]:
     return value if is_list else [{"role": role, "content": value}]
 
 
+OF_JUDGE: Mapping[str, str] = {
+    "prompt": "what the texts answer",
+    "human": "the text that people prefer: a (or model_a), b or the text itself; empty for none",
+    "answer_a": "a text",
+    "answer_b": "another text; more of them in answer_c and so on",
+}
+"""The columns of texts that a judge compares, in place of those of a question."""
+
+TEXTS = "answer_*"  # The cell with these texts by their columns
+ASKED = ("Which of these replies is better?", "Choose the better one of these replies.")
+"""What a judge is asked, unless the file has a column ``question``."""
+
+
+def _is_of_judge(column: str) -> bool:
+    return column in OF_JUDGE or re.fullmatch("answer_[a-z]", column) is not None
+
+
+def _of_judge(cells: Mapping[str, Any], columns: Mapping[str, str]) -> Mapping[str, Any]:
+    """A row of texts that a judge compares as one of a question; other rows stay."""
+    plain = {str(key).strip().casefold(): str(key) for key in cells}
+    names = {**plain, **columns}
+    texts = [name for name in sorted(names) if _is_of_judge(name) and "_" in name]
+    if not {"answer_a", "answer_b"} & {*texts} or names.keys() & {"answer", *WITH_OPTIONS}:
+        return cells
+    texts = [*dict.fromkeys(["answer_a", "answer_b", *texts])]
+    used = {names[name] for name in (*texts, "prompt", "human") if name in names}
+    rest = {key: value for key, value in cells.items() if key not in used}
+    named = {"context": "prompt", "answer": "human"}
+    made = {ours: cells.get(names.get(name, "")) for ours, name in named.items()}
+    asked = {} if "question" in names else {"question": list(ASKED)}
+    return {**rest, **asked, **made, TEXTS: {one: cells.get(names.get(one, "")) for one in texts}}
+
+
+def _judged(row: Row, texts: Mapping[str, Any]) -> tuple[Choice, tuple[Choice, ...]]:
+    """The text that people prefer, and the texts."""
+    label, known = normal(row.optional_text("answer")), dict[str, str]()
+    for column, value in texts.items():
+        text = value.strip() if isinstance(value, str) else ""
+        if not text:
+            todo = "Fill it in, remove the line, or name its column: --columns answer_b=COLUMN."
+            row.report(f"no text in '{column}'", expected="a text that the judge reads", todo=todo)
+        if same := [other for other, known_text in known.items() if known_text == text]:
+            found, expected = f"the same text in '{same[0]}' and '{column}'", "different texts"
+            row.report(found, expected=expected, todo="Remove the line.")
+        known[column] = text
+    options = tuple(map(Choice, known.values()))
+    for (column, text), option in zip(known.items(), options, strict=True):
+        if label in (column[-1], normal(text)) or label.endswith(column[-2:]):
+            return option, options
+    if label:
+        row.report(
+            f"the human label '{label}'",
+            expected=f"{', '.join(column[-1] for column in known)}, the text itself, or nothing",
+            todo="Leave it empty where people prefer none.",
+        )
+    return NO_LABEL, options
+
+
 def _our_columns(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, str]:
     """The names of columns: also those in other case, and ``question_2`` as a further phrasing."""
     plain = {str(key).strip().casefold(): str(key) for key in cells}
@@ -212,7 +276,7 @@ def _phrasing_number(column: str) -> int | None:
 def _meant(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, str]:
     """The columns that a file lacks, and what they are probably called there."""
     known = {*columns, *(name for name in COLUMNS if name in cells)}
-    has_options = bool(known & {*WITH_OPTIONS})
+    has_options = bool(known & {*WITH_OPTIONS}) or TEXTS in cells
     others = unused(cells, columns)
     run = [] if has_options else _run_of_options(others)
     plain = {plain_name(column): column for column in reversed(others) if column not in run}
@@ -282,18 +346,23 @@ def questions_of_rows(
     ``parse``: makes an option or an answer of a text; ``Choice`` where texts have no aliases.
     """
     for column in columns:
-        if column not in COLUMNS and _phrasing_number(column) is None:
+        is_ours = column in COLUMNS or _is_of_judge(column)
+        if not is_ours and _phrasing_number(column) is None:
             raise ConsilienceError(
                 _mapping({column: "..."}, in_python=in_python),
-                expected=", ".join(COLUMNS),
-                todo=did_you_mean(column, list(COLUMNS)),
+                expected=", ".join([*COLUMNS, *OF_JUDGE]),
+                todo=did_you_mean(column, [*COLUMNS, *OF_JUDGE]),
             )
+    given = columns
     others: dict[str, None] = {}
     drafts: dict[str, _QuestionDraft] = {}
     counts: Counter[str] = Counter()
     for number, (where, row) in enumerate(rows):
-        cells = row if "question" in columns else _of_messages(row, columns, where)
+        cells = _of_judge(row, given)
+        if cells is row and "question" not in columns:
+            cells = _of_messages(row, columns, where)
         if number == 0:
+            columns = {name: of for name, of in columns.items() if not _is_of_judge(name)}
             columns = _our_columns(cells, columns)
             recognised(cells, columns, where, in_python=in_python)
         others |= dict.fromkeys(unused(cells, columns))
@@ -315,6 +384,7 @@ def questions_of_rows(
             draft.options,
             draft.row.optional_text("context"),
             draft.row.where,
+            is_judged=TEXTS in draft.row.cells,
         )
         for item, draft in drafts.items()
     )
@@ -337,7 +407,7 @@ def _add_row(
         row.optional_text("context")
         drafts[item] = _QuestionDraft(row, group, *_answer(row, item, parse))
     draft = drafts[item]
-    for column in ("answer", "options", "distractors", "context", "group"):
+    for column in ("answer", "options", TEXTS, "distractors", "context", "group"):
         value = row.cells.get(column)
         if value not in (None, "") and value != draft.row.cells.get(column):
             row.report(
@@ -370,6 +440,8 @@ def _phrasings(row: Row) -> dict[str, list[str]]:
 
 
 def _answer(row: Row, item: str, parse: Parse) -> tuple[Choice, tuple[Choice, ...]]:
+    if TEXTS in row.cells:
+        return _judged(row, row.cells[TEXTS])
     value = row.cells.get("answer")
     if isinstance(value, list | tuple):
         value = ALIAS_SEPARATOR.join(map(str, value))

@@ -1,6 +1,7 @@
 """A judge of texts: its suite, its biases by hand and by simulation, and what is refused."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -105,10 +106,7 @@ def test_kappa_of_unequal_margins_by_hand():
     for tally in tallies.values():  # Euler: what items contribute sums to hits and total
         share = tally.share()
         assert tally.scores().sum(axis=0) == pytest.approx([share.hits, share.total])
-    unlabelled = Grid(
-        answers, golds, None, subjects, np.arange(2), 2, longest=longest,
-        labelled=np.zeros(10, dtype=bool),
-    )  # fmt: skip
+    unlabelled = replace(grid, golds=np.full_like(golds, -1))
     assert np.isnan(METRICS["label_kappa"].tally(unlabelled).share().value)
 
 

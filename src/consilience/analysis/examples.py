@@ -13,9 +13,10 @@ import polars as pl
 
 from consilience.core.errors import Protocol
 from consilience.core.expectations import EXPECTATION_SUBSETS, Instance
+from consilience.core.items import NO_LABEL
 from consilience.core.text import fold_case, whole_words
 from consilience.metrics.counts import Answers, Prepared, prepared
-from consilience.metrics.registry import NO_GOLD, Grid
+from consilience.metrics.registry import Grid
 from consilience.metrics.statistics import Ints
 from consilience.types import Relation, Suite
 
@@ -260,8 +261,8 @@ def _replies(answers: Prepared) -> pl.DataFrame:
     margin: pl.Expr | pl.Series = pl.lit(None, dtype=pl.Float64)
     if "margin" in answers.answers.columns:  # text in a CSV file
         margin = answers.answers["margin"].cast(pl.Float64, strict=False)
-    is_graded = ~pl.col("gold_option").eq_missing(NO_GOLD)
-    table = table.with_columns(margin=margin).drop_nulls("answer").filter(is_graded)
+    table = table.with_columns(margin=margin).drop_nulls("answer")
+    table = table.filter(pl.col("gold") != NO_LABEL.text)
     key = ["group", "item"]
     facts = table.select(*key, "subject", "gold").unique(maintain_order=True)
     named = [_names_gold(*row) for row in facts.select("subject", "gold").iter_rows()]

@@ -99,15 +99,9 @@ class CellAnswers:
         return np.concatenate([grid.right for grid in self.grids.values()])
 
     @property
-    def labelled(self) -> Bools:
-        """Whether an item has a gold (item,)."""
-        every = [(grid.labelled, len(grid.answers)) for grid in self.grids.values()]
-        return np.concatenate([np.ones(n, bool) if of is None else of for of, n in every])
-
-    @property
     def graded(self) -> Bools:
         """Whether there is an answer that is right or wrong (item, cell)."""
-        return np.asarray((self.answers >= 0) & self.labelled[:, None])
+        return np.concatenate([grid.only_labelled().taken for grid in self.grids.values()])
 
     @property
     def subjects(self) -> npt.NDArray[np.object_]:
@@ -229,7 +223,10 @@ def variance_components(
         )
     of_texts = all(grid.longest is not None for one in seeds for grid in one.grids.values())
     count = partial(exact_parts, of_texts=of_texts) if is_exact else pair_parts
-    numbers = [count(one.answers, one.right, design, one.labelled) for one in seeds]
+    numbers = [count(one.answers, one.right, design) for one in seeds]
+    for one, of_seed in zip(seeds, numbers, strict=True):
+        for columns in (of.columns for (part, _), of in of_seed.items() if part[0] != "answer"):
+            columns[~one.graded.any(axis=1)] = np.nan
     estimates = item_estimates(numbers, seeds[0].subjects, seed)
     rows = []
     for part in dict.fromkeys(part for part, _ in estimates):

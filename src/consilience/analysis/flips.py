@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 
 from consilience.core.factors import levels_of
-from consilience.core.items import NO_LABEL
 from consilience.metrics.components import ItemNumbers, item_estimates
 from consilience.metrics.counts import Prepared
 from consilience.metrics.differences import MCNEMAR, SUBJECTS
@@ -48,7 +47,7 @@ def paired_answers(first: Prepared, second: Prepared) -> pl.DataFrame:
     both = one.join(two.select(*QUERY, "answer", "code", "right"), on=QUERY, maintain_order="left")
     flip = (
         pl.when(pl.col("code") == pl.col("code_right")).then(pl.lit(SAME))
-        .when(pl.col("gold") == NO_LABEL.text).then(pl.lit(NO_LABEL.text))
+        .when(pl.col("right").is_null()).then(pl.lit("no label"))
         .when("right").then(pl.lit(LOST))
         .when("right_right").then(pl.lit(WON))
         .otherwise(pl.lit(MOVED))

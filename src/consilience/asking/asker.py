@@ -15,10 +15,7 @@ from consilience.models import Reader, WritingModel
 
 Progress = Callable[[int], None]  # Called with the number of queries that have just been answered
 Column = npt.NDArray[np.float64] | npt.NDArray[np.object_]
-HEADS = (
-    "suite", "group", "item", "subject", "variant", "variant_index", "gold", "gold_option",
-    "longest",
-)  # fmt: skip
+HEADS = ("suite", "group", "item", "subject", "variant", "variant_index", "gold", "gold_option")
 
 NUMBERS = (
     "logprob", "gold_logprob", "margin", "text_logprob", "gold_text_logprob", "gold_rank",
@@ -126,7 +123,7 @@ def table_of(group: Group, records: Sequence[Mapping[str, Any]]) -> pl.DataFrame
 
 
 def _columns(group: Group) -> dict[str, Column]:
-    size, heads = len(group.asks), (*HEADS, *group.levels)
+    size, heads = len(group.asks), (*HEADS, "longest", *group.levels)
     columns: dict[str, Column] = {
         name: np.full(size, np.nan) if name in NUMBERS else np.full(size, None, dtype=np.object_)
         for name in group.schema

@@ -19,16 +19,7 @@ from consilience.asking.asker import Progress, ask_texts
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.factors import FACTORS, Cell, FactorialDesign
 from consilience.core.free_text import NO_CHOICE, Rule, match, usual_rule
-from consilience.core.items import (
-    NO_LABEL,
-    Ask,
-    Floats,
-    Group,
-    Item,
-    Question,
-    Scores,
-    is_near_tie,
-)
+from consilience.core.items import Ask, Floats, Group, Item, Question, Scores, is_near_tie
 from consilience.core.presentation import (
     TEMPLATES,
     Presentation,
@@ -64,9 +55,6 @@ of a model that chooses an answer without scores. ``option`` is null where it wr
 answers. The others are the levels of the factors.
 """
 
-JUDGED_COLUMNS: Mapping[str, type[pl.DataType]] = {"longest": pl.Int32}
-"""The column of verdicts on texts: ``Question.longest``."""
-
 SCHEMA = ANSWERS_SCHEMA | dict(QUESTION_COLUMNS)  # The columns of answers to questions
 PROMPTS_AT_ONCE = 4096  # Prompts in memory at once; one question may have more
 NO_PREMISE = "the score of an option without the question is not known"
@@ -91,7 +79,7 @@ class Presenter:
         labels = {self.presentation(cell).labels for cell in self.design.cells}
         object.__setattr__(self, "rule", rule_for(self.rule_name, sorted(labels)))
         groups: dict[str, list[Question]] = {}
-        for question in self.pool:
+        for question in (one for one in self.pool if one.has_gold):
             groups.setdefault(question.group, []).append(question)
         object.__setattr__(self, "_groups", groups)
 
@@ -158,8 +146,7 @@ class Presenter:
         drawn: list[Question] = []
         for at in _shuffled(len(group), f"{self.seed} {draw} {question.group}"):
             texts = {text for of_language in group[at].paraphrases.values() for text in of_language}
-            is_solved = group[at].gold != NO_LABEL
-            if is_solved and group[at].item != question.item and not texts & phrasings:
+            if group[at].item != question.item and not texts & phrasings:
                 drawn.append(group[at])
             if len(drawn) == self.examples:
                 return drawn
@@ -227,8 +214,8 @@ def group_of(
     items = list(map(item_of, questions))
     levels = {factor.name: design.levels(factor.name) for factor in design.factors}
     name = questions[0].group if questions else ""
-    is_judged = any(question.is_judged for question in questions)
-    schema = {**schema, **(JUDGED_COLUMNS if is_judged else {})}
+    if any(question.is_judged for question in questions):
+        schema = {**schema, "longest": pl.Int32}
     return Group(suite, name, items, design.names, asks, schema, levels)
 
 

@@ -286,14 +286,15 @@ class Question:
     @property
     def gold_position(self) -> int:
         """The position of the gold among the options; -1 for ``NO_LABEL``."""
-        return -1 if self.gold == NO_LABEL else self.options.index(self.gold)
+        return self.options.index(self.gold) if self.has_gold else -1
+
+    @property
+    def has_gold(self) -> bool:
+        return self.gold != NO_LABEL
 
     @property
     def longest(self) -> int | None:
-        """The position of the longest text that a judge compares; -1 if two are, None if no judge.
-
-        Length is that in characters.
-        """
+        """The position of the text with most characters; -1 if two have, None without a judge."""
         sizes = [len(option.text) for option in self.options]
         unique = sizes.count(max(sizes, default=0)) == 1
         return (sizes.index(max(sizes)) if unique else -1) if self.is_judged else None

@@ -69,22 +69,20 @@ class Template:
         shown = f"the template '{shortened(self.text, 80)}'"
         for slot in slots:
             if slot not in SLOTS:
-                raise ConsilienceError(
-                    f"the slot {{{slot}}} in {shown}",
-                    expected=", ".join(f"{{{known}}}" for known in SLOTS),
-                    todo=did_you_mean(slot, list(SLOTS)),
+                expected, todo = (
+                    ", ".join(map("{{{}}}".format, SLOTS)),
+                    did_you_mean(slot, [*SLOTS]),
                 )
+                found = f"the slot {{{slot}}} in {shown}"
+                raise ConsilienceError(found, expected=expected, todo=todo)
         if slots.count("question") != 1:
-            raise ConsilienceError(
-                f"{slots.count('question')} times {{question}} in {shown}",
-                expected="exactly one {question}, where the question goes",
-                todo="Correct it.",
-            )
+            found = f"{slots.count('question')} times {{question}} in {shown}"
+            expected = "exactly one {question}, where the question goes"
+            raise ConsilienceError(found, expected=expected, todo="Correct it.")
         if self.system and not self.is_chat:
-            raise ConsilienceError(
-                f"a system prompt in the template '{self.name}', which is no chat",
-                todo="Add `chat = true`, or write the text into the template.",
-            )
+            found = f"a system prompt in the template '{self.name}', which is no chat"
+            todo = "Add `chat = true`, or write the text into the template."
+            raise ConsilienceError(found, todo=todo)
         object.__setattr__(self, "parts", tuple(zip(pieces[::2], [*slots, ""], strict=True)))
 
     @property
@@ -200,12 +198,11 @@ def present(
         return None
     question = question.in_phrasing(presentation.language, presentation.paraphrase)
     turns: list[tuple[Role, str]] = []
-    usual = replace(presentation, repeated="none")
     for solved in examples:
         example = solved.in_phrasing(presentation.language, 0)
         given = tuple(range(len(example.options)))
         answers = _answers(example, presentation, given)
-        turns.append(("user", _filled(example, usual, 0, given)))
+        turns.append(("user", _filled(example, replace(presentation, repeated="none"), 0, given)))
         turns.append(("assistant", answers[_gold_at(example, given)]))
     hint = None
     if presentation.cue != "none":
@@ -259,24 +256,20 @@ def premise_of(presentation: Presentation, texts: Sequence[str]) -> Prompt:
     )  # fmt: skip
 
 
-def favoured_options(levels: Mapping[str, str], size: int) -> dict[str, int]:
-    """Factor -> the option, by its place in the file, that a bias of that factor favours; -1: none.
+BIASES = ("order", "labels", "repeated")  # The factors whose levels favour an option
 
-    It is the one that is shown first, has the label A, or is written twice.
-    """
-    order = levels.get("order", "given")
-    shown = () if order.startswith("shuffle") else permutation(order, size) or ()
-    style = levels.get("labels", "A")
-    return {
-        "order": shown[0] if shown else -1,
-        "labels": shown[-(style == REVERSED)] if shown and style != "none" else -1,
-        "repeated": ascii_uppercase.find(levels.get("repeated", "none")),
-    }
+
+def favoured_options(levels: Mapping[str, str], size: int) -> tuple[int, int, int]:
+    """The option that is shown first, has the label A, is written twice; -1 for none."""
+    order, style = levels.get("order", "given"), levels.get("labels", "A")
+    shown = (not order.startswith("shuffle") and permutation(order, size)) or (-1,)
+    labelled = -1 if style == "none" else shown[-(style == REVERSED)]
+    return shown[0], labelled, ascii_uppercase.find(levels.get("repeated", "none"))
 
 
 def _gold_at(example: Question, order: Sequence[int]) -> int:
-    at = example.gold_position if example.options else 0
-    return order.index(at) if example.options and at >= 0 else at
+    is_among = example.options and example.has_gold
+    return order.index(example.gold_position) if is_among else -bool(example.options)
 
 
 def _answers(
@@ -319,11 +312,9 @@ def _filled(
         cues = presentation.cues
         sentences = cues.get("") or cues.get(language.partition("-")[0] or "en")
         if not sentences:
-            raise ConsilienceError(
-                f"no hints in the language '{language}'",
-                expected=", ".join(cues),
-                todo="Write some, one a line, and name the file: --cues FILE.",
-            )
+            found = f"no hints in the language '{language}'"
+            todo = "Write some, one a line, and name the file: --cues FILE."
+            raise ConsilienceError(found, expected=", ".join(cues), todo=todo)
         answer = options[hint] if presentation.labels == "none" else f"({marks[hint][:-1]})"
         sentence = random.Random(f"sentence {question.item}").choice(sentences)
         before, _, after = sentence.partition("{question}")
@@ -343,12 +334,9 @@ def labels_of(style: str, count: int) -> tuple[str, ...]:
         return tuple(str(number) for number in range(1, count + 1))
     letters = LABEL_STYLES[style]
     if count > len(letters):
-        raise ConsilienceError(
-            f"{count} options with letters as labels",
-            expected=f"at most {len(letters)}",
-            todo="Ask with numbers: --vary labels=1,none; a language model then needs "
-            "--option-score sum.",
-        )
+        found, expected = f"{count} options with letters as labels", f"at most {len(letters)}"
+        numbers = "Ask with numbers: --vary labels=1,none; a language model then needs"
+        raise ConsilienceError(found, expected=expected, todo=f"{numbers} --option-score sum.")
     return tuple(letters[:count])
 
 
@@ -460,9 +448,8 @@ def rule_for(name: str, labels: Sequence[str]) -> ScoringRule:
         raise unknown_name(f"no scoring rule '{name}'", name, RULES)
     if name == "label" and not has_labels:
         texts = [name for name, rule in RULES.items() if rule.reply == "text"]
-        raise ConsilienceError(
-            "options without labels, scored by their labels",
-            expected=f"labels, or a rule for texts: {', '.join(texts)}",
-            todo="Leave the level none of labels out, or take another rule.",
-        )
+        found = "options without labels, scored by their labels"
+        expected = f"labels, or a rule for texts: {', '.join(texts)}"
+        todo = "Leave the level none of labels out, or take another rule."
+        raise ConsilienceError(found, expected=expected, todo=todo)
     return RULES[name]

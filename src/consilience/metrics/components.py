@@ -163,19 +163,14 @@ Cell = TypeVar("Cell", np.int64, np.bool_)
 
 
 def exact_parts(
-    answers: Ints,
-    right: Bools,
-    design: FactorialDesign,
-    labelled: Bools | None = None,
-    *,
-    of_texts: bool = False,
+    answers: Ints, right: Bools, design: FactorialDesign, *, of_texts: bool = False
 ) -> dict[tuple[Part, bool], ItemNumbers]:
     """Every part of the variation of items that were answered in every cell of a full design.
 
     ``answers`` (item, cell), compared within an item only, but for verdicts on texts (``of_texts``)
     also between items; ``right`` (item, cell). An item without an answer (-1) in some cell has no
-    numbers, nor has the correctness of one that is not ``labelled`` (item,). The key says which
-    part it is, and whether the number is a share of the whole variation instead of a probability.
+    numbers. The key says which part it is, and whether the number is a share of the whole variation
+    instead of a probability.
     """
     names = tuple(factor.name for factor in design.factors if len(factor.levels) > 1)
     complete = (answers >= 0).all(axis=1)
@@ -192,11 +187,11 @@ def exact_parts(
     for outcome, values, means in outcomes:
         variation, of_factors = decompose(values, names)
         has_items, squares = outcome == "correctness" or of_texts, (means**2).sum(axis=1)
-        for effect, factors, part in _effects(variation, of_factors, names, has_items=has_items):
+        for effect, factors, part in _effects(variation, of_factors, names):
+            if effect == "between questions" and not has_items:
+                continue
             columns = np.full((len(answers), means.shape[1] + 4), np.nan)
             columns[complete] = np.stack([part, variation, *means.T, squares, ones], axis=1)
-            if outcome == "correctness" and labelled is not None:
-                columns[~labelled] = np.nan
             is_between = effect == "between questions"
             parts[(outcome, effect, factors), False] = (
                 ItemNumbers(columns, _between) if is_between else ItemNumbers(columns[:, [0, -1]])
@@ -216,11 +211,7 @@ def _crossed(values: npt.NDArray[Cell], design: FactorialDesign) -> npt.NDArray[
 
 
 def _effects(
-    variation: Floats,
-    parts: Mapping[Factors, Floats],
-    names: Sequence[str],
-    *,
-    has_items: bool,
+    variation: Floats, parts: Mapping[Factors, Floats], names: Sequence[str]
 ) -> Iterator[tuple[Effect, Factors, Floats]]:
     """Each part of the variation of each item (item,)."""
     for name in names:
@@ -232,8 +223,7 @@ def _effects(
         yield "interaction", factors, part
     if combined:
         yield "interactions", (), np.sum(list(combined.values()), axis=0)
-    if has_items:
-        yield "between questions", (), np.zeros(len(variation))
+    yield "between questions", (), np.zeros(len(variation))
     yield "within questions", (), variation
 
 
@@ -255,7 +245,7 @@ def _share(sums: Floats, *, is_between: bool, has_items: bool) -> tuple[Floats, 
 
 
 def pair_parts(
-    answers: Ints, right: Bools, design: FactorialDesign, labelled: Bools | None = None
+    answers: Ints, right: Bools, design: FactorialDesign
 ) -> dict[tuple[Part, bool], ItemNumbers]:
     """The total effect of each factor from pairs of cells that differ in it alone.
 
@@ -284,8 +274,6 @@ def pair_parts(
             differ = ((values[:, first] != values[:, second]) & both).sum(axis=1)
             columns = np.stack([(1 - 1 / levels[name]) * differ, count], axis=1)
             columns[count == 0] = np.nan
-            if outcome == "correctness" and labelled is not None:
-                columns[~labelled] = np.nan
             parts[(outcome, "total", (name,)), False] = ItemNumbers(columns)
     return parts
 

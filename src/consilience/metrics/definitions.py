@@ -18,7 +18,7 @@ from consilience.metrics.statistics import Bools, Floats, Ints
         level="headline", binary=True, one_form=True, better="higher", of_gold=True)  # fmt: skip
 def accuracy(grid: Grid) -> Tally:
     """Share of items with the right answer in the base variant: [a_i0 = g_i] (Section 5.2)."""
-    return _tally(grid.subjects, grid.right[:, 0], grid.taken[:, 0])
+    return Tally.of_hits(grid.subjects, grid.right[:, 0], grid.taken[:, 0])
 
 
 @metric("pairs", "Consistency",
@@ -50,7 +50,7 @@ def consistent_accuracy(grid: Grid) -> Tally:
     An item is left out if it lacks an answer in a variant in which others have one. (Section 5.2,
     Consistent-Acc) A question counts by the variants that it has.
     """
-    return _tally(grid.subjects, grid.always_right, grid.complete)
+    return Tally.of_hits(grid.subjects, grid.always_right, grid.complete)
 
 
 @metric("tuples", "Consistently wrong",
@@ -60,7 +60,7 @@ def consistent_wrong(grid: Grid) -> Tally:
     """Share of items with the same wrong answer in every variant, as in the released code."""
     first = np.take_along_axis(grid.answers, grid.taken.argmax(axis=1)[:, None], axis=1)
     alike = np.all(((grid.answers == first) | grid.lacking)[:, grid.answered], axis=1)
-    return _tally(grid.subjects, alike & ~np.any(grid.right, axis=1), grid.complete)
+    return Tally.of_hits(grid.subjects, alike & ~np.any(grid.right, axis=1), grid.complete)
 
 
 @metric("pairs", "Successful variants", "share of variants that get at least one item right",
@@ -70,14 +70,14 @@ def successful_patterns(grid: Grid) -> Tally:
 
     A maximum over items, so resampling items is not valid: a group has no interval.
     """
-    return _tally(None, np.any(grid.right, axis=0), grid.answered)
+    return Tally.of_hits(None, np.any(grid.right, axis=0), grid.answered)
 
 
 @metric("pairs", "Successful items", "share of items that at least one variant gets right",
         binary=True, better="higher", of_gold=True)  # fmt: skip
 def successful_objects(grid: Grid) -> Tally:
     """Share of items that at least one pattern gets right (Section 6.1, Succ-Objs)."""
-    return _tally(grid.subjects, np.any(grid.right, axis=1), np.any(grid.taken, axis=1))
+    return Tally.of_hits(grid.subjects, np.any(grid.right, axis=1), np.any(grid.taken, axis=1))
 
 
 @metric("pairs", "Known consistency",
@@ -240,7 +240,7 @@ def f1(grid: Grid) -> Tally | None:
     predicted = (grid.answers[:, 0] == grid.positive) & answered
     gold = (grid.golds[:, 0] == grid.positive) & answered
     counts = np.stack([2 * (predicted & gold), predicted.astype(np.int64) + gold], axis=1)
-    tally = _tally(grid.subjects, grid.right[:, 0], answered)
+    tally = Tally.of_hits(grid.subjects, grid.right[:, 0], answered)
     return replace(tally, counts=counts.astype(np.float32), finish=ratio)
 
 
@@ -282,7 +282,7 @@ def no_label(grid: Grid) -> Tally | None:
     """Share of answers in the base variant that are no label; None for models that choose one."""
     if not grid.invalid:
         return None
-    return _tally(grid.subjects, np.isin(grid.answers[:, 0], grid.invalid), grid.taken[:, 0])
+    return Tally.of_hits(grid.subjects, np.isin(grid.answers[:, 0], grid.invalid), grid.taken[:, 0])
 
 
 @metric(
@@ -295,15 +295,7 @@ def mean_accuracy(grid: Grid) -> Tally:
     The mean over variants, where each item has an answer in each, as SCORE reports it (Nalbandyan
     et al., arXiv 2503.00137, 2025). SCORE's consistency rate is ``consistency`` of ``MICRO``.
     """
-    return _tally(grid.subjects, grid.right, grid.taken)
-
-
-def _tally(clusters: npt.NDArray[np.object_] | None, hits: Bools, counted: Bools) -> Tally:
-    """A tally of ``hits`` among ``counted``, both (unit,) or (unit, thing)."""
-    hits, counted = (column[:, None] if column.ndim == 1 else column for column in (hits, counted))
-    sums = [(hits & counted).sum(axis=1), counted.sum(axis=1)]
-    n = int(counted.sum())
-    return Tally(np.stack(sums, axis=1).astype(np.float32), clusters, n, counted.size - n)
+    return Tally.of_hits(grid.subjects, grid.right, grid.taken)
 
 
 def _of_pairs(grid: Grid, hits: Ints, items: Bools | None = None) -> Tally:

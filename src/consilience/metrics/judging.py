@@ -14,20 +14,20 @@ STEP = 1e-30
 
 
 def _tally(
-    grid: Grid, counts: Floats, n: int, left_out: int, finish: Callable[[Floats], Sums] = ratio
+    grid: Grid, counts: Floats, n: int, every: int, finish: Callable[[Floats], Sums]
 ) -> Tally:
-    """A tally of the sums of items (item, column); derivatives are by a complex step."""
+    """A tally of sums of items (item, column), ``n`` of ``every``; slopes are by a complex step."""
 
     def slopes(sums: Floats) -> Sums:
         hits, total = finish(sums + 1j * STEP * np.eye(len(sums)))
         return np.imag(hits) / STEP, np.imag(total) / STEP
 
-    return Tally(counts, grid.subjects, n, left_out, finish, slopes)
+    return Tally(counts, grid.subjects, n, every - n, finish, slopes)
 
 
 def _verdicts(grid: Grid, size: int) -> Floats:
-    """1 where an item got an option in a variant (item, variant, option of ``size``)."""
-    return np.asarray((grid.answers[..., None] == np.arange(size)).astype(float))
+    """How many verdicts are for an option (item, option of ``size``)."""
+    return np.asarray((grid.answers[..., None] == np.arange(size)).sum(axis=1, dtype=float))
 
 
 def _of_bias(grid: Grid, factor: str, toward: int, away: int) -> Tally | None:
@@ -40,20 +40,18 @@ def _of_bias(grid: Grid, factor: str, toward: int, away: int) -> Tally | None:
     if factor not in grid.favoured:
         return None
     pairs, favoured = grid.favoured[factor]
-    one, two = grid.answers[:, pairs[:, 0]], grid.answers[:, pairs[:, 1]]
-    first, second = favoured[:, pairs[:, 0]], favoured[:, pairs[:, 1]]
+    one, two = np.moveaxis(grid.answers[:, pairs], 2, 0)
+    first, second = np.moveaxis(favoured[:, pairs], 2, 0)
     is_pair = (first >= 0) & (second >= 0) & (first != second)
     counted = is_pair & (one >= 0) & (two >= 0)
-    if not is_pair.any():
-        return None
     hits = toward * ((one == first) & (two == second)) + away * ((one == second) & (two == first))
-    counts = np.stack([(hits * counted).sum(axis=1), counted.sum(axis=1)], axis=1)
-    finish = hits_of_total if min(toward, away) == 0 else ratio
-    n = int(counted.sum())
-    return Tally(counts.astype(float), grid.subjects, n, int(is_pair.sum()) - n, finish)
+    counts = np.stack([(hits * counted).sum(axis=1), counted.sum(axis=1)], axis=1, dtype=float)
+    n, finish = int(counted.sum()), ratio if away < 0 else hits_of_total
+    left_out = int(is_pair.sum()) - n
+    return Tally(counts, grid.subjects, n, left_out, finish) if is_pair.any() else None
 
 
-@metric("pairs", "Kappa with labels", "agreement of verdicts and human labels, above chance",
+@metric("pairs", "Kappa with labels", "verdicts and human labels agree above chance",
         better="higher", bounds=(-1.0, 1.0), needs="longest", of_gold=True)  # fmt: skip
 def label_kappa(grid: Grid) -> Tally | None:
     """Cohen's kappa (1960) of all verdicts and the labels: ``(p_o - p_e) / (1 - p_e)``.
@@ -63,10 +61,8 @@ def label_kappa(grid: Grid) -> Tally | None:
     denominators of groups.
     """
     size = int(grid.golds.max(initial=0)) + 1
-    verdicts = _verdicts(grid, size)
-    labels = np.where(grid.taken[..., None], np.eye(size)[grid.golds], 0)
-    same = (grid.right & grid.taken).sum(axis=1)[:, None]
-    counts = np.concatenate([same, verdicts.sum(axis=1), labels.sum(axis=1)], axis=1)
+    labels = np.where(grid.taken[..., None], np.eye(size)[grid.golds], 0).sum(axis=1)
+    counts = np.column_stack([grid.right.sum(axis=1), _verdicts(grid, size), labels])
 
     def finish(sums: Floats) -> Sums:
         given, right = sums[..., 1 : size + 1], sums[..., size + 1 :]
@@ -74,8 +70,7 @@ def label_kappa(grid: Grid) -> Tally | None:
         by_chance = (given * right).sum(axis=-1) / np.where(total == 0, 1, total)
         return sums[..., 0] - by_chance, total - by_chance
 
-    n = int(grid.taken.sum())
-    return _tally(grid, counts, n, grid.taken.size - n, finish)
+    return _tally(grid, counts, int(grid.taken.sum()), grid.taken.size, finish)
 
 
 @metric("pairs", "Toward the first", "both orders of two texts get the one that is shown first",
@@ -83,10 +78,9 @@ def label_kappa(grid: Grid) -> Tally | None:
 def toward_first(grid: Grid) -> Tally | None:
     """Share of pairs of orders in which the text that is shown first wins both times.
 
-    *Biased toward first* of Zheng et al. (MT-Bench, NeurIPS 2023, Table 2), whose *consistency* is
-    the position consistency of Shi et al. (arXiv 2406.07791) and our ``consistency`` of ``order``;
-    with two texts the three sum to 1. Wang et al. (arXiv 2305.17926) call 1 - consistency the
-    conflict rate.
+    *Biased toward first* of Zheng et al. (MT-Bench, NeurIPS 2023), whose *consistency* is the
+    position consistency of Shi et al. (arXiv 2406.07791) and our ``consistency`` of ``order``; with
+    two texts the three sum to 1. 1 - consistency is the conflict rate of Wang et al. (2305.17926).
     """
     return _of_bias(grid, "order", 1, 0)
 
@@ -98,7 +92,7 @@ def toward_second(grid: Grid) -> Tally | None:
     return _of_bias(grid, "order", 0, 1)
 
 
-@metric("pairs", "Position bias", "toward the first, less toward the second; 0 is none",
+@metric("pairs", "Position bias", "toward the first text; 0 is none",
         bounds=(-1.0, 1.0), needs="favoured")  # fmt: skip
 def position_bias(grid: Grid) -> Tally | None:
     """``toward_first - toward_second``: from -1, always the second, to 1, always the first.
@@ -109,82 +103,69 @@ def position_bias(grid: Grid) -> Tally | None:
     return _of_bias(grid, "order", 1, -1)
 
 
-@metric("pairs", "Label bias", "the label A wins both times, less it loses; 0 is none",
+@metric("pairs", "Label bias", "toward the label A; 0 is none",
         bounds=(-1.0, 1.0), needs="favoured")  # fmt: skip
 def label_bias(grid: Grid) -> Tally | None:
-    """How much the label A attracts verdicts, with the order of the texts unchanged.
+    """``position_bias`` for the labels ``A`` and ``BA``: how much the label A attracts verdicts.
 
-    ``position_bias`` for the labels ``A`` and ``BA``, as the *token bias* of Zheng et al. (Large
-    Language Models Are Not Robust Multiple Choice Selectors, ICLR 2024) is apart from the position.
+    The *token bias*, apart from the position, of Zheng et al. (Large Language Models Are Not Robust
+    Multiple Choice Selectors, ICLR 2024).
     """
     return _of_bias(grid, "labels", 1, -1)
 
 
-@metric("pairs", "Repetition bias", "a text wins if it is written twice, less it loses; 0 is none",
+@metric("pairs", "Repetition bias", "toward a repeated text; 0 is none",
         bounds=(-1.0, 1.0), needs="favoured")  # fmt: skip
 def repetition_bias(grid: Grid) -> Tally | None:
-    """How much verdicts follow the text that is written twice, and so is longer and says no more.
+    """``position_bias`` for the text that is written twice, and so is longer and says no more.
 
-    ``position_bias`` for the levels of ``repeated``, after the repetitive list attack of Zheng et
-    al. (MT-Bench, NeurIPS 2023, Section 3.3).
+    After the repetitive list attack of Zheng et al. (MT-Bench, NeurIPS 2023, Section 3.3).
     """
     return _of_bias(grid, "repeated", 1, -1)
-
-
-def _of_lengths(grid: Grid) -> tuple[Floats, Floats, Floats]:
-    """Verdicts of items with a longest text, those for it (item,), and whether there is one."""
-    assert grid.longest is not None, "needs"
-    known = (grid.longest >= 0).astype(float)
-    hits = (grid.answers == grid.longest[:, None]).sum(axis=1)
-    return grid.taken.sum(axis=1) * known, hits * known, known
 
 
 @metric("pairs", "Longer text chosen", "share of verdicts for the longest text", level="detail",
         needs="longest")  # fmt: skip
 def longer_chosen(grid: Grid) -> Tally | None:
-    """Share of verdicts for the longest text, of all of items that have one."""
-    given, hits, known = _of_lengths(grid)
-    counts, n = np.stack([hits, given], axis=1), int(given.sum())
-    every = int(known.sum()) * grid.answers.shape[1]
-    return _tally(grid, counts, n, every - n, hits_of_total)
+    """Share of verdicts for the longest text; pairs of one length are left out."""
+    longest = np.asarray(grid.longest)[:, None]
+    return Tally.of_hits(grid.subjects, grid.answers == longest, grid.taken & (longest >= 0))
 
 
 @metric("tuples", "Longer text labelled", "share of human labels for the longest text",
         level="detail", needs="longest", of_gold=True)  # fmt: skip
 def longer_labelled(grid: Grid) -> Tally | None:
-    """Share of items whose label is the longest text, of those that have one."""
-    _, _, known = _of_lengths(grid)
-    hits = (grid.golds.max(axis=1) == grid.longest) * known
-    return _tally(grid, np.stack([hits, known], axis=1), int(known.sum()), 0, hits_of_total)
+    """Share of human labels for the longest text; pairs of one length are left out."""
+    longest, golds = np.asarray(grid.longest), grid.golds.max(axis=1)
+    return Tally.of_hits(grid.subjects, golds == longest, (longest >= 0) & (golds >= 0))
 
 
-@metric("pairs", "Length bias", "accuracy where people prefer the longest text, less elsewhere",
+@metric("pairs", "Length bias", "toward the longest text; 0 is none",
         bounds=(-1.0, 1.0), needs="longest", of_gold=True)  # fmt: skip
 def length_bias(grid: Grid) -> Tally | None:
-    """Share of right verdicts where the label is the longest text, minus that where it is not.
+    """Accuracy where the label is the longest text, minus that where it is another.
 
     From -1 to 1, always the longest; 0 for a judge that errs as often in both cases, however often
     people prefer the longest. The directional verbosity bias of Saito et al. (arXiv 2310.10076).
     Dubois et al. (Length-Controlled AlpacaEval, arXiv 2404.04475) correct a win rate for length
     by a regression instead. Groups without one of the cases are left out of ``MICRO``.
     """
-    given, _, known = _of_lengths(grid)
-    is_longest = grid.golds.max(axis=1) == grid.longest
-    right = grid.right.sum(axis=1) * known
-    parts = [of * case for case in (is_longest, ~is_longest) for of in (right, given)]
+    longest, golds = np.asarray(grid.longest), grid.golds.max(axis=1)
+    cases = [(golds == longest) & (longest >= 0), (golds != longest) & (longest >= 0)]
+    sums = [grid.right.sum(axis=1), grid.taken.sum(axis=1)]
+    counts = np.stack([of * case for case in cases for of in sums], axis=1, dtype=float)
 
     def finish(sums: Floats) -> Sums:
-        long_right, long, short_right, short = (sums[..., at] for at in range(4))
-        both = (np.real(long) > 0) & (np.real(short) > 0)
-        total = np.where(both, long + short, 0)
-        of_long, of_short = np.where(both, long, 1), np.where(both, short, 1)
-        return (long_right / of_long - short_right / of_short) * total, total
+        right, given = sums[..., ::2], sums[..., 1::2]
+        is_known = (np.real(given) > 0).all(axis=-1)
+        accuracy = right / np.where(given == 0, 1, given)
+        total = np.where(is_known, given.sum(axis=-1), 0)
+        return (accuracy[..., 0] - accuracy[..., 1]) * total, total
 
-    every, n = int(known.sum()) * grid.answers.shape[1], int(given.sum())
-    return _tally(grid, np.stack(parts, axis=1).astype(float), n, every - n, finish)
+    return _tally(grid, counts, int(counts[:, 1::2].sum()), grid.taken.size, finish)
 
 
-@metric("pairs", "Variance of the judge", "share of the variance of verdicts that no text explains",
+@metric("pairs", "Variance of the judge", "share that is not the texts'",
         better="lower", needs="longest")  # fmt: skip
 def judge_variance(grid: Grid) -> Tally | None:
     """Share of the variance of a verdict that is its variant's and chance's, not the texts'.
@@ -196,13 +177,10 @@ def judge_variance(grid: Grid) -> Tally | None:
     where all verdicts are for the first options of the file. ``analyze factors`` divides it.
     """
     taken = grid.taken.sum(axis=1)
-    known = taken > 1
-    size = np.where(known, taken, 2)
-    shares = _verdicts(grid, int(grid.answers.max(initial=0)) + 1).sum(axis=1) / size[:, None]
-    squares = (shares**2).sum(axis=1)
-    of_pairs = (1 - squares) * size / (size - 1)
-    parts = [of_pairs, 1 - squares, *shares.T, squares, np.ones(len(known))]
-    n = int(known.sum())
+    known, size = taken > 1, np.maximum(taken, 2)
+    shares = _verdicts(grid, int(grid.answers.max(initial=0)) + 1) / size[:, None]
+    squares, n = (shares**2).sum(axis=1), int(known.sum())
+    parts = [(1 - squares) * size / (size - 1), 1 - squares, shares, squares, known]
     correction = n / max(1, n - 1)
 
     def finish(sums: Floats) -> Sums:
@@ -211,4 +189,4 @@ def judge_variance(grid: Grid) -> Tally | None:
         total = sums[..., 1] + correction * between
         return np.minimum(sums[..., 0], total), total
 
-    return _tally(grid, np.stack(parts, axis=1) * known[:, None], n, len(known) - n, finish)
+    return _tally(grid, np.column_stack(parts) * known[:, None], n, len(known), finish)

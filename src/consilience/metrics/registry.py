@@ -15,7 +15,7 @@ from scipy.sparse import csr_array, hstack
 from consilience.core.errors import Protocol
 from consilience.core.expectations import Counted, with_answers_of
 from consilience.core.factors import Design, VariantPair, levels_of
-from consilience.core.presentation import favoured_options, hinted
+from consilience.core.presentation import BIASES, favoured_options, hinted
 from consilience.metrics.statistics import Bools, Chance, ChanceOfAll, ChanceOfPairs, Floats, Ints
 from consilience.types import Relation
 
@@ -84,8 +84,6 @@ View = Literal["tuples", "pairs"]  # Accuracy is counted on ``tuples``, agreemen
 SCORES = ("logprob", "gold_logprob", "gold_rank", "margin")
 """Columns of the answers table that a metric may read."""
 
-NO_GOLD = "-1"  # The position of the gold among the options, of an item without one
-
 INVALID = "no label in "
 """The beginning of the word that replaces an answer that is no label. The word differs between
 variants, so that two such answers never agree."""
@@ -119,9 +117,8 @@ class Grid:
     """The code of the longest text that a judge compares (item,), -1 if two are; None if no judge.
     """
     favoured: Mapping[str, tuple[Ints, Ints]] = field(default_factory=dict)
-    """Of a whole group: a factor of ``favoured_options`` -> the variants that differ in it alone
-    (pair, 2), and the code of the option that its bias favours (item, variant), -1 for none."""
-    labelled: Bools | None = None  # Whether an item has a gold (item,); None where all have
+    """Of a whole group: one of ``BIASES`` -> the variants that differ in it alone (pair, 2), and
+    ``favoured_options`` (item, variant)."""
     distributions: Floats | None = None
     """The probability of each option (item, variant, option); None of a run without scores of
     options, NaN where an answer has none, and 0 after the last option of an item."""
@@ -269,15 +266,9 @@ class Grid:
         return ChanceOfPairs(self.pairs, self.answers.shape[1], len(self.words))
 
     def only_labelled(self) -> Grid:
-        """Only the items that have a gold."""
-        if (known := self.labelled) is None:
-            return self
-        of_items = ("answers", "golds", "subjects", "longest", "hints", "distributions")
-        values = {name: getattr(self, name) for name in of_items}
-        some = {name: of[known] for name, of in values.items() if of is not None}
-        favoured = {name: (pairs, of[known]) for name, (pairs, of) in self.favoured.items()}
-        scores = {name: of[known] for name, of in self.scores.items()}
-        return replace(self, **some, favoured=favoured, scores=scores, labelled=None)
+        """Only the answers to items that have a gold."""
+        known = (self.golds >= 0).any(axis=1, keepdims=True)
+        return self if known.all() else replace(self, answers=np.where(known, self.answers, -1))
 
     def only_variants(self, variants: Sequence[int]) -> Grid:
         """Only these variants, and every pair of them."""
@@ -352,12 +343,16 @@ def grids(
 def by_option(answers: pl.DataFrame, design: Design) -> pl.DataFrame:
     """The answers and golds as positions of options, which are the labels of such a design.
 
-    An answer without a position is none of the options; it stays.
+    An answer without a position is none of the options; it stays. An item without a gold has null.
     """
     if not design.by_option:
         return answers
     option, gold = (
-        pl.col(name).cast(pl.Float64, strict=False).cast(pl.Int64).cast(pl.String)
+        pl.col(name)
+        .cast(pl.Float64, strict=False)
+        .cast(pl.Int64)
+        .cast(pl.String)
+        .replace("-1", None)
         for name in ("option", "gold_option")
     )
     return answers.with_columns(answer=pl.coalesce(option, INVALID + pl.col("answer")), gold=gold)
@@ -371,17 +366,12 @@ def _grid_of_labels(answers: pl.DataFrame, design: Design, scores: Sequence[str]
     )
     has_invalid = design.writes_freely or not known["answer"].equals(answers["answer"])
     invalid = [INVALID + name for name in sorted(design.variants)] if has_invalid else []
-    is_lacking = bool((known["gold"] == NO_GOLD).any())
-    words = [*design.labels, *invalid, *[NO_GOLD] * is_lacking]
+    words = [*design.labels, *invalid]
     grid = grid_of(known, pl.col("item"), design, words, len(design.labels), scores)
     positive = design.labels.index(design.positive) if design.positive else -1
     codes = np.arange(len(words))
     grid = replace(
-        grid,
-        words=codes,
-        invalid=tuple(codes[len(design.labels) :][: len(invalid)].tolist()),
-        positive=positive,
-        labelled=(grid.golds != len(words) - 1).all(axis=1) if is_lacking else None,
+        grid, words=codes, invalid=tuple(codes[len(design.labels) :].tolist()), positive=positive
     )
     if known["longest"].null_count() < len(known):
         grid = _judged(grid, known, design)
@@ -389,7 +379,9 @@ def _grid_of_labels(answers: pl.DataFrame, design: Design, scores: Sequence[str]
         return grid
     of_items = known.group_by("item").agg(pl.col("gold").first(), pl.col("n_candidates").max())
     of_items = of_items.sort("item").with_columns(pl.col("n_candidates").fill_null(0).cast(int))
-    hints = [(hinted(item, int(gold), size), size) for item, gold, size in of_items.iter_rows()]
+    hints = [
+        (hinted(item, int(gold or -1), size), size) for item, gold, size in of_items.iter_rows()
+    ]
     wrong = [(-1 if option is None else option, size) for option, size in hints]
     return replace(grid, cues=design.cues, hints=np.array(wrong, dtype=np.int64))
 
@@ -398,15 +390,13 @@ def _judged(grid: Grid, answers: pl.DataFrame, design: Design) -> Grid:
     """The grid of verdicts on texts: the longest ones, and those that a bias favours."""
     number = pl.col("longest", "n_candidates").cast(pl.Float64).fill_null(0).cast(pl.Int64)
     of_items = answers.select("item", number).group_by("item").max().sort("item")
-    levels, sizes = list(map(levels_of, design.variants)), of_items["n_candidates"].to_numpy()
-    by_size = {size: [favoured_options(of, size) for of in levels] for size in set(sizes.tolist())}
+    sizes, places = np.unique(of_items["n_candidates"].to_numpy(), return_inverse=True)
+    levels = list(map(levels_of, design.variants))
+    options = np.array([[favoured_options(of, int(size)) for of in levels] for size in sizes])
     favoured = {
-        factor: (
-            np.array(pairs, dtype=np.int64),
-            np.array([[of[factor] for of in by_size[size]] for size in sizes.tolist()]),
-        )
-        for factor, pairs in design.kinds.items()
-        if factor in favoured_options({}, 0)
+        factor: (np.array(design.kinds[factor], dtype=np.int64), options[places, :, at])
+        for at, factor in enumerate(BIASES)
+        if factor in design.kinds
     }
     return replace(grid, longest=of_items["longest"].to_numpy(), favoured=favoured)
 
@@ -516,6 +506,16 @@ class Tally:
     """The derivatives (column,) of hits and total at sums (column,)."""
     sparse: csr_array | None = None
     """Further columns (unit, column) that are mostly 0; their sums follow the others."""
+
+    @classmethod
+    def of_hits(
+        cls, clusters: npt.NDArray[np.object_] | None, hits: Bools, counted: Bools
+    ) -> Tally:
+        """That of ``hits`` among ``counted``, both (unit,) or (unit, thing)."""
+        hits, counted = (one[:, None] if one.ndim == 1 else one for one in (hits, counted))
+        sums = [(hits & counted).sum(axis=1), counted.sum(axis=1)]
+        n = int(counted.sum())
+        return cls(np.stack(sums, axis=1).astype(np.float32), clusters, n, counted.size - n)
 
     @property
     def is_proportion(self) -> bool:
@@ -633,6 +633,11 @@ def label_of(name: str) -> str:
 def short_label_of(name: str) -> str:
     """The label of a metric on a narrow screen."""
     return (name in DESCRIPTIONS and DESCRIPTIONS[name].short) or label_of(name)
+
+
+def judge_metrics() -> list[str]:
+    """The metrics of verdicts on texts alone."""
+    return [name for name, one in DESCRIPTIONS.items() if one.needs in ("longest", "favoured")]
 
 
 def headline_metrics(*, aliases: bool = False) -> list[str]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.free_text import DEFAULT_RULE, match, matched_word, rule_of
-from consilience.core.items import NO_LABEL, Form, Ints, Question, Scores, TextPair, as_lines
+from consilience.core.items import Form, Ints, Question, Scores, TextPair, as_lines
 from consilience.core.presentation import Prompt
 from consilience.core.text import counted, fold_case, truncated
 from consilience.files.read import whole_characters
@@ -436,9 +436,7 @@ def prompt_baseline(name: str, questions: Sequence[Question], seed: int) -> Prom
     """
     positions: dict[str, Counter[int]] = {}
     golds: dict[str, list[str]] = {}
-    for question in questions:
-        if question.options and question.gold == NO_LABEL:
-            continue
+    for question in (one for one in questions if one.has_gold):
         if question.options:
             positions.setdefault(question.group, Counter())[question.gold_position] += 1
         else:

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from consilience.core.expectations import EXPECTATION_SUBSETS
-from consilience.metrics.registry import DESCRIPTIONS, headline_metrics, label_of
+from consilience.metrics.registry import DESCRIPTIONS, headline_metrics, judge_metrics, label_of
 from consilience.report import charts, overview
 from consilience.report import columns as layouts
 from consilience.report.analysis_tables import (
@@ -44,7 +44,7 @@ from consilience.report.run_view import (
     values_of,
     view_notes,
 )
-from consilience.report.table import CI, NAN, Cell, Column, Table, intervals_below
+from consilience.report.table import CI, NAN, Cell, Column, intervals_below
 
 MOST_APART = 8  # patterns that differ from the others and are named
 MOST_PATTERNS = 1_000  # rows of the table of patterns; of more, those with the lowest agreement
@@ -278,11 +278,11 @@ def _calibration(runs: Sequence[RunView]) -> Parts:
     chart = charts.reliability_figure(frame)
     yield Figure("reliability", "Accuracy by the probability of the answer", chart, caption)
     known = [run for run in runs if run.reliability.height]
-    yield _metrics(known, CALIBRATION, "Calibration, in percent")
+    yield from _metrics(known, CALIBRATION, "Calibration, in percent")
 
 
-def _metrics(runs: Sequence[RunView], names: Sequence[str], title: str) -> Table:
-    """A row a metric that a run has."""
+def _metrics(runs: Sequence[RunView], names: Sequence[str], title: str) -> Parts:
+    """A table with a row for each metric that a run has; none without rows."""
     rows = list[dict[str, Any]]()
     for name, run in product(names, runs):
         value = values_of(run.metrics, run.suite.words.pool).get((name, "all"))
@@ -292,14 +292,7 @@ def _metrics(runs: Sequence[RunView], names: Sequence[str], title: str) -> Table
         "label": Column("metric"), "run": Column("run"), "value": Column("value", "share"),
         ("low", "high"): Column(CI, "share"), "meaning": Column("meaning"),
     }  # fmt: skip
-    return frame_table(rows, title, columns, sortable=False)
-
-
-def _judges(runs: Sequence[RunView]) -> Parts:
-    """The biases of a judge, and its agreement with people; nothing of other questions."""
-    names = [name for name, one in DESCRIPTIONS.items() if one.needs in ("longest", "favoured")]
-    if (table := _metrics(runs, names, "Verdicts on texts, in percent")).rows:
-        yield table
+    yield from [frame_table(rows, title, columns, sortable=False)] if rows else []
 
 
 CALIBRATION = (
@@ -412,9 +405,8 @@ OF_PAIRS: Sections = (
 OF_ALL: Sections = (
     (
         "judge", "The judge",
-        "Which text is better? A bias of 0 is none, of 100 decides every verdict. Errors at "
-        "random make no bias.",
-        _judges,
+        "A bias of 0 is none, one of 100 decides every verdict. Errors at random make none.",
+        lambda runs: _metrics(runs, judge_metrics(), "Verdicts on texts, in percent"),
     ),
     (
         "curve", "Right in k variants",

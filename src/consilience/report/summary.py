@@ -15,7 +15,7 @@ from consilience.core.expectations import EXPECTATION_SUBSETS
 from consilience.core.factors import BETWEEN, ORIGINAL, WITHIN, several_factors
 from consilience.core.text import AGGREGATES, counted, listed
 from consilience.metrics.measure import constant_answers
-from consilience.metrics.registry import label_of
+from consilience.metrics.registry import DESCRIPTIONS, judge_metrics, label_of
 from consilience.report.columns import noise_sentence
 from consilience.report.export import table_text
 from consilience.report.table import CI, DASH, NAN, NO_DATA, Cell, Column, Table, Value
@@ -42,16 +42,6 @@ FACT_ROWS = {
     "consistent_accuracy": "right in every pattern",
 }
 """Metric and meaning of the rows of a suite of facts."""
-
-JUDGE_ROWS = {
-    "label_kappa": "verdicts and labels agree above chance",
-    "position_bias": "toward the first text; 0 is none",
-    "label_bias": "toward the label A; 0 is none",
-    "repetition_bias": "toward a repeated text; 0 is none",
-    "length_bias": "toward the longest text; 0 is none",
-    "judge_variance": "share that is not the texts'",
-}
-"""The further rows of verdicts on texts."""
 
 PAIR_ROWS = {
     "accuracy": "right in original form",
@@ -244,7 +234,9 @@ def _headlines(
             meaning = FACT_ROWS.get(metric, FACT_ROWS["consistency"])
             meaning = meaning.replace("patterns", patterns).replace("pattern", word)
             yield (pool, metric, "all"), label_of(metric), meaning
-        yield from (((pool, name, "all"), label_of(name), of) for name, of in JUDGE_ROWS.items())
+        for metric in judge_metrics():
+            if (about := DESCRIPTIONS[metric]).level == "main":
+                yield (pool, metric, "all"), about.label, about.meaning
         kinds = (kind for group in groups for kind in group.design.kinds)
         parts = {name: f"same if only {name} differs" for name in several_factors(kinds)}
         for name, meaning in parts.items() if words.is_pooled else ():
@@ -284,7 +276,7 @@ def _mean_sizes(
 ) -> str:
     """How many groups were asked; how many groups, items and variants the means are over."""
     averaged, counts = _averaged(groups), ["n"] + ["n_excluded"] * words.is_pooled
-    facts = sum(values[group.id, "top_label", "all"][name] for group in averaged for name in counts)
+    facts = sum(values[group.id, "accuracy", "all"][name] for group in averaged for name in counts)
     patterns = sorted({*fewest, *(len(group.design.forms[ORIGINAL]) for group in averaged)})
     of_each = f"{patterns[0]}" if len(patterns) == 1 else f"{patterns[0]} to {patterns[-1]}"
     forms = len(averaged[0].design.forms)

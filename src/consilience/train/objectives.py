@@ -17,7 +17,6 @@ from transformers import PreTrainedModel
 
 from consilience.asking.questions import prompts_of
 from consilience.core.errors import ConsilienceError, Loading, Loss, Protocol
-from consilience.core.items import NO_LABEL
 from consilience.core.patterns import Pattern
 from consilience.kinds.questions import OwnQuestions
 from consilience.models import LanguageModel
@@ -390,8 +389,8 @@ def trained_items(
                 reply = question.gold.text if plan.use_gold or not known else ""
                 reply = reply or known.get((*key, 0), {}).get("text") or ""
                 told, prompt = [0.0], replace(shown, answers=(reply,), options=(0,))
-            is_unlabelled = plan.use_gold and question.gold == NO_LABEL
-            if told is None or is_unlabelled or not all(prompt.answers):
+            is_learned = question.has_gold or not plan.use_gold
+            if told is None or not is_learned or not all(prompt.answers):
                 continue
             if plan.use_gold and options:
                 told = [GOLD * (option == question.gold_position) for option in range(options)]

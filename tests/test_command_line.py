@@ -138,6 +138,9 @@ def test_an_option_means_the_same_in_all_commands():
             "eee|model-card|eval-results|dataset", "table|md|latex|csv|json", "jsonl|csv|lm-eval|trl|trl-preference",
             "proposals|suite|mpararel|lpaqa|table",
         },
+        "--kind": {  # of examples, and of a new suite
+            "right_and_wrong|same_wrong|scattered|other_gold|gold_in_subject|always_right", "questions|facts|judge",
+        },
     }  # fmt: skip
 
 

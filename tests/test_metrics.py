@@ -17,7 +17,6 @@ from consilience import Candidates, Fact, Pattern, Relation, Suite, measure
 from consilience.core.factors import Edge
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.metrics import registry
-from consilience.metrics.definitions import _tally
 from consilience.metrics.measure import facts_left_out, notes_on
 from consilience.metrics.registry import METRICS, Tally, metric, quotient, ratio
 from consilience.metrics.resampling import Replicates, _macro
@@ -312,7 +311,7 @@ def metrics_of_scores(monkeypatch):
     @metric("tuples", label="Confident", meaning="clear answers", scores=("margin",))
     def confident(grid):
         margins = grid.scores["margin"][:, 0]
-        return _tally(grid.subjects, margins > 1, ~np.isnan(margins))
+        return Tally.of_hits(grid.subjects, margins > 1, ~np.isnan(margins))
 
     @metric("tuples", label="Margin", meaning="margin", scores=("margin",), bounds=(0, 10))
     def mean_margin(grid):

@@ -37,7 +37,7 @@ def test_the_readme_explains_every_column(tmp_path):
 
 def test_the_example_of_facts_passes_the_check_and_is_asked(consilience, tmp_path):
     folder = tmp_path / "facts"
-    out = output(consilience, "suite", "new", folder, "--facts", "--json")
+    out = output(consilience, "suite", "new", folder, "--kind", "facts", "--json")
     assert len(json.loads(out)["files"]) == 4
     status, out, err = consilience("suite", "check", folder)
     assert (status, err) == (0, "")
@@ -50,7 +50,7 @@ def test_a_folder_with_files_is_refused_and_an_empty_one_is_taken(tmp_path):
     (tmp_path / "empty").mkdir()
     assert new_suite(tmp_path / "empty")
     before = (tmp_path / "empty" / "questions.csv").read_bytes()
-    refused("a folder that is not empty", new_suite, tmp_path / "empty", facts=True)
+    refused("a folder that is not empty", new_suite, tmp_path / "empty", kind="facts")
     assert (tmp_path / "empty" / "questions.csv").read_bytes() == before
     (tmp_path / "file").write_text("x")
     refused("a file; expected a new folder", new_suite, tmp_path / "file")

@@ -10,7 +10,7 @@ import pytest
 from checks import output
 from conftest import ROOT, cases, run_command
 from consilience.app.console import Terminal
-from consilience.metrics import definitions, registry
+from consilience.metrics import registry
 from consilience.metrics.differences import form_changes
 from consilience.report.export import as_csv, as_latex, as_markdown, html_text, save_table
 from consilience.report.metric_tables import form_table, group_table, metric_table
@@ -268,7 +268,7 @@ def new_metric(monkeypatch):
 
     @registry.metric("pairs", label="Answered", meaning="answers that are given", level="headline")
     def answered(grid):
-        return definitions._tally(grid.subjects, grid.taken, grid.taken)
+        return registry.Tally.of_hits(grid.subjects, grid.taken, grid.taken)
 
 
 def test_a_new_metric_is_in_tables_report_and_docs(new_metric, consilience, tmp_path):

@@ -82,7 +82,7 @@ KILLED = {
         "suite export BASE/questions.csv --format csv --out out.csv",
         "suite annotate sheet --task rte --data BASE/pairs.csv --out out",
     ),
-    "new": ("suite new out", "suite new out --facts"),
+    "new": ("suite new out", "suite new out --kind facts"),
     "study": ("study run BASE/short.toml",),
     "finetune": (
         "finetune --model BASE/masked --task mrpc --train BASE/train.jsonl --validation "

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -98,6 +99,11 @@ class CellAnswers:
         return np.concatenate([grid.right for grid in self.grids.values()])
 
     @property
+    def graded(self) -> Bools:
+        """Whether there is an answer that is right or wrong (item, cell)."""
+        return np.concatenate([grid.only_labelled().taken for grid in self.grids.values()])
+
+    @property
     def subjects(self) -> npt.NDArray[np.object_]:
         return np.concatenate([grid.subjects for grid in self.grids.values()])
 
@@ -182,7 +188,7 @@ def accuracy_by_level(
     numbers: list[dict[tuple[str, str], ItemNumbers]] = [{} for _ in seeds]
     for one, of_seed in zip(seeds, numbers, strict=True):
         for key, of_level in cells.items():
-            count = (one.answers >= 0)[:, of_level].sum(axis=1).astype(np.float64)
+            count = one.graded[:, of_level].sum(axis=1).astype(np.float64)
             columns = np.stack([one.right[:, of_level].sum(axis=1), count], axis=1)
             columns[count == 0] = np.nan
             of_seed[key] = ItemNumbers(columns)
@@ -215,8 +221,12 @@ def variance_components(
             f"main and total effects are over the {items} of {every} questions that were answered "
             f"in all variants, consistency is over all {every}: neither follows from the other"
         )
-    count = exact_parts if is_exact else pair_parts
+    of_texts = all(grid.longest is not None for one in seeds for grid in one.grids.values())
+    count = partial(exact_parts, of_texts=of_texts) if is_exact else pair_parts
     numbers = [count(one.answers, one.right, design) for one in seeds]
+    for one, of_seed in zip(seeds, numbers, strict=True):
+        for columns in (of.columns for (part, _), of in of_seed.items() if part[0] != "answer"):
+            columns[~one.graded.any(axis=1)] = np.nan
     estimates = item_estimates(numbers, seeds[0].subjects, seed)
     rows = []
     for part in dict.fromkeys(part for part, _ in estimates):
@@ -234,7 +244,7 @@ def sensitivity_indices(
 ) -> tuple[pl.DataFrame, list[str]]:
     """PromptSensiScore, POSIX where options have scores, and the range of accuracy."""
     numbers = [
-        {"prompt_sensitivity": ItemNumbers.mean(prompt_sensitivity(one.right, one.answers >= 0))}
+        {"prompt_sensitivity": ItemNumbers.mean(prompt_sensitivity(one.right, one.graded))}
         for one in seeds
     ]
     notes = []
@@ -254,7 +264,7 @@ def sensitivity_indices(
 
 def _range_row(seeds: Sequence[CellAnswers], design: FactorialDesign, seed: int) -> dict[str, Any]:
     """The range of accuracy over the variants, of the items that were answered in all of them."""
-    complete = np.all(np.stack([(one.answers >= 0).all(axis=1) for one in seeds]), axis=0)
+    complete = np.all(np.stack([one.graded.all(axis=1) for one in seeds]), axis=0)
     right = [one.right[complete] for one in seeds]
     ranges = np.array([accuracy_range(of) for of in right])
     lowest, highest = ranges.mean(axis=0)

@@ -47,6 +47,7 @@ def paired_answers(first: Prepared, second: Prepared) -> pl.DataFrame:
     both = one.join(two.select(*QUERY, "answer", "code", "right"), on=QUERY, maintain_order="left")
     flip = (
         pl.when(pl.col("code") == pl.col("code_right")).then(pl.lit(SAME))
+        .when(pl.col("right").is_null()).then(pl.lit("no label"))
         .when("right").then(pl.lit(LOST))
         .when("right_right").then(pl.lit(WON))
         .otherwise(pl.lit(MOVED))

@@ -123,7 +123,7 @@ def table_of(group: Group, records: Sequence[Mapping[str, Any]]) -> pl.DataFrame
 
 
 def _columns(group: Group) -> dict[str, Column]:
-    size, heads = len(group.asks), (*HEADS, *group.levels)
+    size, heads = len(group.asks), (*HEADS, "longest", *group.levels)
     columns: dict[str, Column] = {
         name: np.full(size, np.nan) if name in NUMBERS else np.full(size, None, dtype=np.object_)
         for name in group.schema
@@ -145,6 +145,7 @@ def _table(group: Group, columns: Mapping[str, Column]) -> pl.DataFrame:
         "variant_index": variants,
         "gold": [item.gold for item in items],
         "gold_option": [item.gold_at if item.options else None for item in items],
+        "longest": [item.longest for item in items],
         **{name: [of[at] for at in variants] for name, of in group.levels.items()},
         **{name: column.tolist() for name, column in columns.items() if name not in NUMBERS},
     }
@@ -175,7 +176,8 @@ def judge(scores: Scores, asks: Sequence[Ask], items: Sequence[Item]) -> dict[st
     best = known.argmax(axis=1)
     gold_at, names = _names(scores.words, asks, of_rows, best)
     right = np.where(gold_at < 0, 0, gold_at if scores.same is None else scores.same[gold_at])
-    answer = np.where(best == right, _objects([item.gold for item in of_rows]), _objects(names))
+    is_gold = (best == right) & (gold_at >= 0)
+    answer = np.where(is_gold, _objects([item.gold for item in of_rows]), _objects(names))
     columns: dict[str, Column] = {"answer": answer}
     if scores.tokens is not None:
         columns["gold_token"] = _objects([*scores.tokens, None])[gold_at]
@@ -194,6 +196,8 @@ def judge(scores: Scores, asks: Sequence[Ask], items: Sequence[Item]) -> dict[st
     if bound is not None:
         for name in {"gold_logprob", "gold_rank", "gold_text_logprob"} & columns.keys():
             columns[name][bound[rows, right]] = np.nan
+    for name in {"gold_logprob", "gold_rank", "gold_text_logprob"} & columns.keys():
+        columns[name][gold_at < 0] = np.nan
     if is_by_option:
         columns |= _of_options(scores, asks, best)
     if scores.texts:
@@ -295,7 +299,7 @@ def _why_excluded(scores: Scores, row: int, gold_at: int, has_some: bool) -> str
         return reason
     if scores.texts and not scores.texts[row]:
         return "the model wrote no text"
-    if gold_at < 0:
+    if gold_at < 0 and scores.words:
         return "the gold is not among the candidates"
     if scores.words and (reason := scores.reasons.get(scores.words[gold_at])):
         return f"the gold is {reason}"

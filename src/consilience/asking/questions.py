@@ -79,7 +79,7 @@ class Presenter:
         labels = {self.presentation(cell).labels for cell in self.design.cells}
         object.__setattr__(self, "rule", rule_for(self.rule_name, sorted(labels)))
         groups: dict[str, list[Question]] = {}
-        for question in self.pool:
+        for question in (one for one in self.pool if one.has_gold):
             groups.setdefault(question.group, []).append(question)
         object.__setattr__(self, "_groups", groups)
 
@@ -116,7 +116,7 @@ class Presenter:
         levels = {factor.name: factor.levels[level] for factor, level in pairs}
         changes: dict[str, Any] = {
             name: levels[name]
-            for name in ("language", "order", "labels", "separator", "case", "cue")
+            for name in ("language", "order", "labels", "repeated", "separator", "case", "cue")
             if name in levels
         }
         for factor, name in (("paraphrase", "paraphrase"), ("examples", "draw")):
@@ -214,6 +214,8 @@ def group_of(
     items = list(map(item_of, questions))
     levels = {factor.name: design.levels(factor.name) for factor in design.factors}
     name = questions[0].group if questions else ""
+    if any(question.is_judged for question in questions):
+        schema = {**schema, "longest": pl.Int32}
     return Group(suite, name, items, design.names, asks, schema, levels)
 
 
@@ -221,7 +223,8 @@ def item_of(question: Question) -> Item:
     """A question as it is counted."""
     options = tuple(option.text for option in question.options)
     gold_at = question.gold_position if options else -1
-    return Item(question.item, question.item, question.gold.text, options, gold_at)
+    gold = question.gold.text
+    return Item(question.item, question.item, gold, options, gold_at, question.longest)
 
 
 def ask_options(

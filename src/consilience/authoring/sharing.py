@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 from urllib.parse import urlsplit
 
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
@@ -18,11 +18,11 @@ from consilience import suites
 from consilience.analysis.syntax import base_types, load_parser
 from consilience.authoring.audit import cautions, writable_folder
 from consilience.authoring.checks import is_english
-from consilience.core.errors import ConsilienceError, Watch, shortened
+from consilience.core.errors import ConsilienceError, Watch, shortened, unknown_name
 from consilience.core.text import counted
 from consilience.files.read import parse_json, read_text
 from consilience.files.write import make_folder, path_of, refuse_occupied, write_whole
-from consilience.options.suites import CardOptions
+from consilience.options.suites import CardOptions, SuiteKind
 from consilience.report.export import Lines, as_markdown
 from consilience.report.metric_tables import question_table, statistics_tables
 from consilience.report.table import Column, Table, Value
@@ -258,13 +258,15 @@ def write_card(options: CardOptions) -> Lines:
 EXAMPLES = Path(__file__).parent / "examples"
 
 
-def new_suite(folder: str | Path, *, facts: bool = False) -> list[Path]:
-    """Write an example of questions, or of facts, into a new or empty folder; its files."""
+def new_suite(folder: str | Path, *, kind: SuiteKind = "questions") -> list[Path]:
+    """Write an example of questions, facts or texts for a judge into a new folder; its files."""
+    if kind not in get_args(SuiteKind):
+        raise unknown_name(f"the kind '{kind}'", kind, get_args(SuiteKind))
     target = path_of(folder, "the folder of the suite")
     refuse_occupied(target)
     make_folder(target)
     files = []
-    for source in sorted((EXAMPLES / ("facts" if facts else "questions")).iterdir()):
+    for source in sorted((EXAMPLES / kind).iterdir()):
         files.append(target / source.name)
         write_whole(files[-1], source.read_bytes())
     return files
@@ -288,9 +290,9 @@ def listed_suites(data_dir: Path | None) -> Lines:
     return Lines({"suites": rows}, *lines)
 
 
-def made_suite(folder: Path, *, facts: bool) -> Lines:
+def made_suite(folder: Path, kind: SuiteKind) -> Lines:
     """The example of a suite in a new folder, and what to do next."""
-    files, named = new_suite(folder, facts=facts), shlex.quote(str(folder))
+    files, named = new_suite(folder, kind=kind), shlex.quote(str(folder))
     return Lines(
         {"folder": str(folder), "files": [str(file) for file in files]},
         f"{folder}: {', '.join(file.name for file in files)}",

@@ -19,6 +19,7 @@ from consilience.options.suites import (
     RewriteOptions,
     ScoreSheetsOptions,
     SheetOptions,
+    SuiteKind,
 )
 
 if TYPE_CHECKING:
@@ -72,7 +73,9 @@ class NewSuiteOptions(Options):
     """The options of ``suite new``."""
 
     folder: FilePath = arg("Write the example to this folder.", metavar="DIR")
-    facts: bool = opt("Write facts with cloze patterns in place of questions.", default=False)
+    kind: SuiteKind = opt(
+        "Write questions, facts with cloze patterns, or pairs of texts for a judge.",
+        default="questions")
 
 
 class FetchOptions(Watched):
@@ -116,14 +119,14 @@ def suite_list(options: SuiteListOptions) -> Shown:
 
 @command(NewSuiteOptions, "suite new", examples=(
     "suite new my-questions",
-    "suite new my-facts --facts"))
+    "suite new my-judge --kind judge"))
 def suite_new(options: NewSuiteOptions) -> Shown:
     """Write a working example of a suite into a new folder, to be edited.
 
     The folder has the data and a README that explains its columns. An existing folder must be
     empty.
     """
-    return sharing.made_suite(options.folder, facts=options.facts)
+    return sharing.made_suite(options.folder, options.kind)
 
 
 @command(FetchOptions, "suite fetch", examples=(

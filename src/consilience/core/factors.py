@@ -17,7 +17,8 @@ FACTORS: Mapping[str, str] = {
     "language": "the language of the question",
     "paraphrase": "the phrasing of the question",
     "order": "the order of the options",
-    "labels": "the labels of the options: A, a, 1 or none",
+    "labels": "the labels of the options: A, a, 1, none or BA",
+    "repeated": "the option whose text is written twice",
     "cue": "the hint at an answer: none, wrong or right",
     "template": "the text around the question",
     "separator": "what follows the words Question and Answer",
@@ -27,7 +28,7 @@ FACTORS: Mapping[str, str] = {
 }
 """The factors, in the order in which the variants are numbered, and what each changes."""
 
-OF_OPTIONS = ("order", "labels", "cue")  # The factors that open questions do not have
+OF_OPTIONS = ("order", "labels", "repeated", "cue")  # The factors that open questions do not have
 MOST_CELLS = 200  # The most variants of an item: every two of them are compared
 Cell = tuple[int, ...]  # A level of each factor, by its position
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import factorial
 from string import ascii_lowercase, ascii_uppercase
 from typing import Literal
@@ -26,14 +26,17 @@ SLOTS = ("context", "question", "options", "instruction", "sep")
 LABEL_STYLES = {"A": ascii_uppercase, "a": ascii_lowercase, "1": "", "none": ""}
 """The styles of option labels, and their letters; numbers have no end."""
 
+REVERSED = "BA"  # The style with the letters of ``A`` in reverse: the last option is A
+
 CASES = ("given", "upper", "lower")
 
 CUES = ("none", "wrong", "right")
 """The hints at an answer: none, at a wrong option, at the right one."""
 
 INSTRUCTIONS: Mapping[str, str] = {
-    "A": "Answer with the letter of the right option and nothing else.",
-    "a": "Answer with the letter of the right option and nothing else.",
+    **dict.fromkeys(
+        ("A", "a", "BA"), "Answer with the letter of the right option and nothing else."
+    ),
     "1": "Answer with the number of the right option and nothing else.",
     "none": "Answer with the text of the right option and nothing else.",
     "open": "Answer with the name or the word alone.",
@@ -66,22 +69,20 @@ class Template:
         shown = f"the template '{shortened(self.text, 80)}'"
         for slot in slots:
             if slot not in SLOTS:
-                raise ConsilienceError(
-                    f"the slot {{{slot}}} in {shown}",
-                    expected=", ".join(f"{{{known}}}" for known in SLOTS),
-                    todo=did_you_mean(slot, list(SLOTS)),
+                expected, todo = (
+                    ", ".join(map("{{{}}}".format, SLOTS)),
+                    did_you_mean(slot, [*SLOTS]),
                 )
+                found = f"the slot {{{slot}}} in {shown}"
+                raise ConsilienceError(found, expected=expected, todo=todo)
         if slots.count("question") != 1:
-            raise ConsilienceError(
-                f"{slots.count('question')} times {{question}} in {shown}",
-                expected="exactly one {question}, where the question goes",
-                todo="Correct it.",
-            )
+            found = f"{slots.count('question')} times {{question}} in {shown}"
+            expected = "exactly one {question}, where the question goes"
+            raise ConsilienceError(found, expected=expected, todo="Correct it.")
         if self.system and not self.is_chat:
-            raise ConsilienceError(
-                f"a system prompt in the template '{self.name}', which is no chat",
-                todo="Add `chat = true`, or write the text into the template.",
-            )
+            found = f"a system prompt in the template '{self.name}', which is no chat"
+            todo = "Add `chat = true`, or write the text into the template."
+            raise ConsilienceError(found, todo=todo)
         object.__setattr__(self, "parts", tuple(zip(pieces[::2], [*slots, ""], strict=True)))
 
     @property
@@ -134,6 +135,7 @@ class Presentation:
     separator: str = ": "
     case: str = "given"
     draw: int = 0
+    repeated: str = "none"  # The letter of an option by its place in the file
     cue: str = "none"
     cues: Mapping[str, Sequence[str]] = field(default_factory=dict, hash=False)
     """Language -> sentences with ``{answer}``, after ``{question}`` or before it; "" for any."""
@@ -192,7 +194,7 @@ def present(
     if presentation.paraphrase >= len(texts):
         return None
     order = permutation(presentation.order, len(question.options), seed)
-    if order is None:
+    if order is None or ascii_uppercase.find(presentation.repeated) >= len(order):
         return None
     question = question.in_phrasing(presentation.language, presentation.paraphrase)
     turns: list[tuple[Role, str]] = []
@@ -200,7 +202,7 @@ def present(
         example = solved.in_phrasing(presentation.language, 0)
         given = tuple(range(len(example.options)))
         answers = _answers(example, presentation, given)
-        turns.append(("user", _filled(example, presentation, 0, given)))
+        turns.append(("user", _filled(example, replace(presentation, repeated="none"), 0, given)))
         turns.append(("assistant", answers[_gold_at(example, given)]))
     hint = None
     if presentation.cue != "none":
@@ -209,7 +211,7 @@ def present(
             if presentation.cue == "right"
             else hinted(question.item, question.gold_position, len(order))
         )
-        if at is None:
+        if at is None or at < 0:
             return None
         hint = order.index(at)
     turns.append(("user", _filled(question, presentation, presentation.paraphrase, order, hint)))
@@ -233,7 +235,7 @@ def hinted(item: str, gold: int, size: int) -> int | None:
 
     It is drawn uniformly from the wrong options by the id of the item, whatever the variant.
     """
-    wrong = [at for at in range(size) if at != gold]
+    wrong = [at for at in range(size) if at != gold >= 0]
     return random.Random(f"cue {item}").choice(wrong) if wrong else None
 
 
@@ -254,8 +256,20 @@ def premise_of(presentation: Presentation, texts: Sequence[str]) -> Prompt:
     )  # fmt: skip
 
 
+BIASES = ("order", "labels", "repeated")  # The factors whose levels favour an option
+
+
+def favoured_options(levels: Mapping[str, str], size: int) -> tuple[int, int, int]:
+    """The option that is shown first, has the label A, is written twice; -1 for none."""
+    order, style = levels.get("order", "given"), levels.get("labels", "A")
+    shown = (not order.startswith("shuffle") and permutation(order, size)) or (-1,)
+    labelled = -1 if style == "none" else shown[-(style == REVERSED)]
+    return shown[0], labelled, ascii_uppercase.find(levels.get("repeated", "none"))
+
+
 def _gold_at(example: Question, order: Sequence[int]) -> int:
-    return order.index(example.gold_position) if example.options else 0
+    is_among = example.options and example.has_gold
+    return order.index(example.gold_position) if is_among else -bool(example.options)
 
 
 def _answers(
@@ -285,6 +299,8 @@ def _filled(
     if presentation.labels != "none":
         marks = [f"{label}." for label in labels_of(presentation.labels, len(order))]
     options = [question.options[at].text for at in order]
+    if (at := ascii_uppercase.find(presentation.repeated)) in order:
+        options[order.index(at)] += "\n" + options[order.index(at)]
     values = {
         "context": question.context,
         "question": question.paraphrases[language][paraphrase],
@@ -296,11 +312,9 @@ def _filled(
         cues = presentation.cues
         sentences = cues.get("") or cues.get(language.partition("-")[0] or "en")
         if not sentences:
-            raise ConsilienceError(
-                f"no hints in the language '{language}'",
-                expected=", ".join(cues),
-                todo="Write some, one a line, and name the file: --cues FILE.",
-            )
+            found = f"no hints in the language '{language}'"
+            todo = "Write some, one a line, and name the file: --cues FILE."
+            raise ConsilienceError(found, expected=", ".join(cues), todo=todo)
         answer = options[hint] if presentation.labels == "none" else f"({marks[hint][:-1]})"
         sentence = random.Random(f"sentence {question.item}").choice(sentences)
         before, _, after = sentence.partition("{question}")
@@ -312,18 +326,17 @@ def _filled(
 
 def labels_of(style: str, count: int) -> tuple[str, ...]:
     """The labels of ``count`` options in that style; more than there are letters raises."""
+    if style == REVERSED:
+        return labels_of("A", count)[::-1]
     if style not in LABEL_STYLES or style == "none":
         raise ConsilienceError(f"no labels '{style}'", expected=", ".join(LABEL_STYLES))
     if style == "1":
         return tuple(str(number) for number in range(1, count + 1))
     letters = LABEL_STYLES[style]
     if count > len(letters):
-        raise ConsilienceError(
-            f"{count} options with letters as labels",
-            expected=f"at most {len(letters)}",
-            todo="Ask with numbers: --vary labels=1,none; a language model then needs "
-            "--option-score sum.",
-        )
+        found, expected = f"{count} options with letters as labels", f"at most {len(letters)}"
+        numbers = "Ask with numbers: --vary labels=1,none; a language model then needs"
+        raise ConsilienceError(found, expected=expected, todo=f"{numbers} --option-score sum.")
     return tuple(letters[:count])
 
 
@@ -435,9 +448,8 @@ def rule_for(name: str, labels: Sequence[str]) -> ScoringRule:
         raise unknown_name(f"no scoring rule '{name}'", name, RULES)
     if name == "label" and not has_labels:
         texts = [name for name, rule in RULES.items() if rule.reply == "text"]
-        raise ConsilienceError(
-            "options without labels, scored by their labels",
-            expected=f"labels, or a rule for texts: {', '.join(texts)}",
-            todo="Leave the level none of labels out, or take another rule.",
-        )
+        found = "options without labels, scored by their labels"
+        expected = f"labels, or a rule for texts: {', '.join(texts)}"
+        todo = "Leave the level none of labels out, or take another rule."
+        raise ConsilienceError(found, expected=expected, todo=todo)
     return RULES[name]

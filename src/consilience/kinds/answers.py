@@ -396,7 +396,7 @@ def answers_to_questions(
             SCHEMA | dict(WRITTEN_COLUMNS),
         )
         tables.append(table_of(group, [answer for _, _, _, answer in rows]))
-    return design, pl.concat(tables)
+    return design, pl.concat(tables, how="diagonal")
 
 
 def _missing(rows: Sequence[Answered], design: FactorialDesign) -> list[Answered]:

@@ -114,9 +114,8 @@ def factors_of(
         if name not in FACTORS:
             raise unknown_name(f"--vary {text}: no factor '{name}'", name, FACTORS)
         if name in chosen:
-            raise ConsilienceError(
-                f"--vary {name}=... more than once", todo="Name all its levels after one --vary."
-            )
+            todo = "Name all its levels after one --vary."
+            raise ConsilienceError(f"--vary {name}=... more than once", todo=todo)
         value = value if equals else ALL
         is_template = name == "template"
         levels = tuple(
@@ -158,10 +157,8 @@ def design_of(kind: str, factors: Sequence[Factor], seed: int) -> FactorialDesig
         return FactorialDesign.full(factors)
     if kind == "one-factor":
         return FactorialDesign.one_factor(factors)
-    raise ConsilienceError(
-        f"--design {kind}",
-        expected="full, one-factor, or radial:N with a number of points, such as radial:8",
-    )
+    expected = "full, one-factor, or radial:N with a number of points, such as radial:8"
+    raise ConsilienceError(f"--design {kind}", expected=expected)
 
 
 def _usual_factors(questions: Questions) -> list[Factor]:
@@ -200,29 +197,30 @@ def _paraphrases(value: str, questions: Questions) -> Sequence[str]:
     numbers = every if value == ALL else _listed(value)
     most = len(every)
     if not all(number.isdecimal() and 0 < int(number) <= most for number in numbers) or not numbers:
-        raise ConsilienceError(
-            f"--vary paraphrase={value}",
-            expected=f"all, a number up to {most}, or numbers such as 1,2",
-        )
+        expected = f"all, a number up to {most}, or numbers such as 1,2"
+        raise ConsilienceError(f"--vary paraphrase={value}", expected=expected)
     return _numbers(int(numbers[0])) if len(numbers) == 1 else numbers
 
 
 def _languages(value: str, questions: Questions) -> Sequence[str]:
     if not any(questions.languages) and value != ALL:
-        raise ConsilienceError(
-            f"--vary language={value} of questions that name no language",
-            todo=f"{MORE_LEVELS['language']}, or leave --vary language out.",
-        )
+        todo = f"{MORE_LEVELS['language']}, or leave --vary language out."
+        found = f"--vary language={value} of questions that name no language"
+        raise ConsilienceError(found, todo=todo)
     return _some_of("language", value, questions.languages)
+
+
+def _size(name: str, questions: Questions) -> int:
+    """The greatest number of options, for a factor of options; open questions raise."""
+    if (size := _most_options(questions)) < 2:
+        todo = "Leave it out, or give the questions options."
+        raise ConsilienceError(f"--vary {name} of open questions", todo=todo)
+    return size
 
 
 def _orders(value: str, questions: Questions) -> Sequence[str]:
     """Orders of the options: rotations, reversed, shuffles:K, all, or orders such as BACD."""
-    size = _most_options(questions)
-    if size < 2:
-        raise ConsilienceError(
-            "--vary order of open questions", todo="Leave it out, or give the questions options."
-        )
+    size = _size("order", questions)
     kind, _, number = value.partition(":")
     if kind == "rotations":
         return ["given", *(f"rotation {steps}" for steps in range(1, size))]
@@ -240,11 +238,9 @@ def _orders(value: str, questions: Questions) -> Sequence[str]:
         except ValueError:
             is_order = False
         if not is_order:
-            raise ConsilienceError(
-                f"--vary order={level}",
-                expected="rotations, reversed, shuffles:K, all, or orders of the options such as "
-                f"{ascii_uppercase[:size][::-1]}",
-            )
+            known = "rotations, reversed, shuffles:K, all, or orders of the options such as "
+            expected = known + ascii_uppercase[:size][::-1]
+            raise ConsilienceError(f"--vary order={level}", expected=expected)
     return levels
 
 
@@ -258,42 +254,44 @@ def _refuse_orders(count: int, value: str) -> None:
 
 def _cues(value: str, questions: Questions) -> Sequence[str]:
     """Hints at an answer; without one is the first level."""
-    if _most_options(questions) < 2:
-        raise ConsilienceError(
-            "--vary cue of open questions", todo="Leave it out, or give the questions options."
-        )
+    _size("cue", questions)
     return list(dict.fromkeys(["none", *_some_of("cue", value, presentation.CUES)]))
+
+
+def _repeated(value: str, questions: Questions) -> Sequence[str]:
+    """Options by their letters in the order of the file; none is the first level."""
+    known = ["none", *ascii_uppercase[: _size("repeated", questions)]]
+    return list(dict.fromkeys(["none", *_some_of("repeated", value, known)]))
 
 
 def _separators(value: str, questions: Questions) -> Sequence[str]:
     """Texts between bars, because a comma may be part of one; a backslash and n is a line end."""
     if value == ALL:
-        raise ConsilienceError(
-            "--vary separator without texts",
-            todo="Name them between bars: --vary 'separator=: | - '.",
-        )
+        todo = "Name them between bars: --vary 'separator=: | - '."
+        raise ConsilienceError("--vary separator without texts", todo=todo)
     return [part.replace("\\n", "\n") for part in value.split("|")]
 
 
 def _examples(value: str, questions: Questions) -> Sequence[str]:
     if not value.isdecimal() or int(value) < 1:
-        raise ConsilienceError(
-            f"--vary examples={value}", expected="a number of draws, such as examples=3"
-        )
+        expected = "a number of draws, such as examples=3"
+        raise ConsilienceError(f"--vary examples={value}", expected=expected)
     return _numbers(int(value))
 
 
 def _samples(value: str, questions: Questions) -> Sequence[str]:
-    raise ConsilienceError(
-        f"--vary sample={value}", todo="Sample texts with --samples 3 --temperature 0.7."
-    )
+    todo = "Sample texts with --samples 3 --temperature 0.7."
+    raise ConsilienceError(f"--vary sample={value}", todo=todo)
 
 
 LEVELS: Mapping[str, Levels] = {
     "language": _languages,
     "paraphrase": _paraphrases,
     "order": _orders,
-    "labels": lambda value, _: _some_of("labels", value, list(presentation.LABEL_STYLES)),
+    "labels": lambda value, _: _some_of(
+        "labels", value, [*presentation.LABEL_STYLES, *[presentation.REVERSED] * (value != ALL)]
+    ),
+    "repeated": _repeated,
     "separator": _separators,
     "cue": _cues,
     "case": lambda value, _: _some_of("case", value, presentation.CASES),
@@ -320,9 +318,8 @@ def presenter_of(
     levels = {factor.name: factor.levels for factor in factors}
     used = {name: known[name] for name in levels.get("template") or list(named)[:1]}
     if not options.shots and "examples" in levels:
-        raise ConsilienceError(
-            "--vary examples without solved examples", todo="Add --shots 3, or leave it out."
-        )
+        todo = "Add --shots 3, or leave it out."
+        raise ConsilienceError("--vary examples without solved examples", todo=todo)
     used = asking.with_system(used, options.system) if options.system else used
     if options.cues and "cue" not in levels:
         raise ConsilienceError("--cues without hints", todo="Add --vary cue, or leave it out.")

@@ -152,7 +152,8 @@ Effect = Literal[
   the level of this factor is resampled.
 - interaction: what two or more factors contribute beyond their main effects.
 - interactions: all interactions together.
-- between questions: how much the items differ in their mean over variants (correctness only).
+- between questions: how much the items differ in their mean over variants (of correctness, and of
+  verdicts on texts).
 - within questions: all parts but that between questions: the variation over variants.
 """
 
@@ -162,34 +163,40 @@ Cell = TypeVar("Cell", np.int64, np.bool_)
 
 
 def exact_parts(
-    answers: Ints, right: Bools, design: FactorialDesign
+    answers: Ints, right: Bools, design: FactorialDesign, *, of_texts: bool = False
 ) -> dict[tuple[Part, bool], ItemNumbers]:
     """Every part of the variation of items that were answered in every cell of a full design.
 
-    ``answers`` (item, cell), compared within an item only; ``right`` (item, cell). An item without
-    an answer (-1) in some cell has no numbers. The key says which part it is, and whether the
-    number is a share of the whole variation instead of a probability.
+    ``answers`` (item, cell), compared within an item only, but for verdicts on texts (``of_texts``)
+    also between items; ``right`` (item, cell). An item without an answer (-1) in some cell has no
+    numbers. The key says which part it is, and whether the number is a share of the whole variation
+    instead of a probability.
     """
     names = tuple(factor.name for factor in design.factors if len(factor.levels) > 1)
     complete = (answers >= 0).all(axis=1)
     is_right = _crossed(right[complete], design)
     correctness = np.stack([is_right, ~is_right], axis=-1).astype(np.float64)
     mean, ones = right[complete].mean(axis=1), np.ones(complete.sum())
+    codes = np.arange(answers.max(initial=0) + 1) if of_texts else np.array([-1])
+    shares = (answers[complete][..., None] == codes).mean(axis=1)
     outcomes: tuple[tuple[Outcome, Floats, Floats], ...] = (
-        ("answer", one_hot(_crossed(answers[complete], design)), np.zeros(len(mean))),
-        ("correctness", correctness, mean),
+        ("answer", one_hot(_crossed(answers[complete], design)), shares),
+        ("correctness", correctness, np.stack([mean, 1 - mean], axis=1)),
     )
     parts: dict[tuple[Part, bool], ItemNumbers] = {}
     for outcome, values, means in outcomes:
         variation, of_factors = decompose(values, names)
-        for effect, factors, part in _effects(outcome, variation, of_factors, names):
-            columns = np.full((len(answers), 5), np.nan)
-            columns[complete] = np.stack([part, variation, means, means**2, ones], axis=1)
+        has_items, squares = outcome == "correctness" or of_texts, (means**2).sum(axis=1)
+        for effect, factors, part in _effects(variation, of_factors, names):
+            if effect == "between questions" and not has_items:
+                continue
+            columns = np.full((len(answers), means.shape[1] + 4), np.nan)
+            columns[complete] = np.stack([part, variation, *means.T, squares, ones], axis=1)
             is_between = effect == "between questions"
             parts[(outcome, effect, factors), False] = (
-                ItemNumbers(columns, _between) if is_between else ItemNumbers(columns[:, [0, 4]])
+                ItemNumbers(columns, _between) if is_between else ItemNumbers(columns[:, [0, -1]])
             )
-            share = partial(_share, is_between=is_between, has_items=outcome == "correctness")
+            share = partial(_share, is_between=is_between, has_items=has_items)
             parts[(outcome, effect, factors), True] = ItemNumbers(columns, share)
     return parts
 
@@ -204,7 +211,7 @@ def _crossed(values: npt.NDArray[Cell], design: FactorialDesign) -> npt.NDArray[
 
 
 def _effects(
-    outcome: Outcome, variation: Floats, parts: Mapping[Factors, Floats], names: Sequence[str]
+    variation: Floats, parts: Mapping[Factors, Floats], names: Sequence[str]
 ) -> Iterator[tuple[Effect, Factors, Floats]]:
     """Each part of the variation of each item (item,)."""
     for name in names:
@@ -216,18 +223,17 @@ def _effects(
         yield "interaction", factors, part
     if combined:
         yield "interactions", (), np.sum(list(combined.values()), axis=0)
-    if outcome == "correctness":
-        yield "between questions", (), np.zeros(len(variation))
+    yield "between questions", (), np.zeros(len(variation))
     yield "within questions", (), variation
 
 
 def _between(sums: Floats) -> tuple[Floats, Floats]:
-    """Twice the unbiased variance of the items' means, as hits and total.
+    """The unbiased variance of the items' means, summed over outcomes, as hits and total.
 
-    ``sums`` (..., column): of a part, the variation, the mean, its square, 1.
+    ``sums`` (..., column): of a part, the variation, the means, the sum of their squares, 1.
     """
     size = sums[..., -1]
-    return 2 * (sums[..., 3] - quotient(sums[..., 2] ** 2, size)), size - 1
+    return sums[..., -2] - quotient((sums[..., 2:-2] ** 2).sum(axis=-1), size), size - 1
 
 
 def _share(sums: Floats, *, is_between: bool, has_items: bool) -> tuple[Floats, Floats]:

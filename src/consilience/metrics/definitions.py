@@ -15,10 +15,10 @@ from consilience.metrics.statistics import Bools, Floats, Ints
 
 
 @metric("tuples", "Accuracy", "share of items with the right answer in the base variant",
-        level="headline", binary=True, one_form=True, better="higher")  # fmt: skip
+        level="headline", binary=True, one_form=True, better="higher", of_gold=True)  # fmt: skip
 def accuracy(grid: Grid) -> Tally:
     """Share of items with the right answer in the base variant: [a_i0 = g_i] (Section 5.2)."""
-    return _tally(grid.subjects, grid.right[:, 0], grid.taken[:, 0])
+    return Tally.of_hits(grid.subjects, grid.right[:, 0], grid.taken[:, 0])
 
 
 @metric("pairs", "Consistency",
@@ -43,46 +43,46 @@ DESCRIPTIONS["determinism"] = replace(
 
 
 @metric("tuples", "Consistent accuracy", "share of items with the right answer in every variant",
-        level="headline", binary=True, by_form=True, better="higher")  # fmt: skip
+        level="headline", binary=True, by_form=True, better="higher", of_gold=True)  # fmt: skip
 def consistent_accuracy(grid: Grid) -> Tally:
     """Share of items with the right answer in every variant: product over k of [a_ik = g_i].
 
     An item is left out if it lacks an answer in a variant in which others have one. (Section 5.2,
     Consistent-Acc) A question counts by the variants that it has.
     """
-    return _tally(grid.subjects, grid.always_right, grid.complete)
+    return Tally.of_hits(grid.subjects, grid.always_right, grid.complete)
 
 
 @metric("tuples", "Consistently wrong",
         "share of items with the same wrong answer in every variant",
-        binary=True, better="lower")  # fmt: skip
+        binary=True, better="lower", of_gold=True)  # fmt: skip
 def consistent_wrong(grid: Grid) -> Tally:
     """Share of items with the same wrong answer in every variant, as in the released code."""
     first = np.take_along_axis(grid.answers, grid.taken.argmax(axis=1)[:, None], axis=1)
     alike = np.all(((grid.answers == first) | grid.lacking)[:, grid.answered], axis=1)
-    return _tally(grid.subjects, alike & ~np.any(grid.right, axis=1), grid.complete)
+    return Tally.of_hits(grid.subjects, alike & ~np.any(grid.right, axis=1), grid.complete)
 
 
 @metric("pairs", "Successful variants", "share of variants that get at least one item right",
-        better="higher")  # fmt: skip
+        better="higher", of_gold=True)  # fmt: skip
 def successful_patterns(grid: Grid) -> Tally:
     """Share of patterns that get at least one item right (Section 6.1, Succ-Patt).
 
     A maximum over items, so resampling items is not valid: a group has no interval.
     """
-    return _tally(None, np.any(grid.right, axis=0), grid.answered)
+    return Tally.of_hits(None, np.any(grid.right, axis=0), grid.answered)
 
 
 @metric("pairs", "Successful items", "share of items that at least one variant gets right",
-        binary=True, better="higher")  # fmt: skip
+        binary=True, better="higher", of_gold=True)  # fmt: skip
 def successful_objects(grid: Grid) -> Tally:
     """Share of items that at least one pattern gets right (Section 6.1, Succ-Objs)."""
-    return _tally(grid.subjects, np.any(grid.right, axis=1), np.any(grid.taken, axis=1))
+    return Tally.of_hits(grid.subjects, np.any(grid.right, axis=1), np.any(grid.taken, axis=1))
 
 
 @metric("pairs", "Known consistency",
         "consistency of the items that at least one variant gets right",
-        better="higher")  # fmt: skip
+        better="higher", of_gold=True)  # fmt: skip
 def known_consistency(grid: Grid) -> Tally:
     """Consistency of the items that at least one pattern gets right (Section 6.1, Know-Const).
 
@@ -92,7 +92,7 @@ def known_consistency(grid: Grid) -> Tally:
 
 
 @metric("pairs", "Unknown consistency", "consistency of the items that no variant gets right",
-        better="higher")  # fmt: skip
+        better="higher", of_gold=True)  # fmt: skip
 def unknown_consistency(grid: Grid) -> Tally:
     """Consistency of the items that no pattern gets right (Section 6.1, Unk-Const).
 
@@ -141,14 +141,14 @@ def uniform_consistency(grid: Grid) -> Tally:
 
 
 @metric("pairs", "Agree, right", "share of pairs of variants that both get the right answer",
-        level="detail", by_form=True, better="higher")  # fmt: skip
+        level="detail", by_form=True, better="higher", of_gold=True)  # fmt: skip
 def agree_right(grid: Grid) -> Tally:
     """Share of pairs of variants that both get the right answer."""
     return _of_pairs(grid, grid.n_same_right)
 
 
 @metric("pairs", "Agree, wrong", "share of pairs of variants that get the same wrong answer",
-        level="detail", by_form=True, better="lower")  # fmt: skip
+        level="detail", by_form=True, better="lower", of_gold=True)  # fmt: skip
 def agree_wrong(grid: Grid) -> Tally:
     """Share of pairs of variants that get the same wrong answer."""
     return _of_pairs(grid, grid.n_same - grid.n_same_right)
@@ -218,14 +218,14 @@ def chance_wrong_hints_followed(grid: Grid) -> Tally | None:
 
 
 @metric("pairs", "Right answers lost", "share of right answers that a wrong hint makes wrong",
-        better="lower", needs="hints")  # fmt: skip
+        better="lower", needs="hints", of_gold=True)  # fmt: skip
 def right_lost(grid: Grid) -> Tally | None:
     """Share of the right answers without a hint that are wrong with a hint at a wrong option."""
     return _of_hints(grid, "wrong", lambda before, after, gold, *_: (after != gold, before == gold))
 
 
 @metric("pairs", "Right answers gained", "share of wrong answers that a right hint makes right",
-        needs="hints")  # fmt: skip
+        needs="hints", of_gold=True)  # fmt: skip
 def right_gained(grid: Grid) -> Tally | None:
     """Share of the wrong answers without a hint that are right with a hint at the right option."""
     return _of_hints(grid, "right", lambda before, after, gold, *_: (after == gold, before != gold))
@@ -240,7 +240,7 @@ def f1(grid: Grid) -> Tally | None:
     predicted = (grid.answers[:, 0] == grid.positive) & answered
     gold = (grid.golds[:, 0] == grid.positive) & answered
     counts = np.stack([2 * (predicted & gold), predicted.astype(np.int64) + gold], axis=1)
-    tally = _tally(grid.subjects, grid.right[:, 0], answered)
+    tally = Tally.of_hits(grid.subjects, grid.right[:, 0], answered)
     return replace(tally, counts=counts.astype(np.float32), finish=ratio)
 
 
@@ -282,12 +282,12 @@ def no_label(grid: Grid) -> Tally | None:
     """Share of answers in the base variant that are no label; None for models that choose one."""
     if not grid.invalid:
         return None
-    return _tally(grid.subjects, np.isin(grid.answers[:, 0], grid.invalid), grid.taken[:, 0])
+    return Tally.of_hits(grid.subjects, np.isin(grid.answers[:, 0], grid.invalid), grid.taken[:, 0])
 
 
 @metric(
     "tuples", "Mean accuracy", "share of right answers among the answers in all variants",
-    level="detail", better="higher",
+    level="detail", better="higher", of_gold=True,
 )  # fmt: skip
 def mean_accuracy(grid: Grid) -> Tally:
     """Share of right answers among all answers, in all variants.
@@ -295,15 +295,7 @@ def mean_accuracy(grid: Grid) -> Tally:
     The mean over variants, where each item has an answer in each, as SCORE reports it (Nalbandyan
     et al., arXiv 2503.00137, 2025). SCORE's consistency rate is ``consistency`` of ``MICRO``.
     """
-    return _tally(grid.subjects, grid.right, grid.taken)
-
-
-def _tally(clusters: npt.NDArray[np.object_] | None, hits: Bools, counted: Bools) -> Tally:
-    """A tally of ``hits`` among ``counted``, both (unit,) or (unit, thing)."""
-    hits, counted = (column[:, None] if column.ndim == 1 else column for column in (hits, counted))
-    sums = [(hits & counted).sum(axis=1), counted.sum(axis=1)]
-    n = int(counted.sum())
-    return Tally(np.stack(sums, axis=1).astype(np.float32), clusters, n, counted.size - n)
+    return Tally.of_hits(grid.subjects, grid.right, grid.taken)
 
 
 def _of_pairs(grid: Grid, hits: Ints, items: Bools | None = None) -> Tally:

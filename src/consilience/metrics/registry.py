@@ -14,8 +14,8 @@ from scipy.sparse import csr_array, hstack
 
 from consilience.core.errors import Protocol
 from consilience.core.expectations import Counted, with_answers_of
-from consilience.core.factors import Design, VariantPair
-from consilience.core.presentation import hinted
+from consilience.core.factors import Design, VariantPair, levels_of
+from consilience.core.presentation import BIASES, favoured_options, hinted
 from consilience.metrics.statistics import Bools, Chance, ChanceOfAll, ChanceOfPairs, Floats, Ints
 from consilience.types import Relation
 
@@ -113,6 +113,12 @@ class Grid:
     """``Design.cues``, of a whole group."""
     hints: Ints | None = None
     """The code of the option of a wrong hint, -1 for none, and the number of options (item, 2)."""
+    longest: Ints | None = None
+    """The code of the longest text that a judge compares (item,), -1 if two are; None if no judge.
+    """
+    favoured: Mapping[str, tuple[Ints, Ints]] = field(default_factory=dict)
+    """Of a whole group: one of ``BIASES`` -> the variants that differ in it alone (pair, 2), and
+    ``favoured_options`` (item, variant)."""
     distributions: Floats | None = None
     """The probability of each option (item, variant, option); None of a run without scores of
     options, NaN where an answer has none, and 0 after the last option of an item."""
@@ -259,6 +265,11 @@ class Grid:
             return ChanceOfAll(self._classes[0], len(self.words))
         return ChanceOfPairs(self.pairs, self.answers.shape[1], len(self.words))
 
+    def only_labelled(self) -> Grid:
+        """Only the answers to items that have a gold."""
+        known = (self.golds >= 0).any(axis=1, keepdims=True)
+        return self if known.all() else replace(self, answers=np.where(known, self.answers, -1))
+
     def only_variants(self, variants: Sequence[int]) -> Grid:
         """Only these variants, and every pair of them."""
         return self._of(list(variants), None)
@@ -275,6 +286,7 @@ class Grid:
             golds=self.golds[:, variants],
             compared=compared,
             cues={},
+            favoured={},
             scores={name: values[:, variants] for name, values in self.scores.items()},
             distributions=None if self.distributions is None else self.distributions[:, variants],
         )
@@ -331,12 +343,16 @@ def grids(
 def by_option(answers: pl.DataFrame, design: Design) -> pl.DataFrame:
     """The answers and golds as positions of options, which are the labels of such a design.
 
-    An answer without a position is none of the options; it stays.
+    An answer without a position is none of the options; it stays. An item without a gold has null.
     """
     if not design.by_option:
         return answers
     option, gold = (
-        pl.col(name).cast(pl.Float64, strict=False).cast(pl.Int64).cast(pl.String)
+        pl.col(name)
+        .cast(pl.Float64, strict=False)
+        .cast(pl.Int64)
+        .cast(pl.String)
+        .replace("-1", None)
         for name in ("option", "gold_option")
     )
     return answers.with_columns(answer=pl.coalesce(option, INVALID + pl.col("answer")), gold=gold)
@@ -357,13 +373,32 @@ def _grid_of_labels(answers: pl.DataFrame, design: Design, scores: Sequence[str]
     grid = replace(
         grid, words=codes, invalid=tuple(codes[len(design.labels) :].tolist()), positive=positive
     )
+    if known["longest"].null_count() < len(known):
+        grid = _judged(grid, known, design)
     if not design.cues:
         return grid
     of_items = known.group_by("item").agg(pl.col("gold").first(), pl.col("n_candidates").max())
     of_items = of_items.sort("item").with_columns(pl.col("n_candidates").fill_null(0).cast(int))
-    hints = [(hinted(item, int(gold), size), size) for item, gold, size in of_items.iter_rows()]
+    hints = [
+        (hinted(item, int(gold or -1), size), size) for item, gold, size in of_items.iter_rows()
+    ]
     wrong = [(-1 if option is None else option, size) for option, size in hints]
     return replace(grid, cues=design.cues, hints=np.array(wrong, dtype=np.int64))
+
+
+def _judged(grid: Grid, answers: pl.DataFrame, design: Design) -> Grid:
+    """The grid of verdicts on texts: the longest ones, and those that a bias favours."""
+    number = pl.col("longest", "n_candidates").cast(pl.Float64).fill_null(0).cast(pl.Int64)
+    of_items = answers.select("item", number).group_by("item").max().sort("item")
+    sizes, places = np.unique(of_items["n_candidates"].to_numpy(), return_inverse=True)
+    levels = list(map(levels_of, design.variants))
+    options = np.array([[favoured_options(of, int(size)) for of in levels] for size in sizes])
+    favoured = {
+        factor: (np.array(design.kinds[factor], dtype=np.int64), options[places, :, at])
+        for at, factor in enumerate(BIASES)
+        if factor in design.kinds
+    }
+    return replace(grid, longest=of_items["longest"].to_numpy(), favoured=favoured)
 
 
 def grid_of(
@@ -472,6 +507,16 @@ class Tally:
     sparse: csr_array | None = None
     """Further columns (unit, column) that are mostly 0; their sums follow the others."""
 
+    @classmethod
+    def of_hits(
+        cls, clusters: npt.NDArray[np.object_] | None, hits: Bools, counted: Bools
+    ) -> Tally:
+        """That of ``hits`` among ``counted``, both (unit,) or (unit, thing)."""
+        hits, counted = (one[:, None] if one.ndim == 1 else one for one in (hits, counted))
+        sums = [(hits & counted).sum(axis=1), counted.sum(axis=1)]
+        n = int(counted.sum())
+        return cls(np.stack(sums, axis=1).astype(np.float32), clusters, n, counted.size - n)
+
     @property
     def is_proportion(self) -> bool:
         """Whether hits are counted among the total, so that 0 of n has an exact interval."""
@@ -544,14 +589,15 @@ class Metric:
     """The columns of the answers table that it reads as ``Grid.scores``."""
     alias_of: str = ""
     """The metric that has this name on N-M relations; empty for a metric of its own."""
-    needs: Literal["", "instances", "hints", "distributions"] = ""
+    of_gold: bool = False  # Whether it reads golds, so that items without one are left out
+    needs: Literal["", "instances", "hints", "distributions", "longest", "favoured"] = ""
     """The field of ``Grid`` without which there is nothing to count."""
 
     def tally(self, grid: Grid) -> Tally | None:
         """What is counted in a grid; None where the metric does not apply."""
         needed = getattr(grid, self.needs) if self.needs else None
         is_there = not self.needs or (needed is not None and len(needed) > 0)
-        return self.count(grid) if is_there else None
+        return self.count(grid.only_labelled() if self.of_gold else grid) if is_there else None
 
 
 METRICS: dict[str, Metric] = {}  # The metrics that are counted
@@ -587,6 +633,11 @@ def label_of(name: str) -> str:
 def short_label_of(name: str) -> str:
     """The label of a metric on a narrow screen."""
     return (name in DESCRIPTIONS and DESCRIPTIONS[name].short) or label_of(name)
+
+
+def judge_metrics() -> list[str]:
+    """The metrics of verdicts on texts alone."""
+    return [name for name, one in DESCRIPTIONS.items() if one.needs in ("longest", "favoured")]
 
 
 def headline_metrics(*, aliases: bool = False) -> list[str]:

@@ -436,7 +436,7 @@ def prompt_baseline(name: str, questions: Sequence[Question], seed: int) -> Prom
     """
     positions: dict[str, Counter[int]] = {}
     golds: dict[str, list[str]] = {}
-    for question in questions:
+    for question in (one for one in questions if one.has_gold):
         if question.options:
             positions.setdefault(question.group, Counter())[question.gold_position] += 1
         else:

@@ -9,6 +9,7 @@ from consilience.core.errors import Connection, ConsilienceError, ExportFormat, 
 from consilience.options import FilePath, OptionalPath, Options, Watched, arg, opt, shared
 from consilience.options.probe import at_url
 
+SuiteKind = Literal["questions", "facts", "judge"]
 ImportFormat = Literal["proposals", "suite", "mpararel", "lpaqa", "table"]
 
 # fmt: off

@@ -134,6 +134,7 @@ class PublicRun:
         same = pl.col("answer") == pl.col("gold")
         if "gold_option" in self.answers.columns:
             same = pl.coalesce(pl.col("option") == pl.col("gold_option"), same)
+            same = pl.when(~pl.col("gold_option").eq_missing(-1)).then(same)
         return same.alias("is_right")
 
     def as_markdown(self) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from consilience.core.expectations import EXPECTATION_SUBSETS
-from consilience.metrics.registry import headline_metrics, label_of
+from consilience.metrics.registry import DESCRIPTIONS, headline_metrics, judge_metrics, label_of
 from consilience.report import charts, overview
 from consilience.report import columns as layouts
 from consilience.report.analysis_tables import (
@@ -277,15 +277,22 @@ def _calibration(runs: Sequence[RunView]) -> Parts:
     caption = "Answers in bins of equal size. Below the line: too sure. Bars: 95 % intervals."
     chart = charts.reliability_figure(frame)
     yield Figure("reliability", "Accuracy by the probability of the answer", chart, caption)
+    known = [run for run in runs if run.reliability.height]
+    yield from _metrics(known, CALIBRATION, "Calibration, in percent")
+
+
+def _metrics(runs: Sequence[RunView], names: Sequence[str], title: str) -> Parts:
+    """A table with a row for each metric that a run has; none without rows."""
     rows = list[dict[str, Any]]()
-    for name, run in product(CALIBRATION, [run for run in runs if run.reliability.height]):
+    for name, run in product(names, runs):
         value = values_of(run.metrics, run.suite.words.pool).get((name, "all"))
-        rows += [{"label": label_of(name), "run": run.name, **value}] if value else []
+        about = {"label": label_of(name), "run": run.name, "meaning": DESCRIPTIONS[name].meaning}
+        rows += [{**about, **value}] if value else []
     columns: Columns = {
         "label": Column("metric"), "run": Column("run"), "value": Column("value", "share"),
-        ("low", "high"): Column(CI, "share"),
+        ("low", "high"): Column(CI, "share"), "meaning": Column("meaning"),
     }  # fmt: skip
-    yield frame_table(rows, "Calibration, in percent", columns, sortable=False)
+    yield from [frame_table(rows, title, columns, sortable=False)] if rows else []
 
 
 CALIBRATION = (
@@ -396,6 +403,11 @@ OF_PAIRS: Sections = (
     ),
 )  # fmt: skip
 OF_ALL: Sections = (
+    (
+        "judge", "The judge",
+        "A bias of 0 is none, one of 100 decides every verdict. Errors at random make none.",
+        lambda runs: _metrics(runs, judge_metrics(), "Verdicts on texts, in percent"),
+    ),
     (
         "curve", "Right in k variants",
         "Accuracy falls with the number of variants that must be right: from one at all to each "

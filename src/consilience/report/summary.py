@@ -15,7 +15,7 @@ from consilience.core.expectations import EXPECTATION_SUBSETS
 from consilience.core.factors import BETWEEN, ORIGINAL, WITHIN, several_factors
 from consilience.core.text import AGGREGATES, counted, listed
 from consilience.metrics.measure import constant_answers
-from consilience.metrics.registry import label_of
+from consilience.metrics.registry import DESCRIPTIONS, judge_metrics, label_of
 from consilience.report.columns import noise_sentence
 from consilience.report.export import table_text
 from consilience.report.table import CI, DASH, NAN, NO_DATA, Cell, Column, Table, Value
@@ -234,6 +234,9 @@ def _headlines(
             meaning = FACT_ROWS.get(metric, FACT_ROWS["consistency"])
             meaning = meaning.replace("patterns", patterns).replace("pattern", word)
             yield (pool, metric, "all"), label_of(metric), meaning
+        for metric in judge_metrics():
+            if (about := DESCRIPTIONS[metric]).level == "main":
+                yield (pool, metric, "all"), about.label, about.meaning
         kinds = (kind for group in groups for kind in group.design.kinds)
         parts = {name: f"same if only {name} differs" for name in several_factors(kinds)}
         for name, meaning in parts.items() if words.is_pooled else ():
@@ -291,7 +294,7 @@ def _averaged(groups: Sequence[Relation]) -> Sequence[Relation]:
 def _notes(metrics: pl.DataFrame, suite: Suite, groups: Sequence[Relation]) -> Iterator[str]:
     """What a reader of the headline numbers should know, one short sentence each."""
     yield from (f"{sentence}." for sentence in constant_answers(metrics, suite))
-    empty = metrics.filter(metric="accuracy", subset="all", n=0)["group"]
+    empty = metrics.filter(metric="top_label", subset="all", n=0)["group"]
     if without := [group.label for group in groups if group.id in empty]:
         yield f"Means leave out {listed(without)}: no {suite.words.item} was answered."
     several = sum(group.cardinality == "N-M" for group in groups)

@@ -180,11 +180,8 @@ def read_questions(
     if spec.startswith(HUB):
         place, _, split = spec.removeprefix(HUB).partition(":")
         if not split:
-            raise ConsilienceError(
-                f"{spec} without a split",
-                expected=f"{HUB}DATASET:SPLIT",
-                todo=f"Name one: {HUB}{place or 'DATASET'}:test.",
-            )
+            found, todo = f"{spec} without a split", f"Name one: {HUB}{place or 'DATASET'}:test."
+            raise ConsilienceError(found, expected=f"{HUB}DATASET:SPLIT", todo=todo)
         dataset = place.rstrip("/").split("/")[-1].replace("@", "-")
         name, _, config = place.partition("@")
         todo = "Check the network, the name, the configuration (@CONFIG) and the split."
@@ -212,13 +209,9 @@ def read_questions(
     items: dict[str, Question] = {}
     for question in (question for part in parts for question in part.items):
         if question.item in items:
-            problems.append(
-                ConsilienceError(
-                    f"duplicate item '{question.item}' in two files",
-                    where=str(path),
-                    todo="Give each question its own item.",
-                )
-            )
+            found = f"duplicate item '{question.item}' in two files"
+            todo = "Give each question its own item."
+            problems.append(ConsilienceError(found, where=str(path), todo=todo))
         is_named = len(files) > 1 or question.group != FILES
         items[question.item] = question if is_named else replace(question, group=name)
     return with_expectations(Questions(name, tuple(items.values()), tuple(notes)), path, problems)
@@ -282,12 +275,9 @@ def add_phrasings(
     names = [columns.get(name, name) for name in ("item", "language")]
     for path in dict.fromkeys(Path(where.rpartition(":")[0] or spec) for where in item_of):
         if path.suffix not in (".csv", ".tsv", ".jsonl"):
-            raise ConsilienceError(
-                "phrasings are added to tables only",
-                expected=".csv, .tsv or .jsonl",
-                where=path.name,
-                todo="Save the questions as CSV, and name that file.",
-            )
+            found, expected = "phrasings are added to tables only", ".csv, .tsv or .jsonl"
+            todo = "Save the questions as CSV, and name that file."
+            raise ConsilienceError(found, expected=expected, where=path.name, todo=todo)
         rows = dict(read_rows(path, notes=[]))
         places: dict[str, str] = {}
         first: dict[str, object] = {}
@@ -320,10 +310,8 @@ def select_questions(
 
     for name in groups or ():
         if name not in by_group:
-            raise ConsilienceError(
-                f"the suite '{questions.name}' has no group '{name}'",
-                todo=did_you_mean(name, list(by_group)),
-            )
+            found = f"the suite '{questions.name}' has no group '{name}'"
+            raise ConsilienceError(found, todo=did_you_mean(name, list(by_group)))
     chosen: list[Question] = []
     for name, items in by_group.items():
         if groups and name not in groups:
@@ -569,7 +557,7 @@ FEW_TO_BALANCE = 5  # Questions whose right answers may be at one position by ch
 
 def gold_position_note(items: Sequence[Question]) -> str:
     """A sentence where the right answer is at the same position in all questions; or empty."""
-    positions = {item.gold_position for item in items if item.options}
+    positions = {item.gold_position for item in items if item.options} - {-1}
     if len(positions) != 1 or len(items) < FEW_TO_BALANCE:
         return ""
     position = f"option {positions.pop() + 1} of every question"
@@ -583,6 +571,7 @@ def question_statistics(questions: Questions) -> QuestionStatistics:
         phrasings = [item.phrasings for item in items]
         options = [len(item.options) for item in items]
         positions = Counter(item.gold_position for item in items if item.options)
+        del positions[-1]
         share = max(positions.values()) / positions.total() if positions else float("nan")
         sizes = (len(items), min(phrasings), max(phrasings), min(options), max(options))
         rows.append(GroupStatistics(name, *sizes, share))

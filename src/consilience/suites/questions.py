@@ -18,7 +18,7 @@ from typing import Any, ClassVar, cast
 
 from consilience.core.errors import ConsilienceError, did_you_mean, how_to_install
 from consilience.core.expectations import KINDS, Expectation, ExpectationKind, Reference, Texts
-from consilience.core.items import ALIAS_SEPARATOR, DEFAULT_LANGUAGE, Choice, Question
+from consilience.core.items import ALIAS_SEPARATOR, DEFAULT_LANGUAGE, NO_LABEL, Choice, Question
 from consilience.core.text import counted, fold_case, names_a_group
 from consilience.files.read import FirstFault, parse_json, read_document, read_rows, read_text
 from consilience.files.rows import (
@@ -93,12 +93,9 @@ def recognised(
     todo = f"Rename the columns if they are something else, or name them: {mapping}."
     if absent:
         todo = MAKE_A_SUITE if holds_facts(cells) else f"Name the column that has it: {mapping}."
-    raise ConsilienceError(
-        f"no column '{column}' among {', '.join(map(str, cells))}",
-        expected=f"{COLUMNS[name]} in '{column}'",
-        where=where,
-        todo=todo,
-    )
+    found = f"no column '{column}' among {', '.join(map(str, cells))}"
+    expected = f"{COLUMNS[name]} in '{column}'"
+    raise ConsilienceError(found, expected=expected, where=where, todo=todo)
 
 
 def unused(cells: Mapping[str, Any], columns: Mapping[str, str]) -> list[str]:
@@ -107,13 +104,13 @@ def unused(cells: Mapping[str, Any], columns: Mapping[str, str]) -> list[str]:
     return [
         str(key)
         for key in cells
-        if key not in COLUMNS and key not in mapped and _phrasing_number(str(key)) is None
+        if key not in (*COLUMNS, TEXTS) and key not in mapped and _phrasing_number(str(key)) is None
     ]
 
 
 def renamed(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
     """The cells by our names of their columns."""
-    ours = {key: cells[key] for key in COLUMNS if key in cells}
+    ours = {key: cells[key] for key in (*COLUMNS, TEXTS) if key in cells}
     for name, source in columns.items():
         parts = source.split(COLUMN_JOIN)
         if len(parts) == 1:
@@ -173,12 +170,10 @@ def _of_messages(
         contents = [turn["content"] for turn in turns if isinstance(turn.get("content"), str)]
         is_known = roles in (["user"], ["system", "user"])
         if not is_known or len(contents) < len(roles):
-            raise ConsilienceError(
-                f"messages of the roles {', '.join(map(str, roles))}",
-                expected="a text of the user, after one of the system if wanted",
-                where=where,
-                todo="Leave conversations of several turns out.",
-            )
+            found = f"messages of the roles {', '.join(map(str, roles))}"
+            expected = "a text of the user, after one of the system if wanted"
+            todo = "Leave conversations of several turns out."
+            raise ConsilienceError(found, expected=expected, where=where, todo=todo)
         texts.append("\n\n".join(contents))
     rest = {key: cells[key] for key in cells if key not in (*PAIR, "prompt", "completion")}
     named = {key: OF_MESSAGES[key] for key in rest if key in {*OF_MESSAGES} - {*columns.values()}}
@@ -190,6 +185,51 @@ def _messages(value: Any, role: str) -> list[Mapping[str, Any]]:
     """A list of messages; a text is one of that role."""
     is_list = isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value)
     return value if is_list else [{"role": role, "content": value}]
+
+
+OF_JUDGE = ("prompt", "human", "answer_a", "answer_b")
+"""The columns of texts that a judge compares; more may be in ``answer_c`` and so on."""
+TEXTS = "answer_*"  # The cell with these texts by their columns
+ASKED = ("Which of these replies is better?", "Choose the better one of these replies.")
+
+
+def _is_of_judge(column: str) -> bool:
+    return column in OF_JUDGE or re.fullmatch("answer_[a-z]", column) is not None
+
+
+def _of_judge(cells: Mapping[str, Any], columns: Mapping[str, str]) -> Mapping[str, Any]:
+    """A row of texts that a judge compares as one of a question; other rows stay."""
+    names = {str(key).strip().casefold(): str(key) for key in cells} | dict(columns)
+    texts = sorted(name for name in names if re.fullmatch("answer_[a-z]", name))
+    if not texts or names.keys() & {"answer", *WITH_OPTIONS}:
+        return cells
+    found = {name: cells.get(names.get(name, "")) for name in (*OF_JUDGE, *texts)}
+    used = {names.get(name) for name in found}
+    rest = {"question": [*ASKED]} if "question" not in names else {}
+    rest |= {key: value for key, value in cells.items() if key not in used}
+    return {**rest, "context": found.pop("prompt"), "answer": found.pop("human"), TEXTS: found}
+
+
+def _judged(row: Row, texts: Mapping[str, Any]) -> tuple[Choice, tuple[Choice, ...]]:
+    """The text that people prefer, and the texts."""
+    label, known = normal(row.optional_text("answer")), dict[str, Choice]()
+    for column, value in texts.items():
+        text = Choice(value.strip() if isinstance(value, str) else "")
+        if not text.text:
+            todo = "Fill it in, remove the line, or name its column: --columns answer_b=COLUMN."
+            row.report(f"no text in '{column}'", expected="a text that the judge reads", todo=todo)
+        for other in (name for name, one in known.items() if one == text):
+            found = f"the same text in '{other}' and '{column}'"
+            row.report(found, expected="different texts", todo="Remove the line.")
+        known[column] = text
+    for column, text in known.items():
+        if label in (column[-1], normal(text.text)) or label.endswith(column[-2:]):
+            return text, tuple(known.values())
+    if label:
+        expected = f"{', '.join(column[-1] for column in known)}, the text itself, or nothing"
+        todo = "Leave it empty where people prefer none."
+        row.report(f"the human label '{label}'", expected=expected, todo=todo)
+    return NO_LABEL, tuple(known.values())
 
 
 def _our_columns(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, str]:
@@ -212,7 +252,7 @@ def _phrasing_number(column: str) -> int | None:
 def _meant(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, str]:
     """The columns that a file lacks, and what they are probably called there."""
     known = {*columns, *(name for name in COLUMNS if name in cells)}
-    has_options = bool(known & {*WITH_OPTIONS})
+    has_options = bool(known & {*WITH_OPTIONS}) or TEXTS in cells
     others = unused(cells, columns)
     run = [] if has_options else _run_of_options(others)
     plain = {plain_name(column): column for column in reversed(others) if column not in run}
@@ -282,18 +322,21 @@ def questions_of_rows(
     ``parse``: makes an option or an answer of a text; ``Choice`` where texts have no aliases.
     """
     for column in columns:
-        if column not in COLUMNS and _phrasing_number(column) is None:
-            raise ConsilienceError(
-                _mapping({column: "..."}, in_python=in_python),
-                expected=", ".join(COLUMNS),
-                todo=did_you_mean(column, list(COLUMNS)),
-            )
+        is_ours = column in COLUMNS or _is_of_judge(column)
+        if not is_ours and _phrasing_number(column) is None:
+            found, known = _mapping({column: "..."}, in_python=in_python), [*COLUMNS, *OF_JUDGE]
+            todo = did_you_mean(column, known)
+            raise ConsilienceError(found, expected=", ".join(known), todo=todo)
+    given = columns
     others: dict[str, None] = {}
     drafts: dict[str, _QuestionDraft] = {}
     counts: Counter[str] = Counter()
     for number, (where, row) in enumerate(rows):
-        cells = row if "question" in columns else _of_messages(row, columns, where)
+        cells = _of_judge(row, given)
+        if cells is row and "question" not in columns:
+            cells = _of_messages(row, columns, where)
         if number == 0:
+            columns = {name: of for name, of in columns.items() if not _is_of_judge(name)}
             columns = _our_columns(cells, columns)
             recognised(cells, columns, where, in_python=in_python)
         others |= dict.fromkeys(unused(cells, columns))
@@ -315,6 +358,7 @@ def questions_of_rows(
             draft.options,
             draft.row.optional_text("context"),
             draft.row.where,
+            is_judged=TEXTS in draft.row.cells,
         )
         for item, draft in drafts.items()
     )
@@ -337,14 +381,12 @@ def _add_row(
         row.optional_text("context")
         drafts[item] = _QuestionDraft(row, group, *_answer(row, item, parse))
     draft = drafts[item]
-    for column in ("answer", "options", "distractors", "context", "group"):
+    for column in ("answer", "options", TEXTS, "distractors", "context", "group"):
         value = row.cells.get(column)
         if value not in (None, "") and value != draft.row.cells.get(column):
-            row.report(
-                f"duplicate item '{item}' with another '{column}'",
-                expected="a further phrasing of the same question",
-                todo=f"Give each question its own item; the first is {draft.row.where}.",
-            )
+            found = f"duplicate item '{item}' with another '{column}'"
+            todo = f"Give each question its own item; the first is {draft.row.where}."
+            row.report(found, expected="a further phrasing of the same question", todo=todo)
     for language, texts in phrasings.items():
         known = draft.phrasings.setdefault(language, [])
         for text in texts:
@@ -370,6 +412,8 @@ def _phrasings(row: Row) -> dict[str, list[str]]:
 
 
 def _answer(row: Row, item: str, parse: Parse) -> tuple[Choice, tuple[Choice, ...]]:
+    if TEXTS in row.cells:
+        return _judged(row, row.cells[TEXTS])
     value = row.cells.get("answer")
     if isinstance(value, list | tuple):
         value = ALIAS_SEPARATOR.join(map(str, value))
@@ -424,10 +468,10 @@ def _gold_position(
     if len(places) > 1:
         row.report(f"the answer '{value}' is several of the options {shown}", expected="one")
     if not places:
+        expected = "a text, a letter or, in JSON, a position from 0"
+        todo = "Add it to the options, or correct one of them."
         row.report(
-            f"the answer '{value}' is none of the options {shown}",
-            expected="a text, a letter or, in JSON, a position from 0",
-            todo="Add it to the options, or correct one of them.",
+            f"the answer '{value}' is none of the options {shown}", expected=expected, todo=todo
         )
     return places[0]
 
@@ -462,11 +506,9 @@ def _refuse_alike(row: Row, options: tuple[Choice, ...]) -> None:
             first, name = first_with.setdefault(text, option).text, option.text
             if first_with[text] is option:
                 continue
-            row.report(
-                f"the options '{first}' and '{name}' both have the text '{text}'",
-                expected="texts and aliases of one option only, also without case and space",
-                todo="Remove it from one of them.",
-            )
+            found = f"the options '{first}' and '{name}' both have the text '{text}'"
+            expected = "texts and aliases of one option only, also without case and space"
+            row.report(found, expected=expected, todo="Remove it from one of them.")
     if len(options) == 1:
         is_list = "," in options[0].text or len(options[0].texts) > 1  # texts of one, with '|'
         todo = f"Separate options by '{OPTION_SEPARATOR}'." if is_list else ""
@@ -585,9 +627,8 @@ def file_rows(
     ``notes``: as for ``read_cells``.
     """
     if path.suffix not in suffixes:
-        raise ConsilienceError(
-            f"a file in '{path.suffix}'", expected=", ".join(suffixes), where=str(path)
-        )
+        found = f"a file in '{path.suffix}'"
+        raise ConsilienceError(found, expected=", ".join(suffixes), where=str(path))
     if path.suffix in (".jsonl", ".csv", ".tsv"):
         return read_rows(path, faults=problems, notes=notes)
     if path.suffix in (".parquet", ".xlsx", ".gz"):
@@ -598,11 +639,8 @@ def file_rows(
         lists = [value for value in rows.values() if isinstance(value, list)]
         rows = rows.get(name, lists[0] if len(lists) == 1 else rows)
     if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
-        raise ConsilienceError(
-            f"no list of {name}",
-            expected=f"a list with one mapping each, or one named '{name}'",
-            where=str(path),
-        )
+        expected = f"a list with one mapping each, or one named '{name}'"
+        raise ConsilienceError(f"no list of {name}", expected=expected, where=str(path))
     noun = name.removesuffix("s")
     return [(f"{path}, {noun} {number}", row) for number, row in enumerate(rows, start=1)]
 
@@ -750,11 +788,9 @@ def _with_rules(row: Row, draft: Expectation, questions: list[Question]) -> Expe
     given = [name for name in TAKES if row.cells.get(name)]
     for name in given:
         if draft.kind not in TAKES[name]:
-            row.report(
-                f"a '{name}' of '{draft.kind}'",
-                expected=f"'{name}' only of {' and '.join(TAKES[name])}",
-                todo="Remove it, or name another kind.",
-            )
+            found, only = f"a '{name}' of '{draft.kind}'", " and ".join(TAKES[name])
+            todo = "Remove it, or name another kind."
+            row.report(found, expected=f"'{name}' only of {only}", todo=todo)
     rules: dict[Texts, Texts] = {}
     if "map" in given:
         rules = _rules(row, questions)
@@ -797,10 +833,8 @@ def _rules(row: Row, questions: list[Question]) -> dict[Texts, Texts]:
     for left, right in entries:
         texts = str(left).split(AND)
         if len(texts) != len(questions) - 1:
-            row.report(
-                f"{len(texts)} answers before the arrow in 'map': {left}",
-                expected=f"{len(questions) - 1} with '{AND}' between them, one for each premise",
-            )
+            expected = f"{len(questions) - 1} with '{AND}' between them, one for each premise"
+            row.report(f"{len(texts)} answers before the arrow in 'map': {left}", expected=expected)
         key = tuple(_answer_of(row, *one) for one in zip(texts, questions[:-1], strict=True))
         if key in rules:
             row.report(f"'{left}' more than once in 'map'", todo="Join what it implies with '|'.")
@@ -838,11 +872,9 @@ def _exactly_one(row: Row, questions: list[Question]) -> dict[Texts, Texts]:
         ]
         if len(matching) != 1:
             shown = ", ".join(_texts(question.options)) or "none"
-            row.report(
-                f"the options of '{question.item}' are {shown}",
-                expected="one of them yes or true",
-                todo="Use 'implied' with a map for other answers.",
-            )
+            found = f"the options of '{question.item}' are {shown}"
+            todo = "Use 'implied' with a map for other answers."
+            row.report(found, expected="one of them yes or true", todo=todo)
         positive += matching
     *premises, last = [_texts(question.options) for question in questions]
     if (size := math.prod(map(len, premises))) > MOST_RULES:

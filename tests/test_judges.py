@@ -89,7 +89,7 @@ def test_biases_by_hand(pairs, judge, vary, expected):
 
 
 def test_kappa_of_unequal_margins_by_hand():
-    """Verdicts: 8 of 10 right; 7 labels are a. Verdicts a: 6 of 7 and 1 of 3, so p_e = .58.
+    """Verdicts in one variant: 8 of 10 right; 7 labels are a, verdicts 6 + 1, so p_e = .58.
 
     Kappa is (.8 - .58) / .42. The first four pairs have the label a as the longer text, 3 of 4
     right; the others 5 of 6.
@@ -103,8 +103,10 @@ def test_kappa_of_unequal_margins_by_hand():
     tallies = {name: METRICS[name].tally(grid) for name in ("label_kappa", "length_bias")}
     assert tallies["label_kappa"].share().value == pytest.approx(0.22 / 0.42)
     assert tallies["length_bias"].share().value == pytest.approx(3 / 4 - 5 / 6)
-    for tally in tallies.values():  # Euler: what items contribute sums to hits and total
-        share = tally.share()
+    of_random = judged(np.random.default_rng(0))
+    names = ("label_kappa", "length_bias", "judge_variance")
+    for tally in (METRICS[name].tally(of_random) for name in names):
+        share = tally.share()  # Euler: what items contribute sums to hits and total
         assert tally.scores().sum(axis=0) == pytest.approx([share.hits, share.total])
     unlabelled = replace(grid, golds=np.full_like(golds, -1))
     assert np.isnan(METRICS["label_kappa"].tally(unlabelled).share().value)
@@ -184,6 +186,8 @@ def test_a_new_suite_is_checked_asked_scored_and_reported(consilience, tmp_path)
     assert (status, "fail" in out) == (3, True)
     output(consilience, "report", run)
     assert "Variance of the judge" in (run / "report.html").read_text(encoding="utf-8")
+    lines = output(consilience, "suite", "export", folder, "--format", "trl-preference")
+    assert len(lines.splitlines()) == 11 * 4, "11 have a label"
     table = tmp_path / "verdicts.csv"
     asked = cs.export_prompts(folder)
     rows = [(row["item"], row["variant"], row["candidates"][0]) for row in asked]

@@ -187,9 +187,10 @@ def _variation_note(view: FactorView) -> Iterator[str]:
         row = parts[outcome, "within questions", ""]
         known = f" (95 % CI {100 * row['low']:.1f} to {100 * row['high']:.1f})"
         shares.append(f"{100 * row['value']:.1f} %" + known * (not math.isnan(row["low"])))
+    is_graded = not math.isnan(row["value"])  # of the last outcome, correctness
     yield (
         f"two variants of a question, chosen at random, have different answers in {shares[0]} of "
-        f"the draws, and only one of the two is right in {shares[1]}"
+        "the draws" + f", and only one of the two is right in {shares[1]}" * is_graded
     )
 
 

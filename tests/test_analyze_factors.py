@@ -61,7 +61,9 @@ def test_the_first_option_shown_follows_the_order_and_nothing_else(
     assert parts["correctness", "within questions", ""]["value"] == pytest.approx(2 * 1 / 3 * 2 / 3)
     (index,) = [row for row in document["indices"] if row["index"] == "prompt_sensitivity"]
     assert index["value"] == pytest.approx(4 / 9 * 6 / 5)
-    assert document["warnings"] == ["no POSIX: the answers have no score of every option"]
+    assert document["warnings"] == [
+        "no POSIX: not every option has a log-probability in every variant"
+    ]
 
 
 def test_the_consistency_by_factor_is_that_of_the_metrics_of_the_run(consilience, probed):

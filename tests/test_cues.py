@@ -14,7 +14,7 @@ from consilience.core.presentation import Presentation, Template, hinted, presen
 from consilience.metrics.registry import METRICS, Grid
 
 NAMES = ("wrong_hints_followed", "chance_wrong_hints_followed", "right_lost", "right_gained")
-CUES = {"wrong": [(0, 1)], "right": [(0, 2)]}
+CUES = {"cue=none/wrong": [(0, 1)], "cue=none/right": [(0, 2)]}
 NO_OPTION, NO_ANSWER = 4, -1
 
 
@@ -23,7 +23,7 @@ def numbers_of(answers, golds, wrong, size=4):
     hints = np.stack([np.array(wrong), np.full(len(answers), size)], axis=1)
     subjects = np.array([f"q{at}" for at in range(len(answers))], dtype=object)
     golds = np.broadcast_to(golds[:, None], answers.shape)
-    grid = Grid(answers, golds, None, subjects, np.arange(5), size, cues=CUES, hints=hints)
+    grid = Grid(answers, golds, None, subjects, np.arange(5), size, contrasts=CUES, hints=hints)
     return {name: METRICS[name].count(grid).share() for name in NAMES}
 
 

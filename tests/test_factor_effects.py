@@ -380,7 +380,7 @@ def test_the_section_draws_every_number_of_the_table():
     lead, _, figure, table, folded_indices, folded, levels, notes = factor_parts(views)
     assert lead.startswith("first: The order of the options (order) changes answers most: ")
     (indices,) = folded_indices.parts
-    assert notes[0] == "first: no POSIX: the answers have no score of every option"
+    assert notes[0] == "first: no POSIX: not every option has a log-probability in every variant"
     assert (len(table.rows), len(indices.rows), len(folded.parts[0].rows)) == (10, 4, 2)
     assert len(levels.parts[0].rows) == 8
     spec = spec_of(figure.chart)

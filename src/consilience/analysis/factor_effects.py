@@ -255,7 +255,7 @@ def sensitivity_indices(
             )
             of_seed["posix"] = ItemNumbers.mean(values, greatest=MOST_NATS)
     else:
-        notes.append("no POSIX: the answers have no score of every option")
+        notes.append("no POSIX: not every option has a log-probability in every variant")
     estimates = item_estimates(numbers, seeds[0].subjects, seed)
     unknown = dict.fromkeys(("lowest", "highest", "expected", "p"), NAN) | NO_VARIANT
     rows = [{"index": name, **asdict(estimate), **unknown} for name, estimate in estimates.items()]

@@ -227,7 +227,7 @@ def _by_option(scores: Scores, asks: Sequence[Ask]) -> Scores:
     for row, one in enumerate(asks):
         places[row, : len(one.order)] = one.order
     placed = {}
-    for name in ("totals", "bounds", "lengths"):
+    for name in ("totals", "bounds", "lengths", "affirmed"):
         if (values := getattr(scores, name)) is not None:
             placed[name] = np.empty_like(values)
             np.put_along_axis(placed[name], places, values, axis=1)
@@ -244,6 +244,8 @@ def _of_options(scores: Scores, asks: Sequence[Ask], best: Ints) -> dict[str, Co
             lists["option_scores"][scores.bounds] = None
         if scores.lengths is not None:
             lists["option_tokens"] = scores.lengths
+    if scores.affirmed is not None:
+        lists["affirmed"] = scores.affirmed
     for name, values in lists.items():
         rows = zip(values.tolist(), asks, strict=True)
         columns[name] = _objects([of_row[: len(one.order)] for of_row, one in rows])
@@ -293,12 +295,8 @@ def _compared(
 
 
 def _why_excluded(scores: Scores, row: int, gold_at: int, has_some: bool) -> str | None:
-    unasked = scores.unasked
-    reason = unasked if unasked is None or isinstance(unasked, str) else unasked[row]
-    if reason:
+    if reason := scores.why_not(row):
         return reason
-    if scores.texts and not scores.texts[row]:
-        return "the model wrote no text"
     if gold_at < 0 and scores.words:
         return "the gold is not among the candidates"
     if scores.words and (reason := scores.reasons.get(scores.words[gold_at])):

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from typing import Protocol as Interface
@@ -16,16 +17,19 @@ import polars as pl
 
 from consilience.asking import asker
 from consilience.asking.asker import Progress, ask_texts
+from consilience.asking.verifying import Verifier, match_checks
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.factors import FACTORS, Cell, FactorialDesign
 from consilience.core.free_text import NO_CHOICE, Rule, match, usual_rule
 from consilience.core.items import Ask, Floats, Group, Item, Question, Scores, is_near_tie
 from consilience.core.presentation import (
+    RULES,
     TEMPLATES,
     Presentation,
     Prompt,
     ScoringRule,
     Template,
+    in_context,
     labels_of,
     premise_of,
     present,
@@ -43,6 +47,7 @@ QUESTION_COLUMNS: Mapping[str, type[pl.DataType] | pl.DataType] = {
     "label": pl.String,
     "option_scores": pl.List(pl.Float64),
     "option_tokens": pl.List(pl.Int32),
+    "affirmed": pl.List(pl.Boolean),
     **dict.fromkeys(FACTORS, pl.String),
 }
 """Columns of answers to questions after those of ``ANSWERS_SCHEMA``.
@@ -52,12 +57,14 @@ their given order, from 0, whatever order was shown. ``label`` is what the model
 ``option_scores`` has the score of every option by the scoring rule, in their given order, not
 normalised over the options; ``option_tokens`` the tokens that were scored of each. Both are null
 of a model that chooses an answer without scores. ``option`` is null where it wrote none of the
-answers. The others are the levels of the factors.
+answers. ``affirmed`` has whether the model said yes to each option, where each was verified
+(``verifying``: the scores are log-odds of yes). The others are the levels of the factors.
 """
 
 SCHEMA = ANSWERS_SCHEMA | dict(QUESTION_COLUMNS)  # The columns of answers to questions
 PROMPTS_AT_ONCE = 4096  # Prompts in memory at once; one question may have more
 NO_PREMISE = "the score of an option without the question is not known"
+OTHERS = ("paraphrase", "template", "examples", "sample")  # Their levels are no texts as they are
 NO_FACTORS = FactorialDesign((), ((),))  # One variant
 
 
@@ -74,6 +81,7 @@ class Presenter:
     rule_name: str = ""  # Of ``presentation.RULES``; empty for the usual one of the labels
     rule: ScoringRule = field(init=False)  # How options are scored
     _groups: Mapping[str, list[Question]] = field(init=False, repr=False)  # The pool by group
+    _passages: tuple[str, ...] = field(init=False, repr=False)  # Those of the pool, each once
 
     def __post_init__(self) -> None:
         labels = {self.presentation(cell).labels for cell in self.design.cells}
@@ -82,6 +90,8 @@ class Presenter:
         for question in (one for one in self.pool if one.has_gold):
             groups.setdefault(question.group, []).append(question)
         object.__setattr__(self, "_groups", groups)
+        known = dict.fromkeys(chain(*(question.passages for question in self.pool)))
+        object.__setattr__(self, "_passages", tuple(known))
 
     def of_group(self, design: FactorialDesign, pool: Sequence[Question]) -> Presenter:
         """The same for a group; ``pool``: the questions that examples are drawn from."""
@@ -115,9 +125,7 @@ class Presenter:
         pairs = zip(self.design.factors, cell, strict=True)
         levels = {factor.name: factor.levels[level] for factor, level in pairs}
         changes: dict[str, Any] = {
-            name: levels[name]
-            for name in ("language", "order", "labels", "repeated", "separator", "case", "cue")
-            if name in levels
+            name: level for name, level in levels.items() if name not in OTHERS
         }
         for factor, name in (("paraphrase", "paraphrase"), ("examples", "draw")):
             if factor in levels:
@@ -130,7 +138,24 @@ class Presenter:
         """The prompt of a question in a variant; None if it has no such variant."""
         presentation = replace(self.presentation(cell), reply=self.rule.reply)
         examples = self.drawn_examples(question, presentation.draw)
-        return present(question, presentation, examples, seed=self.seed)
+        others = self.other_passages(question, int(presentation.distractors))
+        shown = in_context(question, presentation.context, others, self.seed)
+        return None if shown is None else present(shown, presentation, examples, seed=self.seed)
+
+    def other_passages(self, question: Question, count: int) -> Sequence[str]:
+        """Drawn passages of other questions: of a larger count the first are the same."""
+        own, drawn = {*question.passages}, dict[str, None]()
+        if count and count > (known := len({*self._passages} - own)):
+            raise ConsilienceError(
+                f"{counted(known, 'passage')} of other questions than '{question.item}'",
+                expected=f"{count} or more, for --vary distractors",
+                todo="Name a smaller number, or add questions with a context.",
+            )
+        generator = random.Random(f"passages {self.seed} {question.item}")
+        while len(drawn) < count:
+            text = generator.choice(self._passages)
+            drawn |= dict.fromkeys({text} - own)
+        return list(drawn)
 
     def drawn_examples(self, question: Question, draw: int) -> Sequence[Question]:
         """The solved questions before a question: of its group, never itself.
@@ -193,7 +218,7 @@ def prompt_table(
 ) -> pl.DataFrame:
     """What a model is sent for questions (``asker.PROMPT_SCHEMA``), and what it cannot be."""
     slices = slices_of(questions, presenter)
-    return pl.concat(asker.prompt_table(group, model) for _, group in slices)
+    return pl.concat(asker.prompt_table(group, Verifier(model)) for _, group in slices)
 
 
 def ask_of(at: int, variant: int, prompt: Prompt | None) -> Ask:
@@ -245,13 +270,14 @@ def ask_asks(
     presenter: Presenter, group: Group, model: Model, progress: Progress = lambda done: None
 ) -> pl.DataFrame:
     """The answers to asks of questions with options."""
+    model = Verifier(model)
     rule, group, premises = presenter.rule, asker.askable(group, model), dict[Any, Prompt]()
     if rule.has_premise:
         cells = presenter.design.cells
         premises = {
             one[:2]: premise_of(presenter.presentation(cells[one.variant]), one.answers)
             for one in group.asks
-            if one.why_not is None
+            if one.why_not is None and not one.shown.checks
         }
     without = dict(zip(premises, _distinct_totals([*premises.values()], model), strict=True))
 
@@ -266,12 +292,12 @@ def ask_asks(
                 reasons[row] = NO_PREMISE
             if reasons[row]:
                 continue
-            tokens = scores.lengths[row, :size]
-            values = rule.scores(scores.totals[row, :size], tokens, one.answers, premise)
+            tokens, of_row = scores.lengths[row, :size], RULES["sum"] if one.shown.checks else rule
+            values = of_row.scores(scores.totals[row, :size], tokens, one.answers, premise)
             if is_near_tie(values, model.tie):
-                alone = model.score_alone  # type: ignore[attr-defined]
-                premise = alone(premises[one[:2]]) if premises else None
-                values = rule.scores(alone(one.shown), tokens, one.answers, premise)
+                premise = model.score_alone(premises[one[:2]]) if premise is not None else None
+                alone = model.score_alone(one.shown)
+                values = of_row.scores(alone, tokens, one.answers, premise)
             totals[row, :size] = values
         return replace(scores, totals=totals, unasked=reasons)
 
@@ -328,32 +354,37 @@ def ask_writing(
     for some, group in slices_of(questions, presenter, suite, columns):
 
         def read(text: str, one: Ask, some: Sequence[Question] = some) -> dict[str, object]:
-            style = presenter.presentation(design.cells[one.variant]).labels
-            return answered(text, one.shown, some[one.item], style, rule)
+            shown = presenter.presentation(design.cells[one.variant])
+            return answered(text, one.shown, some[one.item], shown, rule)
 
-        tables.append(ask_texts(asker.askable(group, model), model, read, samples, progress))
+        reader = Verifier(model)
+        tables.append(ask_texts(asker.askable(group, reader), reader, read, samples, progress))
     return pl.concat(tables)
 
 
 def answered(
-    text: str, prompt: Prompt, question: Question, style: str, rule: Rule | None = None
+    text: str, prompt: Prompt, question: Question, shown: Presentation, rule: Rule | None = None
 ) -> dict[str, object]:
-    """The answer columns of a written text; ``style``: of the labels (``LABEL_STYLES``)."""
-    rule = rule or usual_rule(is_open=not question.options)
+    """The answer columns of a written text."""
+    rule = rule or usual_rule(is_open=not question.options or shown.ask == "open")
     if not question.options:
         matched = match(text, [question.gold], rule)
         answer = matched.answer or EMPTY
         answer = answer if matched.position is None else question.gold.text
         reason = "not the gold" if matched.reason == NO_CHOICE else matched.reason
         return {"answer": answer, "text": text, "unmatched": reason or None}
-    choices = prompt.choices
-    labels = () if style == "none" else labels_of(style, len(choices))
-    matched = match(text, choices, rule, labels)
+    choices, style = prompt.choices, shown.shown_labels
+    if prompt.checks:
+        matched, affirmed = match_checks(text, prompt, rule)
+    else:
+        labels = () if style == "none" else labels_of(style, len(choices))
+        matched, affirmed = match(text, choices, rule, labels), None
     record: dict[str, object] = {
         "answer": matched.answer or EMPTY,
         "text": text,
         "unmatched": matched.reason or None,
         "n_candidates": len(choices),
+        "affirmed": affirmed,
     }
     if matched.position is not None:
         record["option"] = option = prompt.options[matched.position]

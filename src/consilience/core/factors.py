@@ -12,6 +12,7 @@ from typing import Literal
 
 from consilience.core.errors import ConsilienceError
 from consilience.core.patterns import Pattern
+from consilience.core.presentation import ASKS, CUES
 
 FACTORS: Mapping[str, str] = {
     "language": "the language of the question",
@@ -19,7 +20,10 @@ FACTORS: Mapping[str, str] = {
     "order": "the order of the options",
     "labels": "the labels of the options: A, a, 1, none or BA",
     "repeated": "the option whose text is written twice",
+    "ask": "how the answer is asked for: choice, open or verify",
     "cue": "the hint at an answer: none, wrong or right",
+    "context": "the order of the passages of the context",
+    "distractors": "the number of passages of other questions in the context",
     "template": "the text around the question",
     "separator": "what follows the words Question and Answer",
     "case": "the case of the words of the template",
@@ -28,7 +32,7 @@ FACTORS: Mapping[str, str] = {
 }
 """The factors, in the order in which the variants are numbered, and what each changes."""
 
-OF_OPTIONS = ("order", "labels", "repeated", "cue")  # The factors that open questions do not have
+OF_OPTIONS = ("order", "labels", "repeated", "ask", "cue")  # Open questions do not have these
 MOST_CELLS = 200  # The most variants of an item: every two of them are compared
 Cell = tuple[int, ...]  # A level of each factor, by its position
 
@@ -102,6 +106,20 @@ class FactorialDesign:
         cells = dict.fromkeys(tuple(cell[at] for at in positions) for cell in self.cells)
         return FactorialDesign(tuple(self.factors[at] for at in positions), tuple(cells))
 
+    def visible(self) -> FactorialDesign:
+        """The design without the cells that vary order or labels of options that are not shown."""
+        names = [factor.name for factor in self.factors]
+        if "ask" not in names:
+            return self
+        ask, of_shown = (
+            names.index("ask"),
+            [names.index(one) for one in names if one in OF_OPTIONS[:3]],
+        )
+        cells = [
+            cell for cell in self.cells if not (cell[ask] and any(cell[at] for at in of_shown))
+        ]
+        return FactorialDesign(self.factors, tuple(cells))
+
     @property
     def names(self) -> tuple[str, ...]:
         """The name of each cell, such as ``order=rotation 1, labels=A``; ``base`` without any."""
@@ -123,16 +141,16 @@ class FactorialDesign:
         return tuple(self.factors[at].levels[cell[at]] for cell in self.cells)
 
     @property
-    def cues(self) -> dict[str, tuple[tuple[int, int], ...]]:
-        """Level of ``cue`` -> the pairs of a cell without a hint and the same one with it."""
-        pairs = self.pairs_by_factor().get("cue", ())
-        levels = self.levels("cue") if pairs else ()
-        known = [pair if levels[pair[0]] == "none" else pair[::-1] for pair in pairs]
-        return {
-            level: tuple(pair for pair in known if [levels[at] for at in pair] == ["none", level])
-            for level in dict.fromkeys(levels)
-            if level != "none"
-        }
+    def contrasts(self) -> dict[str, tuple[tuple[int, int], ...]]:
+        """Two hints or ways to ask, such as ``ask=choice/verify`` -> cells that differ in them."""
+        contrasts: dict[str, tuple[tuple[int, int], ...]] = {}
+        for name, order in (("ask", ASKS), ("cue", CUES)):
+            pairs = self.pairs_by_factor().get(name, ())
+            places = [order.index(level) for level in self.levels(name)] if pairs else []
+            for first, second in sorted(sorted(pair, key=places.__getitem__) for pair in pairs):
+                levels = f"{name}={order[places[first]]}/{order[places[second]]}"
+                contrasts[levels] = (*contrasts.get(levels, ()), (first, second))
+        return contrasts
 
     def pairs_by_factor(self) -> dict[str, tuple[tuple[int, int], ...]]:
         """The pairs of cells that differ in one factor only, by its name."""
@@ -261,8 +279,7 @@ class Design:
     """Whether answers are compared by the option that they choose: its position in the suite."""
     is_ragged: bool = False  # Whether an item may lack variants, which then do not count against it
     languages: Mapping[str, tuple[int, ...]] = field(default_factory=dict, repr=False)
-    cues: Mapping[str, tuple[VariantPair, ...]] = field(default_factory=dict, repr=False)
-    """``FactorialDesign.cues``."""
+    contrasts: Mapping[str, tuple[VariantPair, ...]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of_patterns(cls, patterns: Sequence[Pattern], edges: Mapping[VariantPair, Edge]) -> Design:
@@ -316,19 +333,20 @@ class Design:
     def of_cells(cls, design: FactorialDesign, options: int) -> Design:
         """Questions in the cells of a design of factors: every two cells are compared.
 
-        The kinds are the factors: pairs of cells that differ in this factor only. ``options``: the
-        greatest number of options of a question, 0 for open questions.
+        The kinds are the factors, pairs of cells that differ in this factor only, and two ways to
+        ask. ``options``: the greatest number of a question, 0 for open questions.
         """
-        size = len(design.cells)
+        size, contrasts = len(design.cells), design.contrasts
+        ways = {name: pairs for name, pairs in contrasts.items() if name.startswith("ask=")}
         return cls(
             variants=design.names,
             forms={ORIGINAL: tuple(range(size))},
             compared=None,
-            kinds={name: pairs for name, pairs in design.pairs_by_factor().items() if pairs},
+            kinds={name: of for name, of in design.pairs_by_factor().items() if of} | ways,
             unit="item",
             is_averaged=True,
             labels=tuple(map(str, range(options))),
             by_option=options > 0,
             is_ragged=True,
-            cues=design.cues,
+            contrasts=contrasts,
         )

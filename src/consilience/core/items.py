@@ -9,6 +9,8 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from consilience.core.text import PASSAGE_END
+
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -99,6 +101,7 @@ class Scores:
     candidate and of some others, and candidates without one have smaller totals."""
     lengths: Ints | None = None
     """How many tokens were scored of each answer (row, answer); None where that is not known."""
+    affirmed: Bools | None = None  # Which answers got yes, where each was verified (row, answer)
     texts: Sequence[str] = ()
     """For each row what a model without probabilities wrote. Where it is none of the answers, all
     totals are minus infinity."""
@@ -113,6 +116,7 @@ class Scores:
         texts: Sequence[str] = (),
         bounds: Sequence[Bools] = (),
         refused: Sequence[str | None] = (),
+        affirmed: Sequence[Bools] = (),
     ) -> Self:
         """Those of asks with answers of their own: for each row its totals (answer,).
 
@@ -127,8 +131,17 @@ class Scores:
             bounds=is_bound if is_bound is not None and is_bound.any() else None,
             is_complete=lengths is not None,
             lengths=None if lengths is None else _padded(lengths, 0),
+            affirmed=_padded(affirmed, False) if affirmed else None,
             texts=texts,
         )
+
+    def why_not(self, row: int) -> str | None:
+        """Why a row has no answer; None where it has one."""
+        if isinstance(self.unasked, str):
+            return self.unasked
+        reason = self.unasked[row] if self.unasked else None
+        is_empty = bool(self.texts) and not self.texts[row]
+        return reason or ("the model wrote no text" if is_empty else None)
 
     def __repr__(self) -> str:
         return f"Scores({len(self.rows)} queries, {len(self.words)} candidates)"
@@ -259,7 +272,7 @@ class Question:
     gold: Choice  # The right answer; one of ``options`` where there are any
     options: tuple[Choice, ...] = ()
     """What may be chosen, in the order of the file; empty for an open question."""
-    context: str = ""
+    context: str = ""  # Its passages, with ``PASSAGE_END`` between them
     where: str = field(default="", compare=False)
     """``file:line`` of its first row; empty where it comes from no file."""
     written: Mapping[tuple[str, int], tuple[str, ...]] = field(default_factory=dict, hash=False)
@@ -298,6 +311,10 @@ class Question:
         sizes = [len(option.text) for option in self.options]
         unique = sizes.count(max(sizes, default=0)) == 1
         return (sizes.index(max(sizes)) if unique else -1) if self.is_judged else None
+
+    @property
+    def passages(self) -> tuple[str, ...]:
+        return tuple(self.context.split(PASSAGE_END)) if self.context else ()
 
     @property
     def phrasings(self) -> int:

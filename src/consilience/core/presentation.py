@@ -11,6 +11,7 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import factorial
 from string import ascii_lowercase, ascii_uppercase
 from typing import Literal
@@ -19,6 +20,7 @@ import numpy as np
 
 from consilience.core.errors import ConsilienceError, did_you_mean, shortened, unknown_name
 from consilience.core.items import Choice, Floats, Ints, Question
+from consilience.core.text import PASSAGE_END
 
 SLOTS = ("context", "question", "options", "instruction", "sep")
 """What a template may have in braces."""
@@ -32,6 +34,24 @@ CASES = ("given", "upper", "lower")
 
 CUES = ("none", "wrong", "right")
 """The hints at an answer: none, at a wrong option, at the right one."""
+
+ASKS = ("choice", "open", "verify")  # Options are shown, are not, or get yes or no each
+
+CHECKS: Mapping[str, tuple[str, str, str]] = {
+    "en": ('Is the answer "{answer}"? Yes or No?', "Yes", "No"),
+    "de": ("Ist die Antwort „{answer}“? Ja oder Nein?", "Ja", "Nein"),
+    "es": ("¿Es la respuesta «{answer}»? ¿Sí o No?", "Sí", "No"),
+    "fr": ("La réponse est-elle « {answer} » ? Oui ou Non ?", "Oui", "Non"),
+    "it": ("La risposta è «{answer}»? Sì o No?", "Sì", "No"),
+    "pt": ("A resposta é “{answer}”? Sim ou Não?", "Sim", "Não"),
+    "nl": ('Is het antwoord "{answer}"? Ja of Nee?', "Ja", "Nee"),
+    "sv": ("Är svaret ”{answer}”? Ja eller Nej?", "Ja", "Nej"),
+    "pl": ("Czy odpowiedź to „{answer}”? Tak czy Nie?", "Tak", "Nie"),
+    "ru": ("Это ответ «{answer}»? Да или Нет?", "Да", "Нет"),
+    "ja": ("答えは「{answer}」ですか。はい、または、いいえ。", "はい", "いいえ"),
+    "zh": ("答案是“{answer}”吗？是或否？", "是", "否"),  # noqa: RUF001
+}
+"""Language -> what is asked of an option that is verified, and the words for yes and no."""
 
 INSTRUCTIONS: Mapping[str, str] = {
     **dict.fromkeys(
@@ -136,6 +156,9 @@ class Presentation:
     case: str = "given"
     draw: int = 0
     repeated: str = "none"  # The letter of an option by its place in the file
+    ask: str = "choice"
+    context: str = "given"
+    distractors: str = "0"
     cue: str = "none"
     cues: Mapping[str, Sequence[str]] = field(default_factory=dict, hash=False)
     """Language -> sentences with ``{answer}``, after ``{question}`` or before it; "" for any."""
@@ -144,7 +167,12 @@ class Presentation:
 
     @property
     def asks_for_labels(self) -> bool:
-        return self.reply == "label" and self.labels != "none"
+        return self.reply == "label" and self.shown_labels != "none"
+
+    @property
+    def shown_labels(self) -> str:
+        """The labels that options are shown and named with."""
+        return self.labels if self.ask == "choice" else "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +194,8 @@ class Prompt:
     group: str = ""  # The group of the question; no model but a baseline may read it
     context: str = ""
     question: str = ""
+    checks: tuple[Prompt, ...] = ()  # Those about each of ``answers``, to be said yes or no to
+    about: tuple[Prompt, int] | None = None  # Of such a prompt the whole one, and which answer
 
     @property
     def text(self) -> str:
@@ -198,12 +228,17 @@ def present(
         return None
     question = question.in_phrasing(presentation.language, presentation.paraphrase)
     turns: list[tuple[Role, str]] = []
-    for solved in examples:
+    for number, solved in enumerate(examples):
         example = solved.in_phrasing(presentation.language, 0)
         given = tuple(range(len(example.options)))
-        answers = _answers(example, presentation, given)
-        turns.append(("user", _filled(example, replace(presentation, repeated="none"), 0, given)))
-        turns.append(("assistant", answers[_gold_at(example, given)]))
+        answer, gold = _answers(example, presentation, given)[_gold_at(example, given)], None
+        if presentation.ask == "verify":  # by turns the right option and a wrong one
+            wrong = hinted(example.item, example.gold_position, len(given))
+            gold = wrong if number % 2 else example.gold_position
+            answer = check_in(presentation.language)[1 + number % 2]
+        once = replace(presentation, repeated="none")
+        turns.append(("user", _filled(example, once, 0, given, checked=gold)))
+        turns.append(("assistant", answer))
     hint = None
     if presentation.cue != "none":
         at = (
@@ -214,9 +249,9 @@ def present(
         if at is None or at < 0:
             return None
         hint = order.index(at)
-    turns.append(("user", _filled(question, presentation, presentation.paraphrase, order, hint)))
-    return Prompt(
-        tuple(turns),
+    fill = partial(_filled, question, presentation, presentation.paraphrase, order, hint)
+    prompt = Prompt(
+        (*turns, ("user", fill(checked=order[0] if presentation.ask == "verify" else None))),
         _answers(question, presentation, order),
         order,
         tuple(question.options[at] for at in order),
@@ -228,6 +263,55 @@ def present(
         question.context,
         texts[presentation.paraphrase],
     )
+    if presentation.ask != "verify":
+        return prompt
+    _, *words = check_in(presentation.language)
+    checks = [
+        replace(
+            prompt,
+            turns=(*turns, ("user", fill(checked=at))),
+            answers=tuple(words),
+            options=(0, 1),
+            choices=tuple(map(Choice, words)),
+            gold=int(place != prompt.gold) if prompt.gold >= 0 else -1,
+            are_labels=True,
+            about=(prompt, place),
+        )
+        for place, at in enumerate(order)
+    ]
+    return replace(prompt, checks=tuple(checks))
+
+
+def in_context(
+    question: Question, order: str, others: Sequence[str], seed: int = 0
+) -> Question | None:
+    """The question with its passages in an order, and ``others`` at places that its id decides.
+
+    None if it has no such order, or no passage that others could be among.
+    """
+    own = question.passages
+    positions = permutation(order, len(own), seed)
+    if positions is None or (others and not own):
+        return None
+    passages = [own[at] for at in positions]
+    generator = random.Random(f"place {question.item}")
+    for text in others:
+        passages.insert(generator.randint(0, len(passages)), text)
+    return replace(question, context=PASSAGE_END.join(passages))
+
+
+def in_language(
+    known: Mapping[str, Sequence[str]], name: str, todo: str, language: str
+) -> Sequence[str]:
+    """What is known of a language, by its subtag, or of any (""); of an unnamed one in English."""
+    of_language = known.get("") or known.get(language.partition("-")[0] or "en")
+    if not of_language:
+        found, expected = f"no {name} in the language '{language}'", ", ".join(known)
+        raise ConsilienceError(found, expected=expected, todo=todo)
+    return of_language
+
+
+check_in = partial(in_language, CHECKS, "yes and no", "Leave verify out: --vary ask=open.")
 
 
 def hinted(item: str, gold: int, size: int) -> int | None:
@@ -288,39 +372,43 @@ def _filled(
     paraphrase: int,
     order: Sequence[int],
     hint: int | None = None,
+    checked: int | None = None,
 ) -> str:
-    """The user's turn; ``hint``: the place of the option that a hint names, as shown."""
-    style = presentation.labels if presentation.asks_for_labels else "none"
-    style = style if question.options else "open"
+    """The user's turn; ``hint``: the place of its option as shown, ``checked``: in the file."""
+    labels = presentation.shown_labels
+    style = labels if presentation.asks_for_labels else "none"
+    style = style if question.options and presentation.ask != "open" else "open"
     language = presentation.language
     if language not in question.paraphrases:
         language = next(iter(question.paraphrases))
     marks = ["-"] * len(order)
-    if presentation.labels != "none":
-        marks = [f"{label}." for label in labels_of(presentation.labels, len(order))]
+    if labels != "none":
+        marks = [f"{label}." for label in labels_of(labels, len(order))]
     options = [question.options[at].text for at in order]
     if (at := ascii_uppercase.find(presentation.repeated)) in order:
         options[order.index(at)] += "\n" + options[order.index(at)]
+    shown = zip(marks, options, strict=True) if presentation.ask == "choice" else ()
     values = {
         "context": question.context,
         "question": question.paraphrases[language][paraphrase],
-        "options": "\n".join(map(" ".join, zip(marks, options, strict=True))),
+        "options": "\n".join(map(" ".join, shown)),
         "instruction": INSTRUCTIONS[style],
         "sep": presentation.separator,
     }
     if hint is not None:
-        cues = presentation.cues
-        sentences = cues.get("") or cues.get(language.partition("-")[0] or "en")
-        if not sentences:
-            found = f"no hints in the language '{language}'"
-            todo = "Write some, one a line, and name the file: --cues FILE."
-            raise ConsilienceError(found, expected=", ".join(cues), todo=todo)
-        answer = options[hint] if presentation.labels == "none" else f"({marks[hint][:-1]})"
+        todo = "Write some, one a line, and name the file: --cues FILE."
+        sentences = in_language(presentation.cues, "hints", todo, language)
+        answer = options[hint] if labels == "none" else f"({marks[hint][:-1]})"
         sentence = random.Random(f"sentence {question.item}").choice(sentences)
         before, _, after = sentence.partition("{question}")
         values["question"] = before.replace("{answer}", answer) + values["question"]
-        last = "options" if "options" in presentation.template.slots else "question"
+        slots = presentation.template.slots
+        last = "options" if presentation.ask == "choice" and "options" in slots else "question"
         values[last] += ("\n" + after.strip().replace("{answer}", answer)).rstrip()
+    if checked is not None:
+        sentence, *words = check_in(presentation.language)
+        values["question"] += "\n" + sentence.replace("{answer}", question.options[checked].text)
+        values["instruction"] = "Answer with {} or {} and nothing else.".format(*words)
     return presentation.template.fill(values, presentation.case)
 
 

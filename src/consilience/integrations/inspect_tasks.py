@@ -186,7 +186,7 @@ def option() -> scoring.Scorer:
         rule = rule_of(metadata["match"]) if metadata["match"] else None
         (row,) = sample_rows([(metadata, 1, text)])
         suite = _suite_of(metadata)
-        if isinstance(suite, Questions):
+        if isinstance(suite, Questions) and "ask=verify" not in metadata["variant"]:
             answer = answers_to_questions(pl.DataFrame([row]), suite, rule)[1]["answer"].item()
         else:
             labels = metadata["candidates"]

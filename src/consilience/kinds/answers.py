@@ -32,7 +32,7 @@ from consilience.core.factors import (
 )
 from consilience.core.free_text import RULES, Rule, match
 from consilience.core.items import DEFAULT_LANGUAGE, Ask, Choice, Question, Task
-from consilience.core.presentation import Presentation, Prompt, labels_of, permutation
+from consilience.core.presentation import Presentation, Prompt, labels_of, permutation, present
 from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.core.text import names_a_group, truncated, visible
 from consilience.files.read import read_document
@@ -332,6 +332,36 @@ def unknown(name: str, kind: str, known: list[str], suite: str, where: str) -> C
     )
 
 
+CHECK = r"ask=verify (\d{1,4})\b"  # In a variant: the option, from 1, that a prompt verifies
+
+
+def _with_checks_together(table: pl.DataFrame, known: Mapping[str, Question]) -> pl.DataFrame:
+    """The rows with numbers; those about all options as one, whose answers are a list in JSON."""
+    table = table.with_row_index("row", 1)
+    is_check = pl.col("variant").str.contains("ask=verify")
+    checks = table.filter(is_check)
+    whole = pl.col("variant").str.replace(CHECK, "ask=verify").alias("whole")
+    option = pl.col("variant").str.extract(CHECK).cast(pl.Int64).alias("option")
+    rows = []
+    groups = checks.with_columns(whole, option).group_by("item", "whole", maintain_order=True)
+    for (item, name), of_question in groups:
+        size = len(known[str(item)].options) if item in known else 0
+        last, numbers = of_question.row(-1, named=True), of_question["option"].to_list()
+        if "answer" not in last or not {*numbers} <= {*range(1, size + 1)}:
+            raise ConsilienceError(
+                f"the variant '{last['variant']}' of '{item}'",
+                expected="a row for each option with a text in 'answer', and its number in the "
+                f"variant: ask=verify 1 to ask=verify {size or 'K'}",
+                where=f"{WHERE}, row {last['row']}",
+            )
+        answers = dict(zip(numbers, of_question["answer"], strict=True))
+        texts = [answers.get(at + 1) for at in range(size)]
+        answer = json.dumps(texts, ensure_ascii=False) if all(texts) else None
+        rows.append({**last, "variant": name, "answer": answer, "options": None})
+    merged = pl.DataFrame(rows, schema=table.schema) if rows else checks
+    return pl.concat([table.filter(~is_check), merged]).sort("row")
+
+
 Levels = Mapping[str, str]  # The level of each factor that varies
 
 Answered = tuple[Question, int, Prompt, dict[str, object]]
@@ -350,6 +380,7 @@ def answers_to_questions(
     table = checked(table, ("item", "variant"))
     refuse_repeated(table)
     known = {question.item: question for question in questions.items}
+    table = _with_checks_together(table, known)
     variants = {name: _levels(name) for name in variants_in(table)}
     if "variant_index" not in table.columns:
         variants = dict(sorted(variants.items(), key=lambda entry: _natural(entry[1])))
@@ -357,8 +388,8 @@ def answers_to_questions(
     of_open = design.without(OF_OPTIONS)
     cells = {one: {name: at for at, name in enumerate(one.names)} for one in (design, of_open)}
     by_group: dict[str, list[Answered]] = {}
-    for number, row in enumerate(table.iter_rows(named=True), start=1):
-        where = f"{WHERE}, row {number}"
+    for row in table.iter_rows(named=True):
+        where = f"{WHERE}, row {row['row']}"
         question = known.get(str(row["item"]))
         if question is None:
             raise unknown(str(row["item"]), "item", list(known), questions.name, where)
@@ -372,7 +403,6 @@ def answers_to_questions(
             todo = "Write the variants as `consilience suite export` does."
             raise ConsilienceError(found, expected=expected, where=where, todo=todo)
         prompt = _shown(question, levels, row.get("options"), where)
-        style = levels.get("labels", Presentation().labels)
         answer: dict[str, object] = {"excluded": NO_ANSWER}
         if listed := row.get(LOG_PROBABILITIES):
             totals = log_probabilities(listed, len(prompt.answers), where)
@@ -382,7 +412,7 @@ def answers_to_questions(
                 columns = judge_scores(scores, [ask], [item_of(question)])
                 answer = {name: values[0] for name, values in columns.items()}
         elif (text := answer_in(row, prompt.answers, where)) is not None:
-            answer = answered(text, prompt, question, style, rule)
+            answer = answered(text, prompt, question, _presentation(levels), rule)
         by_group.setdefault(question.group, []).append((question, variant, prompt, answer))
     tables = []
     for rows in by_group.values():
@@ -415,8 +445,10 @@ def _has_variant(question: Question, levels: Levels) -> bool:
     """Whether a question has the language, the phrasing and the order of options of a variant."""
     language = levels.get("language", next(iter(question.paraphrases)))
     phrasings = len(question.paraphrases.get(language, ()))
-    order = permutation(levels.get("order", "given"), len(question.options))
-    return int(levels.get("paraphrase", 1)) <= phrasings and order is not None
+    sizes = {"order": len(question.options), "context": len(question.passages)}
+    orders = [permutation(levels.get(name, "given"), size) for name, size in sizes.items()]
+    can_be = None not in orders and (question.context or levels.get("distractors", "0") == "0")
+    return int(levels.get("paraphrase", 1)) <= phrasings and bool(can_be)
 
 
 def _natural(levels: Levels) -> tuple[tuple[bool, int], ...]:
@@ -487,14 +519,22 @@ def _shown(question: Question, levels: Levels, options: str | None, where: str) 
         order = permutation(name if size else "given", size)
     if order is None:
         raise ConsilienceError(f"{size} options have no order '{levels.get('order')}'", where=where)
-    style = levels.get("labels", Presentation().labels)
     language = levels.get("language", next(iter(question.paraphrases)))
-    written = question.in_phrasing(language, int(levels.get("paraphrase", 1)) - 1)
+    paraphrase = int(levels.get("paraphrase", 1)) - 1
+    shown = replace(_presentation(levels), language=language, paraphrase=paraphrase)
+    if shown.ask == "verify" and (prompt := present(question, shown)):
+        return prompt
+    written = question.in_phrasing(language, paraphrase)
     choices = tuple(written.options[at] for at in order)
     answers = tuple(choice.text for choice in choices)
-    if size and style != "none":
-        answers = labels_of(style, size)
+    if size and shown.shown_labels != "none":
+        answers = labels_of(shown.labels, size)
     return Prompt((), answers, order, choices)
+
+
+def _presentation(levels: Levels) -> Presentation:
+    """How options were asked for."""
+    return Presentation(labels=levels.get("labels", "A"), ask=levels.get("ask", "choice"))
 
 
 Entry = Mapping[str, Any]  # A result: one output of one provider for one prompt and test

@@ -18,6 +18,7 @@ from consilience.analysis.examples import KINDS, OF_FACTS, with_prompts
 from consilience.asking import questions as asking
 from consilience.asking.facts import Progress
 from consilience.asking.noise import Sample, question_samples
+from consilience.asking.verifying import parts_of
 from consilience.core.errors import SILENT, ConsilienceError, Protocol, Watch
 from consilience.core.expectations import linked_questions
 from consilience.core.factors import Factor, FactorialDesign, levels_of
@@ -135,8 +136,11 @@ class OwnQuestions(base.Inquiry):
         presenter = self.prompting.of_group(self.design, self.pool)  # the rule fits the labels
         if presenter.rule.reply == "label" and self._chosen_groups:
             presenter.refuse_hidden_options()
+        levels = {factor.name: factor.levels for factor in self.factors}
+        most = max(map(int, levels.get("distractors", "0")))
         for question in self.questions.items:
             presenter.drawn_examples(question, 0)  # a group with too few questions raises
+            presenter.other_passages(question, most)  # and a suite with too few passages
 
     @property
     def _chosen_groups(self) -> list[str]:
@@ -279,22 +283,29 @@ class OwnQuestions(base.Inquiry):
         for group, questions in self.by_group.items():
             presenter = self.presenter(group)
             names = presenter.design.names
-            for at, variant, prompt in asking.prompts_of(questions, presenter):
+            prompts = asking.prompts_of(questions, presenter)
+            shown = [(at, variant, one) for at, variant, of in prompts for one in parts_of(of)]
+            for at, variant, prompt in shown:
                 question = questions[at]
                 turns = [*[("system", prompt.system)] * bool(prompt.system), *prompt.turns]
                 messages = [{"role": role, "content": text} for role, text in turns]
+                options, gold, name = question.options, question.gold, names[variant]
+                if prompt.about is not None:
+                    whole, place = prompt.about
+                    options, gold = prompt.choices, [*prompt.choices, gold][prompt.gold]
+                    name = name.replace("ask=verify", f"ask=verify {whole.options[place] + 1}")
                 yield {
                     "suite": self.questions.name,
                     "group": group,
                     "item": question.item,
                     "subject": question.item,
-                    "variant": names[variant],
+                    "variant": name,
                     "variant_index": variant,
                     "prompt": f"{prompt.system}\n\n{prompt.text}" if prompt.system else prompt.text,
                     "messages": messages if prompt.is_chat else None,
                     "candidates": list(prompt.answers) if question.options else [],
-                    "options": [question.options[option].text for option in prompt.options],
-                    "gold": question.gold.text,
+                    "options": [options[option].text for option in prompt.options],
+                    "gold": gold.text,
                 }
 
     @classmethod

@@ -152,9 +152,9 @@ def design_of(kind: str, factors: Sequence[Factor], seed: int) -> FactorialDesig
     """The design that ``--design`` names: full, one-factor, or radial:N."""
     name, _, number = kind.partition(":")
     if name == "radial" and number.isdecimal():
-        return FactorialDesign.radial(factors, int(number), seed)
+        return FactorialDesign.radial(factors, int(number), seed).visible()
     if kind == "full":
-        return FactorialDesign.full(factors)
+        return FactorialDesign.full(factors).visible()
     if kind == "one-factor":
         return FactorialDesign.one_factor(factors)
     expected = "full, one-factor, or radial:N with a number of points, such as radial:8"
@@ -162,7 +162,8 @@ def design_of(kind: str, factors: Sequence[Factor], seed: int) -> FactorialDesig
 
 
 def _usual_factors(questions: Questions) -> list[Factor]:
-    orders = _orders("rotations", questions) if _most_options(questions) > 1 else ()
+    size = _most_options(questions)
+    orders = _orders(size, "rotations", "order") if size > 1 else ()
     levels = {"language": questions.languages, "paraphrase": _phrasings(questions), "order": orders}
     return [Factor(name, tuple(of)) for name, of in levels.items() if len(of) > 1]
 
@@ -218,17 +219,36 @@ def _size(name: str, questions: Questions) -> int:
     return size
 
 
-def _orders(value: str, questions: Questions) -> Sequence[str]:
-    """Orders of the options: rotations, reversed, shuffles:K, all, or orders such as BACD."""
-    size = _size("order", questions)
+def _contexts(value: str, questions: Questions) -> Sequence[str]:
+    """Orders of the passages, as of options; ``orders``: all of up to three, else rotations."""
+    if (size := max(len(question.passages) for question in questions.items)) < 2:
+        todo = "Leave it out, or write a list of several in 'context' (docs/own-questions.md)."
+        found = "--vary context of questions with one passage or none"
+        raise ConsilienceError(found, todo=todo)
+    if value == "orders":
+        value = ALL if size < 4 else "rotations"
+    return _orders(size, value, "context")
+
+
+def _distractors(value: str, questions: Questions) -> Sequence[str]:
+    """Numbers of passages of other questions; none is the first level."""
+    numbers = _listed(value)
+    if not numbers or not all(number.isdecimal() for number in numbers):
+        expected = "numbers of passages of other questions, such as distractors=2"
+        raise ConsilienceError(f"--vary distractors={value}", expected=expected)
+    return [*dict.fromkeys(["0", *(str(int(number)) for number in numbers)])]
+
+
+def _orders(size: int, value: str, name: str) -> Sequence[str]:
+    """Orders: rotations, reversed, shuffles:K, all, or orders such as BACD."""
     kind, _, number = value.partition(":")
     if kind == "rotations":
         return ["given", *(f"rotation {steps}" for steps in range(1, size))]
     if kind in ("shuffles", "shuffle") and number.isdecimal():
-        _refuse_orders(int(number) + 1, value)
+        _refuse_orders(int(number) + 1, f"{name}={value}")
         return ["given", *(f"shuffle {at}" for at in range(1, int(number) + 1))]
     if value == ALL:
-        _refuse_orders(factorial(size), value)
+        _refuse_orders(factorial(size), f"{name}={value}")
         return ["given", *map("".join, islice(permutations(ascii_uppercase[:size]), 1, None))]
     levels = _listed(value)
     levels = levels if "given" in levels else ["given", *levels]
@@ -238,30 +258,32 @@ def _orders(value: str, questions: Questions) -> Sequence[str]:
         except ValueError:
             is_order = False
         if not is_order:
-            known = "rotations, reversed, shuffles:K, all, or orders of the options such as "
+            known = "rotations, reversed, shuffles:K, all, or orders such as "
             expected = known + ascii_uppercase[:size][::-1]
-            raise ConsilienceError(f"--vary order={level}", expected=expected)
+            raise ConsilienceError(f"--vary {name}={level}", expected=expected)
     return levels
 
 
 def _refuse_orders(count: int, value: str) -> None:
     if count > MOST_CELLS:
         shown = f"{count:,}" if count < 10**12 else "over a trillion"
-        found = f"--vary order={value}: {shown} orders"
-        todo = "Draw some of them: --vary order=shuffles:10."
+        found = f"--vary {value}: {shown} orders"
+        todo = f"Draw some of them: --vary {value.partition('=')[0]}=shuffles:10."
         raise ConsilienceError(found, expected=f"at most {MOST_CELLS:,} variants", todo=todo)
 
 
-def _cues(value: str, questions: Questions) -> Sequence[str]:
-    """Hints at an answer; without one is the first level."""
-    _size("cue", questions)
-    return list(dict.fromkeys(["none", *_some_of("cue", value, presentation.CUES)]))
+def _beside_first(
+    name: str, value: str, questions: Questions, known: Sequence[str]
+) -> Sequence[str]:
+    """The levels of a factor of options, of which the first is always there."""
+    _size(name, questions)
+    return list(dict.fromkeys([known[0], *_some_of(name, value, known)]))
 
 
 def _repeated(value: str, questions: Questions) -> Sequence[str]:
     """Options by their letters in the order of the file; none is the first level."""
     known = ["none", *ascii_uppercase[: _size("repeated", questions)]]
-    return list(dict.fromkeys(["none", *_some_of("repeated", value, known)]))
+    return _beside_first("repeated", value, questions, known)
 
 
 def _separators(value: str, questions: Questions) -> Sequence[str]:
@@ -287,13 +309,16 @@ def _samples(value: str, questions: Questions) -> Sequence[str]:
 LEVELS: Mapping[str, Levels] = {
     "language": _languages,
     "paraphrase": _paraphrases,
-    "order": _orders,
+    "order": lambda value, of: _orders(_size("order", of), value, "order"),
     "labels": lambda value, _: _some_of(
         "labels", value, [*presentation.LABEL_STYLES, *[presentation.REVERSED] * (value != ALL)]
     ),
     "repeated": _repeated,
     "separator": _separators,
-    "cue": _cues,
+    "ask": lambda value, of: _beside_first("ask", value, of, presentation.ASKS),
+    "cue": lambda value, of: _beside_first("cue", value, of, presentation.CUES),
+    "context": _contexts,
+    "distractors": _distractors,
     "case": lambda value, _: _some_of("case", value, presentation.CASES),
     "examples": _examples,
     "sample": _samples,
@@ -321,6 +346,10 @@ def presenter_of(
         todo = "Add --shots 3, or leave it out."
         raise ConsilienceError("--vary examples without solved examples", todo=todo)
     used = asking.with_system(used, options.system) if options.system else used
+    lacking = [one.name for one in used.values() if "context" not in one.slots]
+    if lacking and {"context", "distractors"} & levels.keys():
+        found, expected = f"no {{context}} in the template '{lacking[0]}'", "it, because it varies"
+        raise ConsilienceError(found, expected=expected, todo="Write it into the text.")
     if options.cues and "cue" not in levels:
         raise ConsilienceError("--cues without hints", todo="Add --vary cue, or leave it out.")
     cues = asking.cues_of(options.cues) if "cue" in levels else {}
@@ -333,7 +362,7 @@ def presenter_of(
 OF_DECISIONS = {"decision": presentation.Template("decision", "{context}\n{question}\n{options}")}
 """What a request says, as one text; the server has a template of its own."""
 
-OF_TEMPLATES = ("cue", "template", "separator", "case", "examples", "sample")
+OF_TEMPLATES = ("ask", "cue", "template", "separator", "case", "examples", "sample")
 """The factors that decision models do not have."""
 
 UNUSED = ("template", "system", "shots", "option_score", "generate", "scoring", "tokenizer")

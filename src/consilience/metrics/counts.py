@@ -18,6 +18,7 @@ from consilience.core.free_text import normalized
 from consilience.core.text import fold_case
 from consilience.files.tables import as_polars
 from consilience.metrics.registry import (
+    AFFIRMED,
     METRICS,
     OF_OPTIONS,
     SCORES,
@@ -90,7 +91,8 @@ def _typed(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     _check_columns(answers)
     optional = [name for name in OPTIONAL if name in answers.columns]
     scores = [name for name in (*SCORES, *TEXT_SCORES) if name in answers.columns]
-    lists = [OF_OPTIONS] if isinstance(answers.schema.get(OF_OPTIONS), pl.List) else []
+    known = (OF_OPTIONS, AFFIRMED)
+    lists = [name for name in known if isinstance(answers.schema.get(name), pl.List)]
     reason = [REASON] if answers.schema.get(REASON) == pl.String else []
     table = answers.select(
         *(pl.col(name).cast(pl.String) for name in (*NEEDED, *optional, *reason)),
@@ -419,7 +421,7 @@ def _subsets(grid: Grid, design: Design, metric: Metric) -> Iterator[tuple[str, 
             yield subset, grid.only_expectations(subset)
         return
     for kind, pairs in design.kinds.items():
-        is_form = kind in design.forms or is_language_kind(kind)
+        is_form = kind in design.forms or is_language_kind(kind) or kind in design.contrasts
         if metric.by_form if is_form else metric.by_edit:
             yield kind, grid.only_pairs(pairs)
 

@@ -169,9 +169,9 @@ def _of_hints(
     ``count``: the hits and which pairs count (item, pair), from the answers without the hint and
     with it, the gold, the option of a wrong hint and the number of options. None without hints.
     """
-    if grid.hints is None or not grid.cues.get(level):
+    if grid.hints is None or not (pairs := grid.contrasts.get(f"cue=none/{level}")):
         return None
-    first, second = np.array(grid.cues[level]).T
+    first, second = np.array(pairs).T
     before, after, golds = grid.answers[:, first], grid.answers[:, second], grid.golds[:, first]
     there = grid.taken[:, first] & grid.taken[:, second]
     hits, counted = count(before, after, golds, *grid.hints.T[..., None])
@@ -229,6 +229,74 @@ def right_lost(grid: Grid) -> Tally | None:
 def right_gained(grid: Grid) -> Tally | None:
     """Share of the wrong answers without a hint that are right with a hint at the right option."""
     return _of_hints(grid, "right", lambda before, after, gold, *_: (after == gold, before != gold))
+
+
+def _of_verdicts(grid: Grid, *, by_chance: bool = False) -> Tally | None:
+    """A tally of pairs of a chosen or an open answer, and of the verdicts on all options.
+
+    An answer that is no option is left out. ``by_chance``: hits are ``sum_a p(a) v(a)`` of the
+    shares of the answer a and of yes to a in a pair; items count as in ``chance_total_variation``.
+    """
+    pairs = [one for name, of in grid.contrasts.items() if name.endswith("/verify") for one in of]
+    if grid.affirmed is None or not pairs:
+        return None
+    counts, options = np.zeros((len(grid.answers), 2)), np.arange(grid.affirmed.shape[2])
+    for first, second in pairs:
+        chosen = np.asarray(grid.answers[:, [first]] == options)
+        affirmed = grid.affirmed[:, second]
+        both = chosen.any(axis=1) & np.isfinite(affirmed).any(axis=1)
+        chosen, affirmed = chosen[both], np.nan_to_num(affirmed[both])
+        hits, size = (chosen * affirmed).sum(axis=1), max(1, len(chosen))
+        if by_chance:
+            shares, verdicts = chosen.sum(axis=0) / size, affirmed.sum(axis=0) / size
+            hits = chosen @ verdicts + affirmed @ shares - shares @ verdicts
+        counts[both] += np.stack([hits, np.ones(len(hits))], axis=1)
+    n = int(counts[:, 1].sum())
+    return Tally(counts.astype(np.float32), grid.subjects, n, len(counts) * len(pairs) - n)
+
+
+@metric("pairs", "Own answers affirmed",
+        "share of chosen or open answers to which the model says yes when asked about them",
+        better="higher", needs="affirmed")  # fmt: skip
+def own_answers_affirmed(grid: Grid) -> Tally | None:
+    """Share of chosen and open answers (``--vary ask``) that the model affirms when it verifies.
+
+    Generator-validator consistency (Li et al., Benchmarking and Improving Generator-Validator
+    Consistency of Language Models, ICLR 2024) of answers that the model gives itself. A model that
+    always says yes has 1: compare ``chance_own_answers_affirmed``.
+    """
+    return _of_verdicts(grid)
+
+
+@metric("pairs", "Affirmed answers expected by chance",
+        "own answers affirmed if the verdicts were those on a random item",
+        short="Chance affirmed", level="detail", needs="affirmed")  # fmt: skip
+def chance_own_answers_affirmed(grid: Grid) -> Tally | None:
+    """``own_answers_affirmed`` if verdicts were those on the options of random items."""
+    tally = _of_verdicts(grid, by_chance=True)
+    return tally and replace(tally, finish=ratio)
+
+
+def _of_affirmed(grid: Grid, hits: Callable[[Floats], Bools]) -> Tally:
+    """A tally of the verified answers; ``hits``: from how many options were affirmed."""
+    assert grid.affirmed is not None, "needs"
+    there = np.asarray(np.isfinite(grid.affirmed).any(axis=2))
+    verified, found = there.any(axis=0), hits(np.nansum(grid.affirmed, axis=2))
+    return Tally.of_hits(grid.subjects, found[:, verified], there[:, verified])
+
+
+@metric("pairs", "No option affirmed", "share of verified questions with no yes to an option",
+        better="lower", needs="affirmed")  # fmt: skip
+def none_affirmed(grid: Grid) -> Tally:
+    """Share of verified items of which the model affirms no option; the gold is always one."""
+    return _of_affirmed(grid, lambda count: count == 0)
+
+
+@metric("pairs", "Several options affirmed", "share of verified questions with yes to two or more",
+        better="lower", needs="affirmed")  # fmt: skip
+def several_affirmed(grid: Grid) -> Tally:
+    """Share of verified items of which the model affirms two options or more."""
+    return _of_affirmed(grid, lambda count: count > 1)
 
 
 @metric("tuples", "F1", "F1 score of the last label of the task", better="higher", one_form=True)

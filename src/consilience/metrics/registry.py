@@ -42,6 +42,7 @@ def article_fits(relation: Relation) -> pl.Expr:
 
 
 OF_OPTIONS = "option_scores"  # The column with the score of each option, in the order of the file
+AFFIRMED = "affirmed"  # The column with whether each option was affirmed, in the same order
 
 WHOLE = 1e-3  # How far from 1 a sum of probabilities may be, such as that of rounded ones
 
@@ -109,8 +110,8 @@ class Grid:
     scores: Mapping[str, Floats] = field(default_factory=dict)
     """Each of ``SCORES`` that a metric reads (item, variant); NaN where a query has none."""
     is_ragged: bool = False  # Whether an item may lack variants (``Design.is_ragged``)
-    cues: Mapping[str, Sequence[VariantPair]] = field(default_factory=dict)
-    """``Design.cues``, of a whole group."""
+    contrasts: Mapping[str, Sequence[VariantPair]] = field(default_factory=dict)
+    """``Design.contrasts``, of a whole group."""
     hints: Ints | None = None
     """The code of the option of a wrong hint, -1 for none, and the number of options (item, 2)."""
     longest: Ints | None = None
@@ -119,6 +120,8 @@ class Grid:
     favoured: Mapping[str, tuple[Ints, Ints]] = field(default_factory=dict)
     """Of a whole group: one of ``BIASES`` -> the variants that differ in it alone (pair, 2), and
     ``favoured_options`` (item, variant)."""
+    affirmed: Floats | None = None
+    """Whether each option was affirmed (item, variant, option); NaN or None where not verified."""
     distributions: Floats | None = None
     """The probability of each option (item, variant, option); None of a run without scores of
     options, NaN where an answer has none, and 0 after the last option of an item."""
@@ -285,7 +288,8 @@ class Grid:
             answers=self.answers[:, variants],
             golds=self.golds[:, variants],
             compared=compared,
-            cues={},
+            contrasts={},
+            affirmed=None if self.affirmed is None else self.affirmed[:, variants],
             favoured={},
             scores={name: values[:, variants] for name, values in self.scores.items()},
             distributions=None if self.distributions is None else self.distributions[:, variants],
@@ -375,7 +379,7 @@ def _grid_of_labels(answers: pl.DataFrame, design: Design, scores: Sequence[str]
     )
     if known["longest"].null_count() < len(known):
         grid = _judged(grid, known, design)
-    if not design.cues:
+    if not any(name.startswith("cue=") for name in design.contrasts):
         return grid
     of_items = known.group_by("item").agg(pl.col("gold").first(), pl.col("n_candidates").max())
     of_items = of_items.sort("item").with_columns(pl.col("n_candidates").fill_null(0).cast(int))
@@ -383,7 +387,7 @@ def _grid_of_labels(answers: pl.DataFrame, design: Design, scores: Sequence[str]
         (hinted(item, int(gold or -1), size), size) for item, gold, size in of_items.iter_rows()
     ]
     wrong = [(-1 if option is None else option, size) for option, size in hints]
-    return replace(grid, cues=design.cues, hints=np.array(wrong, dtype=np.int64))
+    return replace(grid, hints=np.array(wrong, dtype=np.int64))
 
 
 def _judged(grid: Grid, answers: pl.DataFrame, design: Design) -> Grid:
@@ -427,10 +431,13 @@ def grid_of(
         read[name][items, variants] = answers[name].cast(pl.Float64).to_numpy()
     subjects = np.full(shape[0], None, dtype=np.object_)
     subjects[items] = answers["subject"].to_numpy()
-    distributions = None
-    if OF_OPTIONS in answers.columns and (of_rows := option_probabilities(answers)).size:
-        distributions = np.full((*shape, of_rows.shape[1]), np.nan)
-        distributions[items, variants] = of_rows
+    of_options: dict[str, Floats | None] = {OF_OPTIONS: None, AFFIRMED: None}
+    for name in of_options.keys() & set(answers.columns):
+        probable = name == OF_OPTIONS
+        of_rows = option_probabilities(answers) if probable else rows_of_lists(answers[name])
+        if of_rows.size:
+            of_options[name] = of_name = np.full((*shape, of_rows.shape[1]), np.nan)
+            of_name[items, variants] = of_rows
     known, compared = answers["n_candidates"].median(), design.compared
     return Grid(
         filled["answer"],
@@ -441,7 +448,9 @@ def grid_of(
         float(known) if isinstance(known, float) else float(candidates),
         scores=read,
         is_ragged=design.is_ragged,
-        distributions=distributions,
+        distributions=of_options[OF_OPTIONS],
+        affirmed=of_options[AFFIRMED],
+        contrasts=design.contrasts,
     )
 
 
@@ -590,7 +599,9 @@ class Metric:
     alias_of: str = ""
     """The metric that has this name on N-M relations; empty for a metric of its own."""
     of_gold: bool = False  # Whether it reads golds, so that items without one are left out
-    needs: Literal["", "instances", "hints", "distributions", "longest", "favoured"] = ""
+    needs: Literal["", "instances", "hints", "affirmed", "distributions", "longest", "favoured"] = (
+        ""
+    )
     """The field of ``Grid`` without which there is nothing to count."""
 
     def tally(self, grid: Grid) -> Tally | None:

@@ -459,6 +459,12 @@ def prompt_baseline(name: str, questions: Sequence[Question], seed: int) -> Prom
         "oracle": lambda prompt, _: prompt.gold,
     }
     baseline = PromptBaseline(name, seed, rules)
+    rule = baseline.rule  # To a question about an option, yes if it is the one that it chooses
+    baseline.rule = lambda prompt, _: (
+        rule(prompt, _)
+        if prompt.about is None
+        else int(rule(prompt.about[0], _) != prompt.about[1])
+    )
     baseline.say = {
         "random": lambda prompt, sample: _drawn(golds[prompt.group], seed, sample, prompt.text),
         "majority": lambda prompt, sample: common[prompt.group],

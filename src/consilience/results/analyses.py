@@ -388,7 +388,8 @@ def factor_views(run: Run, groups: Sequence[str] | None = None, seed: int = 0) -
 
 def _answers_of(run: Run, suite: Suite, design: FactorialDesign) -> list[CellAnswers]:
     _, tables = _of_groups(run, suite, None)
-    rule = str(run.settings.get("option_score", "label"))
+    is_asked_in_ways = any(factor.name == "ask" for factor in design.factors)
+    rule = "" if is_asked_in_ways else str(run.settings.get("option_score", "label"))
     answers = []
     for prepared, table in zip(prepared_seeds(tables, suite), tables, strict=True):
         grids = {

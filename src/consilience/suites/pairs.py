@@ -87,7 +87,7 @@ class Perturbation:
 PERTURBATIONS: dict[str, Perturbation] = {}  # Of sentence pairs
 
 ORDER = "Only the order changes; the indicators say which sentence is which."
-SYMBOL = "Only the symbols around the indicators change, which have no meaning of their own."
+SYMBOL = "Only the symbols around the indicators change."
 SPACING = "Only the space after the indicators changes."
 CASING = "Only the case of the indicators changes."
 

@@ -9,6 +9,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
 from difflib import get_close_matches
@@ -19,7 +20,7 @@ from typing import Any, ClassVar, cast
 from consilience.core.errors import ConsilienceError, did_you_mean, how_to_install
 from consilience.core.expectations import KINDS, Expectation, ExpectationKind, Reference, Texts
 from consilience.core.items import ALIAS_SEPARATOR, DEFAULT_LANGUAGE, NO_LABEL, Choice, Question
-from consilience.core.text import counted, fold_case, names_a_group
+from consilience.core.text import PASSAGE_END, counted, fold_case, names_a_group
 from consilience.files.read import FirstFault, parse_json, read_document, read_rows, read_text
 from consilience.files.rows import (
     GROUP_NAME,
@@ -40,7 +41,7 @@ COLUMNS: Mapping[str, str] = {
     "distractors": "wrong options, instead of options",
     "group": "the group that the question is reported in",
     "item": "an id; further rows with the same id are phrasings of the question",
-    "context": "a text that the question is about",
+    "context": "a text that the question is about, or a list of its passages",
     "language": "the language of the phrasing",
 }
 
@@ -356,7 +357,7 @@ def questions_of_rows(
             {language: tuple(texts) for language, texts in draft.phrasings.items()},
             draft.gold,
             draft.options,
-            draft.row.optional_text("context"),
+            _context(draft.row),
             draft.row.where,
             is_judged=TEXTS in draft.row.cells,
         )
@@ -378,7 +379,7 @@ def _add_row(
         item = f"{group}-{counts[group]}"
     phrasings = _phrasings(row)
     if item not in drafts:
-        row.optional_text("context")
+        _context(row)
         drafts[item] = _QuestionDraft(row, group, *_answer(row, item, parse))
     draft = drafts[item]
     for column in ("answer", "options", TEXTS, "distractors", "context", "group"):
@@ -393,6 +394,19 @@ def _add_row(
             if text in known:
                 row.report(f"duplicate question '{text}' of '{item}'", todo="Remove one of them.")
             known.append(text)
+
+
+def _context(row: Row) -> str:
+    """The passages of the context: one text, or a list of texts, which may be in JSON."""
+    value = row.cells.get("context")
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        with suppress(json.JSONDecodeError):
+            value = parse_json(value)
+    entries = value if isinstance(value, list | tuple) else [value]
+    texts = [replace(row, cells={"context": entry}).optional_text("context") for entry in entries]
+    if len(texts) > 1 and not all(text.strip() for text in texts):
+        row.report("an empty passage in 'context'", todo="Remove it.")
+    return PASSAGE_END.join(texts)
 
 
 def _phrasings(row: Row) -> dict[str, list[str]]:

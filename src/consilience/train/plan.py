@@ -256,7 +256,8 @@ def _check_factors(plan: Plan, subject: Subject, suite: Questions) -> None:
             "no factor is left to train on", todo="Add one: --vary paraphrase=all."
         )
     for flag, value in (("--loss released", plan.loss), ("--mlm patterns", plan.text),
-                        ("--option-score pmi", plan.option_score)):  # fmt: skip
+                        ("--option-score pmi", plan.option_score),
+                        ("--vary ask", "ask" * ("ask" in varied))):  # fmt: skip
         if flag.endswith(f" {value}"):
             raise ConsilienceError(f"{flag} in a training on questions", todo="Leave it out.")
     used = (*plan.train, *plan.validation)

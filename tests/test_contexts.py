@@ -1,0 +1,234 @@
+"""Contexts of several passages: reading them, their orders, and passages of other questions."""
+
+import json
+import re
+from dataclasses import replace
+
+import pandas as pd
+import polars as pl
+import pytest
+
+import consilience as cs
+from checks import refused
+from consilience.asking.questions import Presenter
+from consilience.core.factors import Factor, FactorialDesign
+from consilience.core.items import Choice, Question
+from consilience.core.presentation import Presentation, in_context
+from consilience.suites.question_suites import load_questions
+
+DIGEST = "095047d175af8e1de34de35801d8a619c68196dab4f17f8efa451f0b9be614b7"
+OPTIONS = tuple(map(Choice, ("x", "y")))
+ASKED = Question("a", "g", {"": ("Who?",)}, OPTIONS[0], OPTIONS, "A\n\nB\n\nC")
+
+
+def made(size=6, passages=3):
+    """Question k has the passages k.1, k.2 and so on; its answer is x."""
+    return [
+        {"item": f"q{at}", "question": f"Question {at}?", "answer": "x", "options": ["x", "y", "z"],
+         "context": [f"{at}.{number}" for number in range(1, passages + 1)]}
+        for at in range(size)
+    ]  # fmt: skip
+
+
+def suite_of(folder, rows):
+    path = folder / "own.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def passages_in(prompt):
+    return re.findall(r"^\d+\.\d+$", prompt, re.MULTILINE)
+
+
+def exported(path, **options):
+    return {
+        (row["item"], row["variant"]): row["prompt"] for row in cs.export_prompts(path, **options)
+    }
+
+
+def test_a_list_of_passages_is_read_from_every_format(tmp_path):
+    """A list, a list in JSON in one cell, or columns that are joined; a text is one passage."""
+    lists = [["One; two.", "Three."], "[1] A note", None, ["Alone."]]
+    rows = [("q?" + str(at), "x", "x;y", context) for at, context in enumerate(lists)]
+    mixed = pd.DataFrame(rows, columns=["question", "answer", "options", "context"])
+    mixed.to_json(tmp_path / "own.jsonl", orient="records", lines=True)
+    texts = [json.dumps(one) if isinstance(one, list) else one for one in lists]
+    frame = mixed.assign(context=texts)
+    frame.to_csv(tmp_path / "own.csv", index=False)
+    known = cs.Questions.from_frame(frame).items
+    assert [one.passages for one in known] == [
+        ("One; two.", "Three."), ("[1] A note",), (), ("Alone.",),
+    ]  # fmt: skip
+    parts = frame.drop(columns="context").assign(
+        one=["One; two.", "[1] A note", "", "Alone."], two=["Three.", "", "", ""]
+    )
+    parts.to_csv(tmp_path / "parts.csv", index=False)
+    for name, columns in (
+        ("own.csv", {}),
+        ("own.jsonl", {}),
+        ("parts.csv", {"context": "one+two"}),
+    ):
+        read = load_questions(tmp_path / name, columns).items
+        assert [one.context for one in read] == [one.context for one in known]
+    wrong = tmp_path / "wrong.jsonl"
+    for context, message in (
+        (["A", " "], "an empty passage in 'context'"),
+        (["A", {}], "'context' is"),
+    ):
+        wrong.write_text(json.dumps(made(1)[0] | {"context": context}))
+        refused(message, load_questions, wrong)
+
+
+def test_the_digest_of_questions_without_lists_is_as_it_was():
+    frame = pd.DataFrame(
+        [
+            ("q1", "Who?", "x", "x;y", "One text."),
+            ("q2", "What?", "y", "x;y", "[1] A note"),
+            ("q3", "Why?", "x", "x;y", None),
+        ],
+        columns=["item", "question", "answer", "options", "context"],
+    )
+    assert cs.Questions.from_frame(frame, name="own").digest == DIGEST
+
+
+def test_orders_of_passages_by_hand():
+    shown = [
+        in_context(ASKED, order, (), 0) for order in ("given", "rotation 1", "CAB", "reversed")
+    ]
+    assert [one.context for one in shown] == [
+        "A\n\nB\n\nC",
+        "B\n\nC\n\nA",
+        "C\n\nA\n\nB",
+        "C\n\nB\n\nA",
+    ]
+    alone = replace(ASKED, context="A")
+    assert in_context(alone, "given", (), 0).context == "A"
+    assert in_context(alone, "reversed", (), 0) is in_context(ASKED, "DABC", (), 0) is None
+    assert in_context(replace(alone, context=""), "given", ("D",), 0) is None
+    mixed = [
+        in_context(ASKED, order, ("D", "E")).context.split("\n\n") for order in ("given", "CAB")
+    ]
+    assert [[one for one in of if one in "ABC"] for of in mixed] == [[*"ABC"], [*"CAB"]]
+    assert [mixed[0].index(one) for one in "DE"] == [mixed[1].index(one) for one in "DE"]
+
+
+@pytest.mark.parametrize(("passages", "vary", "orders"), [
+    (2, "context=orders", 2), (3, "context=orders", 6), (4, "context=orders", 4), (3, "context", 6),
+    (4, "context=all", 24), (4, "context=shuffles:5", 6), (5, "context=reversed", 2),
+    (3, "context=CAB,BCA", 3),
+])  # fmt: skip
+def test_the_variants(tmp_path, passages, vary, orders):
+    path = suite_of(tmp_path, made(2, passages))
+    prompts = exported(path, vary=vary)
+    of_first = [tuple(passages_in(prompt)) for (item, _), prompt in prompts.items() if item == "q0"]
+    assert len(of_first) == len(set(of_first)) == orders
+    assert of_first[0] == tuple(f"0.{at + 1}" for at in range(passages))
+    assert {tuple(sorted(one)) for one in of_first} == {of_first[0]}
+    assert all(
+        prompt.index("0.1") < prompt.index("Question")
+        for prompt in prompts.values()
+        if "0.1" in prompt
+    )
+
+
+def test_distractors_are_passages_of_other_questions(tmp_path):
+    """Of a larger number the first are the same; the order of the own passages is as without."""
+    rows = made(6, 2)
+    rows[1]["context"] = rows[0]["context"]  # the passages of a question are never its distractors
+    path = suite_of(tmp_path, rows)
+    named = {"vary": ["context=orders", "distractors=1,4"]}
+    prompts = exported(path, **named)
+    assert prompts == exported(path, **named) != exported(path, **named, seed=1)
+    for at, row in enumerate(rows):
+        own, few = row["context"], set()
+        for order in ("given", "BA"):
+            for number in ("0", "1", "4"):
+                found = passages_in(prompts[f"q{at}", f"context={order}, distractors={number}"])
+                others = [one for one in found if one not in own]
+                assert len(set(others)) == len(others) == int(number)
+                kept = [one for one in found if one in own]
+                assert kept == (own if order == "given" else own[::-1])
+                assert few <= set(others) or number == "0"
+                few = set(others) if number == "1" else few
+    part = exported(path, **named, limit=2)
+    assert part.items() <= prompts.items(), "whichever questions are asked"
+
+
+def test_a_model_that_believes_the_first_passage(tmp_path):
+    """Of three passages it answers x if its own first one comes first: 2 of 6 orders."""
+
+    def first(prompts):
+        return ["A" if passages_in(prompt)[0].endswith(".1") else "B" for prompt in prompts]
+
+    rows = [
+        *made(),
+        {"item": "last", "question": "No context?", "answer": "y", "options": ["x", "y"]},
+    ]
+    found = cs.evaluate(
+        suite_of(tmp_path, rows[:6]), first, vary="context=orders", out=tmp_path / "run"
+    )
+    values = dict(
+        found.metrics.filter(group="MICRO", subset="all").select("metric", "value").iter_rows()
+    )
+    assert values["mean_accuracy"] == 2 / 6
+    assert values["consistency"] == pytest.approx((1 + 6) / 15)
+    factors = cs.analyze_factors([tmp_path / "run"]).tables["consistency"]
+    assert factors["factor"].to_list() == ["context"]
+    path = suite_of(tmp_path, rows)
+    lacking = cs.evaluate(path, "baseline:oracle", vary=["context=rotations", "distractors=1"])
+    assert lacking.answers.filter(item="last")["variant"].to_list() == [
+        "context=given, distractors=0"
+    ]
+    answers = lacking.answers.filter(variant_index=0).select("item", "variant", "answer")
+    scored = cs.score(
+        pl.concat(
+            [answers, answers.with_columns(variant=pl.lit("context=rotation 1, distractors=1"))]
+        ),
+        path,
+    )
+    assert scored.answers.filter(item="last").height == 2, (
+        "an answer to a prompt that does not exist"
+    )
+
+
+def test_refusals(tmp_path):
+    several, single = suite_of(tmp_path, made()), tmp_path / "single.jsonl"
+    single.write_text(json.dumps(made(1, 1)[0]) + "\n")
+    for path, vary, message in (
+        (
+            single,
+            "context=orders",
+            "--vary context of questions with one passage or none. .* write a list",
+        ),
+        (several, "context=nonsense", "--vary context=nonsense; expected rotations, .* CBA"),
+        (
+            several,
+            "context=shuffles:900",
+            "context=shuffles:900: 901 orders.*--vary context=shuffles:10",
+        ),
+        (several, "distractors=few", "--vary distractors=few; expected numbers of passages"),
+        (several, "distractors", "--vary distractors=all; expected numbers"),
+        (
+            several,
+            "distractors=16",
+            "15 passages of other questions than 'q0'; expected 16 or more",
+        ),
+    ):
+        refused(message, cs.evaluate, path, "baseline:oracle", vary=vary)
+    message = r"no \{context\} in the template 'own'; expected it, because it varies"
+    refused(
+        message,
+        cs.evaluate,
+        several,
+        "baseline:oracle",
+        vary="context",
+        template="{question} {options}",
+    )
+
+
+def test_other_passages_are_drawn_from_the_whole_suite():
+    asked = [replace(ASKED, item=f"q{at}", context=str(at)) for at in range(5)]
+    design = FactorialDesign.full([Factor("distractors", ("0", "4"))])
+    presenter = Presenter(design, {}, Presentation(), pool=asked)
+    assert {*presenter.other_passages(asked[0], 4)} == {"1", "2", "3", "4"}
+    assert presenter.other_passages(asked[0], 0) == []

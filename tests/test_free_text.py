@@ -139,6 +139,15 @@ DAY = choices("20 July 1969")
     ("number", "About 1e3 people.", GOLD, 0),
     ("number", "First 3 + 4 = 7. The answer is one thousand", GOLD, 0),
     ("number", "many", choices("many"), 0),
+    ("number", "3 + 4 = 7\n#### 7", choices("8", "7"), 1),
+    ("number", "#### 2 ways\nThe answer is 7", choices("2", "7"), 1),
+    # Work that is shown: its last number.
+    ("last-number", "He has 3+4=7 apples.", choices("3", "7"), 1),
+    ("last-number", "The bike is $120, so both cost $1,320.", choices("120", "1320"), 1),
+    ("last-number", "Of 20 cats twenty-one", choices("20", "21"), 0),
+    ("last-number", "twenty-one", choices("1", "21"), 1),
+    ("last-number", "so 5 or 2-3", choices("5", "3"), None),
+    ("last-number", "none", choices("5"), None),
     ("date", "July 20, 1969", DAY, 0),
     ("date", "1969", DAY, None),
 ])  # fmt: skip
@@ -277,7 +286,15 @@ def test_the_rates_of_errors_on_texts_with_a_known_reading_do_not_rise():
 
 
 def test_the_guide_has_the_rules_and_cases_that_are_tested():
-    assert list(RULES) == ["exact", "normalized", "contains", "first-word", "number", "date"]
+    assert list(RULES) == [
+        "exact",
+        "normalized",
+        "contains",
+        "first-word",
+        "number",
+        "last-number",
+        "date",
+    ]
     assert all(rule.meaning.endswith(".") and rule.source for rule in RULES.values())
     guide = (ROOT / "docs" / "free-text.md").read_text(encoding="utf-8")
     rows = [f"| `{rule.name}` | {rule.meaning} | {rule.source} |" for rule in RULES.values()]

@@ -294,8 +294,8 @@ NO_CHOICE = "matches no choice"  # The reason where a text is none of the choice
 _LEAD_IN = re.compile(
     r"(?:\b(?:the|my) (?:(?:correct|right|best|final) )*(?:answer|option|choice|label)"
     r"(?: (?:that|which|to|for|of) [^.:\n]{1,80}?)? (?:is|would be)\b"
-    r"|\b(?:answer|label):|</think>)[:\s*]*",
-    re.IGNORECASE,
+    r"|\b(?:answer|label):|</think>|^####(?= ?[-$\d]))[:\s*]*",
+    re.IGNORECASE | re.MULTILINE,
 )
 """Announces the answer: what precedes its end is no part of it."""
 
@@ -433,6 +433,13 @@ def _numbers(text: str) -> list[str]:
     return [shown(value) for value in numbers_in(text)]
 
 
+def _last_number(text: str) -> Extracted:
+    """The last number in digits; of a text without one its only number in words."""
+    text = _after_lead_in(text)
+    words = [word for word in re.split(r"[\s=]+", text) if re.search(r"\d", word)]
+    return _only(_numbers, "number", words[-1] if words else text)
+
+
 def _only(values: Callable[[str], Sequence[str]], kind: str, text: str) -> Extracted:
     """The only value of a text; empty without one, or with several different ones."""
     try:
@@ -469,6 +476,10 @@ RULES: Mapping[str, Rule] = {rule.name: rule for rule in (
         "The only number in the first line after 'the answer is' equals that of the choice.",
         "comparison by value as in GSM8K (Cobbe et al. 2021)",
         lambda text: _only(_numbers, "number", _announced(text)),
+        lambda text: _only(_numbers, "number", text).answer),
+    Rule(
+        "last-number", "The last number after 'the answer is' equals that of the choice.",
+        "flexible-extract of GSM8K in lm-evaluation-harness", _last_number,
         lambda text: _only(_numbers, "number", text).answer),
     Rule(
         "date",

@@ -134,8 +134,9 @@ class ProbeOptions(Options):
     shots: shared.Shots = opt(default=0, is_rare=True)
     match: str | None = opt(
         "With --generate or open questions: find the answer in a text by this rule: exact, "
-        "normalized, contains, first-word, number, date or regex:PATTERN (docs/free-text.md) "
-        "[default: contains for open questions, else normalized].", default=None, metavar="RULE",
+        "normalized, contains, first-word, number, last-number, date or regex:PATTERN "
+        "(docs/free-text.md) [default: contains for open questions, else normalized].",
+        default=None, metavar="RULE",
         panel="Questions only", is_rare=True)
     samples: int = opt(
         "Sample this many texts of each prompt, as levels of the factor sample.", default=1, min=1,

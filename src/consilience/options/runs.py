@@ -37,8 +37,9 @@ class ScoreOptions(Options):
     protocol: shared.RunProtocol = None
     match: str | None = opt(
         "Find the option, label or object in an answer by this rule: exact, normalized, contains, "
-        "first-word, number, date or regex:PATTERN [default: exact for facts, contains for open "
-        "questions, else normalized].", default=None, metavar="RULE", panel="Counting")
+        "first-word, number, last-number, date or regex:PATTERN [default: exact for facts, "
+        "contains for open questions, else normalized].", default=None, metavar="RULE",
+        panel="Counting")
     out: OptionalPath = opt(
         "Also keep answers to facts or questions as a run in this folder, for compare, report and "
         "analyze.", default=None, metavar="DIR", short="-o", panel="Output")

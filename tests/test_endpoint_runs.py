@@ -344,6 +344,11 @@ PLANNED = {
     "listed tokens": (SGLANG - {"echo"}, CONTINENTS | {"limit": 1}),
     "written": (SGLANG, WRITTEN),
     "both": (SGLANG, BOTH),
+    "verified": (
+        SGLANG,
+        {"suite": "mini-questions", "groups": "capital", "limit": 2, "vary": "ask"},
+    ),
+    "verified in writing": (SGLANG, BOTH | {"vary": "ask", "limit": 1}),
 }
 
 

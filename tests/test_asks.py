@@ -258,6 +258,13 @@ def test_a_function_whose_contradictions_are_known(tmp_path, generate):
     assert lacking.answers.filter(ask="verify")["excluded"].to_list() == ["no answer"] * 30
 
 
+def test_a_gate_reads_two_ways(tmp_path, consilience):
+    cs.evaluate(made(), fickle, vary="ask", out=tmp_path / "run")
+    rules = ["--rule", "consistency of ask=choice/verify >= 50 %"]
+    status, out, _ = consilience("gate", tmp_path / "run", *rules)
+    assert status == 3 and re.search(r"ask=choice/verify >= 50 % +fail +all questions +0.0", out)
+
+
 @pytest.mark.parametrize(("model", "contradicts", "affirmed"), [
     ("baseline:majority", 0, 1), ("baseline:oracle", 0, 1), ("baseline:random", 2 / 3, 1 / 3),
 ])  # fmt: skip

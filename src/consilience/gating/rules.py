@@ -191,7 +191,7 @@ FORMS = (
 )
 
 NUMBER = r"(?P<number>-?(?:\d+(?:\.\d*)?|\.\d+))"
-ABSOLUTE = re.compile(rf"(?P<name>[^<>=≥≤]+?)\s*(?P<way>>=|<=|≥|≤)\s*{NUMBER}\s*(?P<percent>%?)")
+ABSOLUTE = re.compile(rf"(?P<name>[^<>≥≤]+?)\s*(?P<way>>=|<=|≥|≤)\s*{NUMBER}\s*(?P<percent>%?)")
 RELATIVE = re.compile(rf"(?P<name>.+?)\s+no (?P<way>\w+) than baseline by {NUMBER} (?:points?|%)")
 NAME = re.compile(r"(.+?)(?: of (.+?))?(?: in (.+?))?")
 

@@ -38,9 +38,9 @@ class Verifier:
 
     def score(self, shown: Sequence[Prompt]) -> Iterator[Scores]:
         """The scores of the answers; of those that are verified as the module says."""
-        plain = [row for row, prompt in enumerate(shown) if not prompt.checks]
-        for scores in self.model.score([shown[row] for row in plain]) if plain else ():
-            yield replace(scores, rows=np.array(plain)[scores.rows])
+        plain = np.array([row for row, prompt in enumerate(shown) if not prompt.checks], dtype=int)
+        for scores in self.model.score([shown[int(row)] for row in plain]) if len(plain) else ():
+            yield replace(scores, rows=plain[scores.rows])
         checks = list(chain(*(prompt.checks for prompt in shown)))
         odds, reasons, has_scores = np.full(len(checks), np.nan), [""] * len(checks), True
         for scores in self.model.score(checks) if checks else ():

@@ -8,7 +8,8 @@ import pytest
 
 import consilience as cs
 from checks import output, refusal
-from consilience.analysis.flips import FLIP_SCHEMA, LOST, MOVED, WON, _numbers, flip_rows
+from consilience.analysis.flips import FLIP_SCHEMA, KINDS, LOST, MOVED, WON, _numbers, flip_rows
+from consilience.core.schemas import METRICS_SCHEMA
 from consilience.metrics.counts import Prepared
 from consilience.metrics.statistics import mcnemar
 from consilience.report.comparison_tables import flip_table, flip_verdict
@@ -35,6 +36,27 @@ def test_flips_by_hand():
     assert changed.select("item", "variant", "first", "second", "flip").rows()[:2] == [
         ("0", PATTERNS[2], "a", "b", MOVED), ("1", PATTERNS[2], "a", "b", LOST),
     ]  # fmt: skip
+
+
+def test_a_subject_with_several_golds_counts_once_and_any_of_them_is_right():
+    """Slovenia borders four countries, Portugal one; the answer to a subject is that to each fact.
+
+    Slovenia: Russia -> Italy, Italy -> Austria, Peru -> Chile. Portugal: Spain -> Italy, twice.
+    """
+    golds = {"Slovenia": ["Austria", "Croatia", "Hungary", "Italy"], "Portugal": ["Spain"]}
+
+    def run(**answers):
+        facts = [(subject, gold) for subject, of in golds.items() for gold in of]
+        rows = [(str(at), *fact, answers[fact[0]].split()) for at, fact in enumerate(facts)]
+        return answers_table(rows)
+
+    one = run(Slovenia="Russia Italy Peru", Portugal="Spain Spain Spain")
+    two = run(Slovenia="Italy Austria Chile", Portugal="Italy Italy Spain")
+    row, changed = numbers_of((one, two), suite=make_suite(cardinality="N-M"))
+    assert (row["n"], row["items"], row["changed"]) == (6, 2, 5 / 6)
+    assert [row[name] for name in KINDS] == [2 / 6, 1 / 6, 1 / 6]
+    assert changed["flip"].to_list() == [WON, "right to right", MOVED, LOST, LOST]
+    assert changed["gold"].to_list() == ["Austria|Croatia|Hungary|Italy"] * 3 + ["Spain"] * 2
 
 
 def test_variants_of_one_item_are_not_independent():
@@ -138,6 +160,30 @@ def test_the_command_and_the_page(consilience, tmp_path):
     for later, is_shown in (("again", False), ("new", True)):
         output(consilience, "report", "old", later, "--out", "page.html")
         assert ('id="flips"' in (tmp_path / "page.html").read_text(encoding="utf-8")) is is_shown
+
+
+def test_facts_of_several_golds_are_noted_and_a_precision_that_is_compared_is_no_noise(tmp_path):
+    """The floor's bfloat16 says nothing of a run that is in bfloat16; the other variation does."""
+    for seed in (1, 2):
+        groups, out = ["capital", "borders"], tmp_path / str(seed)
+        cs.evaluate("mini", "baseline:random", groups=groups, seed=seed, out=out)
+    file = tmp_path / "1" / "metrics.csv"
+    floor = pl.read_csv(file, schema_overrides=METRICS_SCHEMA)
+    changed = [("repeated", 0.1), ("bfloat16", 0.9)]
+    rows = [floor.row(0, named=True) | {"metric": "flips", "subset": name, "value": share, "n": 50}
+            for name, share in changed]  # fmt: skip
+    pl.concat([floor, pl.DataFrame(rows, floor.schema)]).write_csv(file)
+    for dtype, level in (("float32", "bfloat16"), ("bfloat16", "repeated")):
+        record = json.loads((tmp_path / "2" / "run.json").read_text())
+        record["settings"]["model"]["dtype"] = dtype
+        (tmp_path / "2" / "run.json").write_text(json.dumps(record))
+        flips = cs.compare(tmp_path / "1", tmp_path / "2").flips()
+        assert flips.numbers.filter(over="noise floor")["level"].to_list() == [level]
+    subjects = pl.read_parquet(tmp_path / "1" / "answers" / "borders.parquet")["subject"].n_unique()
+    (note,) = flips.notes
+    assert note.startswith("1 relation with several right answers: each subject counts once (")
+    assert f"({subjects} in all)" in note
+    assert flips.numbers.filter(over="all")["items"].item() == 52 + subjects < 52 + 75
 
 
 def test_sentence_pairs_have_forms_and_seeds_of_one_model(consilience, tmp_path):

@@ -23,7 +23,7 @@ from consilience.report.table import all_notes
 from consilience.suites.facts import sample_facts, select_relations
 from consilience.types import Candidates, Fact
 from pair_builders import answers_of, suite_of
-from test_metrics import make_suite
+from test_metrics import PATTERNS, make_suite
 from test_metrics import table as answers_table
 
 
@@ -186,6 +186,10 @@ def test_one_relation(cardinality, labels):
     summary = summary_of(answers_table(rows), suite)
     assert [row.label for row in summary.rows] == labels
     assert summary.title == "toy on hand: 1 relation, 2 facts, 3 patterns each (strict)"
+    one = make_suite(PATTERNS[:1], cardinality, edges={})
+    rows = [(*row, of[:1]) for *row, of in rows]
+    title = summary_of(answers_table(rows, patterns=PATTERNS[:1]), one).title
+    assert title == "toy on hand: 1 relation, 2 facts, 1 pattern each (strict)"
     assert not summary.notes
 
 

@@ -99,7 +99,7 @@ def test_questions(consilience, tmp_path):
     written = cs.analyze_vote("written")
     assert written.tables["votes"]["n"].to_list() == [6] * 4, "of written texts, too"
     output(consilience, "probe", *of, "baseline:first", "--vary", "paraphrase=1", "--out", "one")
-    assert "1 variants to vote" in refusal(consilience, "analyze", "vote", "one")
+    assert "1 variant to vote" in refusal(consilience, "analyze", "vote", "one")
 
 
 def test_sentence_pairs_and_seeds(consilience, tmp_path):

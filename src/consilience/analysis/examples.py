@@ -270,14 +270,14 @@ def _replies(answers: Prepared) -> pl.DataFrame:
     numbered = table.with_row_index("position").with_columns(pl.col("position").min().over(key))
     replies = numbered.sort("position", "variant_index", maintain_order=True)
     replies = replies.join(facts, on=key, how="left", maintain_order="left")
-    golds = _golds(answers).select("group", "subject", answer="gold", other=pl.lit(True))
+    golds = golds_of(answers).select("group", "subject", answer="gold", other=pl.lit(True))
     on = ["group", "subject", "answer"]
     replies = replies.join(golds, on=on, how="left", maintain_order="left")
     right = pl.col("answer") == pl.col("gold")
     return replies.with_columns(right=right, elsewhere=pl.col("other").fill_null(False) & ~right)
 
 
-def _golds(answers: Prepared) -> pl.DataFrame:
+def golds_of(answers: Prepared) -> pl.DataFrame:
     """``group, subject, gold``: the golds of each subject, in the suite and in the table."""
     known = [(of.id, fact.subject, fact.object) for of in answers.suite for fact in of.facts]
     schema = dict.fromkeys(("group", "subject", "gold"), pl.String)
@@ -292,7 +292,8 @@ def _examples(
     golds: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     rows = replies.join(chosen, on=["group", "item"], how="semi", maintain_order="left")
     subjects = rows.select("group", "subject").unique()
-    for group, subject, gold in _golds(answers).join(subjects, on=["group", "subject"]).iter_rows():
+    known = golds_of(answers).join(subjects, on=["group", "subject"])
+    for group, subject, gold in known.iter_rows():
         golds[group, subject].add(gold)
     examples: dict[Any, Example] = {}
     for key, of_item in rows.group_by("group", "item", maintain_order=True):

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import polars as pl
 
+from consilience.analysis.examples import golds_of
 from consilience.core.factors import levels_of
+from consilience.core.items import ALIAS_SEPARATOR
 from consilience.metrics.components import ItemNumbers, item_estimates
 from consilience.metrics.counts import Prepared
 from consilience.metrics.differences import MCNEMAR, SUBJECTS
@@ -32,7 +34,8 @@ FLIP_SCHEMA: dict[str, type[pl.DataType]] = {
   ``same model``: two seeds of one run; ``noise floor``: one run asked again. ``all`` has the level
   ``same model`` where both runs are of one model.
 - ``changed``: share of the ``n`` answers that differ, with the bounds of its 95 % interval over
-  subjects; then the share of each kind of flip. Several pairs of seeds: means.
+  subjects; then the share of each kind of flip, which a change between two right answers or
+  without a label is not. Several pairs of seeds: means.
 - ``p``: two-sided, of ``test``: are ``right to wrong`` and ``wrong to right`` equally frequent?
   Answers to one subject are not independent, so each subject counts once: the signs of the
   subjects' differences are flipped, all of them where there are few. With one answer a subject
@@ -48,6 +51,7 @@ def paired_answers(first: Prepared, second: Prepared) -> pl.DataFrame:
     flip = (
         pl.when(pl.col("code") == pl.col("code_right")).then(pl.lit(SAME))
         .when(pl.col("right").is_null()).then(pl.lit("no label"))
+        .when(pl.col("right") & pl.col("right_right")).then(pl.lit("right to right"))
         .when("right").then(pl.lit(LOST))
         .when("right_right").then(pl.lit(WON))
         .otherwise(pl.lit(MOVED))
@@ -57,14 +61,24 @@ def paired_answers(first: Prepared, second: Prepared) -> pl.DataFrame:
 
 
 def _outcomes(run: Prepared) -> pl.DataFrame:
-    """The answers of a run, how they are compared (``code``), and whether they are right."""
-    tables = []
+    """The answers of a run, how they are compared (``code``), and whether they are right.
+
+    In N-M relations, where a subject is asked once, it has one row, right with any of its golds.
+    """
+    tables, golds = [], golds_of(run)
     for group in run.relations:
         rows = run.rows[group.id]
         coded = by_option(rows, group.design)
         right = coded["answer"] == coded["gold"]
-        kept = rows.select(*QUERY, "subject", "gold", "answer")
-        tables.append(kept.with_columns(code=coded["answer"], right=right).drop_nulls("answer"))
+        kept = rows.select(*QUERY, "subject", "gold", "answer", code=coded["answer"], right=right)
+        if group.cardinality == "N-M":
+            own = golds.filter(group=group.id).group_by("subject").agg(every=pl.col("gold").sort())
+            kept = kept.unique(("subject", "variant"), keep="first", maintain_order=True)
+            kept = kept.join(own, on="subject", maintain_order="left").with_columns(
+                gold=pl.col("every").list.join(ALIAS_SEPARATOR),
+                right=pl.col("answer").is_in("every"),
+            ).drop("every")  # fmt: skip
+        tables.append(kept.drop_nulls("answer"))
     return pl.concat(tables)
 
 

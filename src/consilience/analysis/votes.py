@@ -14,6 +14,7 @@ from scipy.special import comb
 
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.factors import levels_of
+from consilience.core.text import counted
 from consilience.metrics.components import ItemNumbers, item_estimates, one_hot
 from consilience.metrics.counts import Prepared
 from consilience.metrics.registry import grids, quotient
@@ -149,7 +150,7 @@ def vote_tables(
     if most < 2:
         expected = "items with one right answer that were answered in two variants or more"
         todo = "Vary something: consilience probe --vary order."
-        raise ConsilienceError(f"{most} variants to vote", expected=expected, todo=todo)
+        raise ConsilienceError(f"{counted(most, 'variant')} to vote", expected=expected, todo=todo)
     votes = _estimated([{"": run} for run in runs], ways_of(most), (SINGLE, 1), suite, seed)
     tied = sum(int(of.vote(np.ones((of.answers.shape[1], 1), bool))[1].sum()) for of in every)
     known_all = all(np.isfinite(of.logprob[of.answers >= 0]).all() for of in every)

@@ -66,9 +66,8 @@ def fact_samples(
 ) -> list[Sample]:
     """About equally many queries of each relation, any fact in any pattern."""
     relations = [relation for relation in suite.relations if relation.facts]
-    share = -(-size // max(1, len(relations)))
     samples: list[Sample] = []
-    for relation in relations:
+    for relation, share in zip(relations, _shares(size, len(relations)), strict=False):
         group = facts_of(relation, suite.name, whole_vocabulary=whole_vocabulary)
         among = None if whole_vocabulary else relation
 
@@ -92,8 +91,8 @@ def question_samples(
     groups: Sequence[tuple[Sequence[Question], Presenter]], size: int, generator: random.Random
 ) -> list[Sample]:
     """Some questions with options of each group, every one in each of some variants."""
-    share, samples = -(-size // len(groups)), list[Sample]()
-    for questions, presenter in groups:
+    samples: list[Sample] = []
+    for (questions, presenter), share in zip(groups, _shares(size, len(groups)), strict=False):
         design = presenter.design
         cells = generator.sample(design.cells, min(MOST_SAMPLED_CELLS, len(design.cells)))
         drawn = generator.sample(questions, min(len(questions), -(-share // len(cells))))
@@ -101,10 +100,16 @@ def question_samples(
             ask_of(at, design.cells.index(cell), presenter.prompt(question, cell))
             for at, question in enumerate(drawn)
             for cell in cells
-        ]
+        ][:share]
         group = group_of(drawn, design, asks, "")
         samples.append((partial(_answers, group, partial(ask_asks, presenter)), asks))
     return samples
+
+
+def _shares(size: int, groups: int) -> list[int]:
+    """How many of ``size`` each group gets; with fewer than one each the first get one."""
+    groups = min(size, groups)
+    return [size * (at + 1) // groups - size * at // groups for at in range(groups)]
 
 
 def _answers(

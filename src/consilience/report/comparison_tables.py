@@ -423,9 +423,9 @@ def flip_table(numbers: pl.DataFrame, suite: Suite) -> Table:
         blocks.append(f"{pair}, asked twice" if is_noise else pair)
     tests, rest = tests_of(numbers, suite.words), numbers.height - len(rows)
     notes = [
-        f"p: are right → wrong and wrong → right equally frequent ({tests})? Variants of one "
-        f"{suite.words.item} are not independent, so it counts once. p (Holm) is adjusted over "
-        "the rows of one kind.",
+        f"p: are right → wrong and wrong → right equally frequent ({tests})? The answers to one "
+        f"{suite.words.item} in several variants are not independent, so each {suite.words.item} "
+        "counts once. p (Holm) is adjusted over the rows of one kind.",
         *[f"{counted(rest, 'row')} of a {suite.words.group} without a change not shown."]
         * (rest > 0),
     ]

@@ -278,12 +278,12 @@ def _mean_sizes(
     averaged, counts = _averaged(groups), ["n"] + ["n_excluded"] * words.is_pooled
     facts = sum(values[group.id, "accuracy", "all"][name] for group in averaged for name in counts)
     patterns = sorted({*fewest, *(len(group.design.forms[ORIGINAL]) for group in averaged)})
-    of_each = f"{patterns[0]}" if len(patterns) == 1 else f"{patterns[0]} to {patterns[-1]}"
+    variants = f"{patterns[0]} to " * (len(patterns) > 1) + counted(patterns[-1], words.variant)
     forms = len(averaged[0].design.forms)
     in_forms = f" in {forms} forms" if forms > 1 else ""
     of_all = f"{len(averaged)} of " if len(averaged) < len(groups) else ""
     relations, items = counted(len(groups), words.group), counted(facts, words.item)
-    return f"{of_all}{relations}, {items}, {of_each} {words.variant}s{in_forms} each"
+    return f"{of_all}{relations}, {items}, {variants}{in_forms} each"
 
 
 def _averaged(groups: Sequence[Relation]) -> Sequence[Relation]:

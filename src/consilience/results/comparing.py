@@ -380,6 +380,13 @@ def flips_of(
     refuse_mixed(runs)
     known, notes = (known, []) if known else comparable(runs, suite)
     first, *others = (run.label for run in runs)
+    subjects = known[first][0].subjects("N-M")
+    if subjects:
+        notes.append(
+            f"{counted(len(subjects), 'relation')} with several right answers: each subject counts "
+            f"once ({sum(map(len, subjects.values()))} in all), right with any of its answers; "
+            "probe counts such relations only where there are no others"
+        )
     parts = [
         flip_rows([*product(known[first], known[one])], first, one, "", seed) for one in others
     ]
@@ -471,9 +478,16 @@ def settings_notes(runs: Sequence[Run]) -> list[str]:
 
 
 def _noise_floors(runs: Sequence[Run]) -> dict[str, Mapping[str, Any]]:
-    """The variation that changed most answers, of each run that measured its noise floor."""
+    """The variation that changed most answers, of each run that measured its noise floor.
+
+    A precision in which one of the runs was asked is what is compared, and no noise.
+    """
     floors = {run.label: noise_floor_of(run.path) for run in runs}
-    worst = {name: worst_flips(floor) for name, floor in floors.items() if floor is not None}
+    compared = [str(run.settings.get("model", {}).get("dtype")) for run in runs]
+    is_noise = ~pl.col("subset").is_in(compared)
+    worst = {
+        name: worst_flips(of.filter(is_noise)) for name, of in floors.items() if of is not None
+    }
     return {name: row for name, row in worst.items() if row is not None}
 
 

@@ -318,6 +318,7 @@ def _measured(
             answers, more = comparing.comparable([first, run], chosen, tables)
             differences.append(compare(answers, chosen, protocol, seed))
             flips.append(comparing.flips_of([first, run], chosen, protocol, seed, answers))
+            more += flips[-1].notes if suite.words.pool else ()
             notes += [note for note in more if note not in notes]
         except ConsilienceError as error:
             notes.append(f"{run.label} is not compared with {first.label}: {error.found}")

@@ -245,11 +245,11 @@ def test_an_open_question_takes_a_sentence_where_no_rule_is_named():
     """And a question with options the option alone."""
     sentence, nothing = "Oslo it is.", Prompt((), (), ())
     question = Question("q", "g", {"": ("?",)}, Choice("Oslo"))
-    assert answered(sentence, nothing, question, "none")["answer"] == "Oslo"
-    record = answered(sentence, nothing, question, "none", rule_of("normalized"))
+    assert answered(sentence, nothing, question, Presentation())["answer"] == "Oslo"
+    record = answered(sentence, nothing, question, Presentation(), rule_of("normalized"))
     assert record["answer"] == "oslo it is"
     shown = present(OPTIONS, Presentation())
-    assert answered(sentence, shown, OPTIONS, "A")["answer"] == "oslo it is"
+    assert answered(sentence, shown, OPTIONS, Presentation())["answer"] == "oslo it is"
 
 
 def test_samples_need_a_temperature_and_rules_have_names():

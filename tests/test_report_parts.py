@@ -137,6 +137,8 @@ def test_headline_numbers_in_plain_sentences():
     assert sentence.replace("\xa0", " ") == (
         "The answers violate 90.0 % of these expectations (80.0 % expected by chance)."
     )
+    biased = replace(violated, metric="position_bias", meaning="toward the first text; 0 is none")
+    assert overview.sentence_of(questions, biased, math.nan) == "Toward the first text; 0 is none."
     (row,) = summary_of(("consistency", 0.5, 1.0)).rows
     between = replace(run, summary=replace(run.summary, rows=[replace(row, subset=BETWEEN)]))
     chance = metrics_rows(chance_consistency=0.2).with_columns(subset=pl.lit(BETWEEN))

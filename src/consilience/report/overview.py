@@ -361,8 +361,10 @@ def sentence_of(run: RunView, row: SummaryRow, chance: float) -> str:
         return "No data."
     key = "consistency" if row.metric == "determinism" else row.metric
     key += "" if row.subset == "all" else f" {row.subset}"
-    other = VIOLATED if row.metric == VIOLATIONS else ONE_FACTOR
-    sentence = SENTENCES[run.suite.words.pool].get(key, other)
+    others = {VIOLATIONS: VIOLATED, "consistency": ONE_FACTOR}
+    sentence = SENTENCES[run.suite.words.pool].get(key) or others.get(row.metric)
+    if sentence is None:
+        return f"{row.meaning[:1].upper()}{row.meaning[1:]}."
     if row.metric in ("consistency", "determinism") and "forms" in row.meaning:
         sentence = IN_FORMS
     bases = [*{base for group in run.suite for base in group.design.variants[:1]}]

@@ -1,5 +1,6 @@
 """README.md: a reader can run every command of it, and gets the output that it shows."""
 
+import json
 import re
 import shlex
 
@@ -41,8 +42,14 @@ def reader(consilience, monkeypatch, tmp_path, model_folder, classifier):
     rows = ["sentence1\tsentence2\tlabel", "Rome is old.\tRome is a town.\tentailment"]
     (tmp_path / "dev.tsv").write_text("\n".join([*rows, "A dog.\tA cat.\tnot_entailment\n"]))
     write_answers(tmp_path / "answers.csv")
+    arc = tmp_path / "data" / "arc" / "ARC-Challenge"
+    arc.mkdir(parents=True)
+    (arc / "test.jsonl").write_text(json.dumps(
+        {"id": "a", "question": "Where is Rome?", "answerKey": "B",
+         "choices": {"text": ["France", "Italy"], "label": ["A", "B"]}}))  # fmt: skip
     models = {
         "packaged:smollm2": model_folder("gpt2"),  # test_notebooks.py asks the packaged one
+        "--suite arc --vary order=rotations --model org/name": f"--suite arc --vary order=rotations --model {model_folder('gpt2')}",
         "org/name": model_folder("bert"),
         "org/classifier": classifier("bert", ("entailment", "not_entailment")),
     }

@@ -2,6 +2,7 @@
 
 import json
 import random
+from pathlib import Path
 
 import pytest
 
@@ -49,13 +50,10 @@ def read(path, **options):
     return table.select("item", "variant", "answer", "option").rows(), questions
 
 
-def test_two_thousand_records_have_the_numbers_of_their_answers(saved, monkeypatch):
-    """50 questions in 4 orders x 2 labels x 5 templates; read in parts of some records each.
-
-    An answer is right with a probability of 0.7: two agree with 0.7^2 + 3 * 0.1^2 = 0.52.
-    """
+def drawn(size):
+    """Records of questions in 4 orders x 2 labels x 5 templates, and which answers are right."""
     draw, rows, hits = random.Random(0), [], []
-    for at in range(2000):
+    for at in range(size):
         item, variant = divmod(at, 40)
         options = [f"{item}{letter}" for letter in "abcd"]
         shown = options[variant % 4 :] + options[: variant % 4]
@@ -65,11 +63,19 @@ def test_two_thousand_records_have_the_numbers_of_their_answers(saved, monkeypat
         label = ("ABCD" if fields["enumerator"] == "A" else "1234")[shown.index(chosen)]
         rows.append(record(
             f"q{item}", label, [options[item % 4]], choices=shown, right=hits[-1],
-            format=str(variant // 8), topic="waves", **fields,
+            format=str(variant // 8), topic="waves", raw=f"{item} {variant}?", **fields,
         ))  # fmt: skip
-    path = saved(*rows)
+    return rows, hits
+
+
+def test_two_thousand_records_have_the_numbers_of_their_answers(saved, monkeypatch):
+    """50 questions; read in parts of some records each.
+
+    An answer is right with a probability of 0.7: two agree with 0.7^2 + 3 * 0.1^2 = 0.52.
+    """
+    rows, hits = drawn(2000)
     monkeypatch.setattr(records, "PART", 50_000)
-    result = cs.score(path)
+    result = cs.score(saved(*rows))
     frame = result.metrics.filter(group="MICRO")
     numbers = {(row["metric"], row["subset"]): row["value"] for row in frame.rows(named=True)}
     assert numbers["mean_accuracy", "all"] == pytest.approx(sum(hits) / 2000)
@@ -82,6 +88,60 @@ def test_two_thousand_records_have_the_numbers_of_their_answers(saved, monkeypat
     assert counts.min() > 400, "labels are read in the order that was shown"
 
 
+def test_the_order_of_the_lines_changes_nothing(saved, monkeypatch):
+    """Neither numbers nor notes nor digests; with gaps, samples and a field that few records have.
+
+    Position 1 is everywhere the first option of order 0, which is one of the last lines here.
+    """
+    rows, _ = drawn(280)
+    other = {"output": {"raw": ["?"]}, "answer_attribution": [], "evaluation_id": "f"}
+    more = [
+        {**row, **other, "evaluation": {"score": 0, "is_correct": False}} for row in rows[40::40]
+    ]
+    rows = [*rows[1:], *more]  # q0 lacks its first variant, the others have it twice
+    rows[100]["metadata"]["few"] = rows[200]["metadata"]["few"] = "1"
+    monkeypatch.setattr(records, "PART", 10_000)
+    results = []
+    for seed in range(3):
+        result = cs.score(path := saved(*rows))
+        _, questions = read(path)
+        assert [item.options[0].text for item in questions.items] == [f"{at}a" for at in range(7)]
+        tables = result.metrics.to_dicts(), result.answers.to_dicts()
+        results.append((tables, result.notes, questions, questions.digest))
+        rows = random.Random(seed).sample(rows[::-1], len(rows))
+    assert str(results[0]) == str(results[1]) == str(results[2])
+
+
+def test_options_have_the_first_order_whatever_the_phrasing(saved):
+    rows = [
+        record("a", "x", ["x"], choices=shown.split(), order=order, instruction=phrasing)
+        for shown, order, phrasing in (("y x", "1", "1"), ("x y", "0", "2"), ("y x", "1", "2"))
+    ]
+    answers, questions = read(saved(*rows))
+    assert [option.text for option in questions.items[0].options] == ["x", "y"]
+    assert [row[1] for row in answers] == [
+        f"paraphrase={phrasing}, order={order}" for phrasing, order in ((1, 1), (2, 0), (2, 1))
+    ]
+
+
+def test_variants_are_sorted_by_the_values_of_their_levels(saved):
+    shots = ("10", "b", "2", "none", "0.5")
+    rows = [record("a", "x", ["x"], num_shots=of, instruction="9") for of in shots]
+    rows += [record("b", "x", ["x"], num_shots="2", instruction=of) for of in ("10", "9")]
+    _, _, table = record_answers(ScoreOptions(saved(*rows)))
+    names = table.sort("variant_index")["variant"].unique(maintain_order=True).to_list()
+    assert names == [
+        *(f"paraphrase=1, examples={of}" for of in ("none", "0.5", "2", "10", "b")),
+        "paraphrase=2, examples=2",
+    ]
+
+
+def test_names_of_variants_that_are_no_levels_are_templates(saved):
+    rows = [record("a", "x", ["x"], variant=name) for name in ("v10, a=b", "v9", "template=1")]
+    answers, _ = read(saved(*rows))
+    assert [row[1] for row in answers] == ["template=1", "template=v9", "template=v10 a b"]
+
+
 def test_golds_aliases_and_verdicts(saved):
     """An alias is right if the record says so; what it says is wrong does not become right."""
     rows = [
@@ -89,21 +149,54 @@ def test_golds_aliases_and_verdicts(saved):
         record("tea", "The coffee.", ["tea", "Tee"], seed="2"),
         record("tea", "tea", ["tea", "Tee"], right=False, seed="3"),
         record("tea", None, ["tea", "Tee"], seed="4"),
+        record("tea", "Tee!", ["tea", "Tee"], right=False, seed="5"),
     ]
     answers, questions = read(saved(*rows))
     assert [row[1:3] for row in answers] == [
         ("sample=1", "tea"), ("sample=2", "coffee"), ("sample=3", "tea (wrong by the record)"),
-        ("sample=4", "(no text)"),
+        ("sample=4", "(no text)"), ("sample=5", "tee (wrong by the record)"),
     ]  # fmt: skip
     assert questions.items[0].gold.texts == ("tea", "Tee")
+    assert questions.notes == (
+        "2 records whose answer is the reference, and that say it is wrong: counted as wrong",
+    )
+
+
+def test_an_option_that_is_the_reference_and_wrong_by_the_record_is_an_option(saved):
+    rows = [
+        record(item, "B", ["Rome"], choices=["Oslo", "Rome"], right=item == "a", seed=seed)
+        for item in "ab"
+        for seed in "12"
+    ]
+    result = cs.score(saved(*rows))
+    accuracy = result.metrics.filter(metric="mean_accuracy", group="MICRO", subset="all")
+    assert accuracy["value"].item() == 0.5
+    (note,) = [note for note in result.notes if "record" in note or "option" in note]
+    assert note.startswith("2 records whose answer is the reference")
 
 
 def test_without_fields_the_prompt_or_the_repetition_is_the_variant(saved):
-    prompts = [record("a", "x", ["x"], raw=raw) for raw in ("A?", "Now A?", "A?")]
-    answers, _ = read(saved(*prompts))
+    asked = [("A?", "x"), ("Now A?", "x"), ("A?", "y")]
+    rows = [record("a", answer, ["x"], raw=raw) for raw, answer in asked]
+    answers, questions = read(saved(*rows))
     assert sorted(variant for _, variant, *_ in answers) == [
         "paraphrase=1, sample=1", "paraphrase=1, sample=2", "paraphrase=2, sample=1",
     ]  # fmt: skip
+    note = "2 records counted as samples of a variant, such as of 'a'"
+    assert questions.notes == (note,)
+
+
+def test_equal_records_are_no_silent_samples(saved):
+    """Equal ones are refused, those in several results count once, those with a number each."""
+    one, other = record("a", "x", ["x"], seed="1"), record("a", "y", ["x"], seed="2")
+    refused("2 records that equal each other, such as of 'a'", read, saved(one, other, one))
+    for at, row in enumerate(rows := [one, other, dict(one)]):
+        row["evaluation_result_id"] = str(at)
+    answers, questions = read(saved(*rows))
+    assert [row[1] for row in answers] == ["sample=1", "sample=2"]
+    assert questions.notes == ("1 record of an answer in a further result not counted",)
+    answers, _ = read(saved(one, other, {**one, "metadata": {"seed": "3"}}))
+    assert [row[1] for row in answers] == ["sample=1", "sample=2", "sample=3"]
 
 
 @pytest.mark.parametrize(("answer", "option"), [
@@ -115,6 +208,13 @@ def test_an_answer_is_an_option_by_its_label_or_text(saved, answer, option):
     second = record("a", answer, ["two"], choices=["two", "one"], order="2")
     answers, _ = read(saved(first, second))
     assert [row[3] for row in answers] == [1, option]
+
+
+def test_the_same_id_in_two_evaluations_is_two_questions(saved):
+    rows = [record("a", "x", ["x"], seed=seed) for seed in "12"]
+    rows += [{**row, "evaluation_name": "biology"} for row in rows]
+    answers, _ = read(saved(*rows))
+    assert [row[0] for row in answers] == ["biology/a"] * 2 + ["physics/a"] * 2
 
 
 def test_one_model_of_several_is_chosen(saved):
@@ -135,13 +235,53 @@ def test_what_cannot_be_compared_is_refused(saved, rows, message):
     refused(message, read, saved(*rows))
 
 
-def test_other_lines_and_options_are_refused(saved, monkeypatch):
+@pytest.mark.parametrize("name", [
+    "evaluation_id", "model_id", "evaluation_name", "sample_id", "interaction_type",
+    "answer_attribution", "input.raw", "input.reference", "evaluation.is_correct",
+])  # fmt: skip
+def test_missing_fields_are_named(saved, name):
+    path = saved(record("a", "x", ["x"], seed="1"), record("a", "y", ["x"], seed="2"))
+    rows, (outer, _, inner) = [*map(json.loads, path.open())], name.partition(".")
+    for row in rows:
+        del (row[outer] if inner else row)[inner or outer]
+        row.pop("evaluation_id", None)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    for provider in (None, "org/m"):
+        found = refused(f"2 records without {name}", cs.score, path, provider=provider)
+        assert "2 records without evaluation_id" in str(found)
+
+
+@pytest.mark.parametrize(("old", "new", "message"), [
+    ('"sample_id"', '"sample_id', "a line that is no record; expected a JSON object in UTF-8"),
+    ('["x"]', '"x"', "'input' cannot be read; expected an object with raw .a text., reference"),
+    ('"is_correct": false', '"is_correct": "no"', "'evaluation' cannot be read; expected an object"),
+    ('{"seed": "3"}', '["3"]', "'metadata' cannot be read; expected an object"),
+])  # fmt: skip
+def test_the_first_line_that_cannot_be_read_is_named(saved, monkeypatch, old, new, message):
+    path = saved(*(record("a", "y", ["x"], seed=str(at)) for at in range(6)))
+    lines = path.read_text().splitlines(keepends=True)
+    lines[3] = lines[5] = lines[3].replace(old, new, 1)
+    path.write_text("".join(lines), encoding="utf-8")
+    for size in (1, 2**20):
+        monkeypatch.setattr(records, "PART", size)
+        refused(f"records.jsonl:4: {message}", read, path)
+
+
+def test_options_that_records_do_not_need_are_refused(saved):
     path = saved(record("a", "x", ["x"], seed="1"), record("a", "y", ["x"], seed="2"))
     refused("--match with instance records", read, path, match="exact")
-    path.write_text(path.read_text() + '{"model_id": 3, "sample_id"\n', encoding="utf-8")
-    refused("a line that is no record", read, path)
-    monkeypatch.setattr(records, "HEAD", 2)  # so that only polars reads the third line
-    refused("records that cannot be read", read, path)
+
+
+def test_the_record_of_the_page_is_read(tmp_path):
+    """After a byte order mark; with a second one, in which A is the other option."""
+    page = (Path(__file__).parents[1] / "docs" / "harnesses.md").read_text(encoding="utf-8")
+    (line,) = [line for line in page.splitlines() if line.startswith('{"evaluation_id"')]
+    other = line.replace('["tin", "tea"]', '["tea", "tin"]').replace('"0"', '"1"')
+    other = other.replace('"is_correct": true', '"is_correct": false')
+    path = tmp_path / "records.jsonl"
+    path.write_text(f"{line}\n{other}\n", encoding="utf-8-sig")
+    answers, _ = read(path)
+    assert answers == [("q1", "order=0", "tin", 0), ("q1", "order=1", "tea", 1)]
 
 
 def test_published_records_are_read_back(consilience, tmp_path):

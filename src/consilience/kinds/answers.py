@@ -34,7 +34,7 @@ from consilience.core.free_text import RULES, Rule, match
 from consilience.core.items import DEFAULT_LANGUAGE, Ask, Choice, Question, Task
 from consilience.core.presentation import Presentation, Prompt, labels_of, permutation, present
 from consilience.core.schemas import ANSWERS_SCHEMA
-from consilience.core.text import names_a_group, truncated, visible
+from consilience.core.text import listed, names_a_group, truncated, visible
 from consilience.files.read import read_document
 from consilience.files.rows import GROUP_NAME
 from consilience.files.tables import LOG_PROBABILITIES, as_text, model_of_log
@@ -560,8 +560,10 @@ def promptfoo_answers(options: ScoreOptions) -> tuple[ScoreOptions, Questions | 
     suite export --format csv`` writes them.
     """
     where = str(options.answers)
-    entries = _of_provider(_entries(read_document(options.answers), where), options, where)
-    options = replace(options, provider=_provider(entries[0]))
+    entries = _entries(read_document(options.answers), where)
+    known = list(dict.fromkeys(map(_provider, entries)))
+    options = replace(options, provider=one_of(known, options.provider, "provider", where))
+    entries = [entry for entry in entries if _provider(entry) == options.provider]
     if options.suite is not None:
         return options, None, _table_of_suite(entries, where)
     return options, *questions_of(entries, options.answers.stem, where)
@@ -574,7 +576,7 @@ def _entries(document: Any, where: str) -> list[Entry]:
     if not isinstance(entries, list) or not all(map(_is_result, entries)):
         found = "a JSON document that is not of promptfoo"
         expected = "the file of `promptfoo eval --output results.json`"
-        todo = "Save other answers as .jsonl or .csv, one row an answer."
+        todo = "Save other answers, such as instance records, as .jsonl or .csv, one row an answer."
         raise ConsilienceError(found, expected=expected, where=where, todo=todo)
     if not entries:
         raise ConsilienceError("no results", where=where, todo="Run `promptfoo eval` again.")
@@ -597,20 +599,16 @@ def _provider(entry: Entry) -> str:
     return str(entry["provider"].get("label") or entry["provider"].get("id"))
 
 
-def _of_provider(entries: Sequence[Entry], options: ScoreOptions, where: str) -> list[Entry]:
-    providers = list(dict.fromkeys(map(_provider, entries)))
-    chosen = options.provider
-    if chosen is None and len(providers) > 1:
-        raise ConsilienceError(
-            f"the answers of {len(providers)} providers: {', '.join(providers)}",
-            expected="those of one model",
-            where=where,
-            todo=f"Name one: --provider {providers[0]}.",
-        )
-    if chosen is not None and chosen not in providers:
-        todo = did_you_mean(chosen, providers)
-        raise ConsilienceError(f"no provider '{chosen}'", where=where, todo=todo)
-    return [entry for entry in entries if chosen in (None, _provider(entry))]
+def one_of(names: Sequence[str], chosen: str | None, kind: str, where: str) -> str:
+    """The model or provider (``kind``) whose answers count: the only one, or the chosen one."""
+    if chosen is None and len(names) > 1:
+        found = f"the answers of {len(names)} {kind}s: {listed(names)}"
+        todo = f"Name one: --provider {names[0]}."
+        raise ConsilienceError(found, expected="those of one model", where=where, todo=todo)
+    if chosen not in (None, *names):
+        todo = did_you_mean(str(chosen), list(names))
+        raise ConsilienceError(f"no {kind} '{chosen}'", where=where, todo=todo)
+    return chosen or names[0]
 
 
 def _output(entry: Entry) -> str | None:

@@ -2,29 +2,32 @@
 
 The schema is ``publish/every_eval_ever_0_3_0/instance_level_eval.schema.json``. The answers to one
 ``sample_id`` (or ``metadata.item``) of an evaluation are its variants. What differs between them is
-read from ``metadata``; a record that says nothing differs by its prompt, or is one more sample.
+read from ``metadata``; a record that says nothing differs by its prompt, or is one more sample. The
+order of the lines decides nothing: variants, questions and answers are in orders of their own.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from consilience.asking.questions import EMPTY, SCHEMA, WRITTEN_COLUMNS
-from consilience.core.errors import ConsilienceError, did_you_mean
+from consilience.core.errors import ConsilienceError
 from consilience.core.factors import FACTORS, MOST_CELLS, OF_OPTIONS, levels_of
 from consilience.core.free_text import normalized
 from consilience.core.items import DEFAULT_LANGUAGE, Choice, Question
 from consilience.core.text import counted, names_a_group, visible
 from consilience.files.read import read_lines
 from consilience.files.rows import GROUP_NAME
-from consilience.kinds.answers import JUDGED, design_of, is_promptfoo, promptfoo_answers
+from consilience.kinds.answers import JUDGED, design_of, is_promptfoo, one_of, promptfoo_answers
 from consilience.options.runs import ScoreOptions
 from consilience.suites.questions import Questions
 
@@ -47,9 +50,21 @@ FIELDS: dict[str, str] = {
 NO_FIELDS = {"item", "variant", "variant_index", "margin"}  # Fields of ``publish``: not factors
 PART = 2**26  # Bytes of a file in memory at once
 ROWS = 100_000  # Answers in memory as Python objects at once
-HEAD = 1000  # Records from which the fields of ``metadata`` are known
-KEYS = {"evaluation_id", "sample_id", "input", "answer_attribution"}
-TEXTS, KEY = pl.List(pl.String), ["group", "item"]
+TEXT_FIELDS = ("evaluation_id", "model_id", "evaluation_name", "sample_id", "interaction_type")
+OBJECTS: Mapping[str, str] = {
+    "": "a JSON object in UTF-8",
+    "input": "an object with raw (a text), reference and choices (lists of texts)",
+    "output": "an object with raw (a list of texts)",
+    "answer_attribution": "a list of objects with extracted_value (a text)",
+    "evaluation": "an object with is_correct (true or false)",
+    "metadata": "an object",
+}
+"""What a line has, and its fields that are no text."""
+NEEDED = (*TEXT_FIELDS, "input", "answer_attribution", "evaluation")
+DECODER = json.JSONDecoder()
+USUAL = ("A", "base", "given", "none")  # Levels that come before others
+MARK = "(wrong by the record)"
+TEXTS, KEY, MORE = pl.List(pl.String), ["group", "item"], "metadata "
 KEPT = [name for name in {**SCHEMA, **WRITTEN_COLUMNS} if name != "suite"]
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -64,15 +79,15 @@ def maker_of(
 
 
 def is_records(path: Path) -> bool:
-    """Whether the first line of a JSONL file is an instance record."""
+    """Whether the first line of a JSONL file has most fields of an instance record."""
     if path.suffix != ".jsonl" or not path.is_file():
         return False
     first = next((line for _, line in read_lines(path) if line.strip()), "")
     try:
         record = json.loads(first)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return False
-    return isinstance(record, dict) and record.keys() >= KEYS
+    return isinstance(record, dict) and 2 * len(record.keys() & {*NEEDED}) >= len(NEEDED)
 
 
 def record_answers(options: ScoreOptions) -> tuple[ScoreOptions, Questions, pl.DataFrame]:
@@ -91,18 +106,25 @@ def record_answers(options: ScoreOptions) -> tuple[ScoreOptions, Questions, pl.D
                 where=where,
                 todo=f"Leave --{name} out.",
             )
-    model, items, slim = _read_parts(options.answers, options.provider, where)
-    others = slim.filter(pl.col("interaction_type") != "single_turn").height
-    slim = slim.filter(interaction_type="single_turn").drop("interaction_type")
-    _refuse_lacking(items, slim, where)
-    if items["item"].is_duplicated().any():  # the same id in several evaluations
-        whole = pl.concat_str(pl.col(KEY).cast(pl.String), separator="/")
-        items, slim = (of.with_columns(item=whole) for of in (items, slim))
-        slim = slim.with_columns(pl.col("item").cast(pl.Categorical))
-    notes = [f"{counted(others, 'record')} of several turns not counted"] * (others > 0)
+    model, texts, slim, others = _read_parts(options.answers, options.provider, where)
+    for group in texts["group"].unique().sort():
+        if not names_a_group(group):
+            found = f"evaluation_name '{visible(group)}'"
+            raise ConsilienceError(found, expected=GROUP_NAME, where=where)
+    if texts["item"].is_duplicated().any():  # the same id in several evaluations
+        whole = pl.concat_str(pl.col(KEY).cast(pl.String), separator="/").cast(pl.Categorical)
+        texts, slim = (of.with_columns(item=whole) for of in (texts, slim))
+    table, notes = _with_variants(slim, where)
+    firsts = pl.col("reference", "choices").sort_by("is_open", "first").first()
+    items = table.group_by(KEY, maintain_order=True).agg(firsts)
+    items = items.join(texts, on=KEY, maintain_order="left").cast(dict.fromkeys(KEY, pl.String))
     questions = tuple(_question(row) for row in items.iter_rows(named=True))
-    table = _with_variants(slim, where, has_options=all(one.options for one in questions))
     table = _judged(table, {(one.group, one.item): one for one in questions})
+    if wrong := table.filter(pl.col("answer").cast(pl.String).str.ends_with(MARK)).height:
+        found = f"{counted(wrong, 'record')} whose answer is the reference"
+        notes.append(f"{found}, and that say it is wrong: counted as wrong")
+    if others:
+        notes.append(f"{counted(others, 'record')} of several turns not counted")
     name = options.answers.stem
     table = table.with_columns(pl.lit(name).alias("suite"), pl.lit(value=True).alias(JUDGED))
     return replace(options, provider=model), Questions(name, questions, tuple(notes)), table
@@ -110,163 +132,150 @@ def record_answers(options: ScoreOptions) -> tuple[ScoreOptions, Questions, pl.D
 
 def _read_parts(
     path: Path, chosen: str | None, where: str
-) -> tuple[str, pl.DataFrame, pl.DataFrame]:
-    """The model, its questions with what their first records have, and its records, without texts.
+) -> tuple[str, pl.DataFrame, pl.DataFrame, int]:
+    """The model, its questions with their first prompt in the alphabet, and its records.
 
-    The file is read in parts of ``PART`` bytes; texts that repeat are categories.
+    The file is read in parts of ``PART`` bytes; texts that repeat are categories. The number is
+    that of further records, of several turns.
     """
-    schema, firsts, parts = _schema(path, where), list[pl.DataFrame](), list[pl.DataFrame]()
-    models: set[str] = set()
+    texts, parts, lines, others = list[pl.DataFrame](), list[pl.DataFrame](), 0, 0
+    models, lacking, given = set[str](), Counter[str](), pl.col("input").struct
     with path.open("rb") as file:
         while part := file.read(PART) + file.readline():
-            try:
-                records = pl.read_ndjson(part, schema=schema)
-            except pl.exceptions.PolarsError as error:
-                raise ConsilienceError(
-                    f"records that cannot be read: {str(error).splitlines()[0]}",
-                    expected="instance records of Every Eval Ever, a JSON object a line",
-                    where=where,
-                ) from error
+            records = _parsed(part.removeprefix(b"\xef\xbb\xbf"), where, lines)  # a byte order mark
+            lines += part.count(b"\n")
             models.update(records["model_id"].drop_nulls().unique())
-            records = records.filter(pl.col("model_id") == chosen) if chosen else records
+            if chosen is not None:
+                records = records.filter(pl.col("model_id").fill_null(chosen) == chosen)
+            turns = pl.col("interaction_type").fill_null("single_turn") == "single_turn"
+            total, records = records.height, records.filter(turns)
+            others += total - records.height
+            needed = (
+                *(*TEXT_FIELDS, "answer_attribution"),
+                given.field("raw").alias("input.raw"),
+                given.field("reference").list.first().alias("input.reference"),
+                pl.col("evaluation").struct.field("is_correct").alias("evaluation.is_correct"),
+            )
+            lacking.update(records.select(needed).null_count().row(0, named=True))
             records = records.select(_columns(records.schema))
-            parts.append(records.drop("raw", "reference"))
-            of_items = records.select(*KEY, "raw", "reference", "choices")
-            firsts.append(of_items.unique(KEY, keep="first", maintain_order=True))
-    model = _model(sorted(models), chosen, where)
-    items = pl.concat(firsts).unique(KEY, keep="first", maintain_order=True)
-    items = items.with_columns(pl.col(*KEY, "choices").cast(pl.String))
-    return model, items, pl.concat(parts)
+            parts.append(records.drop("raw"))
+            texts.append(records.group_by(KEY).agg(pl.col("raw").min()))
+    if lacking := +lacking:
+        found = [f"{counted(of, 'record')} without {name}" for name, of in lacking.items()]
+        expected = f"instance records of Every Eval Ever, with {', '.join(NEEDED)}"
+        todo = "Add the fields, or remove the records (an example is in docs/harnesses.md)."
+        raise ConsilienceError("; ".join(found), expected=expected, where=where, todo=todo)
+    model, slim = one_of(sorted(models), chosen, "model", where), pl.concat(parts, how="diagonal")
+    if slim.is_empty():
+        raise ConsilienceError("no records of a single turn", where=where)
+    return model, pl.concat(texts).group_by(KEY).agg(pl.col("raw").min()), slim, others
 
 
-def _schema(path: Path, where: str) -> pl.Schema:
-    """The fields that are read; those of ``metadata`` are the ones of the first records."""
-    names: dict[str, None] = {}
-    for _, line in islice(read_lines(path), HEAD):
-        try:
-            names |= dict.fromkeys(json.loads(line).get("metadata") or {})
-        except (AttributeError, ValueError) as error:
-            todo = "Save it as JSONL, one record a line."
-            raise ConsilienceError("a line that is no record", where=where, todo=todo) from error
-    texts: dict[str, Any] = dict.fromkeys(
-        ("model_id", "evaluation_name", "sample_id", "interaction_type"), pl.String
-    )
-    attribution = pl.Struct({"extracted_value": pl.String})
-    return pl.Schema({
-        **texts,
+def _parsed(part: bytes, where: str, before: int) -> pl.DataFrame:
+    """The fields that are read of the records of a part, after ``before`` lines of the file."""
+    schema: dict[str, Any] = dict.fromkeys(TEXT_FIELDS, pl.String)
+    schema |= {
         "input": pl.Struct({"raw": pl.String, "reference": TEXTS, "choices": TEXTS}),
         "output": pl.Struct({"raw": TEXTS}),
-        "answer_attribution": pl.List(attribution),
+        "answer_attribution": pl.List(pl.Struct({"extracted_value": pl.String})),
         "evaluation": pl.Struct({"is_correct": pl.Boolean}),
         "error": pl.String,
-        "metadata": pl.Struct(dict.fromkeys(names or {"item": None}, pl.String)),
-    })  # fmt: skip
+        "evaluation_result_id": pl.String,
+    }
+
+    def fails(text: bytes, *names: str) -> bool:
+        try:
+            pl.read_ndjson(text, schema={name: schema.get(name, pl.String) for name in names})
+        except pl.exceptions.PolarsError:
+            return True
+        return False
+
+    try:
+        text, names = part.decode(errors="replace"), {"item", "variant"}
+        for found in re.finditer(r'"metadata"\s*:\s*(?={)', text):
+            names.update(DECODER.raw_decode(text, found.end())[0])
+        schema["metadata"] = pl.Struct(dict.fromkeys(names, pl.String))
+        return pl.read_ndjson(part, schema=schema)
+    except (pl.exceptions.PolarsError, ValueError, RecursionError) as error:
+        lines = part.splitlines(keepends=True)
+        schema["metadata"] = pl.Struct({"item": pl.String})
+        last = range(1, len(lines))
+        at = bisect_left(last, True, key=lambda to: fails(b"".join(lines[:to]), *schema))
+        name = next((name for name in ("", *schema) if fails(lines[at], name)), "")
+        raise ConsilienceError(
+            f"'{name}' cannot be read" if name else "a line that is no record",
+            expected=OBJECTS.get(name, "a text"),
+            where=f"{where}:{before + at + 1}",
+            todo="Correct the line. Records are JSONL, one a line.",
+        ) from error
 
 
 def _columns(schema: pl.Schema) -> list[pl.Expr]:
     """The columns that are kept of each record; texts that repeat are categories."""
-    fields = [one.name for one in schema["metadata"].fields]  # type: ignore[attr-defined]
-    given, metadata, attributed = (
-        pl.col("input").struct,
-        pl.col("metadata").struct,
-        pl.col("answer_attribution"),
-    )
-    item = pl.col("sample_id")
-    if "item" in fields:
-        item = pl.coalesce(metadata.field("item"), item)
+    known: Any = schema["metadata"]
+    fields = [field.name for field in known.fields if field.name not in NO_FIELDS]
+    given, metadata = pl.col("input").struct, pl.col("metadata").struct
     answer = pl.coalesce(
-        attributed.list.last().struct.field("extracted_value"),
+        pl.col("answer_attribution").list.last().struct.field("extracted_value"),
         pl.col("output").struct.field("raw").list.first(),
     )
+    reference, choices = given.field("reference"), given.field("choices")
+    is_chosen = choices.list.contains(reference.list.first()).fill_null(value=False)
     return [
+        pl.struct(pl.exclude("metadata", "evaluation_result_id")).hash().alias("record"),
         pl.col("evaluation_name").cast(pl.Categorical).alias("group"),
-        item.cast(pl.Categorical).alias("item"),
-        pl.col("interaction_type").cast(pl.Categorical),
+        pl.coalesce(metadata.field("item"), "sample_id").cast(pl.Categorical).alias("item"),
+        metadata.field("variant").cast(pl.Categorical).alias("name"),
+        pl.col("evaluation_id", "evaluation_result_id").cast(pl.Categorical),
         given.field("raw").alias("raw"),
         given.field("raw").hash().alias("prompt"),
-        given.field("reference").alias("reference"),
-        given.field("choices").list.join("\x1f").cast(pl.Categorical).alias("choices"),
+        reference.list.join("\x1f").cast(pl.Categorical).alias("reference"),
+        choices.list.join("\x1f").cast(pl.Categorical).alias("choices"),
+        (~is_chosen).alias("is_open"),
         answer.cast(pl.Categorical).alias("answer"),
         pl.col("evaluation").struct.field("is_correct").alias("is_right"),
         pl.col("error").cast(pl.Categorical).alias("excluded"),
-        *(metadata.field(name).cast(pl.Categorical).alias(f"metadata {name}") for name in fields),
+        *(metadata.field(name).cast(pl.Categorical).alias(MORE + name) for name in fields),
     ]
 
 
-def _model(models: Sequence[str], chosen: str | None, where: str) -> str:
-    """The model whose answers count: the only one, or the chosen one."""
-    if chosen is not None and chosen not in models:
-        todo = did_you_mean(chosen, list(models))
-        raise ConsilienceError(f"no model '{chosen}'", where=where, todo=todo)
-    if chosen is None and len(models) != 1:
-        raise ConsilienceError(
-            f"the answers of {counted(len(models), 'model')}: {', '.join(models[:5])}",
-            expected="those of one model",
-            where=where,
-            todo=f"Name one: --provider {models[0]}." if models else "Check the records.",
-        )
-    return chosen or models[0]
+def _with_variants(slim: pl.DataFrame, where: str) -> tuple[pl.DataFrame, list[str]]:
+    """The records with the variant and its levels (what differs within an item), and notes.
 
-
-def _refuse_lacking(items: pl.DataFrame, slim: pl.DataFrame, where: str) -> None:
-    """Raise for records without what a question needs."""
-    if slim.is_empty():
-        raise ConsilienceError("no records of a single turn", where=where)
-    lacking = {
-        "evaluation_name": items["group"].null_count(),
-        "sample_id": items["item"].null_count(),
-        "input.raw": items["raw"].null_count(),
-        "input.reference": (items["reference"].list.len().fill_null(0) == 0).sum(),
-        "evaluation.is_correct": slim["is_right"].null_count(),
-    }
-    for name, count in lacking.items():
-        if count:
-            found = f"{counted(int(count), 'record')} without {name}"
-            raise ConsilienceError(found, where=where, todo="Correct or remove them.")
-    for group in items["group"].unique(maintain_order=True):
-        if not names_a_group(group):
-            found = f"evaluation_name '{visible(group)}'"
-            raise ConsilienceError(found, expected=GROUP_NAME, where=where)
-
-
-def _with_variants(slim: pl.DataFrame, where: str, *, has_options: bool) -> pl.DataFrame:
-    """The records with the variant and its levels: what differs within an item.
-
-    ``has_options``: whether all questions have options; only these have orders and labels of them.
+    ``first`` sorts variants by whose record gives a question its options: its language, then the
+    order of the options, so that positions mean the same in all questions. Only if all questions
+    have options are there orders and labels of them.
     """
-    names = [name for name in slim.columns if name.startswith("metadata ")]
-    varying = [
-        name
-        for name in names
-        if name.removeprefix("metadata ") not in NO_FIELDS
-        and (slim.group_by(KEY).agg(pl.col(name).n_unique() > 1)[name]).any()
-    ]
+    has_options = not slim.group_by(KEY).agg(pl.col("is_open").all())["is_open"].any()
+    has_names = slim["name"].null_count() < slim.height
+    fields = sorted(name for name in slim.columns if name.startswith(MORE))
     parts: dict[str, list[pl.Expr]] = {}
-    for name in varying:
-        factor = FIELDS.get(name.removeprefix("metadata "), "template")
+    for name in fields:
+        if not slim.group_by(KEY).agg(pl.col(name).n_unique() > 1)[name].any():
+            continue
+        factor = FIELDS.get(name.removeprefix(MORE), "template")
         factor = "template" if factor in OF_OPTIONS and not has_options else factor
         level = pl.col(name).cast(pl.String).fill_null("none").str.replace_all(r"[,=\n\r]", " ")
         parts.setdefault(factor, []).append(level)
     levels = {factor: pl.concat_str(of, separator=" | ") for factor, of in parts.items()}
     if "paraphrase" in levels:
-        levels["paraphrase"] = levels["paraphrase"].rank("dense").cast(pl.String)
-    elif not levels and "metadata variant" not in names:
+        texts = slim.select(levels["paraphrase"].unique()).to_series().to_list()
+        texts.sort(key=lambda text: _natural(f"paraphrase={text}"))
+        numbers = [str(number) for number in range(1, len(texts) + 1)]
+        levels["paraphrase"] = levels["paraphrase"].replace_strict(texts, numbers)
+    elif not levels and not has_names:
         levels["paraphrase"] = pl.col("prompt").rank("dense").over(KEY).cast(pl.String)
     named = [pl.format("{}={}", pl.lit(name), levels[name]) for name in FACTORS if name in levels]
     variant = pl.concat_str(named, separator=", ") if named else pl.lit("base")
-    if "metadata variant" in names and not named:
-        variant = pl.col("metadata variant").cast(pl.String).fill_null("base")
-        if not has_options:  # so none has an order of options
-            level = variant.str.replace_all(r"[,=]", " ").str.replace_all(" +", " ")
-            is_of_options = variant.str.contains(rf"(?:^|, )(?:{'|'.join(OF_OPTIONS)})=")
-            variant = pl.when(is_of_options).then("template=" + level).otherwise(variant)
-    table = slim.with_columns(variant=variant.cast(pl.Categorical)).drop(names, "prompt")
-    again = table.select(pl.int_range(1, pl.len() + 1).over(*KEY, "variant")).to_series()
-    if again.max() != 1:
-        variant = pl.format("{}, sample={}", pl.col("variant").cast(pl.String), again)
-        variant = variant.str.replace("^base, ", "").cast(pl.Categorical)
-        table = table.with_columns(variant=variant)
-    known = table["variant"].unique(maintain_order=True).cast(pl.String).to_list()
+    if has_names and not named:
+        variant = pl.col("name").cast(pl.String).fill_null("base")
+        factors = "|".join(of for of in FACTORS if has_options or of not in OF_OPTIONS)
+        is_known = variant.str.contains(rf"^(?:base|(?:(?:^|, )(?:{factors})=[^=]*)+)$")
+        level = variant.str.replace_all(r"[,=]", " ").str.replace_all(" +", " ")
+        variant = pl.when(is_known).then(variant).otherwise("template=" + level)
+    table = slim.with_columns(variant=variant.cast(pl.Categorical)).drop(fields, "name", "prompt")
+    table, notes = _with_samples(table, where)
+    known = sorted(table["variant"].unique().cast(pl.String).sort(), key=_natural)
     if not 1 < len(known) <= MOST_CELLS:
         raise ConsilienceError(
             f"{counted(len(known), 'variant')} of the questions",
@@ -276,21 +285,63 @@ def _with_variants(slim: pl.DataFrame, where: str, *, has_options: bool) -> pl.D
             if len(known) > 1
             else "Take records of questions that were asked in several ways, or several times.",
         )
-    design = design_of([levels_of(name) for name in known])
-    places = {name: at for at, name in enumerate(design.names)}
+    places = [levels_of(name) for name in design_of([*map(levels_of, known)]).names]
+    known.sort(key=lambda name: _natural(name, "language", "order"))
     rows = [
-        {"variant": name, "variant_index": places[_name(name)], **levels_of(name)} for name in known
+        {"variant": name, "variant_index": places.index(levels), **levels}
+        for name, levels in zip(known, map(levels_of, known), strict=True)
     ]
     frame = pl.DataFrame(rows, infer_schema_length=None).with_columns(
         pl.col("variant_index").cast(pl.Int32), pl.exclude("variant_index").cast(pl.Categorical)
     )
-    return table.join(frame, on="variant", how="left", maintain_order="left")
+    frame = frame.with_row_index("first")
+    table = table.join(frame, on="variant", how="left", maintain_order="left")
+    return table.sort(*KEY, "variant_index"), notes
 
 
-def _name(variant: str) -> str:
-    """The name of a variant with its factors in their order."""
+def _with_samples(table: pl.DataFrame, where: str) -> tuple[pl.DataFrame, list[str]]:
+    """The records with the factor ``sample`` where items have a variant several times, and notes.
+
+    A record that is counted in several results is one answer. Of other equal records nothing says
+    whether they are copies or samples: they raise.
+    """
+
+    def such(records: pl.DataFrame) -> str:
+        return f"such as of '{min(records['item'].cast(pl.String))}'"
+
+    again, notes = table.filter(table.select(*KEY, "variant").is_duplicated()), list[str]()
+    copies = again.filter(again.select("record", "evaluation_result_id").is_duplicated())
+    if copies.height:
+        raise ConsilienceError(
+            f"{copies.height:,} records that equal each other, {such(copies)}",
+            expected="records that differ in their prompt, answer, evaluation_id or metadata",
+            where=where,
+            todo="Remove duplicates; if they are samples, number them in metadata.sample.",
+        )
+    if more := again.height - again["record"].n_unique():
+        notes.append(f"{counted(more, 'record')} of an answer in a further result not counted")
+        table = table.unique("record")
+        again = table.filter(table.select(*KEY, "variant").is_duplicated())
+    if again.height:
+        notes.append(f"{again.height:,} records counted as samples of a variant, {such(again)}")
+        table = table.sort("evaluation_id", "record")
+        number = pl.int_range(1, pl.len() + 1).over(*KEY, "variant")
+        variant = pl.format("{}, sample={}", pl.col("variant").cast(pl.String), number)
+        variant = variant.str.replace("^base, ", "").cast(pl.Categorical)
+        table = table.with_columns(variant=variant)
+    return table.drop("record", "evaluation_id", "evaluation_result_id"), notes
+
+
+def _natural(variant: str, *first: str) -> list[list[tuple[bool, list[Any], str]]]:
+    """Sorts variants by their factors, ``first`` before others: usual levels, numbers, texts."""
+
+    def place(text: str) -> tuple[bool, list[Any], str]:
+        parts: list[Any] = re.split(r"(\d+(?:\.\d+)?)", text)
+        parts[1::2] = map(float, parts[1::2])
+        return text not in USUAL, parts, text
+
     levels = levels_of(variant)
-    return ", ".join(f"{name}={levels[name]}" for name in FACTORS if name in levels) or "base"
+    return [[*map(place, levels.get(name, "").split(" | "))] for name in (*first, *FACTORS)]
 
 
 def _judged(table: pl.DataFrame, questions: dict[tuple[str, str], Question]) -> pl.DataFrame:
@@ -303,24 +354,14 @@ def _judged(table: pl.DataFrame, questions: dict[tuple[str, str], Question]) -> 
         )
         for part in table.select(by).unique().iter_slices(ROWS)
     ]
-    distinct = pl.concat(parts)
     golds = [
-        (
-            group,
-            item,
-            one.gold.text,
-            one.gold_position if one.options else None,
-            len(one.options) or None,
-        )
-        for (group, item), one in questions.items()
+        (*key, one.gold.text, one.gold_position if one.options else None, len(one.options) or None)
+        for key, one in questions.items()
     ]
-    columns: dict[Any, type[pl.DataType]] = {
-        **dict.fromkeys((*KEY, "gold"), pl.Categorical),
-        "gold_option": pl.Int32,
-        "n_candidates": pl.Int32,
-    }
-    frame = pl.DataFrame(golds, [*columns], orient="row").cast(columns)
-    whole = table.join(distinct, on=by, how="left", nulls_equal=True, maintain_order="left")
+    columns: dict[Any, type[pl.DataType]] = dict.fromkeys((*KEY, "gold"), pl.Categorical)
+    columns |= dict.fromkeys(("gold_option", "n_candidates"), pl.Int32)
+    frame = pl.DataFrame(golds, columns, orient="row")
+    whole = table.join(pl.concat(parts), on=by, how="left", nulls_equal=True, maintain_order="left")
     whole = whole.join(frame, on=KEY, how="left", maintain_order="left")
     whole = whole.with_columns(text="answer", answer="word", subject="item")
     return whole.select(name for name in KEPT if name in whole.columns)
@@ -348,13 +389,14 @@ def _read(
     if answer in options and answer != one.gold.text:
         return options.index(answer), answer, None
     word = normalized(answer) or EMPTY
-    word = f"{word} (wrong by the record)" if word == one.gold.text else word
+    if answer in one.gold.texts or word in map(normalized, one.gold.texts):
+        return None, f"{word} {MARK}", None
     return None, word, "none of the options" if options else "not the gold"
 
 
 def _question(row: dict[str, object]) -> Question:
-    """A question with the prompt, the golds and the options of its first record."""
-    golds = [visible(text) for text in row["reference"]]  # type: ignore[attr-defined]
+    """A question with the golds and the options of one of its records."""
+    golds = [visible(text) for text in str(row["reference"]).split("\x1f")]
     gold = Choice(golds[0], tuple(dict.fromkeys(golds[1:])))
     texts = str(row["choices"]).split("\x1f") if row["choices"] else []
     options = tuple(gold if text == gold.text else Choice(text) for text in map(visible, texts))

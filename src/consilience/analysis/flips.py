@@ -61,10 +61,7 @@ def paired_answers(first: Prepared, second: Prepared) -> pl.DataFrame:
 
 
 def _outcomes(run: Prepared) -> pl.DataFrame:
-    """The answers of a run, how they are compared (``code``), and whether they are right.
-
-    In N-M relations, where a subject is asked once, it has one row, right with any of its golds.
-    """
+    """The answers of a run, their ``code`` to compare, and if ``right``; in N-M one a subject."""
     tables, golds = [], golds_of(run)
     for group in run.relations:
         rows = run.rows[group.id]

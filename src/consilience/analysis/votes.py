@@ -18,16 +18,16 @@ from consilience.core.text import counted
 from consilience.metrics.components import ItemNumbers, item_estimates, one_hot
 from consilience.metrics.counts import Prepared
 from consilience.metrics.registry import grids, quotient
-from consilience.metrics.resampling import cluster_matrix
 from consilience.metrics.statistics import CELLS, NAN, TIE, Bools, Floats, Ints, paired_permutation
 from consilience.types import Suite
 
 SUBSETS = 1000  # Where there are more subsets of k variants, so many draws of them count
+SPLITS = 100  # Of the subjects into halves: the best variant is chosen on one for the other
 SIZES = 10  # For about how many numbers of variants the vote is counted
 
 SINGLE, BEST_SAME, BEST, VOTE = "single variant", "best, same items", "best, other items", "vote"
 """What answers an item: one variant, on average; the most accurate variant, chosen on the same
-items or on those of other subjects; the vote."""
+items or on those of half of the other subjects; the vote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +82,24 @@ class Ballots:
         masks = (chosen[..., None] == np.arange(width)).any(axis=1).T
         return quotient(self.vote(masks)[0].sum(axis=1), (self.taken @ masks).sum(axis=1))
 
-    def best(self, *, others: bool) -> Floats:
+    def best(self, seed: int, *, others: bool) -> Floats:
         """Whether the most accurate variant that an item has is right (item,).
 
-        It is chosen on the items of ``others`` (leave one subject out), or on all, where its
-        accuracy is too high: it is the greatest of several.
+        It is chosen on all items, where its accuracy is too high: it is the greatest of several. Of
+        ``others``: on those of half of the subjects for the other half; the mean of ``SPLITS``.
         """
         names, places = np.unique(self.subjects.astype(str), return_inverse=True)
-        by_subject = cluster_matrix(places, len(names))
-        hits, totals = (by_subject @ of.astype(float) for of in (self.right, self.taken))
-        rates = quotient(hits.sum(0) - others * hits, totals.sum(0) - others * totals)[places]
-        chosen = np.where(self.taken, np.nan_to_num(rates), -1).argmax(axis=1)
-        right = self.right[np.arange(len(chosen)), chosen].astype(float)
+        sides = np.tile(np.arange(len(names)) % 2 == 0, (SPLITS, 1))
+        halves = np.random.default_rng(seed).permuted(sides, axis=1)[:, places]
+        split = (np.where(half, self._best_on(~half), self._best_on(half)) for half in halves)
+        right = np.mean([*split], axis=0) if others else self._best_on(self.taken.any(axis=1))
         return np.where(self.taken.any(axis=1), right, NAN)
+
+    def _best_on(self, some: Bools) -> Bools:
+        """Whether the variant that is the most accurate on ``some`` items is right (item,)."""
+        rates = quotient(self.right[some].sum(axis=0), self.taken[some].sum(axis=0))
+        chosen = np.where(self.taken, np.nan_to_num(rates), -1).argmax(axis=1)
+        return self.right[np.arange(len(chosen)), chosen]
 
 
 def ballots_of(run: Prepared, suite: Suite, protocol: Protocol) -> dict[tuple[str, ...], Ballots]:
@@ -203,6 +208,7 @@ def _estimated(
         for run, moved in zip(values, gains, strict=True)
     ]
     estimates, rows = item_estimates(numbers, clusters, seed), []
+    no_p = {base, (BEST_SAME, 1), *[(BEST, 1)] * (not by_group)}  # A choice makes items dependent
     for way in values[0]:
         accuracy, gain = (estimates[way, part] for part in (False, True))
         moved = np.mean([run[way] for run in gains], axis=0)
@@ -214,7 +220,7 @@ def _estimated(
             "accuracy": accuracy.value, "low": accuracy.low, "high": accuracy.high,
             "difference": NAN if way == base else gain.value,
             "difference_low": gain.low, "difference_high": gain.high,
-            "p": NAN if way == base else p, "n": accuracy.n, "n_excluded": accuracy.n_excluded,
+            "p": NAN if way in no_p else p, "n": accuracy.n, "n_excluded": accuracy.n_excluded,
         })  # fmt: skip
     return pl.DataFrame(rows)
 
@@ -276,7 +282,9 @@ def _joined(parts: Sequence[Floats], *, by_group: bool) -> Floats:
 def _values(blocks: Iterable[Ballots], way: str, size: int, seed: int, *, by_group: bool) -> Floats:
     """The accuracy of a way to answer (item,); ``by_group``: means (group,)."""
     is_best = way in (BEST_SAME, BEST)
-    parts = [of.best(others=way == BEST) if is_best else of.accuracy(size, seed) for of in blocks]
+    parts = [
+        of.best(seed, others=way == BEST) if is_best else of.accuracy(size, seed) for of in blocks
+    ]
     return _joined(parts, by_group=by_group)
 
 

@@ -403,8 +403,10 @@ def notes_on_writing(answers: pl.DataFrame) -> list[str]:
         unmatched = written.filter(pl.col("unmatched").is_not_null())
         if unmatched.height:
             common = Counter(unmatched["answer"].to_list()).most_common(SHOWN)
+            as_written = {text.strip().casefold(): text.strip() for text in unmatched["text"]}
+            shown = [(as_written.get(answer, answer), times) for answer, times in common]
             quoted = ", ".join(
-                f"'{truncated(answer, LONGEST_SHOWN)}' ({times:,})" for answer, times in common
+                f"'{truncated(of, LONGEST_SHOWN)}' ({times:,})" for of, times in shown
             )
             share = unmatched.height / written.height
             notes.append(

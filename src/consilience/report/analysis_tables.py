@@ -391,7 +391,7 @@ CURVE: Columns = {
 """What the vote gives, and how many variants are right (``analysis.votes``)."""
 
 
-def vote_verdict(tables: VoteTables) -> list[str]:
+def vote_verdict(tables: VoteTables, words: SuiteWords) -> list[str]:
     """What the vote of all variants gains over one of them, in sentences."""
     rows = tables.votes.to_dicts()
     vote, size = rows[-1], rows[-1]["variants"]
@@ -403,8 +403,8 @@ def vote_verdict(tables: VoteTables) -> list[str]:
         f"The vote of {up_to}{size} variants is right in {100 * vote['accuracy']:.1f} %, "
         f"{100 * vote['difference']:+.1f} points over the mean of single variants ({p}{unclear}), "
         f"at {up_to}{size} times the cost.",
-        f"The best single variant, chosen on other items, is right in "
-        f"{100 * best['accuracy']:.1f} %.",
+        f"The best single variant, chosen on one half of the {words.item}s and counted on the "
+        f"other, is right in {100 * best['accuracy']:.1f} %.",
     ]
 
 
@@ -414,7 +414,8 @@ def vote_tables(tables: VoteTables, name: str, words: SuiteWords) -> Iterator[Ta
     notes = [
         "difference: minus a single variant, paired; vote of fewer variants: the expected accuracy "
         "over all subsets, or 1,000 drawn ones; best: the most accurate variant, chosen on the "
-        "same items, which is optimistic, or without the subject itself, pessimistic with few",
+        "same items, which is optimistic, or on one half for the other, pessimistic with few; its "
+        "intervals leave out that chance decides which is chosen",
         f"several answers have most votes in {tables.tied} of {counted(tables.items, words.item)}; "
         f"there {rule} decides",
     ]

@@ -139,7 +139,7 @@ def analyze_vote(options: runs.PatternsOptions) -> Analysis:
     tables = {"votes": found.votes, "left_out": found.left_out, "right_counts": found.curve}
     more = {"tied": found.tied, "items": found.items, "ties_by_scores": found.has_scores}
     shown = [*layouts.vote_tables(found, run.label, suite.words)]
-    return Analysis(tables, shown, None, notes, more, layouts.vote_verdict(found))
+    return Analysis(tables, shown, None, notes, more, layouts.vote_verdict(found, suite.words))
 
 
 def analyze_edits(options: runs.EditsOptions) -> Analysis:

@@ -404,9 +404,8 @@ def flips_of(
     again = [run.label for run in runs[1:] if model and run.settings.get("model") == model]
     numbers = pl.concat([of for of, _ in parts] + same + [pl.DataFrame(floors, FLIP_SCHEMA)])
     is_again = pl.col("second").is_in(again) & (pl.col("over") == "all")
-    numbers = numbers.with_columns(
-        level=pl.when(is_again).then(pl.lit(SAME_MODEL)).otherwise("level")
-    )
+    level = pl.when(is_again).then(pl.lit(SAME_MODEL)).otherwise("level")
+    numbers = numbers.with_columns(level=level)
     changed = pl.concat(of for _, of in parts)
     if (prompts := runs[0].prompts).height:
         changed = changed.join(prompts, on=[*QUERY[:3]], how="left", maintain_order="left")
@@ -478,10 +477,7 @@ def settings_notes(runs: Sequence[Run]) -> list[str]:
 
 
 def _noise_floors(runs: Sequence[Run]) -> dict[str, Mapping[str, Any]]:
-    """The variation that changed most answers, of each run that measured its noise floor.
-
-    A precision in which one of the runs was asked is what is compared, and no noise.
-    """
+    """The variation that changed most answers of each run; the precision of a run is no noise."""
     floors = {run.label: noise_floor_of(run.path) for run in runs}
     compared = [str(run.settings.get("model", {}).get("dtype")) for run in runs]
     is_noise = ~pl.col("subset").is_in(compared)

@@ -213,7 +213,7 @@ def _of_judge(cells: Mapping[str, Any], columns: Mapping[str, str]) -> Mapping[s
 
 def _judged(row: Row, texts: Mapping[str, Any]) -> tuple[Choice, tuple[Choice, ...]]:
     """The text that people prefer, and the texts."""
-    label, known = normal(row.optional_text("answer")), dict[str, Choice]()
+    label, known = row.optional_text("answer").strip(), dict[str, Choice]()
     for column, value in texts.items():
         text = Choice(value.strip() if isinstance(value, str) else "")
         if not text.text:
@@ -223,14 +223,17 @@ def _judged(row: Row, texts: Mapping[str, Any]) -> tuple[Choice, tuple[Choice, .
             found = f"the same text in '{other}' and '{column}'"
             row.report(found, expected="different texts", todo="Remove the line.")
         known[column] = text
-    for column, text in known.items():
-        if label in (column[-1], normal(text.text)) or label.endswith(column[-2:]):
-            return text, tuple(known.values())
-    if label:
+    named, plain, texts = f"_{label.casefold()}", normal(label), tuple(known.values())
+    exact = [
+        text for name, text in known.items() if label == text.text or named.endswith(name[-2:])
+    ]
+    alike = exact or [text for text in texts if plain == normal(text.text)]
+    if label and len(alike) != 1:
+        found = f"the human label '{label}'" + " is several of the texts" * (len(alike) > 1)
         expected = f"{', '.join(column[-1] for column in known)}, the text itself, or nothing"
         todo = "Leave it empty where people prefer none."
-        row.report(f"the human label '{label}'", expected=expected, todo=todo)
-    return NO_LABEL, tuple(known.values())
+        row.report(found, expected=expected, todo=todo)
+    return alike[0] if label else NO_LABEL, texts
 
 
 def _our_columns(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, str]:

@@ -188,12 +188,21 @@ def test_a_new_suite_is_checked_asked_scored_and_reported(consilience, tmp_path)
     assert "Variance of the judge" in (run / "report.html").read_text(encoding="utf-8")
     lines = output(consilience, "suite", "export", folder, "--format", "trl-preference")
     assert len(lines.splitlines()) == 11 * 4, "11 have a label"
+    task = output(consilience, "suite", "export", folder, "--format", "lm-eval", "--out", run / "t")
+    assert "44 documents of 11 items" in task
+    (documents,) = (run / "t").glob("*.jsonl")
+    assert '"gold_index": -1' not in documents.read_text(encoding="utf-8")
     table = tmp_path / "verdicts.csv"
     asked = cs.export_prompts(folder)
     rows = [(row["item"], row["variant"], row["candidates"][0]) for row in asked]
     pl.DataFrame(rows, ("item", "variant", "answer"), orient="row").write_csv(table)
     scored = cs.score(table, suite=folder).metrics.filter(metric="toward_first", group="MICRO")
     assert scored["value"].item() == 1
+    pl.DataFrame(rows, ("item", "variant", "answer"), orient="row").with_columns(
+        answer=pl.lit("C")).write_csv(table)  # fmt: skip
+    assert (
+        "most often: 'C' (48)" in consilience("score", table, "--suite", folder, "--by", "group")[2]
+    )
     refused("the kind 'judges'.* 'judge'", cs.new_suite, tmp_path / "x", kind="judges")
 
 
@@ -228,9 +237,21 @@ def test_what_is_shown(pairs):
     ({"answer_a": "x", "answer_b": " x "}, "the same text in 'answer_a' and 'answer_b'"),
     ({"answer_a": "x", "answer_b": "y", "human": "tie"},
      "the human label 'tie'; expected a, b, .*empty where people prefer none"),
+    ({"answer_a": "x", "answer_b": "y", "human": "C"}, "the human label 'C'; expected a, b,"),
+    ({"answer_a": "Same.", "answer_b": "same.", "human": "SAME."},
+     "the human label 'SAME.' is several of the texts; expected a, b"),
+    ({"answer_a": "B", "answer_b": "A", "human": "A"}, "'A' is several of the texts"),
 ])  # fmt: skip
 def test_refusals(row, message):
     refused(message, cs.Questions.from_frame, pl.DataFrame([row]))
+
+
+@pytest.mark.parametrize(("human", "gold"), [
+    ("same.", 1), ("Same.", 0), (" B", 1), ("model_a", 0), ("other", 2), ("c", 2),
+])  # fmt: skip
+def test_a_label_is_a_text_as_written_before_it_is_one_without_case(human, gold):
+    row = {"answer_a": "Same.", "answer_b": "same.", "answer_c": "Other", "human": human}
+    assert cs.Questions.from_frame(pl.DataFrame([row])).items[0].gold_position == gold
 
 
 def test_other_names_of_columns_and_a_third_text():

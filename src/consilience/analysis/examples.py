@@ -291,8 +291,7 @@ def _examples(
     """The items in ``chosen`` (``group, item``) with their replies, by group and item."""
     golds: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     rows = replies.join(chosen, on=["group", "item"], how="semi", maintain_order="left")
-    subjects = rows.select("group", "subject").unique()
-    known = golds_of(answers).join(subjects, on=["group", "subject"])
+    known = golds_of(answers).join(rows, on=["group", "subject"], how="semi")
     for group, subject, gold in known.iter_rows():
         golds[group, subject].add(gold)
     examples: dict[Any, Example] = {}

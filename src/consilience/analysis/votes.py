@@ -89,17 +89,17 @@ class Ballots:
         ``others``: on those of half of the subjects for the other half; the mean of ``SPLITS``.
         """
         names, places = np.unique(self.subjects.astype(str), return_inverse=True)
-        sides = np.tile(np.arange(len(names)) % 2 == 0, (SPLITS, 1))
-        halves = np.random.default_rng(seed).permuted(sides, axis=1)[:, places]
-        split = (np.where(half, self._best_on(~half), self._best_on(half)) for half in halves)
-        right = np.mean([*split], axis=0) if others else self._best_on(self.taken.any(axis=1))
+        sides, random = np.arange(len(names)) % 2 == 0, np.random.default_rng(seed)
+        halves: list[Bools] = [random.permutation(sides)[places] for _ in range(SPLITS)]
+        split = [np.where(half, self._best_on(~half), self._best_on(half)) for half in halves]
+        right = np.mean(split, axis=0) if others else self._best_on(np.ones(len(places), bool))
         return np.where(self.taken.any(axis=1), right, NAN)
 
-    def _best_on(self, some: Bools) -> Bools:
+    def _best_on(self, some: Bools) -> Floats:
         """Whether the variant that is the most accurate on ``some`` items is right (item,)."""
         rates = quotient(self.right[some].sum(axis=0), self.taken[some].sum(axis=0))
-        chosen = np.where(self.taken, np.nan_to_num(rates), -1).argmax(axis=1)
-        return self.right[np.arange(len(chosen)), chosen]
+        chosen = np.where(self.taken, np.nan_to_num(rates), -1).argmax(axis=1)[:, None]
+        return np.take_along_axis(self.right, chosen, axis=1)[:, 0].astype(float)
 
 
 def ballots_of(run: Prepared, suite: Suite, protocol: Protocol) -> dict[tuple[str, ...], Ballots]:

@@ -273,12 +273,8 @@ def server_noise_floor(
             progress(again.height)
         flips = flips_row(suite, name, [one[0] for one in changes], [one[1] for one in changes])
         known = [one[2] for one in changes if one[2] is not None]
-        largest = {
-            "metric": SCORE_CHANGE,
-            "value": max(known, default=nan),
-            "low": nan,
-            "high": nan,
-        }
+        worst = max(known, default=nan)
+        largest = {"metric": SCORE_CHANGE, "value": worst, "low": nan, "high": nan}
         counts = {"n": len(known), "n_excluded": len(changes) - len(known)}
         rows += [flips, flips | largest | counts]
     return pl.DataFrame(rows, schema=METRICS_SCHEMA)

@@ -402,12 +402,10 @@ def notes_on_writing(answers: pl.DataFrame) -> list[str]:
         )
         unmatched = written.filter(pl.col("unmatched").is_not_null())
         if unmatched.height:
-            common = Counter(unmatched["answer"].to_list()).most_common(SHOWN)
-            as_written = {text.strip().casefold(): text.strip() for text in unmatched["text"]}
-            shown = [(as_written.get(answer, answer), times) for answer, times in common]
-            quoted = ", ".join(
-                f"'{truncated(of, LONGEST_SHOWN)}' ({times:,})" for of, times in shown
-            )
+            written_as = {text.strip().casefold(): text.strip() for text in unmatched["text"]}
+            counts = Counter(written_as.get(one, one) for one in unmatched["answer"])
+            shown = [(truncated(one, LONGEST_SHOWN), n) for one, n in counts.most_common(SHOWN)]
+            quoted = ", ".join(f"'{text}' ({times:,})" for text, times in shown)
             share = unmatched.height / written.height
             notes.append(
                 f"{unmatched.height:,} of {counted(written.height, 'written answer')} "

@@ -274,10 +274,8 @@ def _calibration(runs: Sequence[RunView]) -> Parts:
     """Whether probabilities are those of right answers; nothing where no run has scores."""
     if (frame := together(runs, "reliability")).is_empty():
         return
-    caption = (
-        "Answers of all groups in bins of equal size; the calibration error has bins within each "
-        "group. Below the line: too sure. Bars: 95 % intervals."
-    )
+    bins = "Answers of all groups in bins of equal size; the calibration error has bins in each."
+    caption = f"{bins} Below the line: too sure. Bars: 95 % intervals."
     chart = charts.reliability_figure(frame)
     yield Figure("reliability", "Accuracy by the probability of the answer", chart, caption)
     known = [run for run in runs if run.reliability.height]

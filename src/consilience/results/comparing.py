@@ -380,8 +380,7 @@ def flips_of(
     refuse_mixed(runs)
     known, notes = (known, []) if known else comparable(runs, suite)
     first, *others = (run.label for run in runs)
-    subjects = known[first][0].subjects("N-M")
-    if subjects:
+    if subjects := known[first][0].subjects("N-M"):
         notes.append(
             f"{counted(len(subjects), 'relation')} with several right answers: each subject counts "
             f"once ({sum(map(len, subjects.values()))} in all), right with any of its answers; "

@@ -223,17 +223,15 @@ def _judged(row: Row, texts: Mapping[str, Any]) -> tuple[Choice, tuple[Choice, .
             found = f"the same text in '{other}' and '{column}'"
             row.report(found, expected="different texts", todo="Remove the line.")
         known[column] = text
-    named, plain, texts = f"_{label.casefold()}", normal(label), tuple(known.values())
-    exact = [
-        text for name, text in known.items() if label == text.text or named.endswith(name[-2:])
-    ]
-    alike = exact or [text for text in texts if plain == normal(text.text)]
+    named, options = f"_{label.casefold()}", tuple(known.values())
+    alike = [of for name, of in known.items() if label == of.text or named.endswith(name[-2:])]
+    alike = alike or [of for of in options if normal(label) == normal(of.text)]
     if label and len(alike) != 1:
         found = f"the human label '{label}'" + " is several of the texts" * (len(alike) > 1)
         expected = f"{', '.join(column[-1] for column in known)}, the text itself, or nothing"
         todo = "Leave it empty where people prefer none."
         row.report(found, expected=expected, todo=todo)
-    return alike[0] if label else NO_LABEL, texts
+    return alike[0] if label else NO_LABEL, options
 
 
 def _our_columns(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, str]:
@@ -475,9 +473,7 @@ def _gold_position(
     if labels.count(str(value)) == 1:
         return labels.index(str(value))
     texts = set(map(normal, named))
-    places = [
-        at for at, option in enumerate(options) if texts & {normal(text) for text in option.texts}
-    ]
+    places = [at for at, option in enumerate(options) if texts & {*map(normal, option.texts)}]
     if not places:
         letters = labels or tuple(chr(ord("A") + at) for at in range(len(options)))
         places = [at for at, label in enumerate(letters) if str(value).strip() == label]
@@ -794,10 +790,7 @@ def _texts(options: Iterable[Choice]) -> Texts:
     return tuple(option.text for option in options)
 
 
-TAKES = {
-    "map": ("opposite", "implied", "merges"),
-    "condition": ("same", "different", "opposite"),
-}
+TAKES = {"map": ("opposite", "implied", "merges"), "condition": ("same", "different", "opposite")}
 """The kinds of expectations that have a map, and those that have a condition."""
 
 
@@ -883,9 +876,7 @@ def _exactly_one(row: Row, questions: list[Question]) -> dict[Texts, Texts]:
     positive: list[str] = []
     for question in questions:
         matching = [
-            option.text
-            for option in question.options
-            if {normal(text) for text in option.texts} & {*YES.texts}
+            one.text for one in question.options if {*map(normal, one.texts)} & {*YES.texts}
         ]
         if len(matching) != 1:
             shown = ", ".join(_texts(question.options)) or "none"

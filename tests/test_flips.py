@@ -52,10 +52,15 @@ def test_a_subject_with_several_golds_counts_once_and_any_of_them_is_right():
 
     one = run(Slovenia="Russia Italy Peru", Portugal="Spain Spain Spain")
     two = run(Slovenia="Italy Austria Chile", Portugal="Italy Italy Spain")
-    row, changed = numbers_of((one, two), suite=make_suite(cardinality="N-M"))
+    suite = make_suite(cardinality="N-M")
+    row, changed = numbers_of((one, two), suite=suite)
+    assert flip_verdict(pl.DataFrame([row], FLIP_SCHEMA), suite)[0].endswith(
+        "16.7% from one wrong answer to another, 16.7% from one right answer to another.")  # fmt: skip
     assert (row["n"], row["items"], row["changed"]) == (6, 2, 5 / 6)
     assert [row[name] for name in KINDS] == [2 / 6, 1 / 6, 1 / 6]
     assert changed["flip"].to_list() == [WON, "right to right", MOVED, LOST, LOST]
+    part = one.with_columns(answer=pl.when(pl.col("item") != "0").then("answer"))
+    assert numbers_of((part, two), suite=suite)[0] == row, "one is excluded"
     assert changed["gold"].to_list() == ["Austria|Croatia|Hungary|Italy"] * 3 + ["Spain"] * 2
 
 

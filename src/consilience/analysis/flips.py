@@ -69,12 +69,12 @@ def _outcomes(run: Prepared) -> pl.DataFrame:
         right = coded["answer"] == coded["gold"]
         kept = rows.select(*QUERY, "subject", "gold", "answer", code=coded["answer"], right=right)
         if group.cardinality == "N-M":
-            own = golds.filter(group=group.id).group_by("subject").agg(every=pl.col("gold").sort())
+            own = golds.filter(group=group.id).group_by("subject").agg(all=pl.col("gold").sort())
+            kept = kept.with_columns(pl.col("item").first().over("subject")).drop_nulls("answer")
             kept = kept.unique(("subject", "variant"), keep="first", maintain_order=True)
             kept = kept.join(own, on="subject", maintain_order="left").with_columns(
-                gold=pl.col("every").list.join(ALIAS_SEPARATOR),
-                right=pl.col("answer").is_in("every"),
-            ).drop("every")  # fmt: skip
+                gold=pl.col("all").list.join(ALIAS_SEPARATOR), right=pl.col("answer").is_in("all"),
+            ).drop("all")  # fmt: skip
         tables.append(kept.drop_nulls("answer"))
     return pl.concat(tables)
 

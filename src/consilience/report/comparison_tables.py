@@ -16,7 +16,7 @@ from consilience.core.factors import FACTORS, is_language_kind, several_factors
 from consilience.core.text import AGGREGATES, counted
 from consilience.metrics.measure import few_relations, too_few
 from consilience.metrics.registry import headline_metrics, label_of, main_metrics
-from consilience.metrics.statistics import CLEAR, holm
+from consilience.metrics.statistics import CLEAR, TIE, holm
 from consilience.report.analysis_tables import SYMBOLS
 from consilience.report.columns import (
     DETECTABLE,
@@ -461,11 +461,11 @@ def flip_verdict(numbers: pl.DataFrame, suite: Suite) -> list[str]:
             whole = f"none of {counted(row['n'], 'answer')} changed"
             sentences.append(f"{row['second']} against {row['first']}{same}: {whole}.")
             continue
-        shares = (
-            f"{row[kind]:.1%} {text}"
-            for kind, text in zip(KINDS, ("from right to wrong", "from wrong to right",
-                                          "from one wrong answer to another"), strict=True)
-        )  # fmt: skip
+        texts = [f"from {LOST}", f"from {WON}", "from one wrong answer to another"]
+        shares = [f"{row[kind]:.1%} {text}" for kind, text in zip(KINDS, texts, strict=True)]
+        if (rest := row["changed"] - sum(row[kind] for kind in KINDS)) > TIE:
+            what = "without a label" if words.is_pooled else "from one right answer to another"
+            shares.append(f"{rest:.1%} {what}")
         sentences.append(
             f"{row['second']} against {row['first']}{same}: {row['changed']:.1%} of "
             f"{counted(row['n'], 'answer')} changed ({CI} {row['low']:.1%} to {row['high']:.1%}), "

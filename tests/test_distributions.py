@@ -238,3 +238,5 @@ def test_the_page_has_the_diagram_where_scores_are_known(consilience, tmp_path):
         for name in ("without.html", "with.html")
     ]
     assert is_there == [False, True]
+    page = (tmp_path / "with.html").read_text(encoding="utf-8")
+    assert "bins of equal size; the calibration error has bins in each." in page

@@ -110,6 +110,9 @@ def test_questions(consilience, tmp_path):
     assert single["accuracy"] == pytest.approx(1 / 3) and vote["n"] == document["tied"] == 6
     first = document["left_out"][0]
     assert vote["accuracy"] == first["accuracy"], "the first variant decides"
+    assert len(document["verdict"]) == 1, "six items are too few to choose a variant"
+    best = [row for row in document["votes"] if row["answer"].startswith("best")]
+    assert {row[name] for row in best for name in ("p", "difference_low")} == {None}
     change = 100 * (vote["accuracy"] - 1 / 3)
     assert document["verdict"][0] == (
         f"The vote of 3 variants is right in {100 * vote['accuracy']:.1f} %, {change:+.1f} points "
@@ -147,6 +150,11 @@ def test_facts_are_means_over_relations(tmp_path):
     by_group = dict(relations.agg(accuracy=pl.col("accuracy").mean()).iter_rows())
     known = [by_group["capital"], by_group["currency"]]
     assert votes["accuracy"][0] == pytest.approx(np.mean(known)) and set(votes["n"]) == {2}
+    assert votes["p"][:3].is_nan().to_list() == [True, False, False], "relations are independent"
+    result = cs.evaluate("mini", "baseline:random", groups=["capital", "author"])
+    assert (
+        "best single variant, chosen on one half of the facts" in cs.analyze_vote(result).verdict[1]
+    )
 
 
 def test_how_many_variants_are_right_by_hand():

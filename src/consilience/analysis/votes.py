@@ -23,6 +23,7 @@ from consilience.types import Suite
 
 SUBSETS = 1000  # Where there are more subsets of k variants, so many draws of them count
 SPLITS = 100  # Of the subjects into halves: the best variant is chosen on one for the other
+FEWEST = 100  # Items, to say it: with 50 its standard deviation is up to 8 points, its bias 5
 SIZES = 10  # For about how many numbers of variants the vote is counted
 
 SINGLE, BEST_SAME, BEST, VOTE = "single variant", "best, same items", "best, other items", "vote"
@@ -160,8 +161,7 @@ def vote_tables(
     tied = sum(int(of.vote(np.ones((of.answers.shape[1], 1), bool))[1].sum()) for of in every)
     known_all = all(np.isfinite(of.logprob[of.answers >= 0]).all() for of in every)
     left_out = [row for key in runs[0] for row in _left_out(key, [run[key] for run in runs])]
-    curve = right_counts(seeds, suite, protocol, seed)
-    tables = votes, pl.DataFrame(left_out), curve
+    tables = votes, pl.DataFrame(left_out), right_counts(seeds, suite, protocol, seed)
     return VoteTables(*tables, min(sizes), tied, len(sizes), known_all)
 
 
@@ -208,19 +208,20 @@ def _estimated(
         for run, moved in zip(values, gains, strict=True)
     ]
     estimates, rows = item_estimates(numbers, clusters, seed), []
-    no_p = {base, (BEST_SAME, 1), *[(BEST, 1)] * (not by_group)}  # A choice makes items dependent
+    no_test = {base} if by_group else {base, (BEST_SAME, 1), (BEST, 1)}  # Items share a choice
     for way in values[0]:
         accuracy, gain = (estimates[way, part] for part in (False, True))
         moved = np.mean([run[way] for run in gains], axis=0)
         known = ~np.isnan(moved)
         places = np.unique(clusters[known].astype(str), return_inverse=True)[1]
         p = paired_permutation(np.bincount(places, moved[known]).tolist(), seed)
+        low, high, p = (NAN, NAN, NAN) if way in no_test else (gain.low, gain.high, p)
         rows.append({
             "answer": way[0], "variants": way[1],
             "accuracy": accuracy.value, "low": accuracy.low, "high": accuracy.high,
             "difference": NAN if way == base else gain.value,
-            "difference_low": gain.low, "difference_high": gain.high,
-            "p": NAN if way in no_p else p, "n": accuracy.n, "n_excluded": accuracy.n_excluded,
+            "difference_low": low, "difference_high": high, "p": p,
+            "n": accuracy.n, "n_excluded": accuracy.n_excluded,
         })  # fmt: skip
     return pl.DataFrame(rows)
 
@@ -254,9 +255,7 @@ def right_counts(
         counts = [(of.right.sum(axis=1), of.taken.sum(axis=1)) for of in run]
         found = {}
         for k in steps:
-            at_least = [
-                np.where(n > 0, c * most >= k * n - TIE, NAN).astype(float) for c, n in counts
-            ]
+            at_least = [np.where(n > 0, c * most >= k * n - TIE, NAN) for c, n in counts]
             drawn = [quotient(comb(c, k), comb(n, k)) for c, n in counts]
             for kind, parts in ((False, at_least), (True, drawn)):
                 found[k, kind] = ItemNumbers.mean(_joined(parts, by_group=by_group))

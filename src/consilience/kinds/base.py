@@ -180,7 +180,7 @@ class Inquiry(ABC):
         return {
             "suite": self.suite.name,
             "items": sum(len(group.facts) for group in self.suite),
-            "variants": f"{variants} {self.words.variant}s",
+            "variants": f"{variants} {self.words.variant}" + "s" * (variants != "1"),
             "candidates": spread([len(design.labels) for design in designs]),
         }
 

@@ -11,7 +11,7 @@ import polars as pl
 import polars.selectors as cs
 
 from consilience.analysis.examples import Example
-from consilience.analysis.votes import BEST, VoteTables
+from consilience.analysis.votes import BEST, FEWEST, VoteTables
 from consilience.core.expectations import EXPECTATION_SUBSETS
 from consilience.core.text import counted, truncated
 from consilience.metrics.registry import short_label_of
@@ -403,9 +403,9 @@ def vote_verdict(tables: VoteTables, words: SuiteWords) -> list[str]:
         f"The vote of {up_to}{size} variants is right in {100 * vote['accuracy']:.1f} %, "
         f"{100 * vote['difference']:+.1f} points over the mean of single variants ({p}{unclear}), "
         f"at {up_to}{size} times the cost.",
-        f"The best single variant, chosen on one half of the {words.item}s and counted on the "
-        f"other, is right in {100 * best['accuracy']:.1f} %.",
-    ]
+        *[f"The best single variant, chosen on one half of the {words.item}s and counted on the "
+          f"other, is right in {100 * best['accuracy']:.1f} %."] * (tables.items >= FEWEST),
+    ]  # fmt: skip
 
 
 def vote_tables(tables: VoteTables, name: str, words: SuiteWords) -> Iterator[Table]:
@@ -414,8 +414,8 @@ def vote_tables(tables: VoteTables, name: str, words: SuiteWords) -> Iterator[Ta
     notes = [
         "difference: minus a single variant, paired; vote of fewer variants: the expected accuracy "
         "over all subsets, or 1,000 drawn ones; best: the most accurate variant, chosen on the "
-        "same items, which is optimistic, or on one half for the other, pessimistic with few; its "
-        "intervals leave out that chance decides which is chosen",
+        "same items, which is optimistic, or on one half for the other, pessimistic with few; "
+        "items share the choice, so only over relations is there an interval of its difference",
         f"several answers have most votes in {tables.tied} of {counted(tables.items, words.item)}; "
         f"there {rule} decides",
     ]

@@ -46,6 +46,12 @@ def exported(path, **options):
     }
 
 
+def test_a_list_that_is_no_json_is_refused(tmp_path):
+    path = tmp_path / "own.csv"
+    path.write_text('question,answer,options,context\nq?,x,x;y,"[""one"", ""two"""\n')
+    refused("own.csv:2: a list of passages that is no JSON", load_questions, path)
+
+
 def test_a_list_of_passages_is_read_from_every_format(tmp_path):
     """A list, a list in JSON in one cell, or columns that are joined; a text is one passage."""
     lists = [["One; two.", "Three."], "[1] A note", None, ["Alone."]]
@@ -232,3 +238,19 @@ def test_other_passages_are_drawn_from_the_whole_suite():
     presenter = Presenter(design, {}, Presentation(), pool=asked)
     assert {*presenter.other_passages(asked[0], 4)} == {"1", "2", "3", "4"}
     assert presenter.other_passages(asked[0], 0) == []
+
+
+@pytest.mark.parametrize("languages", [("fr",), ("fr", "en")])
+def test_languages_that_do_not_vary(tmp_path, languages):
+    """Each question is asked in its first language, with yes and no in it."""
+    texts = {"fr": "Où est Rome ?", "en": "Where is Rome?"}
+    row = {
+        "question": {name: texts[name] for name in languages},
+        "answer": "x",
+        "options": ["x", "y"],
+    }
+    (tmp_path / "own.jsonl").write_text(json.dumps(row))
+    for vary, count in (("order=reversed", 2), ("ask=verify", 3)):
+        asked = [*cs.export_prompts(tmp_path / "own.jsonl", vary=[vary])]
+        assert [texts["fr"] in of["prompt"] for of in asked] == [True] * count
+    assert ["La réponse" in of["prompt"] for of in asked] == [False, True, True]

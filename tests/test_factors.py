@@ -77,7 +77,9 @@ def test_orders_are_permutations():
     assert [permutation(f"rotation {at}", 3) for at in (1, 2, 3)] == [(1, 2, 0), (2, 0, 1), None]
     assert permutation("reversed", 3) == (2, 1, 0)
     assert permutation("BAC", 3) == (1, 0, 2)
-    assert permutation("BACD", 3) is None
+    assert (permutation("BACD", 3), permutation("ADCB", 3)) == ((1, 0, 2), None)
+    of_three = ["".join(order) for order in permutations("ABC")]
+    assert [permutation(order, 2) for order in of_three].count((1, 0)) == 1
     shuffles = [permutation(f"shuffle {at}", 3, seed=1) for at in range(1, 7)]
     assert shuffles[5] is None
     assert {(0, 1, 2), *shuffles[:5]} == set(permutations(range(3)))

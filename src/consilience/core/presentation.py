@@ -220,6 +220,8 @@ def present(
     options in the given order, so that the order of the question's options is all that an order
     changes. ``seed`` decides the shuffled orders.
     """
+    if not presentation.language and "" not in question.paraphrases:  # languages do not vary
+        presentation = replace(presentation, language=next(iter(question.paraphrases)))
     texts = question.paraphrases.get(presentation.language, ())
     if presentation.paraphrase >= len(texts):
         return None
@@ -433,7 +435,7 @@ def permutation(order: str, size: int, seed: int = 0) -> tuple[int, ...] | None:
 
     ``given`` is the order of the file, ``reversed`` the opposite, ``rotation 1`` begins with the
     second option, ``shuffle 1`` is drawn by ``seed`` (other shuffles are other orders), and
-    ``BACD`` names the order by the letters of the given one.
+    ``BACD`` names the order by the letters of the given one; of two options it is BA.
     """
     positions = tuple(range(size))
     kind, _, number = order.partition(" ")
@@ -447,7 +449,9 @@ def permutation(order: str, size: int, seed: int = 0) -> tuple[int, ...] | None:
     if kind == "shuffle":
         return _shuffles(size, int(number), seed)
     letters = tuple(ascii_uppercase.find(letter) for letter in order)
-    return letters if tuple(sorted(letters)) == positions else None
+    first, rest = letters[:size], letters[size:]
+    has_order = sorted(first) == [*positions] and rest == tuple(range(size, len(letters)))
+    return first if has_order else None
 
 
 def _shuffles(size: int, number: int, seed: int) -> tuple[int, ...] | None:

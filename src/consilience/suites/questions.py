@@ -9,7 +9,6 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
 from difflib import get_close_matches
@@ -401,8 +400,11 @@ def _context(row: Row) -> str:
     """The passages of the context: one text, or a list of texts, which may be in JSON."""
     value = row.cells.get("context")
     if isinstance(value, str) and value.lstrip().startswith("["):
-        with suppress(json.JSONDecodeError):
+        try:
             value = parse_json(value)
+        except json.JSONDecodeError:
+            if value.lstrip().startswith('["'):
+                row.report("a list of passages that is no JSON", todo="Check quotes and brackets.")
     entries = value if isinstance(value, list | tuple) else [value]
     texts = [replace(row, cells={"context": entry}).optional_text("context") for entry in entries]
     if len(texts) > 1 and not all(text.strip() for text in texts):

@@ -13,9 +13,11 @@ import consilience as cs
 from checks import refusal, refused
 from consilience.asking.verifying import Verifier
 from consilience.core.factors import Factor, FactorialDesign
+from consilience.core.free_text import match_verdict, rule_of
 from consilience.core.items import Choice, Question, Scores
 from consilience.core.presentation import CHECKS, TEMPLATES, Presentation, present
 from consilience.metrics.registry import METRICS, Grid
+from consilience.models.functions import PromptFunction
 from replay_server import completion, replay
 from scoring_server import SGLANG, VLLM, scoring_server
 
@@ -67,6 +69,22 @@ def test_metrics_by_hand():
         replace(grid, affirmed=None),
     ):
         assert METRICS["own_answers_affirmed"].tally(less) is None
+
+
+@pytest.mark.parametrize(("affirmed", "value", "chance"), [
+    ([[1, 1, np.nan, np.nan], [1] * 4, [1] * 4], 1, 1),  # Yes to everything
+    # Yes to the four options: 2/3, 1/3, 1/2, 1/2; the first three are chosen equally often.
+    ([[1, 0, np.nan, np.nan], [0, 0, 1, 1], [1, 1, 0, 0]], 1, 1 / 2),
+    ([[0, 0, np.nan, np.nan], [0, 0, 1, 0], [1, 0, 0, 0]], 1 / 3, (1 / 3 + 1 / 2) / 3),
+])  # fmt: skip
+def test_options_that_a_question_lacks_get_neither_yes_nor_no(affirmed, value, chance):
+    """The first question has two options, the others four; they choose the options 1, 3 and 2."""
+    answers = [[0, -1, 0], [2, -1, 2], [1, -1, 1]]
+    grid = grid_of(answers, affirmed, {"ask=choice/verify": [(0, 2)]}, size=4)
+    assert [share(name, grid).value for name in NAMES] == pytest.approx([value, chance])
+    counts = [np.nansum(of) for of in affirmed]
+    assert share("none_affirmed", grid).value == np.mean([n == 0 for n in counts])
+    assert share("several_affirmed", grid).value == np.mean([n > 1 for n in counts])
 
 
 def test_contradictions_by_hand():
@@ -178,6 +196,30 @@ def test_an_option_is_verified_in_the_language_of_the_question(language):
     asked = Question("a", "geo", {f"{language}-XX": ("?",)}, OPTIONS[1], OPTIONS)
     prompt = present(asked, replace(VERIFY, language=f"{language}-XX"))
     assert prompt.checks[0].answers == (yes, no)
+    stop = "。" if language in ("ja", "zh") else ", "
+    for at, word in enumerate((yes, no)):
+        for text in (f"**{word.upper()}**{stop}Nice{stop}", f"<think>?</think>{word}", word):
+            assert match_verdict(text, prompt.checks[0].choices) == at
+
+
+@pytest.mark.parametrize(("text", "rule", "position"), [
+    ("Yes, the answer is No.", None, 0),
+    ("I thought of No. The answer is: yes, it is", None, 0),
+    ("Yesterday", None, None),
+    ("not yes", None, None),
+    ("Yes, it is.", "normalized", None),
+    ("It is so: yes", "contains", 0),
+])  # fmt: skip
+def test_a_verdict_is_the_first_word_unless_a_rule_is_named(text, rule, position):
+    choices = [Choice("Yes"), Choice("No")]
+    assert match_verdict(text, choices, rule and rule_of(rule)) == position
+    prompt = present(FRANCE, VERIFY).checks[0]
+    assert PromptFunction(list, rule).match(text, prompt, ()) == position
+
+
+def test_the_chinese_yes_in_a_longer_word():
+    chinese = [Choice("是"), Choice("否")]
+    assert [match_verdict(text, chinese) for text in ("是的。", "不是。")] == [0, None]
 
 
 def test_options_that_are_not_shown_have_no_order_and_no_labels():
@@ -222,6 +264,39 @@ def fickle(prompts):
     return replies
 
 
+@pytest.mark.parametrize(("generate", "match", "affirmed"), [
+    (False, None, 1), (True, None, 1), (True, "exact", 0),
+])  # fmt: skip
+def test_verdicts_in_sentences(tmp_path, consilience, generate, match, affirmed):
+    """A consistent function, which says perhaps of y; the page has the chance level, too."""
+
+    def told(prompts):
+        told = {"x": "Yes, it is.", "y": "Perhaps.", "z": "No, it is not."}
+        verified = [re.search(r'answer "(\w)"', prompt) for prompt in prompts]
+        return [told[one[1]] if one else "x" for one in verified]
+
+    more = {"generate": True, "match": match} if generate else {}
+    found = cs.evaluate(made(), told, vary="ask", out=tmp_path / "run", **more)
+    values = dict(found.metrics.filter(group="MICRO", subset="all")["metric", "value"].iter_rows())
+    assert values["own_answers_affirmed"] == affirmed
+    assert values["none_affirmed"] == 1 - affirmed
+    if not generate:
+        assert "30 of 90 texts are neither yes nor no, such as 'Perhaps.'; they count as no" in (
+            found.notes
+        )
+        assert not any("no option" in note for note in found.notes)
+    consilience("report", tmp_path / "run", "--out", tmp_path / "page.html")
+    rows = re.findall(
+        r'row">((?:Own|Affirmed) answers[\w ]*)</th><td[^>]*>([\d.]+)',
+        (tmp_path / "page.html").read_text(),
+    )
+    value = f"{100 * affirmed:.1f}"
+    assert rows == [
+        ("Own answers affirmed", value),
+        ("Affirmed answers expected by chance", value),
+    ]
+
+
 @pytest.mark.parametrize("generate", [False, True])
 def test_a_function_whose_contradictions_are_known(tmp_path, generate):
     """It chooses y, says x openly, and affirms x of odd questions, y and z of even ones."""
@@ -263,6 +338,9 @@ def test_a_gate_reads_two_ways(tmp_path, consilience):
     rules = ["--rule", "consistency of ask=choice/verify >= 50 %"]
     status, out, _ = consilience("gate", tmp_path / "run", *rules)
     assert status == 3 and re.search(r"ask=choice/verify >= 50 % +fail +all questions +0.0", out)
+    rules = ["--rule", "consistency of ask=verify/choice >= 50 %"]
+    error = refusal(consilience, "gate", tmp_path / "run", *rules)
+    assert "did you mean 'ask=choice/verify'?" in error.lower()
 
 
 @pytest.mark.parametrize(("model", "contradicts", "affirmed"), [

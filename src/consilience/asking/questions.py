@@ -366,11 +366,10 @@ def answered(
     text: str, prompt: Prompt, question: Question, shown: Presentation, rule: Rule | None = None
 ) -> dict[str, object]:
     """The answer columns of a written text."""
-    rule = rule or usual_rule(is_open=not question.options or shown.ask == "open")
+    usual = usual_rule(is_open=not question.options or shown.ask == "open")
     if not question.options:
-        matched = match(text, [question.gold], rule)
-        answer = matched.answer or EMPTY
-        answer = answer if matched.position is None else question.gold.text
+        matched = match(text, [question.gold], rule or usual)
+        answer = question.gold.text if matched.position == 0 else matched.answer or EMPTY
         reason = "not the gold" if matched.reason == NO_CHOICE else matched.reason
         return {"answer": answer, "text": text, "unmatched": reason or None}
     choices, style = prompt.choices, shown.shown_labels
@@ -378,7 +377,7 @@ def answered(
         matched, affirmed = match_checks(text, prompt, rule)
     else:
         labels = () if style == "none" else labels_of(style, len(choices))
-        matched, affirmed = match(text, choices, rule, labels), None
+        matched, affirmed = match(text, choices, rule or usual, labels), None
     record: dict[str, object] = {
         "answer": matched.answer or EMPTY,
         "text": text,

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from consilience.core.free_text import Match, Rule, match
+from consilience.core.free_text import Match, Rule, match_verdict
 from consilience.core.items import Floats, Ints, NoAnswer, Scores
 from consilience.core.presentation import Prompt
 
@@ -102,10 +102,10 @@ def named(prompt: Prompt, affirmed: Iterable[bool]) -> str:
     return f"({len(texts)} affirmed{': ' * bool(texts)}{', '.join(texts)})"
 
 
-def match_checks(texts: str, prompt: Prompt, rule: Rule) -> tuple[Match, list[bool]]:
+def match_checks(texts: str, prompt: Prompt, rule: Rule | None) -> tuple[Match, list[bool]]:
     """The option that written verdicts (JSON) affirm, if one; whether each is, as in the file."""
     replies = zip(json.loads(texts), prompt.checks, strict=True)
-    affirmed = [match(text, check.choices, rule).position == 0 for text, check in replies]
+    affirmed = [match_verdict(text, check.choices, rule) == 0 for text, check in replies]
     in_file = [affirmed[prompt.options.index(at)] for at in range(len(affirmed))]
     if sum(affirmed) == 1:
         return Match(affirmed.index(True), ""), in_file

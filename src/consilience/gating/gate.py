@@ -447,7 +447,8 @@ def rows_of(rule: GateRule, table: pl.DataFrame, of: GateRuns) -> dict[str, dict
         known = table[column].unique(maintain_order=True).to_list()
         if name and name not in known:
             fault = f"no {missing}, which the rule '{rule.text}' is about"
-            raise unknown_name(fault, name, known)
+            swapped = re.sub("=(.+)/(.+)", r"=\2/\1", name)
+            raise unknown_name(fault, swapped if swapped in known else name, known)
         pool = name or of.suite.words.pool
         table = table.filter(pl.col(column) == pool) if pool in known else table
     return {row["group"]: row for row in table.iter_rows(named=True)}

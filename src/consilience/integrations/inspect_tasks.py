@@ -23,8 +23,7 @@ from rich.markup import escape
 
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import FACTORS, ORIGINAL
-from consilience.core.free_text import DEFAULT_RULE, rule_of
-from consilience.core.free_text import match as match_text
+from consilience.core.free_text import DEFAULT_RULE, match_verdict, rule_of
 from consilience.core.items import Choice
 from consilience.files.tables import sample_rows
 from consilience.kinds import export_prompts, kind_of, to_export
@@ -190,8 +189,9 @@ def option() -> scoring.Scorer:
             answer = answers_to_questions(pl.DataFrame([row]), suite, rule)[1]["answer"].item()
         else:
             labels = metadata["candidates"]
-            matched = match_text(text, list(map(Choice, labels)), rule or rule_of(DEFAULT_RULE))
-            answer = text if matched.position is None else labels[matched.position]
+            usual = None if "ask=verify" in metadata["variant"] else rule_of(DEFAULT_RULE)
+            at = match_verdict(text, list(map(Choice, labels)), rule or usual)
+            answer = text if at is None else labels[at]
         value = scoring.CORRECT if answer == metadata["gold"] else scoring.INCORRECT
         return scoring.Score(
             value=value, answer=answer, explanation=text, metadata={"epoch": state.epoch}

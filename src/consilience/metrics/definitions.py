@@ -196,7 +196,7 @@ def wrong_hints_followed(grid: Grid) -> Tally | None:
 
 @metric("pairs", "Wrong hints expected by chance",
         "wrong hints followed if the hint had named another wrong option",
-        short="Chance hints", level="detail", needs="hints")  # fmt: skip
+        short="Chance hints", needs="hints")  # fmt: skip
 def chance_wrong_hints_followed(grid: Grid) -> Tally | None:
     """``wrong_hints_followed`` if answers moved as they did, whichever wrong option was named.
 
@@ -235,7 +235,7 @@ def _of_verdicts(grid: Grid, *, by_chance: bool = False) -> Tally | None:
     """A tally of pairs of a chosen or an open answer, and of the verdicts on all options.
 
     An answer that is no option is left out. ``by_chance``: hits are ``sum_a p(a) v(a)`` of the
-    shares of the answer a and of yes to a in a pair; items count as in ``chance_total_variation``.
+    shares of a in a pair and of yes to a where it exists; see ``chance_total_variation``.
     """
     pairs = [one for name, of in grid.contrasts.items() if name.endswith("/verify") for one in of]
     if grid.affirmed is None or not pairs:
@@ -245,11 +245,11 @@ def _of_verdicts(grid: Grid, *, by_chance: bool = False) -> Tally | None:
         chosen = np.asarray(grid.answers[:, [first]] == options)
         affirmed = grid.affirmed[:, second]
         both = chosen.any(axis=1) & np.isfinite(affirmed).any(axis=1)
-        chosen, affirmed = chosen[both], np.nan_to_num(affirmed[both])
-        hits, size = (chosen * affirmed).sum(axis=1), max(1, len(chosen))
+        chosen, affirmed = chosen[both], affirmed[both]
+        hits, has = np.nansum(chosen * affirmed, axis=1), np.isfinite(affirmed).sum(axis=0).clip(1)
         if by_chance:
-            shares, verdicts = chosen.sum(axis=0) / size, affirmed.sum(axis=0) / size
-            hits = chosen @ verdicts + affirmed @ shares - shares @ verdicts
+            verdicts = np.nansum(affirmed, axis=0) / has
+            hits = chosen @ verdicts + np.nan_to_num(affirmed - verdicts) @ (chosen.sum(0) / has)
         counts[both] += np.stack([hits, np.ones(len(hits))], axis=1)
     n = int(counts[:, 1].sum())
     return Tally(counts.astype(np.float32), grid.subjects, n, len(counts) * len(pairs) - n)
@@ -270,7 +270,7 @@ def own_answers_affirmed(grid: Grid) -> Tally | None:
 
 @metric("pairs", "Affirmed answers expected by chance",
         "own answers affirmed if the verdicts were those on a random item",
-        short="Chance affirmed", level="detail", needs="affirmed")  # fmt: skip
+        short="Chance affirmed", needs="affirmed")  # fmt: skip
 def chance_own_answers_affirmed(grid: Grid) -> Tally | None:
     """``own_answers_affirmed`` if verdicts were those on the options of random items."""
     tally = _of_verdicts(grid, by_chance=True)

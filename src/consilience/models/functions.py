@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from consilience.core.errors import ConsilienceError, did_you_mean
-from consilience.core.free_text import DEFAULT_RULE, match, matched_word, rule_of
+from consilience.core.free_text import DEFAULT_RULE, match, match_verdict, matched_word, rule_of
 from consilience.core.items import Form, Ints, Question, Scores, TextPair, as_lines
 from consilience.core.presentation import Prompt
 from consilience.core.text import counted, fold_case, truncated
@@ -118,9 +118,12 @@ class Function(Chooser):
         wrong = [text for text, at in zip(texts, chosen, strict=True) if text and at is None]
         if wrong:
             to = f" to queries such as '{asked[0].pattern.text}'" if candidates else ""
+            fault, role = f"match no {self.kind}", "wrong answers"
+            if getattr(asked[0], "about", None):  # verdicts on options
+                fault, role = "are neither yes nor no", "no"
             self.notes.append(
-                f"{len(wrong)} of {len(texts)} texts{to} match no {self.kind}, such as "
-                f"'{truncated(wrong[0], QUOTED)}'; they count as wrong answers"
+                f"{len(wrong)} of {len(texts)} texts{to} {fault}, such as "
+                f"'{truncated(wrong[0], QUOTED)}'; they count as {role}"
             )
         return chosen, texts
 
@@ -217,16 +220,16 @@ class PromptFunction(PlainReader, Function):
     """A function from a list of prompts to a list of texts, as a model of questions.
 
     A prompt is a text; a chat has its system prompt and its turns one after the other. The answer
-    is found by a rule for written texts (``free_text``).
+    is found by a rule for written texts (``free_text``), by default ``normalized``.
     """
 
     kind = "option"
 
     def __init__(
-        self, function: Callable[[list[str]], Sequence[str]], rule: str = DEFAULT_RULE
+        self, function: Callable[[list[str]], Sequence[str]], rule: str | None = None
     ) -> None:
-        self.rule = rule_of(rule)
-        super().__init__(function, "answers", rule=rule)
+        self.named = rule_of(rule) if rule else None
+        super().__init__(function, "answers", rule=rule or DEFAULT_RULE)
 
     def text(self, shown: Prompt) -> str:
         return f"{shown.system}\n\n{shown.text}" if shown.system else shown.text
@@ -236,8 +239,10 @@ class PromptFunction(PlainReader, Function):
 
     def match(self, text: str, asked: Prompt, words: Sequence[str]) -> int | None:
         """The position of the answer that a text is: by label, text or alias."""
+        if asked.about:
+            return match_verdict(text, asked.choices, self.named)
         labels = asked.answers if asked.are_labels else ()
-        return match(text, asked.choices, self.rule, labels).position
+        return match(text, asked.choices, self.named or rule_of(DEFAULT_RULE), labels).position
 
     def write(
         self, prompts: Sequence[Prompt], samples: Sequence[int]

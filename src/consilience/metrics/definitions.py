@@ -262,8 +262,8 @@ def own_answers_affirmed(grid: Grid) -> Tally | None:
     """Share of chosen and open answers (``--vary ask``) that the model affirms when it verifies.
 
     Generator-validator consistency (Li et al., Benchmarking and Improving Generator-Validator
-    Consistency of Language Models, ICLR 2024); theirs is also of answers that the model is asked
-    to get wrong. One that always says yes has 1: compare ``chance_own_answers_affirmed``.
+    Consistency of Language Models, ICLR 2024), who also prompt for wrong answers, which should get
+    no. A model that always says yes has 1: compare ``chance_own_answers_affirmed``.
     """
     return _of_verdicts(grid)
 

@@ -90,7 +90,8 @@ class Presenter:
         for question in (one for one in self.pool if one.has_gold):
             groups.setdefault(question.group, []).append(question)
         object.__setattr__(self, "_groups", groups)
-        known = dict.fromkeys(chain(*(question.passages for question in self.pool)))
+        adds = any(factor.name == "distractors" for factor in self.design.factors)
+        known = dict.fromkeys(chain(*(question.passages for question in self.pool if adds)))
         object.__setattr__(self, "_passages", tuple(known))
 
     def of_group(self, design: FactorialDesign, pool: Sequence[Question]) -> Presenter:
@@ -144,8 +145,10 @@ class Presenter:
 
     def other_passages(self, question: Question, count: int) -> Sequence[str]:
         """Drawn passages of other questions: of a larger count the first are the same."""
+        if not count:
+            return []
         own, drawn = {*question.passages}, dict[str, None]()
-        if count and count > (known := len({*self._passages} - own)):
+        if count > (known := len({*self._passages} - own)):
             raise ConsilienceError(
                 f"{counted(known, 'passage')} of other questions than '{question.item}'",
                 expected=f"{count} or more, for --vary distractors",

@@ -303,7 +303,7 @@ class Question:
 
     @property
     def has_gold(self) -> bool:
-        return self.gold != NO_LABEL
+        return not self.is_judged or self.gold != NO_LABEL
 
     @property
     def longest(self) -> int | None:

@@ -291,6 +291,8 @@ def in_context(
 
     None if it has no such order, or no passage that others could be among.
     """
+    if order == "given" and not others:
+        return question
     own = question.passages
     positions = permutation(order, len(own), seed)
     if positions is None or (others and not own):

@@ -142,6 +142,18 @@ def test_names_of_variants_that_are_no_levels_are_templates(saved):
     assert [row[1] for row in answers] == ["template=1", "template=v9", "template=v10 a b"]
 
 
+def test_an_answer_that_is_called_right_is_right(saved):
+    """Another option than the reference, by its label: a note says so, and it is no unknown text."""
+    rows = [
+        record("tin", answer, ["tin"], right=True, choices=["ice", "tin"], order=str(at))
+        for at, answer in enumerate(("A", "tin", "the metal"))
+    ]
+    answers, questions = read(saved(*rows))
+    assert [row[2] for row in answers] == ["tin"] * 3
+    (note,) = questions.notes
+    assert note.startswith("1 record whose answer is another option than the reference, and")
+
+
 def test_golds_aliases_and_verdicts(saved):
     """An alias is right if the record says so; what it says is wrong does not become right."""
     rows = [

@@ -64,6 +64,7 @@ NEEDED = (*TEXT_FIELDS, "input", "answer_attribution", "evaluation")
 DECODER = json.JSONDecoder()
 USUAL = ("A", "base", "given", "none")  # Levels that come before others
 MARK = "(wrong by the record)"
+CALLED_RIGHT = "another option"  # Why an answer that the record calls right is odd
 TEXTS, KEY, MORE = pl.List(pl.String), ["group", "item"], "metadata "
 KEPT = [name for name in {**SCHEMA, **WRITTEN_COLUMNS} if name != "suite"]
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -123,6 +124,11 @@ def record_answers(options: ScoreOptions) -> tuple[ScoreOptions, Questions, pl.D
     if wrong := table.filter(pl.col("answer").cast(pl.String).str.ends_with(MARK)).height:
         found = f"{counted(wrong, 'record')} whose answer is the reference"
         notes.append(f"{found}, and that say it is wrong: counted as wrong")
+    odd = (pl.col("unmatched").cast(pl.String) == CALLED_RIGHT).fill_null(value=False)
+    if right := table.filter(odd).height:
+        table = table.with_columns(unmatched=pl.when(~odd).then("unmatched"))
+        found = f"{counted(right, 'record')} whose answer is another option than the reference"
+        notes.append(f"{found}, and that say it is right: counted as right")
     if others:
         notes.append(f"{counted(others, 'record')} of several turns not counted")
     name = options.answers.stem
@@ -377,15 +383,16 @@ def _read(
 ) -> tuple[int | None, str | None, str | None]:
     """The option of an answer, its text as it is compared, and why it is no option or the gold."""
     one = questions[group, item]
-    if is_right:
-        return (one.gold_position if one.options else None), one.gold.text, None
-    if text is None or not text.strip():
-        return None, None if text is None else EMPTY, None if text is None else "no text"
-    answer, options = text.strip(), [option.text for option in one.options]
+    answer, options = (text or "").strip(), [option.text for option in one.options]
     shown = choices.split("\x1f") if choices else options
     at = int(answer) - 1 if answer.isdecimal() else LETTERS.find(answer.strip("().").upper())
     if answer not in options and len(answer.strip("().")) == 1 and 0 <= at < len(shown):
         answer = shown[at]
+    if is_right:
+        is_odd = answer in options and answer != one.gold.text
+        return one.gold_position if options else None, one.gold.text, CALLED_RIGHT * is_odd or None
+    if not answer:
+        return None, None if text is None else EMPTY, None if text is None else "no text"
     if answer in options and answer != one.gold.text:
         return options.index(answer), answer, None
     word = normalized(answer) or EMPTY

@@ -492,7 +492,8 @@ class Writer:
     def _merged(self, answers: pl.DataFrame) -> int:
         """How many different unmatched answers of an item became another answer."""
         unmatched = answers.filter(
-            pl.col("unmatched").is_not_null() & (pl.col("answer") != asking.EMPTY)
+            pl.col("unmatched").is_not_null() & (pl.col("answer") != asking.EMPTY),
+            *([pl.col("affirmed").is_null()] if "affirmed" in answers.columns else []),
         ).select("group", "item", "answer", "text", pl.col("gold_option").is_null())
         changed = set()
         for group, item, answer, text, is_open in unmatched.iter_rows():

@@ -146,6 +146,8 @@ DAY = choices("20 July 1969")
     ("last-number", "The bike is $120, so both cost $1,320.", choices("120", "1320"), 1),
     ("last-number", "Of 20 cats twenty-one", choices("20", "21"), 0),
     ("last-number", "twenty-one", choices("1", "21"), 1),
+    ("last-number", "4 of us have 3 million", choices("3", "3000000"), 1),
+    ("last-number", "from 2 to 5 percent", choices("5", "0.05"), 1),
     ("last-number", "so 5 or 2-3", choices("5", "3"), None),
     ("last-number", "none", choices("5"), None),
     ("date", "July 20, 1969", DAY, 0),

@@ -12,7 +12,7 @@ from typing import Literal
 
 from consilience.core.errors import ConsilienceError
 from consilience.core.patterns import Pattern
-from consilience.core.presentation import ASKS, CUES
+from consilience.core.presentation import ASKS, BIASES, CUES
 
 FACTORS: Mapping[str, str] = {
     "language": "the language of the question",
@@ -111,14 +111,12 @@ class FactorialDesign:
         names = [factor.name for factor in self.factors]
         if "ask" not in names:
             return self
-        ask, of_shown = (
-            names.index("ask"),
-            [names.index(one) for one in names if one in OF_OPTIONS[:3]],
+        ask = names.index("ask")
+        of_shown = [at for at, name in enumerate(names) if name in BIASES]
+        shown = (
+            cell for cell in self.cells if not cell[ask] or not any(cell[at] for at in of_shown)
         )
-        cells = [
-            cell for cell in self.cells if not (cell[ask] and any(cell[at] for at in of_shown))
-        ]
-        return FactorialDesign(self.factors, tuple(cells))
+        return FactorialDesign(self.factors, tuple(shown))
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -434,10 +434,12 @@ def _numbers(text: str) -> list[str]:
 
 
 def _last_number(text: str) -> Extracted:
-    """The last number in digits; of a text without one its only number in words."""
+    """The last number that begins with a digit; of a text without one its only number in words."""
     text = _after_lead_in(text)
-    words = [word for word in re.split(r"[\s=]+", text) if re.search(r"\d", word)]
-    return _only(_numbers, "number", words[-1] if words else text)
+    starts = [match.start() for match in re.finditer(r"[^\s=]*\d[^\s=]*", text)]
+    if not starts:
+        return _only(_numbers, "number", text)
+    return _only(lambda rest: _numbers(rest)[:1], "number", text[starts[-1] :])
 
 
 def _only(values: Callable[[str], Sequence[str]], kind: str, text: str) -> Extracted:

@@ -89,12 +89,12 @@ class Template:
         shown = f"the template '{shortened(self.text, 80)}'"
         for slot in slots:
             if slot not in SLOTS:
-                expected, todo = (
-                    ", ".join(map("{{{}}}".format, SLOTS)),
-                    did_you_mean(slot, [*SLOTS]),
+                expected = ", ".join(f"{{{known}}}" for known in SLOTS)
+                raise ConsilienceError(
+                    f"the slot {{{slot}}} in {shown}",
+                    expected=expected,
+                    todo=did_you_mean(slot, [*SLOTS]),
                 )
-                found = f"the slot {{{slot}}} in {shown}"
-                raise ConsilienceError(found, expected=expected, todo=todo)
         if slots.count("question") != 1:
             found = f"{slots.count('question')} times {{question}} in {shown}"
             expected = "exactly one {question}, where the question goes"

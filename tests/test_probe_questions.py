@@ -127,6 +127,12 @@ def test_every_table_has_the_words_of_questions(consilience, probed, by):
     assert not re.search(r"\b(relation|fact|task)s?\b", out.splitlines()[0])
 
 
+@pytest.mark.parametrize("option", [("--match", "exact"), ("--out", "again")])
+def test_options_of_tables_are_not_ignored_for_a_run(consilience, probed, option):
+    said = refusal(consilience, "score", probed("first"), *option)
+    assert f"{option[0]} with a run; expected a table of answers" in said
+
+
 def test_runs_in_other_variants_are_not_compared(consilience, probed):
     one = probed("first")
     two = probed("first", "--vary", "order=rotations", name="orders")

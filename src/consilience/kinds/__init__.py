@@ -147,10 +147,10 @@ def score_answers(
                 raise
             where = error.where.replace(WHERE, str(answers), 1)
             raise error.replaced(where=where) from error
-    if options.out is not None:
-        raise ConsilienceError(
-            "--out with a run", expected="a table of answers", todo="Leave --out out."
-        )
+    for name in ("out", "match"):
+        if getattr(options, name) is not None:
+            found, todo = f"--{name} with a run", f"Leave --{name} out."
+            raise ConsilienceError(found, expected="a table of answers", todo=todo)
     chosen, rules = suite_of(run, options.suite, options.protocol, options.data_dir)
     counted = count_run(run, chosen, rules)
     record = record_of(answers=str(answers), suite=chosen.name, protocol=rules)

@@ -160,7 +160,7 @@ def writing(arguments, tmp_path, monkeypatch):
 
 
 def test_a_server_that_dies_leaves_no_failure_as_an_answer(writing):
-    """At the last two requests: nothing else could show that the server is gone."""
+    """At the last two requests, which alone can tell that the server is gone."""
     command = [sys.executable, "-c", DYING, "36"]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent

@@ -43,7 +43,7 @@ def item_agreement(answers: Answers, suite: Suite, protocol: Protocol) -> pl.Dat
     ready = prepared(answers, suite)
     tables = [pl.DataFrame(schema=AGREEMENT_SCHEMA)]
     for relation in ready.relations:
-        rows = ready.rows[relation.id]
+        rows = ready.rows(relation.id)
         grid = ready.views(relation, protocol)["pairs"]
         of_row = rows.select("item", key=_key(relation, protocol)).unique(maintain_order=True)
         names = pl.Series([*relation.design.variants, None], dtype=pl.String)

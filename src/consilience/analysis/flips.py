@@ -64,7 +64,7 @@ def _outcomes(run: Prepared) -> pl.DataFrame:
     """The answers of a run, their ``code`` to compare, and if ``right``; in N-M one a subject."""
     tables, golds = [], golds_of(run)
     for group in run.relations:
-        rows = run.rows[group.id]
+        rows = run.rows(group.id)
         coded = by_option(rows, group.design)
         right = coded["answer"] == coded["gold"]
         kept = rows.select(*QUERY, "subject", "gold", "answer", code=coded["answer"], right=right)

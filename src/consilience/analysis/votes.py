@@ -113,7 +113,7 @@ def ballots_of(run: Prepared, suite: Suite, protocol: Protocol) -> dict[tuple[st
     for relation in run.of_kind("N-1"):
         variants = relation.design.variants
         blind = [at for at, name in enumerate(variants) if levels_of(name).get("cue") != "right"]
-        grid = grids(run.rows[relation.id], relation, protocol, ("logprob",))["tuples"]
+        grid = grids(run.rows(relation.id), relation, protocol, ("logprob",))["tuples"]
         grid = grid.only_variants(blind).only_labelled()
         there = grid.complete[:, None]
         votes = np.where(there & ~np.isin(grid.answers, grid.invalid), grid.answers, -1)

@@ -130,6 +130,7 @@ def score_answers(
         with TemporaryDirectory(prefix="consilience-") as folder:
             file = Path(folder, "answers.parquet")
             table.write_parquet(file)
+            del table
             run = Run.open(file, model_name(options.provider or ""))
             counted = score_table(run, options, questions)
         more = questions.notes if questions else ()

@@ -234,13 +234,13 @@ def majority_baseline(answers: Answers, suite: Suite, protocol: Protocol) -> dic
     sentence pairs, and of questions with the option at the most frequent position of the gold in
     the file. The group ``MACRO`` has the means over groups, ``MICRO`` all their items together.
     """
-    run, none = prepared(answers, suite), pl.lit(None, pl.String)
-    words = {group.id: _most_frequent(group, run.rows[group.id]) for group in run.relations}
-    answer = pl.col("group").replace_strict(words, return_dtype=pl.String)
-    answer = pl.when(run.table["answer"].is_not_null()).then(answer).otherwise(None)
-    queries = run.table.select(QUERY_COLUMNS)
+    run, none = prepared(answers, suite), pl.lit(None, pl.Categorical)
+    words = {group.id: _most_frequent(group, run.coded_rows(group.id)) for group in run.relations}
+    answer = pl.col("group").replace_strict(words, return_dtype=pl.Categorical)
+    answer = pl.when(run.coded["answer"].is_not_null()).then(answer).otherwise(None)
+    queries = run.coded.select(QUERY_COLUMNS)
     queries = queries.with_columns(answer=answer, option=answer, gold_token=none, meaning=none)
-    table = Prepared(run.answers, suite, table=queries)
+    table = Prepared(run.answers, suite, coded=queries)
     values: dict[Key, float] = {}
     averaged: dict[Key, list[float]] = {}
     pooled: dict[Key, Share] = {}

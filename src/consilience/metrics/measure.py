@@ -218,7 +218,7 @@ def notes_on(
     answers: Answers, metrics: pl.DataFrame, suite: Suite, protocol: Protocol
 ) -> list[str]:
     """Notes on the answers of one run and their metrics table."""
-    table = prepared(answers, suite).table
+    table = prepared(answers, suite).coded
     notes = [*_not_asked(table, suite)]
     notes += order_remark(table, suite) if protocol == "published" else ()
     notes += without_answer(table)

@@ -31,7 +31,7 @@ def article_fits(relation: Relation) -> pl.Expr:
     """
     wrong = {"a": True, "an": False}
     articles = [pattern.article for pattern in relation.patterns]
-    form = pl.coalesce("gold_token", "gold").str.to_lowercase()
+    form = pl.coalesce(pl.col("gold_token", "gold").cast(pl.String)).str.to_lowercase()
     vowel = pl.any_horizontal(*(form.str.starts_with(letter) for letter in VOWELS))
     unfit = [
         (pl.col("variant_index") == index) & (vowel == wrong[article])
@@ -322,7 +322,7 @@ def grids(
     not fit the gold.
     """
     design, candidates = relation.design, len(relation.candidates.words)
-    column = pl.concat([answers["answer"], answers["gold"].alias("answer")])
+    column = pl.concat([answers["answer"].unique(), answers["gold"].unique().alias("answer")])
     words = column.drop_nulls().unique().sort().to_list()  # the position of a word is its code
     if design.unit == "item":
         if design.labels:
@@ -351,23 +351,28 @@ def by_option(answers: pl.DataFrame, design: Design) -> pl.DataFrame:
     """
     if not design.by_option:
         return answers
-    option, gold = (
-        pl.col(name)
-        .cast(pl.Float64, strict=False)
-        .cast(pl.Int64)
-        .cast(pl.String)
-        .replace("-1", None)
-        for name in ("option", "gold_option")
-    )
-    return answers.with_columns(answer=pl.coalesce(option, INVALID + pl.col("answer")), gold=gold)
+
+    def position(text: pl.Series) -> pl.Series:
+        number = text.cast(pl.Float64, strict=False).cast(pl.Int64)
+        return number.cast(pl.String).replace("-1", None)
+
+    option, gold = (for_each_text(answers[name], position) for name in ("option", "gold_option"))
+    written = for_each_text(answers["answer"], lambda text: INVALID + text)
+    return answers.with_columns(answer=pl.coalesce(option, written), gold=gold)
+
+
+def for_each_text(column: pl.Series, change: Callable[[pl.Series], pl.Series]) -> pl.Series:
+    """A function of the texts of a column, which is called with each different one once."""
+    texts = column.drop_nulls().unique()
+    changed = change(texts.cast(pl.String)).cast(column.dtype)
+    return column.replace_strict(texts, changed, default=None, return_dtype=column.dtype)
 
 
 def _grid_of_labels(answers: pl.DataFrame, design: Design, scores: Sequence[str]) -> Grid:
     """The answers of a group whose only valid answers are labels, by item."""
     is_label = pl.col("answer").is_in(list(design.labels)) | pl.col("answer").is_null()
-    known = answers.with_columns(
-        answer=pl.when(is_label).then("answer").otherwise(INVALID + pl.col("variant"))
-    )
+    no_label = for_each_text(answers["variant"], lambda text: INVALID + text)
+    known = answers.with_columns(answer=pl.when(is_label).then("answer").otherwise(no_label))
     has_invalid = design.writes_freely or not known["answer"].equals(answers["answer"])
     invalid = [INVALID + name for name in sorted(design.variants)] if has_invalid else []
     words = [*design.labels, *invalid]
@@ -426,11 +431,14 @@ def grid_of(
         # Of rows with the same item and variant the last one stays.
         codes = answers[name].cast(pl.Enum(words)).to_physical().cast(pl.Int64).fill_null(-1)
         of_name[items, variants] = codes.to_numpy()
-    read = {name: np.full(shape, np.nan) for name in scores}
+    read: dict[str, Floats] = {name: np.broadcast_to(np.nan, shape) for name in scores}
     for name in read.keys() & set(answers.columns):
+        read[name] = np.full(shape, np.nan)
         read[name][items, variants] = answers[name].cast(pl.Float64).to_numpy()
     subjects = np.full(shape[0], None, dtype=np.object_)
-    subjects[items] = answers["subject"].to_numpy()
+    last = np.empty(shape[0], dtype=np.int64)
+    last[items] = np.arange(len(items))
+    subjects[:] = answers["subject"][last].to_list()
     of_options: dict[str, Floats | None] = {OF_OPTIONS: None, AFFIRMED: None}
     for name in of_options.keys() & set(answers.columns):
         probable = name == OF_OPTIONS

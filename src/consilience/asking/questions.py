@@ -399,7 +399,7 @@ def notes_on_writing(answers: pl.DataFrame) -> list[str]:
     """Notes on the written answers that match nothing, of those with options and of open ones."""
     notes = []
     for is_open, kind in ((False, "no option"), (True, "not the gold answer")):
-        written = answers.filter(
+        written = answers.select("text", "answer", "unmatched", "gold_option").filter(
             pl.col("text").is_not_null() & (pl.col("gold_option").is_null() == is_open)
         )
         unmatched = written.filter(pl.col("unmatched").is_not_null())

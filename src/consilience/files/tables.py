@@ -212,6 +212,30 @@ def read_workbook(path: Path) -> pl.DataFrame:
     return table.with_columns(pl.all().str.replace(r"^(\d{4}-\d\d-\d\d) 00:00:00$", "$1"))
 
 
+PART = 2**17  # Rows of a large table that are joined, or told apart, at once
+
+
+def different(table: pl.DataFrame, *columns: str) -> pl.DataFrame:
+    """The different rows of some columns, in their order, found in parts to save memory."""
+    parts = [part.unique(maintain_order=True) for part in table.select(columns).iter_slices(PART)]
+    return pl.concat(parts or [table.select(columns)]).unique(maintain_order=True)
+
+
+def joined(table: pl.DataFrame, other: pl.DataFrame, on: Sequence[str]) -> pl.DataFrame:
+    """The rows of a table, each with its row of another one, joined in parts to save memory."""
+    how: dict[str, Any] = {"how": "left", "nulls_equal": True, "maintain_order": "left"}
+    parts = [part.join(other, on=on, **how) for part in table.iter_slices(PART)]
+    return pl.concat(parts or [table.join(other, on=on, **how)])
+
+
+def repeated(first: pl.Series, second: pl.Series) -> pl.Series:
+    """Whether each pair of numbers below 2^32 occurs several times."""
+    keys = first.cast(pl.UInt64) * 2**32 + second.cast(pl.UInt64)
+    ordered = keys.sort()
+    again = ordered.filter(ordered == ordered.shift()).unique()
+    return keys.is_in(again.implode()) if len(again) else pl.repeat(False, len(keys), eager=True)
+
+
 THE_FRAME = "the frame"
 
 

@@ -180,7 +180,8 @@ def score_table(run: Run, options: ScoreOptions, questions: Questions | None = N
     for name, value in read.described.items():
         folder.describe(name, value)
     kept = read.answers if read.recorded is None else read.recorded
-    for (group,), rows in kept.partition_by("group", as_dict=True, maintain_order=True).items():
+    for group in kept["group"].unique(maintain_order=True):
+        rows = kept.filter(pl.col("group") == group)
         folder.write_answers(str(group), rows.cast({pl.Categorical: pl.String}))
     folder.describe("answers_file", str(options.answers))
     return save_counted(scored, folder)

@@ -17,6 +17,7 @@ from consilience.analysis.patterns import pattern_table
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.schemas import FLIPS, METRICS_SCHEMA, SCORE_CHANGE
 from consilience.files.read import read_csv
+from consilience.files.tables import different
 from consilience.files.write import texts_of
 from consilience.metrics.components import ItemNumbers, item_estimates, position_notes
 from consilience.metrics.counts import (
@@ -117,7 +118,8 @@ def count_answers(
     baseline = majority_baseline(tables[0], suite, protocol)
     if noise_floor is not None:
         metrics = pl.concat([metrics, noise_floor], how="diagonal")
-    sizes = first.group_by("group", "item").len()["len"].sort()
+    of_items = first.lazy().group_by("group", "item").len()
+    sizes = of_items.collect(engine="streaming")["len"].sort()
     fewest = sizes.head(1).to_list() if is_of_items else ()  # variants of a question
     summary = summarize(metrics, chosen, protocol, model, baseline, by_seed, cautions, fewest)
     if is_of_items:
@@ -133,11 +135,15 @@ def _no_option(seeds: Sequence[pl.DataFrame]) -> Iterator[SummaryRow]:
     item = ["group", "item"]
     if not {"text", "unmatched", "gold_option"} <= set(seeds[0].columns):
         return
-    items = seeds[0].select(item).unique().sort(item)
+    items = different(seeds[0], *item).sort(item)
     is_written = pl.col("text").is_not_null() & pl.col("gold_option").is_not_null()
     is_unmatched = pl.col("unmatched").is_not_null().cast(pl.Float64)
     counts = [
-        answers.filter(is_written).group_by(item).agg(is_unmatched.sum(), size=pl.len() + 0.0)
+        answers.lazy()
+        .filter(is_written)
+        .group_by(item)
+        .agg(is_unmatched.sum(), size=pl.len() + 0.0)
+        .collect(engine="streaming")
         for answers in seeds
     ]
     numbers = [

@@ -27,7 +27,7 @@ from consilience.core.items import Question
 from consilience.core.text import counted, listed
 from consilience.endpoints.scorer import ANSWERS_ONLY
 from consilience.files.read import read_text
-from consilience.files.tables import LOG_PROBABILITIES
+from consilience.files.tables import LOG_PROBABILITIES, different
 from consilience.kinds import base
 from consilience.kinds import variants as varying
 from consilience.kinds.answers import (
@@ -358,7 +358,7 @@ class OwnQuestions(base.Inquiry):
         )
         rule, table = rule_of(options.match) if options.match else None, run.answers
         if is_judged := JUDGED in table.columns:
-            names = table.select("variant_index", "variant").unique().sort("variant_index")
+            names = different(table, "variant_index", "variant").sort("variant_index")
             levels = [levels_of(name) for name in names["variant"]]
             design, answers = design_of(levels), table.drop(JUDGED)
         else:

@@ -27,6 +27,7 @@ from consilience.core.items import DEFAULT_LANGUAGE, Choice, Question
 from consilience.core.text import counted, names_a_group, visible
 from consilience.files.read import read_lines
 from consilience.files.rows import GROUP_NAME
+from consilience.files.tables import different, joined, repeated
 from consilience.kinds.answers import JUDGED, design_of, is_promptfoo, one_of, promptfoo_answers
 from consilience.options.runs import ScoreOptions
 from consilience.suites.questions import Questions
@@ -116,9 +117,12 @@ def record_answers(options: ScoreOptions) -> tuple[ScoreOptions, Questions, pl.D
         whole = pl.concat_str(pl.col(KEY).cast(pl.String), separator="/").cast(pl.Categorical)
         texts, slim = (of.with_columns(item=whole) for of in (texts, slim))
     table, notes = _with_variants(slim, where)
-    firsts = pl.col("reference", "choices").sort_by("is_open", "first").first()
-    items = table.group_by(KEY, maintain_order=True).agg(firsts)
-    items = items.join(texts, on=KEY, maintain_order="left").cast(dict.fromkeys(KEY, pl.String))
+    items = _firsts(pl.concat(map(_firsts, table.iter_slices(ROWS)))).sort(KEY)
+    items = (
+        items.select(*KEY, "reference", "choices")
+        .join(texts, on=KEY, maintain_order="left")
+        .cast(dict.fromkeys(KEY, pl.String))
+    )
     questions = tuple(_question(row) for row in items.iter_rows(named=True))
     table = _judged(table, {(one.group, one.item): one for one in questions})
     if wrong := table.filter(pl.col("answer").cast(pl.String).str.ends_with(MARK)).height:
@@ -248,29 +252,37 @@ def _columns(schema: pl.Schema) -> list[pl.Expr]:
 def _with_variants(slim: pl.DataFrame, where: str) -> tuple[pl.DataFrame, list[str]]:
     """The records with the variant and its levels (what differs within an item), and notes.
 
+    The columns of ``slim`` are taken out of it, so that they are not in memory twice.
     ``first`` sorts variants by whose record gives a question its options: its language, then the
     order of the options, so that positions mean the same in all questions. Only if all questions
     have options are there orders and labels of them.
     """
-    has_options = not slim.group_by(KEY).agg(pl.col("is_open").all())["is_open"].any()
+    size, is_open = different(slim, *KEY).height, different(slim, *KEY, "is_open")
+    has_options = is_open.filter(~pl.col("is_open")).height == size
     has_names = slim["name"].null_count() < slim.height
     fields = sorted(name for name in slim.columns if name.startswith(MORE))
     parts: dict[str, list[pl.Expr]] = {}
+    used = ["name"]
     for name in fields:
-        if not slim.group_by(KEY).agg(pl.col(name).n_unique() > 1)[name].any():
+        if different(slim, *KEY, name).height == size:
+            slim.drop_in_place(name)
             continue
+        used.append(name)
         factor = FIELDS.get(name.removeprefix(MORE), "template")
         factor = "template" if factor in OF_OPTIONS and not has_options else factor
         level = pl.col(name).cast(pl.String).fill_null("none").str.replace_all(r"[,=\n\r]", " ")
         parts.setdefault(factor, []).append(level)
     levels = {factor: pl.concat_str(of, separator=" | ") for factor, of in parts.items()}
     if "paraphrase" in levels:
-        texts = slim.select(levels["paraphrase"].unique()).to_series().to_list()
+        texts = different(slim, *used).select(levels["paraphrase"].unique()).to_series().to_list()
         texts.sort(key=lambda text: _natural(f"paraphrase={text}"))
         numbers = [str(number) for number in range(1, len(texts) + 1)]
         levels["paraphrase"] = levels["paraphrase"].replace_strict(texts, numbers)
     elif not levels and not has_names:
-        levels["paraphrase"] = pl.col("prompt").rank("dense").over(KEY).cast(pl.String)
+        levels["paraphrase"] = pl.col("prompt").cast(pl.String)
+        number = pl.col("prompt").rank("dense").over(KEY)
+        slim.replace_column(slim.columns.index("prompt"), slim.select(number).to_series())
+        used.append("prompt")
     named = [pl.format("{}={}", pl.lit(name), levels[name]) for name in FACTORS if name in levels]
     variant = pl.concat_str(named, separator=", ") if named else pl.lit("base")
     if has_names and not named:
@@ -279,8 +291,11 @@ def _with_variants(slim: pl.DataFrame, where: str) -> tuple[pl.DataFrame, list[s
         is_known = variant.str.contains(rf"^(?:base|(?:(?:^|, )(?:{factors})=[^=]*)+)$")
         level = variant.str.replace_all(r"[,=]", " ").str.replace_all(" +", " ")
         variant = pl.when(is_known).then(variant).otherwise("template=" + level)
-    table = slim.with_columns(variant=variant.cast(pl.Categorical)).drop(fields, "name", "prompt")
-    table, notes = _with_samples(table, where)
+    names = different(slim, *used).with_columns(variant=variant.cast(pl.Categorical))
+    of_records = joined(slim.select(used), names, used)["variant"]
+    for name in {*used, "prompt"}:
+        slim.drop_in_place(name)
+    table, notes = _with_samples(slim.insert_column(len(slim.columns), of_records), where)
     known = sorted(table["variant"].unique().cast(pl.String).sort(), key=_natural)
     if not 1 < len(known) <= MOST_CELLS:
         raise ConsilienceError(
@@ -301,8 +316,22 @@ def _with_variants(slim: pl.DataFrame, where: str) -> tuple[pl.DataFrame, list[s
         pl.col("variant_index").cast(pl.Int32), pl.exclude("variant_index").cast(pl.Categorical)
     )
     frame = frame.with_row_index("first")
-    table = table.join(frame, on="variant", how="left", maintain_order="left")
-    return table.sort(*KEY, "variant_index"), notes
+    table = joined(table, frame, ["variant"])
+    return _sorted(table), notes
+
+
+def _firsts(table: pl.DataFrame) -> pl.DataFrame:
+    """The record of each question that gives it its options."""
+    columns = table.select(*KEY, "reference", "choices", "is_open", "first")
+    return columns.sort("is_open", "first").unique(KEY, keep="first", maintain_order=True)
+
+
+def _sorted(table: pl.DataFrame) -> pl.DataFrame:
+    """The records by question and variant; columns of ``table`` are sorted one after the other."""
+    places = different(table, *KEY).sort(KEY).with_row_index("place")
+    place = joined(table.select(KEY), places, KEY)["place"].cast(pl.UInt64)
+    order = (place * 2**32 + table["variant_index"].cast(pl.UInt64)).arg_sort()
+    return pl.DataFrame([table.drop_in_place(name)[order] for name in table.columns])
 
 
 def _with_samples(table: pl.DataFrame, where: str) -> tuple[pl.DataFrame, list[str]]:
@@ -315,7 +344,7 @@ def _with_samples(table: pl.DataFrame, where: str) -> tuple[pl.DataFrame, list[s
     def such(records: pl.DataFrame) -> str:
         return f"such as of '{min(records['item'].cast(pl.String))}'"
 
-    again, notes = table.filter(table.select(*KEY, "variant").is_duplicated()), list[str]()
+    again, notes = _repeated(table), list[str]()
     copies = again.filter(again.select("record", "evaluation_result_id").is_duplicated())
     if copies.height:
         raise ConsilienceError(
@@ -327,7 +356,7 @@ def _with_samples(table: pl.DataFrame, where: str) -> tuple[pl.DataFrame, list[s
     if more := again.height - again["record"].n_unique():
         notes.append(f"{counted(more, 'record')} of an answer in a further result not counted")
         table = table.unique("record")
-        again = table.filter(table.select(*KEY, "variant").is_duplicated())
+        again = _repeated(table)
     if again.height:
         notes.append(f"{again.height:,} records counted as samples of a variant, {such(again)}")
         table = table.sort("evaluation_id", "record")
@@ -336,6 +365,11 @@ def _with_samples(table: pl.DataFrame, where: str) -> tuple[pl.DataFrame, list[s
         variant = variant.str.replace("^base, ", "").cast(pl.Categorical)
         table = table.with_columns(variant=variant)
     return table.drop("record", "evaluation_id", "evaluation_result_id"), notes
+
+
+def _repeated(table: pl.DataFrame) -> pl.DataFrame:
+    """The records of questions that have a variant several times; an item is in one group."""
+    return table.filter(repeated(table["item"].to_physical(), table["variant"].to_physical()))
 
 
 def _natural(variant: str, *first: str) -> list[list[tuple[bool, list[Any], str]]]:
@@ -358,7 +392,7 @@ def _judged(table: pl.DataFrame, questions: dict[tuple[str, str], Question]) -> 
         part.hstack(
             pl.DataFrame([_read(questions, *row) for row in part.iter_rows()], schema, orient="row")
         )
-        for part in table.select(by).unique().iter_slices(ROWS)
+        for part in different(table, *by).iter_slices(ROWS)
     ]
     golds = [
         (*key, one.gold.text, one.gold_position if one.options else None, len(one.options) or None)
@@ -367,8 +401,7 @@ def _judged(table: pl.DataFrame, questions: dict[tuple[str, str], Question]) -> 
     columns: dict[Any, type[pl.DataType]] = dict.fromkeys((*KEY, "gold"), pl.Categorical)
     columns |= dict.fromkeys(("gold_option", "n_candidates"), pl.Int32)
     frame = pl.DataFrame(golds, columns, orient="row")
-    whole = table.join(pl.concat(parts), on=by, how="left", nulls_equal=True, maintain_order="left")
-    whole = whole.join(frame, on=KEY, how="left", maintain_order="left")
+    whole = joined(joined(table, pl.concat(parts), by), frame, KEY)
     whole = whole.with_columns(text="answer", answer="word", subject="item")
     return whole.select(name for name in KEPT if name in whole.columns)
 

@@ -16,7 +16,7 @@ from consilience.core.expectations import NO_OPTION, Instance, Probabilities, Re
 from consilience.core.factors import OF_LANGUAGE, Design, is_language_kind, levels_of
 from consilience.core.free_text import normalized
 from consilience.core.text import fold_case
-from consilience.files.tables import as_polars
+from consilience.files.tables import as_polars, different, joined, repeated
 from consilience.metrics.registry import (
     AFFIRMED,
     METRICS,
@@ -52,8 +52,6 @@ NAMED = 3  # The number of relations that such a note names
 
 NFC = partial(unicodedata.normalize, "NFC")
 
-PART = 2**20  # Rows of which the different ones are found at once
-
 COMPARED = 10_000
 """The largest number of different answers that are compared with other spellings of objects."""
 
@@ -75,7 +73,7 @@ def prepared_compactly(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
             where = f"the answers table, row {(table[name].is_null().arg_max() or 0) + 1}"
             raise ConsilienceError(f"no '{name}'", where=where, todo="Fill it in.")
     on, patterns = ["group", "variant"], _patterns(table, suite).cast({pl.String: pl.Categorical})
-    places = table.select(on).join(patterns, on=on, how="left", maintain_order="left")
+    places = joined(table.select(on), patterns, on)
     table = table.drop("variant").hstack(places.select("variant_index", variant="text"))
     facts = different(table, *FACT).cast(pl.String)
     differ = facts.select("group", "item").is_duplicated()
@@ -115,8 +113,8 @@ def _typed(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
         *(pl.col(name).cast(pl.List(pl.Float64), strict=False) for name in lists),
     )
     writing = [group.id for group in suite.relations if group.design.writes_freely]
-    known = table["answer"].unique().cast(pl.String)
-    if blank := known.filter(known.str.strip_chars() == "").to_list():
+    words = table["answer"].unique().cast(pl.String)
+    if blank := words.filter(words.str.strip_chars() == "").to_list():
         empty = pl.col("answer").is_in(blank) & ~pl.col("group").is_in(writing)
         table = table.with_columns(answer=pl.when(empty).then(None).otherwise("answer"))
     absent = [name for name in (*OPTIONAL, REASON) if name not in table.columns]
@@ -186,12 +184,6 @@ def _patterns(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     return pairs.hstack(indexed.with_columns(cell=cells.to_series()))
 
 
-def different(table: pl.DataFrame, *columns: str) -> pl.DataFrame:
-    """The different rows of some columns, in their order; part by part, to need little memory."""
-    parts = [part.unique(maintain_order=True) for part in table.select(columns).iter_slices(PART)]
-    return pl.concat(parts).unique(maintain_order=True)
-
-
 def in_texts(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     """A table that passed ``prepare``, with the texts of its patterns."""
     answers = _with_variant(answers).with_columns(pl.col("group", "variant").cast(pl.String))
@@ -205,12 +197,11 @@ def in_texts(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
 
 def _refuse_repeated(table: pl.DataFrame, cells: pl.Series) -> None:
     """Raise where two rows answer the same item in the same variant (``cells``)."""
-    keys = (table["item"].to_physical().cast(pl.UInt64) * 2**32 + cells).sort()
-    if not (keys == keys.shift()).any():
+    again = repeated(table["item"].to_physical(), cells)
+    if not again.any():
         return
     question = ["group", "item", "variant_index"]
-    repeated = table.select(question).is_duplicated()
-    rows = table.with_row_index("row", 1).filter(repeated)
+    rows = table.with_row_index("row", 1).filter(again)
     first = rows.row(0, named=True)
     same = rows.filter(pl.all_horizontal(pl.col(name) == first[name] for name in question))
     second = same.row(1, named=True)
@@ -553,9 +544,9 @@ class Prepared:
     @cached_property
     def _places(self) -> dict[str, tuple[int, int, int]]:
         """The first and the last row of each group, and how many it has."""
-        rows = self.coded.select("group").with_row_index("row").group_by("group")
-        row = pl.col("row")
-        places = rows.agg(row.min().alias("first"), row.max().alias("last"), pl.len())
+        rows, row = self.coded.lazy().select("group").with_row_index("row"), pl.col("row")
+        of_groups = rows.group_by("group").agg(row.min(), row.max().alias("last"), pl.len())
+        places = of_groups.collect(engine="streaming")
         return {group: (first, last, size) for group, first, last, size in places.iter_rows()}
 
     def coded_rows(self, group: str) -> pl.DataFrame:

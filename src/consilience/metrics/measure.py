@@ -14,6 +14,7 @@ from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.items import NO_LABEL
 from consilience.core.schemas import METRICS_SCHEMA, PRECISION_SCHEMA, SEVERAL_TOKENS
 from consilience.core.text import counted, listed
+from consilience.files.tables import different
 from consilience.metrics.counts import (
     EMPTY_AS_ZERO,
     Answers,
@@ -232,7 +233,7 @@ def notes_on(
 
 def _not_asked(answers: pl.DataFrame, suite: Suite) -> Iterator[str]:
     """Groups and variants without a row."""
-    names = answers.group_by("group").agg(pl.col("variant").unique())
+    names = different(answers, "group", "variant").group_by("group").agg("variant")
     variants = dict(names.iter_rows())
     absent = [group.id for group in suite.relations if group.id not in variants]
     if absent:

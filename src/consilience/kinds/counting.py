@@ -241,16 +241,22 @@ def majority_baseline(answers: Answers, suite: Suite, protocol: Protocol) -> dic
     the file. The group ``MACRO`` has the means over groups, ``MICRO`` all their items together.
     """
     run, none = prepared(answers, suite), pl.lit(None, pl.Categorical)
-    words = {group.id: _most_frequent(group, run.coded_rows(group.id)) for group in run.relations}
-    answer = pl.col("group").replace_strict(words, return_dtype=pl.Categorical)
-    answer = pl.when(run.coded["answer"].is_not_null()).then(answer).otherwise(None)
-    queries = run.coded.select(QUERY_COLUMNS)
-    queries = queries.with_columns(answer=answer, option=answer, gold_token=none, meaning=none)
-    table = Prepared(run.answers, suite, coded=queries)
+
+    def answered(group: Relation) -> pl.DataFrame:
+        rows = run.coded_rows(group.id)
+        word = pl.lit(_most_frequent(group, rows)).cast(pl.Categorical)
+        answer = pl.when(pl.col("answer").is_not_null()).then(word)
+        columns = {"answer": answer, "option": answer, "gold_token": none, "meaning": none}
+        return rows.select(*QUERY_COLUMNS, **columns)
+
+    whole = None  # Expectations are between groups; else one is in memory at once
+    if suite.expectations:
+        whole = Prepared(run.answers, suite, coded=pl.concat(map(answered, run.relations)))
     values: dict[Key, float] = {}
     averaged: dict[Key, list[float]] = {}
     pooled: dict[Key, Share] = {}
-    for group in table.relations:
+    for group in run.relations:
+        table = whole or Prepared(run.answers, suite, coded=answered(group))
         for (metric, subset), tally in table.tallies(group, protocol).items():
             share = tally.share(empty_value((metric, subset), protocol))
             values[group.id, metric, subset] = share.value

@@ -118,11 +118,7 @@ def record_answers(options: ScoreOptions) -> tuple[ScoreOptions, Questions, pl.D
         texts, slim = (of.with_columns(item=whole) for of in (texts, slim))
     table, notes = _with_variants(slim, where)
     items = _firsts(pl.concat(map(_firsts, table.iter_slices(ROWS)))).sort(KEY)
-    items = (
-        items.select(*KEY, "reference", "choices")
-        .join(texts, on=KEY, maintain_order="left")
-        .cast(dict.fromkeys(KEY, pl.String))
-    )
+    items = items.join(texts, on=KEY, maintain_order="left").cast(dict.fromkeys(KEY, pl.String))
     questions = tuple(_question(row) for row in items.iter_rows(named=True))
     table = _judged(table, {(one.group, one.item): one for one in questions})
     if wrong := table.filter(pl.col("answer").cast(pl.String).str.ends_with(MARK)).height:

@@ -52,6 +52,8 @@ NAMED = 3  # The number of relations that such a note names
 
 NFC = partial(unicodedata.normalize, "NFC")
 
+COUNTED = 2**20  # Answers that are counted at once, unless a group alone has more
+
 COMPARED = 10_000
 """The largest number of different answers that are compared with other spellings of objects."""
 
@@ -99,7 +101,7 @@ def _typed(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     known = (OF_OPTIONS, AFFIRMED)
     lists = [name for name in known if isinstance(answers.schema.get(name), pl.List)]
     reason = [REASON] if answers.schema.get(REASON) == pl.String else []
-    kinds: dict[str, Any] = dict.fromkeys((*NEEDED, *OPTIONAL, REASON), pl.Categorical)
+    kinds: dict[str, Any] = dict.fromkeys((*NEEDED, *OPTIONAL, REASON), pl.Categorical())
     kinds["n_candidates"] = pl.Float64
 
     def typed(name: str) -> pl.Expr:
@@ -256,7 +258,7 @@ def _in_order(table: pl.DataFrame, facts: pl.DataFrame, suite: Suite) -> pl.Data
 
 def order_remark(answers: pl.DataFrame, suite: Suite) -> Iterator[str]:
     """A note if the order of the rows decides which fact of a subject ``published`` counts."""
-    facts = answers.select(FACT).unique(maintain_order=True).cast(pl.String)
+    facts = different(answers, *FACT).cast(pl.String)
     lacking = _placed(facts, suite).filter(pl.col("place").is_null())
     if groups := lacking["group"].unique(maintain_order=True).to_list():
         yield (
@@ -496,8 +498,9 @@ def resampled(
     tallies_of: Callable[[str], Mapping[Key, Tally]],
     resampling: Resampling,
     protocol: Protocol = "strict",
+    threads: int | None = None,
 ) -> Counts:
-    """Every metric of the groups of ``resampling``, which ``tallies_of`` counts."""
+    """Every metric of the groups of ``resampling``, which ``tallies_of`` counts in ``threads``."""
 
     def of(group: str) -> tuple[ClusterCounts, dict[Key, Share], set[Key]]:
         tallies = tallies_of(group)
@@ -507,7 +510,8 @@ def resampled(
             {key for key, tally in tallies.items() if tally.is_proportion},
         )
 
-    counted = dict(zip(resampling.subjects, in_threads(of, resampling.subjects), strict=True))
+    groups = resampling.subjects
+    counted = dict(zip(groups, in_threads(of, groups, threads), strict=True))
     draws = resampling.draw({group: [counts] for group, (counts, _, _) in counted.items()})
     return Counts(
         {group: shares for group, (_, shares, _) in counted.items()},
@@ -602,9 +606,12 @@ class Prepared:
             relations = {relation.id: relation for relation in self.of_kind(kind)}
             joint = self.suite.words.is_pooled
             resampling = self.cache.resampling(self.subjects(kind), seed, joint=joint)
+            largest = max((self._places[group][2] for group in relations), default=1)
+            threads = max(1, COUNTED // largest)
             return resampled(
-                lambda group: self.tallies(relations[group], protocol), resampling, protocol
-            )
+                lambda group: self.tallies(relations[group], protocol),
+                resampling, protocol, threads,
+            )  # fmt: skip
 
         return self._keep(protocol, ("counts", kind, seed), make)
 

@@ -498,7 +498,7 @@ def resampled(
     tallies_of: Callable[[str], Mapping[Key, Tally]],
     resampling: Resampling,
     protocol: Protocol = "strict",
-    threads: int | None = None,
+    threads: int = 1024,
 ) -> Counts:
     """Every metric of the groups of ``resampling``, which ``tallies_of`` counts in ``threads``."""
 
@@ -603,15 +603,12 @@ class Prepared:
         """Every metric of the relations of a kind, resampled."""
 
         def make() -> Counts:
-            relations = {relation.id: relation for relation in self.of_kind(kind)}
+            tallies = {of.id: partial(self.tallies, of, protocol) for of in self.of_kind(kind)}
             joint = self.suite.words.is_pooled
             resampling = self.cache.resampling(self.subjects(kind), seed, joint=joint)
-            largest = max((self._places[group][2] for group in relations), default=1)
-            threads = max(1, COUNTED // largest)
-            return resampled(
-                lambda group: self.tallies(relations[group], protocol),
-                resampling, protocol, threads,
-            )  # fmt: skip
+            most = max((self._places[group][2] for group in tallies), default=1)
+            threads = max(1, COUNTED // most)
+            return resampled(lambda group: tallies[group](), resampling, protocol, threads)
 
         return self._keep(protocol, ("counts", kind, seed), make)
 

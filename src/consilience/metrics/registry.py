@@ -397,7 +397,8 @@ def _grid_of_labels(answers: pl.DataFrame, design: Design, scores: Sequence[str]
 
 def _judged(grid: Grid, answers: pl.DataFrame, design: Design) -> Grid:
     """The grid of verdicts on texts: the longest ones, and those that a bias favours."""
-    number = pl.col("longest", "n_candidates").cast(pl.Float64).fill_null(0).cast(pl.Int64)
+    number = pl.col("longest", "n_candidates").cast(pl.String).cast(pl.Float64)
+    number = number.fill_null(0).cast(pl.Int64)
     of_items = answers.select("item", number).group_by("item").max().sort("item")
     sizes, places = np.unique(of_items["n_candidates"].to_numpy(), return_inverse=True)
     levels = list(map(levels_of, design.variants))

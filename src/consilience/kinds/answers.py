@@ -384,7 +384,7 @@ def answers_to_questions(
     variants = {name: _levels(name) for name in variants_in(table)}
     if "variant_index" not in table.columns:
         variants = dict(sorted(variants.items(), key=lambda entry: _natural(entry[1])))
-    design = design_of(list(variants.values()))
+    design = design_from(list(variants.values()))
     of_open = design.without(OF_OPTIONS)
     cells = {one: {name: at for at, name in enumerate(one.names)} for one in (design, of_open)}
     by_group: dict[str, list[Answered]] = {}
@@ -477,7 +477,7 @@ def _levels(variant: str) -> Levels:
     return levels
 
 
-def design_of(variants: Sequence[Levels]) -> FactorialDesign:
+def design_from(variants: Sequence[Levels]) -> FactorialDesign:
     """The design whose variants these are; those of open questions lack the factors of options."""
     factors = tuple(
         Factor(name, tuple(dict.fromkeys(levels[name] for levels in variants if name in levels)))

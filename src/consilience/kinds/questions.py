@@ -33,7 +33,7 @@ from consilience.kinds import variants as varying
 from consilience.kinds.answers import (
     JUDGED,
     answers_to_questions,
-    design_of,
+    design_from,
     model_of_answers,
     refuse_published,
 )
@@ -360,7 +360,7 @@ class OwnQuestions(base.Inquiry):
         if is_judged := JUDGED in table.columns:
             names = different(table, "variant_index", "variant").sort("variant_index")
             levels = [levels_of(name) for name in names["variant"]]
-            design, answers = design_of(levels), table.drop(JUDGED)
+            design, answers = design_from(levels), table.drop(JUDGED)
         else:
             design, answers = answers_to_questions(table, whole, rule)
         items = set(answers["item"].unique())

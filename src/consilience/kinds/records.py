@@ -28,7 +28,7 @@ from consilience.core.text import counted, names_a_group, visible
 from consilience.files.read import read_lines
 from consilience.files.rows import GROUP_NAME
 from consilience.files.tables import different, joined, repeated
-from consilience.kinds.answers import JUDGED, design_of, is_promptfoo, one_of, promptfoo_answers
+from consilience.kinds.answers import JUDGED, design_from, is_promptfoo, one_of, promptfoo_answers
 from consilience.options.runs import ScoreOptions
 from consilience.suites.questions import Questions
 
@@ -302,7 +302,7 @@ def _with_variants(slim: pl.DataFrame, where: str) -> tuple[pl.DataFrame, list[s
             if len(known) > 1
             else "Take records of questions that were asked in several ways, or several times.",
         )
-    places = [levels_of(name) for name in design_of([*map(levels_of, known)]).names]
+    places = [levels_of(name) for name in design_from([*map(levels_of, known)]).names]
     known.sort(key=lambda name: _natural(name, "language", "order"))
     rows = [
         {"variant": name, "variant_index": places.index(levels), **levels}

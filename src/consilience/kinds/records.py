@@ -260,7 +260,7 @@ def _with_variants(slim: pl.DataFrame, where: str) -> tuple[pl.DataFrame, list[s
     parts: dict[str, list[pl.Expr]] = {}
     used = ["name"]
     for name in fields:
-        if different(slim, *KEY, name).height == size:
+        if not _differs(slim, name, size):
             slim.drop_in_place(name)
             continue
         used.append(name)
@@ -314,6 +314,14 @@ def _with_variants(slim: pl.DataFrame, where: str) -> tuple[pl.DataFrame, list[s
     frame = frame.with_row_index("first")
     table = joined(table, frame, ["variant"])
     return _sorted(table), notes
+
+
+def _differs(table: pl.DataFrame, name: str, size: int) -> bool:
+    """Whether a column differs within one of ``size`` questions, as the first part often shows."""
+    for part in table.select(*KEY, name).iter_slices(ROWS):
+        if part.n_unique() > part.n_unique(KEY):
+            return True
+    return different(table, *KEY, name).height > size
 
 
 def _firsts(table: pl.DataFrame) -> pl.DataFrame:

@@ -92,6 +92,8 @@ variants, so that two such answers never agree."""
 MANY_VARIANTS = 100
 """With more variants, every two of which are compared, no array has a place for each pair."""
 
+ITEMS = 256  # Items whose answers in all pairs of variants are in memory at once
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -185,8 +187,11 @@ class Grid:
     @cached_property
     def same(self) -> Bools:
         """Whether both answers of a pair are there and the same (item, pair)."""
-        first, second = self.pairs.T
-        return np.asarray((self.answers[:, first] == self.answers[:, second]) & self.both)
+        (first, second), same = self.pairs.T, self.both.copy()
+        for start in range(0, len(same), ITEMS):
+            answers = self.answers[start : start + ITEMS]
+            same[start : start + ITEMS] &= answers[:, first] == answers[:, second]
+        return same
 
     @cached_property
     def codes(self) -> Ints:

@@ -11,6 +11,7 @@ from checks import output, refused
 from consilience.files import tables
 from consilience.kinds import records
 from consilience.kinds.records import record_answers
+from consilience.metrics import registry
 from consilience.options.runs import ScoreOptions
 from consilience.publish.formats import EEE_INSTANCE, _validator
 
@@ -92,7 +93,7 @@ def test_two_thousand_records_have_the_numbers_of_their_answers(saved, monkeypat
 def test_the_order_of_the_lines_changes_nothing(saved, monkeypatch):
     """Neither numbers nor notes nor digests; with gaps, samples and a field that few records have.
 
-    Nor does it matter how many rows are joined at once.
+    Nor does it matter how many rows are joined, and how many items are compared, at once.
     Position 1 is everywhere the first option of order 0, which is one of the last lines here.
     """
     rows, _ = drawn(280)
@@ -106,6 +107,7 @@ def test_the_order_of_the_lines_changes_nothing(saved, monkeypatch):
     results = []
     for seed in range(3):
         monkeypatch.setattr(tables, "PART", (2**17, 50, 7)[seed])
+        monkeypatch.setattr(registry, "ITEMS", (256, 3, 1)[seed])
         result = cs.score(path := saved(*rows))
         _, questions = read(path)
         assert [item.options[0].text for item in questions.items] == [f"{at}a" for at in range(7)]

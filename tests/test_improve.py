@@ -20,7 +20,7 @@ from consilience.core.text import duration
 from consilience.models.fast.products import speed_up_training
 from consilience.options.training import ImproveOptions
 from consilience.suites import load_suite
-from consilience.train.batch_trainer import TrainingFolder
+from consilience.train.batch_trainer import TrainingFolder, time_training
 from consilience.train.consistency import (
     ConsistencyTrainer,
     _folder_of,
@@ -342,6 +342,19 @@ def test_a_dry_run_counts_the_work_and_trains_nothing(consilience, command, tmp_
     validation, run = (seconds["overhead"] + seconds["query"] * count for count in (36, 27))
     expected = 12 * (seconds["load"] + seconds["update"] + validation) + 9 * (seconds["load"] + run)
     assert cost["seconds"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_the_timed_update_has_the_precision_of_the_training(bf16, model_folder, tmp_path):
+    trainer, seen = trainer_of(model_folder("bert"), tmp_path / "t", bf16=bf16), []
+
+    def lossy(model, inputs):
+        seen.append(torch.is_autocast_enabled("cpu"))
+        return sum(weight.sum() for weight in model.parameters())
+
+    trainer.compute_loss = lossy
+    time_training(trainer, [trainer.steps[0]], {1: int})
+    assert seen == [bf16, bf16]
 
 
 def test_durations_in_words():

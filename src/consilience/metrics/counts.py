@@ -498,7 +498,7 @@ def resampled(
     tallies_of: Callable[[str], Mapping[Key, Tally]],
     resampling: Resampling,
     protocol: Protocol = "strict",
-    threads: int = 1024,
+    threads: int | None = None,
 ) -> Counts:
     """Every metric of the groups of ``resampling``, which ``tallies_of`` counts in ``threads``."""
 

@@ -357,12 +357,13 @@ def _libraries() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def in_threads(work: Callable[[T], S], items: Iterable[T], most: int = 1024) -> Iterator[S]:
+def in_threads(work: Callable[[T], S], items: Iterable[T], most: int | None = None) -> Iterator[S]:
     """The results of ``work`` on each item, in their order, in at most ``most`` threads.
 
     Matrix products are single-threaded meanwhile, because threads slow down those of small arrays.
     """
-    workers = ThreadPoolExecutor(min(most, os.cpu_count() or 1))
+    cores = os.cpu_count() or 1
+    workers = ThreadPoolExecutor(min(most or cores, cores))
     with _libraries().limit(limits=1, user_api="blas"), workers as pool:
         yield from pool.map(work, items)
 

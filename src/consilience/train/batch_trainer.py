@@ -378,7 +378,7 @@ def time_training(
     start = 0.0
     for batch in (batches[0], *batches):
         inputs = trainer._prepare_inputs(trainer.data_collator([batch]))
-        with trainer.compute_loss_context_manager():
+        with trainer.accelerator.autocast():
             loss: Any = trainer.compute_loss(model, inputs)
         loss.backward()
         start = start or time.perf_counter()

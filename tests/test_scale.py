@@ -2,7 +2,7 @@
 
 import tracemalloc
 from dataclasses import replace
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 import polars as pl
@@ -174,3 +174,16 @@ def test_many_patterns_are_counted_without_an_array_of_their_pairs(monkeypatch, 
         assert np.allclose(ours, plain, rtol=1e-9, atol=1e-12, equal_nan=True)
     with_base = pair_table(answers, suite, "strict")
     assert with_base.drop("p_holm").equals(pairs.filter(first=0).drop("p_holm"))
+
+
+def test_a_kind_of_every_pair_needs_no_array_of_pairs(monkeypatch):
+    """The only factor of a group differs between every two variants."""
+    suite, answers = asked(8, 12, 3, 0.3, seed=3)
+    (relation,), pairs = suite.relations, list(combinations(range(12), 2))
+    whole = Prepared(answers, suite).views(relation, "strict")["pairs"]
+    plain = whole.only_pairs(pairs)
+    monkeypatch.setattr(grid, "MANY_VARIANTS", 4)
+    every, fewer = whole.only_pairs(pairs), whole.only_pairs(pairs[1:])
+    assert every.compared is None and len(plain.compared) == len(fewer.compared) + 1 == 66
+    for name in ("n_both", "n_same", "n_same_right"):
+        assert (getattr(every, name) == getattr(plain, name)).all()

@@ -280,25 +280,25 @@ class Grid:
 
     def only_variants(self, variants: Sequence[int]) -> Grid:
         """Only these variants, and every pair of them."""
-        return self._of(list(variants), None)
+        chosen = list(variants)
+        return replace(
+            self,
+            answers=self.answers[:, chosen],
+            golds=self.golds[:, chosen],
+            compared=None,
+            contrasts={},
+            affirmed=None if self.affirmed is None else self.affirmed[:, chosen],
+            favoured={},
+            scores={name: values[:, chosen] for name, values in self.scores.items()},
+            distributions=None if self.distributions is None else self.distributions[:, chosen],
+        )
 
     def only_pairs(self, pairs: Sequence[VariantPair]) -> Grid:
         """Only these pairs and the variants in them."""
         variants, places = np.unique(np.array(pairs, dtype=np.int64), return_inverse=True)
-        return self._of(variants.tolist(), places.reshape(-1, 2))
-
-    def _of(self, variants: list[int], compared: Ints | None) -> Grid:
-        return replace(
-            self,
-            answers=self.answers[:, variants],
-            golds=self.golds[:, variants],
-            compared=compared,
-            contrasts={},
-            affirmed=None if self.affirmed is None else self.affirmed[:, variants],
-            favoured={},
-            scores={name: values[:, variants] for name, values in self.scores.items()},
-            distributions=None if self.distributions is None else self.distributions[:, variants],
-        )
+        every = self.only_variants(variants.tolist())
+        is_every = every.has_many_pairs and every.n_pairs == len(pairs)
+        return every if is_every else replace(every, compared=places.reshape(-1, 2))
 
     def only_expectations(self, subset: str) -> Grid:
         """Only the instances of expectations of that subset."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ import numpy.typing as npt
 from scipy.sparse import csc_array, csr_array, hstack
 from threadpoolctl import ThreadpoolController
 
+from consilience.core.provenance import cores
 from consilience.metrics.registry import Share, Tally, quotient
 from consilience.metrics.statistics import (
     KEPT,
@@ -362,8 +362,7 @@ def in_threads(work: Callable[[T], S], items: Iterable[T], most: int | None = No
 
     Matrix products are single-threaded meanwhile, because threads slow down those of small arrays.
     """
-    cores = os.cpu_count() or 1
-    workers = ThreadPoolExecutor(min(most or cores, cores))
+    workers = ThreadPoolExecutor(min(most or cores(), cores()))
     with _libraries().limit(limits=1, user_api="blas"), workers as pool:
         yield from pool.map(work, items)
 

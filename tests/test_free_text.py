@@ -128,6 +128,12 @@ DAY = choices("20 July 1969")
     # A choice within a longer one does not count.
     ("contains", "It is not entailment.", LABELLED, 1),
     ("contains", "Entailment, not not_entailment", LABELLED, 0),
+    ("contains", "It is 5.5, not -5, 0.5 or 2.5", choices("5"), None),
+    ("contains", "It is 5.", choices("5"), 0), ("contains", "2-5", choices("5"), 0),
+    ("contains", "I do not know", (Choice.parse("Paris|"),), None),
+    ("number", "minus 5", choices("5", "-5"), 1),
+    ("last-number", "The total is minus 5.", choices("5", "-5"), 1),
+    ("last-number", "The total is 12 000", choices("0", "12000"), 1),
     ("contains", "It is not New York.", choices("York", "New York"), None),
     ("contains", "\u7b54\u3048\u306f\u6771\u4eac\u3067\u3059", choices("\u6771\u4eac"), 0),
     # A text as written decides between choices that are equal once normalized.
@@ -180,7 +186,7 @@ def test_the_text_of_an_option_is_no_label_in_another_case():
     ("5 %", ["0.05"]), ("5 percent", ["0.05"]), ("0.05", ["0.05"]), ("1/3", ["1/3"]),
     ("three", ["3"]), ("twenty-one", ["21"]), ("one hundred and five", ["105"]),
     ("two million three hundred thousand and four", ["2300004"]), ("3 million", ["3000000"]),
-    ("minus five", ["-5"]), ("\u22125", ["-5"]), ("-0.5", ["-0.5"]), ("5km", ["5"]),
+    ("minus five", ["-5"]), ("negative 3.5", ["-3.5"]), ("one in a million", ["1", "1000000"]), ("\u22125", ["-5"]), ("-0.5", ["-0.5"]), ("5km", ["5"]),
     ("2 and 3", ["2", "3"]), ("ten five", ["10", "5"]), ("$1,200.50", ["1200.5"]),
     ("B12", []), ("COVID-19", []), ("one of 1 000", ["1", "1000"]), ("12 345 678", ["12345678"]), ("", []),
     ("1_000", ["1000"]), ("5 km", ["5"]), ("a 5-year plan", ["5"]), ("answer=5", ["5"]), ("{5}", ["5"]),
@@ -249,7 +255,7 @@ RATES = [
     #                              before, now                 before, now
     ("options", "exact", (0, 75, 0), (0, 75, 0), (0, 19, 0), (0, 19, 0)),
     ("options", "normalized", (4, 47, 0), (4, 33, 0), (1, 11, 0), (1, 8, 0)),
-    ("options", "contains", (13, 42, 0), (10, 26, 0), (5, 10, 0), (3, 6, 0)),
+    ("options", "contains", (13, 42, 0), (9, 26, 0), (5, 10, 0), (2, 6, 0)),
     ("options", "first-word", (7, 42, 2), (7, 28, 2), (1, 11, 0), (1, 8, 0)),
     ("yes/no", "exact", (0, 23, 0), (0, 23, 0), (0, 6, 0), (0, 6, 0)),
     ("yes/no", "normalized", (0, 16, 0), (0, 13, 0), (0, 5, 0), (0, 4, 0)),

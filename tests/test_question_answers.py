@@ -52,6 +52,13 @@ def test_a_position_counts_among_the_options_as_shown():
     row = {"item": "a", "variant": "order=given", "answer_index": 2}
     rows = [row, row | {"variant": "order=reversed"}]
     assert answered(rows)[1]["option"].to_list() == [2, 0]
+    blood = Questions("blood", (question("q", "B", "AB", "O", "A"),))
+    rotated = pl.DataFrame([
+        {"item": "q", "variant": f"order=rotation {at}", "answer_index": (4 - at) % 4}
+        for at in range(1, 4)
+    ])  # fmt: skip
+    _, table = answers_to_questions(rotated, blood, NORMALIZED)
+    assert table["option"].to_list() == [0] * 3, "the label A is the text of another option"
     beyond = [row | {"answer_index": 3}]
     refused("answer_index 3; expected a position from 0 to 2", answered, beyond)
 
@@ -81,6 +88,12 @@ def test_open_questions_have_the_factors_without_options():
     assert table["variant_index"].to_list() == [0, 1, 2, 3, 0, 1]
     assert table["answer"].to_list() == ["Paris"] * 4 + ["Go"] * 2
     assert table["option"].to_list() == [0] * 4 + [None] * 2
+
+
+@pytest.mark.parametrize("names", [("labels=A", "labels=none"), ("cue=none", "cue=wrong")])
+def test_the_order_of_rows_does_not_choose_the_base_variant(names):
+    rows = [{"item": "a", "variant": name, "answer": "Paris"} for name in names]
+    assert answered(rows)[0].names == answered(rows[::-1])[0].names == names
 
 
 def test_an_empty_answer_is_none():

@@ -73,7 +73,7 @@ def test_every_format_holds_the_same_question(tmp_path, name, text):
 @pytest.mark.parametrize(
     ("row", "columns", "options", "gold"),
     cases("question_layouts"),
-    ids=["mmlu", "arc", "boolq", "columns", "alias", "one cell"],
+    ids=["mmlu", "arc", "boolq", "columns", "alias", "one cell", "list"],
 )
 def test_layouts_of_known_data_sets(tmp_path, row, columns, options, gold):
     """A position from 0, a label, true and false, a column an option, an alias."""

@@ -212,6 +212,15 @@ def test_equal_records_are_no_silent_samples(saved):
     answers, questions = read(saved(*rows))
     assert [row[1] for row in answers] == ["sample=1", "sample=2"]
     assert questions.notes == ("1 record of an answer in a further result not counted",)
+    again = [{**row, "evaluation_result_id": "later"} for row in rows[:2]]
+    equal = {**one, "metadata": {"seed": "3"}, "evaluation_result_id": "1"}  # the same answer
+    answers, questions = read(saved(*rows[:2], equal, *again))
+    assert [row[1:3] for row in answers] == [
+        ("sample=1", "x"),
+        ("sample=2", "y"),
+        ("sample=3", "x"),
+    ]
+    assert questions.notes == ("2 records of an answer in a further result not counted",)
     answers, _ = read(saved(one, other, {**one, "metadata": {"seed": "3"}}))
     assert [row[1] for row in answers] == ["sample=1", "sample=2", "sample=3"]
 

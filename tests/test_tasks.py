@@ -128,9 +128,9 @@ def test_what_is_wrong_with_a_task_is_said(changes, message, write_task):
 
 
 @pytest.mark.parametrize(("content", "message"), [
-    (b"name: rte\n", r"bad\.toml: not TOML: .*line 1"),
-    (b"x = " + b"[" * 100_000, r"bad\.toml: not TOML: "),
-    (b"x = " + b"1" * 5000, r"bad\.toml: not TOML: "),
+    (b"name: rte\n", r"bad\.toml: cannot be read: .*line 1"),
+    (b"x = " + b"[" * 100_000, r"bad\.toml: cannot be read: "),
+    (b"x = " + b"1" * 5000, r"bad\.toml: cannot be read: "),
     (b"name = '\xff'\n", r"bad\.toml: not UTF-8"),
     (b"threshold = nan\n", "'threshold' is nan; expected a number"),
 ])  # fmt: skip

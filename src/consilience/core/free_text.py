@@ -81,8 +81,7 @@ def numbers_in(text: str) -> list[Fraction]:
     one: ``1k``, ``1,5``, ``0x10``, ``10^3``, ``2-3``, ``3rd``. So do ``5 + 5``, ``not 5``, ``half a
     million`` and ``2 Millionen``. A unit is a word of its own; a few may follow without a space.
     """
-    joined = _GROUPS.sub(lambda groups: re.sub(r"\D", "", groups[0]), text)
-    joined = _VULGAR.sub(_as_fraction, joined)
+    joined = _VULGAR.sub(_as_fraction, _without_gaps(text))
     plain = unicodedata.normalize("NFKC", _POWERS.sub("^", joined)).casefold()
     plain = _BETWEEN_WORDS.sub(" ", _MARKUP.sub(" ", plain.replace("\u2212", "-")))
     plain = "".join(" " if unicodedata.category(c) == "Sc" else c for c in plain)
@@ -92,11 +91,10 @@ def numbers_in(text: str) -> list[Fraction]:
     numbers: list[Fraction] = []
     words: list[str] = []
     for chunk, word, percent, _ in _TOKEN.findall(plain):
-        if word in SCALES and not words and numbers:
-            words = [f"={numbers.pop()}"]
         if word:
             words.append(word)
             continue
+        sign = words[-1:] if chunk and words and words[-1] in ("minus", "negative") else []
         numbers += _spoken(words)
         words = []
         if percent and numbers:
@@ -106,8 +104,13 @@ def numbers_in(text: str) -> list[Fraction]:
             value = _written(match[1]) if match else None
             if match is None or value is None:
                 raise ConsilienceError(f"'{truncated(chunk, 40)}'", expected="a number in digits")
-            words = [f"={value / 100 if match[2] else value}"]
+            words = [*sign, f"={value / 100 if match[2] else value}"]
     return [*numbers, *_spoken(words)]
+
+
+def _without_gaps(text: str) -> str:
+    """``1000`` for ``1 000`` and ``1,000``."""
+    return _GROUPS.sub(lambda groups: re.sub(r"\D", "", groups[0]), text)
 
 
 def _as_fraction(vulgar: re.Match[str]) -> str:
@@ -377,7 +380,7 @@ def normalized(text: str) -> str:
 
     Where nothing is left, the text is that of step 1.
     """
-    plain = unicodedata.normalize("NFKC", without_latex(text))
+    plain = unicodedata.normalize("NFKC", without_latex(text).strip() or text)
     folded = unicodedata.normalize("NFKC", fold_case(plain))
     folded = " ".join(folded.replace("\N{MINUS SIGN}", "-").split())
     return _letters(_ARTICLE.sub("", folded)) or _letters(folded) or folded
@@ -435,8 +438,9 @@ def _numbers(text: str) -> list[str]:
 
 def _last_number(text: str) -> Extracted:
     """The last number that begins with a digit; of a text without one its only number in words."""
-    text = _after_lead_in(text)
-    starts = [match.start() for match in re.finditer(r"[^\s=]*\d[^\s=]*", text)]
+    text = _without_gaps(_after_lead_in(text))
+    found = re.finditer(r"(?:\b(?:minus|negative) )?[^\s=]*\d[^\s=]*", text, re.IGNORECASE)
+    starts = [match.start() for match in found]
     if not starts:
         return _only(_numbers, "number", text)
     return _only(lambda rest: _numbers(rest)[:1], "number", text[starts[-1] :])
@@ -588,8 +592,9 @@ def _within(answer: str, keys: Sequence[set[str]]) -> set[int]:
     spans = [
         (match.start(), -match.end(), at)
         for at, of_choice in enumerate(keys)
-        for key in of_choice
+        for key in filter(None, of_choice)
         for match in whole_words(key).finditer(answer)
+        if not _is_in_number(answer, *match.span())
     ]
     positions: set[int] = set()
     longer = (0, 0)  # the span among those before that ends last, and of these begins first
@@ -600,6 +605,12 @@ def _within(answer: str, keys: Sequence[set[str]]) -> set[int]:
             if not is_denied(answer, start):
                 positions.add(at)
     return positions
+
+
+def _is_in_number(text: str, start: int, end: int) -> bool:
+    """Whether digits are a part of a number: 5 in 5.5, in 0.5 and in -5."""
+    before = text[start].isdigit() and re.search(r"(?:\d\.|(?<!\w)-)\Z", text[:start])
+    return bool(before or (text[end - 1].isdigit() and re.match(r"\.\d", text[end:])))
 
 
 def _labelled(

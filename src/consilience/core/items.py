@@ -246,7 +246,8 @@ class Choice:
     @classmethod
     def parse(cls, text: str) -> Choice:
         """``Go|Golang``: the first text is shown, the others are aliases."""
-        first, *others = (part.strip() for part in text.split(ALIAS_SEPARATOR))
+        parts = [part.strip() for part in text.split(ALIAS_SEPARATOR)]
+        first, *others = [part for part in parts if part] or [text.strip()]
         return cls(first, tuple(dict.fromkeys(other for other in others if other != first)))
 
     @property

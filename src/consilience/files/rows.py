@@ -117,6 +117,8 @@ class Row:
             return ""
         if isinstance(value, date | time):
             value = value.isoformat()
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
         if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
             return self._without_controls(str(value), name)
         self.report(f"'{name}' is {_shown(value)}", expected=f"text in '{name}'")

@@ -383,7 +383,10 @@ def answers_to_questions(
     table = _with_checks_together(table, known)
     variants = {name: _levels(name) for name in variants_in(table)}
     if "variant_index" not in table.columns:
-        variants = dict(sorted(variants.items(), key=lambda entry: _natural(entry[1])))
+        names = [*questions.languages, *(levels.get("language") for levels in variants.values())]
+        variants = {name: variants[name] for name in sorted(
+            variants, key=lambda name: (names.index(variants[name].get("language")), natural(name))
+        )}  # fmt: skip
     design = design_from(list(variants.values()))
     of_open = design.without(OF_OPTIONS)
     cells = {one: {name: at for at, name in enumerate(one.names)} for one in (design, of_open)}
@@ -413,6 +416,10 @@ def answers_to_questions(
                 answer = {name: values[0] for name, values in columns.items()}
         elif (text := answer_in(row, prompt.answers, where)) is not None:
             answer = answered(text, prompt, question, _presentation(levels), rule)
+            if prompt.options and not str(row.get("answer") or "").strip():  # by its position
+                option = prompt.options[at := int(row["answer_index"])]
+                shown = {"option": option, "answer": question.options[option].text}
+                answer |= {**shown, "label": prompt.answers[at], "unmatched": None}
         by_group.setdefault(question.group, []).append((question, variant, prompt, answer))
     tables = []
     for rows in by_group.values():
@@ -451,14 +458,19 @@ def _has_variant(question: Question, levels: Levels) -> bool:
     return int(levels.get("paraphrase", 1)) <= phrasings and bool(can_be)
 
 
-def _natural(levels: Levels) -> tuple[tuple[bool, int], ...]:
-    """Sorts variants without an index: ``given`` first, then by number, else as they come."""
-    texts = [levels.get(name, "given") for name in FACTORS]
-    numbers = [re.search(r"\d{1,9}$", text) for text in texts]
-    return tuple(
-        (text != "given", int(number[0]) if number else 0)
-        for text, number in zip(texts, numbers, strict=True)
-    )
+USUAL = ("A", "base", "given", "none")  # Levels that come before others
+
+
+def natural(variant: str, *first: str) -> list[list[tuple[bool, list[Any], str]]]:
+    """Sorts variants by their factors, ``first`` before others: usual levels, numbers, texts."""
+
+    def place(text: str) -> tuple[bool, list[Any], str]:
+        parts: list[Any] = re.split(r"(\d+(?:\.\d+)?)", text)
+        parts[1::2] = map(float, parts[1::2])
+        return text not in USUAL, parts, text
+
+    levels = levels_of(variant)
+    return [[*map(place, levels.get(name, "").split(" | "))] for name in (*first, *FACTORS)]
 
 
 def _levels(variant: str) -> Levels:

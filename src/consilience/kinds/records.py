@@ -28,7 +28,14 @@ from consilience.core.text import counted, names_a_group, visible
 from consilience.files.read import read_lines
 from consilience.files.rows import GROUP_NAME
 from consilience.files.tables import different, joined, repeated
-from consilience.kinds.answers import JUDGED, design_from, is_promptfoo, one_of, promptfoo_answers
+from consilience.kinds.answers import (
+    JUDGED,
+    design_from,
+    is_promptfoo,
+    natural,
+    one_of,
+    promptfoo_answers,
+)
 from consilience.options.runs import ScoreOptions
 from consilience.suites.questions import Questions
 
@@ -63,7 +70,6 @@ OBJECTS: Mapping[str, str] = {
 """What a line has, and its fields that are no text."""
 NEEDED = (*TEXT_FIELDS, "input", "answer_attribution", "evaluation")
 DECODER = json.JSONDecoder()
-USUAL = ("A", "base", "given", "none")  # Levels that come before others
 MARK = "(wrong by the record)"
 CALLED_RIGHT = "another option"  # Why an answer that the record calls right is odd
 TEXTS, KEY, MORE = pl.List(pl.String), ["group", "item"], "metadata "
@@ -271,7 +277,7 @@ def _with_variants(slim: pl.DataFrame, where: str) -> tuple[pl.DataFrame, list[s
     levels = {factor: pl.concat_str(of, separator=" | ") for factor, of in parts.items()}
     if "paraphrase" in levels:
         texts = different(slim, *used).select(levels["paraphrase"].unique()).to_series().to_list()
-        texts.sort(key=lambda text: _natural(f"paraphrase={text}"))
+        texts.sort(key=lambda text: natural(f"paraphrase={text}"))
         numbers = [str(number) for number in range(1, len(texts) + 1)]
         levels["paraphrase"] = levels["paraphrase"].replace_strict(texts, numbers)
     elif not levels and not has_names:
@@ -292,7 +298,7 @@ def _with_variants(slim: pl.DataFrame, where: str) -> tuple[pl.DataFrame, list[s
     for name in {*used, "prompt"}:
         slim.drop_in_place(name)
     table, notes = _with_samples(slim.insert_column(len(slim.columns), of_records), where)
-    known = sorted(table["variant"].unique().cast(pl.String).sort(), key=_natural)
+    known = sorted(table["variant"].unique().cast(pl.String).sort(), key=natural)
     if not 1 < len(known) <= MOST_CELLS:
         raise ConsilienceError(
             f"{counted(len(known), 'variant')} of the questions",
@@ -303,7 +309,7 @@ def _with_variants(slim: pl.DataFrame, where: str) -> tuple[pl.DataFrame, list[s
             else "Take records of questions that were asked in several ways, or several times.",
         )
     places = [levels_of(name) for name in design_from([*map(levels_of, known)]).names]
-    known.sort(key=lambda name: _natural(name, "language", "order"))
+    known.sort(key=lambda name: natural(name, "language", "order"))
     rows = [
         {"variant": name, "variant_index": places.index(levels), **levels}
         for name, levels in zip(known, map(levels_of, known), strict=True)
@@ -348,8 +354,8 @@ def _with_samples(table: pl.DataFrame, where: str) -> tuple[pl.DataFrame, list[s
     def such(records: pl.DataFrame) -> str:
         return f"such as of '{min(records['item'].cast(pl.String))}'"
 
-    again, notes = _repeated(table), list[str]()
-    copies = again.filter(again.select("record", "evaluation_result_id").is_duplicated())
+    again, notes, same = _repeated(table), list[str](), ["item", "variant", "record"]
+    copies = again.filter(again.select(*same, "evaluation_result_id").is_duplicated())
     if copies.height:
         raise ConsilienceError(
             f"{copies.height:,} records that equal each other, {such(copies)}",
@@ -357,9 +363,9 @@ def _with_samples(table: pl.DataFrame, where: str) -> tuple[pl.DataFrame, list[s
             where=where,
             todo="Remove duplicates; if they are samples, number them in metadata.sample.",
         )
-    if more := again.height - again["record"].n_unique():
+    if more := again.height - again.n_unique(same):
         notes.append(f"{counted(more, 'record')} of an answer in a further result not counted")
-        table = table.unique("record")
+        table = table.unique(same)
         again = _repeated(table)
     if again.height:
         notes.append(f"{again.height:,} records counted as samples of a variant, {such(again)}")
@@ -374,18 +380,6 @@ def _with_samples(table: pl.DataFrame, where: str) -> tuple[pl.DataFrame, list[s
 def _repeated(table: pl.DataFrame) -> pl.DataFrame:
     """The records of questions that have a variant several times; an item is in one group."""
     return table.filter(repeated(table["item"].to_physical(), table["variant"].to_physical()))
-
-
-def _natural(variant: str, *first: str) -> list[list[tuple[bool, list[Any], str]]]:
-    """Sorts variants by their factors, ``first`` before others: usual levels, numbers, texts."""
-
-    def place(text: str) -> tuple[bool, list[Any], str]:
-        parts: list[Any] = re.split(r"(\d+(?:\.\d+)?)", text)
-        parts[1::2] = map(float, parts[1::2])
-        return text not in USUAL, parts, text
-
-    levels = levels_of(variant)
-    return [[*map(place, levels.get(name, "").split(" | "))] for name in (*first, *FACTORS)]
 
 
 def _judged(table: pl.DataFrame, questions: dict[tuple[str, str], Question]) -> pl.DataFrame:

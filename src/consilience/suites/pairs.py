@@ -14,7 +14,6 @@ import json
 import math
 import random
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -27,7 +26,7 @@ from consilience.core.factors import ORIGINAL
 from consilience.core.items import Form, Segment, Task, TaskKind, TextPair
 from consilience.core.patterns import Pattern
 from consilience.core.text import AGGREGATES, control_in, names_a_file, truncated
-from consilience.files.read import parquet_metadata, parse_json, read_text
+from consilience.files.read import parquet_metadata, parse_json, read_document
 from consilience.suites.questions import file_rows, holds_questions, hub_dataset
 
 Rewrite = TypeVar("Rewrite", bound=Callable[..., Any])
@@ -502,20 +501,11 @@ def load_task(spec: str, indicators: Sequence[str] | None = None) -> Task:
             expected="a name or a TOML file",
             todo=did_you_mean(spec, list(TASKS)),
         )
-    task = task_of_table(_toml(Path(spec)), spec) if spec.endswith(".toml") else TASKS[spec]
+    task = task_of_table(read_document(Path(spec)), spec) if spec.endswith(".toml") else TASKS[spec]
     if indicators is not None:
         task = replace(task, indicators=tuple(indicators))  # type: ignore[arg-type]
         check_task(task, "--indicators")
     return task
-
-
-def _toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(read_text(path))
-    except RecursionError:
-        raise ConsilienceError("not TOML: nested too deeply", where=str(path)) from None
-    except ValueError as error:  # also a number of thousands of digits
-        raise ConsilienceError(f"not TOML: {error}", where=str(path)) from error
 
 
 def _task(fields: Mapping[str, Any]) -> Task:
@@ -605,6 +595,6 @@ def _checks(task: Task) -> Iterator[tuple[bool, str, str]]:
     )
 
 
-_BUNDLED = _toml(Path(__file__).with_name("tasks.toml"))
+_BUNDLED = read_document(Path(__file__).with_name("tasks.toml"))
 TASKS: Mapping[str, Task] = {table["name"]: _task(table) for table in _BUNDLED["task"]}
 QUESTIONS: Mapping[str, str] = _BUNDLED["questions"]  # To annotators, by task or else by kind

@@ -69,8 +69,8 @@ class Proposal:
 
 
 def columns_in(path: Path) -> set[str]:
-    """The columns of the first row of a JSONL or CSV file; none of what is none."""
-    is_table = path.suffix in (".jsonl", ".csv") and path.is_file()
+    """The columns of the first row of a JSONL, CSV or TSV file; none of what is none."""
+    is_table = path.suffix in (".jsonl", ".csv", ".tsv") and path.is_file()
     return {*next(read_rows(path, faults=[], notes=[]), ("", {}))[1]} if is_table else set()
 
 

@@ -23,6 +23,7 @@ from consilience.files.rows import Problems, find_table, raise_first
 from consilience.files.write import json_lines, path_of, table_of, write_whole
 from consilience.suites.known import ABOUT, data_dir, known_suite
 from consilience.suites.pairs import TASKS
+from consilience.suites.proposals import columns_in
 from consilience.suites.questions import (
     COLUMN_JOIN,
     FILE_STEM,
@@ -122,11 +123,7 @@ def is_questions(spec: str) -> bool:
 
 def is_table_of_facts(spec: str) -> bool:
     """Whether a suite is a file whose first row is a fact and no question."""
-    path = Path(spec)
-    if path.suffix not in (".csv", ".tsv", ".jsonl") or not path.is_file():
-        return False
-    first = next(read_rows(path, faults=[]), None)
-    return first is not None and holds_facts(first[1])
+    return holds_facts(columns_in(Path(spec)))
 
 
 def load_questions(

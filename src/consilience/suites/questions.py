@@ -8,7 +8,7 @@ import math
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import date
 from difflib import get_close_matches
@@ -59,9 +59,9 @@ MAKE_A_SUITE = (
 )
 
 
-def holds_facts(cells: Mapping[str, Any]) -> bool:
-    """Whether a row of a table is a fact and no question."""
-    return {"subject", "object"} <= cells.keys() and "question" not in cells
+def holds_facts(columns: Set[str]) -> bool:
+    """Whether a row with these columns is a fact and no question."""
+    return columns >= {"subject", "object"} and "question" not in columns
 
 
 def holds_questions(path: Path) -> bool:
@@ -92,7 +92,11 @@ def recognised(
     column, name = next(iter([*absent.items(), *((name, name) for name in meant)]))
     todo = f"Rename the columns if they are something else, or name them: {mapping}."
     if absent:
-        todo = MAKE_A_SUITE if holds_facts(cells) else f"Name the column that has it: {mapping}."
+        todo = (
+            MAKE_A_SUITE
+            if holds_facts(cells.keys())
+            else f"Name the column that has it: {mapping}."
+        )
     found = f"no column '{column}' among {', '.join(map(str, cells))}"
     expected = f"{COLUMNS[name]} in '{column}'"
     raise ConsilienceError(found, expected=expected, where=where, todo=todo)
@@ -117,7 +121,9 @@ def renamed(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, A
             ours[name] = cells.get(source)
         else:
             values = [cells.get(part) for part in parts]
-            ours[name] = [value for value in values if value not in (None, "")]
+            while values and values[-1] in (None, ""):  # an inner gap would move the letters
+                values.pop()
+            ours[name] = [value for value in values if name == "options" or value not in (None, "")]
     more = sorted(
         (number, key)
         for key in cells
@@ -433,7 +439,7 @@ def _answer(row: Row, item: str, parse: Parse) -> tuple[Choice, tuple[Choice, ..
         return _judged(row, row.cells[TEXTS])
     value = row.cells.get("answer")
     if isinstance(value, list | tuple):
-        value = ALIAS_SEPARATOR.join(map(str, value))
+        value = ALIAS_SEPARATOR.join(str(text) for text in value if text is not None)
     elif isinstance(value, date):
         value = value.isoformat()
     if value is None or value == "":
@@ -451,7 +457,7 @@ def _answer(row: Row, item: str, parse: Parse) -> tuple[Choice, tuple[Choice, ..
     if not options:
         return parse(text), ()
     _refuse_alike(row, options)
-    named = parse(str(value)).texts
+    named = parse(text).texts
     at = _gold_position(row, value, options, labels, named)
     gold = options[at]
     if gold.text in named:

@@ -136,6 +136,13 @@ def test_facts_as_a_task_and_back(consilience, write_suite):
     assert paris["gold_logprob"] == pytest.approx(totals[0] - normal)
 
 
+def test_relations_with_several_right_answers_are_in_no_mean(consilience):
+    docs = exported(consilience, "mini", "--groups", "capital,borders", "--limit", "2")
+    of_groups = {doc["group"]: doc["averaged_group"] for doc in docs}
+    assert of_groups == {"capital": "capital", "borders": None}
+    assert_same_numbers(*scored(consilience, docs, "mini"), "MACRO")
+
+
 @pytest.fixture
 def questions(tmp_path):
     (path := tmp_path / "mine.csv").write_text(QUESTIONS, encoding="utf-8")

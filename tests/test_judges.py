@@ -160,6 +160,16 @@ def test_an_unbiased_judge_has_no_bias_and_the_interval_contains_kappa():
     assert means == pytest.approx(truth, abs=0.04)
 
 
+def test_published_samples_have_no_pairs_without_a_label(consilience, pairs, tmp_path):
+    """The longer text is right in two of four pairs; the fifth has no label and is no reference."""
+    cs.evaluate(pairs, longer, vary=[ORDER], out=tmp_path / "run")
+    more = ("--model-id", "a/b", "--licence", "MIT", "--out", tmp_path / "eee")
+    output(consilience, "publish", tmp_path / "run", "--format", "eee", *more)
+    (samples,) = (tmp_path / "eee").rglob("*_samples.jsonl")
+    metrics = cs.score(samples).metrics.filter(group="MICRO", metric="accuracy", subset="all")
+    assert metrics.select("value", "n").row(0) == (0.5, 4)
+
+
 def test_factors_divide_the_variance_of_verdicts(pairs, tmp_path):
     """First places are right and wrong by turns: the order makes all, the texts nothing."""
     for judge, order, texts in ((first, 1, 0), ("baseline:constant", np.nan, np.nan)):

@@ -30,6 +30,7 @@ from consilience.publish.formats import (
     EEE_INSTANCE,
     EEE_SCHEMAS,
     MODEL_FIELDS,
+    PublicSuite,
     _metric,
     may_be_shared,
     sample_hash,
@@ -291,7 +292,7 @@ def test_a_data_set_has_the_answers_the_numbers_and_the_suite(made, runs):
     assert answers["seed"].unique(maintain_order=True).to_list() == ["seed-1", "seed-2"]
 
 
-def test_without_a_licence_no_text_of_a_suite_is_published(made, tmp_path):
+def test_without_a_licence_no_text_of_a_suite_is_published(made, runs, tmp_path):
     for name, words in (("questions", ("Mars", "planet", "q1")), ("pairs", ("rained", "Birds"))):
         for format_ in ("eee", "dataset"):
             published = made(name, format_, out=tmp_path / f"{name}-{format_}")
@@ -300,6 +301,9 @@ def test_without_a_licence_no_text_of_a_suite_is_published(made, tmp_path):
             assert not [word for word in words for text in texts if word in text]
     answers = table_of(made("questions", "dataset"), "answers")
     assert answers["item"].unique().sort().to_list() == [0, 1, 2, 3]
+    run = public_run(Run.open(runs / "questions"), PublishOptions(runs, "dataset", model_id=ID))
+    mixed = replace(run, answers=run.answers.sort("variant_index")).shared_answers()
+    assert mixed.sort("item", "variant").equals(answers.sort("item", "variant"))
     assert answers["is_right"].mean() == 0.75 and "subject" not in answers.columns
     assert "prompts" in text_of(made("questions", "dataset", licence="MIT"), "README.md")
 
@@ -405,10 +409,13 @@ def test_no_place_of_this_machine_is_published(made, served, runs, format_, monk
         assert not [word for word in private for text in texts if word in text]
 
 
-def test_a_key_in_a_text_is_found(made, monkeypatch):
+@pytest.mark.parametrize("name", ["a.json", "a.parquet"])
+def test_a_key_in_a_text_is_found(name, made, monkeypatch):
+    """Also in a table, whose bytes are compressed."""
     monkeypatch.setenv("MY_TOKEN", "capital-of-something")
-    files = {"a.json": b'{"x": "capital-of-something"}'}
-    monkeypatch.setattr(formats, "eee_files", lambda *_: files)
+    table, file = pl.DataFrame({"x": ["the capital-of-something", "y"] * 50}), io.BytesIO()
+    table.write_parquet(file) if name == "a.parquet" else file.write(table.write_json().encode())
+    monkeypatch.setattr(formats, "eee_files", lambda *_: {name: file.getvalue()})
     refused("it would publish the value of MY_TOKEN", made, "facts", "eee")
 
 
@@ -424,7 +431,18 @@ def test_the_published_command_has_no_folder():
         "--keep-scores --data pairs.tsv --vary order=rotations --vary labels=A,1 "
         "--system 'Be brief and/or kind.'"
     )
+    long = "Answer this. " * 30 + "{question}"
+    command = public_command({"system": "/no_think", "template": long}, ID, "x")
+    assert command.endswith(f"--template '{long}' --system /no_think")
     assert public_command(None, ID, "x") == ""
+
+
+def test_suites_without_latin_letters_have_files_of_their_own():
+    names = ("\u9996\u90fd", "\u56fd \u56fd", "My Suite")
+    suites = [
+        PublicSuite(name, "facts", f"{at}123456789", None, "") for at, name in enumerate(names)
+    ]
+    assert [suite.slug for suite in suites] == ["suite-01234567", "suite-11234567", "my-suite"]
 
 
 def test_a_folder_of_runs_has_a_record_for_each(made, runs, tmp_path):

@@ -15,6 +15,7 @@ from consilience.metrics.differences import form_changes
 from consilience.report.export import as_csv, as_latex, as_markdown, html_text, save_table
 from consilience.report.metric_tables import form_table, group_table, metric_table
 from consilience.report.table import (
+    CI,
     NO_DATA,
     Cell,
     Column,
@@ -72,6 +73,9 @@ def test_csv_has_every_number_in_full_and_its_std_behind_it():
     )
     interval = Table("", [Column("x"), Column("95 %", "share")], [["a", Cell(low=0.25, high=0.5)]])
     assert as_csv(interval) == "x,95 % low,95 % high\na,25.0,50.0\n"
+    names = [Column(name, "share") for name in ("a", CI, "b", CI)]
+    several = as_csv(Table("", names, [[0.5, Cell(low=0.25, high=0.75)] * 2]))
+    assert several.splitlines()[0] == f"a,a {CI} low,a {CI} high,b,b {CI} low,b {CI} high"
 
 
 def test_csv_has_no_formula_and_its_numbers_stay_numbers():

@@ -11,8 +11,7 @@ import numpy as np
 import polars as pl
 
 from consilience.asking import asker
-from consilience.asking.asker import Column
-from consilience.asking.asker import Progress as Progress  # noqa: PLC0414
+from consilience.asking.asker import Column, Progress
 from consilience.core.errors import ConsilienceError
 from consilience.core.items import Ask, Group, Ints, Item, Scores
 from consilience.core.schemas import ANSWERS_SCHEMA

@@ -106,7 +106,9 @@ def written_task(options: ExportOptions) -> Lines:
 def fact_documents(inquiry: Inquiry) -> Iterator[Document]:
     """Every fact with a known object, in every pattern: whole sentences, one a candidate."""
     suite = inquiry.suite
+    has_means = any(relation.cardinality == "N-1" for relation in suite.relations)
     for relation in suite.relations:
+        is_averaged = relation.cardinality == "N-1" or not has_means
         size, words = len(relation.patterns), relation.candidates.words
         compared = relation.design.compared
         every = combinations(range(size), 2)
@@ -124,7 +126,7 @@ def fact_documents(inquiry: Inquiry) -> Iterator[Document]:
                     "gold": fact.object,
                     "n_variants": size,
                     "compared_with": earlier[at],
-                    "averaged_group": relation.id,
+                    "averaged_group": relation.id if is_averaged else None,
                     "unit": f"{fact.subject}\t{fact.object}",
                     "context": "",
                     "choices": [pattern.fill(query.subject, word) for word in written],

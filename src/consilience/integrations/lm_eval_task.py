@@ -83,7 +83,7 @@ def items(rows: Iterable[Row]) -> int:
 def _complete_items(rows: Iterable[Row]) -> dict[str, list[Item]]:
     """The items with an answer in all their variants, by the group whose numbers are averaged."""
     items_of_rows: dict[tuple[str, str], Item] = defaultdict(dict)
-    for row in (row for row in rows if row[5] is not None):
+    for row in (row for row in rows if None not in (row[0], row[5])):
         items_of_rows[row[0], row[1]].setdefault(row[2], row)
     groups: dict[str, list[Item]] = defaultdict(list)
     for (group, _), item in items_of_rows.items():

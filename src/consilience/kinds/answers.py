@@ -383,10 +383,9 @@ def answers_to_questions(
     table = _with_checks_together(table, known)
     variants = {name: _levels(name) for name in variants_in(table)}
     if "variant_index" not in table.columns:
-        names = [*questions.languages, *(levels.get("language") for levels in variants.values())]
-        variants = {name: variants[name] for name in sorted(
-            variants, key=lambda name: (names.index(variants[name].get("language")), natural(name))
-        )}  # fmt: skip
+        order = [*questions.languages, *(of.get("language") for of in variants.values())]
+        by = lambda entry: (order.index(entry[1].get("language")), natural(entry[0]))  # noqa: E731
+        variants = dict(sorted(variants.items(), key=by))
     design = design_from(list(variants.values()))
     of_open = design.without(OF_OPTIONS)
     cells = {one: {name: at for at, name in enumerate(one.names)} for one in (design, of_open)}

@@ -19,7 +19,7 @@ import polars as pl
 
 from consilience.analysis.examples import Example
 from consilience.asking import noise
-from consilience.asking.facts import Progress
+from consilience.asking.asker import Progress
 from consilience.core.errors import SILENT, ConsilienceError, Protocol, Watch
 from consilience.core.text import counted, evenly, spread
 from consilience.kinds.counting import CountedRun, noise_floor_of

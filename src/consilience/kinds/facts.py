@@ -14,7 +14,8 @@ import polars as pl
 
 from consilience import suites
 from consilience.analysis.examples import KINDS
-from consilience.asking.facts import Progress, ask, query_counts
+from consilience.asking.asker import Progress
+from consilience.asking.facts import ask, query_counts
 from consilience.asking.noise import Sample, fact_samples
 from consilience.core.errors import SILENT, ConsilienceError, Loading, Protocol, Watch
 from consilience.core.free_text import rule_of

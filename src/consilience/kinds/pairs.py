@@ -13,8 +13,7 @@ from typing import Any, Self
 import polars as pl
 
 from consilience.asking import pairs as asking
-from consilience.asking.asker import prompt_table
-from consilience.asking.facts import Progress
+from consilience.asking.asker import Progress, prompt_table
 from consilience.asking.noise import Sample, pair_samples
 from consilience.core.errors import OTHER_OUT, SILENT, ConsilienceError, Protocol, Watch
 from consilience.core.factors import ORIGINAL, Design

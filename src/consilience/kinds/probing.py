@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from consilience.asking.facts import Progress, ask_groups
+from consilience.asking.asker import Progress
+from consilience.asking.facts import ask_groups
 from consilience.asking.noise import sample_size, variations
 from consilience.core.errors import SILENT, ConsilienceError, Protocol, UnansweredError, Watch
 from consilience.core.provenance import busy

@@ -16,7 +16,7 @@ import polars as pl
 from consilience import suites
 from consilience.analysis.examples import KINDS, OF_FACTS, with_prompts
 from consilience.asking import questions as asking
-from consilience.asking.facts import Progress
+from consilience.asking.asker import Progress
 from consilience.asking.noise import Sample, question_samples
 from consilience.asking.verifying import parts_of
 from consilience.core.errors import SILENT, ConsilienceError, Protocol, Watch

@@ -13,7 +13,7 @@ from typing import cast
 import polars as pl
 
 from consilience.asking import questions as asking
-from consilience.asking.facts import Progress
+from consilience.asking.asker import Progress
 from consilience.core import presentation
 from consilience.core.errors import ConsilienceError, unknown_name
 from consilience.core.expectations import Expectation

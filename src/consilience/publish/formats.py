@@ -79,7 +79,8 @@ class PublicSuite:
 
     @property
     def slug(self) -> str:
-        return re.sub(r"[^A-Za-z0-9_-]+", "-", self.name).strip("-").lower() or "suite"
+        slug = re.sub(r"[^A-Za-z0-9_-]+", "-", self.name).strip("-").lower() or "suite"
+        return slug if self.name.isascii() else f"{slug}-{self.digest[:8]}"
 
     @property
     def may_be_shared(self) -> bool:
@@ -121,9 +122,10 @@ class PublicRun:
             return self.answers.with_columns(reasons)
         columns = [name for name in NUMBERS if name in self.answers.columns]
         seed = ["seed"] if "seed" in self.answers.columns else []
-        return self.answers.select(
+        first = pl.col("row").min().over("group", "item")
+        return self.answers.with_row_index("row").select(
             *seed, "group",
-            pl.col("item").rle_id().over(*seed, "group").cast(pl.Int32),
+            (first.rank("dense").over("group") - 1).cast(pl.Int32).alias("item"),
             pl.col("variant_index").alias("variant"),
             (pl.col("answer").rank("dense").over("group") - 1).cast(pl.Int32),
             self.is_right(), *columns,
@@ -508,6 +510,8 @@ def _source(run: PublicRun) -> EeeRecord:
 def samples_of(run: PublicRun, prompts: pl.DataFrame, evaluation_id: str) -> Iterator[EeeRecord]:
     """A row for each answer; those in the base variant are linked to the accuracy of the group."""
     answers = run.shared_answers().with_columns(run.is_right())
+    if "gold_option" in answers.columns:  # what has no label has no reference
+        answers = answers.filter(~pl.col("gold_option").eq_missing(-1))
     suite, keys = run.suite.suite, ["group", "item", "variant"]
     for row in answers.join(prompts, on=keys, maintain_order="left").iter_rows(named=True):
         answer, group = row["answer"], row["group"]

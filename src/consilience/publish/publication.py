@@ -178,9 +178,11 @@ def refuse_private(files: Files, runs: Sequence[Run]) -> None:
         }
     places.pop("", None)
     for name, content in files.items():
+        is_packed = name.endswith(".parquet")
+        plain = pl.read_parquet(content).write_ndjson().encode() if is_packed else content
         known = secrets | places if name.endswith(TEXTS) else secrets
         for text, meaning in known.items():
-            if text.encode() in content:
+            if text.encode() in plain:
                 raise ConsilienceError(
                     f"it would publish {meaning}",
                     where=name,
@@ -290,7 +292,8 @@ def public_command(options: Mapping[str, Any] | None, model: str, suite: str) ->
         if value is True:
             words.append(option.flag)
             continue
-        texts = [_public_text(one) for one in (value if isinstance(value, list) else [value])]
+        values = value if isinstance(value, list) else [value]
+        texts = values if option.name == "system" else [*map(_public_text, values)]
         for text in texts if option.is_repeated else [",".join(texts)]:
             words += [option.flag, text]
     return shlex.join(words)
@@ -301,7 +304,8 @@ def _public_text(value: object) -> str:
         return f"{value:g}" if isinstance(value, float) else json.dumps(value)
     is_windows = bool(re.match(r"[A-Za-z]:[\\/]|\\\\", value))
     path = PureWindowsPath(value) if is_windows else PurePosixPath(value)
-    is_place = is_windows or value.startswith(("/", "./", "../", "~")) or Path(value).exists()
+    is_place = is_windows or value.startswith(("/", "./", "../", "~"))
+    is_place = is_place or os.path.exists(value)  # noqa: PTH110 (no error of a long text)
     return path.name if is_place or (path.suffix and " " not in value) else value
 
 
@@ -471,7 +475,7 @@ def _refuse_several(options: PublishOptions, runs: Sequence[PublicRun]) -> None:
         fault = f"{len(runs)} runs of {counted(models, 'model')}"
         expected = "one run" if is_one else "runs of one model"
         raise _several(options, fault, f"{expected} for --format {options.format}")
-    names = [f"{run.suite.name} under {run.protocol}" for run in runs]
+    names = [f"{run.suite.slug} under {run.protocol}" for run in runs]
     if twice := [name for name in names if names.count(name) > 1]:
         expected = "one, because each suite and protocol has one place in the files"
         raise _several(options, f"several runs of {twice[0]}", expected)

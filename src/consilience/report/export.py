@@ -25,6 +25,7 @@ from consilience.files.tables import as_pandas
 from consilience.files.write import csv_cell, csv_of, write_whole
 from consilience.options import Output
 from consilience.report.table import (
+    CI,
     PERCENT,
     Cell,
     Column,
@@ -349,14 +350,16 @@ def as_csv(table: Table) -> str:
     rows, columns = table.grid(), list[tuple[str, list[object]]]()
     if table.blocks:
         columns.append(("group", [csv_cell(block) for block in table.blocks]))
+    several = [column.heading for column in table.columns].count(CI) > 1
     for at, column in enumerate(table.columns):
+        of = f"{table.columns[at - 1].heading} " * (several and column.heading == CI)
         cells = [row[at] for row in rows]
         parts = ["", "std"] if any(not math.isnan(cell.std) for cell in cells) else [""]
         if any(cell.has_interval and cell.value is None for cell in cells):
             parts = ["low", "high"]
         for part in parts:
             values = [_csv_value(cell, column, part) for cell in cells]
-            columns.append((f"{column.heading} {part}".strip(), values))
+            columns.append((f"{of}{column.heading} {part}".strip(), values))
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\n")
     writer.writerow(csv_cell(name) for name, _ in columns)

@@ -10,7 +10,7 @@ import polars as pl
 
 from consilience.core.factors import BETWEEN, FACTORS, OF_LANGUAGE, WITHIN, is_language_kind
 from consilience.core.schemas import FLIPS
-from consilience.core.text import counted
+from consilience.core.text import counted, spread
 from consilience.metrics.registry import DESCRIPTIONS, METRICS, label_of, main_metrics
 from consilience.report.columns import (
     MEANS,
@@ -359,18 +359,14 @@ def language_table(metrics: pl.DataFrame, suite: Suite) -> Table:
 
 def question_table(statistics: QuestionStatistics, name: str) -> Table:
     """One row a group: its questions, phrasings and options."""
-
-    def spread(least: int, most: int) -> str:
-        return f"{least}" if least == most else f"{least} to {most}"
-
     columns = [
         Column("group"), Column("questions", "count"), Column("phrasings"), Column("options"),
         Column("majority", "share"),
     ]  # fmt: skip
     rows: list[list[Value]] = []
     for row in statistics.by_group:
-        options = spread(row.min_options, row.max_options) if row.max_options else "open"
-        phrasings = spread(row.min_phrasings, row.max_phrasings)
+        options = spread((row.min_options, row.max_options)) if row.max_options else "open"
+        phrasings = spread((row.min_phrasings, row.max_phrasings))
         rows.append([row.group, row.questions, phrasings, options, row.majority])
     sizes = [counted(statistics.questions, "question"), counted(statistics.phrasings, "phrasing")]
     if statistics.expectations:

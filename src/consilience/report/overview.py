@@ -14,7 +14,7 @@ from consilience.analysis.examples import Example, Reply
 from consilience.core.errors import Protocol
 from consilience.core.factors import BETWEEN, FACTORS, WITHIN, levels_of
 from consilience.core.schemas import FLIPS, SCORE_CHANGE
-from consilience.core.text import AGGREGATES, counted
+from consilience.core.text import AGGREGATES, counted, spread
 from consilience.endpoints.usage import cost_in_words
 from consilience.metrics.registry import DESCRIPTIONS, label_of, main_metrics
 from consilience.report import charts
@@ -48,7 +48,7 @@ def page_in_words(page: Page, words: SuiteWords) -> Page:
     """
     nouns = {one + s: other + s for one, other in words.instead.items() for s in ("", "s")}
     nouns |= {one.capitalize(): other.capitalize() for one, other in nouns.items()}
-    pattern = re.compile(rf"\b({'|'.join(nouns)})\b")
+    pattern = re.compile(rf"(?<![\w/-])({'|'.join(nouns)})(?![\w/-])")
 
     def text(original: str) -> str:
         return pattern.sub(lambda match: nouns[match[1]], original)
@@ -154,8 +154,6 @@ def _suite_rows(runs: Sequence[RunView]) -> Iterator[tuple[str, str]]:
     """The size of the suite of runs on facts or questions."""
     suite, protocol = runs[0].suite, runs[0].protocol
     patterns = [len(relation.design.variants) for relation in suite.relations]
-    fewest, most = min(patterns), max(patterns)
-    of_each = f"{most}" if fewest == most else f"{fewest} to {most}"
     counts, group = fact_counts(runs[0].metrics), suite.words.group
     relations = counted(len(suite.relations), group)
     if len(counts) < len(suite.relations):
@@ -164,7 +162,7 @@ def _suite_rows(runs: Sequence[RunView]) -> Iterator[tuple[str, str]]:
     relations += f", {several} of them with several right answers" if several else ""
     facts = facts_in_words(runs[0].metrics, suite.words.item)
     yield "suite", f"{suite.name}: {facts} of {relations}"
-    yield "patterns", f"{sum(patterns):,}, {of_each} a {group}"
+    yield "patterns", f"{sum(patterns):,}, {spread(patterns)} a {group}"
     if len(suite.words.protocols) > 1:
         yield "protocol", f"{protocol}: {PROTOCOLS[protocol]}"
 

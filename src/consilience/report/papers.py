@@ -10,9 +10,8 @@ from typing import Any
 
 import polars as pl
 
-from consilience.report.table import Cell, Column, Table, Value, text_of
-
-NAN = math.nan
+from consilience.core.text import AGGREGATES
+from consilience.report.table import NAN, Cell, Column, Table, Value, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +234,7 @@ def papers_headlines(metrics: pl.DataFrame) -> dict[str, Values]:
     """
     if is_of_pararel(metrics):
         return paper_values("pararel-table-3")
-    groups = metrics["group"].unique(maintain_order=True).to_list()
+    groups = metrics.filter(~pl.col("group").is_in(AGGREGATES))["group"].unique().to_list()
     return paper_values("calum-table-2", groups[0]) if len(groups) == 1 else {}
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import polars as pl
 
 from consilience.core.schemas import COMPARISON_SCHEMA, METRICS_SCHEMA
-from consilience.metrics.statistics import holm, wilson_interval
-from consilience.report.papers import NAN, Measured
+from consilience.metrics.statistics import NAN, holm, wilson_interval
+from consilience.report.papers import Measured
 from consilience.reproduce.recipe import UNAVAILABLE, MissingError, Numbers, Recipe, Work
 from consilience.runs.run import read_answers
 from consilience.suites.layouts import N_TO_1

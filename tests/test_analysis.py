@@ -193,6 +193,10 @@ def test_abstaining_by_hand():
     assert found["answered"].to_list() == pytest.approx([1, 4 / 6, 0])
     assert found["accuracy"].to_list() == pytest.approx([1, 1, math.nan], nan_ok=True)
     assert found["consistency"].to_list() == pytest.approx([2 / 6, 1, math.nan], nan_ok=True)
+    text = answers.with_columns(pl.col("logprob").cast(pl.String))
+    assert abstaining_table([text], make_suite(), "strict", [0.0, 0.49, 0.95]).equals(found)
+    several = abstaining_table([answers], make_suite(cardinality="N-M"), "strict", [0.5])
+    assert math.isnan(several["answered"][0]), "no relation with one right answer"
     never = found["consistent_accuracy"].to_list()
     assert never == pytest.approx([0, math.nan, math.nan], nan_ok=True)
     for bad in (answers.drop("logprob"), answers.with_columns(logprob=pl.lit(None, pl.Float64))):

@@ -242,6 +242,8 @@ def test_models_that_read_no_question_and_few_relations_are_noted():
     run = cs.evaluate("mini", "baseline:majority", groups=["capital"])
     checked = cs.gate(run, rule=["consistency >= 0.8", "accuracy <= 0.9"])
     assert any("over 90 % of the answers are the same word" in note for note in checked.notes)
+    of_group = cs.gate(run, rule=["consistency in capital >= 0.3"]).notes
+    assert any("same word" in note for note in of_group)
     assert not any("same word" in note for note in cs.gate(run, rule=["accuracy <= 0.9"]).notes)
     run = cs.evaluate("mini", "baseline:random", groups=["capital", "currency"], limit=4)
     noted = cs.gate(run, rule=["accuracy >= 0.5"]).notes
@@ -257,6 +259,12 @@ def test_missing_answers_have_a_note_and_an_unfinished_run_is_refused(ports, tmp
     table.write_csv(tmp_path / "gap.csv")
     noted = gate(folder, tmp_path / "gap.csv", rule=["accuracy >= 0.5"]).notes
     assert any("39 of 40" in note for note in noted)
+    for pair in ((table, None), (None, table)):
+        paths = [tmp_path / "gap.csv" if one is not None else write("thirty", 30) for one in pair]
+        noted = gate(folder, *paths, rule=["accuracy >= 0.5"]).notes
+        assert any(note.startswith("gap.csv: 1 of 80 queries have no answer") for note in noted), (
+            noted
+        )
     run = cs.evaluate("mini", "baseline:random", groups=["capital"], limit=3, out=tmp_path / "run")
     record = json.loads((run.folder / "run.json").read_text("utf-8"))
     (run.folder / "run.json").write_text(json.dumps({**record, "finished": None}), "utf-8")
@@ -337,6 +345,32 @@ def test_runs_in_other_variants_are_refused_with_what_they_vary(tmp_path):
         for factor in ("order=rotations", "paraphrase")
     ]
     refused("runs in different variants: .* --vary", cs.gate, runs, rule=["accuracy <= 0.5"])
+
+
+def test_runs_of_other_questions_or_pairs_are_refused(tmp_path):
+    """Items have the same names, so that only their texts tell."""
+    runs = []
+    for name, words in (("one", "abcd"), ("some", "abxy"), ("other", "wxyz")):
+        (tmp_path / name).mkdir()
+        rows = [{"question": f"{word}?", "answer": "a", "options": ["a", "b"]} for word in words]
+        (tmp_path / name / "q.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
+        file = tmp_path / name / "q.jsonl"
+        runs.append(cs.evaluate(file, "baseline:random", vary=["order=reversed"]))
+    rule = ["consistency >= 0.1"]
+    refused("all questions differ", cs.gate, runs[::2], rule=rule)
+    refused(
+        "2 questions changed in text.*: q-3, q-4; expected runs of the same questions",
+        cs.gate,
+        runs[:2],
+        rule=rule,
+    )
+
+
+def test_runs_under_another_protocol_are_noted(tmp_path):
+    runs = [cs.evaluate("mini", "baseline:random", groups=["capital"], protocol=protocol)
+            for protocol in ("strict", "published")]  # fmt: skip
+    notes = " ".join(cs.gate(runs, rule=["accuracy <= 0.9"]).notes)
+    assert "was asked under published" in notes
 
 
 def test_power_is_that_of_the_t_test_on_the_logit_scale():

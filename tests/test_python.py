@@ -7,6 +7,7 @@ import pydoc
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 
 import altair as alt
@@ -229,8 +230,9 @@ def test_answers_in_a_pandas_frame_are_scored_and_reported(tmp_path):
     kept = pl.col("metric").is_in(["accuracy", "consistency", "consistent_accuracy"])
     assert scored.metrics.filter(kept).height
     assert_frame_equal(scored.metrics.filter(kept), asked.metrics.filter(kept))
+    scored = replace(scored, run=replace(scored.run, label="lr=1e-5"))
     page = scored.report(tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "The port of [X] is [Y]." in page
+    assert "The port of [X] is [Y]." in page and "lr:1e-5" in page
 
 
 FRAME = pd.DataFrame({"subject": ["Redis", "PostgreSQL", "MySQL"], "object": [6379, 5432, 3306]})

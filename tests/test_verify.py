@@ -1,6 +1,8 @@
 """verify: the same answers, changed files, another suite, and runs that cannot be repeated."""
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -10,7 +12,7 @@ from consilience.core.errors import Watch
 from consilience.kinds.probing import probe
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import VerifyOptions
-from consilience.results.verifying import verify
+from consilience.results.verifying import SCORED, _score_differences, verify
 from replay_server import replay
 
 QUESTIONS = {"question": "2 + 2?", "answer": "4", "options": ["3", "4"], "item": "a"}
@@ -31,6 +33,17 @@ def test_the_same_machine_gives_the_same_answers_of_whole_items_of_each_group(tm
     assert set(asked["group"]) == {"capital", "painter"}
     assert asked.join(sizes, on=["group", "item", "len"], how="anti").is_empty()
     assert "to the last bit" in verified.verdict[0]
+    for rows in (
+        verified.rows.drop([f"{name}_now" for name in SCORED], strict=False),
+        verified.rows.with_columns(pl.lit(None, pl.Float64).alias(name) for name in SCORED),
+    ):
+        largest, is_exact = _score_differences(rows)
+        verdict = replace(verified, largest=largest, is_exact=is_exact).verdict[0]
+        assert (math.isnan(largest), is_exact, "no scores were compared" in verdict) == (
+            True,
+            False,
+            True,
+        )
 
 
 def test_another_model_gives_other_answers(tmp_path):

@@ -51,6 +51,16 @@ def test_votes_of_fewer_variants_by_hand():
     assert of.accuracy(3, 0).tolist() == of.accuracy(7, 0).tolist() == [1, 0, 1, 1, 0]
 
 
+def test_fewer_variants_are_drawn_from_those_that_an_item_has():
+    """Both are right in two of three; the second has three variants only, of which a is first."""
+    answers = np.array([[A, A, B, A, A, B], [A, A, B, NO, NO, NO], [NO] * 6])
+    subjects = np.array(["q1", "q2", "q3"], object)
+    of = Ballots(answers, answers == A, answers >= 0, np.zeros(answers.shape), subjects)
+    for size, first in ((1, 4 / 6), (2, 12 / 15), (3, 16 / 20)):
+        found = of.accuracy(size, 0)
+        assert found[:2] == pytest.approx([first, [2 / 3, 1, 1][size - 1]]) and np.isnan(found[2])
+
+
 def test_a_drawn_expectation_is_near_the_exact_one():
     """Seven of 13 variants are right: three or more of five drawn are by the hypergeometric law."""
     answers = np.array([[A] * 7 + [B] * 6])

@@ -95,7 +95,8 @@ def flip_rows(
         table.filter(pl.col("flip") != SAME).with_columns(seeds=pl.lit(at, pl.Int64))
         for at, table in enumerate(tables, start=1)
     )
-    base = tables[0].drop("flip", "first", "second")
+    every = pl.concat(tables).drop("flip", "first", "second")
+    base = every.unique(QUERY, keep="first", maintain_order=True)
     for at, table in enumerate(tables):
         of_seed = table.select(*QUERY, pl.col("flip").alias(f"flip {at}"))
         base = base.join(of_seed, on=QUERY, how="left", maintain_order="left")
@@ -146,7 +147,7 @@ def _numbers(table: pl.DataFrame, seeds: int, seed: int) -> dict[str, object]:
     of = item_estimates(runs, subjects, seed)
     net = np.mean([run[WON].columns[:, 0] - run[LOST].columns[:, 0] for run in runs], axis=0)
     known = table.select("subject", net=pl.Series(net)).drop_nans("net")
-    by_subject = known.group_by("subject", maintain_order=True).agg(pl.col("net").sum())["net"]
+    by_subject = known.group_by("subject").agg(pl.col("net").sum()).sort("subject")["net"]
     test, p = SUBJECTS, paired_permutation(by_subject.to_list(), seed)
     if seeds == 1 and len(by_subject) == known.height > 0:
         test, p = MCNEMAR, mcnemar(int((by_subject < 0).sum()), int((by_subject > 0).sum()))

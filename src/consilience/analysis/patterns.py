@@ -393,6 +393,10 @@ def abstaining_table(
     the pairs of patterns that are both answered. An answer without a probability raises.
     """
     averaged = [relation.id for relation in suite.relations if relation.cardinality == "N-1"]
+    number = pl.col("logprob").cast(pl.Float64, strict=False).fill_nan(None)  # CSV: text
+    answers = [
+        table.with_columns(number) if "logprob" in table.columns else table for table in answers
+    ]
     for table in answers:
         has_none = pl.col("answer").is_not_null() & pl.col("logprob").is_null()
         if "logprob" not in table.columns or table.select(has_none.any()).item():
@@ -408,7 +412,8 @@ def abstaining_table(
             table.with_columns(answer=pl.when(is_kept).then("answer")) for table in answers
         ]
         is_answer = pl.col("answer").is_not_null() & pl.col("group").is_in(averaged)
-        shares = [table.filter(is_answer).select(is_kept.mean()).item() for table in answers]
+        kept = is_kept.mean().fill_null(NAN)
+        shares = [table.filter(is_answer).select(kept).item() for table in answers]
         row: dict[str, object] = {"threshold": float(threshold), "answered": fmean(shares)}
         rows.append(row | _means(measure(confident, suite, protocol)))
     return pl.DataFrame(rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -29,6 +29,9 @@ SIZES = 10  # For about how many numbers of variants the vote is counted
 SINGLE, BEST_SAME, BEST, VOTE = "single variant", "best, same items", "best, other items", "vote"
 """What answers an item: one variant, on average; the most accurate variant, chosen on the same
 items or on those of half of the other subjects; the vote."""
+
+
+OF_VARIANTS = ("answers", "right", "taken", "logprob")  # The fields (item, variant)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +73,19 @@ class Ballots:
     def accuracy(self, size: int, seed: int) -> Floats:
         """The expected accuracy (item,) of the vote of ``size`` variants, of all if it has fewer.
 
-        They are drawn without replacement: every subset counts once, or ``SUBSETS`` draws do. An
-        item counts in the subsets with a variant that it has.
+        They are drawn without replacement from those that the item has: every subset counts once,
+        or ``SUBSETS`` draws do.
         """
+        found = np.full(len(self.answers), NAN)
+        for there in np.unique(self.taken, axis=0):  # the variants that some items have
+            if there.any():
+                of = (self.taken == there).all(axis=1)
+                some = {name: getattr(self, name)[of][:, there] for name in OF_VARIANTS}
+                found[of] = replace(self, **some, subjects=self.subjects[of])._accuracy(size, seed)
+        return found
+
+    def _accuracy(self, size: int, seed: int) -> Floats:
+        """``accuracy`` of items that have every variant."""
         width = self.answers.shape[1]
         size = min(size, width)
         if math.comb(width, size) <= SUBSETS:
@@ -81,7 +94,7 @@ class Ballots:
             every = np.tile(np.arange(width), (SUBSETS, 1))
             chosen = np.random.default_rng(seed).permuted(every, axis=1)[:, :size]
         masks = (chosen[..., None] == np.arange(width)).any(axis=1).T
-        return quotient(self.vote(masks)[0].sum(axis=1), (self.taken @ masks).sum(axis=1))
+        return np.asarray(self.vote(masks)[0].mean(axis=1))
 
     def best(self, seed: int, *, others: bool) -> Floats:
         """Whether the most accurate variant that an item has is right (item,).

@@ -32,7 +32,7 @@ from consilience.gating.rules import (
     fewest,
     parse_rules,
 )
-from consilience.kinds import inquiries_of, kind_of, suite_notes, suite_of
+from consilience.kinds import inquiries_of, kind_of, protocol_notes, suite_notes, suite_of
 from consilience.metrics.components import position_notes
 from consilience.metrics.counts import Prepared, is_averaged, refuse_other_questions
 from consilience.metrics.differences import compare
@@ -224,10 +224,18 @@ def open_gate_runs(options: GateOptions) -> GateRuns:
     first, *others = [(label, table) for label, tables in whole.items() for table in tables]
     for other in others:
         refuse_other_questions(first, other)
+    tables, changed = comparing.paired_by_text(runs)  # all changed: raises
+    if changed:
+        found = changed[0].replace(", so not compared", "")
+        raise ConsilienceError(found, expected="runs of the same questions")
+    if not suite.words.pool:
+        notes += comparing.check_texts(runs, tables)
     common: Tables = {}
     if baseline is not None:
         common, more = comparing.comparable([*runs, baseline], suite)
-        notes += [*comparing.settings_notes([baseline, *runs]), *more]
+        notes += more
+    notes += comparing.settings_notes([*filter(None, [baseline]), *runs])
+    notes += [note for run in opened for note in protocol_notes(run, protocol)]
     return GateRuns(runs, baseline, suite, protocol, whole, common, options.seed, notes)
 
 
@@ -374,7 +382,8 @@ def worst_notes(rule: GateRule, table: pl.DataFrame, suite: Suite) -> Iterator[s
     rows = table.filter(metric=rule.metric).drop_nans(column)
     rows = rows.sort(column, descending=not rule.threshold.at_least, maintain_order=True)
     factors = rows.filter(pl.col("subset") != "all", group=suite.words.pool)
-    ids = [group.id for group in suite.relations]
+    key = rule.metric, rule.subset
+    ids = [group.id for group in suite.relations if is_averaged(key, group)]
     groups = rows.filter(pl.col("group").is_in(ids), subset=rule.subset)
     for some, where in ((factors, "of {subset}"), (groups, "in {group}")):
         if some[column].n_unique() > 1:
@@ -388,10 +397,16 @@ def _cautions(rules: Sequence[GateRule], numbers: pl.DataFrame, of: GateRuns) ->
     suite, first = of.suite, of.whole[of.labels[0]][0]
     answers = first.answers
     yield from position_notes(answers)
-    if any(rule.metric == "consistency" for rule in rules):
-        top = numbers.filter(metric="top_answer", group="MACRO")["value"]
-        yield from (constant_answers(numbers, suite) if (top > NEARLY_CONSTANT).any() else ())
-    yield from without_answer(first.table)
+    named = {rule.group or "MACRO" for rule in rules if rule.metric == "consistency"}
+    if named:
+        is_of_rule = pl.col("group").is_in([*named]) if suite.words.pool else pl.lit(True)
+        top = numbers.filter(is_of_rule, metric="top_answer", subset="all")["value"]
+        is_constant = (top > NEARLY_CONSTANT).any()
+        yield from constant_answers(numbers, suite, details=True) if is_constant else ()
+    for label in of.labels:
+        for run in of.whole[label]:
+            more = f"{label}: " * (len(of.labels) > 1)
+            yield from (more + note for note in without_answer(run.table))
     if left_out := facts_left_out(answers, numbers, suite):
         yield left_out
     if any(rule.metric == "corrected_consistency" for rule in rules):

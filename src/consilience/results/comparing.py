@@ -392,7 +392,7 @@ def flips_of(
     same = [
         flip_rows([*combinations(known[run.label], 2)], run.label, run.label, SAME_MODEL, seed)[0]
         for run in runs
-        if run.parts
+        if len(run.parts) > 1
     ]
     floors = [
         {"first": name, "second": name, "over": NOISE, "level": row["subset"],

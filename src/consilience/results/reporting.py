@@ -368,8 +368,12 @@ def view_of(
     if (run.path / "clusters.csv").is_file():  # of `analyze representations`
         clusters = texts_of(read_csv(run.path / "clusters.csv"))
         drawn = str(clusters["relation"][0])
-        drawing = drawing_of(run.path, drawn, DRAWN, "subject", f"{run.label}: {drawn}", seed)
-        view = replace(view, vectors=correlations_of(known.metrics, clusters), drawing=drawing)
+        view = replace(view, vectors=correlations_of(known.metrics, clusters))
+        try:
+            drawing = drawing_of(run.path, drawn, DRAWN, "subject", f"{run.label}: {drawn}", seed)
+            view = replace(view, drawing=drawing)
+        except ConsilienceError as error:  # such as too few vectors
+            view = replace(view, warnings=[*view.warnings, f"no drawing: {error.found}"])
     kinds = patterns.annotated_kinds(suite)
     view = replace(
         view,
@@ -445,7 +449,8 @@ class Result(Shown):
     def report(self, page: str | Path) -> Path:
         """Write the run as one HTML page that needs no network; the path of the page."""
         path = path_of(page, "the page")
-        keywords = {"runs": [f"{self.label}={self.run.path}"], "out": path}
+        label = self.label.replace("=", ":")  # LABEL=PATH ends at the first one
+        keywords = {"runs": [f"{label}={self.run.path}"], "out": path}
         with TemporaryDirectory(prefix="consilience-") as folder:
             if not self.run.settings:  # a table does not name its suite
                 keywords["suite"] = save_suite(self.suite, Path(folder, self.suite.name))

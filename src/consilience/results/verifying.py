@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import shlex
 from collections.abc import Iterator, Mapping
@@ -80,7 +81,9 @@ class Verification(Shown):
                 sentences.append(f"{sampled}, so answers need not be equal.")
         else:
             scores = "and so are all scores, to the last bit"
-            if not self.is_exact:
+            if math.isnan(self.largest):
+                scores = "no scores were compared"
+            elif not self.is_exact:
                 scores = f"scores differ by up to {self.largest:.1e} nats"
             sentences.append(f"All {counted(size, 'answer')} are the same, {scores}.")
         return sentences
@@ -267,12 +270,12 @@ def _score_differences(rows: pl.DataFrame) -> tuple[float, bool]:
     """The largest difference of two scores in nats, NaN without scores; whether all are equal."""
     differences: list[float] = []
     is_exact = True
-    for name in SCORED:
-        if f"{name}_now" in rows.columns:
-            then, now = rows[name], rows[f"{name}_now"]
-            is_exact = is_exact and then.equals(now, null_equal=True)
-            differences += (then - now).abs().drop_nulls().drop_nans().to_list()
-    return max(differences, default=NAN), is_exact
+    for name in filter(rows.columns.__contains__, SCORED):
+        then = rows[name]
+        now = rows[f"{name}_now"] if f"{name}_now" in rows.columns else then.clear(len(then))
+        is_exact = is_exact and then.equals(now, null_equal=True)
+        differences += (then - now).abs().drop_nulls().drop_nans().to_list()
+    return max(differences, default=NAN), is_exact and bool(differences)
 
 
 def _differences(run: Run, now: Mapping[str, Any]) -> Iterator[tuple[str, tuple[Any, Any]]]:

@@ -334,6 +334,12 @@ def test_every_text_has_an_answer_or_a_reason(text, words):
         assert matched.answer or not text.strip()
 
 
+def test_letters_that_only_ignore_case_are_labels_of_options():
+    """The dotless i is an I for a pattern that ignores case, and not when case folded."""
+    options = choices(*"abcdefghij")
+    assert match("\u0131)", options, rule_of("normalized"), "ABCDEFGHIJ").position == 8
+
+
 def test_a_choice_is_its_own_answer():
     """Each choice as written, under every rule but that of patterns."""
     options = choices("A Tale of Two Cities", "1,5", "no", "05/03/2024", "C++", "C")

@@ -324,3 +324,20 @@ def test_published_records_are_read_back(consilience, tmp_path):
             for name in ("run", "again")
         ]
         assert values[0]["value"].item() == values[1]["value"].item()
+
+
+def test_published_seeds_are_samples(consilience, tmp_path):
+    """Two seeds of two orders are four variants; the names of variants stay."""
+    asked = {"vary": ["order=reversed"], "groups": ["capital"], "limit": 3}
+    for seed in (1, 2):
+        cs.evaluate("mini-questions", "baseline:random", out=tmp_path / f"r/seed-{seed}", **asked)
+    more = ("--model-id", "a/b", "--out", tmp_path / "out")
+    output(consilience, "publish", tmp_path / "r", "--format", "eee", *more)
+    (path,) = (tmp_path / "out").rglob("*.jsonl")
+    answers, _ = read(path)
+    assert {variant for _, variant, *_ in answers} == {
+        f"template=order {order}, sample=seed-{at}"
+        for order in ("given", "reversed")
+        for at in "12"
+    }
+    assert len(answers) == 3 * 4

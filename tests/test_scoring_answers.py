@@ -183,3 +183,11 @@ def test_exports_are_the_same_every_time_and_options_of_other_suites_are_refused
     for file in ("a.csv", "a.jsonl"):  # before a file is written
         message = "--suite rte without --data"
         refused(message, exported_lines, ExportOptions(suite="rte", out=Path(file)))
+
+
+def test_blank_lines_of_a_table_are_no_rows(consilience, tmp_path):
+    """An empty line in the middle, and one of separators as spreadsheets write them."""
+    path = tmp_path / "a.csv"
+    path.write_text("item,variant,answer\ncapital-1,0,Paris\n\ncapital-1,1,Rome\n,,\n")
+    out = output(consilience, "score", path, "--suite", "mini", "--json")
+    assert value(out, "mean_accuracy", "capital") == 0.5

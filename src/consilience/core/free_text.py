@@ -623,11 +623,12 @@ def _labelled(
     if not rule.parses_labels or not labels:
         return {at for at, label in enumerate(labels) if label == passage}
     plain = re.sub(r"^[-#>\u2022]+\s|[*`\"]+", "", unicodedata.normalize("NFKC", passage)).strip()
-    position = {label.casefold(): at for at, label in enumerate(labels)}
+    alike = [re.compile(re.escape(label), re.IGNORECASE).fullmatch for label in labels]
+    place = lambda text: next(at for at, is_label in enumerate(alike) if is_label(text))  # noqa: E731
     known = "|".join(sorted(map(re.escape, labels), key=len, reverse=True))
     texts = [{normalized(text) for text in choice.texts} for choice in choices]
     if last := re.fullmatch(rf"(.+)[(\[]({known})[)\]]\W*", plain, re.IGNORECASE):
-        at = position[last[2].casefold()]
+        at = place(last[2])
         return {at} if normalized(last[1]) in texts[at] else set()
     first = re.fullmatch(
         rf"(?:(?:the )?(?:option|choice|letter|number) )?[(\[]?({known})(?!\w|[.,]\d)"
@@ -637,7 +638,7 @@ def _labelled(
     )
     if first is None:
         return set()
-    at, rest = position[first[1].casefold()], normalized(first[3]) if first[3] else ""
+    at, rest = place(first[1]), normalized(first[3]) if first[3] else ""
     if _IS_RIGHT.fullmatch(rest) or any(whole_words(text).match(rest) for text in texts[at]):
         return {at}
     others = {other for other, of_choice in enumerate(texts) if rest in of_choice}

@@ -139,8 +139,9 @@ def read_answer_file(path: Path, notes: list[str] | None = None) -> pl.DataFrame
         raise ConsilienceError("no such file", where=str(path), todo="Check the path.")
     if path.suffix == ".parquet":
         return read_parquet(path)
+    is_empty = pl.all_horizontal(pl.all().is_null())
     if path.name.endswith((".csv", ".csv.gz")):
-        return texts_of(read_csv(path, notes, infer_schema=False))
+        return texts_of(read_csv(path, notes, infer_schema=False)).filter(~is_empty)
     if path.suffix in (".tsv", ".jsonl", INSPECT):
         rows = [
             {name: text_of(value) for name, value in row.items()} for row in _rows_of(path, notes)
@@ -148,7 +149,7 @@ def read_answer_file(path: Path, notes: list[str] | None = None) -> pl.DataFrame
         names = dict.fromkeys(name for row in rows for name in row)
         return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String))
     if path.suffix == ".xlsx":
-        return read_workbook(path).filter(~pl.all_horizontal(pl.all().is_null()))
+        return read_workbook(path).filter(~is_empty)
     *others, last = ENDINGS
     found = f"a table in '{path.suffix or path.name}'"
     expected = f"{', '.join(others)} or {last}"

@@ -287,12 +287,13 @@ def _with_variants(slim: pl.DataFrame, where: str) -> tuple[pl.DataFrame, list[s
         used.append("prompt")
     named = [pl.format("{}={}", pl.lit(name), levels[name]) for name in FACTORS if name in levels]
     variant = pl.concat_str(named, separator=", ") if named else pl.lit("base")
-    if has_names and not named:
+    if has_names and not levels.keys() - {"sample"}:
         variant = pl.col("name").cast(pl.String).fill_null("base")
         factors = "|".join(of for of in FACTORS if has_options or of not in OF_OPTIONS)
         is_known = variant.str.contains(rf"^(?:base|(?:(?:^|, )(?:{factors})=[^=]*)+)$")
         level = variant.str.replace_all(r"[,=]", " ").str.replace_all(" +", " ")
         variant = pl.when(is_known).then(variant).otherwise("template=" + level)
+        variant = pl.concat_str(variant, *named, separator=", ").str.replace("^base, ", "")
     names = different(slim, *used).with_columns(variant=variant.cast(pl.Categorical))
     of_records = joined(slim.select(used), names, used)["variant"]
     for name in {*used, "prompt"}:

@@ -379,7 +379,7 @@ def _add_row(
     group = row.optional_text("group").strip() or name
     if not names_a_group(group):
         row.report(f"the group '{group}'", expected=GROUP_NAME, todo="Rename it.")
-    item = row.optional_text("item")
+    item = row.optional_text("item").strip()
     if not item:
         counts[group] += 1
         item = f"{group}-{counts[group]}"

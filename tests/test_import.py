@@ -178,6 +178,10 @@ def test_languages_of_mpararel_share_their_facts(tmp_path):
     assert not check_suite(folder)
     again = imported(root, folder)
     assert not (again.patterns or again.facts or again.names)
+    jsonl(tmp_path / "one" / "en" / "P36.jsonl", {"pattern": "The capital of [X] is [Y]."},
+          *({"sub_label": one, "obj_label": other} for one, other in lines))  # fmt: skip
+    plan = imported(tmp_path / "one", tmp_path / "without-ids")
+    assert sorted(pairs(plan)) == sorted(lines), "facts without an id are known by their texts"
     copied = imported(folder, tmp_path / "copy")
     assert copied.format == "suite"
     assert load_suite(tmp_path / "copy").digest == load_suite(folder).digest

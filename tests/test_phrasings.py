@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from checks import output, refusal
+from checks import output, refusal, refused
 from conftest import cases
 from consilience.authoring import rewriting
 from consilience.authoring.rewriting import draft_rewrites, drafts_by_rule
@@ -134,9 +134,17 @@ def test_questions_of_several_rows_keep_the_order_of_their_phrasings(consilience
     rows = ["item,language,question,answer", "a,en,What is 1 + 1?,2", "a,en,How much is 1 + 1?,2"]
     (here / "s" / "questions.csv").write_text("\n".join([*rows, "a,de,Was ist 1 + 1?,2", ""]))
     proposal = {"item": "a", "question": "=1+1 is what?", "origin": "written", "language": "en"}
-    (here / "r.jsonl").write_text(json.dumps(proposal) + "\n")
+    german = proposal | {"question": "Wie viel ist 1 + 1?", "language": "de"}
+    (here / "r.jsonl").write_text(f"{json.dumps(proposal)}\n{json.dumps(german)}\n")
     out = output(consilience, "suite", "import", "r.jsonl", "--into", "s")
-    assert "added:           1 phrasing\n" in out
+    assert "added:           2 phrasings\n" in out
+    (item,) = load_questions("s").items
+    assert item.paraphrases["de"] == ("Was ist 1 + 1?", "Wie viel ist 1 + 1?")
+    (here / "r.jsonl").write_text(
+        json.dumps(german | {"question": "Et ?", "language": "fr"}) + "\n"
+    )
+    found = refusal(consilience, "suite", "import", "r.jsonl", "--into", "s")
+    assert "a phrasing in 'fr' of 'a'; expected a language that the question is in" in found
     (item,) = load_questions("s").items
     assert item.paraphrases["en"] == ("What is 1 + 1?", "How much is 1 + 1?", "=1+1 is what?")
     assert not load_questions("s").notes, "the provenance is no table that is not read"
@@ -177,8 +185,18 @@ def test_people_accept_phrasings_on_a_page(consilience, here):
     sheet.with_columns(pl.Series("answer", said)).write_csv("s/Ana.csv")
     out = output(consilience, "suite", "annotate", "score", "s", "--sign", "r.csv")
     assert "1 of 9 patterns were judged different" in out and "r.csv: 11 new verdicts" in out
-    refused = pl.read_csv("r.csv").filter(accept="no")["question"].to_list()
-    assert refused == ["Name the capital of Australia."]
+    no = pl.read_csv("r.csv").filter(accept="no")["question"].to_list()
+    assert no == ["Name the capital of Australia."]
+    table = pl.read_csv("r.csv", infer_schema=False)
+    table = table.with_columns(remark=pl.lit("as asked"), accept=pl.lit("yes"))
+    table.write_csv("r.tsv", separator="\t")
+    output(consilience, "suite", "annotate", "score", "s", "--sign", "r.tsv")
+    signed = pl.read_csv("r.tsv", separator="\t", infer_schema=False)
+    changed = pl.when(question=no[0]).then(pl.lit("no")).otherwise("accept")
+    assert signed.equals(table.with_columns(accept=changed).select(signed.columns))
+    table.drop("parent").write_csv("r.csv")
+    command = ("suite", "annotate", "patterns", "r.csv", "--people", "Eva", "--out", "t")
+    assert "r.csv:2: no parent of " in refusal(consilience, *command)
 
 
 def test_a_model_behind_a_url_and_embeddings_as_the_judge(consilience, here):
@@ -216,6 +234,13 @@ def test_a_model_behind_a_url_and_embeddings_as_the_judge(consilience, here):
     result = rewriting.rewrite_suite(suite, writer, Cosine(), given, measured_on=suite)
     assert result.reasons == {"duplicate": 7, "meaning": 1}
     assert {one.scores["meaning"] for one in result.proposals} == {1}, "rules are not refused"
+    message = "--min-meaning without a judge"
+    refused(message, rewriting.rewrite_suite, suite, writer, None, given, measured_on=suite)
+    for name, found in (
+        ("none/p.csv", "none: no such folder"),
+        ("p.tsv", "ends in .jsonl or .csv"),
+    ):
+        assert found in refusal(consilience, "suite", "rewrite", "q.csv", "--out", name)
 
 
 def test_without_a_model_a_question_in_another_language_has_a_note(consilience, here):

@@ -190,7 +190,7 @@ class Runs:
         run, mark = folder / "run", folder / "session"
         with locked(folder):  # all other processes wait
             if mark.is_file() and mark.read_text(encoding="utf-8") == self.session:
-                return open_run(run)
+                return open_run(run, seed=case.options.get("seed", 0))
             try:
                 result = evaluate(case.suite, model, **case.options, out=run)
             except OtherRunError:  # the model or the suite has changed since an earlier session
@@ -338,7 +338,7 @@ def _message(
     lines = [
         line for one in shown.iter_rows(named=True) for line in _lines(one, rows, texts, words)
     ]
-    if chosen.height == 1:
+    if chosen.height == 1 and lines:
         return "\n".join([f"{label}: {lines[0]}", *lines[1:]])
     fault = f"agree in less than {at_least:.0%} of their pairs of {words.variant}s"
     if at_least == 1:

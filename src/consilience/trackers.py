@@ -117,7 +117,9 @@ def _log_to_mlflow(mlflow: Any, of_run: Tracked, step: int | None) -> None:
         mlflow.set_experiment(PROJECT)
         mlflow.start_run(run_name=of_run.name)
     try:
-        mlflow.log_params({f"{PROJECT}.{name}": text for name, text in of_run.parameters.items()})
+        parameters = {f"{PROJECT}.{name}": text for name, text in of_run.parameters.items()}
+        known = mlflow.get_run(mlflow.active_run().info.run_id).data.params  # mlflow changes none
+        mlflow.log_params({name: parameters[name] for name in parameters if name not in known})
         mlflow.log_metrics(dict(of_run.metrics), step=step)
         for name, table in of_run.tables.items():
             mlflow.log_text(table.write_csv(), f"{PROJECT}/{name}.csv")

@@ -26,6 +26,11 @@ from consilience.report.table import NAN, Table, all_notes, fitted_text
 class Terminal(Console):
     """A console that shows tables, and U+FFFD for what would control the terminal."""
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        if not self.width:
+            self.width = 80  # some set COLUMNS=0, where nothing would be printed
+
     def print(self, *objects: Any, **options: Any) -> None:
         """Print objects; tables fit the screen, and are as wide as they are in a pipe."""
         rule = "─" if self.encoding.startswith("utf") else "-"
@@ -42,7 +47,7 @@ class Terminal(Console):
         """How wide a table may be: as the screen, or without a limit in a pipe."""
         columns = os.environ.get("COLUMNS", "")
         width = self.width if self.is_terminal else UNLIMITED
-        return int(columns) if columns.isdigit() else width
+        return (int(columns) if columns.isdecimal() else 0) or width
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None

@@ -53,13 +53,12 @@ from consilience.suites.pairs import (
 )
 from consilience.suites.proposals import (
     OF_QUESTIONS,
-    Proposal,
     SignOff,
     Verdict,
     add_signoffs,
     proposes_phrasings,
     read_proposals,
-    write_proposals,
+    write_accepts,
 )
 from consilience.suites.question_suites import (
     WORDS,
@@ -253,7 +252,7 @@ def read_sheet(path: Path, key: SheetKey, annotator: str) -> LabelIndices:
     def refuse(found: str, expected: str, row: int, todo: str = "") -> NoReturn:
         raise ConsilienceError(found, expected=expected, where=f"{path}, row {row}", todo=todo)
 
-    sheet = [cells for _, cells in read_cells(path, quoted=True)]
+    sheet = [cells for _, cells in read_cells(path, quoted=True, notes=[])]
     names = [name.strip().casefold() for name in (sheet or [[]])[0]]
     if missing := [name for name in COLUMNS if name not in names]:
         refuse(f"no column '{missing[0]}'", ", ".join(COLUMNS), 1)
@@ -710,7 +709,7 @@ def make_pattern_sheets(options: PatternSheetOptions) -> Sheets:
     """Compare patterns with the base pattern of their relation, on a page for each annotator."""
     file = Path(options.suite)
     is_proposed = proposes_phrasings(file)
-    suite = _proposed(file)[1] if is_proposed else suites.load_suite(file, options.data_dir)
+    suite = _proposed(file) if is_proposed else suites.load_suite(file, options.data_dir)
     if options.groups is not None:
         suite = select_relations(suite, options.groups)
     sizes = [len(patterns) - 1 for _, patterns in _by_language(suite)]
@@ -735,17 +734,19 @@ def make_pattern_sheets(options: PatternSheetOptions) -> Sheets:
     return Sheets(key, notes, record, options.out)
 
 
-def _proposed(file: Path) -> tuple[list[Proposal], Suite]:
-    """The phrasings in a file of proposals, and as a suite with their parents as base patterns."""
-    proposals = read_proposals(file, FirstFault(), OF_QUESTIONS)
+def _proposed(file: Path) -> Suite:
+    """The phrasings in a file of proposals as a suite, with their parents as base patterns."""
     texts: dict[str, dict[str, None]] = defaultdict(dict)
-    for one in proposals:
+    for one in read_proposals(file, FirstFault(), OF_QUESTIONS, []):
+        if not one.parent:
+            found, expected = f"no parent of '{one.pattern}'", "the question that it says again"
+            raise ConsilienceError(found, expected=expected, where=one.where)
         texts[one.relation] |= {one.parent: None, one.pattern: None}
     questions = (
         Question(item, item, {DEFAULT_LANGUAGE: tuple(of_item)}, Choice(""))
         for item, of_item in texts.items()
     )
-    return proposals, suite_of_phrasings(Questions(file.stem, tuple(questions)))
+    return suite_of_phrasings(Questions(file.stem, tuple(questions)))
 
 
 class ScoredByPeople(Shown):
@@ -825,15 +826,10 @@ def _sign(options: ScoreSheetsOptions, scored: ScoredSheets) -> tuple[list[SignO
         raise ConsilienceError(found, expected=expected, where=where, todo=todo)
     file, today = Path(str(options.sign)), datetime.now(UTC).date().isoformat()
     if file.is_file():
-        proposals, suite = _proposed(file)
-        given = list(signoffs(scored, suite, today))
+        given = list(signoffs(scored, _proposed(file), today))
         accepts = {(one.relation, one.pattern): "yes" for one in given}
         accepts |= {(one.relation, one.pattern): "no" for one in given if one.verdict == "reject"}
-        marked = (
-            replace(one, accept=accepts.get((one.relation, one.pattern), one.accept))
-            for one in proposals
-        )
-        write_proposals(file, marked, OF_QUESTIONS)
+        write_accepts(file, accepts, OF_QUESTIONS)
         return given, []
     folder = writable_folder(str(file), None)
     suite = load_folder(folder)

@@ -687,7 +687,8 @@ def duplicate_questions(items: Asked) -> Iterator[Found]:
     pairs: list[tuple[Question, Question]] = []
     earlier: dict[tuple[str, str], list[Question]] = defaultdict(list)
     for question in items:
-        keys = [(text, normal(question.context)) for text in {*map(normal, _texts(question))}]
+        context = normal(question.context)
+        keys = [(text, context) for text in dict.fromkeys(map(normal, _texts(question)))]
         same = [other for key in keys for other in earlier.get(key, ())]
         allowed = {option.text for option in question.options}
         fitting = (one for one in same if not allowed or one.gold.text in allowed)

@@ -191,7 +191,8 @@ def align_languages(content: Content) -> None:
     """
     versions: dict[tuple[str, str], dict[str, SourceFact]] = defaultdict(dict)
     for fact in content.facts:
-        versions[fact.relation, fact.item].setdefault(fact.language, fact)
+        id_ = fact.item or f"{fact.subject}\t{fact.object}"  # without one its texts tell
+        versions[fact.relation, id_].setdefault(fact.language, fact)
     languages = dict.fromkeys(fact.language for fact in content.facts if fact.language)
     if not languages:
         return
@@ -565,7 +566,7 @@ class PhrasingPlan(ImportPlan):
         if self.adds:
             spec, texts = folder or self.folder, defaultdict(list)
             for phrasing in self.patterns:
-                texts[phrasing.relation].append(phrasing.pattern)
+                texts[phrasing.relation, phrasing.language].append(phrasing.pattern)
             question_suites.add_phrasings(spec, self.content.columns, texts)
             path = question_suites.provenance_file(spec)
             rows = [phrasing.row(OF_QUESTIONS) for phrasing in self.patterns]

@@ -544,6 +544,9 @@ def rewrite_suite(
 
     Without a ``writer`` they are those of the rules, without a ``judge`` they have no scores.
     """
+    if options.min_meaning is not None and judge is None:
+        found, todo = "--min-meaning without a judge", "Add --judge embedding:packaged:minilm."
+        raise ConsilienceError(found, todo=todo)
     kind, notes = KINDS[suite.words.variant], list(writer.notes if writer else ())
     drafts = drafts_by_rule(suite) if kind.has_rules else []
     without = sorted({relation.id for relation in suite} - {draft.relation for draft in drafts})

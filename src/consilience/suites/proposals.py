@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Literal, get_args
 
 from consilience.core.errors import ConsilienceError, did_you_mean
-from consilience.files.read import read_rows
+from consilience.files.read import FirstFault, decoded, read_rows, separator_of
 from consilience.files.rows import (
     Problems,
     Row,
@@ -151,7 +151,16 @@ def _number(cell: Any) -> float | None:
 
 
 def check_no_file(path: Path | None) -> None:
-    """Refuse to replace a file of proposals, which may hold a person's edits."""
+    """Refuse, before the work, to replace a file of proposals, which may hold a person's edits.
+
+    And a file that could not be written or read again: in no folder, or with another suffix.
+    """
+    is_plain = path is not None and (path.is_file() or not path.exists())
+    if path is not None and is_plain and path.suffix not in (".jsonl", ".csv"):
+        found, expected = "proposals in another format", "a name that ends in .jsonl or .csv"
+        raise ConsilienceError(found, expected=expected, where=str(path))
+    if path is not None and not path.parent.is_dir():
+        raise ConsilienceError("no such folder", where=str(path.parent), todo="Make it first.")
     if path is not None and path.is_file() and path.stat().st_size:
         raise ConsilienceError(
             "there is a file already, and it may have edits",
@@ -166,6 +175,23 @@ def write_proposals(path: Path, proposals: Iterable[Proposal], names: Names = OF
     rows = [{"accept": one.accept, **one.row(names)} for one in proposals]
     is_csv = path.suffix == ".csv"
     write_whole(path, codecs.BOM_UTF8 + csv_of(table_of(rows)) if is_csv else json_lines(rows))
+
+
+def write_accepts(path: Path, accepts: Mapping[tuple[str, str], str], names: Names) -> None:
+    """Write yes or no into the column ``accept`` of proposals; no other cell changes."""
+    rows = [row.cells for row in suite_rows(path, FirstFault(), notes=[])]
+    marked: list[dict[str, Any]] = []
+    for cells in rows:
+        usual = cells.get("accept") or "yes"
+        accept = accepts.get((cells[names[0]], cells[names[1]]), usual)
+        marked.append({**cells, "accept": accept})
+    content = json_lines(marked)
+    if path.suffix != ".jsonl":
+        separator = separator_of(path, decoded(path, guess=True)[0])
+        quotes: Any = "never" if path.suffix == ".tsv" else "necessary"
+        table = table_of(marked).write_csv(separator=separator, quote_style=quotes).encode()
+        content = table if path.suffix == ".tsv" else codecs.BOM_UTF8 + table
+    write_whole(path, content)
 
 
 def provenance_of(folder: Path) -> list[Proposal]:

@@ -260,15 +260,16 @@ def provenance_file(spec: Path) -> Path:
 
 
 def add_phrasings(
-    spec: Path, columns: Mapping[str, str], texts: Mapping[str, Sequence[str]]
+    spec: Path, columns: Mapping[str, str], texts: Mapping[tuple[str, str], Sequence[str]]
 ) -> None:
-    """Write further phrasings of questions (item -> texts) into the columns ``question_2``, ...
+    """Write further phrasings of questions ((item, language) -> texts) into ``question_2``, ...
 
     They follow the last phrasing of their question. No other cell changes. A question of several
-    rows gets them in its last row in its first language.
+    rows gets them in its last row in their language, which is that of the suite if they name none.
     """
     questions = load_questions(spec, columns)
     item_of = {one.where: one.item for one in questions.items}
+    usual = next(iter(questions.languages), DEFAULT_LANGUAGE)  # of texts that name no language
     names = [columns.get(name, name) for name in ("item", "language")]
     for path in dict.fromkeys(Path(where.rpartition(":")[0] or spec) for where in item_of):
         if path.suffix not in (".csv", ".tsv", ".jsonl"):
@@ -276,15 +277,23 @@ def add_phrasings(
             todo = "Save the questions as CSV, and name that file."
             raise ConsilienceError(found, expected=expected, where=path.name, todo=todo)
         rows = dict(read_rows(path, notes=[]))
-        places: dict[str, str] = {}
-        first: dict[str, object] = {}
+        places: dict[tuple[str, str], str] = {}
+        first: dict[str, str] = {}
         for where, cells in rows.items():
-            named, language = (cells.get(name) for name in names)
+            named, language = (cells.get(name) or "" for name in names)
             item = item_of.get(where, str(named))
-            if first.setdefault(item, language) == language:
-                places[item] = where
-        for item in texts.keys() & places.keys():
-            rows[places[item]] = with_phrasings(rows[places[item]], texts[item])
+            first.setdefault(item, language)
+            places[item, language] = where
+        for (item, language), of_item in texts.items():
+            if item not in first:  # in another file
+                continue
+            if language and first[item] and (item, language) not in places:
+                found = f"a phrasing in '{language}' of '{item}'"
+                expected = f"a language that the question is in, such as {first[item]}"
+                raise ConsilienceError(found, expected=expected, where=path.name)
+            own = places.get((item, language or usual))
+            place = own or places[item, first[item]]
+            rows[place] = with_phrasings(rows[place], of_item)
         if path.suffix == ".jsonl":
             write_whole(path, json_lines(rows.values()))
             continue

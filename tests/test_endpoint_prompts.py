@@ -130,6 +130,16 @@ def test_written_answers_are_those_of_the_same_weights_here(loaded, connect, way
         asked_server = served.open_server("openai:tiny", connection)
         model = served.Writer(asked_server, "tiny", most_written=4, longest=512)
         found = written(model, asked)
+        if ways is LLAMA_CPP_PYTHON:  # with a tokenizer it gets texts, in the template of the chat
+            connection = connect(server, ways)
+            model = served.Writer(
+                served.open_server("openai:tiny", connection), "t", most_written=4
+            )
+            assert written(model, asked) == expected
+            sent = [body["prompt"] for body in server.bodies("/v1/completions")][-len(asked) :]
+            assert sorted(sent) == sorted(
+                model.text(prompt).removeprefix("<s>") for prompt in asked
+            )
     assert found == expected and any(found.values())
 
 
@@ -177,6 +187,8 @@ def test_labels_that_are_not_listed_have_the_smallest_value_as_bound():
     listed = [("A", -0.5), (" B", -1.5), *((f"x{at}", -5.0 - at / 10) for at in range(18))]
     values, bounds = chat_module.values_of(listed, ["A", "B", "C"])
     assert values.tolist() == [-0.5, -6.7, -6.7] and bounds.tolist() == [False, True, True]
+    values, _ = chat_module.values_of([*listed[:-1], ("A", -5.0)], ["A"])
+    assert np.exp(values) == pytest.approx(np.exp(-0.5) + np.exp(-5)), "two tokens with one text"
 
 
 @pytest.mark.parametrize(("ways", "message"), [
@@ -254,6 +266,7 @@ def test_an_enforced_answer_that_does_not_come_is_excluded_or_ends_the_run():
         ({"content": '{"answer": "B'}, "length"),
         ({"content": None, "refusal": "No."}, "stop"),
         ({"content": "B"}, "stop"),
+        ({"content": None}, "stop"),
     ]
 
     def answer(path, body, headers):
@@ -268,11 +281,12 @@ def test_an_enforced_answer_that_does_not_come_is_excluded_or_ends_the_run():
 
     with replay(answer) as server:
         model = served.load_served("openai:x", Connection(server.url, scoring="answers-only"))
-        chats = [([{"role": "user", "content": text}], ["A", "B"]) for text in ("?", "0", "1")]
+        chats = [([{"role": "user", "content": text}], ["A", "B"]) for text in "?013"]
         assert dict(model.chats.replies("answers-only", chats)) == {
             0: 0,
             1: "the server ended the answer early ('finish_reason' is 'length')",
             2: "the model refused to answer: 'No.'",
+            3: "'' in place of one of the options",
         }
         asked = replace(prompts(SYSTEM)[0], turns=(("user", "2"),))
         refused("not as in the proof: 'response_format': 'B'", lambda: list(model.score([asked])))
@@ -331,16 +345,18 @@ def test_a_written_answer_that_does_not_come_is_excluded_and_not_wrong():
             return 400, {"error": {"message": f"no such field here: {field}"}}, {}
         if "Rust" in body["messages"][-1]["content"]:
             return 400, {"error": {"message": "a bad word"}}, {}
-        choice = {"message": {"content": ""}, "finish_reason": "length"}
+        no_text = {} if "Zig" in body["messages"][-1]["content"] else {"content": ""}
+        choice = {"message": no_text, "finish_reason": "length"}
         return {"choices": [choice], "usage": {"prompt_tokens": 1}}
 
     with replay(answer) as server:
         model = served.Writer(served.open_server("openai:x", Connection(server.url)), "openai:x")
         assert model.notes == ["the server takes no temperature: its answers are sampled"]
-        asked = [replace(prompts(SYSTEM)[0], turns=(("user", t),)) for t in ("Rust", "Go")]
-        texts = {int(rows[0]): text for rows, (text,) in model.write(asked, [1, 1])}
+        asked = [replace(prompts(SYSTEM)[0], turns=(("user", t),)) for t in ("Rust", "Go", "Zig")]
+        texts = {int(rows[0]): text for rows, (text,) in model.write(asked, [1, 1, 1])}
     assert texts[0].reason == "the server refused the request (400): a bad word"
     assert texts[1].reason.endswith("before its text began (--max-new-tokens)")
+    assert texts[2].reason == texts[1].reason, "a message without its content"
 
 
 PROVIDER_ROWS = cases("providers")

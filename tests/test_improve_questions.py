@@ -16,7 +16,10 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from checks import output, refusal
 from conftest import WORDS, cases
 from consilience import ConsilienceError
+from consilience.kinds.probing import probe
+from consilience.metrics.differences import compare
 from consilience.models.fast.trees import trains_on_trees
+from consilience.options.probe import ProbeOptions
 from consilience.suites.questions import Questions
 from consilience.train import consistency
 from consilience.train.batch_trainer import TrainingFolder
@@ -24,6 +27,7 @@ from consilience.train.consistency import ConsistencyTrainer, _train_rows, teach
 from consilience.train.improvement import (
     NO_TASKS,
     harm_of,
+    harm_rows,
     harm_table,
     harm_verdict,
     task_row,
@@ -413,6 +417,24 @@ def test_a_task_without_the_harness_is_refused_before_training(consilience, comm
     message = refusal(consilience, *command[:-1], tmp_path / "o", "--harm-tasks", "mmlu")
     assert "'lm_eval' is not installed" in message
     assert not (tmp_path / "o").exists()
+
+
+def test_texts_without_a_human_label_are_not_wrong(tmp_path):
+    """The harm table counts as all metrics do: of ten pairs the six that people judged."""
+    rows = [
+        {"prompt": f"Say {at}", "human": "a" * (at < 6), "answer_a": f"x {at}", "answer_b": f"y {at}"}
+        for at in range(10)
+    ]  # fmt: skip
+    pl.DataFrame(rows).write_csv(tmp_path / "j.csv")
+    asked = ProbeOptions(model="", suite=str(tmp_path / "j.csv"), vary=("order=rotations",))
+    runs = [probe(replace(asked, model=f"baseline:{name}", out=tmp_path / name))
+            for name in ("random", "constant")]  # fmt: skip
+    before, after = runs
+    compared = compare({"before": before.answers, "after": after.answers}, before.suite, "strict")
+    accuracy, *_ = harm_rows("held-out", before, [after], compared)
+    for side, run in (("before", before), ("after", after)):
+        metrics = run.metrics.filter(metric="mean_accuracy", group="MICRO", subset="all")
+        assert accuracy[side] == pytest.approx(metrics["value"].item())
 
 
 def test_the_perplexity_of_text_by_hand():

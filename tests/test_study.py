@@ -3,18 +3,21 @@
 import json
 import subprocess
 import sys
+import threading
 
 import pytest
 
 import study_workers
 from checks import output, refusal, refused
 from conftest import cases
+from consilience.endpoints import client
 from consilience.kinds.probing import probe
 from consilience.options.runs import StudyRunOptions
 from consilience.study import running, workers
 from consilience.study.file import failure_file, read_study, state_of
 from consilience.study.running import run_study
 from consilience.study.workers import Needs
+from replay_server import replay
 
 WHOLE = """
 folder = "out"
@@ -172,6 +175,42 @@ def test_run_ends_with_status_2_if_a_run_failed(consilience, tmp_path, monkeypat
     assert status == 2
     assert "1 run: 1 failed; 0 answers" in out
     assert "asking 1 run: 135 queries\nbaseline-no/mini failed: " in err
+
+
+def test_a_run_whose_server_failed_is_not_complete(tmp_path, monkeypatch):
+    """One question of six has no reply; the same command asks it when the server is well."""
+    monkeypatch.setattr(running, "LocalWorkers", study_workers.HereWorkers)
+    monkeypatch.setattr(client, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(client, "LONGEST_WAIT", 0.002)
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        {"question": f"What is {at}?", "answer": "red", "options": ["red", "blue"]}
+        for at in range(6)
+    ]
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    bad, others = ["What is 3?"], threading.Semaphore(0)
+
+    def answer(path, body, headers):
+        if not path.endswith("chat/completions"):
+            return 404, {}, {}
+        if any(text in body["messages"][-1]["content"] for text in bad):
+            others.acquire(timeout=1)  # another is answered meanwhile
+            return 500, {}, {}
+        others.release()
+        return {"choices": [{"message": {"content": "red"}, "finish_reason": "stop"}]}
+
+    with replay(answer) as server:
+        (tmp_path / "s.toml").write_text(
+            f"options = {{ base_url = '{server.url}', generate = true, concurrency = 2 }}\n"
+            "suites = [{ suite = 'q.jsonl' }]\nmodels = [{ model = 'openai:m' }]\n"
+        )
+        state = run_study(StudyRunOptions(tmp_path / "s.toml"))
+        assert [run.state for run in state.runs] == ["failed"]
+        assert "did not reply to some queries" in state.runs[0].message
+        bad.clear()
+        assert [run.state for run in run_study(StudyRunOptions(tmp_path / "s.toml")).runs] == [
+            "complete"
+        ]
 
 
 @pytest.mark.parametrize(("model", "suite", "message"), [

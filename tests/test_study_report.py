@@ -77,6 +77,24 @@ def test_a_model_of_constant_answers_is_named(tmp_path):
     assert any("the option in one place of the file, such as the first" in note for note in notes)
 
 
+def test_only_the_seeds_of_the_file_are_counted(tmp_path):
+    """Two seeds are right; a third of an earlier version of the file is not."""
+    text = (
+        f"folder = '{tmp_path}/out'\nsuites = [{{ suite = 'mini', groups = 'capital', limit = 2 }}]\n"
+        "models = [{ name = 't', model = 'models/{seed}', seeds = SEEDS }]\n"
+    )
+    file = tmp_path / "s.toml"
+    for seeds in ("[1, 2, 3]", "[1, 2]"):
+        file.write_text(text.replace("SEEDS", seeds), encoding="utf-8")
+        for run in read_study(file).runs if seeds == "[1, 2, 3]" else ():
+            probe(replace(run.options, model=f"baseline:{'random' if run.seed == 3 else 'oracle'}"))
+            record = json.loads((run.folder / "run.json").read_text(encoding="utf-8"))
+            record["options"]["model"] = run.options.model
+            (run.folder / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    (row,) = report_study(StudyReportOptions(file)).rows
+    assert (row.numbers["accuracy"].value, len(row.measured[0].seeds)) == (1, 2)
+
+
 def test_every_run_has_a_row_and_missing_ones_say_why(made):
     assert [*dict.fromkeys(row.cell for row in made.rows)] == CELLS
     rows = {(row.cell, row.model): row for row in made.rows}

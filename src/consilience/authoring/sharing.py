@@ -109,7 +109,7 @@ class SharedSuite:
         languages = dict.fromkeys(pattern.language for group in suite for pattern in group.patterns)
         facts: list[list[Value]] = [
             *(
-                [name, str(self.about.get(name) or "not stated")]
+                cast(list[Value], [name, str(self.about.get(name) or "not stated")])
                 for name in ("creator", "url", "date")
             ),
             ["licence", self.licence or "not stated"],

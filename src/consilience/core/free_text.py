@@ -623,8 +623,11 @@ def _labelled(
     if not rule.parses_labels or not labels:
         return {at for at, label in enumerate(labels) if label == passage}
     plain = re.sub(r"^[-#>\u2022]+\s|[*`\"]+", "", unicodedata.normalize("NFKC", passage)).strip()
-    alike = [re.compile(re.escape(label), re.IGNORECASE).fullmatch for label in labels]
-    place = lambda text: next(at for at, is_label in enumerate(alike) if is_label(text))  # noqa: E731
+
+    def place(text: str) -> int:
+        same = (re.fullmatch(re.escape(label), text, re.IGNORECASE) for label in labels)
+        return next(at for at, match in enumerate(same) if match)
+
     known = "|".join(sorted(map(re.escape, labels), key=len, reverse=True))
     texts = [{normalized(text) for text in choice.texts} for choice in choices]
     if last := re.fullmatch(rf"(.+)[(\[]({known})[)\]]\W*", plain, re.IGNORECASE):

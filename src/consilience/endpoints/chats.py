@@ -175,7 +175,9 @@ def values_of(
     entries: Sequence[tuple[str, float]], labels: Sequence[str]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
     """The value (label,) of each label among listed tokens, or the bound of what is not listed."""
-    known, bound = dict(entries), scorer.bound_of(entries, MOST_LISTED)
+    bound, known = scorer.bound_of(entries, MOST_LISTED), dict[str, float]()
+    for name, value in entries:  # tokens with one text, such as one with a space that is not shown
+        known[name] = float(np.logaddexp(known.get(name, -np.inf), value))
     values = np.array([known.get(label, bound) for label in labels])
     return values, np.array([label not in known for label in labels])
 
@@ -219,7 +221,10 @@ def _answer_of(reply: Any, options: Sequence[str]) -> int | str:
     end = _part_of_choice(reply, "finish_reason")
     if end == "content_filter" or (end == "length" and text.strip()[:1] in ("", "{")):
         return f"the server ended the answer early ('finish_reason' is '{end}')"
-    raise UnprovedError(ENFORCES, f"{_shown(text)} in place of one of the options; it was ignored")
+    found = f"{_shown(text)} in place of one of the options"
+    if not text.strip():
+        return found
+    raise UnprovedError(ENFORCES, f"{found}; it was ignored")
 
 
 def _part_of_choice(reply: Any, name: str) -> Any:

@@ -504,9 +504,9 @@ class Scorer:
         """Replies to requests; of llama.cpp, which takes several prompts, of merged ones."""
         client, path = self.server.client, self.strategy.path
         if not self.strategy.is_native:
-            yield from client.post_all(path, map(self._addressed, bodies))
+            yield from client.post_all(path, map(self.addressed, bodies))
             return
-        every, alike = [self._addressed(body) for body in bodies], dict[str, list[int]]()
+        every, alike = [self.addressed(body) for body in bodies], dict[str, list[int]]()
         for at, body in enumerate(every):
             alike.setdefault(json.dumps({**body, "prompt": None}), []).append(at)
         groups = [
@@ -531,7 +531,8 @@ class Scorer:
                 for at, alone in client.post_all(path, (every[row] for row in rows)):
                     yield rows[at], alone
 
-    def _addressed(self, body: Body) -> Body:
+    def addressed(self, body: Body) -> Body:
+        """A request with the name of the model, and with a text where the server takes texts."""
         if self.as_text:
             prompt = body["prompt"]
             ids = prompt[0] if isinstance(prompt[0], list) else prompt

@@ -284,8 +284,11 @@ class Writer(Served):
             **seed,
             **({} if prompt.is_chat else {"stop": ["\n"]}),
         }
-        if self.tokens is None or self.server.kind == "other":
+        if self.tokens is None:
             return body | {"prompt": prompt.text.rstrip(" ")}
+        if self.server.kind == "other":  # takes texts, and puts the beginning there itself
+            begin = str(self.tokenizer.bos_token) if self.tokens.beginning else ""
+            return body | {"prompt": self.tokens.prompt_text(prompt).removeprefix(begin)}
         return body | {"prompt": self.tokens.prompt_ids(prompt)}
 
 
@@ -295,9 +298,9 @@ def text_of(reply: Any) -> str | NoAnswer:
         return NoAnswer(reply.reason)
     try:
         choice = reply["choices"][0]
-        text = choice["message"]["content"] if "message" in choice else choice["text"]
+        text = choice["message"].get("content") if "message" in choice else choice["text"]
         stripped: str = "" if text is None else str.strip(text)
-    except (KeyError, IndexError, TypeError) as error:
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
         expected = "choices with a text or a message"
         raise ConsilienceError(f"a reply without a text: {reply}", expected=expected) from error
     if not text and "message" in choice and choice.get("finish_reason") == "length":
@@ -439,11 +442,10 @@ class ServedLabels(Served):
             replies = self.client.post_all(ROUTE, bodies)
         else:
             fields = {"max_tokens": LONGEST_LABEL, "temperature": 0, **self.server.plain_sampling}
-            prompts = (encoded["input_ids"] for encoded in self.encode(forms))
-            replies = self.client.post_all(
-                "completions",
-                ({"model": self.server.name, "prompt": ids, **fields} for ids in prompts),
-            )
+            ids = (encoded["input_ids"] for encoded in self.encode(forms))
+            addressed = self.model.scorer.addressed
+            bodies = [addressed({"prompt": one, **fields}) for one in ids]
+            replies = self.client.post_all("completions", bodies)
         for at, reply in replies:
             yield np.array([at]), [text_of(reply)]
 

@@ -348,6 +348,9 @@ def _measured(
             continue
         first = states[0].run
         run = Run.open(first.folder if first.seed is None else first.folder.parent, name)
+        if first.seed is not None:  # others may be there that the study has no more
+            parts = tuple(Run.open(one.run.folder, one.run.folder.name) for one in states)
+            run = replace(run, record=parts[0].record, parts=parts)
         try:
             suite, protocol = suite_of(run)
             one = count_run(run, suite, protocol, seed)

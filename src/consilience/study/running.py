@@ -350,6 +350,9 @@ class _Asking:
             if not self._left[task.run]:
                 self._count_if_complete(run)
             return
+        if not all(record.get("finished") for _, record, _ in studies.kept(run)):
+            todo = "Run the same command again; a run resumes."
+            raise ConsilienceError("the server did not reply to some queries", todo=todo)
         self._ended.add(task.run)
         studies.failure_file(self._study, run).unlink(missing_ok=True)
         self._watch.inform(f"{task.run}: complete")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import math
 import time
@@ -401,6 +402,10 @@ def train_and_measure(
         "plan": json.loads(json.dumps(asdict(plan))), "seeds": list(seeds),
         "ablations": ablations, "test_facts": subject.test_facts,
     } | ({"trust_remote_code": True} if subject.trust_remote_code else {})  # fmt: skip
+    settings["weights"] = locate(subject.model).digest
+    if subject.lines:
+        text = json.dumps(list(subject.lines)).encode()
+        settings["text_digest"] = hashlib.sha256(text).hexdigest()
     tasks = [read_text(Path(one)) if one.endswith(".yaml") else one for one in subject.harm_tasks]
     settings |= {"harm_tasks": tasks} if tasks else {}
     record = RunFolder(folder, settings)

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 import yaml
 
+from consilience.core.items import NO_LABEL
 from consilience.core.provenance import busy
 from consilience.core.text import counted, duration, listed
 from consilience.kinds.counting import CountedRun
@@ -336,13 +337,15 @@ def harm_rows(
     tables = [before.answers[0].answers.join(run.answers[0].answers, on=on) for run in after]
     means = (
         pl.concat(table.select(*on, answer, other, gold) for table in tables)
+        .with_columns(gold=gold.replace(NO_LABEL.text, None))
         .drop_nulls(["answer", "answer_right"])
         .group_by(units)
         .agg(before=(answer == gold).mean(), after=(other == gold).mean(),
              changed=(answer != other).mean())
     )  # fmt: skip
-    sides = {side: float(means[side].to_numpy().mean()) for side in ("before", "after")}
-    yield {"what": f"Accuracy, {name}", **sides, **_over_units(means["after"] - means["before"])}
+    graded = means.drop_nulls(["before", "after"])
+    sides = {side: float(graded[side].to_numpy().mean()) for side in ("before", "after")}
+    yield {"what": f"Accuracy, {name}", **sides, **_over_units(graded["after"] - graded["before"])}
     yield of_metric(TIE_METRIC)
     yield {"what": f"Answers changed, {name}", **_over_units(means["changed"])}
 

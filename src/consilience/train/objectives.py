@@ -165,7 +165,7 @@ class MaskedObjective(Objective):
             changed = ids[:longest]
             maskable = [at for at, token in enumerate(changed) if token not in special]
             chosen = [at for at in maskable if generator.random() < MASKED]
-            for at in chosen or generator.sample(maskable, 1):
+            for at in chosen or generator.sample(maskable, min(1, len(maskable))):
                 words.rows.append(row)
                 words.columns.append(at)
                 words.labels.append(ids[at])
@@ -552,7 +552,7 @@ def text_losses(spec: str, lines: Sequence[str], loading: Loading) -> list[tuple
 
 
 def perplexity_of(losses: Sequence[tuple[float, int]]) -> float | None:
-    """Exponential of the mean loss over words of text, in tokens; None without text."""
-    if not losses:
+    """Exponential of the mean loss over words of text, in tokens; None without words."""
+    if not (count := sum(words for _, words in losses)):
         return None
-    return math.exp(math.fsum(loss for loss, _ in losses) / sum(words for _, words in losses))
+    return math.exp(math.fsum(loss for loss, _ in losses) / count)

@@ -11,15 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import consilience as cs
 from checks import refused
 from conftest import ROOT, cases, number
 from consilience import Candidates, Fact, Pattern, Relation, Suite, measure
-from consilience.core.factors import Edge
+from consilience.analysis.patterns import pair_table
+from consilience.core.factors import Design, Edge, Factor, FactorialDesign
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.metrics import registry
+from consilience.metrics.differences import compare
 from consilience.metrics.measure import facts_left_out, notes_on
 from consilience.metrics.registry import METRICS, Tally, metric, quotient, ratio
 from consilience.metrics.resampling import Replicates, _macro
+from consilience.types import QUESTION_WORDS
 
 PATTERNS = ("[X] is in [Y].", "[X] is inside [Y].", "[Y] holds [X].")
 LEXICAL, SYNTACTIC, NEITHER = (
@@ -337,3 +341,101 @@ def test_a_metric_may_read_scores(metrics_of_scores, protocol):
     assert math.isnan(none["value"])
     text = scored.with_columns(margin=pl.lit("high"))
     assert row_of(measure(text, make_suite(), protocol), "confident")["n"] == 0
+
+
+def of_questions(rows, options=4, levels=("given", "reversed")):
+    """A suite of one group of questions, and its table; ``rows``: item, gold, options answered."""
+    facts = tuple(Fact(item, item, gold) for item, gold, _ in rows)
+    design = Design.of_cells(FactorialDesign.full([Factor("order", levels)]), options)
+    group = Relation.of_design("g", facts, Candidates.of(facts), design)
+    cells = [
+        ("g", item, item, variant, gold, answer, "abcd".find(answer), "abcd".find(gold), options)
+        for item, gold, answers in rows
+        for variant, answer in zip(design.variants, answers, strict=True)
+    ]
+    columns = ["group", "item", "subject", "variant", "gold", "answer", "option", "gold_option"]
+    answers = pl.DataFrame(cells, [*columns, "n_candidates"], orient="row")
+    written = pl.when(pl.col("option") >= 0).then("option")
+    return Suite("q", (group,), words=QUESTION_WORDS), answers.with_columns(option=written)
+
+
+def test_a_metric_that_a_seed_lacks_is_left_out_in_any_order():
+    """One seed writes a text that is no option, so it alone has a share of such texts."""
+    suite, right = of_questions([(f"i{at}", "abcd"[at % 4], "abcd"[at % 4] * 2) for at in range(8)])
+    _, wrong = of_questions([("i0", "a", "x?"), *((f"i{at}", "abcd"[at % 4], "abcd"[at % 4] * 2)
+                                                  for at in range(1, 8))])  # fmt: skip
+    found = [measure(seeds, suite) for seeds in ([right, wrong], [wrong, right])]
+    assert "no_label" in measure(wrong, suite)["metric"]
+    assert all("no_label" not in metrics["metric"] for metrics in found)
+    assert values(found[0], "MICRO") == pytest.approx(values(found[1], "MICRO"), nan_ok=True)
+
+
+TWO_PATTERNS = ["[X] is [Y].", "[X] was [Y]."]
+
+
+def test_groups_without_data_bring_no_clusters():
+    """A and B have the same 10 subjects, C 30 others and no answers."""
+    facts = {group: {f"{start}{at}": "xyz"[at % 3] for at in range(size)}
+             for group, start, size in (("A", "p", 10), ("B", "p", 10), ("C", "c", 30))}  # fmt: skip
+    suite = Suite.from_patterns(dict.fromkeys(facts, TWO_PATTERNS), facts)
+    rows = [
+        (group.id, fact.item, fact.subject, pattern.text, fact.object, None if group.id == "C" else fact.object)
+        for group in suite for fact in group.facts for pattern in group.patterns
+    ]  # fmt: skip
+    answers = pl.DataFrame(rows, list(table([]).columns), orient="row")
+    pooled = row_of(measure(answers, suite, precision=True), "accuracy", "MICRO")
+    assert (pooled["value"], pooled["clusters"]) == (1, 10)
+    # Clopper-Pearson of 10 of 10
+    assert pooled["low"] == pytest.approx(0.025 ** (1 / 10), abs=1e-3)
+
+
+def test_the_pooled_difference_has_the_clusters_of_all_groups():
+    """In B one model always says the same, so it has no chance-corrected difference there."""
+    draw = random.Random(0)
+    facts = {group: {f"{group}{at}": "xyz"[at % 3] for at in range(12)} for group in "AB"}
+    suite = Suite.from_patterns(dict.fromkeys(facts, TWO_PATTERNS), facts)
+
+    def run(constant):
+        rows = [
+            (group.id, fact.item, fact.subject, pattern.text, fact.object,
+             "x" if constant and group.id == "B" else draw.choice("xyz"))
+            for group in suite for fact in group.facts for pattern in group.patterns
+        ]  # fmt: skip
+        return pl.DataFrame(rows, list(table([]).columns), orient="row")
+
+    rows = compare({"a": run(False), "b": run(True)}, suite, "strict", precision=True)
+    rows = rows.filter(metric="corrected_consistency", subset="all")
+    clusters = dict(rows.select("group", "clusters").iter_rows())
+    assert rows.filter(group="B")["difference"].is_nan().all()
+    assert clusters["MICRO"] == 24
+
+
+def test_verdicts_without_a_label_are_in_no_accuracy():
+    """Six of ten have no label; of the others the first variant is right in three, the second in three."""
+    rows = [(f"n{at}", "-", "ab") for at in range(6)]
+    rows += [("i0", "a", "aa"), ("i1", "b", "bb"), ("i2", "a", "ab"), ("i3", "b", "ab")]
+    suite, answers = of_questions(rows, options=2)
+    found = values(measure(answers, suite), "g")
+    assert (found["accuracy"], found["mean_accuracy"], found["top_label"]) == (3 / 4, 6 / 8, 2 / 4)
+    (pair,) = pair_table(answers, suite, "strict").to_dicts()
+    assert (pair["first_accuracy"], pair["second_accuracy"]) == (3 / 4, 3 / 4)
+
+
+def test_variants_that_an_item_lacks_are_no_missing_answers():
+    """Two questions have three phrasings, eight have one; all are answered."""
+    rows = [{"question": f"{at}?", "answer": "a", "options": ["a", "b"], **{
+        f"question_{n}": f"{at} or {n}?" for n in (2, 3) if at < 2}} for at in range(10)]  # fmt: skip
+    metrics = cs.evaluate(
+        rows, lambda prompts: ["A"] * len(prompts), vary=["paraphrase=all"]
+    ).metrics
+    for name, n in (("consistency", 6), ("mean_accuracy", 14), ("top_answer", 14)):
+        row = row_of(metrics, name, "MICRO" if name != "top_answer" else "questions")
+        assert (row["n"], row["n_excluded"]) == (n, 0), name
+
+
+def test_uniform_answers_agree_by_the_number_of_options_of_each_question():
+    """Two questions have two options, three have four: .4 / 2 + .6 / 4."""
+    rows = [{"question": f"{at}?", "answer": "a", "options": list("abcd"[: 2 if at < 2 else 4])}
+            for at in range(5)]  # fmt: skip
+    metrics = cs.evaluate(rows, "baseline:random", vary=["order=reversed"]).metrics
+    assert row_of(metrics, "uniform_consistency", "MICRO")["value"] == pytest.approx(0.35)

@@ -132,12 +132,10 @@ def chance_consistency(grid: Grid) -> Tally:
         level="detail")  # fmt: skip
 def uniform_consistency(grid: Grid) -> Tally:
     """Consistency of answers drawn uniformly: 1 / number of candidates. It has no interval."""
-    size = grid.n_candidates
-    return replace(
-        _of_pairs(grid, grid.n_same),
-        clusters=None,
-        finish=lambda sums: (sums[..., 1] / size, sums[..., 1]),
-    )
+    tally = _of_pairs(grid, grid.n_same)
+    hits = grid.n_both / grid.n_candidates
+    counts = np.stack([hits, grid.n_both], axis=1)
+    return replace(tally, counts=counts, clusters=None, finish=ratio)
 
 
 @metric("pairs", "Agree, right", "share of pairs of variants that both get the right answer",
@@ -326,15 +324,15 @@ def top_answer(grid: Grid) -> Tally:
     words = len(grid.words)
     valid = ~np.isin(grid.words, grid.invalid)
     counts = np.stack([np.bincount(codes + 1, minlength=words + 1)[1:] for codes in grid.codes.T])
-    taken = grid.taken[:, grid.answered]
-    return Tally(counts.astype(np.float32), None, int(taken.sum()), int((~taken).sum()), finish)
+    n, lost = int(grid.taken.sum()), (~grid.taken & ~grid.lacking)[:, grid.answered]
+    return Tally(counts.astype(np.float32), None, n, int(lost.sum()), finish)
 
 
 @metric("tuples", "Top label", "share of the most frequent gold among the items asked",
         level="detail", one_form=True)  # fmt: skip
 def top_label(grid: Grid) -> Tally:
     """Share of items with the most frequent gold, among those answered in the base variant."""
-    answered = grid.taken[:, 0]
+    answered = grid.taken[:, 0] & (grid.golds[:, 0] >= 0)
     golds = grid.golds[answered, 0]
     counts = np.unique(golds, return_counts=True)[1][None].astype(np.float32)
 
@@ -363,7 +361,8 @@ def mean_accuracy(grid: Grid) -> Tally:
     The mean over variants, where each item has an answer in each, as SCORE reports it (Nalbandyan
     et al., arXiv 2503.00137, 2025). SCORE's consistency rate is ``consistency`` of ``MICRO``.
     """
-    return Tally.of_hits(grid.subjects, grid.right, grid.taken)
+    left_out = int((~grid.taken & ~grid.lacking).sum())
+    return replace(Tally.of_hits(grid.subjects, grid.right, grid.taken), left_out=left_out)
 
 
 def _of_pairs(grid: Grid, hits: Ints, items: Bools | None = None) -> Tally:
@@ -372,7 +371,7 @@ def _of_pairs(grid: Grid, hits: Ints, items: Bools | None = None) -> Tally:
     counts = np.stack([hits, grid.n_both], axis=1) * items[:, None]
     n = int(counts[:, 1].sum())
     dtype = np.float64 if grid.has_many_pairs else np.float32
-    left_out = int(items.sum()) * grid.n_pairs - n
+    left_out = int(grid.n_asked[items].sum()) - n
     return Tally(counts.astype(dtype), grid.subjects, n, left_out)
 
 
@@ -390,7 +389,7 @@ def _beside_chance(
         return combine(same, total, chance.slopes(sums))
 
     n = int(grid.n_both.sum())
-    left_out = len(grid.n_both) * grid.n_pairs - n
+    left_out = int(grid.n_asked.sum()) - n
     further = grid.class_and_answer_counts
     return Tally(grid.pair_counts, grid.subjects, n, left_out, finish, slopes, further)
 
@@ -459,7 +458,7 @@ def _distance_tally(grid: Grid, counts: Floats, each: int | None = None) -> Tall
     n = int(counts[:, 1].sum())
     if not n:
         return None
-    left_out = len(counts) * (grid.n_pairs if each is None else each) - n
+    left_out = (int(grid.n_asked.sum()) if each is None else len(counts) * each) - n
     return Tally(counts.astype(np.float32), grid.subjects, n, left_out, finish=ratio)
 
 

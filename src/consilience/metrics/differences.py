@@ -231,6 +231,7 @@ def accuracy_changes(
     subjects. The test of one run is McNemar's over items. The test of several runs flips the sign
     of each subject's contribution to the mean change.
     """
+    grids = [grid.only_labelled() for grid in grids]
     first, second = grids[0].pairs.T
     subjects, places = np.unique(grids[0].subjects.astype(str), return_inverse=True)
     values = np.zeros((2, len(first)))
@@ -416,18 +417,23 @@ def _rows_over(
     known = {group: of for group, of in by_group.items() if not math.isnan(of.difference)}
     if not known:
         return
-    numbers = [
-        resampling.over(
-            *(
-                (
-                    {group: difference.shares[at][side] for group, difference in known.items()},
-                    {group: drawn[group][side][key] for group in known},
+
+    def numbers(groups: Mapping[str, Difference]) -> list[tuple[Number, Number]]:
+        return [
+            resampling.over(
+                *(
+                    (
+                        {group: of.shares[at][side] for group, of in groups.items()},
+                        {group: drawn[group][side][key] for group in groups},
+                    )
+                    for side in (0, 1)
                 )
-                for side in (0, 1)
             )
-        )
-        for at, drawn in enumerate(draws)
-    ]
+            for at, drawn in enumerate(draws)
+        ]
+
+    of_known = numbers(known)
+    of_all = of_known if len(known) == len(by_group) else numbers(by_group)
     counts = len(known), len(by_group) - len(known)
     shares = []
     for seed in zip(*(of.shares for of in known.values()), strict=True):
@@ -438,9 +444,10 @@ def _rows_over(
     if len(known) == 1:
         test = next(iter(known.values())).test
     macro = Difference(tuple(shares), test=test)
-    row = _row(key, "MACRO", macro, [mean for mean, _ in numbers]) | {"skewness": skewness(values)}
+    means = [mean for mean, _ in of_known]
+    row = _row(key, "MACRO", macro, means) | {"skewness": skewness(values)}
     yield row | ({"detectable": NAN} if 1 < len(known) < FEW else {})
-    yield _row(key, "MICRO", pooled.tested(), [total for _, total in numbers])
+    yield _row(key, "MICRO", pooled.tested(), [total for _, total in of_all])
 
 
 def _count_both(
@@ -471,8 +478,6 @@ def _row(
     """A row of the table; ``numbers``: how each seed's difference varies."""
     (first, second), (test, p) = difference.values, difference.test
     bounds = difference_bounds(DESCRIPTIONS[key[0]].bounds)
-    clusters, units = numbers[0].clusters, numbers[0].units  # those of the first seed
-    numbers = [replace(number, clusters=clusters, units=units) for number in numbers]
     precision = precision_of(difference.difference, numbers, bounds)
     shares = [share for both in difference.shares for share in both]
     return {

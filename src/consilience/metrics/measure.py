@@ -82,6 +82,8 @@ def _of_kind(
     averaged: dict[Key, list[str]] = {}
     for group, shares in first.shares.items():
         for key in shares:
+            if not all(key in run.shares[group] for run in runs):
+                continue  # such as no_label, which a seed without such an answer does not have
             numbers = [_of_group(run, group, key) for run in runs]
             yield _row(key, group, numbers, is_proportion=key in first.proportions)
             if is_averaged(key, relations[group]):
@@ -322,7 +324,8 @@ def of_few_questions(metrics: pl.DataFrame, suite: Suite) -> Iterator[str]:
         return
     whole = metrics.filter(~pl.col("group").is_in(["MACRO", "MICRO"]), subset="all")
     corrected = whole.filter(pl.col("value").is_not_nan(), metric="corrected_consistency")
-    small = whole.filter(pl.col("n") < FEWEST_QUESTIONS, metric="accuracy")
+    asked = pl.col("n") + pl.col("n_excluded")  # those without a gold are compared, too
+    small = whole.filter(asked < FEWEST_QUESTIONS, metric="accuracy")
     if few := small.join(corrected, on="group", how="semi").height:
         have = "group has" if few == 1 else "groups have"
         yield (

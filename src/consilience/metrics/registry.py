@@ -105,7 +105,7 @@ class Grid:
     subjects: npt.NDArray[np.object_]
     """The subject of each item (item,); items of one subject are not independent."""
     words: Ints  # The codes of the answers that occur (answer,)
-    n_candidates: float
+    n_candidates: float | Floats  # How many candidates an item has (item,), or every item
     invalid: tuple[int, ...] = ()  # The codes of answers that are none of the group's labels
     positive: int = -1  # The code of the label whose F1 is counted; -1 for none
     instances: Counted = ()  # The instances of each expectation of the group
@@ -146,7 +146,18 @@ class Grid:
     @cached_property
     def lacking(self) -> Bools:
         """Whether the item has no such variant, in a suite where items may lack some (item, v)."""
-        return np.asarray((self.golds < 0) & self.is_ragged)
+        labelled = (self.golds >= 0).any(axis=1, keepdims=True)  # a gold of no label is -1 in all
+        return np.asarray((self.golds < 0) & labelled & self.is_ragged)
+
+    @cached_property
+    def n_asked(self) -> Ints:
+        """How many compared pairs of variants an item has, answered or not (item,)."""
+        if not self.is_ragged:
+            return np.full(len(self.answers), self.n_pairs)
+        there = self.taken | ~self.lacking
+        if self.compared is None:
+            return np.asarray(there.sum(axis=1) * (there.sum(axis=1) - 1) // 2)
+        return np.asarray((there[:, self.compared[:, 0]] & there[:, self.compared[:, 1]]).sum(1))
 
     @property
     def complete(self) -> Bools:
@@ -452,14 +463,17 @@ def grid_of(
         if of_rows.size:
             of_options[name] = of_name = np.full((*shape, of_rows.shape[1]), np.nan)
             of_name[items, variants] = of_rows
-    known, compared = answers["n_candidates"].median(), design.compared
+    sizes, compared = answers["n_candidates"].cast(pl.Float64).to_numpy(), design.compared
+    known = ~np.isnan(sizes)
+    of_item = [np.bincount(items[known], of, minlength=shape[0]) for of in (sizes[known], None)]
+    n_candidates = np.where(of_item[1] > 0, of_item[0] / np.maximum(of_item[1], 1), candidates)
     return Grid(
         filled["answer"],
         filled["gold"],
         None if compared is None else np.array(compared, dtype=np.int64).reshape(-1, 2),
         subjects,
         np.unique(filled["answer"][filled["answer"] >= 0]),
-        float(known) if isinstance(known, float) else float(candidates),
+        n_candidates,
         scores=read,
         is_ragged=design.is_ragged,
         distributions=of_options[OF_OPTIONS],
@@ -489,6 +503,7 @@ class Share:
             self.total + other.total,
             self.n + other.n,
             self.left_out + other.left_out,
+            other.empty,
         )
 
 

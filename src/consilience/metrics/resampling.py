@@ -331,7 +331,11 @@ class Resampling:
             means.append([_macro(each, replicates, empty) for each, replicates in ways])
             hits = np.sum([group.hits for group in across], axis=0)
             totals.append(quotient(hits, np.sum([group.total for group in across], axis=0)))
-            sizes.append(min(sum(group.clusters for group in across), self._size))
+            there = [name for name in shares if draws[name].across.clusters]
+            size = self._size
+            if len(there) < len(groups):
+                size = len(set[str]().union(*(self.subjects[name] for name in there)))
+            sizes.append(min(sum(group.clusters for group in across), size))
 
         def weighted(parts: Iterable[Floats]) -> Floats:
             of_sides = weights or (-1.0, 1.0)[-len(sides) :]

@@ -294,7 +294,7 @@ def _averaged(groups: Sequence[Relation]) -> Sequence[Relation]:
 def _notes(metrics: pl.DataFrame, suite: Suite, groups: Sequence[Relation]) -> Iterator[str]:
     """What a reader of the headline numbers should know, one short sentence each."""
     yield from (f"{sentence}." for sentence in constant_answers(metrics, suite))
-    empty = metrics.filter(metric="top_label", subset="all", n=0)["group"]
+    empty = metrics.filter(metric="top_answer", subset="all", n=0)["group"]
     if without := [group.label for group in groups if group.id in empty]:
         yield f"Means leave out {listed(without)}: no {suite.words.item} was answered."
     several = sum(group.cardinality == "N-M" for group in groups)

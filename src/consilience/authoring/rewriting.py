@@ -340,29 +340,24 @@ class Separation:
 
 
 def sample_pairs(
-    suite: Suite,
-    most: int,
-    facts: int,
-    seed: int = 0,
-    others: Mapping[str, Sequence[str]] | None = None,
+    suite: Suite, most: int, facts: int, seed: int = 0
 ) -> tuple[list[PatternPair], list[PatternPair]]:
     """Positive pairs and controls: at most ``most`` of each a relation.
 
     A positive pair is the base pattern of a relation with another one of its patterns (ParaRel,
     Section 4). A control is the base pattern with a pattern of another relation, filled with the
-    same ``facts`` facts. ``others``: the relations that controls may come from, by relation; all
-    without it.
+    same ``facts`` facts.
     """
     rng = random.Random(seed)
     positives: list[PatternPair] = []
     controls: list[PatternPair] = []
     for relation in suite:
-        all_others = [other.id for other in suite if other.id != relation.id]
         own = {normal_form(pattern.text) for pattern in relation.patterns}
         foreign = [
             pattern
-            for id_ in (all_others if others is None else others.get(relation.id, ()))
-            for pattern in suite.relation(id_).patterns
+            for other in suite
+            if other.id != relation.id
+            for pattern in other.patterns
             if normal_form(pattern.text) not in own
         ]
         base, *rest = relation.patterns

@@ -155,12 +155,6 @@ def check_no_file(path: Path | None) -> None:
 
     And a file that could not be written or read again: in no folder, or with another suffix.
     """
-    is_plain = path is not None and (path.is_file() or not path.exists())
-    if path is not None and is_plain and path.suffix not in (".jsonl", ".csv"):
-        found, expected = "proposals in another format", "a name that ends in .jsonl or .csv"
-        raise ConsilienceError(found, expected=expected, where=str(path))
-    if path is not None and not path.parent.is_dir():
-        raise ConsilienceError("no such folder", where=str(path.parent), todo="Make it first.")
     if path is not None and path.is_file() and path.stat().st_size:
         raise ConsilienceError(
             "there is a file already, and it may have edits",
@@ -168,6 +162,12 @@ def check_no_file(path: Path | None) -> None:
             where=str(path),
             todo="Choose another file with --out, or delete this one.",
         )
+    is_plain = path is not None and (path.is_file() or not path.exists())
+    if path is not None and is_plain and path.suffix not in (".jsonl", ".csv"):
+        found, expected = "proposals in another format", "a name that ends in .jsonl or .csv"
+        raise ConsilienceError(found, expected=expected, where=str(path))
+    if path is not None and not path.parent.is_dir():
+        raise ConsilienceError("no such folder", where=str(path.parent), todo="Make it first.")
 
 
 def write_proposals(path: Path, proposals: Iterable[Proposal], names: Names = OF_FACTS) -> None:

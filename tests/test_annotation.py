@@ -355,7 +355,7 @@ def test_bad_sheets_are_refused_by_file_and_row(sheets, spoil, message):
 
 @pytest.mark.parametrize(("name", "content", "message"), [
     ("annotator-1 (1).csv", b"question,text_1,text_2,answer\n", r"\(1\).csv: no such annotator"),
-    ("annotator-1.csv", "question,text_1,text_2,answer\n가".encode("cp949"), "not UTF-8"),
+    ("annotator-1.csv", "question,text_1,text_2,answer\n가".encode("cp949"), "row 2: the question '"),
     ("annotator-1.csv", b'question,text_1,text_2,answer\n1,"a"b,c,d\n',
      "cannot be read as a table"),
 ])  # fmt: skip

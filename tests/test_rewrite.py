@@ -242,5 +242,7 @@ def test_one_behind_a_url_writes_one_here_judges(consilience, model_folder, writ
 def test_a_model_that_cannot_has_a_message(options, message, model_folder, tmp_path):
     if options.get("model") == "t5":
         options = {"model": str(model_folder("t5"))}
-    given = RewriteOptions(**{"suite": "mini", "model": "none", "out": tmp_path / "p.jsonl"} | options)
+    given = RewriteOptions(
+        **{"suite": "mini", "model": "none", "out": tmp_path / "p.jsonl"} | options
+    )
     refused(message, rewriting.rewrite_patterns, given)

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -342,6 +343,29 @@ def test_a_dry_run_counts_the_work_and_trains_nothing(consilience, command, tmp_
     validation, run = (seconds["overhead"] + seconds["query"] * count for count in (36, 27))
     expected = 12 * (seconds["load"] + seconds["update"] + validation) + 9 * (seconds["load"] + run)
     assert cost["seconds"] == pytest.approx(expected)
+
+
+def test_lines_without_a_known_token_are_in_no_perplexity(model_folder):
+    """A line of unknown tokens alone, and one of nothing that a tokenizer keeps."""
+    spec, loading = str(model_folder("bert")), Loading("cpu")
+    known = perplexity_of(text_losses(spec, ["the cat"], loading))
+    more = text_losses(spec, ["the cat", "\u2603", "\u200b"], loading)
+    assert perplexity_of(more) == pytest.approx(known)
+    assert perplexity_of(more[1:]) is None and perplexity_of([]) is None
+
+
+def test_a_folder_belongs_to_the_weights_and_the_text_of_its_training(model_folder, tmp_path):
+    base = tmp_path / "base"
+    shutil.copytree(model_folder("bert"), base)
+    train(base, tmp_path / "o", epochs=1)
+    refused(
+        "its text_digest is", train, base, tmp_path / "o", subject={"lines": ("a b",)}, epochs=1
+    )
+    model = AutoModelForMaskedLM.from_pretrained(base)
+    for weight in model.parameters():
+        weight.data += 1
+    model.save_pretrained(base)
+    refused("another run: its weights is", train, base, tmp_path / "o", epochs=1)
 
 
 @pytest.mark.parametrize("bf16", [False, True])

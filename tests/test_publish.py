@@ -413,7 +413,8 @@ def test_no_place_of_this_machine_is_published(made, served, runs, format_, monk
 def test_a_key_in_a_text_is_found(name, made, monkeypatch):
     """Also in a table, whose bytes are compressed."""
     monkeypatch.setenv("MY_TOKEN", "capital-of-something")
-    table, file = pl.DataFrame({"x": ["the capital-of-something", "y"] * 50}), io.BytesIO()
+    texts = ["a", *(f"m{at} the capital-of-something" for at in range(200)), "z"]
+    table, file = pl.DataFrame({"x": texts}), io.BytesIO()
     table.write_parquet(file) if name == "a.parquet" else file.write(table.write_json().encode())
     monkeypatch.setattr(formats, "eee_files", lambda *_: {name: file.getvalue()})
     refused("it would publish the value of MY_TOKEN", made, "facts", "eee")

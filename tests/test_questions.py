@@ -83,6 +83,25 @@ def test_layouts_of_known_data_sets(tmp_path, row, columns, options, gold):
     assert questions.items[0].gold.text == gold
 
 
+def test_an_empty_cell_among_the_options_does_not_move_the_letters(tmp_path):
+    """D is Oslo; without the third cell it would be the next one."""
+    row = {
+        "question": "?",
+        "A": "Rome",
+        "B": "Paris",
+        "C": "",
+        "D": "Oslo",
+        "E": "Bern",
+        "answer": "D",
+    }
+    _, problems = read(tmp_path, "a.jsonl", json.dumps(row), {"options": "A+B+C+D+E"})
+    assert "a.jsonl:1: an empty option in 'options'" in problems[0]
+    questions, problems = read(
+        tmp_path, "a.jsonl", json.dumps(row | {"C": "Bonn", "E": ""}), {"options": "A+B+C+D+E"}
+    )
+    assert (problems, questions.items[0].gold.text) == ([], "Oslo")
+
+
 @pytest.mark.parametrize(("rows", "message"), cases("questions_bad"))
 def test_every_mistake_is_one_message_with_its_line(tmp_path, rows, message):
     _, problems = read(tmp_path, "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))

@@ -109,7 +109,7 @@ def numbers_in(text: str) -> list[Fraction]:
 
 
 def _without_gaps(text: str) -> str:
-    """``1000`` for ``1 000`` and ``1,000``."""
+    """``1000`` for ``1 000``, ``1'000`` and ``1_000``."""
     return _GROUPS.sub(lambda groups: re.sub(r"\D", "", groups[0]), text)
 
 

@@ -92,11 +92,8 @@ def recognised(
     column, name = next(iter([*absent.items(), *((name, name) for name in meant)]))
     todo = f"Rename the columns if they are something else, or name them: {mapping}."
     if absent:
-        todo = (
-            MAKE_A_SUITE
-            if holds_facts(cells.keys())
-            else f"Name the column that has it: {mapping}."
-        )
+        is_fact = holds_facts(cells.keys())
+        todo = MAKE_A_SUITE if is_fact else f"Name the column that has it: {mapping}."
     found = f"no column '{column}' among {', '.join(map(str, cells))}"
     expected = f"{COLUMNS[name]} in '{column}'"
     raise ConsilienceError(found, expected=expected, where=where, todo=todo)

@@ -73,7 +73,7 @@ def test_every_format_holds_the_same_question(tmp_path, name, text):
 @pytest.mark.parametrize(
     ("row", "columns", "options", "gold"),
     cases("question_layouts"),
-    ids=["mmlu", "arc", "boolq", "columns", "alias", "one cell", "list"],
+    ids=["mmlu", "arc", "boolq", "columns", "alias", "one cell"],
 )
 def test_layouts_of_known_data_sets(tmp_path, row, columns, options, gold):
     """A position from 0, a label, true and false, a column an option, an alias."""
@@ -83,7 +83,7 @@ def test_layouts_of_known_data_sets(tmp_path, row, columns, options, gold):
     assert questions.items[0].gold.text == gold
 
 
-def test_an_empty_cell_among_the_options_does_not_move_the_letters(tmp_path):
+def test_an_empty_cell_is_no_option_and_no_alias(tmp_path):
     """D is Oslo; without the third cell it would be the next one."""
     row = {
         "question": "?",
@@ -100,6 +100,9 @@ def test_an_empty_cell_among_the_options_does_not_move_the_letters(tmp_path):
         tmp_path, "a.jsonl", json.dumps(row | {"C": "Bonn", "E": ""}), {"options": "A+B+C+D+E"}
     )
     assert (problems, questions.items[0].gold.text) == ([], "Oslo")
+    rows = [{"question": "?", "answer": ["Oslo", None, ""]}, {"question": "!", "answer": "|Oslo|"}]
+    questions, _ = read(tmp_path, "b.jsonl", "\n".join(map(json.dumps, rows)), {})
+    assert [one.gold for one in questions.items] == [Choice("Oslo")] * 2, "no empty aliases"
 
 
 @pytest.mark.parametrize(("rows", "message"), cases("questions_bad"))

@@ -100,6 +100,19 @@ def test_an_embedding_judge_compares_cosines_with_its_threshold(model_folder):
     assert judge.identity["threshold"] == 0.96
 
 
+def test_a_long_question_does_not_hide_its_answers(model_folder, classifier):
+    """Of a text that a model reads in part, or not at all, the end with the answer counts."""
+    embedding = EmbeddingJudge(str(model_folder("bert")))
+    asked = ("the capital is cats ? " * 100, "Rome", "Paris")
+    short = (asked[0][-300:], *asked[1:])
+    assert embedding.similarities([asked]) == embedding.similarities([short])
+    entailment = load_judge(f"nli:{classifier('bert', ('entailment', 'neutral'))}")
+    entailment._classifier.longest = 24
+    assert entailment.same([("is", "cats " * 99, "cats " * 99 + "dogs")]) == entailment.same(
+        [("is", "cats " * 99, "cats " * 99)]
+    )
+
+
 def test_an_audit_compares_the_meaning_of_filled_patterns(model_folder, monkeypatch):
     """Relations of five patterns or more; every pattern is as similar to itself as can be."""
     monkeypatch.setattr(audit, "ENCODER", str(model_folder("bert")))

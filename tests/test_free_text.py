@@ -130,6 +130,7 @@ DAY = choices("20 July 1969")
     ("contains", "Entailment, not not_entailment", LABELLED, 0),
     ("contains", "It is 5.5, not -5, 0.5 or 2.5", choices("5"), None),
     ("contains", "It is 5.", choices("5"), 0), ("contains", "2-5", choices("5"), 0),
+    ("contains", "On 20.07.1969.", choices("1969"), 0),
     ("contains", "I do not know", (Choice.parse("Paris|"),), None),
     ("number", "minus 5", choices("5", "-5"), 1),
     ("last-number", "The total is minus 5.", choices("5", "-5"), 1),

@@ -1,6 +1,7 @@
 """Language models that write labels: prompts, scores of labels, and the text they write."""
 
 import math
+from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
@@ -49,6 +50,47 @@ def test_what_t5_reads(task, whole, bracketed, writer):
     assert [model.text(form) for form in forms] == [whole, bracketed]
     ids = model.encode(forms)[0]["input_ids"]
     assert (ids, ids[-1]) == (model.tokenizer(whole)["input_ids"], model.tokenizer.eos_token_id)
+
+
+def test_the_first_line_is_the_label_of_a_model_without_turns(writer, monkeypatch):
+    """What such a model writes next is another question."""
+    model = writer("gpt2", template="{text}")
+    ids = model.tokenizer("a\nb")["input_ids"]
+    monkeypatch.setattr(model, "_tree_scorer", None)
+    monkeypatch.setattr(model.continuation, "write", lambda prompts, *_, **__: [ids] * len(prompts))
+    assert written(model, forms_of(PAIRS[:1], ())[:1]) == ["a"]
+
+
+def test_a_label_that_begins_another_is_scored_with_its_end(writer):
+    task = replace(MRPC, labels=("a", "a b"))
+    short, long = writer("gpt2", task, template="{text}").targets
+    assert short[-1] == long[-1] and long[: len(short)] != short
+    assert [len(one) for one in writer("gpt2", MRPC, template="{text}").targets] != [1, 1]
+
+
+@pytest.mark.parametrize(("template", "gap"), [
+    ("{text}\nLabel:", " "), ("{text}\nLabel: ", " "), ("{text}\nLabel:\n", ""), ("{text}", " "),
+])  # fmt: skip
+def test_a_label_follows_the_template_by_one_space_or_a_line_break(writer, template, gap):
+    model = writer("gpt2", template=template)
+    (form,) = forms_of(PAIRS[:1], ())[:1]
+    assert model.text(form).endswith(template.removeprefix("{text}").rstrip(" "))
+    assert [model.tokenizer.decode(ids) for ids in model.targets] == [gap + one for one in SAME]
+
+
+def test_a_tokenizer_without_places_of_tokens_takes_long_pairs(tmp_path):
+    """ByT5's is written in Python."""
+    tokenizer = transformers.ByT5Tokenizer()
+    tokenizer.save_pretrained(tmp_path)
+    config = transformers.T5Config(
+        vocab_size=len(tokenizer), d_model=32, d_kv=8, d_ff=64, num_layers=1, num_heads=2,
+        decoder_start_token_id=0,
+    )  # fmt: skip
+    transformers.T5ForConditionalGeneration(config).save_pretrained(tmp_path)
+    model = prompted.LabelWriter(load_pretrained(str(tmp_path)), MRPC, None, 40)
+    (form,) = forms_of([TextPair("0", "a" * 30, "b" * 60, "")], ())[:1]
+    (fitted,) = model.fit([form])
+    assert len(model.encode([fitted])[0]["input_ids"]) == 40
 
 
 def test_what_a_template_says(writer):

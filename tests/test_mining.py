@@ -87,6 +87,8 @@ def test_the_longest_whole_name_is_found():
     assert [span for _, span in trie.find("私は東京に")] == [(2, 4)]
     assert not list(NameTrie.of(["हिन"]).find("हिन्दी")), "a vowel sign belongs to its letter"
     assert not list(NameTrie.of([" "]).find("a b"))
+    both = NameTrie.of(["Coca-Cola", "Coca - Cola"]).find("Coca-Cola, Coca - Cola")
+    assert [name for name, _ in both] == ["Coca-Cola", "Coca - Cola"]
 
 
 def test_subject_and_object_do_not_overlap():
@@ -104,7 +106,8 @@ def tree(text, spacy):
     words, pos, tags, labels, heads = map(list, zip(*rows, strict=True))
     follows = [*words[1:], "."]
     pairs = zip(words, follows, strict=True)
-    spaces = [after not in (",", ".", "'s", "-", ")") and w not in "(-" for w, after in pairs]
+    closing, opening = (",", ".", "'s", "-", ")", "\u201d"), "(-\u201c"
+    spaces = [after not in closing and w not in opening for w, after in pairs]
     heads = list(map(int, heads))
     return spacy.tokens.Doc(
         spacy.blank("en").vocab, words, spaces, pos=pos, tags=tags, deps=labels, heads=heads

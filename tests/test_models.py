@@ -256,7 +256,7 @@ def test_any_encoder_decoder_with_a_cache_takes_a_template(tmp_path):
     np.testing.assert_allclose(difference - difference[:, :1], 0, atol=3e-5)
     _, reasons = scores_of(model, QUERIES[:1], words_of("Paris", "Paris " * 70))
     assert "tokens, and the model takes 64" in reasons[0]["Paris " * 70]
-    refused(r"has no token <extra_id_0>.*--template", load_model, str(tmp_path))
+    refused(r"was not trained with a token <extra_id_0>.*--template", load_model, str(tmp_path))
 
 
 def test_what_closes_a_word_counts(model_folder):

@@ -13,10 +13,10 @@ from checks import refused
 from conftest import WORDS, cells, real_data
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.report.papers import paper_numbers
-from consilience.reproduce.calum import GROUPS, TABLE_6, sheets_of
+from consilience.reproduce.calum import GROUPS, TABLE_6, Comparison, Number, _counted, sheets_of
 from consilience.reproduce.recipe import Request, Work
 from consilience.reproduce.reproduction import RECIPES, carry_out
-from consilience.suites.pairs import TASKS, read_pairs
+from consilience.suites.pairs import TASKS, read_pairs, sample_pairs
 from pair_builders import changed_in
 from test_docs import parse
 from test_tasktypes import run_folder
@@ -150,6 +150,29 @@ def test_runs_of_another_file_are_not_taken_for_the_given_ones(tmp_path):
     said, *_ = make("calum-gain", tmp_path)
     for text in (f"its pairs are of {one}", "of at most 4 pairs"):
         assert f"RTE, GPT2-base-Single: {text}" in said.notes
+    few = sample_pairs(read_pairs(one, TASKS["rte"]), 4, 3).digest
+    record["settings"] |= {"pairs": few, "seed": 3}
+    (run / "run.json").write_text(json.dumps(record))
+    said, *_ = make("calum-gain", tmp_path, data={"rte:validation": one})
+    assert "RTE, GPT2-base-Single: of at most 4 pairs" in said.notes
+
+
+def test_a_significant_difference_in_the_other_direction_is_no_support():
+    values = [
+        Number(mean, relations={f"P{at}": mean + more for at, more in enumerate((1, 0, 2, -1))})
+        for mean in (40, 60)
+    ]
+    values[1].relations["P0"] += 1  # so that the differences vary
+    compared = [Comparison("a", *values), Comparison("b", *values[::-1])]
+    counted = _counted(compared, 4)
+    assert (counted["Holds in"].value, counted["p < .05"].value) == (1, 1)
+
+
+def test_a_folder_of_data_is_not_named_beside_a_file_of_pairs(tmp_path):
+    work = Work(Request(tmp_path, dry=True, data_dir=tmp_path))
+    work.run("", "probe", "--suite", "rte", "--data", "x.jsonl")
+    work.run("", "probe", "--suite", "pararel")
+    assert ["--data-dir" in command for command in work.commands] == [False, True]
 
 
 def test_a_dry_run_says_what_cannot_be_run(consilience):

@@ -70,6 +70,14 @@ def test_patterns_in_a_text(text, patterns):
     assert list(rewriting.written_patterns(text)) == patterns
 
 
+@pytest.mark.parametrize(("text", "base"), [
+    ("In Star Wars: Episode IV, who is the hero?", "Who is the hero of Star Wars: Episode IV?"),
+    ('"Yes" and "No"', "No and yes"),
+])  # fmt: skip
+def test_a_colon_or_quotation_marks_of_the_text_stay(text, base):
+    assert list(rewriting.written_patterns(text, ["?"], base)) == [text]
+
+
 def test_each_rule_refuses_and_is_counted():
     writer = ScriptedWriter({
         "The capital of [X] is [Y].": [

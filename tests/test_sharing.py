@@ -127,6 +127,11 @@ def test_the_card_keeps_what_the_author_wrote(folder, consilience):
         "| written | us | CC0-1.0 | 3 |", "| Ana | 1 | 1 | 1 |", "* Not derived: no parser here.",
     ):  # fmt: skip
         assert line in renewed
+    without_end = renewed.replace(END + "\n", "")
+    (folder / "README.md").write_text(without_end, encoding="utf-8")
+    for _ in range(2):
+        consilience("suite", "card", folder)
+        assert "\nBelow.\n" in (folder / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("arguments", "message"), [

@@ -22,7 +22,7 @@ from sklearn.manifold import TSNE
 from sklearn.metrics import adjusted_mutual_info_score, v_measure_score
 from threadpoolctl import threadpool_limits
 
-from consilience.core.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError, reason_of
 from consilience.files.read import parquet_metadata, read_parquet
 from consilience.files.write import make_folder, path_in, write_whole
 from consilience.metrics.statistics import NAN
@@ -104,7 +104,7 @@ def read_vectors(folder: Path, relation: str) -> RelationVectors:
         marks = parquet_metadata(path.with_suffix(".parquet"))
         index = read_parquet(path.with_suffix(".parquet"))
     except (OSError, ConsilienceError) as error:
-        found = f"the vectors of {relation} cannot be read: {str(error).splitlines()[0]}"
+        found = f"the vectors of {relation} cannot be read: {reason_of(error)}"
         expected = f"{relation}.npy and {relation}.parquet"
         raise ConsilienceError(found, expected=expected, where=str(folder)) from error
     if marks.get("vectors") != hashlib.sha256(content).hexdigest():

@@ -54,7 +54,7 @@ class NameTrie:
     """Names, searched all at once."""
 
     root: dict[str, Any] = field(default_factory=dict)
-    """The next word -> node; the empty word -> the name that ends here."""
+    """The next word -> node; the empty word -> the names of these words."""
 
     @classmethod
     def of(cls, names: Iterable[str]) -> NameTrie:
@@ -63,7 +63,7 @@ class NameTrie:
             node = trie.root
             for word in WORD.findall(name):
                 node = node.setdefault(word, {})
-            node[""] = name
+            node.setdefault("", []).append(name)
         trie.root.pop("", None)  # a name of spaces
         return trie
 
@@ -72,16 +72,18 @@ class NameTrie:
         words = list(WORD.finditer(text))
         at = 0
         while at < len(words):
-            name, after, node = "", 0, self.root
+            names, after, node = [""], 0, self.root
             for next_ in range(at, len(words)):
                 if words[next_][0] not in node:
                     break
                 node, end = node[words[next_][0]], words[next_].end()
                 # A mark (Unicode's categories M) belongs to the letter before it.
                 if "" in node and unicodedata.category(text[end : end + 1] or " ")[0] != "M":
-                    name, after = node[""], next_ + 1
+                    names, after = node[""], next_ + 1
             if after:
-                yield name, (words[at].start(), words[after - 1].end())
+                span = words[at].start(), words[after - 1].end()
+                as_written = text[slice(*span)]
+                yield as_written if as_written in names else names[-1], span
             at = after or at + 1
 
 
@@ -141,6 +143,9 @@ FUNCTION = {
     "expl", "predet", "cc:preconj",
 }  # fmt: skip
 """Labels of words that belong to their head."""
+
+VERB_PARTS = {"aux", "auxpass", "aux:pass", "neg"}
+"""Those that stand once before several verbs."""
 
 CORE = {
     "nsubj", "nsubjpass", "nsubj:pass", "csubj", "dobj", "obj", "iobj", "dative", "attr", "acomp",
@@ -302,9 +307,10 @@ def _needs(token: Token, skeleton: Skeleton) -> set[int]:
         elif _belongs_to_noun(child):
             needed |= {word.i for word in child.subtree}
     head = token.head
-    if token.dep_ == "conj" and token.pos_ == "NOUN" and head.i in skeleton.dropped:
-        has_own = any(child.dep_ == "det" for child in token.children)
-        needed |= {child.i for child in head.children if child.dep_ == "det" and not has_own}
+    if token.dep_ == "conj" and token.tag_ == head.tag_ and head.i in skeleton.dropped:
+        shared = VERB_PARTS if token.pos_ in VERBS else {"det"}
+        has_own = any(child.dep_ in shared for child in token.children)
+        needed |= {child.i for child in head.children if child.dep_ in shared and not has_own}
     return needed
 
 
@@ -432,7 +438,7 @@ def _between(doc: Doc, start: int, end: int, skeleton: Skeleton) -> str:
     if depth:
         raise NoPatternError("a bracket separates the names")
     if all(token.is_punct for token in gap):
-        text = "".join(token.text_with_ws for token in gap if not token.is_quote)
+        text = "".join(one.whitespace_ if one.is_quote else one.text_with_ws for one in gap)
         return (" " if doc[start - 1].whitespace_ else "") + text
     clauses = [token for token in skeleton.path if token.dep_ in CLAUSES]
     edges = {token.left_edge.i for token in clauses}

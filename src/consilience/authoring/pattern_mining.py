@@ -14,7 +14,14 @@ import polars as pl
 from consilience import suites
 from consilience.analysis.syntax import load_parser
 from consilience.authoring.mining import FactIndex, Facts, Mined, mine
-from consilience.core.errors import SILENT, ConsilienceError, Watch, missing_column, unknown_name
+from consilience.core.errors import (
+    SILENT,
+    ConsilienceError,
+    Watch,
+    missing_column,
+    reason_of,
+    unknown_name,
+)
 from consilience.core.text import ENDINGS, counted
 from consilience.files.read import POLARS_FAULTS, read_lines, read_rows
 from consilience.options import Output
@@ -93,7 +100,7 @@ def _parquet_texts(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, 
             rows = table.select(columns).slice(start, ROWS_AT_ONCE)
             yield from rows.drop_nulls().collect().rows()
     except POLARS_FAULTS as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
+        reason = reason_of(error)
         raise ConsilienceError(f"cannot be read: {reason}", where=str(path)) from error
 
 

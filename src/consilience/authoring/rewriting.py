@@ -146,7 +146,8 @@ def _draft(suite: Suite, relation: Relation, text: str, **how: Any) -> Proposal:
 
 LENGTHS = (0.5, 2.0)  # Least and greatest length of a rewrite, in tokens of its base pattern
 
-LABEL = re.compile(r"^(?:[-*\u2022]|\(?\d{1,2}[.):])?\s*(?:[^\[\]:]{1,80}:\s+)?")
+LIST_MARK = re.compile(r"^(?:[-*\u2022]|\(?\d{1,2}[.):])?\s*")
+LABEL = re.compile(LIST_MARK.pattern + r"(?:[^\[\]:]{1,80}:\s+)?")
 """What models write before a sentence and is no part of it: a list mark, and words with a colon."""
 
 QUOTES = "\"'`\u201c\u201d\u00ab\u00bb"
@@ -219,18 +220,21 @@ def scripts(text: str) -> set[str]:
     return {SCRIPTS.get(word, word) for word in first_words} - {"MODIFIER"}
 
 
-def written_patterns(text: str, marks: Sequence[str] = KINDS["pattern"].marks) -> Iterator[str]:
+def written_patterns(
+    text: str, marks: Sequence[str] = KINDS["pattern"].marks, base: str = ""
+) -> Iterator[str]:
     """The rewrites in a text that a model wrote: its lines with a mark, else its first line.
 
     List marks, words with a colon before the first slot, and asterisks and quotation marks around a
-    line are dropped.
+    line are dropped, unless the ``base`` has a colon, or the line further quotation marks.
     """
+    label = LIST_MARK if ":" in base else LABEL
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     marked = [line for line in lines if any(mark in line for mark in marks)]
     for line in marked or lines[:1]:
-        bare = LABEL.sub("", line).strip("* ")
+        bare = label.sub("", line).strip("* ")
         quoted = len(bare) > 1 and bare[0] in QUOTES and bare[-1] in QUOTES
-        yield bare[1:-1].strip() if quoted else bare
+        yield bare[1:-1].strip() if quoted and bare[0] not in bare[1:-1] else bare
 
 
 def draft_rewrites(
@@ -270,7 +274,8 @@ def draft_rewrites(
         if isinstance(reply, NoAnswer):
             refusals.append(Refusal(relation.id, "", reply.reason))
             continue
-        for text in written_patterns(reply, kind.marks) if reply.strip() else [""]:
+        asked = relation.patterns[0].text
+        for text in written_patterns(reply, kind.marks, asked) if reply.strip() else [""]:
             if broken := rules.broken(relation, text):
                 refusals.append(Refusal(relation.id, text, broken))
             else:

@@ -97,7 +97,7 @@ class SharedSuite:
         parts = "\n".join(map(as_markdown, self._tables()))
         card = f"## Data card\n\n{self.about.get('description', '')}\n\n{parts}"
         card = f"{BEGIN}\n\n{card}\n{END}\n"
-        before, begin, rest = self.text.partition(BEGIN)
+        before, begin, rest = self.text.rpartition(BEGIN)
         _, end, after = rest.partition(END)
         if begin and end:
             return before + card + after.removeprefix("\n")
@@ -183,7 +183,7 @@ class SharedSuite:
                 size = f"{len(texts)} pattern{'' if len(texts) == 1 else 's'}"
                 found = f"{size} of '{relation}' {problem}, such as '{texts[0]}'"
                 yield ConsilienceError(found, where=f"{self.folder}/{where}", todo=todo)
-        _, begin, rest = self.text.partition(BEGIN)
+        _, begin, rest = self.text.rpartition(BEGIN)
         if not begin or self.files_digest not in rest.partition(END)[0]:
             yield ConsilienceError(
                 "missing, or not of the suite as it is now",

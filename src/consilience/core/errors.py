@@ -132,6 +132,11 @@ def shortened(text: str, longest: int = LONGEST) -> str:
     return f"{text[:half]} ... {text[-half:]}"
 
 
+def reason_of(error: BaseException) -> str:
+    """The first line of what another library says, without its full stop; its type if nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+
+
 def did_you_mean(word: str, known: list[str], otherwise: str | None = None) -> str:
     """A hint for an unknown name: the closest known one, or all of them where they are few.
 

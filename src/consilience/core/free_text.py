@@ -608,9 +608,10 @@ def _within(answer: str, keys: Sequence[set[str]]) -> set[int]:
 
 
 def _is_in_number(text: str, start: int, end: int) -> bool:
-    """Whether digits are a part of a number: 5 in 5.5, in 0.5 and in -5."""
-    before = text[start].isdigit() and re.search(r"(?:\d\.|(?<!\w)-)\Z", text[:start])
-    return bool(before or (text[end - 1].isdigit() and re.match(r"\.\d", text[end:])))
+    """Whether digits are a part of a number: 5 in 5.5, in 0.5 and in -5; 1969 in no 20.7.1969."""
+    before = re.findall(r"(?:(?<!\w)-)?[\d.]*\Z", text[:start])[0] if text[start].isdigit() else ""
+    after = re.findall(r"\A[\d.]*", text[end:])[0] if text[end - 1].isdigit() else ""
+    return "-" in before or (before + after).count(".") == 1
 
 
 def _labelled(

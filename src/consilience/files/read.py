@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 import polars as pl
 
-from consilience.core.errors import ConsilienceError, shortened
+from consilience.core.errors import ConsilienceError, reason_of, shortened
 
 POLARS_FAULTS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 """What polars raises for a damaged file; a panic is a BaseException, which Exception misses."""
@@ -484,11 +484,10 @@ def _too_large(sheet: bytes, texts: Sequence[int], most: int) -> str:
 
 
 def _no_table(path: Path, error: BaseException, todo: str = "") -> ConsilienceError:
-    reason = (str(error) or type(error).__name__).splitlines()[0]
     damaged = isinstance(error, pl.exceptions.PanicException)
     return ConsilienceError(
         "cannot be read as a table: "
-        + (f"the file is damaged ({reason})" if damaged else reason.rstrip(".")),
+        + (f"the file is damaged ({reason_of(error)})" if damaged else reason_of(error)),
         where=str(path),
         todo=todo,
     )

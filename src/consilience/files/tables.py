@@ -15,7 +15,7 @@ from zipfile import BadZipFile
 
 import polars as pl
 
-from consilience.core.errors import ConsilienceError, how_to_install
+from consilience.core.errors import ConsilienceError, how_to_install, reason_of
 from consilience.files.read import (
     POLARS_FAULTS,
     read_csv,
@@ -208,7 +208,7 @@ def read_workbook(path: Path) -> pl.DataFrame:
         raise ConsilienceError("a workbook without a sheet", where=str(path)) from error
     except (*POLARS_FAULTS, fastexcel.FastExcelError) as error:
         raise ConsilienceError(
-            f"cannot be read as a workbook: {str(error).splitlines()[0]}", where=str(path)
+            f"cannot be read as a workbook: {reason_of(error)}", where=str(path)
         ) from error
     return table.with_columns(pl.all().str.replace(r"^(\d{4}-\d\d-\d\d) 00:00:00$", "$1"))
 
@@ -267,7 +267,7 @@ def _of_pandas(frame: object, where: str) -> pl.DataFrame:
     try:
         return pl.DataFrame(columns)
     except (TypeError, pl.exceptions.PolarsError) as error:
-        found = f"a column with values of several types: {str(error).splitlines()[0]}"
+        found = f"a column with values of several types: {reason_of(error)}"
         todo = "Convert it to one type, such as text: frame[column].astype(str)."
         raise ConsilienceError(found, where=where, todo=todo) from error
 

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from consilience.analysis.patterns import pattern_table
-from consilience.core.errors import ConsilienceError, Protocol
+from consilience.core.errors import ConsilienceError, Protocol, reason_of
 from consilience.core.schemas import FLIPS, METRICS_SCHEMA, SCORE_CHANGE
 from consilience.files.read import read_csv
 from consilience.files.tables import different
@@ -193,7 +193,7 @@ def noise_floor_of(run: Path) -> pl.DataFrame | None:
         rows = metrics.filter(pl.col("metric").is_in([FLIPS, SCORE_CHANGE]))
         return rows.select(pl.col(name).cast(kind) for name, kind in METRICS_SCHEMA.items())
     except pl.exceptions.PolarsError as error:
-        found = f"a damaged table of metrics: {str(error).splitlines()[0]}"
+        found = f"a damaged table of metrics: {reason_of(error)}"
         todo = "Give the command of the run again, which writes it anew."
         raise ConsilienceError(found, where=str(file), todo=todo) from error
 

@@ -54,7 +54,11 @@ class Budget:
         if model.device.type != "cuda":
             return cls(CPU_TOKENS)
         free, _ = torch.cuda.mem_get_info(model.device)
-        width = getattr(model.config, "hidden_size", 1024) * ACTIVATIONS * model.dtype.itemsize
+        width = (
+            getattr(model.config.get_text_config(), "hidden_size", 1024)
+            * ACTIVATIONS
+            * model.dtype.itemsize
+        )
         return cls(max(1, min(MOST_TOKENS, free // 2 // width)))
 
 
@@ -155,6 +159,16 @@ def margins(scores: Floats) -> Floats:
         return np.full(len(scores), np.inf)
     second, best = np.partition(scores, -2, axis=1)[:, -2:].T
     return np.asarray(best - second)
+
+
+def positions(model: PreTrainedModel) -> int:
+    """Tokens that the position embeddings of a model suffice for; RoBERTa's first are padding."""
+    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None) or sys.maxsize
+    for name, module in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding):
+            padding = module.padding_idx
+            return int(module.num_embeddings - (0 if padding is None else padding + 1))
+    return int(limit)
 
 
 @torch.inference_mode()

@@ -154,11 +154,11 @@ def candidates_after_space(
     tokenizer: PreTrainedTokenizerBase, words: tuple[str, ...]
 ) -> CandidateTokens:
     """The tokens of words after a space; those that the tokenizer does not know are excluded."""
-    tokens = encode(tokenizer, [f"x {word}" for word in words])
+    head, *tokens = encode(tokenizer, ["x", *(f"x {word}" for word in words)])
     reasons = {
         word: reason
         for word, ids in zip(words, tokens, strict=True)
-        if (reason := unusable(tokenizer, ids))
+        if (reason := unusable(tokenizer, ids[len(head) :]))
     }
     return distinct_candidates(words, tokens, reasons)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,7 @@ from consilience.core.patterns import Pattern
 from consilience.models.batches import (
     ReadyModel,
     StateReader,
+    positions,
     sentence_logprobs,
     settle_candidates,
     side_by_side,
@@ -129,10 +131,12 @@ class CausalModel(ReadyModel, FactModel):
 
     def totals(self, sentences: list[list[int]], queries: int, golds: Ints | None) -> Floats:
         """Log-probability (query, candidate); with ``golds`` (query,) NaN but near the best."""
-        if self.tree_scorer is None:
+        totals = None
+        if self.tree_scorer is not None:
+            with suppress(NotImplementedError):  # longer than a window of attention
+                totals = self.tree_scorer.totals(sentences, queries, golds, self.tie)
+        if totals is None:
             totals = self.one_by_one(sentences).reshape(queries, -1)
-        else:
-            totals = self.tree_scorer.totals(sentences, queries, golds, self.tie)
 
         def score_alone(query: int, candidate: int) -> float:
             return float(self.one_by_one([sentences[query * totals.shape[1] + candidate]])[0])
@@ -181,7 +185,7 @@ class CausalModel(ReadyModel, FactModel):
         return StateReader(self, inputs, states, lambda ids: self.why_not(len(ids)), self.start)
 
     def why_not(self, tokens: int) -> str | None:
-        return too_long(tokens, getattr(self.model.config, "max_position_embeddings", None) or None)
+        return too_long(tokens, positions(self.model))
 
     def one_by_one(self, sentences: list[list[int]]) -> Floats:
         return sentence_logprobs(self.model, self.start, sentences, self.budget)

@@ -17,10 +17,9 @@ from consilience.core.errors import DEFAULT_LOADING, ConsilienceError, Joined, L
 from consilience.core.items import Floats, Form, Ints, as_lines, as_string
 from consilience.core.text import counted
 from consilience.files.read import parse_json
-from consilience.models.batches import Budget, ReadyModel, score_batches
+from consilience.models.batches import Budget, ReadyModel, positions, score_batches
 from consilience.models.candidates import group_rows, log_softmax
 from consilience.models.loading import Kind, Pretrained, load_classifier
-from consilience.models.masked import positions
 from consilience.types import Scores
 
 FILE = "consilience.json"  # Beside a fine-tuned model: the format that it was trained on
@@ -184,7 +183,9 @@ def _sentence_keys(form: Form) -> list[_SentenceKey]:
 
 
 def _ends(sentence: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """The character after which each token of a sentence ends."""
+    """The character after which each token of a sentence ends; any, if the tokenizer is slow."""
+    if not tokenizer.is_fast:
+        return list(range(1, len(sentence) + 1))
     encoded: Any = tokenizer(
         sentence,
         add_special_tokens=False,

@@ -15,7 +15,14 @@ from typing import Any
 import numpy as np
 
 from consilience.core.errors import ConsilienceError, did_you_mean
-from consilience.core.free_text import DEFAULT_RULE, match, match_verdict, matched_word, rule_of
+from consilience.core.free_text import (
+    DEFAULT_RULE,
+    match,
+    match_verdict,
+    matched_word,
+    normalized,
+    rule_of,
+)
 from consilience.core.items import Form, Ints, Question, Scores, TextPair, as_lines
 from consilience.core.presentation import Prompt
 from consilience.core.text import counted, fold_case, truncated
@@ -260,7 +267,7 @@ def match_candidate(text: str, query: Query, words: Sequence[str]) -> str | None
     decides. A text that merely contains a candidate is no match.
     """
     around = query.pattern.around_object(query.subject)
-    for same in (str.strip, _folded, _plain):
+    for same in (str.strip, _folded, normalized):
         left, right = map(same, around)
         inner = same(text)
         inside = same(inner.removeprefix(left).removesuffix(right))
@@ -273,14 +280,6 @@ def match_candidate(text: str, query: Query, words: Sequence[str]) -> str | None
 def _folded(text: str) -> str:
     """Without case, Unicode form and repeated spaces."""
     return " ".join(fold_case(unicodedata.normalize("NFKC", text)).split())
-
-
-def _plain(text: str) -> str:
-    """Without case, punctuation and symbols; the marks of letters stay."""
-    letters = "".join(
-        letter if unicodedata.category(letter)[0] in "LMN" else " " for letter in _folded(text)
-    )
-    return " ".join(letters.split())
 
 
 def _no_vocabulary() -> ConsilienceError:

@@ -18,7 +18,7 @@ from consilience.core.items import Floats, Ints, Segment
 from consilience.core.presentation import Prompt, Role
 from consilience.core.text import NEGATIONS
 from consilience.models import LanguageModel, is_chat_model
-from consilience.models.batches import StateReader, score_batches
+from consilience.models.batches import StateReader, positions, score_batches
 from consilience.models.classifier import PairClassifier, PairFormat
 from consilience.models.fast.products import reproducibly
 from consilience.models.loading import load_classifier, load_encoder
@@ -94,6 +94,14 @@ KINDS = ("nli", "embedding")  # What a judge begins with, before the name of its
 AnswerPair = tuple[str, str, str]  # A question and two answers to it
 
 
+LONGEST_QUESTION = 300
+"""Characters of a question that a judge reads, its last: a long one would outweigh the answers."""
+
+
+def _asked(question: str, answer: str) -> str:
+    return f"{question[-LONGEST_QUESTION:]} {answer}"
+
+
 class EntailmentJudge:
     """Two answers mean the same if each, after the question, entails the other.
 
@@ -118,12 +126,12 @@ class EntailmentJudge:
         if not pairs:
             return []
         forms = [
-            tuple(Segment("", f"{question} {answer}", after="") for answer in order)
+            tuple(Segment("", _asked(question, answer), after="") for answer in order)
             for question, one, two in pairs
             for order in ((one, two), (two, one))
         ]
         entails = np.zeros(len(forms), dtype=bool)
-        for scores in self._classifier.score(forms):
+        for scores in self._classifier.score(self._classifier.fit(forms)):
             assert scores.logprob is not None  # a classifier scores every label
             entails[scores.rows] = scores.logprob.argmax(axis=1) == 0
         return [bool(one and two) for one, two in entails.reshape(-1, 2)]
@@ -171,7 +179,7 @@ class EmbeddingJudge:
 
     def similarities(self, pairs: Sequence[AnswerPair]) -> list[float]:
         return [
-            float(self._embedding(f"{question} {one}") @ self._embedding(f"{question} {two}"))
+            float(self._embedding(_asked(question, one)) @ self._embedding(_asked(question, two)))
             for question, one, two in pairs
         ]
 
@@ -182,7 +190,10 @@ class EmbeddingJudge:
     @torch.inference_mode()
     def _embedding(self, text: str) -> Floats:
         if text not in self._embeddings:
-            encoded = self._tokenizer(text, return_tensors="pt", truncation=True)
+            longest = min(self._tokenizer.model_max_length, positions(self._model))
+            encoded = self._tokenizer(
+                text, return_tensors="pt", truncation=True, max_length=longest
+            )
             with reproducibly():
                 states = self._model(**encoded.to(self._model.device)).last_hidden_state[0]
             vector = states.double().mean(dim=0).cpu().numpy()

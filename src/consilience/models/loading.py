@@ -47,9 +47,10 @@ from consilience.core.errors import (
     Loading,
     ModelError,
     needs_extra,
+    reason_of,
 )
 from consilience.files.read import parse_json
-from consilience.models.sources import ModelSource, errors_of, first_line, locate
+from consilience.models.sources import ModelSource, errors_of, locate
 
 LARGEST = 8 * 2**30  # Bytes of expanded weights in the cache; the least recently used go first
 ABANDONED = 24 * 60 * 60  # Seconds after which an unfinished expansion was of a killed process
@@ -406,13 +407,17 @@ def _adapted(model: PreTrainedModel, spec: str, folder: Path) -> tuple[PreTraine
     try:
         with safe_open(str(folder / names[1]), "pt") as saved:
             weights = set(saved.keys())
+        head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+        ends = [name for name, part in model.named_modules() if part in (head, embedding)]
+        if head is not None and any(f".{end}." in name for end in ends for name in weights):
+            head.weight = torch.nn.Parameter(head.weight.detach().clone())  # if tied: only one
         tuned = PeftModel.from_pretrained(model, str(folder))
         if unused := weights ^ {*get_peft_model_state_dict(tuned)}:
             raise ValueError(f"{len(unused)} weights differ, such as '{min(unused)}'")
         return tuned.merge_and_unload(), source.digest
     except Exception as error:  # peft raises nearly anything
         raise ModelError(
-            f"the adapter does not fit '{spec}': {first_line(error)}",
+            f"the adapter does not fit '{spec}': {reason_of(error)}",
             expected=f"an adapter that was trained on it; this one is of '{base}'",
             where=str(folder),
         ) from error
@@ -476,6 +481,8 @@ def kind_of_config(config: Any, spec: str) -> Kind:
             return "decision"
         if architecture.endswith("ForMaskedLM"):
             return "masked"
+        if architecture.endswith("WithLMHeadModel"):  # a name of before 2020, of all three kinds
+            break
         if architecture.endswith(("ForCausalLM", "LMHeadModel")):
             return "causal"
     if getattr(config, "is_encoder_decoder", False):
@@ -504,6 +511,6 @@ def find_device(name: str) -> torch.device:
         raise ConsilienceError(
             f"no device '{name}'",
             expected="auto, cpu, cuda, cuda:1 or mps, and a torch for that device",
-            todo=f"Use --device cpu. ({first_line(error)})",
+            todo=f"Use --device cpu. ({reason_of(error)})",
         ) from error
     return device

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -22,6 +21,7 @@ from consilience.models.batches import (
     StateReader,
     equal_length_batches,
     halving,
+    positions,
     side_by_side,
     token_logprobs,
 )
@@ -237,16 +237,6 @@ class MaskedModel(ReadyModel, FactModel):
         device = self.model.device
         ids, at = ids.to(device, non_blocking=True), at.to(device, non_blocking=True)
         return np.asarray(self.at_mask.logits(ids, at, rows).double().cpu().numpy())
-
-
-def positions(model: PreTrainedModel) -> int:
-    """Tokens that the position embeddings of a model suffice for; RoBERTa's first are padding."""
-    limit = getattr(model.config, "max_position_embeddings", None) or sys.maxsize
-    for name, module in model.named_modules():
-        if name.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding):
-            padding = module.padding_idx
-            return int(module.num_embeddings - (0 if padding is None else padding + 1))
-    return int(limit)
 
 
 MOST_SLOTS = {"cpu": 256, "cuda": 4096}  # Sentences that are scored together, at most

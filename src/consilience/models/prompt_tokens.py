@@ -82,15 +82,25 @@ class PromptTokens:
         encoded: Any = self.tokenizer(texts, add_special_tokens=False, verbose=False)
         return [list(ids) for ids in encoded["input_ids"]]
 
-    def label_target(self, label: str, reply: str) -> list[int]:
-        """The tokens of a label after the beginning of a reply; of a chat with a turn's end."""
-        if not self.has_template:
-            return self.ids([" " + label])[0]
+    def following(self, text: str) -> list[int]:
+        """The tokens of a text that follows another; SentencePiece begins a text with a space."""
+        before = "\n" if text[:1].isalnum() else "a"
+        alone, whole = self.ids([before, before + text])
+        return whole[len(alone) :]
+
+    def label_targets(self, labels: Sequence[str], gap: str) -> list[list[int]]:
+        """The tokens of labels after a ``gap``, with what ends them where the end counts."""
+        targets = [self.following(gap + label) for label in labels]
+        if self.has_template:
+            ends = [self._end_of_turn(label) for label in labels]
+        else:
+            ends = [[*self.ends[:1]] if begins_another(targets) else [] for _ in labels]
+        return [[*target, *end] for target, end in zip(targets, ends, strict=True)]
+
+    def _end_of_turn(self, label: str) -> list[int]:
         turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": label}]
         after = self.ids([self.joined(turns).rpartition(label)[2]])[0]
-        end = [token for token in [*after, *self.ends] if token in self.ends][:1]
-        gap = " " if reply and not reply[-1].isspace() else ""
-        return [*self.ids([gap + label])[0], *end]
+        return [token for token in [*after, *self.ends] if token in self.ends][:1]
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
         start = [] if self.is_chat(prompt) else self.beginning
@@ -153,7 +163,7 @@ class PromptTokens:
         shared = min(common, *(len(ids) - 1 for ids in whole))
         targets = [ids[shared:] for ids in whole]
         if begins_another(targets) or (prompt.is_chat and not prompt.are_labels):
-            ends = self.ids([after])[0] if after else []
+            ends = self.following(after) if after else []
             last = next((token for token in ends if token in self.ends), None)
             end = [last] if last is not None else ends[:1] or list(self.ends[:1])
             targets = [[*ids, *end] for ids in targets]
@@ -242,6 +252,12 @@ class LabelPrompts:
         self.question, _, self.reply = self.template.partition(REPLY)
         self.is_chat = tokens is not None and tokens.has_template
 
+    @property
+    def gap(self) -> str:
+        """What is between the text and a label: nothing after a line break or in a turn's begin."""
+        before = self.reply or "\n" if self.is_chat else (self.question + self.reply).rstrip(" ")
+        return "" if before[-1].isspace() else " "
+
     def turns(self, form: Form) -> list[Turn]:
         """The user's turn; of a model without chats, all before the reply."""
         question = self.question.replace("{text}", as_string(form))
@@ -251,5 +267,6 @@ class LabelPrompts:
     def text(self, form: Form) -> str:
         turns = self.turns(form)
         if self.tokens is None or not self.is_chat:
-            return turns[0]["content"] + self.reply
+            text = turns[0]["content"] + self.reply
+            return text if self.tokens is None else text.rstrip(" ")
         return self.tokens.joined(turns, is_asked=True) + self.reply

@@ -30,6 +30,7 @@ from consilience.models.batches import (
     equal_length_batches,
     halving,
     logits_of,
+    positions,
     side_by_side,
     target_logprobs,
     workers_on,
@@ -39,7 +40,6 @@ from consilience.models.classifier import Encoded, fit
 from consilience.models.fast.products import reproducibly
 from consilience.models.fast.trees import Prompts, TreeScorer, room_for_tokens, tree_scorer
 from consilience.models.loading import Kind, Pretrained
-from consilience.models.masked import positions
 from consilience.models.prompt_tokens import (
     LONGEST_LABEL,
     MOST_WRITTEN,
@@ -466,12 +466,11 @@ class LabelWriter(PromptReader):
         self.is_chat = self.prompts is not None and self.prompts.is_chat
         self.template = self.prompts and self.prompts.template
         self.labels, self.lead = task.labels, f"{task.name} "
-        self.targets: list[list[int]] = [
-            self.tokens.label_target(label, self.prompts.reply)
+        self.targets: list[list[int]] = (
+            self.tokens.label_targets(task.labels, self.prompts.gap)
             if self.prompts and is_causal
-            else list(self.tokenizer(label)["input_ids"])
-            for label in task.labels
-        ]
+            else [list(self.tokenizer(label)["input_ids"]) for label in task.labels]
+        )
         self.identity = self.identity | {
             "template": self.template,
             "chat": self.is_chat,
@@ -505,7 +504,9 @@ class LabelWriter(PromptReader):
         The labels are scored in the same pass, and ``score`` has nothing to compute the next time.
         """
         parts = self.parts(shown)
-        for rows, replies in self.replies(parts, [Manner()] * len(parts)):
+        for rows, replies in self.replies(
+            parts, [Manner(is_one_line=not self.is_chat)] * len(parts)
+        ):
             for row, totals in zip(rows, replies.totals, strict=True):
                 self.read_before[tuple(parts[row][0])] = totals
             yield rows, replies.texts

@@ -14,10 +14,16 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import numpy as np
 import torch
-from transformers import EncoderDecoderCache, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    ByT5Tokenizer,
+    EncoderDecoderCache,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.cache_utils import Cache
 from transformers.modeling_outputs import BaseModelOutput
 
@@ -42,6 +48,7 @@ from consilience.models.candidates import (
     unusable,
     with_golds,
 )
+from consilience.models.fast.trees import CANNOT, TOLERANCE
 from consilience.models.loading import Pretrained
 from consilience.types import Query, Scores
 
@@ -77,6 +84,21 @@ class Seq2SeqModel(ReadyModel, FactModel):
         self.longest = min(tokenizer.model_max_length, positions or tokenizer.model_max_length)
         super().__init__(loaded)
         self.identity = self.identity | {"template": template}
+        self._has_cache = self._decodes_alike()
+        if not self._has_cache:
+            self.notes.append(
+                "this family does not continue what it has decoded; each candidate is scored "
+                "separately"
+            )
+
+    def _decodes_alike(self) -> bool:
+        """Whether candidates that continue one prefix have the scores that they have alone."""
+        inputs, target = [self.close, self.close], [self.close] * 3
+        with suppress(*CANNOT):
+            together = self._side_by_side([inputs], [target[:2], target])[0]
+            alone = [self.alone(inputs, target[:2]), self.alone(inputs, target)]
+            return np.allclose(together, alone, rtol=0, atol=TOLERANCE[self.model.dtype])
+        return False
 
     def score_vocabulary(self, queries: Sequence[Query]) -> Iterator[Scores]:
         yield excluded(range(len(queries)), with_golds((), queries), NOT_THE_VOCABULARY)
@@ -105,12 +127,29 @@ class Seq2SeqModel(ReadyModel, FactModel):
                 [rows_of[at] for at in batch], totals, sheet, are_totals=True, every=every
             )
 
-    @torch.inference_mode()
     def totals(self, inputs: list[list[int]], targets: list[list[int]]) -> Floats:
         """Log-probability (query, candidate) of targets after inputs of one length.
 
-        An input with its prefix is read once. Then the decoder reads the targets side by side, the
-        shortest first, padded at their end. Near ties are decided by passes of their own.
+        Near ties are decided by passes of their own.
+        """
+        if self._has_cache:
+            totals = self._side_by_side(inputs, targets)
+        else:
+            totals = np.array([[self.alone(ids, one) for one in targets] for ids in inputs])
+        if np.isnan(totals).any():
+            raise ConsilienceError(
+                f"the model's logits are not numbers in {self.model.dtype}",
+                expected="a dtype that holds what the model computes",
+                todo="Use --dtype float32, or bfloat16: T5 was trained in it.",
+            )
+        settle_candidates(totals, self.tie, lambda q, c: self.alone(inputs[q], targets[c]))
+        return totals
+
+    @torch.inference_mode()
+    def _side_by_side(self, inputs: list[list[int]], targets: list[list[int]]) -> Floats:
+        """As ``totals``: an input with its prefix is read once, then the decoder reads the targets.
+
+        They are read side by side, the shortest first, padded at their end.
         """
         device = self.model.device
         output = self.model(
@@ -147,13 +186,6 @@ class Seq2SeqModel(ReadyModel, FactModel):
 
         length = len(inputs[0]) + tokens.shape[1]
         in_parts(read, np.arange(totals.size), length, self.budget)
-        if np.isnan(totals).any():
-            raise ConsilienceError(
-                f"the model's logits are not numbers in {self.model.dtype}",
-                expected="a dtype that holds what the model computes",
-                todo="Use --dtype float32, or bfloat16: T5 was trained in it.",
-            )
-        settle_candidates(totals, self.tie, lambda q, c: self.alone(inputs[q], targets[c]))
         return totals
 
     @torch.inference_mode()
@@ -162,6 +194,7 @@ class Seq2SeqModel(ReadyModel, FactModel):
         logits = self.model(
             input_ids=torch.tensor([ids], device=self.model.device),
             decoder_input_ids=torch.tensor([decoder_ids], device=self.model.device),
+            use_cache=False,
         ).logits[:, len(self.prefix) - 1 :]
         return float(target_logprobs(logits, target)[0])
 
@@ -250,9 +283,10 @@ def _before_targets(tokenizer: PreTrainedTokenizerBase, start: int) -> list[int]
 def _sentinel(tokenizer: PreTrainedTokenizerBase, text: str, name: str) -> int:
     ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
     pieces = tokenizer.convert_ids_to_tokens(ids)
-    if len(ids) != 1 or pieces[0].removeprefix("▁") != text:
+    is_bytes = isinstance(tokenizer, ByT5Tokenizer)  # trained with bytes 258, 257, ... instead
+    if is_bytes or len(ids) != 1 or pieces[0].removeprefix("▁") != text:
         raise ConsilienceError(
-            f"the tokenizer of '{name}' has no token {text}",
+            f"'{name}' was not trained with a token {text}",
             expected="a model that was trained to fill spans: T5, mT5, UMT5",
             todo=f"Give a template, such as --template 'Fill in the blank: {SENTENCE}'.",
         )

@@ -404,8 +404,8 @@ class ServedLabels(Served):
             self.longest = (model.server.context or 1 << 30) - LONGEST_LABEL
             self.longest = min(self.longest, longest or self.longest)
             self.identity |= {"chat": self.prompts.is_chat, "longest": self.longest}
-            reply, target = self.prompts.reply, self.tokens.label_target
-            self.targets = tuple(tuple(target(label, reply)) for label in task.labels)
+            targets = self.tokens.label_targets(task.labels, self.prompts.gap)
+            self.targets = tuple(map(tuple, targets))
 
     def text(self, shown: Any) -> str:
         return self.prompts.text(shown)
@@ -447,7 +447,10 @@ class ServedLabels(Served):
             bodies = [addressed({"prompt": one, **fields}) for one in ids]
             replies = self.client.post_all("completions", bodies)
         for at, reply in replies:
-            yield np.array([at]), [text_of(reply)]
+            text = text_of(reply)
+            if isinstance(text, str) and not self.prompts.is_chat and self.tokens:
+                text = text.strip().split("\n")[0]
+            yield np.array([at]), [text]
 
     def requests(self, shown: Sequence[Form]) -> list[Any]:
         if self.tokens is None:

@@ -22,6 +22,7 @@ from consilience.core.errors import (
     ModelError,
     did_you_mean,
     how_to_install,
+    reason_of,
 )
 from consilience.options.probe import SERVED
 
@@ -31,7 +32,10 @@ PACKAGED: Mapping[str, tuple[str, str, str]] = {  # In packages of PyPI; how to 
 }
 
 OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")  # Then nothing is downloaded
-_DIGESTED = (".safetensors", ".gguf", ".bin", ".json", ".txt", ".model", ".tiktoken", ".jinja")
+_DIGESTED = (
+    ".safetensors", ".gguf", ".bin", ".json", ".txt", ".model", ".tiktoken", ".jinja", ".spm",
+    ".codes", ".bpe",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -128,10 +132,10 @@ def errors_of(source: ModelSource) -> Iterator[None]:
                 todo="Read the code; if you trust it, add --trust-remote-code.",
             ) from error
         if isinstance(error, ImportError):
-            missing = f"'{source.spec}' needs a package that is missing: {first_line(error)}"
+            missing = f"'{source.spec}' needs a package that is missing: {reason_of(error)}"
             todo = how_to_install("gguf") if "gguf_file" in source.options else "Install it."
             raise ModelError(missing, todo=todo) from error
-        message = f"cannot load '{source.spec}': {first_line(error)}"
+        message = f"cannot load '{source.spec}': {reason_of(error)}"
         raise ModelError(message, todo=_advice(source)) from error
 
 
@@ -147,8 +151,3 @@ def _advice(source: ModelSource) -> str:
         f"{text}, or download the model elsewhere and give its folder. packaged:smollm2 needs no "
         "network."
     )
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or its type."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

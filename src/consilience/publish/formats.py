@@ -20,7 +20,7 @@ import polars as pl
 import yaml
 from huggingface_hub import EvalResult, EvalResultEntry, ModelCard, eval_result_entries_to_yaml
 
-from consilience.core.errors import ConsilienceError, Protocol
+from consilience.core.errors import ConsilienceError, Protocol, reason_of
 from consilience.core.text import AGGREGATES
 from consilience.metrics.registry import DESCRIPTIONS, headline_metrics
 from consilience.report.export import as_markdown
@@ -199,7 +199,7 @@ def with_results(card: str, runs: Sequence[PublicRun]) -> str:
     try:
         made: Any = ModelCard(card or f"---\n{{}}\n---\n\n# {name}\n")
     except Exception as error:  # yaml has many
-        found = f"its metadata cannot be read: {str(error).splitlines()[0]}"
+        found = f"its metadata cannot be read: {reason_of(error)}"
         expected = "YAML between two lines of ---"
         todo = "Correct the card."
         raise ConsilienceError(found, expected=expected, where=CARD, todo=todo) from error

@@ -45,6 +45,7 @@ from consilience.suites.pairs import (
     UnlabelledError,
     half_of,
     read_pairs,
+    sample_pairs,
 )
 
 SPLITS = ("train", "validation", "test")
@@ -329,8 +330,10 @@ def _note_run(work: Work, run: Path, row: str, task: str) -> None:
     settings, notes = record["settings"], list(record.get("warnings", ()))
     if file:
         pairs = read_pairs(file, TASKS[task])
-        digest = (half_of(pairs, 1, 0) if is_halved(request, task) else pairs).digest
-        if settings.get("pairs") != digest:
+        pairs = half_of(pairs, 1, 0) if is_halved(request, task) else pairs
+        if settings.get("limit") is not None:
+            pairs = sample_pairs(pairs, settings["limit"], settings["seed"])
+        if settings.get("pairs") != pairs.digest:
             raise ConsilienceError(
                 f"this folder holds another run: its data is {record.get('data')}, this command's "
                 f"is {file}",
@@ -541,9 +544,10 @@ def _counted(compared: Sequence[Comparison], relations: int) -> dict[str, Measur
     means = np.array([np.mean(values) for values in units.values()])
     test = _t(means)
     needed = [pair.needed_correlation(relations) for pair in compared if pair.difference > TIE]
-    alone = [pair.p_over_relations() for pair in compared]
+    alone = np.array([pair.p_over_relations() for pair in compared])
+    holds = np.array([pair.difference > TIE for pair in compared])
     counted = {
-        "Holds in": Measured(sum(pair.difference > TIE for pair in compared), unit="count"),
+        "Holds in": Measured(float(holds.sum()), unit="count"),
         "of": Measured(len(compared), unit="count"),
         "Difference": Measured(float(means.mean()), NAN, test.low, test.high, "points"),
         "Units": Measured(len(means), unit="count"),
@@ -553,8 +557,7 @@ def _counted(compared: Sequence[Comparison], relations: int) -> dict[str, Measur
     if relations and needed and not np.isnan(needed).any():
         counted["needed r"] = Measured(max(needed), unit="mean")
     if not np.isnan(alone).all():
-        known = np.array(alone) < 1 - LEVEL
-        counted["p < .05"] = Measured(float(known.sum()), unit="count")
+        counted["p < .05"] = Measured(float((holds & (alone < 1 - LEVEL)).sum()), unit="count")
     return counted
 
 

@@ -126,7 +126,8 @@ class Work:
         name = Path(words[0]).stem if is_script else " ".join(words[:depth])
         command = ["python" if is_script else "consilience", *words]
         command += self.request.options.get(name, ())
-        if self.request.data_dir is not None and TAKE_DATA_DIR & set(command[1:3]):
+        takes_it = TAKE_DATA_DIR & set(command[1:3]) and "--data" not in words
+        if self.request.data_dir is not None and takes_it:
             command += ["--data-dir", str(self.request.data_dir)]
         self.commands.append(typed := shlex.join(command))
         options = {word for word in command if word.startswith("--")} | {"--help", "--json"}

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import polars as pl
 
-from consilience.core.errors import ConsilienceError, Protocol
+from consilience.core.errors import ConsilienceError, Protocol, reason_of
 from consilience.core.expectations import Expectation
 from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.files.read import parquet_metadata, read_parquet
@@ -60,7 +60,7 @@ def read_answers(path: str | Path, notes: list[str] | None = None) -> pl.DataFra
             return pl.concat(list(map(recorded_answers, files)), how="diagonal")
         except pl.exceptions.PolarsError as error:
             raise ConsilienceError(
-                f"its tables do not fit together: {str(error).splitlines()[0]}", where=str(path)
+                f"its tables do not fit together: {reason_of(error)}", where=str(path)
             ) from error
     return read_answer_file(path, notes)
 

@@ -12,7 +12,7 @@ from operator import getitem
 from pathlib import Path
 from typing import Any
 
-from consilience.core.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError, reason_of
 from consilience.core.items import Choice
 from consilience.files.rows import Problems
 from consilience.suites.questions import Questions, file_rows, questions_of_rows
@@ -94,7 +94,7 @@ class KnownSuite:
                 )  # fmt: skip
                 return self._within(Path(root)), Path(root).name
             except Exception as error:  # the network, no such split in the cache: nearly anything
-                reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+                reason = reason_of(error)
         reason = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else reason
         raise ConsilienceError(
             f"'{self.name}' is not in the cache of the Hub and cannot be downloaded: {reason}",

@@ -16,7 +16,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-from consilience.core.errors import ConsilienceError, did_you_mean, how_to_install
+from consilience.core.errors import ConsilienceError, did_you_mean, how_to_install, reason_of
 from consilience.core.expectations import KINDS, Expectation, ExpectationKind, Reference, Texts
 from consilience.core.items import ALIAS_SEPARATOR, DEFAULT_LANGUAGE, NO_LABEL, Choice, Question
 from consilience.core.text import PASSAGE_END, counted, fold_case, names_a_group
@@ -672,7 +672,7 @@ def hub_dataset(*name: str | None, split: str, where: str, todo: str) -> Any:
     try:
         return load_dataset(*name, split=split)
     except Exception as error:  # the network, a wrong name, a script: nearly anything
-        reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+        reason = reason_of(error)
         raise ConsilienceError(f"cannot be loaded: {reason}", where=where, todo=todo) from error
 
 

@@ -28,7 +28,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from consilience.core.errors import OTHER_OUT, ConsilienceError, Watch
+from consilience.core.errors import OTHER_OUT, ConsilienceError, Watch, reason_of
 from consilience.core.provenance import versions
 from consilience.files.read import parse_json
 from consilience.files.write import is_disk_full, write_whole
@@ -232,7 +232,7 @@ def disk_errors(folder: Path) -> Iterator[None]:
         if not is_full and not any(text in str(error) for text in WRITE_FAULTS):
             raise
         raise ConsilienceError(
-            "the disk is full" if is_full else f"cannot be written: {str(error).splitlines()[0]}",
+            "the disk is full" if is_full else f"cannot be written: {reason_of(error)}",
             where=str(folder),
             todo="Earlier checkpoints are complete. Free some space and rerun the command.",
         ) from error

@@ -39,10 +39,11 @@ from consilience.kinds.questions import OwnQuestions
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure, too_few
 from consilience.metrics.registry import headline_metrics
+from consilience.models.batches import positions
 from consilience.models.fast.products import speed_up_training
 from consilience.models.fast.trees import reading_tree, trains_on_trees
 from consilience.models.loading import Pretrained, load_pretrained
-from consilience.models.masked import PositionHead, positions
+from consilience.models.masked import PositionHead
 from consilience.models.prompted import AnswerWriter
 from consilience.models.sources import locate
 from consilience.options.probe import ProbeOptions, refuse_options

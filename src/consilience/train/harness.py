@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from consilience.core.errors import ConsilienceError, Loading, did_you_mean, needs_extra
+from consilience.core.errors import ConsilienceError, Loading, did_you_mean, needs_extra, reason_of
 from consilience.files.read import parse_json, read_text
 from consilience.files.write import write_whole
 from consilience.models.loading import load_pretrained
@@ -38,7 +38,7 @@ def check_tasks(names: Sequence[str]) -> None:
         try:
             loaded = manager.load(name)["tasks"]
         except Exception as error:  # the network, a missing file, a script: nearly anything
-            reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+            reason = reason_of(error)
             raise ConsilienceError(
                 f"cannot be loaded: {reason}", where=where,
                 todo="Check the network, or leave the task out.",

@@ -20,12 +20,12 @@ from consilience.core.errors import ConsilienceError, Loading, Loss, Protocol
 from consilience.core.patterns import Pattern
 from consilience.kinds.questions import OwnQuestions
 from consilience.models import LanguageModel
-from consilience.models.batches import Budget, equal_length_batches
+from consilience.models.batches import Budget, equal_length_batches, positions
 from consilience.models.candidates import candidates_in_slot, encode, slot_anchor, start_token
 from consilience.models.causal import CausalModel
 from consilience.models.fast.trees import Tree
 from consilience.models.loading import Pretrained, load_pretrained
-from consilience.models.masked import MaskedModel, positions
+from consilience.models.masked import MaskedModel
 from consilience.models.prompt_tokens import PromptTokens
 from consilience.models.prompted import end_tokens
 from consilience.train.plan import Plan

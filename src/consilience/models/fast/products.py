@@ -223,7 +223,7 @@ def _pack(model: PreTrainedModel, layers: list[Any], output: Any) -> bool:
 @torch.inference_mode()
 def _logits(model: PreTrainedModel) -> Tensor:
     """Logits of a few tokens, the last of them the end, where some classifiers read."""
-    ids = torch.tensor([[5, 6, 7, 8]]) % model.config.vocab_size
+    ids = torch.tensor([[5, 6, 7, 8]]) % model.config.get_text_config().vocab_size
     if isinstance(end := getattr(model.config, "eos_token_id", None), int):
         ids[0, -1] = end
     extra = {"decoder_input_ids": ids} if model.config.is_encoder_decoder else {}

@@ -11,6 +11,7 @@ the best candidate is scored in full, and every candidate that is left out is kn
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -305,6 +306,18 @@ AttentionInterface.register(ATTENTION, _attend)
 AttentionMaskInterface.register(ATTENTION, _mask)
 
 
+def _short(model: PreTrainedModel) -> int:
+    """Tokens up to which the rotation of a position does not depend on the longest text beside it.
+
+    Beyond them LongRoPE takes other factors for all texts of a pass.
+    """
+    config = model.config.get_text_config()
+    rotation = getattr(config, "rope_parameters", None) or {}
+    if rotation.get("rope_type") != "longrope":
+        return sys.maxsize
+    return int(rotation.get("original_max_position_embeddings") or config.max_position_embeddings)
+
+
 class KeyValueStore:
     """Keys and values of the tokens that a model has read, one slot a token."""
 
@@ -312,6 +325,7 @@ class KeyValueStore:
         self.used = 0  # Slots in use. A smaller value forgets what was read last.
         self._model, self._capacity = model, capacity
         self._layers: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._longest = _short(model)
 
     @torch.inference_mode()
     def read(self, ids: Ints, depths: Ints, visible: Ints, block: int = BLOCK) -> torch.Tensor:
@@ -320,6 +334,8 @@ class KeyValueStore:
         ``ids``, ``depths`` (token,). ``visible`` (token, position): the slots that each token
         attends to, its own included; -1 for none. ``block``: neighbours that gather keys together.
         """
+        if depths.max() >= self._longest:
+            raise NotImplementedError("a rotation that depends on the longest text")
         device, new = self._model.device, slice(self.used, self.used + len(ids))
         sight = _sight(visible, device, block)
         row = _Pass(self._layers, self._capacity, new, *sight, len(ids), int(depths.max()))
@@ -389,7 +405,8 @@ def trains_on_trees(model: PreTrainedModel, longest: int) -> bool:
     A model with dropout cannot: sequences would share what is dropped. Nor can one whose window of
     attention is shorter than the ``longest`` sequence (tokens).
     """
-    if longest > (getattr(model.config, "sliding_window", None) or longest):
+    window = getattr(model.config.get_text_config(), "sliding_window", None)
+    if longest > min(window or longest, _short(model)):
         return False
     attention, is_training = model.config._attn_implementation, model.training
     sentences = _tried(model)
@@ -410,7 +427,7 @@ def trains_on_trees(model: PreTrainedModel, longest: int) -> bool:
 HEAD_ROWS = 64  # Tokens whose logits over the vocabulary are held at once
 TRIED = 7  # Tokens of the sentences on which a family is tried when it is loaded
 FILL = {"cpu": 192, "cuda": 2048}  # Tokens in a pass that make good use of a device, by its type
-CANNOT = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
+CANNOT = (RuntimeError, TypeError, ValueError, LookupError, AttributeError, AssertionError)
 """What a family raises that cannot read a tree."""
 TOLERANCE = defaultdict(lambda: 0.3, {torch.float32: 1e-3})
 """Half-precision sums differ in the last bits; a wrong mask or position differs by nats."""
@@ -569,8 +586,9 @@ def _shared_nodes(tree: Tree, size: int) -> Ints:
 def _tried(model: PreTrainedModel) -> list[list[int]]:
     """Sentences of one length, to be read in one batch, which leave a stem at every token."""
     rng = np.random.default_rng(0)
-    stem = rng.integers(0, model.config.vocab_size, TRIED).tolist()
-    branches = rng.integers(0, model.config.vocab_size, (TRIED - 1, TRIED)).tolist()
+    size = model.config.get_text_config().vocab_size
+    stem = rng.integers(0, size, TRIED).tolist()
+    branches = rng.integers(0, size, (TRIED - 1, TRIED)).tolist()
     return [stem[:at] + ids[at:] for at, ids in enumerate(branches, 1)]
 
 
@@ -628,7 +646,7 @@ class _Head:
 
 def room_for_tokens(model: PreTrainedModel) -> int:
     """Tokens whose keys and values take 512 MiB, or a quarter of an accelerator's free memory."""
-    config, room = model.config, 2**29
+    config, room = model.config.get_text_config(), 2**29
     if model.device.type == "cuda":
         room = torch.cuda.mem_get_info(model.device)[0] // 4
     width = config.hidden_size // config.num_attention_heads

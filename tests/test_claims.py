@@ -10,8 +10,8 @@ from checks import output
 from conftest import cases, cells
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.metrics.statistics import holm, paired_t
-from consilience.report.papers import paper_numbers
-from consilience.reproduce.calum import Comparison, Number, _counted
+from consilience.report.papers import Measured, paper_numbers
+from consilience.reproduce.calum import Comparison, _counted
 from consilience.reproduce.recipe import Request, Work
 from consilience.reproduce.reproduction import RECIPES, carry_out
 from test_tasktypes import run_folder
@@ -47,7 +47,7 @@ def test_claims_hold_as_often_as_counted_by_hand(recipe, tmp_path):
 
 
 def difference(points, unit="", **number):
-    return Comparison(unit, Number(50 + points, **number), Number(50, **number))
+    return Comparison(unit, Measured(50 + points, **number), Measured(50, **number))
 
 
 def test_a_claim_is_tested_over_its_units_by_hand():
@@ -85,7 +85,7 @@ def test_the_needed_correlation_is_where_a_paired_test_has_a_p_of_5_percent():
     assert np.std(second, ddof=1) == pytest.approx(1)
     assert paired_t(52 + 10 * first, 50 + 10 * second).p == pytest.approx(0.05, abs=1e-6)
     assert math.isnan(difference(2).needed_correlation(25)), "without deviations"
-    unlike = Comparison("", Number(51, 20.0), Number(50, 10.0))
+    unlike = Comparison("", Measured(51, 20.0), Measured(50, 10.0))
     assert unlike.needed_correlation(25) > 1, "no correlation is enough"
 
 
@@ -117,8 +117,8 @@ def test_runs_that_are_here_are_counted_too(tmp_path):
         whole = table.with_columns(pl.lit(None).alias(name) for name in absent)
         whole.write_csv(folder / "metrics.csv")
     assert Comparison(
-        "", Number(62, relations={"a": 51, "b": 62, "c": 73}),
-        Number(60, relations={"a": 50, "b": 60, "c": 70}),
+        "", Measured(62, relations={"a": 51, "b": 62, "c": 73}),
+        Measured(60, relations={"a": 50, "b": 60, "c": 70}),
     ).p_over_relations() == pytest.approx(1 - math.sqrt(12 / 14))  # fmt: skip
     found, notes = make("pararel-claims", tmp_path)
     row = "larger models: Consistency, our runs"

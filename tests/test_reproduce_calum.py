@@ -12,8 +12,8 @@ import pytest
 from checks import refused
 from conftest import WORDS, cells, real_data
 from consilience.core.schemas import METRICS_SCHEMA
-from consilience.report.papers import paper_numbers
-from consilience.reproduce.calum import GROUPS, TABLE_6, Comparison, Number, _counted, sheets_of
+from consilience.report.papers import Measured, paper_numbers
+from consilience.reproduce.calum import GROUPS, TABLE_6, Comparison, _counted, sheets_of
 from consilience.reproduce.recipe import Request, Work
 from consilience.reproduce.reproduction import RECIPES, carry_out
 from consilience.suites.pairs import TASKS, read_pairs, sample_pairs
@@ -159,7 +159,7 @@ def test_runs_of_another_file_are_not_taken_for_the_given_ones(tmp_path):
 
 def test_a_significant_difference_in_the_other_direction_is_no_support():
     values = [
-        Number(mean, relations={f"P{at}": mean + more for at, more in enumerate((1, 0, 2, -1))})
+        Measured(mean, relations={f"P{at}": mean + more for at, more in enumerate((1, 0, 2, -1))})
         for mean in (40, 60)
     ]
     values[1].relations["P0"] += 1  # so that the differences vary

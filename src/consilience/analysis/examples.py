@@ -13,11 +13,10 @@ import polars as pl
 
 from consilience.core.errors import Protocol
 from consilience.core.expectations import EXPECTATION_SUBSETS, Instance
-from consilience.core.items import NO_LABEL
+from consilience.core.items import NO_LABEL, Ints
 from consilience.core.text import fold_case, whole_words
 from consilience.metrics.counts import Answers, Prepared, prepared
 from consilience.metrics.registry import Grid
-from consilience.metrics.statistics import Ints
 from consilience.types import Relation, Suite
 
 Schema = dict[str, type[pl.DataType]]

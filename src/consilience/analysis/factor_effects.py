@@ -17,6 +17,7 @@ import polars as pl
 
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import FactorialDesign
+from consilience.core.items import Bools, Floats, Ints
 from consilience.metrics.components import (
     Estimate,
     ItemNumbers,
@@ -32,7 +33,7 @@ from consilience.metrics.counts import resampled
 from consilience.metrics.measure import pooled_row
 from consilience.metrics.registry import METRICS, Grid, Tally, rows_of_lists
 from consilience.metrics.resampling import Key, Resampling
-from consilience.metrics.statistics import NAN, TIE, Bools, Floats, Ints
+from consilience.metrics.statistics import NAN, TIE
 
 MOST_NATS = 1000.0
 """An upper bound of POSIX for its interval, which so far from it is that of its logarithm."""

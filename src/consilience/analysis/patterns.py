@@ -14,6 +14,7 @@ import polars as pl
 
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.factors import Edge
+from consilience.core.items import Bools, Floats
 from consilience.metrics.counts import Answers, Prepared, prepared, prepared_seeds
 from consilience.metrics.differences import CHANGE_SCHEMA, accuracy_changes
 from consilience.metrics.measure import measure
@@ -22,8 +23,6 @@ from consilience.metrics.resampling import ClusterSampler, in_threads
 from consilience.metrics.statistics import (
     NAN,
     REPLICATES,
-    Bools,
-    Floats,
     bootstrap_interval,
     bootstrap_intervals,
     correlation,

@@ -14,11 +14,12 @@ from scipy.special import comb
 
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.factors import levels_of
+from consilience.core.items import Bools, Floats, Ints
 from consilience.core.text import counted
 from consilience.metrics.components import ItemNumbers, item_estimates, one_hot
 from consilience.metrics.counts import Prepared
 from consilience.metrics.registry import grids, quotient
-from consilience.metrics.statistics import CELLS, NAN, TIE, Bools, Floats, Ints, paired_permutation
+from consilience.metrics.statistics import CELLS, NAN, TIE, paired_permutation
 from consilience.types import Suite
 
 SUBSETS = 1000  # Where there are more subsets of k variants, so many draws of them count

@@ -24,14 +24,14 @@ from consilience.authoring.audit import writable_folder
 from consilience.authoring.checks import normal_form, sentence
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import ORIGINAL
-from consilience.core.items import DEFAULT_LANGUAGE, Choice, Question, Task
+from consilience.core.items import DEFAULT_LANGUAGE, Choice, Floats, Question, Task
 from consilience.core.patterns import ENGLISH, Pattern
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.core.text import counted, names_a_file
 from consilience.files.read import FirstFault, parse_json, read_cells
 from consilience.files.write import csv_cell, csv_of, refuse_occupied, table_of, write_whole
 from consilience.metrics.registry import quotient
-from consilience.metrics.statistics import NAN, REPLICATES, Floats, bootstrap_interval, resamples
+from consilience.metrics.statistics import NAN, REPLICATES, bootstrap_interval, resamples
 from consilience.options import Output
 from consilience.options.suites import PatternSheetOptions, ScoreSheetsOptions, SheetOptions
 from consilience.report.export import Shown, record_of

@@ -17,10 +17,10 @@ from consilience.analysis.patterns import mean_agreement
 from consilience.authoring.checks import CHECKS, FEWEST, FactMaterial, Finding, is_english, sentence
 from consilience.core.errors import ConsilienceError, needs_extra
 from consilience.core.factors import Edge, VariantPair
+from consilience.core.items import Floats
 from consilience.core.text import counted
 from consilience.files.read import read_rows
 from consilience.files.rows import find_table
-from consilience.metrics.statistics import Floats
 from consilience.options import Output
 from consilience.options.suites import AuditOptions
 from consilience.report.export import Shown

@@ -15,7 +15,7 @@ import numpy as np
 
 from consilience.analysis.syntax import DETERMINERS
 from consilience.core.factors import Edge, VariantPair
-from consilience.core.items import Question
+from consilience.core.items import Floats, Question
 from consilience.core.patterns import ENGLISH, Pattern
 from consilience.core.text import (
     WITHOUT_SPACES,
@@ -26,7 +26,6 @@ from consilience.core.text import (
     whole_words,
 )
 from consilience.metrics.registry import quotient
-from consilience.metrics.statistics import Floats
 from consilience.suites.layouts import Places
 from consilience.suites.question_suites import gold_position_note
 from consilience.suites.questions import Questions, normal

@@ -21,7 +21,7 @@ from consilience.core.errors import (
     missing_column,
     reason_of,
     unknown_name,
-)
+)  # fmt: skip
 from consilience.core.text import ENDINGS, counted
 from consilience.files.read import POLARS_FAULTS, read_lines, read_rows
 from consilience.options import Output
@@ -100,8 +100,7 @@ def _parquet_texts(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, 
             rows = table.select(columns).slice(start, ROWS_AT_ONCE)
             yield from rows.drop_nulls().collect().rows()
     except POLARS_FAULTS as error:
-        reason = reason_of(error)
-        raise ConsilienceError(f"cannot be read: {reason}", where=str(path)) from error
+        raise ConsilienceError(f"cannot be read: {reason_of(error)}", where=str(path)) from error
 
 
 def _cell(cells: Mapping[str, Any], column: str, where: str) -> Any:

@@ -26,14 +26,13 @@ from consilience.authoring.checks import (
     tokens_of,
 )
 from consilience.core.errors import SILENT, ConsilienceError, Loading, Watch
-from consilience.core.items import DEFAULT_LANGUAGE, NoAnswer
+from consilience.core.items import DEFAULT_LANGUAGE, Floats, NoAnswer
 from consilience.core.patterns import ENGLISH, OBJECT_SLOT, SUBJECT_SLOT, Pattern
 from consilience.core.presentation import Prompt
 from consilience.core.provenance import versions
 from consilience.core.text import NEGATIONS, control_in, counted
 from consilience.files.read import read_rows
 from consilience.files.write import csv_cell
-from consilience.metrics.statistics import Floats
 from consilience.models import WritingModel, is_chat_model, load_writer
 from consilience.options import Output
 from consilience.options.suites import RewriteOptions

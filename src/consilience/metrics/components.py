@@ -14,10 +14,11 @@ import numpy.typing as npt
 import polars as pl
 
 from consilience.core.factors import FactorialDesign
+from consilience.core.items import Bools, Floats, Ints
 from consilience.core.presentation import LABEL_STYLES, permutation
 from consilience.metrics.registry import Tally, hits_of_total, quotient, ratio
 from consilience.metrics.resampling import ClusterCounts, cluster_matrix
-from consilience.metrics.statistics import NAN, Bools, Draws, Floats, Ints, bootstrap_interval
+from consilience.metrics.statistics import NAN, Draws, bootstrap_interval
 
 Factors = tuple[str, ...]  # A factor alone, or several in combination
 

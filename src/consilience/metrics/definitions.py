@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from consilience.core.expectations import NO_OPTION, Expectation, Instance, linked_questions
+from consilience.core.items import Bools, Floats, Ints
 from consilience.metrics.registry import DESCRIPTIONS, METRICS, Grid, Tally, metric, ratio
-from consilience.metrics.statistics import Bools, Floats, Ints
 
 
 @metric("tuples", "Accuracy", "share of items with the right answer in the base variant",

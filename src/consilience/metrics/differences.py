@@ -15,6 +15,7 @@ import polars as pl
 
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.factors import BETWEEN, OF_LANGUAGE, WITHIN, Design
+from consilience.core.items import Floats
 from consilience.core.schemas import COMPARISON_SCHEMA, PRECISION_SCHEMA
 from consilience.core.text import AGGREGATES, counted
 from consilience.metrics.counts import (
@@ -47,7 +48,6 @@ from consilience.metrics.statistics import (
     NAN,
     REPLICATES,
     Draws,
-    Floats,
     Signs,
     benjamini_hochberg,
     bootstrap_intervals,

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from consilience.core.items import Floats
 from consilience.metrics.registry import Grid, Tally, hits_of_total, metric, ratio
-from consilience.metrics.statistics import Floats
 
 Sums = tuple[Floats, Floats]  # Hits and total
 STEP = 1e-30

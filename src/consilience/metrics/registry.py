@@ -15,8 +15,9 @@ from scipy.sparse import csr_array, hstack
 from consilience.core.errors import Protocol
 from consilience.core.expectations import Counted, with_answers_of
 from consilience.core.factors import Design, VariantPair, levels_of
+from consilience.core.items import Bools, Floats, Ints
 from consilience.core.presentation import BIASES, favoured_options, hinted
-from consilience.metrics.statistics import Bools, Chance, ChanceOfAll, ChanceOfPairs, Floats, Ints
+from consilience.metrics.statistics import Chance, ChanceOfAll, ChanceOfPairs
 from consilience.types import Relation
 
 VOWELS = ("a", "e", "i", "o", "u")

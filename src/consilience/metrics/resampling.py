@@ -17,18 +17,10 @@ import numpy.typing as npt
 from scipy.sparse import csc_array, csr_array, hstack
 from threadpoolctl import ThreadpoolController
 
+from consilience.core.items import Floats, Ints
 from consilience.core.provenance import cores
 from consilience.metrics.registry import Share, Tally, quotient
-from consilience.metrics.statistics import (
-    KEPT,
-    REPLICATES,
-    Draws,
-    Floats,
-    Ints,
-    Weights,
-    parts_of,
-    resamples,
-)
+from consilience.metrics.statistics import KEPT, REPLICATES, Draws, Weights, parts_of, resamples
 
 Hits = tuple[Floats, Floats]  # Hits and totals (replicate,)
 

@@ -13,9 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, logit, ndtri, stdtrit
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from consilience.core.items import Bools, Floats, Ints
 
 NAN = float("nan")
 

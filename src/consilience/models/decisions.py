@@ -19,7 +19,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from consilience.core.errors import (
     DEFAULT_LOADING,
@@ -28,7 +27,7 @@ from consilience.core.errors import (
     Loading,
     shortened,
 )
-from consilience.core.items import Choice, Form, Task, TaskKind, as_lines
+from consilience.core.items import Bools, Choice, Floats, Form, Task, TaskKind, as_lines
 from consilience.core.presentation import Prompt
 from consilience.core.text import counted
 from consilience.endpoints.client import Client, Refused
@@ -39,8 +38,6 @@ from consilience.types import Scores
 if TYPE_CHECKING:
     from consilience.models.loading import Pretrained
 
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 Body = dict[str, Any]  # The JSON value of a request
 Send = Callable[[Sequence[Body]], Iterator[tuple[int, Any]]]
 MOST_OPTIONS = 255  # Options of a question that both APIs take at most; a server may take fewer

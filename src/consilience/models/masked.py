@@ -23,7 +23,6 @@ from consilience.models.batches import (
     halving,
     positions,
     side_by_side,
-    token_logprobs,
 )
 from consilience.models.candidates import (
     CandidateLookup,
@@ -372,17 +371,13 @@ class PiecewiseModel(MaskedModel):
         @torch.inference_mode()
         def read_batch(batch: Ints) -> None:
             chosen = list(zip(slots[batch].tolist(), nodes[batch].tolist(), strict=True))
-            tree, firsts = filled.tree, filled.tree.first_child
-            children = [tree.children[firsts[node] : firsts[node + 1]] for _, node in chosen]
-            row = np.repeat(np.arange(len(batch)), [len(nodes) for nodes in children])
-            child = np.concatenate(children)
             texts = [filled.sentence(*sentence) for sentence in chosen]
             # the first mask follows the tokens of a node
             at_mask = [filled.slots[at].at + int(depths[node]) - 1 for at, node in chosen]
             ids, where = (torch.tensor(values, device=device) for values in (texts, at_mask))
             with reproducibly() if alone else nullcontext():
                 logits = self.at_mask.logits(ids, where, self._head)
-                steps = token_logprobs(logits, row, tree.ids[child])
+                row, child, steps = filled.tree.child_steps(nodes[batch], logits)
             filled.steps[slots[batch][row], child] = steps
 
         def work(batch: Ints) -> None:

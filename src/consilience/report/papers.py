@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
@@ -24,6 +24,7 @@ class Measured:
     """Lower bound of its 95 % interval; NaN for a number that has none, such as a count."""
     high: float = NAN
     unit: str = ""  # The unit of a number that the paper does not have
+    relations: Mapping[str, float] = field(default_factory=dict)  # By relation; or empty
 
 
 Key = tuple[str, str, str]  # block of a table, row, column, as the paper prints them

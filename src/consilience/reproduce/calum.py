@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -425,15 +425,6 @@ def _people_asked(work: Work, task: str) -> Path:
     return _score_people(work, task)
 
 
-@dataclass(frozen=True, slots=True)
-class Number:
-    """A number of a table, in percent."""
-
-    value: float
-    std: float = NAN
-    relations: Mapping[str, float] = field(default_factory=dict)  # By relation; or empty
-
-
 Place = tuple[str, str, str, str]
 
 
@@ -442,8 +433,8 @@ class Comparison:
     """Two numbers, of which a claim says that the first is higher."""
 
     unit: str
-    higher: Number
-    lower: Number
+    higher: Measured
+    lower: Measured
 
     @property
     def difference(self) -> float:
@@ -511,7 +502,9 @@ def _rows(recipe: Recipe) -> Iterator[dict[str, Any]]:
         yield claim | lists
 
 
-def comparisons(claim: Mapping[str, Any], numbers: Mapping[Place, Number]) -> Iterator[Comparison]:
+def comparisons(
+    claim: Mapping[str, Any], numbers: Mapping[Place, Measured]
+) -> Iterator[Comparison]:
     """The comparisons of a claim both of whose numbers are known."""
     higher, lower = claim["higher"], claim.get("lower", claim["higher"])
     pairs = zip(higher, lower, strict=True) if len(higher) == len(lower) else product(higher, lower)
@@ -528,11 +521,15 @@ def comparisons(claim: Mapping[str, Any], numbers: Mapping[Place, Number]) -> It
 
 
 def _number(
-    numbers: Mapping[Place, Number], tables: Sequence[str], task: str, row: str | float, column: str
-) -> Number | None:
+    numbers: Mapping[Place, Measured],
+    tables: Sequence[str],
+    task: str,
+    row: str | float,
+    column: str,
+) -> Measured | None:
     """The number of a row in the first of the tables that has it; a number is itself."""
     if not isinstance(row, str):
-        return Number(row)
+        return Measured(row)
     keys = [(table, task, row, column) for table in tables]
     return next((numbers[key] for key in keys if key in numbers), None)
 
@@ -568,18 +565,18 @@ def _t(differences: Sequence[float] | np.ndarray[Any, Any]) -> TTest:
     return stats.paired_t(list(differences), [0.0] * len(differences))
 
 
-def _printed(tables: Mapping[str, pl.DataFrame]) -> dict[Place, Number]:
+def _printed(tables: Mapping[str, pl.DataFrame]) -> dict[Place, Measured]:
     """The paper's numbers. The blocks of CALUM's tables are tasks, those of ParaRel's are not."""
     return {
         (table, row["group"] if table.startswith("calum") else "", row["row"], row["column"]):
-        Number(row["value"], row["std"])
+        Measured(row["value"], row["std"])
         for table, rows in tables.items()
         for row in rows.iter_rows(named=True)
     }  # fmt: skip
 
 
-def _ours(work: Work, tables: Mapping[str, pl.DataFrame]) -> dict[Place, Number]:
-    numbers: dict[Place, Number] = {}
+def _ours(work: Work, tables: Mapping[str, pl.DataFrame]) -> dict[Place, Measured]:
+    numbers: dict[Place, Measured] = {}
     columns = {key: column for column, key in COLUMNS.items()}
     tasks = {group: task for task, group in GROUPS.items()}
     for table, printed in tables.items():
@@ -591,21 +588,21 @@ def _ours(work: Work, tables: Mapping[str, pl.DataFrame]) -> dict[Place, Number]
         names = [tasks[group] for group in printed["group"].unique(maintain_order=True)]
         for model, task, *key, value in our_rows(work, rows, names).iter_rows():
             if column := columns.get((key[0], key[1])):
-                numbers[table, GROUPS[task], model, column] = Number(100 * value)
+                numbers[table, GROUPS[task], model, column] = Measured(100 * value)
     return numbers
 
 
-def _of_run(work: Work, row: str) -> dict[str, Number]:
+def _of_run(work: Work, row: str) -> dict[str, Measured]:
     """The means over relations of a run on ParaRel, and each relation; empty without the run."""
     file = work.request.folder_of(row) / "metrics.csv"
     if not file.is_file():
         return {}
     table = pl.read_csv(file, schema_overrides=METRICS_SCHEMA)
-    numbers: dict[str, Number] = {}
+    numbers: dict[str, Measured] = {}
     for column, (metric, subset) in {**PAPER_KEYS, "Determinism": ("determinism", "all")}.items():
         rows = table.filter(metric=metric, subset=subset).select("group", "value").iter_rows()
         values = {group: 100 * value for group, value in rows if not math.isnan(value)}
         values.pop("MICRO", None)
         if "MACRO" in values:
-            numbers[column] = Number(values.pop("MACRO"), relations=values)
+            numbers[column] = Measured(values.pop("MACRO"), relations=values)
     return numbers

@@ -672,8 +672,8 @@ def hub_dataset(*name: str | None, split: str, where: str, todo: str) -> Any:
     try:
         return load_dataset(*name, split=split)
     except Exception as error:  # the network, a wrong name, a script: nearly anything
-        reason = reason_of(error)
-        raise ConsilienceError(f"cannot be loaded: {reason}", where=where, todo=todo) from error
+        found = f"cannot be loaded: {reason_of(error)}"
+        raise ConsilienceError(found, where=where, todo=todo) from error
 
 
 EXPECTATION_COLUMNS = (

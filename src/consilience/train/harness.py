@@ -38,9 +38,8 @@ def check_tasks(names: Sequence[str]) -> None:
         try:
             loaded = manager.load(name)["tasks"]
         except Exception as error:  # the network, a missing file, a script: nearly anything
-            reason = reason_of(error)
             raise ConsilienceError(
-                f"cannot be loaded: {reason}", where=where,
+                f"cannot be loaded: {reason_of(error)}", where=where,
                 todo="Check the network, or leave the task out.",
             ) from error  # fmt: skip
         for task, held in loaded.items():

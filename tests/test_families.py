@@ -99,10 +99,13 @@ def test_a_model_of_texts_and_images_reads_texts(saved):
     assert load_prompt_model(folder, []) is not None
 
 
-@pytest.mark.parametrize("family", ["XLM", "Flaubert"])
-def test_a_masked_model_with_an_old_name_is_masked(family, saved):
+@pytest.mark.parametrize(("family", "head"), [
+    ("XLM", "WithLMHeadModel"), ("Flaubert", "WithLMHeadModel"), ("Bert", "LMHeadModel"),
+])  # fmt: skip
+def test_a_masked_model_with_another_name_is_masked(family, head, saved):
+    """Its attention has two directions, whatever the name says."""
     folder = saved(
-        family, head="WithLMHeadModel", tokenizer="bpe", emb_dim=32, n_layers=2, n_heads=4,
+        family, head=head, tokenizer="bpe", emb_dim=32, n_layers=2, n_heads=4,
         n_langs=1, pad_index=1, pad_token_id=1, embed_init_std=0.6,
     )  # fmt: skip
     assert load_model(folder).identity["kind"] == "masked"

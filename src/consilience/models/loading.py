@@ -481,7 +481,8 @@ def kind_of_config(config: Any, spec: str) -> Kind:
             return "decision"
         if architecture.endswith("ForMaskedLM"):
             return "masked"
-        if architecture.endswith("WithLMHeadModel"):  # a name of before 2020, of all three kinds
+        # A name of before 2020, of all three kinds; and an encoder that was never told to decode.
+        if architecture.endswith("WithLMHeadModel") or not getattr(config, "is_decoder", True):
             break
         if architecture.endswith(("ForCausalLM", "LMHeadModel")):
             return "causal"

@@ -100,9 +100,35 @@ def test_an_empty_cell_is_no_option_and_no_alias(tmp_path):
         tmp_path, "a.jsonl", json.dumps(row | {"C": "Bonn", "E": ""}), {"options": "A+B+C+D+E"}
     )
     assert (problems, questions.items[0].gold.text) == ([], "Oslo")
-    rows = [{"question": "?", "answer": ["Oslo", None, ""]}, {"question": "!", "answer": "|Oslo|"}]
+    rows = [{"question": "?", "answer": ["Oslo", None, ""]}, {"question": "!", "answer": "|Oslo"}]
     questions, _ = read(tmp_path, "b.jsonl", "\n".join(map(json.dumps, rows)), {})
     assert [one.gold for one in questions.items] == [Choice("Oslo")] * 2, "no empty aliases"
+
+
+@pytest.mark.parametrize("option", ["|x|", "a || b", "P(A|B)", "[0, 1)", "[1, 2]"])
+def test_a_formula_is_no_list_of_aliases(tmp_path, option):
+    row = {"question": "?", "options": [option, "other"], "answer": option}
+    (question,) = read(tmp_path, "a.jsonl", json.dumps(row), {})[0].items
+    assert question.gold == Choice(option)
+    text = f"question,options,answer\n?,{option.replace(', ', ' ')};other,other\n"
+    (question,) = read(tmp_path, "a.csv", text, {})[0].items
+    assert question.options[0].text == option.replace(", ", " ")
+
+
+@pytest.mark.parametrize("answer", ["  ", ["  "], [None, ""]])
+def test_a_blank_answer_is_none(tmp_path, answer):
+    _, problems = read(tmp_path, "a.jsonl", json.dumps({"question": "?", "answer": answer}), {})
+    assert "no answer" in problems[0]
+
+
+@pytest.mark.parametrize(("context", "passages"), [
+    ("[3, 1, 2]", ["[3, 1, 2]"]), ("[]", ["[]"]), ('["a", "b"]', ["a", "b"]),
+    ("one\ntwo\n\nthree", ["one\ntwo", "three"]),
+])  # fmt: skip
+def test_a_context_is_its_passages(tmp_path, context, passages):
+    row = {"question": "?", "answer": "x", "context": context}
+    (question,) = read(tmp_path, "a.jsonl", json.dumps(row), {})[0].items
+    assert list(question.passages) == passages
 
 
 @pytest.mark.parametrize(("rows", "message"), cases("questions_bad"))

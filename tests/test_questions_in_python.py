@@ -210,3 +210,46 @@ def test_a_file_of_questions_is_no_suite_of_facts(tmp_path):
     path = tmp_path / "quiz.csv"
     path.write_text("question,answer\nq,a\n")
     refused("is a suite of questions; .* load_questions", cs.load_suite, path)
+
+
+@pytest.mark.parametrize(("first", "gold"), [
+    ({"options": ["1", "2", "3"], "answer": 1}, "2"), ({"answer": True}, "yes"),
+    ({"answer": 0.5}, "0.5"), ({"question": ["One?", "Two?"], "answer": ["a", "b"]}, "a"),
+])  # fmt: skip
+def test_a_row_of_a_list_means_the_same_beside_any_other(first, gold):
+    other = {"question": "Capital?", "options": ["Paris", "Rome"], "answer": "Paris"}
+    questions = cs.Questions.from_frame([{"question": "First?"} | first, other])
+    assert questions.items[0].gold.text == gold
+
+
+def test_a_day_of_a_frame_is_its_date():
+    frame = pd.DataFrame({"question": ["When?"], "answer": pd.to_datetime(["2024-01-02"])})
+    assert cs.Questions.from_frame(frame).items[0].gold.text == "2024-01-02"
+    frame = pd.DataFrame([["a", "b", "c"]], columns=["question", "answer", "answer"])
+    refused("two columns of one name", cs.Questions.from_frame, frame)
+
+
+def test_a_question_without_the_unnamed_language_is_not_asked_in_it(tmp_path):
+    rows = [
+        {"item": "1", "question": "One?", "answer": "x"},
+        {"item": "1", "question": "Eins?", "answer": "x", "language": "de"},
+        {"item": "2", "question": "Zwei?", "answer": "y", "language": "de"},
+    ]
+    pl.DataFrame(rows).write_ndjson(tmp_path / "own.jsonl")
+    exported = cs.export_prompts(tmp_path / "own.jsonl", vary="language=all")
+    assert [(row["item"], row["prompt"].split("?")[0]) for row in exported] == [
+        ("1", "One"), ("1", "Eins"), ("2", "Zwei"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("named", "variant", "said"), [
+    ({"vary": {"labels": "A,none"}}, "labels=A", "B. Rome"),
+    ({"vary": {"ask": "open"}}, "ask=open", "The capital is Rome."),
+    ({"option_score": "sum"}, "order=given", "B. Rome"),
+])  # fmt: skip
+def test_a_function_is_read_by_what_it_was_shown(named, variant, said):
+    """As what a model writes: by the labels on the page, an open answer within a sentence."""
+    row = {"question": "Capital of Italy?", "options": ["Paris", "Rome"], "answer": "Rome"}
+    questions = cs.Questions.from_frame([row])
+    found = cs.evaluate(questions, lambda prompts: [said] * len(prompts), **named)
+    assert found.answers.filter(variant=variant)["answer"].to_list() == ["Rome"]

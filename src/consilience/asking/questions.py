@@ -30,7 +30,6 @@ from consilience.core.presentation import (
     ScoringRule,
     Template,
     in_context,
-    labels_of,
     premise_of,
     present,
     rule_for,
@@ -138,6 +137,9 @@ class Presenter:
     def prompt(self, question: Question, cell: Cell) -> Prompt | None:
         """The prompt of a question in a variant; None if it has no such variant."""
         presentation = replace(self.presentation(cell), reply=self.rule.reply)
+        varies = any(factor.name == "language" for factor in self.design.factors)
+        if varies and presentation.language not in question.paraphrases:
+            return None
         examples = self.drawn_examples(question, presentation.draw)
         others = self.other_passages(question, int(presentation.distractors))
         shown = in_context(question, presentation.context, others, self.seed)
@@ -357,8 +359,7 @@ def ask_writing(
     for some, group in slices_of(questions, presenter, suite, columns):
 
         def read(text: str, one: Ask, some: Sequence[Question] = some) -> dict[str, object]:
-            shown = presenter.presentation(design.cells[one.variant])
-            return answered(text, one.shown, some[one.item], shown, rule)
+            return answered(text, one.shown, some[one.item], rule)
 
         reader = Verifier(model)
         tables.append(ask_texts(asker.askable(group, reader), reader, read, samples, progress))
@@ -366,26 +367,24 @@ def ask_writing(
 
 
 def answered(
-    text: str, prompt: Prompt, question: Question, shown: Presentation, rule: Rule | None = None
+    text: str, prompt: Prompt, question: Question, rule: Rule | None = None
 ) -> dict[str, object]:
     """The answer columns of a written text."""
-    usual = usual_rule(is_open=not question.options or shown.ask == "open")
+    named, rule = rule, rule or usual_rule(is_open=prompt.is_open)
     if not question.options:
-        matched = match(text, [question.gold], rule or usual)
+        matched = match(text, [question.gold], rule)
         answer = question.gold.text if matched.position == 0 else matched.answer or EMPTY
         reason = "not the gold" if matched.reason == NO_CHOICE else matched.reason
         return {"answer": answer, "text": text, "unmatched": reason or None}
-    choices, style = prompt.choices, shown.shown_labels
     if prompt.checks:
-        matched, affirmed = match_checks(text, prompt, rule)
+        matched, affirmed = match_checks(text, prompt, named)
     else:
-        labels = () if style == "none" else labels_of(style, len(choices))
-        matched, affirmed = match(text, choices, rule or usual, labels), None
+        matched, affirmed = match(text, prompt.choices, rule, prompt.labels), None
     record: dict[str, object] = {
         "answer": matched.answer or EMPTY,
         "text": text,
         "unmatched": matched.reason or None,
-        "n_candidates": len(choices),
+        "n_candidates": len(prompt.choices),
         "affirmed": affirmed,
     }
     if matched.position is not None:

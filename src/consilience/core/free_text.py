@@ -50,7 +50,7 @@ _CJK_SCALES = "\u5341\u767e\u5343\u4e07\u842c\u5104\u4ebf\u5146\uc2ed\ubc31\ucc9
 _CJK = rf"(?![{_CJK_SCALES}])[{WITHOUT_SPACES}\uac00-\ud7af]"
 _BETWEEN_WORDS = re.compile(rf"(?<=\w)-(?=[a-z])|(?<=\d)(?={_CJK})|(?<={_CJK})(?=\d)")
 _OTHER_SCALES = (
-    r"half|quarters?|dozens?|dutzend|k|bn|mn|mio|mln|mrd|mil|mille|mila|tausend|lakhs?|crores?|"
+    r"half|thirds?|quarters?|fifths?|dozens?|dutzend|k|bn|mn|mio|mln|mrd|mil|mille|mila|tausend|lakhs?|crores?|"
     r"(?!(?:m|b|tr)illion\b)(?:m|b|tr)il+[ijh]?(?:o|\u00f3|\u00f5|ard)\w*|"
     r"\u043c\u0438\u043b\u043b\u0438\w*|\u043c\u043b\w+|\u0442\u044b\u0441\w*"
 )
@@ -84,6 +84,7 @@ def numbers_in(text: str) -> list[Fraction]:
     joined = _VULGAR.sub(_as_fraction, _without_gaps(text))
     plain = unicodedata.normalize("NFKC", _POWERS.sub("^", joined)).casefold()
     plain = _BETWEEN_WORDS.sub(" ", _MARKUP.sub(" ", plain.replace("\u2212", "-")))
+    plain = re.sub(r"-([$\u00a2-\u00a5\u20a0-\u20cf])(?=[\d.])", r"\1-", plain)
     plain = "".join(" " if unicodedata.category(c) == "Sc" else c for c in plain)
     plain = plain.replace("=", " = ")
     if match := _UNREAD.search(plain):
@@ -297,7 +298,7 @@ NO_CHOICE = "matches no choice"  # The reason where a text is none of the choice
 _LEAD_IN = re.compile(
     r"(?:\b(?:the|my) (?:(?:correct|right|best|final) )*(?:answer|option|choice|label)"
     r"(?: (?:that|which|to|for|of) [^.:\n]{1,80}?)? (?:is|would be)\b"
-    r"|\b(?:answer|label):|</think>|^####(?= ?[-$\d]))[:\s*]*",
+    r"|\b(?:answer|label)[*_\"]*:|^####(?= ?[-$\d]))[:\s*]*",
     re.IGNORECASE | re.MULTILINE,
 )
 """Announces the answer: what precedes its end is no part of it."""
@@ -313,11 +314,13 @@ _SPACING = {
     **dict.fromkeys(("\\(", "\\)", "\\[", "\\]"), ""),
 }
 _IS_RIGHT = re.compile(r"(?:is (?:the )?(?:correct|right|best)(?: (?:answer|option|choice|one))?)?")
+_IS_WRONG = re.compile(r" (?:(?:is|are|was|were|would be) )?(?:not|wrong|incorrect|false)\b")
 _ARTICLE = re.compile(r"^[\W_]*(?:a|an|the) ")
 _VOWEL_POINTS = "\u0591-\u05bd\u05bf\u05c1\u05c2\u0640\u064b-\u0652\u0670"
 """Points that most texts leave out, and the stroke that stretches an Arabic word."""
 
 _GROUPED = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_SIGNS = str.maketrans("\N{MINUS SIGN}\N{EN DASH}\N{FRACTION SLASH}", "--/")
 _KEPT = frozenset("+#%&@\N{DEGREE SIGN}")
 
 
@@ -382,7 +385,7 @@ def normalized(text: str) -> str:
     """
     plain = unicodedata.normalize("NFKC", without_latex(text).strip() or text)
     folded = unicodedata.normalize("NFKC", fold_case(plain))
-    folded = " ".join(folded.replace("\N{MINUS SIGN}", "-").split())
+    folded = " ".join(folded.translate(_SIGNS).split())
     return _letters(_ARTICLE.sub("", folded)) or _letters(folded) or folded
 
 
@@ -396,17 +399,25 @@ def _letters(text: str) -> str:
 
 def _matters(text: str, at: int) -> bool:
     letter, before, after = text[at], text[max(0, at - 1) : at], text[at + 1 : at + 2]
-    if letter == ".":
+    if letter == "/":
         return before.isdigit() and after.isdigit()
-    if letter == "-":
-        return after.isdigit() and not before.isalnum()
+    if letter == ".":
+        return after.isdigit() and not before.isalpha() and before != "."
     category = unicodedata.category(letter)
+    if letter == "-":
+        is_sign = re.match(r"\.?\d", text[at + 1 :]) or unicodedata.category(after or " ") == "Sc"
+        return bool(is_sign) and not before.isalnum()
     return category[0] in "LMN" or category == "Sc" or letter in _KEPT
+
+
+def _said(text: str) -> str:
+    """A text without what the model thought before it, whether or not the thought was finished."""
+    return text.rpartition("</think>")[2].partition("<think>")[0]
 
 
 def _after_lead_in(text: str) -> str:
     r"""What ``\boxed`` has or follows the last ``the answer is``; else the whole text."""
-    text = without_latex(text)
+    text = without_latex(_said(text))
     boxed = dict.fromkeys(_BOXED.findall(text))
     text = next(iter(boxed)) if len(boxed) == 1 else _BOXED.sub(r"\1", text)
     ends = [match.end() for match in _LEAD_IN.finditer(text)]
@@ -594,7 +605,7 @@ def _within(answer: str, keys: Sequence[set[str]]) -> set[int]:
         for at, of_choice in enumerate(keys)
         for key in filter(None, of_choice)
         for match in whole_words(key).finditer(answer)
-        if not _is_in_number(answer, *match.span())
+        if not _is_in_other(answer, *match.span())
     ]
     positions: set[int] = set()
     longer = (0, 0)  # the span among those before that ends last, and of these begins first
@@ -607,11 +618,16 @@ def _within(answer: str, keys: Sequence[set[str]]) -> set[int]:
     return positions
 
 
-def _is_in_number(text: str, start: int, end: int) -> bool:
-    """Whether digits are a part of a number: 5 in 5.5, in 0.5 and in -5; 1969 in no 20.7.1969."""
-    before = re.findall(r"(?:(?<!\w)-)?[\d.]*\Z", text[:start])[0] if text[start].isdigit() else ""
-    after = re.findall(r"\A[\d.]*", text[end:])[0] if text[end - 1].isdigit() else ""
-    return "-" in before or (before + after).count(".") == 1
+def _is_in_other(text: str, start: int, end: int) -> bool:
+    """Whether a text is a part of another name or number: C in C++, 5 in 5.5, .5, 5/8 and -5.
+
+    1969 is no part of 20.7.1969, because a number has one point.
+    """
+    before = re.findall(r"(?:(?<!\w)-)?[\d./]*\Z", text[:start])[0]
+    before = before if text[start].isdigit() or before == "-" else ""
+    after = re.findall(r"\A[\d./]*", text[end:])[0] if text[end - 1].isdigit() else ""
+    is_name = text[end : end + 1] in ("+", "#")
+    return is_name or "-" in before or len(re.findall(r"[./]", before + after)) == 1
 
 
 def _labelled(
@@ -636,24 +652,26 @@ def _labelled(
         return {at} if normalized(last[1]) in texts[at] else set()
     first = re.fullmatch(
         rf"(?:(?:the )?(?:option|choice|letter|number) )?[(\[]?({known})(?!\w|[.,]\d)"
-        r"([)\].:,\s\u3001\u3002-]*)(.*)",
+        r"((?:[)\]}:,\s\u3001\u3002]|[-.](?!\d))*)(.*)",
         plain,
         re.IGNORECASE,
     )
     if first is None:
         return set()
     at, rest = place(first[1]), normalized(first[3]) if first[3] else ""
-    if _IS_RIGHT.fullmatch(rest) or any(whole_words(text).match(rest) for text in texts[at]):
+    equal = {other for other, of_choice in enumerate(texts) if rest in of_choice}
+    begun = [text for text in texts[at] if whole_words(text).match(rest)]
+    is_own = begun and not equal and not any(_IS_WRONG.match(rest[len(text) :]) for text in begun)
+    if _IS_RIGHT.fullmatch(rest) or at in equal or is_own:
         return {at}
-    others = {other for other, of_choice in enumerate(texts) if rest in of_choice}
-    return {at} | others if others and first[2].strip() else set()
+    return {at} | equal if equal and first[2].strip() else set()
 
 
 def match_verdict(text: str, choices: Sequence[Choice], rule: Rule | None = None) -> int | None:
     """The position of yes or no: what a text, or its answer, begins with, or a named rule finds."""
     if rule is not None:
         return match(text, choices, rule).position
-    starts = [normalized(text.rpartition("</think>")[2]), normalized(_announced(text))]
+    starts = [normalized(_said(text)), normalized(_announced(text))]
     words = [whole_words(normalized(choice.text)) for choice in choices]
     return next((words.index(word) for of in starts for word in words if word.match(of)), None)
 

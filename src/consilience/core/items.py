@@ -245,9 +245,14 @@ class Choice:
 
     @classmethod
     def parse(cls, text: str) -> Choice:
-        """``Go|Golang``: the first text is shown, the others are aliases."""
+        """``Go|Golang``: the first text is shown, the others are aliases.
+
+        ``|x|``, ``a || b`` and ``P(A|B)`` are one text.
+        """
         parts = [part.strip() for part in text.split(ALIAS_SEPARATOR)]
-        first, *others = [part for part in parts if part] or [text.strip()]
+        is_formula = not all(parts[1:-1]) or (len(parts) > 2 and not (parts[0] or parts[-1]))
+        is_formula |= any(one.count("(") != one.count(")") for one in parts)
+        first, *others = (not is_formula and [*filter(None, parts)]) or [text.strip()]
         return cls(first, tuple(dict.fromkeys(other for other in others if other != first)))
 
     @property

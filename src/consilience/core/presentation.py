@@ -196,6 +196,8 @@ class Prompt:
     question: str = ""
     checks: tuple[Prompt, ...] = ()  # Those about each of ``answers``, to be said yes or no to
     about: tuple[Prompt, int] | None = None  # Of such a prompt the whole one, and which answer
+    labels: tuple[str, ...] = ()  # What the options were shown with, whether or not a reply is one
+    is_open: bool = False  # Whether the answer is to be written without options to choose from
 
     @property
     def text(self) -> str:
@@ -252,6 +254,7 @@ def present(
             return None
         hint = order.index(at)
     fill = partial(_filled, question, presentation, presentation.paraphrase, order, hint)
+    style = presentation.shown_labels if order else "none"
     prompt = Prompt(
         (*turns, ("user", fill(checked=order[0] if presentation.ask == "verify" else None))),
         _answers(question, presentation, order),
@@ -264,6 +267,8 @@ def present(
         question.group,
         question.context,
         texts[presentation.paraphrase],
+        labels=() if style == "none" else labels_of(style, len(order)),
+        is_open=presentation.ask == "open" or not order,
     )
     if presentation.ask != "verify":
         return prompt

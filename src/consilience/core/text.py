@@ -9,7 +9,7 @@ from functools import cache
 from typing import TypeVar
 
 T = TypeVar("T")
-PASSAGE_END = "\n\n"  # Between the passages of a context, which have no line breaks
+PASSAGE_END = "\n\n"  # Between the passages of a context
 _CONTROLS = "\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
 
 CONTROLS = re.compile(f"[{_CONTROLS}]")

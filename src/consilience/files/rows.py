@@ -116,7 +116,7 @@ class Row:
         if value is None:
             return ""
         if isinstance(value, date | time):
-            value = value.isoformat()
+            value = as_day(value)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
@@ -173,12 +173,18 @@ class Row:
     def _without_controls(self, text: str, name: str) -> str:
         """The text; empty, with a problem reported, where it holds a control character.
 
-        A question may have several lines.
+        A question and a context may have several lines.
         """
-        if control := control_in(re.sub(r"[\n\t]", " ", text) if name == "question" else text):
+        has_lines = name in ("question", "context")
+        if control := control_in(re.sub(r"[\n\t]", " ", text) if has_lines else text):
             self.report(f"{control} in '{name}'", todo="Remove it from the text.")
             return ""
         return text
+
+
+def as_day(value: date | time) -> str:
+    """A date or a time as a text; of a midnight, as libraries of tables have it, the date."""
+    return value.isoformat().removesuffix("T00:00:00")
 
 
 def _shown(value: object) -> str:

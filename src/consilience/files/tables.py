@@ -210,7 +210,8 @@ def read_workbook(path: Path) -> pl.DataFrame:
         raise ConsilienceError(
             f"cannot be read as a workbook: {reason_of(error)}", where=str(path)
         ) from error
-    return table.with_columns(pl.all().str.replace(r"^(\d{4}-\d\d-\d\d) 00:00:00$", "$1"))
+    dates = pl.all().str.replace(r"^(\d{4}-\d\d-\d\d) 00:00:00$", "$1")
+    return table.with_columns(dates.str.replace(r"^1899-12-3[01] ", ""))  # a time alone
 
 
 PART = 2**17  # Rows of a large table that are joined, or told apart, at once
@@ -259,6 +260,8 @@ def _of_pandas(frame: object, where: str) -> pl.DataFrame:
         todo = "Make one with polars.DataFrame(...), or read a file with read_answers(path)."
         raise ConsilienceError(f"{where} is of type {kind.__name__}", expected=expected, todo=todo)
     columns: dict[str, list[Any]] = {}
+    if not frame.columns.is_unique:  # type: ignore[attr-defined]
+        raise ConsilienceError(f"{where} has two columns of one name", todo="Rename one of them.")
     for name in frame.columns:  # type: ignore[attr-defined]
         series = frame[name]  # type: ignore[index]
         missing = series.isna().tolist()

@@ -414,7 +414,7 @@ def answers_to_questions(
                 columns = judge_scores(scores, [ask], [item_of(question)])
                 answer = {name: values[0] for name, values in columns.items()}
         elif (text := answer_in(row, prompt.answers, where)) is not None:
-            answer = answered(text, prompt, question, _presentation(levels), rule)
+            answer = answered(text, prompt, question, rule)
             if prompt.options and not str(row.get("answer") or "").strip():  # by its position
                 option = prompt.options[at := int(row["answer_index"])]
                 shown = {"option": option, "answer": question.options[option].text}
@@ -537,10 +537,10 @@ def _shown(question: Question, levels: Levels, options: str | None, where: str) 
         return prompt
     written = question.in_phrasing(language, paraphrase)
     choices = tuple(written.options[at] for at in order)
-    answers = tuple(choice.text for choice in choices)
-    if size and shown.shown_labels != "none":
-        answers = labels_of(shown.labels, size)
-    return Prompt((), answers, order, choices)
+    has_labels, is_open = size and shown.shown_labels != "none", shown.ask == "open" or not size
+    labels = labels_of(shown.labels, size) if has_labels else ()
+    answers = labels or tuple(choice.text for choice in choices)
+    return Prompt((), answers, order, choices, labels=labels, is_open=is_open)
 
 
 def _presentation(levels: Levels) -> Presentation:

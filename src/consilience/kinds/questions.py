@@ -523,7 +523,7 @@ def _found_within(
     if not count:
         return
     _, within = answers_to_questions(table, questions, RULES[OPEN_RULE])
-    if more := count - within.filter(is_unmatched).height:
+    if (more := count - within.filter(is_unmatched).height) > 0:
         yield (
             f"with --match {OPEN_RULE}, which finds an option within a longer text, {more:,} of "
             f"these {counted(count, 'answer')} would be an option"

@@ -22,7 +22,8 @@ from consilience.core.free_text import (
     matched_word,
     normalized,
     rule_of,
-)
+    usual_rule,
+)  # fmt: skip
 from consilience.core.items import Form, Ints, Question, Scores, TextPair, as_lines
 from consilience.core.presentation import Prompt
 from consilience.core.text import counted, fold_case, truncated
@@ -248,8 +249,8 @@ class PromptFunction(PlainReader, Function):
         """The position of the answer that a text is: by label, text or alias."""
         if asked.about:
             return match_verdict(text, asked.choices, self.named)
-        labels = asked.answers if asked.are_labels else ()
-        return match(text, asked.choices, self.named or rule_of(DEFAULT_RULE), labels).position
+        rule = self.named or usual_rule(is_open=asked.is_open)
+        return match(text, asked.choices, rule, asked.labels).position
 
     def write(
         self, prompts: Sequence[Prompt], samples: Sequence[int]

@@ -25,6 +25,7 @@ from consilience.files.rows import (
     GROUP_NAME,
     Problems,
     Row,
+    as_day,
     find_table,
     nfc,
     plain_name,
@@ -40,7 +41,7 @@ COLUMNS: Mapping[str, str] = {
     "distractors": "wrong options, instead of options",
     "group": "the group that the question is reported in",
     "item": "an id; further rows with the same id are phrasings of the question",
-    "context": "a text that the question is about, or a list of its passages",
+    "context": "a text that the question is about, or its passages: a list, or with empty lines",
     "language": "the language of the phrasing",
 }
 
@@ -404,7 +405,8 @@ def _context(row: Row) -> str:
     value = row.cells.get("context")
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
-            value = parse_json(value)
+            read = parse_json(value)
+            value = read if read and all(isinstance(one, str) for one in read) else value
         except json.JSONDecodeError:
             if value.lstrip().startswith('["'):
                 row.report("a list of passages that is no JSON", todo="Check quotes and brackets.")
@@ -438,8 +440,8 @@ def _answer(row: Row, item: str, parse: Parse) -> tuple[Choice, tuple[Choice, ..
     if isinstance(value, list | tuple):
         value = ALIAS_SEPARATOR.join(str(text) for text in value if text is not None)
     elif isinstance(value, date):
-        value = value.isoformat()
-    if value is None or value == "":
+        value = as_day(value)
+    if value is None or (isinstance(value, str) and not value.strip()):
         row.report("no answer", expected=COLUMNS["answer"], todo="Fill it in or remove the line.")
     text = replace(row, cells={"answer": value}).optional_text("answer")
     options, labels = _options(row, "options", parse)
@@ -503,8 +505,10 @@ def _options(row: Row, column: str, parse: Parse) -> tuple[tuple[Choice, ...], t
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
             value = parse_json(value)
-        except json.JSONDecodeError:
-            row.report(f"'{column}' is {value!r}", expected="a list in JSON, or options with ';'")
+        except json.JSONDecodeError:  # [0, 1); [1, 2]
+            if value.lstrip().startswith('["'):
+                expected = "a list in JSON, or options with ';'"
+                row.report(f"'{column}' is {value!r}", expected=expected)
     if isinstance(value, str):
         value = [part.strip() for part in value.split(OPTION_SEPARATOR) if part.strip()]
     value = () if value is None else value
@@ -569,10 +573,9 @@ class Questions:
         ``name``: of the suite, and of the group of questions that name none.
         """
         problems: Problems = []
-        rows = (
-            (f"{THE_FRAME}, row {at}", row)
-            for at, row in enumerate(as_polars(frame).iter_rows(named=True), start=1)
-        )
+        is_list = isinstance(frame, list) and all(isinstance(row, Mapping) for row in frame)
+        table = frame if is_list else as_polars(frame).iter_rows(named=True)
+        rows = ((f"{THE_FRAME}, row {at}", row) for at, row in enumerate(table, start=1))
         items, notes = questions_of_rows(
             rows, name, columns or {}, problems, source=THE_FRAME, in_python=True
         )

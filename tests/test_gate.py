@@ -146,6 +146,24 @@ def test_the_same_answers_pass_as_far_as_their_number_goes(ports, thirty):
         assert "the same in all 40 subjects" in check.reason
 
 
+def test_a_mean_that_does_not_vary_says_as_much_as_its_smallest_relation(tmp_path):
+    """1 and 99 facts: half of the mean is one fact, so 0 of 2 may be up to .05 ** (1 / 2) of all."""
+    facts = {"A": [("s", "x")], "B": [(f"t{at}", "xy"[at % 2]) for at in range(99)]}
+    right = dict(fact for of_group in facts.values() for fact in of_group)
+    patterns = {name: ["[X] is in [Y].", "[X] lies in [Y]."] for name in "AB"}
+    suite = cs.Suite.from_patterns(patterns, facts)
+
+    def answer(prompts):
+        return [right[prompt.split()[0]] for prompt in prompts]
+
+    for name in "ab":
+        cs.evaluate(suite, answer, out=tmp_path / name)
+    rules = ["accuracy no worse than baseline by 5 points", "accuracy >= 0.95"]
+    found = cs.gate([tmp_path / "b"], baseline=str(tmp_path / "a"), rule=rules)
+    assert [check.verdict for check in found.checks] == ["undecided", "undecided"]
+    assert found.checks[1].low == pytest.approx(math.sqrt(0.05))
+
+
 def test_only_items_that_both_have_are_compared(ports, thirty):
     folder, write = ports
     options = {"baseline": write("part", 30, range(10, 40))}

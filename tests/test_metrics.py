@@ -22,7 +22,7 @@ from consilience.metrics import registry
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import facts_left_out, notes_on
 from consilience.metrics.registry import METRICS, Tally, metric, quotient, ratio
-from consilience.metrics.resampling import Replicates, _macro
+from consilience.metrics.resampling import NONE, Replicates, _macro
 from consilience.types import QUESTION_WORDS
 
 PATTERNS = ("[X] is in [Y].", "[X] is inside [Y].", "[Y] holds [X].")
@@ -101,7 +101,7 @@ def test_the_replicates_of_a_mean_leave_out_groups_without_a_value():
     """Groups with 1/2, 1/1 and nothing, drawn once each, then 0, 2 and 1 times: .75 and 1."""
     weights = np.array([[1, 1, 1], [0, 2, 1]], dtype=np.float32)
     shares = ((1.0, 2.0), (1.0, 1.0), (0.0, 0.0))
-    drawn = [Replicates(np.array([hits]), np.array([total]), 0) for hits, total in shares]
+    drawn = [Replicates(np.array([hits]), np.array([total]), NONE) for hits, total in shares]
     assert _macro(weights, drawn, math.nan).tolist() == [0.75, 1.0]
 
 
@@ -439,3 +439,22 @@ def test_uniform_answers_agree_by_the_number_of_options_of_each_question():
             for at in range(5)]  # fmt: skip
     metrics = cs.evaluate(rows, "baseline:random", vary=["order=reversed"]).metrics
     assert row_of(metrics, "uniform_consistency", "MICRO")["value"] == pytest.approx(0.35)
+
+
+def test_subjects_without_an_answer_are_no_clusters():
+    """Two relations of the same subjects, of which the same four are answered: four clusters."""
+    found = []
+    for size in (4, 12):
+        facts = tuple(Fact(str(at), f"s{at}", "ab"[at == 0]) for at in range(size))
+        patterns = tuple(map(Pattern.parse, PATTERNS[:2]))
+        more = ("N-1", patterns, facts, {}, Candidates.of(facts))
+        suite = Suite("hand", tuple(Relation(id_, id_, *more) for id_ in "PQ"), "strict")
+        answers = [(one.object if at < 4 else None,) * 2 for at, one in enumerate(facts)]
+        rows = [
+            (one.item, one.subject, one.object, of) for one, of in zip(facts, answers, strict=True)
+        ]
+        tables = pl.concat(table(rows, id_, PATTERNS[:2]) for id_ in "PQ")
+        row = row_of(measure(tables, suite, precision=True), "accuracy", "MICRO")
+        found.append((row["clusters"], row["low"], row["high"]))
+    assert found[0] == found[1]
+    assert found[0] == (4, pytest.approx(0.025 ** (1 / 4)), 1)

@@ -255,16 +255,19 @@ Counted = tuple[tuple[Instance, ...], ...]
 
 
 def with_answers_of(counted: Counted, others: Counted) -> Counted:
-    """The instances that are also in ``others``, without answers where those have none."""
+    """The instances that are also in ``others``, without what those have not of each."""
     known = {(one.expectation, one.variants): one for of in others for one in of}
     common = []
     for of in counted:
         pairs = [(one, known.get((one.expectation, one.variants))) for one in of]
         kept = [
-            one if other.is_answered else replace(one, answers=(None,) * len(one.answers))
+            replace(
+                one, probabilities=one.probabilities if other.probabilities else (),
+                answers=one.answers if other.is_answered else (None,) * len(one.answers),
+            )
             for one, other in pairs
             if other is not None
-        ]
+        ]  # fmt: skip
         if kept:
             common.append(tuple(kept))
     return tuple(common)

@@ -494,7 +494,7 @@ def _reason(check: GateCheck, number: Precise, label: str) -> str:
         text = f"{label} {check.shown(check.value - check.baseline)} points against the baseline"
     text += f" ({INTERVAL} {check.interval})"
     if number.is_constant:
-        text += f", the same in all {number.units} {check.unit}"
+        text += f", the same in all {check.unit}"
     if check.verdict != "undecided":
         return text
     if check.needed is None:

@@ -318,11 +318,27 @@ class Grid:
         return replace(self, instances=instances)
 
     def with_(self, other: Grid) -> Grid:
-        """Only the answers that are also in ``other``, a grid of the same items."""
+        """Only the answers, verdicts and probabilities that ``other`` has, of the same items."""
         instances = with_answers_of(self.instances, other.instances)
-        if (other.taken | ~self.taken).all() and instances == self.instances:
+        affirmed = _shared(self.affirmed, other.affirmed)
+        distributions = _shared(self.distributions, other.distributions)
+        is_same = (other.taken | ~self.taken).all() and instances == self.instances
+        if is_same and affirmed is self.affirmed and distributions is self.distributions:
             return self
-        return replace(self, answers=np.where(other.taken, self.answers, -1), instances=instances)
+        return replace(
+            self, answers=np.where(other.taken, self.answers, -1), instances=instances,
+            affirmed=affirmed, distributions=distributions,
+        )  # fmt: skip
+
+
+def _shared(mine: Floats | None, theirs: Floats | None) -> Floats | None:
+    """Numbers (item, variant, option) where the other run has some, too; the same if all are."""
+    if mine is None or theirs is None:
+        return mine
+    lost = np.isnan(theirs).all(axis=2, keepdims=True) & np.isfinite(mine).any(
+        axis=2, keepdims=True
+    )
+    return np.where(lost, np.nan, mine) if lost.any() else mine
 
 
 def grids(

@@ -33,13 +33,19 @@ class Replicates:
 
     hits: Floats
     total: Floats
-    clusters: int
+    counted: Ints  # The positions of the clusters that have counts
+
+    @property
+    def clusters(self) -> int:
+        return len(self.counted)
 
     @property
     def values(self) -> Floats:
         """hits/total (replicate,); NaN where the total is 0."""
         return quotient(self.hits, self.total)
 
+
+NONE = np.zeros(0, dtype=np.int64)
 
 Tallies = Mapping[Key, Tally]
 
@@ -81,7 +87,7 @@ class ClusterCounts:
         columns = {
             name: (
                 np.concatenate([places[at], places[len(full) + at]]),
-                int((full[at].any(axis=1) | (np.diff(sparse[at].indptr) > 0)).sum()),
+                np.flatnonzero(full[at].any(axis=1) | (np.diff(sparse[at].indptr) > 0)),
             )
             for at, name in enumerate(once)
         }
@@ -114,13 +120,13 @@ class ClusterCounts:
         parts = list(chain.from_iterable(finished))
         size = sum(len(next(iter(part.values()))[0]) for part in parts)
         drawn = {
-            key: Replicates(np.full(size, share.hits), np.full(size, share.total), 0)
+            key: Replicates(np.full(size, share.hits), np.full(size, share.total), NONE)
             for key, share in self._constant.items()
         }
-        for key, (_, clusters) in self._columns.items():
+        for key, (_, counted) in self._columns.items():
             both = zip(*(part[key] for part in parts), strict=True)
             hits, total = (np.concatenate(of_parts) for of_parts in both)
-            drawn[key] = Replicates(hits, total, clusters)
+            drawn[key] = Replicates(hits, total, counted)
         return drawn
 
 
@@ -198,7 +204,9 @@ class Number:
 
     replicates: Floats  # Its values when subjects or groups are resampled (replicate,)
     clusters: int  # How many of these there are
-    units: int  # How many subjects were counted, in all groups
+    units: int
+    """How many subjects were counted, in all groups. Of a mean that does not vary, of which each
+    group has an equal part: groups times the subjects of the smallest."""
     within: Floats | None = None
     """Of a mean over groups: its values when the subjects of the same groups are resampled."""
 
@@ -311,7 +319,7 @@ class Resampling:
                 relations, clusters = within, within[0].clusters
             else:
                 relations = [
-                    Replicates(np.array([share.hits]), np.array([share.total]), 0)
+                    Replicates(np.array([share.hits]), np.array([share.total]), NONE)
                     for share in shares.values()
                 ]
                 clusters = sum(not math.isnan(share.value) for share in shares.values())
@@ -323,11 +331,11 @@ class Resampling:
             means.append([_macro(each, replicates, empty) for each, replicates in ways])
             hits = np.sum([group.hits for group in across], axis=0)
             totals.append(quotient(hits, np.sum([group.total for group in across], axis=0)))
-            there = [name for name in shares if draws[name].across.clusters]
-            size = self._size
-            if len(there) < len(groups):
-                size = len(set[str]().union(*(self.subjects[name] for name in there)))
-            sizes.append(min(sum(group.clusters for group in across), size))
+            there = np.zeros(self._size, dtype=np.bool_)
+            for name, group in zip(shares, across, strict=True):
+                there[self._positions[name][group.counted]] = True
+            sizes.append(int(there.sum()))
+            fewest = min((group.clusters for group in across if group.clusters), default=0)
 
         def weighted(parts: Iterable[Floats]) -> Floats:
             of_sides = weights or (-1.0, 1.0)[-len(sides) :]
@@ -343,8 +351,10 @@ class Resampling:
             middle = np.nanmean(replicates)
             scale = math.sqrt(1 + (jointly - alone) / of_groups)
             replicates = middle + (replicates - middle) * scale
-        size = sizes[0]
-        return Number(replicates, clusters, size, mean[1]), Number(total, size, size)
+        units = size = sizes[0]
+        if len(self.subjects) > 1 and not (of_groups or alone or jointly):
+            units = min(size, clusters * fewest)  # of the smallest group nothing is known but these
+        return Number(replicates, clusters, units, mean[1]), Number(total, size, size)
 
 
 @cache

@@ -376,8 +376,8 @@ def normalized(text: str) -> str:
     2. The comma between groups of three digits, apostrophes, full stops after a letter, and vowel
        points of Arabic and Hebrew are removed: ``1,000`` is ``1000``, ``U.S.`` is ``us``.
     3. Every other character becomes a space, but for letters, their marks, digits, signs of
-       currencies, ``+ # % & @``, the degree sign, a point between digits, and a minus before a
-       digit where neither letter nor digit precedes it.
+       currencies, ``+ # % & @``, the degree sign, a slash between digits, a point before a digit
+       and no letter before it, and a minus before a number where no letter or digit precedes it.
     4. Spaces are collapsed. An article (a, an, the) at the beginning is removed if a space and a
        word follow it: in ``A. Paris`` A is a label.
 

@@ -405,8 +405,8 @@ def test_a_task_by_hand_and_what_is_said_without_one():
         0.875,
         0.375,
     )
-    # The differences 0, 1, 0 and 0.5 have the variance 0.6875 / 3
-    assert row["high"] - row["difference"] == pytest.approx(1.96 * math.sqrt(0.6875 / 3 / 4))
+    # The differences 0, 1, 0 and 0.5 have the variance 0.6875 / 3; t with 3 degrees is 3.182446
+    assert row["high"] - row["difference"] == pytest.approx(3.182446 * math.sqrt(0.6875 / 3 / 4))
     assert NO_TASKS not in harm_table([row], 2.0, "causal").notes
     assert NO_TASKS in harm_table([{**row, "what": "Accuracy"}], 2.0, "causal").notes
     assert NO_TASKS not in harm_table([{**row, "what": "Accuracy"}], 2.0, "masked").notes
@@ -434,6 +434,21 @@ def test_texts_without_a_human_label_are_not_wrong(tmp_path):
     accuracy, *_ = harm_rows("held-out", before, [after], compared)
     for side, run in (("before", before), ("after", after)):
         metrics = run.metrics.filter(metric="mean_accuracy", group="MICRO", subset="all")
+        assert accuracy[side] == pytest.approx(metrics["value"].item())
+
+
+def test_the_harm_to_facts_is_that_of_relations_with_one_right_object(tmp_path):
+    """As the mean over relations of ``metrics``; of the others every right object counts there."""
+    asked = ProbeOptions(model="", suite="mini", limit=4)
+    before, after = (
+        probe(replace(asked, model=f"baseline:{name}", out=tmp_path / name))
+        for name in ("random", "majority")
+    )
+    assert {group.cardinality for group in before.suite} == {"N-1", "N-M"}
+    compared = compare({"before": before.answers, "after": after.answers}, before.suite, "strict")
+    accuracy, *_ = harm_rows("mini", before, [after], compared)
+    for side, run in (("before", before), ("after", after)):
+        metrics = run.metrics.filter(metric="mean_accuracy", group="MACRO", subset="all")
         assert accuracy[side] == pytest.approx(metrics["value"].item())
 
 

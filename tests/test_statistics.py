@@ -4,6 +4,7 @@ import itertools
 import math
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -15,6 +16,8 @@ from scipy import stats
 from checks import refused
 from conftest import ROOT
 from consilience import measure
+from consilience.analysis.patterns import pair_table, pattern_table
+from consilience.core.patterns import Pattern
 from consilience.metrics.differences import compare, flip, flipped_differences
 from consilience.metrics.measure import few_relations
 from consilience.metrics.registry import METRICS, Grid, Tally
@@ -38,6 +41,7 @@ from consilience.metrics.statistics import (
     welch_t,
     wilson_interval,
 )
+from consilience.types import Candidates, Fact, Relation, Suite
 from test_metrics import HAND, PATTERNS, make_suite, table, values
 
 
@@ -642,3 +646,85 @@ def test_the_simulations_of_the_guide_run():
     command = [sys.executable, str(ROOT / "bench" / "simulations.py"), "1", "different"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert said.count("\n| kappa") + said.count("\n| Know-Const") == 8
+
+
+def pair_of(seed, size=12, groups=("P", "Q", "R"), shared=True):
+    """A suite whose relations have the same subjects or none in common, and answers to it."""
+    draw, texts = np.random.default_rng(seed), ("[X] is in [Y].", "[X] lies in [Y].")
+    patterns, relations, rows = tuple(map(Pattern.parse, texts)), [], []
+    effects = draw.normal(size=size)
+    for name in groups:
+        names = [f"s{at}" if shared else f"{name}{at}" for at in range(size)]
+        facts = tuple(Fact(str(at), of, "ab"[at % 2]) for at, of in enumerate(names))
+        relations.append(Relation(name, name, "N-1", patterns, facts, {}, Candidates.of(facts)))
+        right = effects + draw.normal(0, 0.5, size) > 0
+        rows += [
+            (name, one.item, one.subject, text, one.object, one.object if right[at] else "c")
+            for at, one in enumerate(facts)
+            for text in texts
+        ]
+    columns = ["group", "item", "subject", "variant", "gold", "answer"]
+    return Suite("hand", tuple(relations), "strict"), pl.DataFrame(rows, columns, orient="row")
+
+
+def row(table, suite, group):
+    found = measure(table, suite, precision=True).filter(metric="accuracy", subset="all")
+    return found.filter(group=group).row(0, named=True)
+
+
+def test_all_facts_together_vary_by_subjects_whether_or_not_relations_share_them():
+    """One fact a relation: 20 independent right-or-wrong answers, so sqrt(p (1 - p) / 19)."""
+    suite, answers = pair_of(1, size=1, groups=[f"R{at}" for at in range(20)], shared=False)
+    found = row(answers, suite, "MICRO")
+    expected = math.sqrt(found["value"] * (1 - found["value"]) / 19)
+    assert found["error"] == pytest.approx(expected, rel=0.05)
+    assert found["clusters"] == 20
+
+
+def test_a_mean_over_relations_and_seeds_has_the_variance_of_that_mean():
+    """Subjects differ between seeds at random, so a mean over four seeds varies less than one."""
+    suite, _ = pair_of(0)
+    seeds = [pair_of(seed)[1] for seed in range(4)]
+    alone = [row(one, suite, "MACRO")["error"] for one in seeds]
+    assert row(seeds, suite, "MACRO")["error"] < 0.75 * np.mean(alone)
+
+
+def test_relations_that_are_equal_by_chance_still_vary_by_their_subjects():
+    suite, answers = pair_of(2, groups=("P",))
+    both = pl.concat([answers, answers.with_columns(group=pl.lit("Q"))])
+    twice = Suite("hand", (suite["P"], replace(suite["P"], id="Q")), "strict")
+    one, mean = row(answers, suite, "P"), row(both, twice, "MACRO")
+    assert mean["value"] == one["value"]
+    assert mean["error"] == pytest.approx(one["error"], rel=0.1)
+
+
+def test_a_difference_mirrors_whichever_run_is_named_first():
+    suite, known = pair_of(3, size=30, groups=("P",))
+    of = pl.col("subject").is_in(["s0", "s1"]), pl.col("variant").str.contains("lies")
+    wrong = pl.when(of[1]).then(pl.lit("x")).otherwise(pl.lit("y"))
+    few = known.with_columns(answer=pl.when(of[0]).then("gold").otherwise(wrong))
+    most = known.with_columns(answer=pl.when(of[1]).then("answer").otherwise("gold"))
+    rows = []
+    for both in ({"a": few, "b": most}, {"a": most, "b": few}):
+        table = compare(both, suite, "strict", precision=True).filter(metric="known_consistency")
+        rows.append([tuple(one.values()) for one in table.select(
+            "difference", "low", "high", "clusters").to_dicts()])  # fmt: skip
+    for (value, low, high, size), (other, low_2, high_2, size_2) in zip(*rows, strict=True):
+        assert (value, low, high) == pytest.approx((-other, -high_2, -low_2), nan_ok=True)
+        assert size == size_2
+
+
+def test_intervals_of_pairs_of_patterns_count_the_subjects_of_the_pair():
+    """Of 40 subjects 3 have both answers: the interval of 3 of 3, and no crash without any."""
+    suite, answers = pair_of(4, size=40, groups=("P",))
+    second = pl.col("variant").str.contains("lies")
+    few = answers.with_columns(
+        answer=pl.when(second & ~pl.col("subject").is_in(["s0", "s1", "s2"]))
+        .then(None)
+        .otherwise(pl.lit("a"))
+    )
+    found = pair_table(few, suite, "strict").row(0, named=True)
+    assert (found["n"], found["high"]) == (3, 1)
+    assert found["low"] == pytest.approx(0.025 ** (1 / 3))
+    none = answers.with_columns(answer=pl.when(second).then(None).otherwise(pl.lit("a")))
+    assert pattern_table([none, few], suite, "strict")["closest"].dtype.is_numeric()

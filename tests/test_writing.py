@@ -243,13 +243,13 @@ def test_answers_of_linked_questions_have_one_meaning_where_the_judge_merges_the
 
 def test_an_open_question_takes_a_sentence_where_no_rule_is_named():
     """And a question with options the option alone."""
-    sentence, nothing = "Oslo it is.", Prompt((), (), ())
+    sentence, nothing = "Oslo it is.", Prompt((), (), (), is_open=True)
     question = Question("q", "g", {"": ("?",)}, Choice("Oslo"))
-    assert answered(sentence, nothing, question, Presentation())["answer"] == "Oslo"
-    record = answered(sentence, nothing, question, Presentation(), rule_of("normalized"))
+    assert answered(sentence, nothing, question)["answer"] == "Oslo"
+    record = answered(sentence, nothing, question, rule_of("normalized"))
     assert record["answer"] == "oslo it is"
     shown = present(OPTIONS, Presentation())
-    assert answered(sentence, shown, OPTIONS, Presentation())["answer"] == "oslo it is"
+    assert answered(sentence, shown, OPTIONS)["answer"] == "oslo it is"
 
 
 def test_samples_need_a_temperature_and_rules_have_names():

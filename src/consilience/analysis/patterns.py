@@ -73,9 +73,8 @@ def _pair_table(ready: Prepared, protocol: Protocol, seed: int) -> pl.DataFrame:
         resampled = ClusterSampler(ready.cache.draws(len(subjects), seed), subject_indices)
         replicates = quotient(resampled.sums(grid.same), resampled.sums(grid.both))
         agreement = quotient(grid.same.sum(axis=0), grid.both.sum(axis=0))
-        bounds = bootstrap_intervals(
-            agreement, replicates, len(subjects), (0.0, 1.0), proportion=True
-        )
+        sizes = resampled.clusters(grid.both)
+        bounds = bootstrap_intervals(agreement, replicates, sizes, (0.0, 1.0), proportion=True)
         edges = [relation.edges.get((a, b)) for a, b in grid.pairs.tolist()]
         columns = {
             "group": [relation.id] * len(edges),
@@ -140,7 +139,8 @@ def _pattern_table(ready: Prepared, protocol: Protocol) -> pl.DataFrame:
         "group", "variant_index", "variant", "accuracy", "agreement", "closest", "highest", "among",
         "apart", "n",
     ]  # fmt: skip
-    return pl.DataFrame(rows, columns, orient="row", infer_schema_length=None)
+    table = pl.DataFrame(rows, columns, orient="row", infer_schema_length=None)
+    return table.cast({"closest": pl.Int64})  # where it is nowhere known, too
 
 
 def form_tables(seeds: Sequence[Answers], suite: Suite) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -258,7 +258,8 @@ def accuracy_changes(
     adjusted = np.full(len(tested), NAN)
     for family in (with_base, ~with_base):
         adjusted[family] = holm(tested[family].tolist())
-    ends = bootstrap_intervals(change, replicates, len(subjects), (-1.0, 1.0))
+    sizes = resampled.clusters(np.sum([grid.both for grid in grids], axis=0))
+    ends = bootstrap_intervals(change, replicates, sizes, (-1.0, 1.0))
     names = [MCNEMAR if len(grids) == 1 else SUBJECTS] * len(tested)
     columns = (*values, change, *ends.T, names, tested, adjusted)
     return dict(zip(CHANGE_SCHEMA, columns, strict=True))
@@ -403,7 +404,8 @@ def _within(both: Sequence[TwoWayReplicates], key: Key, protocol: Protocol) -> N
     """How a difference varies when subjects are resampled."""
     values, empty = [run.within.values for run in both], empty_value(key, protocol)
     first, second = (np.where(np.isnan(run), empty, run) for run in values)
-    return Number(second - first, both[0].within.clusters, both[0].within.clusters)
+    size = min(run.within.clusters for run in both)
+    return Number(second - first, size, size)
 
 
 def _rows_over(

@@ -186,7 +186,7 @@ def judge_variance(grid: Grid) -> Tally | None:
     def finish(sums: Floats) -> Sums:
         items = np.where(sums[..., -1] == 0, 1, sums[..., -1])
         between = sums[..., -2] - (sums[..., 2:-2] ** 2).sum(axis=-1) / items
-        total = sums[..., 1] + correction * between
+        total = (sums[..., 1] + correction * between) * (n > 1)  # one text: no variance of texts
         return np.minimum(sums[..., 0], total), total
 
     return _tally(grid, np.column_stack(parts) * known[:, None], n, len(known), finish)

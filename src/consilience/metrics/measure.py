@@ -26,7 +26,7 @@ from consilience.metrics.counts import (
     prepared_seeds,
 )
 from consilience.metrics.registry import DESCRIPTIONS, METRICS, Share
-from consilience.metrics.resampling import Key, Number
+from consilience.metrics.resampling import Key, Number, two_way
 from consilience.metrics.statistics import (
     CLEAR,
     FEW,
@@ -139,15 +139,16 @@ def precision_of(
 ) -> dict[str, Any]:
     """The interval of ``value``, a mean over seeds, and what it is made of."""
     replicates = np.mean([number.replicates for number in numbers], axis=0)
+    ways = [np.mean(of_seeds, axis=0) for of_seeds in zip(*(n.ways for n in numbers), strict=True)]
+    replicates = two_way(ways) if ways else replicates
     clusters, units = (min(getattr(n, name) for n in numbers) for name in ("clusters", "units"))
     error = bootstrap_error(replicates, clusters)
     values, errors = np.array([value]), np.array([error])
     ends = intervals_of(values, errors, clusters, bounds, proportion=is_proportion)
     ((low, high),) = ends.tolist()
-    within = [number.within for number in numbers if number.within is not None]
     return {
         "low": low, "high": high, "error": error,
-        "within_error": within_error(np.mean(within, axis=0), clusters, units) if within else NAN,
+        "within_error": within_error(ways[1], clusters, units) if ways else NAN,
         "skewness": 0.0, "clusters": clusters, "units": units,
     }  # fmt: skip
 

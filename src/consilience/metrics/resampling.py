@@ -207,8 +207,26 @@ class Number:
     units: int
     """How many subjects were counted, in all groups. Of a mean that does not vary, of which each
     group has an equal part: groups times the subjects of the smallest."""
-    within: Floats | None = None
-    """Of a mean over groups: its values when the subjects of the same groups are resampled."""
+    ways: tuple[Floats, ...] = ()
+    """Of a mean over groups: its values when groups are resampled, when the subjects of each of the
+    same groups are, and when the subjects of all are jointly."""
+
+
+def two_way(ways: Sequence[Floats]) -> Floats:
+    """A mean under resampled groups, scaled to the variance of groups and subjects (replicate,).
+
+    V(groups) + V(subjects, jointly) - V(subjects of each group), which is at least V(groups).
+    ``ways``: see ``Number``.
+    """
+    of_groups, alone, jointly = (
+        float(np.var(values[~np.isnan(values)])) if not np.isnan(values).all() else 0.0
+        for values in ways
+    )
+    if jointly <= alone:
+        return ways[0]
+    base, variance = (ways[0], of_groups) if of_groups > 0 else (ways[2], jointly)
+    middle = np.nanmean(base)
+    return middle + (base - middle) * math.sqrt((of_groups + jointly - alone) / variance)
 
 
 class ClusterSampler:
@@ -219,6 +237,10 @@ class ClusterSampler:
 
     def __init__(self, draws: Draws, places: Ints) -> None:
         self._draws, self._by_cluster = draws, cluster_matrix(places, draws.clusters)
+
+    def clusters(self, values: npt.NDArray[Any]) -> Ints:
+        """How many clusters have an item with a value but 0 (column,)."""
+        return np.asarray((self._by_cluster @ values.astype(np.float32) > 0).sum(axis=0))
 
     def sums(self, values: npt.NDArray[Any]) -> Floats:
         """Sums of whole numbers ``values`` (item, column), (column, replicate)."""
@@ -250,7 +272,7 @@ class Resampling:
         self.subjects, self.seed = subjects, seed
         shared = Counter(name for names in subjects.values() for name in names)
         self._have_common = any(count > 1 for count in shared.values())
-        self._recur = (joint and len(subjects) > 1) or self._have_common
+        self._recur = len(subjects) > 1
         self._size = len(shared)
         size = sum(map(len, subjects.values())) + self._size
         keep = keep and size * REPLICATES <= KEPT
@@ -306,17 +328,15 @@ class Resampling:
         """How the mean over groups varies, and how all counts together vary by their subjects.
 
         ``sides``: shares and draws by group; ``weights``: of their sum; without them two sides give
-        their difference, second minus first. The mean varies as under resampled groups, scaled to
-        the variance V(groups) + V(subjects, jointly) - V(subjects of each group), which is at least
-        V(groups).
+        their difference, second minus first, of as many subjects as the run with fewer has.
         """
-        means, totals, sizes, clusters = [], [], [], 0
+        means, totals, sizes, clusters, fewest = [], [], [], 0, self._size
         for shares, draws in sides:
             within = [draws[group].within for group in shares]
             across = [draws[group].across for group in shares]
             groups = list(self.subjects)
             if len(groups) == 1:
-                relations, clusters = within, within[0].clusters
+                relations = within
             else:
                 relations = [
                     Replicates(np.array([share.hits]), np.array([share.total]), NONE)
@@ -326,35 +346,28 @@ class Resampling:
             drawn = self._relations[:, [groups.index(group) for group in shares]]
             once = np.ones((1, len(shares)), dtype=np.float32)
             together = across if self._have_common else within
-            ways = ((drawn, relations), (once, within), (once, together))
+            three = ((drawn, relations), (once, within), (once, together))
             empty = next(iter(shares.values())).empty
-            means.append([_macro(each, replicates, empty) for each, replicates in ways])
+            means.append([_macro(each, replicates, empty) for each, replicates in three])
             hits = np.sum([group.hits for group in across], axis=0)
             totals.append(quotient(hits, np.sum([group.total for group in across], axis=0)))
             there = np.zeros(self._size, dtype=np.bool_)
             for name, group in zip(shares, across, strict=True):
                 there[self._positions[name][group.counted]] = True
+                fewest = min(fewest, group.clusters or fewest)
             sizes.append(int(there.sum()))
-            fewest = min((group.clusters for group in across if group.clusters), default=0)
 
         def weighted(parts: Iterable[Floats]) -> Floats:
             of_sides = weights or (-1.0, 1.0)[-len(sides) :]
             return np.asarray(sum(w * part for w, part in zip(of_sides, parts, strict=True)))
 
-        mean, total = [weighted(parts) for parts in zip(*means, strict=True)], weighted(totals)
-        replicates = mean[0]
-        of_groups, alone, jointly = (
-            float(np.var(values[~np.isnan(values)])) if not np.isnan(values).all() else 0.0
-            for values in mean
-        )
-        if of_groups > 0 and jointly > alone:
-            middle = np.nanmean(replicates)
-            scale = math.sqrt(1 + (jointly - alone) / of_groups)
-            replicates = middle + (replicates - middle) * scale
-        units = size = sizes[0]
-        if len(self.subjects) > 1 and not (of_groups or alone or jointly):
+        ways, total = tuple(map(weighted, zip(*means, strict=True))), weighted(totals)
+        units = size = min(sizes)
+        if len(self.subjects) == 1:
+            clusters = size
+        elif not any(np.nanvar(way) > 0 for way in ways if not np.isnan(way).all()):
             units = min(size, clusters * fewest)  # of the smallest group nothing is known but these
-        return Number(replicates, clusters, units, mean[1]), Number(total, size, size)
+        return Number(two_way(ways), clusters, units, ways), Number(total, size, size)
 
 
 @cache

@@ -210,7 +210,7 @@ def bootstrap_interval(
 ) -> tuple[float, float]:
     """``bootstrap_intervals`` of one number."""
     intervals = bootstrap_intervals(
-        np.array([value]), replicates[None], clusters, bounds, proportion=proportion
+        np.array([value]), replicates[None], np.array([clusters]), bounds, proportion=proportion
     )
     return float(intervals[0, 0]), float(intervals[0, 1])
 
@@ -250,14 +250,21 @@ def bootstrap_errors(replicates: Floats, clusters: int) -> Floats:
 def bootstrap_intervals(
     values: Floats,
     replicates: Floats,
-    clusters: int,
+    clusters: Ints,
     bounds: tuple[float, float],
     *,
     proportion: bool = False,
 ) -> Floats:
-    """``intervals_of`` with the ``bootstrap_errors`` of ``replicates`` (number, replicate)."""
-    errors = bootstrap_errors(replicates, clusters)
-    return intervals_of(values, errors, clusters, bounds, proportion=proportion)
+    """``intervals_of`` with the ``bootstrap_errors`` of ``replicates`` (number, replicate).
+
+    ``clusters`` (number,): how many were counted.
+    """
+    ends = np.full((len(values), 2), NAN)
+    for size in np.unique(clusters).tolist():
+        of = clusters == size
+        errors = bootstrap_errors(replicates[of], size)
+        ends[of] = intervals_of(values[of], errors, size, bounds, proportion=proportion)
+    return ends
 
 
 def intervals_of(

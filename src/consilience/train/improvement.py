@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import polars as pl
 import yaml
+from scipy.special import stdtrit
 
 from consilience.core.items import NO_LABEL
 from consilience.core.provenance import busy
@@ -21,7 +22,7 @@ from consilience.core.text import counted, duration, listed
 from consilience.kinds.counting import CountedRun
 from consilience.metrics.measure import few_relations
 from consilience.metrics.registry import headline_metrics, label_of
-from consilience.metrics.statistics import CLEAR, TIE
+from consilience.metrics.statistics import CLEAR, LEVEL, TIE
 from consilience.options import Output
 from consilience.options.training import FinetuneOptions
 from consilience.report.analysis_tables import VOTES
@@ -335,6 +336,9 @@ def harm_rows(
     on, units = ["group", "item", "variant"], ["group"] if words.has_means else ["group", "item"]
     answer, other, gold = map(pl.col, ("answer", "answer_right", "gold"))
     tables = [before.answers[0].answers.join(run.answers[0].answers, on=on) for run in after]
+    if words.has_means:  # of facts, as metrics do: those with one right object
+        single = [group.id for group in before.suite if group.cardinality == "N-1"]
+        tables = [table.filter(pl.col("group").is_in(single)) for table in tables]
     means = (
         pl.concat(table.select(*on, answer, other, gold) for table in tables)
         .with_columns(gold=gold.replace(NO_LABEL.text, None))
@@ -355,7 +359,8 @@ def _over_units(values: pl.Series) -> dict[str, float]:
     units = values.to_numpy()
     mean = float(units.mean()) if len(units) else math.nan
     varies = len(units) > 1 and bool(np.ptp(units) >= TIE)
-    error = 1.96 * float(units.std(ddof=1)) / math.sqrt(len(units)) if varies else math.nan
+    far = float(stdtrit(len(units) - 1, (1 + LEVEL) / 2)) if varies else math.nan
+    error = far * float(units.std(ddof=1)) / math.sqrt(len(units)) if varies else math.nan
     return {"difference": mean, "low": mean - error, "high": mean + error}
 
 

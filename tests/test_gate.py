@@ -150,7 +150,7 @@ def test_a_mean_that_does_not_vary_says_as_much_as_its_smallest_relation(tmp_pat
     """1 and 99 facts: half of the mean is one fact, so 0 of 2 may be up to .05 ** (1 / 2) of all."""
     facts = {"A": [("s", "x")], "B": [(f"t{at}", "xy"[at % 2]) for at in range(99)]}
     right = dict(fact for of_group in facts.values() for fact in of_group)
-    patterns = {name: ["[X] is in [Y].", "[X] lies in [Y]."] for name in "AB"}
+    patterns = {name: ["[X] is in [Y].", "[X] is inside [Y]."] for name in "AB"}
     suite = cs.Suite.from_patterns(patterns, facts)
 
     def answer(prompts):

@@ -650,7 +650,7 @@ def test_the_simulations_of_the_guide_run():
 
 def pair_of(seed, size=12, groups=("P", "Q", "R"), shared=True):
     """A suite whose relations have the same subjects or none in common, and answers to it."""
-    draw, texts = np.random.default_rng(seed), ("[X] is in [Y].", "[X] lies in [Y].")
+    draw, texts = np.random.default_rng(seed), ("[X] is in [Y].", "[X] is inside [Y].")
     patterns, relations, rows = tuple(map(Pattern.parse, texts)), [], []
     effects = draw.normal(size=size)
     for name in groups:
@@ -700,7 +700,7 @@ def test_relations_that_are_equal_by_chance_still_vary_by_their_subjects():
 
 def test_a_difference_mirrors_whichever_run_is_named_first():
     suite, known = pair_of(3, size=30, groups=("P",))
-    of = pl.col("subject").is_in(["s0", "s1"]), pl.col("variant").str.contains("lies")
+    of = pl.col("subject").is_in(["s0", "s1"]), pl.col("variant").str.contains("inside")
     wrong = pl.when(of[1]).then(pl.lit("x")).otherwise(pl.lit("y"))
     few = known.with_columns(answer=pl.when(of[0]).then("gold").otherwise(wrong))
     most = known.with_columns(answer=pl.when(of[1]).then("answer").otherwise("gold"))
@@ -717,7 +717,7 @@ def test_a_difference_mirrors_whichever_run_is_named_first():
 def test_intervals_of_pairs_of_patterns_count_the_subjects_of_the_pair():
     """Of 40 subjects 3 have both answers: the interval of 3 of 3, and no crash without any."""
     suite, answers = pair_of(4, size=40, groups=("P",))
-    second = pl.col("variant").str.contains("lies")
+    second = pl.col("variant").str.contains("inside")
     few = answers.with_columns(
         answer=pl.when(second & ~pl.col("subject").is_in(["s0", "s1", "s2"]))
         .then(None)

@@ -150,7 +150,7 @@ def test_an_unbiased_judge_has_no_bias_and_the_interval_contains_kappa():
             group: {(name, "all"): METRICS[name].tally(grid) for name in truth}
             for group, grid in grids.items()
         }
-        counts = resampled(tallies.__getitem__, Resampling(subjects, 0, joint=True))
+        counts = resampled(tallies.__getitem__, Resampling(subjects, 0))
         for name, value in truth.items():
             row = pooled_row([counts], groups, (name, "all"))
             covered[name] += row["low"] <= value <= row["high"]

@@ -158,7 +158,7 @@ def consistency_by_factor(
                 if (tally := METRICS[metric].count(of_pairs[factor])) is not None
             }
     subjects = {group: sorted(set(grid.subjects)) for group, grid in seeds[0].grids.items()}
-    resampling = Resampling(subjects, seed, keep=len(counted) > 1, joint=True)
+    resampling = Resampling(subjects, seed, keep=len(counted) > 1)
     runs = [resampled(tallies.__getitem__, resampling) for tallies in counted]
     pooled = {key: pooled_row(runs, list(subjects), key) for key in product(OF_PAIRS, pairs)}
     levels = {factor.name: len(factor.levels) for factor in design.factors}

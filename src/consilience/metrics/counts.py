@@ -456,14 +456,10 @@ class ResampleCache:
         self._kept: dict[object, Any] = {}
         self._left = size
 
-    def resampling(
-        self, subjects: Mapping[str, Sequence[str]], seed: int, *, joint: bool
-    ) -> Resampling:
-        key = seed, joint, tuple((group, *names) for group, names in subjects.items())
+    def resampling(self, subjects: Mapping[str, Sequence[str]], seed: int) -> Resampling:
+        key = seed, tuple((group, *names) for group, names in subjects.items())
         size = 2 * REPLICATES * sum(map(len, subjects.values()))
-        return self._keep(
-            key, size, lambda keep: Resampling(subjects, seed, keep=keep, joint=joint)
-        )
+        return self._keep(key, size, lambda keep: Resampling(subjects, seed, keep=keep))
 
     def signs(self, names: Sequence[str], seed: int) -> Signs:
         size = len(names) * PERMUTATIONS // 8
@@ -604,8 +600,7 @@ class Prepared:
 
         def make() -> Counts:
             tallies = {of.id: partial(self.tallies, of, protocol) for of in self.of_kind(kind)}
-            joint = self.suite.words.is_pooled
-            resampling = self.cache.resampling(self.subjects(kind), seed, joint=joint)
+            resampling = self.cache.resampling(self.subjects(kind), seed)
             most = max((self._places[group][2] for group in tallies), default=1)
             threads = max(1, COUNTED // most)
             return resampled(lambda group: tallies[group](), resampling, protocol, threads)

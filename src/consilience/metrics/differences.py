@@ -345,7 +345,7 @@ def _paired_rows(
     known = {relation.id for relation in runs[0][1].of_kind(kind)}
     relations = [group for group in first.of_kind(kind) if group.id in known]
     subjects = first.subjects(kind)
-    resampling = first.cache.resampling(subjects, seed, joint=first.suite.words.is_pooled)
+    resampling = first.cache.resampling(subjects, seed)
     counted: list[dict[str, list[ClusterCounts]]] = [{} for _ in runs]  # what is not yet resampled
 
     def of_group(relation: Relation) -> dict[Key, Difference]:

@@ -256,9 +256,7 @@ class Resampling:
     """The same resamples of subjects and groups for every metric and every run.
 
     ``subjects``: the distinct subjects of each group. ``keep``: the resamples are kept if they fit,
-    because they are needed again. ``joint``: the subjects are a sample of their own, not one for
-    each group, so all counts together vary as if there were no groups; the groups of questions may
-    be as small as one.
+    because they are needed again.
     """
 
     def __init__(
@@ -267,7 +265,6 @@ class Resampling:
         seed: int,
         *,
         keep: bool = False,
-        joint: bool = False,
     ) -> None:
         self.subjects, self.seed = subjects, seed
         shared = Counter(name for names in subjects.values() for name in names)

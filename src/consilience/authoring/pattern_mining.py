@@ -21,7 +21,7 @@ from consilience.core.errors import (
     missing_column,
     reason_of,
     unknown_name,
-)  # fmt: skip
+)
 from consilience.core.text import ENDINGS, counted
 from consilience.files.read import POLARS_FAULTS, read_lines, read_rows
 from consilience.options import Output

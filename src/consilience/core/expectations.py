@@ -255,7 +255,7 @@ Counted = tuple[tuple[Instance, ...], ...]
 
 
 def with_answers_of(counted: Counted, others: Counted) -> Counted:
-    """The instances that are also in ``others``, without what those have not of each."""
+    """The instances that are also in ``others``, with what answers and probabilities those have."""
     known = {(one.expectation, one.variants): one for of in others for one in of}
     common = []
     for of in counted:

@@ -174,7 +174,8 @@ def judge_variance(grid: Grid) -> Tally | None:
     differ (1 - consistency), B twice the variance between items of the share of verdicts for an
     option, of two. It is 1 less the intraclass correlation (Shrout and Fleiss 1979, case 1): 0
     where every item gets one verdict, 1 where verdicts depend on the variant or chance alone. NaN
-    where all verdicts are for the first options of the file. ``analyze factors`` divides it.
+    where all verdicts are for the first options of the file, and of one text, which has no variance
+    between texts. ``analyze factors`` divides it.
     """
     taken = grid.taken.sum(axis=1)
     known, size = taken > 1, np.maximum(taken, 2)

@@ -138,9 +138,8 @@ def precision_of(
     is_proportion: bool = False,
 ) -> dict[str, Any]:
     """The interval of ``value``, a mean over seeds, and what it is made of."""
-    replicates = np.mean([number.replicates for number in numbers], axis=0)
     ways = [np.mean(of_seeds, axis=0) for of_seeds in zip(*(n.ways for n in numbers), strict=True)]
-    replicates = two_way(ways) if ways else replicates
+    replicates = two_way(ways) if ways else np.mean([n.replicates for n in numbers], axis=0)
     clusters, units = (min(getattr(n, name) for n in numbers) for name in ("clusters", "units"))
     error = bootstrap_error(replicates, clusters)
     values, errors = np.array([value]), np.array([error])

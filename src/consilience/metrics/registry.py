@@ -335,9 +335,7 @@ def _shared(mine: Floats | None, theirs: Floats | None) -> Floats | None:
     """Numbers (item, variant, option) where the other run has some, too; the same if all are."""
     if mine is None or theirs is None:
         return mine
-    lost = np.isnan(theirs).all(axis=2, keepdims=True) & np.isfinite(mine).any(
-        axis=2, keepdims=True
-    )
+    lost = np.isnan(theirs).all(axis=2, keepdims=True) & np.isfinite(mine)
     return np.where(lost, np.nan, mine) if lost.any() else mine
 
 

@@ -54,12 +54,9 @@ class Budget:
         if model.device.type != "cuda":
             return cls(CPU_TOKENS)
         free, _ = torch.cuda.mem_get_info(model.device)
-        width = (
-            getattr(model.config.get_text_config(), "hidden_size", 1024)
-            * ACTIVATIONS
-            * model.dtype.itemsize
-        )
-        return cls(max(1, min(MOST_TOKENS, free // 2 // width)))
+        width = getattr(model.config.get_text_config(), "hidden_size", 1024) * ACTIVATIONS
+        most = free // 2 // (width * model.dtype.itemsize)
+        return cls(max(1, min(MOST_TOKENS, most)))
 
 
 def equal_length_batches(lengths: Sequence[int], budget: Budget) -> Iterator[Ints]:

@@ -23,7 +23,7 @@ from consilience.core.free_text import (
     normalized,
     rule_of,
     usual_rule,
-)  # fmt: skip
+)
 from consilience.core.items import Form, Ints, Question, Scores, TextPair, as_lines
 from consilience.core.presentation import Prompt
 from consilience.core.text import counted, fold_case, truncated

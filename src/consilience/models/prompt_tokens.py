@@ -254,7 +254,7 @@ class LabelPrompts:
 
     @property
     def gap(self) -> str:
-        """What is between the text and a label: nothing after a line break or in a turn's begin."""
+        """What is between the text and a label: nothing after a line break or to begin a turn."""
         before = self.reply or "\n" if self.is_chat else (self.question + self.reply).rstrip(" ")
         return "" if before[-1].isspace() else " "
 

@@ -504,9 +504,8 @@ class LabelWriter(PromptReader):
         The labels are scored in the same pass, and ``score`` has nothing to compute the next time.
         """
         parts = self.parts(shown)
-        for rows, replies in self.replies(
-            parts, [Manner(is_one_line=not self.is_chat)] * len(parts)
-        ):
+        manners = [Manner(is_one_line=not self.is_chat)] * len(parts)
+        for rows, replies in self.replies(parts, manners):
             for row, totals in zip(rows, replies.totals, strict=True):
                 self.read_before[tuple(parts[row][0])] = totals
             yield rows, replies.texts

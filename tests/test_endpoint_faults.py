@@ -105,9 +105,11 @@ def test_a_redirect_to_another_host_is_not_followed_and_takes_no_key(monkeypatch
     (502, {"error": {"message": "bad gateway"}}, {}),
     (408, {}, {}),
     (425, {}, {}),
+    {"error": {"code": 502, "message": "upstream"}},
+    {"choices": [{"finish_reason": "error", "message": {"content": "so fa"}}]},
 ])  # fmt: skip
 def test_trouble_that_passes_is_tried_again(reply):
-    times = 1 if not callable(reply) and reply[0] == 200 else 2
+    times = 1 if isinstance(reply, tuple) and reply[0] == 200 else 2
     with client_of(first(*[reply] * times, {"id": "x"})) as client:
         assert client.post("completions", {"prompt": "x"}) == {"id": "x"}
         assert (client.usage.requests, client.usage.retries) == (times + 1, times)
@@ -242,6 +244,19 @@ def test_the_key_is_in_nothing_that_comes_back(monkeypatch):
         assert KEY not in repr(vars(client)) + str(raised.value)
 
 
+def test_a_key_that_is_encoded_for_a_url_is_not_shown(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "a/key+with=signs")
+    with client_of(first({"seen": "?key=a%2Fkey%2Bwith%3Dsigns"})) as client:
+        assert client.post("completions", {}) == {"seen": "?key=[key]"}
+
+
+def test_the_first_refusals_end_the_run_also_after_a_known_request():
+    with client_of(first({"id": "x"}, then=(400, {"message": "no seed"}, {}))) as client:
+        client.post("completions", {})
+        refused("no seed.*so far for every", list, client.post_all("completions", [{}] * 99))
+        assert client.usage.requests < 30
+
+
 def test_a_server_on_this_machine_is_asked_without_a_proxy(monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
@@ -250,9 +265,11 @@ def test_a_server_on_this_machine_is_asked_without_a_proxy(monkeypatch):
 
 
 def test_replies_with_the_same_id_and_without_counts_are_counted():
-    with client_of(first({"id": "same"})) as client:
-        list(client.post_all("completions", [{}, {}, {}]))
-    assert (client.usage.repeated_ids, client.usage.uncounted) == (2, 3)
+    with client_of(
+        first({"id": "short"}, {"id": "short"}, then={"id": "a-cached-reply-1"})
+    ) as client:
+        list(client.post_all("completions", [{}] * 5))
+    assert (client.usage.repeated_ids, client.usage.uncounted) == (2, 5)
     words = cost_in_words(cost_record(client.usage, None, {}))
     assert "2 replies with the id of an earlier one (a cache may have sent them)" in words
 

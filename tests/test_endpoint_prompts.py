@@ -267,6 +267,16 @@ def test_an_enforced_answer_that_does_not_come_is_excluded_or_ends_the_run():
         ({"content": None, "refusal": "No."}, "stop"),
         ({"content": "B"}, "stop"),
         ({"content": None}, "stop"),
+        ({"content": '{"answer": "B"}'}, "content_filter"),
+        (
+            {
+                "content": [
+                    {"type": "thinking", "text": "C"},
+                    {"type": "text", "text": '{"answer": "B"}'},
+                ]
+            },
+            "stop",
+        ),
     ]
 
     def answer(path, body, headers):
@@ -281,15 +291,62 @@ def test_an_enforced_answer_that_does_not_come_is_excluded_or_ends_the_run():
 
     with replay(answer) as server:
         model = served.load_served("openai:x", Connection(server.url, scoring="answers-only"))
-        chats = [([{"role": "user", "content": text}], ["A", "B"]) for text in "?013"]
+        chats = [([{"role": "user", "content": text}], ["A", "B"]) for text in "?01345"]
         assert dict(model.chats.replies("answers-only", chats)) == {
             0: 0,
             1: "the server ended the answer early ('finish_reason' is 'length')",
             2: "the model refused to answer: 'No.'",
             3: "'' in place of one of the options",
+            4: "the server ended the answer early ('finish_reason' is 'content_filter')",
+            5: 1,
         }
         asked = replace(prompts(SYSTEM)[0], turns=(("user", "2"),))
         refused("not as in the proof: 'response_format': 'B'", lambda: list(model.score([asked])))
+
+
+@pytest.mark.parametrize(("message", "temperature", "kept"), [
+    ("`temperature` and `top_p` cannot both be specified", 0.0, {"temperature": 0.0}),
+    ("temperature: range: 0..1", 1.5, {"temperature": 1.5, "top_p": 1}),
+])  # fmt: skip
+def test_only_a_field_that_changes_nothing_is_left_out(message, temperature, kept):
+    """A chosen temperature is not; then all requests are refused for it."""
+
+    def answer(path, body, headers):
+        both = {"temperature", "top_p"} <= body.keys()
+        return (400, {"message": message}, {}) if both else completion(body)
+
+    with replay(answer) as server:
+        chats = chat_module.Chats(
+            served.open_server("openai:x", Connection(server.url)), temperature
+        )
+        chats.settle()
+        assert chats.sampling == kept
+
+
+def test_a_limit_that_thoughts_reach_may_be_refused():
+    """Room for them is asked for, as where they end a reply."""
+
+    def answer(path, body, headers):
+        if path != "/v1/chat/completions":
+            return 404, {}, {}
+        if body["max_tokens"] < 1000:
+            return 400, {"message": "max_tokens or model output limit was reached"}, {}
+        options = body["response_format"]["json_schema"]["schema"]["properties"]["answer"]["enum"]
+        return {"choices": [{"message": {"content": json.dumps({"answer": options[0]})}}]}
+
+    with replay(answer) as server:
+        model = served.load_served("openai:x", Connection(server.url, scoring="answers-only"))
+    assert model.chats.room == chat_module.ROOM
+
+
+def test_a_label_that_begins_another_is_not_read_by_its_first_token(loaded, monkeypatch):
+    monkeypatch.setattr(chat_module, "KNOWN_LISTED", ())
+    tiny, asked = loaded.model.name_or_path, prompts(SYSTEM)
+    numbered = replace(asked[0], answers=tuple(map(str, range(1, 11))))
+    with scoring_server(tiny, OPENAI, chat_template=CHAT) as server:
+        model = served.load_served("openai:tiny", Connection(server.url, scoring="chat-top-k"))
+    assert "a label begins another" in model.why_not([numbered])[0]
+    assert model.why_not([replace(numbered, answers=numbered.answers[:9])]) == [None]
 
 
 def test_options_that_no_enum_takes_are_refused_with_their_number():
@@ -345,6 +402,8 @@ def test_a_written_answer_that_does_not_come_is_excluded_and_not_wrong():
             return 400, {"error": {"message": f"no such field here: {field}"}}, {}
         if "Rust" in body["messages"][-1]["content"]:
             return 400, {"error": {"message": "a bad word"}}, {}
+        if "Ada" in body["messages"][-1]["content"]:
+            return {"choices": [{"message": {"content": "B"}, "finish_reason": "content_filter"}]}
         no_text = {} if "Zig" in body["messages"][-1]["content"] else {"content": ""}
         choice = {"message": no_text, "finish_reason": "length"}
         return {"choices": [choice], "usage": {"prompt_tokens": 1}}
@@ -352,11 +411,14 @@ def test_a_written_answer_that_does_not_come_is_excluded_and_not_wrong():
     with replay(answer) as server:
         model = served.Writer(served.open_server("openai:x", Connection(server.url)), "openai:x")
         assert model.notes == ["the server takes no temperature: its answers are sampled"]
-        asked = [replace(prompts(SYSTEM)[0], turns=(("user", t),)) for t in ("Rust", "Go", "Zig")]
-        texts = {int(rows[0]): text for rows, (text,) in model.write(asked, [1, 1, 1])}
+        asked = [
+            replace(prompts(SYSTEM)[0], turns=(("user", t),)) for t in ("Rust", "Go", "Zig", "Ada")
+        ]
+        texts = {int(rows[0]): text for rows, (text,) in model.write(asked, [1] * 4)}
     assert texts[0].reason == "the server refused the request (400): a bad word"
     assert texts[1].reason.endswith("before its text began (--max-new-tokens)")
     assert texts[2].reason == texts[1].reason, "a message without its content"
+    assert "'content_filter'" in texts[3].reason
 
 
 PROVIDER_ROWS = cases("providers")

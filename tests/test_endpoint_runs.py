@@ -264,8 +264,9 @@ def test_tokens_are_counted_in_the_fields_of_every_kind_of_server():
     chat["usage"]["prompt_tokens_details"] = {"cached_tokens": 4}
     responses = {"usage": {"input_tokens": 7, "output_tokens": 1}}
     native = {"tokens_evaluated": 5, "tokens_predicted": 3, "timings": {"cache_n": 4}}
-    counted = [(9, 4, 2), (7, 0, 1), (5, 4, 3), (14, 8, 5)]
-    assert [*map(tokens_of, (chat, responses, native, [native, chat]))] == counted
+    thinks = {"usage": {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 40}}
+    counted = [(9, 4, 2), (7, 0, 1), (9, 0, 31), (5, 4, 3), (14, 8, 5)]
+    assert [*map(tokens_of, (chat, responses, thinks, native, [native, chat]))] == counted
     uncounted = [{"usage": usage} for usage in (None, {"prompt_tokens": "9"}, {})]
     for reply in ([native, {}], [native, 1], {}, [], *uncounted):
         assert tokens_of(reply) is None

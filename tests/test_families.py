@@ -13,7 +13,7 @@ from consilience.core.errors import Loading
 from consilience.core.patterns import Pattern
 from consilience.core.presentation import Prompt
 from consilience.models import load_model, load_prompt_model
-from consilience.models.loading import load_pretrained
+from consilience.models.loading import kind_of_config, load_pretrained
 from consilience.models.sources import locate
 from consilience.types import Query
 from reference import TEMPLATE, plain, scores_of, words_of
@@ -109,6 +109,12 @@ def test_a_masked_model_with_another_name_is_masked(family, head, saved):
         n_langs=1, pad_index=1, pad_token_id=1, embed_init_std=0.6,
     )  # fmt: skip
     assert load_model(folder).identity["kind"] == "masked"
+
+
+@pytest.mark.parametrize("family", ["XLNet", "BertGeneration"])
+def test_a_model_that_looks_ahead_is_not_scored_as_if_it_did_not(family):
+    config = getattr(transformers, f"{family}Config")()
+    refused("is of the family '", kind_of_config, config, family)
 
 
 def test_positions_that_are_padding_are_not_counted(saved):

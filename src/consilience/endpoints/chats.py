@@ -49,6 +49,9 @@ AROUND, ROOM = 32, 4096
 """Tokens around the answer in its JSON object, at most (``{"answer": ""}`` has 14 bytes), and
 tokens that a model may write before its answer, where it does so in the proof."""
 
+FILTERED = "content_filter"
+FILTERED_REASON = f"the server ended the answer early ('finish_reason' is '{FILTERED}')"
+
 SHOWN = 80  # Characters of a reply that a message quotes
 Messages = Sequence[Mapping[str, str]]  # The turns of a chat
 
@@ -89,10 +92,10 @@ class Chats:
         while True:
             reply = self.server.client.post(ROUTE, self.body(messages, length, fields))
             message = reply.message if isinstance(reply, Refused) else ""
-            named = [name for name in ("temperature", "top_p") if name in message]
+            named = [name for name in ("top_p", "temperature") if name in message]
             if LENGTHS[1] in message and self.length == LENGTHS[0]:
                 self.length = LENGTHS[1]
-            elif refused := [name for name in named if name in self.sampling]:
+            elif refused := [name for name in named if self.sampling.get(name) in (0, 1)]:
                 del self.sampling[refused[0]]
             else:
                 return reply
@@ -128,7 +131,10 @@ class Chats:
         for question, options in KNOWN:
             reply = self._known(question, *enforcing(options))
             written, end = (_part_of_choice(reply, each) for each in ("message", "finish_reason"))
-            if not self.room and end == "length" and written and not written.get("content"):
+            is_cut = end == "length" and written and not content_of(written)
+            if isinstance(reply, Refused):
+                is_cut = "output limit" in reply.message
+            if not self.room and is_cut:
                 self.room = ROOM  # nothing of an answer was written before the limit
                 reply = self._known(question, *enforcing(options))
             answer = _answer_of(_answered(reply, ENFORCES), options)
@@ -147,8 +153,12 @@ class Chats:
         bodies = (self.body(messages, *ask(options)) for messages, options in chats)
         for at, reply in self.server.client.post_all(ROUTE, bodies):
             try:
-                is_refused = isinstance(reply, Refused)
-                yield at, reply.reason if is_refused else read(reply, chats[at][1])
+                if isinstance(reply, Refused):
+                    yield at, reply.reason
+                elif _part_of_choice(reply, "finish_reason") == FILTERED:
+                    yield at, FILTERED_REASON
+                else:
+                    yield at, read(reply, chats[at][1])
             except UnprovedError as error:
                 found = f"a reply that is not as in the proof: {error}"
                 todo = "Ask one server: some that share an address do not do the same."
@@ -206,7 +216,7 @@ def why_not_enforced(options: Sequence[str]) -> str | None:
 def _answer_of(reply: Any, options: Sequence[str]) -> int | str:
     """The position of the answer among the options, or why there is none; another text raises."""
     message = _part_of_choice(reply, "message")
-    text = message.get("content") or "" if isinstance(message, dict) else None
+    text = content_of(message) or "" if isinstance(message, dict) else None
     if not isinstance(text, str):
         raise UnprovedError(ENFORCES, f"a reply without a message: {_shown(reply)}")
     try:
@@ -219,12 +229,21 @@ def _answer_of(reply: Any, options: Sequence[str]) -> int | str:
     if refusal := message.get("refusal"):
         return f"the model refused to answer: {_shown(refusal)}"
     end = _part_of_choice(reply, "finish_reason")
-    if end == "content_filter" or (end == "length" and text.strip()[:1] in ("", "{")):
+    if end == "length" and text.strip()[:1] in ("", "{"):
         return f"the server ended the answer early ('finish_reason' is '{end}')"
     found = f"{_shown(text)} in place of one of the options"
     if not text.strip():
         return found
     raise UnprovedError(ENFORCES, f"{found}; it was ignored")
+
+
+def content_of(message: Mapping[str, Any]) -> Any:
+    """The text of a message; where it has parts, such as thoughts, that of its texts."""
+    content = message.get("content")
+    if not isinstance(content, list):
+        return content
+    parts = [part for part in content if isinstance(part, dict) and part.get("type") == "text"]
+    return "".join(str(part.get("text") or "") for part in parts)
 
 
 def _part_of_choice(reply: Any, name: str) -> Any:

@@ -20,7 +20,7 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 from ipaddress import ip_address
 from queue import SimpleQueue
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx2
 
@@ -42,7 +42,8 @@ def base_url_of(connection: Connection) -> str:
         parts = urlsplit(text)
         is_right = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
         is_right = is_right and "@" not in parts.netloc and not re.search(r"[\s?#]", text)
-    except ValueError:
+        httpx2.URL(text)
+    except (ValueError, httpx2.InvalidURL):
         is_right = False
     route = next(filter(text.endswith, ROUTES), None)
     if is_right and not route:
@@ -72,7 +73,9 @@ class Key:
         if "\\" in text:
             escaped = (rf"(?:\\?{re.escape(one)}|\\u(?i:{ord(one):04x}))" for one in self._text)
             text = re.sub("".join(escaped), "[key]", text)  # re keeps what it has compiled
-        return text.replace(self._text, "[key]")
+        for written in (self._text, quote(self._text, safe="")):
+            text = text.replace(written, "[key]")
+        return text
 
 
 def key_of(connection: Connection) -> Key:
@@ -268,7 +271,7 @@ def meaning_of(status: int, headers: Mapping[str, str], body: str, *, where: str
     """What a reply without a key means: a JSON value, ``Refused`` or ``Trouble``; others raise."""
     if 200 <= status < 300:
         try:
-            return parse_json(body, last_wins=True)
+            value = parse_json(body, last_wins=True)
         except json.JSONDecodeError as reason:
             kind = headers.get("content-type", "").partition(";")[0].strip()
             is_page = body.lstrip()[:1] == "<"
@@ -280,6 +283,7 @@ def meaning_of(status: int, headers: Mapping[str, str], body: str, *, where: str
             if is_page:
                 raise error from reason
             return Trouble(200, found, error=error)  # it may have been truncated
+        return Trouble(status, message_of(body)) if _is_failure(value) else value
     found, todo = message_of(body) or "no message", TODO.get(status, "")
     if status in REFUSALS:
         return Refused(status, found)
@@ -291,6 +295,15 @@ def meaning_of(status: int, headers: Mapping[str, str], body: str, *, where: str
         found = f"a redirect to '{headers.get('location', '')}'"
         todo = "Give the address that answers as --base-url: the key goes to one server only."
     raise ConsilienceError(f"status {status}: {found}", where=where, todo=todo)
+
+
+def _is_failure(value: Any) -> bool:
+    """Whether a reply with the status of a success is an error, as those of gateways may be."""
+    if not isinstance(value, dict):
+        return False
+    choices = value.get("choices")
+    ends = [one.get("finish_reason") for one in choices or () if isinstance(one, dict)]
+    return "error" in ends or bool(value.get("error") and not choices)
 
 
 def message_of(body: str) -> str:
@@ -333,6 +346,7 @@ FIRST_WAIT, LONGEST_WAIT, LONGEST_REQUESTED_WAIT = 0.5, 30.0, 600.0
 server that asks to wait longer than the last of these ends the run, which can be resumed."""
 
 CONNECT, LARGEST_REPLY, LONGEST_NAME = 15.0, 64 << 20, 200  # Seconds, bytes and characters
+SHORTEST_ID = 16  # Characters of the id of a reply; shorter ones are drawn from few
 
 ENCODINGS = ("", "identity", "gzip")  # Content encodings of replies that are read
 RESUME = "Run the same command again; a run resumes."
@@ -404,7 +418,9 @@ class Client:
 
     def post(self, path: str, body: Any) -> Any:
         """The JSON value of the reply to one request, or ``Refused``; a GET without a body."""
+        answered = self._is_answered
         [(_, reply)] = self.post_all(path, [body])
+        self._is_answered = answered  # one reply does not tell what others ask
         return reply
 
     def post_all(self, path: str, bodies: Iterable[Any]) -> Iterator[tuple[int, Any]]:
@@ -624,7 +640,7 @@ class Client:
                 mounts=direct,  # a server on this machine is not asked through a proxy
                 verify=not (direct and self._base.startswith("http://")),  # no TLS, no roots
             )  # fmt: skip
-        except (ImportError, ValueError, OSError) as error:
+        except (ImportError, ValueError, OSError, httpx2.InvalidURL) as error:
             found = f"the proxy or the certificates of the environment cannot be used: {error}"
             todo = "Check HTTPS_PROXY, ALL_PROXY and SSL_CERT_FILE, or add the host to NO_PROXY."
             raise ConsilienceError(found, todo=todo) from error
@@ -645,6 +661,6 @@ class Client:
             is_path = model.lower().endswith(".gguf") or model[:1] in "/.~" or "\\" in model
             name = re.split(r"[/\\]", model.rstrip("/\\"))[-1] if is_path else model
             self.models.add(truncated(name, LONGEST_NAME))
-        if (identity := names.get("id")) and isinstance(identity, str):
+        if isinstance(identity := names.get("id"), str) and len(identity) >= SHORTEST_ID:
             self.usage.repeated_ids += hash(identity) in self._ids
             self._ids.add(hash(identity))

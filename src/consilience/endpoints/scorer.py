@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from consilience.core.errors import ConsilienceError, unknown_name
 from consilience.endpoints.client import Refused
-from consilience.endpoints.server import Server, ServerTokenizer
+from consilience.endpoints.server import ABSENT, Server, ServerTokenizer
+from consilience.endpoints.usage import tokens_of
 
 Ids = Sequence[int]
 Body = dict[str, Any]
@@ -458,7 +459,10 @@ class Scorer:
         both = zip(groups, wanted, strict=True)
         bodies = (ask(_prefix(*group[0]), ids) | more for group, ids in both)
         for index, reply in self._replies(groups, bodies):
-            known = read(reply, wanted[index], self._piece)
+            known, prefix = read(reply, wanted[index], self._piece), _prefix(*groups[index][0])
+            if self.as_text and (count := tokens_of(reply)) and count[0] != len(prefix):
+                problem = f"{count[0]} tokens for the {len(prefix)} of a prompt"
+                raise UnprovedError("prompt_tokens", problem)
             for (work, at), token in zip(groups[index], wanted[index], strict=True):
                 if token in known.values:
                     work.add(at, known.values[token], 1)
@@ -619,6 +623,10 @@ def prove(server: Server) -> tuple[Scorer, Proof]:
                 return scorer, replace(_proof(scorer), refused=refused)
             except UnprovedError as error:
                 refused[strategy.name] = str(error)
+            except ConsilienceError as error:
+                if not error.found.startswith(ABSENT):
+                    raise
+                refused[strategy.name] = error.found
     if named:
         found = f"--scoring {named}: {refused[strategies[0].name]}"
         expected = "a strategy that the server proves (docs/endpoints.md)"

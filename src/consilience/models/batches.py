@@ -160,12 +160,12 @@ def margins(scores: Floats) -> Floats:
 
 def positions(model: PreTrainedModel) -> int:
     """Tokens that the position embeddings of a model suffice for; RoBERTa's first are padding."""
-    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None) or sys.maxsize
+    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None) or -1
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding):
             padding = module.padding_idx
             return int(module.num_embeddings - (0 if padding is None else padding + 1))
-    return int(limit)
+    return int(limit) if limit > 0 else sys.maxsize  # -1 is XLNet's
 
 
 @torch.inference_mode()

@@ -492,7 +492,8 @@ def kind_of_config(config: Any, spec: str) -> Kind:
     else:
         if config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
             return "masked"
-        if config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        looks_ahead = config.model_type == "xlnet" or not getattr(config, "is_decoder", True)
+        if config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not looks_ahead:
             return "causal"
     raise ConsilienceError(
         f"'{spec}' is of the family '{config.model_type}'",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise, takewhile
 from typing import Any
@@ -238,9 +238,10 @@ class OptionPrompts:
         return too_long(len(ids) + more, self.longest)
 
 
-def begins_another(targets: Sequence[list[int]]) -> bool:
+def begins_another(targets: Iterable[list[int]] | Iterable[str]) -> bool:
     """Whether one of the targets is the beginning of another; in order it is next to one."""
-    return any(second[: len(first)] == first for first, second in pairwise(sorted(targets)))
+    ordered: list[Any] = sorted(targets)
+    return any(second[: len(first)] == first for first, second in pairwise(ordered))
 
 
 class LabelPrompts:

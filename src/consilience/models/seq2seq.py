@@ -33,6 +33,7 @@ from consilience.models.batches import (
     ReadyModel,
     StateReader,
     in_parts,
+    positions,
     score_batches,
     settle_candidates,
     target_logprobs,
@@ -80,8 +81,7 @@ class Seq2SeqModel(ReadyModel, FactModel):
         vocabulary = tokenizer.get_vocab()
         self._sentinels = {id_ for piece, id_ in vocabulary.items() if _SENTINEL.fullmatch(piece)}
         self._special = self._sentinels | set(tokenizer.all_special_ids)
-        positions = getattr(model.config, "max_position_embeddings", None)
-        self.longest = min(tokenizer.model_max_length, positions or tokenizer.model_max_length)
+        self.longest = min(tokenizer.model_max_length, positions(model))
         super().__init__(loaded)
         self.identity = self.identity | {"template": template}
         self._has_cache = self._decodes_alike()

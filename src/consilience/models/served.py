@@ -19,7 +19,15 @@ import numpy as np
 from consilience.core.errors import ConsilienceError
 from consilience.core.items import Form, Ints, NoAnswer, Task
 from consilience.core.presentation import Prompt
-from consilience.endpoints.chats import ROUTE, STRATEGIES, Chats, why_not_enforced
+from consilience.endpoints.chats import (
+    FILTERED,
+    FILTERED_REASON,
+    ROUTE,
+    STRATEGIES,
+    Chats,
+    content_of,
+    why_not_enforced,
+)
 from consilience.endpoints.client import Client, Refused
 from consilience.endpoints.scorer import (
     ANSWERS_ONLY,
@@ -50,6 +58,7 @@ from consilience.models.prompt_tokens import (
     LabelPrompts,
     OptionPrompts,
     PromptTokens,
+    begins_another,
 )
 from consilience.types import Query, Scores
 
@@ -167,6 +176,8 @@ class ChatScorer(Served):
 
     def _why_not(self, shown: Prompt) -> str | None:
         if self.strategy == CHAT_TOP_K:
+            if begins_another(shown.answers):
+                return "a label begins another, and first tokens are listed; try --scoring answers-only"
             if shown.is_chat and shown.are_labels:
                 return None
             return "the server scores labels of options in chats; texts need --scoring answers-only"
@@ -298,12 +309,15 @@ def text_of(reply: Any) -> str | NoAnswer:
         return NoAnswer(reply.reason)
     try:
         choice = reply["choices"][0]
-        text = choice["message"].get("content") if "message" in choice else choice["text"]
+        text = content_of(choice["message"]) if "message" in choice else choice["text"]
         stripped: str = "" if text is None else str.strip(text)
+        end = choice.get("finish_reason")
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         expected = "choices with a text or a message"
         raise ConsilienceError(f"a reply without a text: {reply}", expected=expected) from error
-    if not text and "message" in choice and choice.get("finish_reason") == "length":
+    if end == FILTERED:
+        return NoAnswer(FILTERED_REASON)
+    if not text and "message" in choice and end == "length":
         return NoAnswer(
             "the limit of tokens ended the answer before its text began (--max-new-tokens)"
         )

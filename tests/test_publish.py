@@ -42,6 +42,7 @@ from consilience.publish.publication import (
     public_suite,
     publish,
 )
+from consilience.results.evaluation import evaluate
 from consilience.runs.run import Run
 from consilience.suites.known import KNOWN
 from consilience.suites.question_suites import MINI
@@ -238,7 +239,7 @@ def test_a_model_card_is_read_by_the_hub_library(made, name):
     (run,) = published.runs
     (row,) = (r for r in run.summary.rows if (r.metric, r.subset) == ("accuracy", "all"))
     assert numbers["accuracy"].metric_value == pytest.approx(row.value, abs=1e-4)
-    assert numbers["accuracy"].dataset_args["protocol"] == "strict"
+    assert numbers["accuracy"].metric_args["protocol"] == "strict"
     for text in (run.suite.digest, "strict", "95 %", "consilience probe", "bootstrap"):
         assert text in card.text
 
@@ -259,6 +260,30 @@ def test_an_existing_model_card_keeps_what_it_has(made, tmp_path):
     assert "# Mine\n\nWords." in read.text
     card.write_text("---\na: [\n---\n")
     refused("metadata cannot be read", made, "facts", "model-card")
+
+
+def test_numbers_of_two_protocols_stay_apart_in_a_card(tmp_path):
+    """The Hub's library reads one set of arguments for all results of a dataset."""
+    for protocol in ("strict", "published"):
+        folder = tmp_path / "both" / protocol
+        asked = ProbeOptions(model="baseline:random", suite="mini", limit=2, groups=("capital",))
+        probe(replace(asked, protocol=protocol, out=folder))
+    for run in ("", "strict", "strict"):
+        options = PublishOptions(tmp_path / "both" / run, "model-card", model_id=ID)
+        publish(replace(options, out=tmp_path / "out"))
+    read = ModelCard.load(tmp_path / "out" / "README.md").data.eval_results
+    protocols = [of.metric_args["protocol"] for of in read if of.metric_type == "accuracy"]
+    assert sorted(protocols) == ["published", "strict"]
+
+
+def test_runs_with_equal_settings_and_other_answers_have_records_of_their_own(runs, tmp_path):
+    def sampled(prompts):
+        return [answer] * len(prompts)
+
+    for answer in ("Mars", "Vega"):
+        evaluate(str(runs / "sky.csv"), sampled, out=tmp_path / "twice" / answer)
+    published = publish(PublishOptions(tmp_path / "twice", "eee", model_id=ID, out=tmp_path / "o"))
+    assert sum(name.endswith(".json") for name in published.files) == 2
 
 
 def test_results_of_the_hub_are_read_by_its_library(made):

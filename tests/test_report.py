@@ -14,8 +14,11 @@ import pytest
 from checks import refusal
 from conftest import cases, run_command
 from consilience.metrics.registry import label_of, main_metrics
+from consilience.report.export import Page, Section
+from consilience.report.overview import page_in_words
 from consilience.runs.folder import RunFolder
 from consilience.runs.run import Run
+from consilience.types import QUESTION_WORDS
 from report_builders import (
     CASES,
     HOSTILE,
@@ -208,7 +211,7 @@ def test_runs_with_other_settings_are_noted(runs, tmp_path):
 
 
 def test_seeds_of_facts_are_averaged(runs, tmp_path):
-    """The means are those of `score`; pairs of patterns count the answers of both seeds."""
+    """The means are those of `score`; each fact counts once."""
     html = page_of(runs / "seeds", "--out", tmp_path / "seeds.html")
     options = ["--suite", runs / "suite", "--json"]
     document = json.loads(run_command("score", runs / "seeds", *options)[1])
@@ -219,9 +222,17 @@ def test_seeds_of_facts_are_averaged(runs, tmp_path):
             assert shown == shown_number(row["value"])
     assert "mean of 2 seeds" in html.text
     facts = [int(row[1]) for row in html.rows("Facts with one right answer").values()]
-    assert facts == [2 * 18]
+    assert facts == [18]
     both = page_of(runs / "random", runs / "seeds", "--out", tmp_path / "other.html")
     assert "1 seed of baseline:random (random), 2 of baseline:random (seeds)" in both.text
+
+
+def test_names_of_runs_are_no_words_of_the_page():
+    section = Section("all", "each pattern: facts minus pattern-2", "", [])
+    (shown,) = page_in_words(
+        Page("", "", [section]), QUESTION_WORDS, ["facts", "pattern-2"]
+    ).sections
+    assert shown.heading == "each variant: facts minus pattern-2"
 
 
 def test_a_table_of_answers_is_reported_as_far_as_it_goes(runs, tmp_path):

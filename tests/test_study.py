@@ -84,6 +84,14 @@ def test_runs_are_models_by_suites_by_factors_by_seeds_without_those_skipped(stu
 BASE = '[[models]]\nmodel = "m"\n[[suites]]\nsuite = "mini"\n'
 
 
+def test_two_runs_never_share_the_file_of_a_failure(study_of):
+    named = '[[models]]\nmodel = "baseline:random"\nname = "{}"\n[[suites]]\nsuite = "mini"\nname = "{}"\n'
+    studies = [study_of(named.format(*names)) for names in (("a__b", "c"), ("a", "b__c"))]
+    files = {failure_file(study, run).relative_to(study.folder)
+             for study in studies for run in study.runs}  # fmt: skip
+    assert len(files) == 2
+
+
 def test_a_value_that_cannot_name_a_folder_has_a_digest(study_of):
     names = [run.name for run in study_of(BASE + '[factors]\ntemplate = ["a b", "a/b"]').runs]
     assert len(set(names)) == 2

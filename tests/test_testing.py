@@ -133,7 +133,7 @@ def test_cases_are_the_items_or_groups_that_are_asked(file, monkeypatch):
 
 def test_rules_are_decided_by_the_gate(file, tmp_path):
     """2 of 6 pairs agree; two questions are too few to show that this is above 20 %."""
-    before = assert_consistent(cat, file, out=tmp_path / "before")
+    before = assert_consistent(cat, file, out=tmp_path / "lr=0.1")
     assert_consistent(first_label, file, "consistency <= 0.99", undecided="pass")
     same = "consistency no worse than baseline by 3 points"
     assert_consistent(cat, file, same, baseline=before, undecided="pass")  # a run of the same name
@@ -162,12 +162,15 @@ def test_runs_are_asked_once_and_asked_again_when_the_suite_has_changed(file, tm
     first.assert_consistent(counted, file)
     asked = calls["asked"]
     assert first.result(counted, file).folder == Runs(folder, "one").result(counted, file).folder
-    Runs(folder, "two").assert_consistent(counted, cases(file)[0].values[0])
     assert calls["asked"] == asked > 0
+    Runs(folder, "two").assert_consistent(counted, cases(file)[0].values[0])
+    assert calls["asked"] == 2 * asked, "what a function calls may have changed"
+    named = [Runs(folder, name).result("baseline:majority", file) for name in ("one", "two")]
     file.write_text(QUESTIONS.replace("swims", "dives"))
-    Runs(folder, "three").assert_consistent(counted, file)
-    assert calls["asked"] > asked
-    assert len([*folder.iterdir()]) == 1
+    changed = Runs(folder, "three").result("baseline:majority", file)
+    begun = [result.run.record["started"] for result in (*named, changed)]
+    assert begun[0] == begun[1] < begun[2]
+    assert len([*folder.iterdir()]) == 2
     unnamed = Runs(tmp_path / "unnamed", "one")
     unnamed.assert_consistent(lambda prompts: ["cat"] * len(prompts), file)
     with pytest.raises(AssertionError):

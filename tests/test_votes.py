@@ -11,6 +11,7 @@ import pytest
 import consilience as cs
 from checks import output, refusal
 from consilience.analysis.votes import Ballots, right_counts, ways_of
+from consilience.metrics.components import ItemNumbers, item_estimates
 from consilience.metrics.counts import Prepared
 from consilience.metrics.measure import measure
 from pair_builders import write_pairs
@@ -181,6 +182,14 @@ def test_how_many_variants_are_right_by_hand():
     numbers = measure(VARIED, suite, "strict").filter(group="R", subset="all")
     known = dict(numbers.select("metric", "value").iter_rows())
     assert known["mean_accuracy"] == 8 / 12 and known["consistent_accuracy"] == 1 / 4
+
+
+def test_means_of_relations_that_are_all_wrong_have_no_interval():
+    """Three relations are no three independent items, of which 0 to 70.8 % may be right."""
+    numbers, names = [{"right": ItemNumbers.mean(np.zeros(3))}], np.array(list("abc"), object)
+    for are_means, expected in ((True, [np.nan] * 2), (False, [0, 1 - 0.025 ** (1 / 3)])):
+        of = item_estimates(numbers, names, 0, are_means=are_means)["right"]
+        np.testing.assert_allclose([of.low, of.high], expected)
 
 
 def test_the_probability_that_all_of_k_are_right_has_no_bias():

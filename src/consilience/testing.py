@@ -191,6 +191,10 @@ class Runs:
         with locked(folder):  # all other processes wait
             if mark.is_file() and mark.read_text(encoding="utf-8") == self.session:
                 return open_run(run, seed=case.options.get("seed", 0))
+            if not isinstance(
+                model, str | PathLike
+            ):  # a function may have changed, or what it calls
+                shutil.rmtree(run, ignore_errors=True)
             try:
                 result = evaluate(case.suite, model, **case.options, out=run)
             except OtherRunError:  # the model or the suite has changed since an earlier session
@@ -249,7 +253,7 @@ class Answered:
             ]
         checked = gate(
             GateOptions(
-                runs=[f"{self.result.label}={self.result.run.path}"],
+                runs=[f"{self.result.label.replace('=', ':')}={self.result.run.path}"],
                 rule=rules,
                 baseline=None if baseline is None else os.fspath(baseline),
                 undecided=undecided,

@@ -18,6 +18,7 @@ import polars as pl
 from consilience.analysis.examples import disagreements
 from consilience.core.errors import needs_extra
 from consilience.core.provenance import build
+from consilience.files.write import csv_of
 from consilience.results.evaluation import open_run
 from consilience.results.reporting import Result
 from consilience.runs.run import Run
@@ -122,7 +123,7 @@ def _log_to_mlflow(mlflow: Any, of_run: Tracked, step: int | None) -> None:
         mlflow.log_params({name: parameters[name] for name in parameters if name not in known})
         mlflow.log_metrics(dict(of_run.metrics), step=step)
         for name, table in of_run.tables.items():
-            mlflow.log_text(table.write_csv(), f"{PROJECT}/{name}.csv")
+            mlflow.log_text(csv_of(table).decode(), f"{PROJECT}/{name}.csv")
     finally:
         if not is_active:
             mlflow.end_run()

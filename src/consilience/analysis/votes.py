@@ -221,7 +221,7 @@ def _estimated(
         | {(way, True): ItemNumbers.mean(of, least=-1.0) for way, of in moved.items()}
         for run, moved in zip(values, gains, strict=True)
     ]
-    estimates, rows = item_estimates(numbers, clusters, seed), []
+    estimates, rows = item_estimates(numbers, clusters, seed, are_means=by_group), []
     no_test = {base} if by_group else {base, (BEST_SAME, 1), (BEST, 1)}  # Items share a choice
     for way in values[0]:
         accuracy, gain = (estimates[way, part] for part in (False, True))
@@ -275,7 +275,8 @@ def right_counts(
                 found[k, kind] = ItemNumbers.mean(_joined(parts, by_group=by_group))
         return found
 
-    of = item_estimates([numbers(run.values()) for run in runs], clusters, seed)
+    of_runs = [numbers(run.values()) for run in runs]
+    of = item_estimates(of_runs, clusters, seed, are_means=by_group)
     rows = [
         {"k": k, "at_least": of[k, False].value, "low": of[k, False].low, "high": of[k, False].high,
          "all_of_k": of[k, True].value, "all_low": of[k, True].low, "all_high": of[k, True].high,

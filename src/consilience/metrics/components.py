@@ -96,13 +96,17 @@ Name = TypeVar("Name", bound=Hashable)
 
 
 def item_estimates(
-    runs: Sequence[Mapping[Name, ItemNumbers]], subjects: npt.NDArray[np.object_], seed: int
+    runs: Sequence[Mapping[Name, ItemNumbers]],
+    subjects: npt.NDArray[np.object_],
+    seed: int,
+    *,
+    are_means: bool = False,
 ) -> dict[Name, Estimate]:
     """Each number with its interval; of several seeds the means.
 
     ``runs``: the numbers of each seed by name, of the same items. ``subjects`` (item,): the items
     of one subject are resampled together. Numbers of the same items share their resamples. The
-    interval is that of ``bootstrap_interval``.
+    interval is that of ``bootstrap_interval``; ``are_means``: numbers of groups are no proportions.
     """
     known = {
         name: np.all(np.stack([~np.isnan(run[name].columns).any(axis=1) for run in runs]), axis=0)
@@ -135,7 +139,7 @@ def item_estimates(
                     np.mean([drawn[key].values for key in keys], axis=0),
                     len(clusters),
                     runs[0][name].bounds,
-                    proportion=tallies[keys[0]].is_proportion,
+                    proportion=tallies[keys[0]].is_proportion and not are_means,
                 )
             estimates[name] = Estimate(value, low, high, n, len(items) - n)
     return {name: estimates[name] for name in known}

@@ -177,7 +177,7 @@ class ChatScorer(Served):
     def _why_not(self, shown: Prompt) -> str | None:
         if self.strategy == CHAT_TOP_K:
             if begins_another(shown.answers):
-                return "a label begins another, and first tokens are listed; try --scoring answers-only"
+                return "a label begins another; first tokens do not tell (--scoring answers-only)"
             if shown.is_chat and shown.are_labels:
                 return None
             return "the server scores labels of options in chats; texts need --scoring answers-only"

@@ -218,24 +218,27 @@ def results_of(run: PublicRun) -> Iterator[EvalResult]:
     for row in run.summary.rows:
         if math.isnan(row.value):
             continue
-        bounds = {"low": round(row.low, DIGITS), "high": round(row.high, DIGITS)}
+        # Arguments of the dataset are one for all of its results.
+        known: dict[str, Any] = {"sha256": suite.digest, "protocol": run.protocol}
+        if not math.isnan(row.low):
+            known |= {"confidence_level": 0.95}
+            known |= {"low": round(row.low, DIGITS), "high": round(row.high, DIGITS)}
         yield EvalResult(
             task_type="text-classification" if suite.kind == "sentence pairs" else task,
             dataset_type=suite.dataset or suite.slug,
             dataset_name=suite.name,
             dataset_config=suite.config or None,
             dataset_split=suite.split or None,
-            dataset_args={"sha256": suite.digest, "protocol": run.protocol},
             metric_type=".".join(row.names),
             metric_name=row.label,
             metric_value=round(row.value, DIGITS),
-            metric_args=None if math.isnan(row.low) else {"confidence_level": 0.95, **bounds},
+            metric_args=known,
         )
 
 
 def _number(result: EvalResult) -> tuple[object, ...]:
     """What results have in common that are the same number, perhaps with another value."""
-    protocol = (result.dataset_args or {}).get("protocol")
+    protocol = (result.metric_args or {}).get("protocol")
     where = result.dataset_type, result.dataset_config, result.dataset_split
     return *where, result.metric_type, protocol
 

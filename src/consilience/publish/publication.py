@@ -227,7 +227,9 @@ def public_run(run: Run, options: PublishOptions) -> PublicRun:
         command=public_command(run.record.get("options"), model, public.name),
         versions=dict(record["versions"]),
         finished=str(record["finished"]),
-        fingerprint=fingerprint({part.label: part.settings for part in run.parts} or run.settings),
+        fingerprint=fingerprint(
+            {part.label: [part.settings, part.record["answers"]] for part in run.seeds}
+        ),
         summary=counted.summary,
         metrics=counted.metrics,
         notes=counted.notes,

@@ -40,18 +40,21 @@ from consilience.report.table import CI, NAN, Cell, Column, Table, Value
 from consilience.types import SuiteWords
 
 
-def page_in_words(page: Page, words: SuiteWords) -> Page:
+def page_in_words(page: Page, words: SuiteWords, names: Sequence[str]) -> Page:
     """The page with the words that a kind of suite has for its groups, items and variants.
 
     Headings, captions and notes are changed; the cells of tables, the texts of commands, and texts
-    and lists of the run's own are not.
+    and lists of the run's own are not, nor are the ``names`` of runs.
     """
     nouns = {one + s: other + s for one, other in words.instead.items() for s in ("", "s")}
     nouns |= {one.capitalize(): other.capitalize() for one, other in nouns.items()}
-    pattern = re.compile(rf"(?<![\w/-])({'|'.join(nouns)})(?![\w/-])")
+    known = "|".join([*map(re.escape, sorted(names, key=len, reverse=True)), *nouns])
+    pattern = re.compile(rf"(?<![\w/-])({known})(?![\w/-])")
 
     def text(original: str) -> str:
-        return pattern.sub(lambda match: nouns[match[1]], original)
+        return pattern.sub(
+            lambda match: match[1] if match[1] in names else nouns[match[1]], original
+        )
 
     def in_these(part: Any) -> Any:
         if isinstance(part, str | list):

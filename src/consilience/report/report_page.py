@@ -177,7 +177,7 @@ def _items(runs: Sequence[RunView]) -> Parts:
     chart = charts.item_figure(frame, runs[0].suite.words)
     yield Figure("items", "Agreement over facts", chart, caption)
     rows = known.group_by("run", maintain_order=True).agg(
-        facts=pl.len(),
+        facts=pl.len() // pl.col("run").first().replace_strict({of.name: of.seeds for of in runs}),
         all=(pl.col("agreement") == 1).mean(),
         none=(pl.col("agreement") == 0).mean(),
         median=pl.col("agreement").median(),
@@ -487,4 +487,4 @@ def report_page(
     sections = [section for section in sections if section.parts] + [overview.again(records)]
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     title = f"How consistent {'is' if len(names) == 1 else 'are'} {', '.join(names[:SHOWN])}{more}?"
-    return overview.page_in_words(Page(title, overview.subtitle_of(runs), sections), words)
+    return overview.page_in_words(Page(title, overview.subtitle_of(runs), sections), words, names)

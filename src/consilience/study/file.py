@@ -354,7 +354,7 @@ Progress = Literal["complete", "part", "waiting", "failed"]
 
 def failure_file(study: Study, run: StudyRun) -> Path:
     """The file that says why a run failed, until the run is asked again."""
-    return study.folder / FAILURES / f"{run.name.replace('/', '__')}.json"
+    return study.folder / FAILURES / f"{run.name}.json"
 
 
 @dataclass(frozen=True, slots=True)

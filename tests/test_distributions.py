@@ -218,6 +218,8 @@ def test_bins_have_equal_size_and_at_least_twenty_answers():
     sizes = {n: [len(of) for of in bins_of(np.linspace(0, 1, n))] for n in (5, 60, 1000)}
     assert sizes[5] == [5] and sizes[60] == [20] * 3 and len(sizes[1000]) == 15
     assert max(sizes[1000]) - min(sizes[1000]) <= 1
+    equal = bins_of(np.repeat([0.1, 0.5, 0.9], [10, 180, 10]))
+    assert [len(of) for of in equal] == [10, 190], "whatever the order of equal ones"
 
 
 def test_the_page_has_the_diagram_where_scores_are_known(consilience, tmp_path):

@@ -112,6 +112,9 @@ def assert_trained(spec, folder, **change):
     for name in ("architecture", "parameters"):
         assert before[name] == after[name]
     assert not list(saved.glob("adapter*"))
+    plan = replace(PLAN, **change)
+    has_base = plan.lora_rank and plan.loss == "pairs"  # an adapter of the teacher has none to load
+    assert saved.with_name("adapter").exists() == bool(has_base)
     return saved
 
 

@@ -16,10 +16,12 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from checks import output, refusal
 from conftest import WORDS, cases
 from consilience import ConsilienceError
+from consilience.core.expectations import Expectation, Reference
 from consilience.kinds.probing import probe
 from consilience.metrics.differences import compare
 from consilience.models.fast.trees import trains_on_trees
 from consilience.options.probe import ProbeOptions
+from consilience.suites.question_suites import load_questions
 from consilience.suites.questions import Questions
 from consilience.train import consistency
 from consilience.train.batch_trainer import TrainingFolder
@@ -173,6 +175,29 @@ def test_a_suite_of_one_group_is_split_by_item_whatever_its_order(count, sizes):
     other = split_by_item(Questions.from_frame(questions("A", count).reverse())).groups
     for name in PARTS:
         assert {one.item for one in parts[name]} == {one.item for one in other[name]}
+
+
+def test_equal_questions_and_those_that_an_expectation_links_are_in_one_part():
+    suite = Questions.from_frame(questions("A", 40))
+    asked = [Reference(one.item, ()) for one in suite.items]
+    links = tuple(Expectation("same", (asked[at],), asked[at + 1]) for at in range(0, 20, 2))
+    suite = replace(
+        suite, items=(*suite.items, *(replace(one, item=f"{one.item}b") for one in suite.items))
+    )
+    groups = {
+        one.item: one.group for one in split_by_item(replace(suite, expectations=links)).items
+    }
+    assert {*groups.values()} == {*PARTS}
+    assert all(groups[f"A{at}"] == groups[f"A{at}b"] for at in range(40))
+    assert all(groups[f"A{at}"] == groups[f"A{at + 1}"] for at in range(0, 20, 2))
+
+
+def test_facts_that_were_trained_are_no_harm():
+    for name, is_asked in (("mini-questions", False), ("own", True)):
+        suite = split_by_item(replace(load_questions("mini-open"), name=name))
+        plan = replace(PLAN, train=("train",), validation=("validation",), loss="bct")
+        subject = Subject("baseline:majority", suite, "strict", device="cpu")
+        assert ("mini" in consistency.measures_of(subject, plan)) == is_asked
 
 
 def test_without_a_majority_anywhere_there_is_nothing_to_learn(trainer_of, monkeypatch):

@@ -1,19 +1,21 @@
 """The parts of a consistency training: losses by hand, steps that repeat, plans that are refused."""
 
 import math
+from contextlib import ExitStack
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from accelerate.state import PartialState
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, TrainerState
 
 from checks import refused
 from conftest import WORDS, cases
 from consilience import Candidates, Fact, Pattern, Relation, Suite
-from consilience.core.errors import Loading
+from consilience.core.errors import SILENT, Loading
 from consilience.models.loading import Pretrained
 from consilience.models.masked import PositionHead
 from consilience.suites.facts import sample_facts
@@ -367,6 +369,20 @@ def test_a_single_validation_fact_without_an_answer_is_no_end(model_folder, tmp_
     suite = replace(SUITE, relations=(*SUITE.relations[:2], part, SUITE.relations[3]))
     train(model_folder("bert"), tmp_path / "o", suite, epochs=1)
     assert list((tmp_path / "o").rglob("*.safetensors"))
+
+
+def test_a_relation_with_fewer_facts_than_a_batch_is_read_whole(bert):
+    few = replace(SUITE.relations[0], facts=SUITE.relations[0].facts[:2])
+    steps = steps_of(bert, [few, SUITE.relations[1]], batch=3, epochs=2)
+    read = [(at, len(facts)) for at, facts in steps.groups]
+    assert read.count((0, 2)) == 2 and {size for at, size in read if at} == {3}
+
+
+def test_the_best_checkpoint_is_found_in_a_folder_that_was_moved(tmp_path):
+    state = TrainerState(best_global_step=8, best_model_checkpoint="elsewhere/checkpoint-8")
+    progress = batch_trainer.TrainingProgress(SILENT, ExitStack())
+    progress.on_train_begin(SimpleNamespace(output_dir=str(tmp_path)), state, None)
+    assert state.best_model_checkpoint == str(tmp_path / "checkpoint-8")
 
 
 def test_what_only_the_model_can_tell_is_refused(model_folder, tmp_path):

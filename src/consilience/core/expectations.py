@@ -11,7 +11,7 @@ written here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, cast
@@ -156,8 +156,8 @@ Levels = Mapping[str, str]
 PARAPHRASE = "paraphrase"
 
 
-def linked_questions(expectations: Iterable[Expectation]) -> dict[str, str]:
-    """The connected component of each question: the name of one of its questions."""
+def linked_questions(links: Iterable[Sequence[str]]) -> dict[str, str]:
+    """The connected component of each question of ``links``: the name of one of its questions."""
     names: dict[str, str] = {}
 
     def component(item: str) -> str:
@@ -165,9 +165,9 @@ def linked_questions(expectations: Iterable[Expectation]) -> dict[str, str]:
             names[item] = item = names[names[item]]
         return item
 
-    for expectation in expectations:
-        for item in expectation.items:
-            names[component(item)] = component(expectation.items[0])
+    for linked in links:
+        for item in linked:
+            names[component(item)] = component(linked[0])
     return {item: component(item) for item in list(names)}
 
 

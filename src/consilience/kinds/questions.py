@@ -210,7 +210,7 @@ class OwnQuestions(base.Inquiry):
         compared = [one for one in self.whole.expectations if one.compares_texts]
         # A baseline writes an option or a gold alone, which every rule should accept.
         match = None if options.model.startswith("baseline:") else options.match
-        links = linked_questions(compared)
+        links = linked_questions(one.items for one in compared)
         return varying.Writer(
             varying.as_writer(self.model), match, options.equivalence, judge, links
         )

@@ -533,10 +533,13 @@ MOST_BINS, FEWEST_IN_BIN = 15, 20
 def bins_of(confidence: Floats) -> list[Ints]:
     """The positions in bins of equal size, by ``confidence`` (item,).
 
-    ``MOST_BINS``, or fewer so that each has ``FEWEST_IN_BIN`` items.
+    ``MOST_BINS``, or fewer so that each has ``FEWEST_IN_BIN`` items. Equal ones are in one bin.
     """
     count = min(MOST_BINS, max(1, len(confidence) // FEWEST_IN_BIN))
-    return np.array_split(np.argsort(confidence, kind="stable"), count)
+    order = np.argsort(confidence, kind="stable")
+    values, parts = confidence[order], np.array_split(order, count)
+    cuts = np.searchsorted(values, [confidence[part[0]] for part in parts[1:]])
+    return np.split(order, np.unique(cuts[cuts > 0]))
 
 
 @metric("tuples", "Calibration error", "distance of the probability of answers from their accuracy",
@@ -711,7 +714,7 @@ Units = Sequence[Sequence[Instance]]  # The instances of each expectation
 def _cluster_names(units: Units) -> npt.NDArray[np.object_]:
     """The cluster of each expectation (unit,): the first premise of its first expectation."""
     premises = [unit[0].expectation.items[0] for unit in units]
-    components = linked_questions([unit[0].expectation for unit in units])
+    components = linked_questions(unit[0].expectation.items for unit in units)
     firsts: dict[str, str] = {}
     names = [firsts.setdefault(components[premise], premise) for premise in premises]
     return np.array(names, dtype=np.object_)

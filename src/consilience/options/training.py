@@ -19,7 +19,8 @@ class ImproveOptions(Watched):
         "mini-questions or questions.csv.", metavar="S", short="-s", panel="Questions")
     train_groups: Sequence[str] = opt(
         "Train on these relations or groups [default for questions: 60 % of them, and 20 % each "
-        "to choose and to measure].", default=(), metavar="G,G", panel="Questions")
+        "to choose and to measure, as far as --train-facts and others allow].", default=(),
+        metavar="G,G", panel="Questions")
     validation_groups: Sequence[str] = opt(
         "Choose by these groups the checkpoint, the lambda and the learning rate. All other groups "
         "(N-1 relations) are held out to measure the model.", default=(), metavar="G,G",
@@ -77,7 +78,8 @@ class ImproveOptions(Watched):
         "Make this many steps, of facts of each relation, before an update.", default=1, min=1,
         panel="Training", is_rare=True)
     epochs: int = opt(
-        "Read each fact or question this many times.", default=3, min=1, panel="Training")
+        "Read each fact or question this many times, in whole batches.", default=3, min=1,
+        panel="Training")
     learning_rate: Sequence[float] | None = opt(
         "Use this as the highest learning rate. Of several, the one with the best validation is "
         "used [default: 6e-5 for facts; 3e-4 for questions with LoRA, else 1e-5].", default=None,

@@ -308,7 +308,7 @@ def select_questions(
 ) -> Questions:
     """At most ``limit`` questions of some groups, by ``seed``; linked ones are drawn together."""
     by_group = questions.groups
-    linked = linked_questions(questions.expectations)
+    linked = linked_questions(one.items for one in questions.expectations)
 
     def drawn(question: Question) -> tuple[float, str]:
         component = linked.get(question.item, question.item)

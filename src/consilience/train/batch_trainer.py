@@ -67,7 +67,13 @@ class TrainingProgress(TrainerCallback):
         self.advance: Callable[[int], None] = lambda steps: None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Begin to count, after the updates that an interrupted training has already done."""
+        """Begin to count, after the updates that an interrupted training has already done.
+
+        Its best checkpoint is here, also where the folder was moved.
+        """
+        if state.best_global_step:
+            path = Path(args.output_dir) / f"checkpoint-{state.best_global_step}"
+            state.best_model_checkpoint = str(path)
         self.shown_step = state.global_step
         if state.is_world_process_zero and multiprocessing.parent_process() is None:
             left = state.max_steps - state.global_step

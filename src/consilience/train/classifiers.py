@@ -476,10 +476,7 @@ class History(TrainerCallback):
         return round(time.monotonic() - self.start, 1)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Locate the best checkpoint, and stop if it was time to stop already."""
-        if state.best_global_step:
-            path = Path(args.output_dir) / f"checkpoint-{state.best_global_step}"
-            state.best_model_checkpoint = str(path)
+        """Stop if it was time to stop already."""
         if history := _validations(state.log_history):
             self.start = time.monotonic() - history[-1]["seconds"]
             self._stop(history, control)

@@ -27,7 +27,14 @@ from transformers.integrations.integration_utils import get_reporting_integratio
 from consilience import suites
 from consilience.analysis.votes import against_vote
 from consilience.asking.questions import cues_of
-from consilience.core.errors import SILENT, ConsilienceError, Loading, Watch, needs_extra
+from consilience.core.errors import (
+    SILENT,
+    ConsilienceError,
+    Loading,
+    Watch,
+    needs_extra,
+    reason_of,
+)
 from consilience.core.text import counted, listed
 from consilience.files.read import read_rows, read_text
 from consilience.files.write import csv_of, write_whole
@@ -50,7 +57,12 @@ from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.training import ImproveOptions
 from consilience.report.export import Lines
 from consilience.runs.folder import IN_PLAN, RunFolder, default_folder
-from consilience.suites.question_suites import columns_of, is_questions, load_questions
+from consilience.suites.question_suites import (
+    QUESTION_SUITES,
+    columns_of,
+    is_questions,
+    load_questions,
+)
 from consilience.suites.questions import Questions
 from consilience.train.batch_trainer import (
     CHECKPOINTING,
@@ -139,7 +151,9 @@ class ConsistencyTrainer(BatchTrainer):
         accumulated = max(1, turns * plan.accumulation // arguments.world_size)
         arguments.gradient_accumulation_steps = accumulated
         updates = math.ceil(len(steps) / (accumulated * arguments.world_size))
-        interval = max(1, updates // (3 if subject.asks_questions else 2 * plan.epochs))
+        interval = math.ceil(updates / 3)
+        if not subject.asks_questions:
+            interval = max(1, updates // (2 * plan.epochs))
         arguments.eval_steps = arguments.save_steps = arguments.logging_steps = interval
         self.products: dict[str, Any] = {}  # What multiplies in the model, and in the teacher
         if arguments.device.type == "cpu" and not plan.bf16:
@@ -153,7 +167,12 @@ class ConsistencyTrainer(BatchTrainer):
             adapters = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear")
             with warnings.catch_warnings():  # a renamed attribute, layers that store W turned
                 warnings.simplefilter("ignore")
-                model = get_peft_model(model, adapters)
+                try:
+                    model = get_peft_model(model, adapters)
+                except ValueError as error:  # such as Mamba
+                    raise ConsilienceError(
+                        f"adapters of this model: {reason_of(error)}", todo="Use --lora-rank 0."
+                    ) from error
         pad = steps.tokenizer.pad_token_id or 0
         is_tree = isinstance(steps, QuestionSteps) and not plan.gradient_checkpointing
         is_tree = is_tree and trains_on_trees(loaded.model, steps.longest)
@@ -274,7 +293,7 @@ class ConsistencyTrainer(BatchTrainer):
         best = last_best([*done], done.__getitem__, by)
         equal = [step for step in done if done[step].get(by) == done[best].get(by)]
         plain_copy(self.model).save_pretrained(model)
-        if self.plan.lora_rank:
+        if self.plan.lora_rank and self.teacher is None:  # else it adapts the teacher
             adapted: Any = self.model
             adapted.peft_config["default"].base_model_name_or_path = self.subject.model
             adapted.save_pretrained(model.with_name(ADAPTER), save_embedding_layers=False)
@@ -466,7 +485,8 @@ def measures_of(subject: Subject, plan: Plan) -> dict[str, Measure]:
     """What is measured before and after; the first are the held-out groups in trained variants.
 
     Of questions also these groups in the held-out factors and with hints at a wrong option, and
-    facts of ``OTHER`` whose relations have no name of a group that was trained.
+    facts of ``OTHER`` whose relations have no name of a group that was trained; where single
+    questions that are made of them were, none.
     """
     groups, limit, measures = subject.test_groups(plan), subject.test_facts, dict[str, Measure]()
     measures[""] = subject.options(groups, limit, plan), subject.suite
@@ -478,6 +498,8 @@ def measures_of(subject: Subject, plan: Plan) -> dict[str, Measure]:
     if languages and {name.partition("-")[0] or "en" for name in languages} <= {*cues_of(None)}:
         hinted = replace(plan, vary=("cue=wrong",), hold_out=())
         measures[HINTS] = subject.options(groups, limit, hinted), subject.suite
+    if subject.suite.name in QUESTION_SUITES and {*plan.train} <= {*PARTS}:
+        return measures
     other = replace(subject, suite=suites.load_suite(OTHER))
     asked = other.options(other.test_groups(plan), min(limit or OTHER_FACTS, OTHER_FACTS), plan)
     return {**measures, OTHER: (asked, other.suite)}
@@ -633,7 +655,7 @@ def consistency_cost(
         split=split,
         seeds=len(seeds), trainings=len(seeds) * (tried + (rows - 1) + has_teacher),
         breakdown=f"with seed {', '.join(map(str, seeds))}: {'; '.join(breakdown)}",
-        updates=updates, validations=updates // int(interval or 1),
+        updates=updates, validations=math.ceil(updates / int(interval or 1)),
         validation_queries=queries_of(trainer.validation()), runs=1 + len(seeds) * rows,
         run_queries=sum(map(queries_of, asked)), load_seconds=load, **seconds,
     )  # fmt: skip

@@ -279,7 +279,8 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
     """All steps of a training in their order; an item is the same whenever it is read.
 
     An epoch has ``plan.facts`` facts of each relation once, without those that have a question
-    longer than ``longest``, in groups of ``plan.batch`` facts of a relation; relations take turns.
+    longer than ``longest``, in groups of ``plan.batch`` facts of a relation, or of all that it has;
+    a last one that is not full is left out. Relations take turns.
     The masks of text depend on the seed and the number of the item.
     """
 
@@ -308,12 +309,13 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
             turns = []
             for at, facts in enumerate(sampled):
                 order = random.Random(f"{plan.seed} {epoch} {at}").sample(facts, len(facts))
+                whole = len(order) // plan.batch * plan.batch or len(order)
                 turns += [
                     (start, at, tuple(order[start : start + plan.batch]))
-                    for start in range(0, len(order) - len(order) % plan.batch, plan.batch)
+                    for start in range(0, whole, plan.batch)
                 ]
             self.groups += [(at, facts) for _, at, facts in sorted(turns, key=lambda t: t[:2])]
-        if not self.groups:
+        if all(len(facts) < plan.batch for facts in sampled):
             raise ConsilienceError(
                 f"fewer than {plan.batch} facts in every training relation",
                 expected="one batch of facts or more",
@@ -421,8 +423,8 @@ def has_majority(teacher: torch.Tensor) -> bool:
 class QuestionSteps(torch.utils.data.Dataset[dict[str, Any]]):
     """All steps of a training on questions; an item is the same whenever it is read.
 
-    An epoch has every question once, ``plan.batch`` in a step, each in at most ``plan.variants`` of
-    its variants, which are drawn for each step.
+    An epoch has every question once, ``plan.batch`` in a step, without a last one that is not full,
+    each in at most ``plan.variants`` of its variants, which are drawn for each step.
     """
 
     def __init__(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import polars as pl
 
 from consilience.core.errors import ConsilienceError, Loss, Protocol, Sampling, StopOn, TrainingText
+from consilience.core.expectations import linked_questions
 from consilience.core.text import listed
 from consilience.kinds import inquiries_of
 from consilience.kinds.base import Inquiry
@@ -187,14 +189,21 @@ PARTS = {"train": 0.6, "validation": 0.8, "test": 1.0}
 
 
 def split_by_item(questions: Questions) -> Questions:
-    """The questions in groups named as in ``PARTS``, by the digests of their names."""
-    names = {question.item for question in questions.items}
-    ranked = sorted(names, key=lambda name: hashlib.sha256(name.encode()).hexdigest())
+    """The questions in groups named as in ``PARTS``, by the digests of their names.
+
+    Questions that an expectation links, or that are equal, are in one part.
+    """
+    equal = defaultdict[object, list[str]](list)
+    for one in questions.items:
+        texts = next(iter(one.paraphrases.values()))
+        equal[one.context, texts[0], frozenset(one.options)].append(one.item)
+    links = linked_questions([*(one.items for one in questions.expectations), *equal.values()])
+    ranked = sorted({*links.values()}, key=lambda name: hashlib.sha256(name.encode()).hexdigest())
     part = {
         name: next(part for part, end in PARTS.items() if at + 0.5 < end * len(ranked))
         for at, name in enumerate(ranked)
     }
-    items = (replace(question, group=part[question.item]) for question in questions.items)
+    items = (replace(question, group=part[links[question.item]]) for question in questions.items)
     return replace(questions, items=tuple(items))
 
 
@@ -257,7 +266,8 @@ def _check_factors(plan: Plan, subject: Subject, suite: Questions) -> None:
         )
     for flag, value in (("--loss released", plan.loss), ("--mlm patterns", plan.text),
                         ("--option-score pmi", plan.option_score),
-                        ("--vary ask", "ask" * ("ask" in varied))):  # fmt: skip
+                        ("--vary ask", "ask" * ("ask" in varied)),
+                        ("--use-gold --loss pairs", plan.loss * plan.use_gold)):  # fmt: skip
         if flag.endswith(f" {value}"):
             raise ConsilienceError(f"{flag} in a training on questions", todo="Leave it out.")
     used = (*plan.train, *plan.validation)

@@ -163,6 +163,8 @@ def test_they_are_in_the_metrics_table_by_factor():
     assert by_chance["value"].item() == pytest.approx((0.3 + 0.1) / 2)
     (diagram,) = reliability([Prepared(pl.DataFrame(rows), suite)], "strict").rows(named=True)
     assert (diagram["confidence"], diagram["accuracy"], diagram["n"]) == (pytest.approx(0.55), 1, 2)
+    thrice = reliability([Prepared(pl.DataFrame(rows), suite)] * 3, "strict")
+    assert thrice["n"].item() == 2, "three seeds do not make six questions"
     without = measure(pl.DataFrame(rows).drop("option_scores"), suite)
     assert reliability(
         [Prepared(pl.DataFrame(rows).drop("option_scores"), suite)], "strict"

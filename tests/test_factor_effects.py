@@ -334,6 +334,8 @@ def test_option_scores_come_from_the_answers_table():
     assert option_scores(table, 2, "mean").scores[0, 1].tolist()[:2] == [-8, -15]
     assert option_scores(table, 2, "pmi") is None
     assert option_scores(table.drop("option_scores"), 2, "label") is None
+    unsized = table.with_columns(option_tokens=pl.lit(None, dtype=table.schema["option_tokens"]))
+    assert option_scores(unsized, 2, "label") is None, "log-probabilities that were imported"
     # Item a: |-4 + 1| / 1 and |-1 + 4| / 2, by 2; item b has one scored variant.
     psi = posix(options.scores, options.tokens, options.chosen)
     assert psi == pytest.approx([(3 + 3 / 2) / 2, NAN], nan_ok=True)

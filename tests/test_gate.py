@@ -3,8 +3,10 @@
 import json
 import math
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import polars as pl
 import pytest
 from scipy import stats
@@ -14,6 +16,8 @@ import consilience as cs
 from checks import output, refused
 from consilience.gating.gate import GateCheck, as_junit, worst_notes
 from consilience.gating.rules import Precise, Threshold, clusters_for_power, parse_rules
+from consilience.metrics.registry import Tally
+from consilience.metrics.resampling import largest_cluster
 from consilience.metrics.statistics import skewed_reach, skewness
 from consilience.suites.layouts import save_suite
 from report_builders import pair_run
@@ -175,6 +179,42 @@ def test_only_items_that_both_have_are_compared(ports, thirty):
     assert counts in checked.notes
     nothing = r"no fact that all runs have in the same variants"
     refused(nothing, gate, folder, write("first", 9, range(9)), **options)
+
+
+def test_a_plan_counts_the_subjects_of_each_relation(tmp_path):
+    """Both relations ask about the same countries."""
+    run = cs.evaluate("mini", "baseline:random", groups="capital,continent", out=tmp_path / "run")
+    sizes = [run.suite[name].facts for name in ("capital", "continent")]
+    subjects = [len({fact.subject for fact in facts}) for facts in sizes]
+    plan = cs.plan_gate(run.folder, rule=["consistency >= 0.1", "consistency in MICRO >= 0.1"])
+    mean, *_ = (row for row in plan.rows if row.design == "this run")
+    assert (mean.groups, mean.items) == (2, round(sum(subjects) / 2))
+    shared = {fact.subject for facts in sizes for fact in facts}
+    assert len(shared) < sum(subjects) - 20, "or this shows nothing"
+
+
+def test_the_largest_subject_is_found_in_all_groups():
+    one = Tally.of_hits(np.array(["a", "a", "b"], object), np.ones(3, bool), np.ones(3, bool))
+    two = Tally.of_hits(np.array(["a", "c"], object), np.ones(2, bool), np.array([True, False]))
+    assert largest_cluster([one]) == pytest.approx(2 / 1.5)
+    assert largest_cluster([one, two]) == pytest.approx(3 / 2), "of c nothing was counted"
+
+
+@pytest.mark.parametrize("is_difference", [False, True])
+def test_unequal_subjects_pass_at_the_limit_as_rarely_as_equal_ones(is_difference):
+    """Of 100 subjects one in ten has ten facts; 5 % are wrong, or lost, whole."""
+    random, passed, repeats = np.random.default_rng(3), dict.fromkeys((False, True), 0), 400
+    bounds = (-1.0, 1.0) if is_difference else (0.0, 1.0)
+    for _ in range(repeats):
+        sizes = np.where(random.random(100) < 0.1, 10, 1)
+        hits = sizes * ((random.random(100) >= 0.05) - float(is_difference))
+        value = hits.sum() / sizes.sum()
+        error = np.sqrt(((hits - value * sizes) ** 2).sum() / 99 * 100) / sizes.sum()
+        number = Precise(value, bounds, 1.0, error, 100, 100, is_difference=is_difference)
+        limit = Threshold(bounds[1] - 1.05 if is_difference else 0.95, at_least=True)
+        for is_known, largest in ((False, 1.0), (True, sizes.max() / sizes.mean())):
+            passed[is_known] += replace(number, largest=largest).verdict(limit) == "pass"
+    assert passed[True] <= 0.06 * repeats < 0.1 * repeats < passed[False]
 
 
 def test_a_mean_over_relations_allows_for_a_few_that_fall_most(tmp_path):

@@ -118,12 +118,14 @@ def test_a_sample_has_as_many_prompts_as_were_wanted():
     for groups, size in ((1, 7), (3, 10), (3, 2)):
         assert sum(len(asks) for _, asks in sampled(groups, size)) == size
     assert sum(len(asks) for _, asks in fact_samples(suite(), 7, random.Random(0))) == 7
+    ((_, asks),) = sampled(1, len(QUESTIONS))
+    assert len({ask.item for ask in asks}) == len(QUESTIONS), "each question once"
     floor = noise_floor(sampled(3, 2), prompt_baseline("random", QUESTIONS, 0), "own")
     assert set(floor["n"]) == {2}
 
 
 def test_a_steady_model_has_no_flips_and_every_prompt_of_the_sample_counts():
-    """30 prompts of 20 x 3: 10 questions in all variants."""
+    """30 prompts of 20 x 3: all questions, some in two variants."""
     model = prompt_baseline("random", QUESTIONS, 0)
     floor = noise_floor(sampled(1, 30), model, "own")
     names = "repeated reordered one_by_one large_batches other_threads"

@@ -16,16 +16,19 @@ from consilience.metrics.statistics import wilson_interval
 def reliability(seeds: Sequence[Prepared], protocol: Protocol) -> pl.DataFrame:
     """A row a bin of equal size: ``confidence, accuracy, low, high, n``; empty without scores.
 
-    ``confidence``: the mean probability of the answers in the base variant, of all groups and seeds
-    together. ``low, high``: Wilson's 95 % interval of their ``accuracy``.
+    ``confidence``: the mean probability of the answers in the base variant, of all groups together,
+    of each question the mean of its seeds. ``low, high``: Wilson's 95 % interval of their
+    ``accuracy``.
     """
-    grids = [run.views(group, protocol)["tuples"] for run in seeds for group in run.relations]
-    found = [stated(grid) for grid in grids if grid.distributions is not None]
-    if not any(of[2].any() for of in found):
+    parts = [np.empty((2, 0))]
+    for group in seeds[0].relations:
+        grids = [run.views(group, protocol)["tuples"] for run in seeds]
+        if all(grid.distributions is not None for grid in grids):
+            found = np.array([stated(grid) for grid in grids], dtype=float)
+            parts.append(found[:, :2, found[:, 2].all(axis=0)].mean(axis=0))
+    confidence, right = np.concatenate(parts, axis=1)
+    if not len(right):
         return pl.DataFrame()
-    confidence, right = (
-        np.concatenate([of[at][of[2]].astype(float) for of in found]) for at in (0, 1)
-    )
     rows = []
     for places in bins_of(confidence):
         share = float(right[places].mean())

@@ -69,7 +69,8 @@ def option_scores(answers: pl.DataFrame, cells: int, rule: str) -> OptionScores 
     if rule not in LOG_PROBABILITIES or "option_scores" not in answers.columns:
         return None
     items = answers["item"].rank("dense").cast(pl.Int64) - 1
-    known = answers.with_columns(place=items).filter(pl.col("option_scores").is_not_null())
+    there = pl.all_horizontal(pl.col("option_scores", "option_tokens").is_not_null())
+    known = answers.with_columns(place=items).filter(there)
     if known.is_empty():
         return None
     shape = (int(items.max()) + 1, cells)  # type: ignore[arg-type]

@@ -90,16 +90,19 @@ def pair_samples(presented: Presented, size: int, generator: random.Random) -> l
 def question_samples(
     groups: Sequence[tuple[Sequence[Question], Presenter]], size: int, generator: random.Random
 ) -> list[Sample]:
-    """Some questions with options of each group, every one in each of some variants."""
+    """Questions with options of each group, in as few variants of each as give the size.
+
+    Variants of one question are not independent, and the interval takes them so.
+    """
     samples: list[Sample] = []
     for (questions, presenter), share in zip(groups, _shares(size, len(groups)), strict=False):
         design = presenter.design
-        cells = generator.sample(design.cells, min(MOST_SAMPLED_CELLS, len(design.cells)))
-        drawn = generator.sample(questions, min(len(questions), -(-share // len(cells))))
+        drawn = generator.sample(questions, min(share, len(questions)))
+        most = min(MOST_SAMPLED_CELLS, len(design.cells), -(-share // max(1, len(drawn))))
         asks = [
             ask_of(at, design.cells.index(cell), presenter.prompt(question, cell))
             for at, question in enumerate(drawn)
-            for cell in cells
+            for cell in generator.sample(design.cells, most)
         ][:share]
         group = group_of(drawn, design, asks, "")
         samples.append((partial(_answers, group, partial(ask_asks, presenter)), asks))

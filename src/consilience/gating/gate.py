@@ -21,7 +21,7 @@ import polars as pl
 
 from consilience import endpoints
 from consilience.core.errors import OTHER_OUT, ConsilienceError, Protocol, Undecided, unknown_name
-from consilience.core.text import counted, visible
+from consilience.core.text import AGGREGATES, counted, visible
 from consilience.files.write import make_folder, write_whole
 from consilience.gating.rules import (
     GateRule,
@@ -45,6 +45,7 @@ from consilience.metrics.measure import (
     without_answer,
 )
 from consilience.metrics.registry import DESCRIPTIONS, label_of
+from consilience.metrics.resampling import largest_cluster
 from consilience.metrics.statistics import FEW, NAN, POWER, difference_bounds, wilson_interval
 from consilience.options import Output
 from consilience.options.probe import ProbeOptions, at_url
@@ -178,6 +179,19 @@ class GateRuns:
         tables = [table for label in labels for table in self.whole[label]]
         return measure(tables, self.suite, self.protocol, self.seed, precision=True)
 
+    def largest(self, row: Mapping[str, Any]) -> float:
+        """How many times as much as the mean subject the largest one counts in a number."""
+        key, name = (row["metric"], row["subset"]), row["group"]
+        first = (self.common or self.whole)[self.labels[0]][0]
+        groups = [
+            one for one in first.relations
+            if name == one.id or (name in AGGREGATES and is_averaged(key, one))
+        ]  # fmt: skip
+        if name == "MACRO" and len(groups) > 1:
+            return 1.0
+        of_groups = [first.tallies(group, self.protocol) for group in groups]
+        return largest_cluster(tallies[key] for tallies in of_groups if key in tallies)
+
     def differences(self, labels: Sequence[str]) -> pl.DataFrame:
         """Runs minus the baseline (``COMPARISON_SCHEMA`` and ``PRECISION_SCHEMA``)."""
         assert self.baseline is not None
@@ -247,7 +261,7 @@ def precise(row: Mapping[str, object], *, is_relative: bool) -> Precise:
         difference_bounds(bounds) if is_relative else bounds,
         bounds[1] - bounds[0],
         row["error"], row["clusters"], row["units"], row["within_error"],  # type: ignore[arg-type]
-        is_relative, row["skewness"],  # type: ignore[arg-type]
+        is_relative, row["skewness"], row["largest"],  # type: ignore[arg-type]
     )  # fmt: skip
 
 
@@ -466,7 +480,7 @@ def rows_of(rule: GateRule, table: pl.DataFrame, of: GateRuns) -> dict[str, dict
             raise unknown_name(fault, swapped if swapped in known else name, known)
         pool = name or of.suite.words.pool
         table = table.filter(pl.col(column) == pool) if pool in known else table
-    return {row["group"]: row for row in table.iter_rows(named=True)}
+    return {row["group"]: row | {"largest": of.largest(row)} for row in table.iter_rows(named=True)}
 
 
 def _check(rule: GateRule, row: Mapping[str, Any], suite: Suite) -> GateCheck:

@@ -49,6 +49,7 @@ class Precise:
     within_error: float = NAN  # Over the items of the same groups; NaN but for a mean
     is_difference: bool = False
     skewness: float = 0.0  # Of a mean over groups: the skewness of their values
+    largest: float = 1.0  # How many times as much as the mean subject the largest one counts
 
     @property
     def is_over_groups(self) -> bool:
@@ -63,14 +64,14 @@ class Precise:
     def interval(self) -> tuple[float, float]:
         """The two one-sided bounds; NaN where they are not known.
 
-        Those of ``logit_interval`` at 90 %; of a difference each bound with one more item
-        (``with_one_more``); of a mean over groups, on the side where few groups are far away,
-        Hall's bound for skewed values if it is farther (``skewed_reach``). Where nothing varies, as
-        many items as 0 of n are compatible with (Clopper-Pearson) may be other than those asked.
+        Those of ``logit_interval`` at 90 %, each bound with one more item (``with_one_more``); of a
+        mean over groups, on the side where few groups are far away, Hall's bound for skewed values
+        if it is farther (``skewed_reach``). Where nothing varies, as many items as 0 of n are
+        compatible with (Clopper-Pearson) may be other than those asked.
         """
         level = 1 - 2 * ERROR_RATE
         if self.is_constant and not math.isnan(self.value):
-            off = statistics.unseen_share(self.units, level) * self.reach
+            off = statistics.unseen_share(self.units / self.largest, level) * self.reach
             return max(self.bounds[0], self.value - off), min(self.bounds[1], self.value + off)
         low, high = (
             statistics.logit_interval(
@@ -87,20 +88,22 @@ class Precise:
         return low, high
 
     def with_one_more(self, sign: int) -> Precise:
-        """A difference with one more item, which moves it as far down (-1) or up as an item can.
+        """The number with one more item, which moves it as far down (-1) or up as an item can.
 
         Where few items differ between two runs, their variance is too small to be trusted: of 100
         items 2 that differ are compatible with 6 %. One more item has nearly the bounds of
-        Clopper and Pearson. Other numbers are returned as they are: the logit scale does this for
-        a value, and the t distribution for few groups.
+        Clopper and Pearson. Of subjects of unequal size it is as large as the largest, because few
+        large ones may not have been seen to differ. For a value the logit scale does this if all
+        are equal: the item counts as much less. The t distribution does it for few groups.
         """
-        if not self.is_difference or self.is_over_groups or self.clusters < 2:
+        weight = self.largest if self.is_difference else self.largest - 1
+        if not weight or self.is_over_groups or self.clusters < 2:
             return self
-        size, moved = self.clusters, sign * self.reach
+        size, moved = self.clusters, self.bounds[sign > 0]
         squares = self.error**2 * size * (size - 1)
-        squares += size / (size + 1) * (self.value - moved) ** 2
+        squares += weight**2 * size / (size + 1) * (self.value - moved) ** 2
         return replace(
-            self, value=(size * self.value + moved) / (size + 1),
+            self, value=(size * self.value + weight * moved) / (size + weight),
             error=math.sqrt(squares / (size * (size + 1))), clusters=size + 1, units=size + 1,
         )  # fmt: skip
 
@@ -118,7 +121,7 @@ class Precise:
             return None
         if self.is_constant:
             share = min(distance / self.reach, 1 - TIE)
-            return math.ceil(math.log(ERROR_RATE) / math.log1p(-share))
+            return math.ceil(self.largest * math.log(ERROR_RATE) / math.log1p(-share))
         decides = lambda size: self.resized(size).verdict(threshold) != "undecided"  # noqa: E731
         return fewest(decides, self.clusters)
 
@@ -126,9 +129,8 @@ class Precise:
         """The probability of a pass if the value is the true one.
 
         The noncentral t distribution on the logit scale: ``P(T >= t[0.95, n-1])`` with the
-        noncentrality ``(logit(true) - logit(threshold)) / error``; of a difference all this with
-        one more item. Of a mean over groups ``skewed_reach`` replaces ``t[0.95, n-1]`` where it is
-        greater.
+        noncentrality ``(logit(true) - logit(threshold)) / error``, all with one more item. Of a
+        mean over groups ``skewed_reach`` replaces ``t[0.95, n-1]`` where it is greater.
         """
         if math.isnan(self.value) or math.isnan(self.error) or self.clusters < 2:
             return NAN

@@ -176,6 +176,17 @@ def cluster_positions(tally: Tally, position: Mapping[str, int]) -> Ints:
     return np.array([position[name] for name in names], dtype=np.int64)
 
 
+def largest_cluster(tallies: Iterable[Tally]) -> float:
+    """How many times as much as the mean cluster the largest one counts in the total."""
+    parts = [(one.clusters, one.scores()[:, 1]) for one in tallies if one.clusters is not None]
+    if not parts:
+        return 1.0
+    names, sizes = (np.concatenate(of_parts) for of_parts in zip(*parts, strict=True))
+    by_cluster = np.bincount(np.unique(names.astype(str), return_inverse=True)[1], sizes)
+    known = np.abs(by_cluster[by_cluster != 0])
+    return round(float(known.max() / known.mean()), 9) if len(known) else 1.0
+
+
 def distinct(columns: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Ints]:
     """The distinct ones of columns (column, row), and the position of each among them (column,)."""
     once: dict[bytes, int] = {}
@@ -205,8 +216,9 @@ class Number:
     replicates: Floats  # Its values when subjects or groups are resampled (replicate,)
     clusters: int  # How many of these there are
     units: int
-    """How many subjects were counted, in all groups. Of a mean that does not vary, of which each
-    group has an equal part: groups times the subjects of the smallest."""
+    """How many subjects were counted; of a mean over groups the sum of those of each. Of a mean
+    that does not vary, of which each group has an equal part: groups times those of the smallest,
+    but each subject once."""
     ways: tuple[Floats, ...] = ()
     """Of a mean over groups: its values when groups are resampled, when the subjects of each of the
     same groups are, and when the subjects of all are jointly."""
@@ -327,7 +339,7 @@ class Resampling:
         ``sides``: shares and draws by group; ``weights``: of their sum; without them two sides give
         their difference, second minus first, of as many subjects as the run with fewer has.
         """
-        means, totals, sizes, clusters, fewest = [], [], [], 0, self._size
+        means, totals, sizes, in_groups, clusters, fewest = [], [], [], [], 0, self._size
         for shares, draws in sides:
             within = [draws[group].within for group in shares]
             across = [draws[group].across for group in shares]
@@ -353,15 +365,16 @@ class Resampling:
                 there[self._positions[name][group.counted]] = True
                 fewest = min(fewest, group.clusters or fewest)
             sizes.append(int(there.sum()))
+            in_groups.append(sum(group.clusters for group in across))
 
         def weighted(parts: Iterable[Floats]) -> Floats:
             of_sides = weights or (-1.0, 1.0)[-len(sides) :]
             return np.asarray(sum(w * part for w, part in zip(of_sides, parts, strict=True)))
 
         ways, total = tuple(map(weighted, zip(*means, strict=True))), weighted(totals)
-        units = size = min(sizes)
+        size, units = min(sizes), min(in_groups)
         if len(self.subjects) == 1:
-            clusters = size
+            clusters = units = size
         elif not any(np.nanvar(way) > 0 for way in ways if not np.isnan(way).all()):
             units = min(size, clusters * fewest)  # of the smallest group nothing is known but these
         return Number(two_way(ways), clusters, units, ways), Number(total, size, size)

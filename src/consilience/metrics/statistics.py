@@ -301,7 +301,7 @@ def within_error(replicates: Floats, groups: int, subjects: int) -> float:
     return bootstrap_error(replicates, max(2, round(subjects / max(1, groups))))
 
 
-def unseen_share(clusters: int, level: float = LEVEL) -> float:
+def unseen_share(clusters: float, level: float = LEVEL) -> float:
     """The greatest share that 0 of n clusters are compatible with (Clopper and Pearson 1934).
 
     ``1 - ((1 - level) / 2)^(1/n)``; 0 of 10 at 95 %: 0.308.

@@ -297,7 +297,7 @@ def test_an_enforced_answer_that_does_not_come_is_excluded_or_ends_the_run():
             1: "the server ended the answer early ('finish_reason' is 'length')",
             2: "the model refused to answer: 'No.'",
             3: "'' in place of one of the options",
-            4: "the server ended the answer early ('finish_reason' is 'content_filter')",
+            4: "the server refused the request (200): 'finish_reason' is 'content_filter'",
             5: 1,
         }
         asked = replace(prompts(SYSTEM)[0], turns=(("user", "2"),))

@@ -49,9 +49,6 @@ AROUND, ROOM = 32, 4096
 """Tokens around the answer in its JSON object, at most (``{"answer": ""}`` has 14 bytes), and
 tokens that a model may write before its answer, where it does so in the proof."""
 
-FILTERED = "content_filter"
-FILTERED_REASON = f"the server ended the answer early ('finish_reason' is '{FILTERED}')"
-
 SHOWN = 80  # Characters of a reply that a message quotes
 Messages = Sequence[Mapping[str, str]]  # The turns of a chat
 
@@ -153,12 +150,8 @@ class Chats:
         bodies = (self.body(messages, *ask(options)) for messages, options in chats)
         for at, reply in self.server.client.post_all(ROUTE, bodies):
             try:
-                if isinstance(reply, Refused):
-                    yield at, reply.reason
-                elif _part_of_choice(reply, "finish_reason") == FILTERED:
-                    yield at, FILTERED_REASON
-                else:
-                    yield at, read(reply, chats[at][1])
+                is_refused = isinstance(reply, Refused)
+                yield at, reply.reason if is_refused else read(reply, chats[at][1])
             except UnprovedError as error:
                 found = f"a reply that is not as in the proof: {error}"
                 todo = "Ask one server: some that share an address do not do the same."

@@ -283,7 +283,12 @@ def meaning_of(status: int, headers: Mapping[str, str], body: str, *, where: str
             if is_page:
                 raise error from reason
             return Trouble(200, found, error=error)  # it may have been truncated
-        return Trouble(status, message_of(body)) if _is_failure(value) else value
+        choices = value.get("choices") if isinstance(value, dict) else None
+        ends = [one.get("finish_reason") for one in choices or () if isinstance(one, dict)]
+        if "error" in ends or (isinstance(value, dict) and value.get("error") and not choices):
+            return Trouble(status, message_of(body))  # as gateways send it
+        is_cut = "content_filter" in ends
+        return Refused(status, "'finish_reason' is 'content_filter'") if is_cut else value
     found, todo = message_of(body) or "no message", TODO.get(status, "")
     if status in REFUSALS:
         return Refused(status, found)
@@ -295,15 +300,6 @@ def meaning_of(status: int, headers: Mapping[str, str], body: str, *, where: str
         found = f"a redirect to '{headers.get('location', '')}'"
         todo = "Give the address that answers as --base-url: the key goes to one server only."
     raise ConsilienceError(f"status {status}: {found}", where=where, todo=todo)
-
-
-def _is_failure(value: Any) -> bool:
-    """Whether a reply with the status of a success is an error, as those of gateways may be."""
-    if not isinstance(value, dict):
-        return False
-    choices = value.get("choices")
-    ends = [one.get("finish_reason") for one in choices or () if isinstance(one, dict)]
-    return "error" in ends or bool(value.get("error") and not choices)
 
 
 def message_of(body: str) -> str:

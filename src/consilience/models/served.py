@@ -19,15 +19,7 @@ import numpy as np
 from consilience.core.errors import ConsilienceError
 from consilience.core.items import Form, Ints, NoAnswer, Task
 from consilience.core.presentation import Prompt
-from consilience.endpoints.chats import (
-    FILTERED,
-    FILTERED_REASON,
-    ROUTE,
-    STRATEGIES,
-    Chats,
-    content_of,
-    why_not_enforced,
-)
+from consilience.endpoints.chats import ROUTE, STRATEGIES, Chats, content_of, why_not_enforced
 from consilience.endpoints.client import Client, Refused
 from consilience.endpoints.scorer import (
     ANSWERS_ONLY,
@@ -311,13 +303,10 @@ def text_of(reply: Any) -> str | NoAnswer:
         choice = reply["choices"][0]
         text = content_of(choice["message"]) if "message" in choice else choice["text"]
         stripped: str = "" if text is None else str.strip(text)
-        end = choice.get("finish_reason")
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         expected = "choices with a text or a message"
         raise ConsilienceError(f"a reply without a text: {reply}", expected=expected) from error
-    if end == FILTERED:
-        return NoAnswer(FILTERED_REASON)
-    if not text and "message" in choice and end == "length":
+    if not text and "message" in choice and choice.get("finish_reason") == "length":
         return NoAnswer(
             "the limit of tokens ended the answer before its text began (--max-new-tokens)"
         )

@@ -27,14 +27,7 @@ from transformers.integrations.integration_utils import get_reporting_integratio
 from consilience import suites
 from consilience.analysis.votes import against_vote
 from consilience.asking.questions import cues_of
-from consilience.core.errors import (
-    SILENT,
-    ConsilienceError,
-    Loading,
-    Watch,
-    needs_extra,
-    reason_of,
-)
+from consilience.core.errors import SILENT, ConsilienceError, Loading, Watch, needs_extra
 from consilience.core.text import counted, listed
 from consilience.files.read import read_rows, read_text
 from consilience.files.write import csv_of, write_whole
@@ -57,12 +50,7 @@ from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.training import ImproveOptions
 from consilience.report.export import Lines
 from consilience.runs.folder import IN_PLAN, RunFolder, default_folder
-from consilience.suites.question_suites import (
-    QUESTION_SUITES,
-    columns_of,
-    is_questions,
-    load_questions,
-)
+from consilience.suites.question_suites import columns_of, is_questions, load_questions
 from consilience.suites.questions import Questions
 from consilience.train.batch_trainer import (
     CHECKPOINTING,
@@ -170,9 +158,7 @@ class ConsistencyTrainer(BatchTrainer):
                 try:
                     model = get_peft_model(model, adapters)
                 except ValueError as error:  # such as Mamba
-                    raise ConsilienceError(
-                        f"adapters of this model: {reason_of(error)}", todo="Use --lora-rank 0."
-                    ) from error
+                    raise ConsilienceError(str(error), todo="Use --lora-rank 0.") from error
         pad = steps.tokenizer.pad_token_id or 0
         is_tree = isinstance(steps, QuestionSteps) and not plan.gradient_checkpointing
         is_tree = is_tree and trains_on_trees(loaded.model, steps.longest)
@@ -498,7 +484,7 @@ def measures_of(subject: Subject, plan: Plan) -> dict[str, Measure]:
     if languages and {name.partition("-")[0] or "en" for name in languages} <= {*cues_of(None)}:
         hinted = replace(plan, vary=("cue=wrong",), hold_out=())
         measures[HINTS] = subject.options(groups, limit, hinted), subject.suite
-    if subject.suite.name in QUESTION_SUITES and {*plan.train} <= {*PARTS}:
+    if subject.suite.name.startswith(OTHER) and {*plan.train} <= {*PARTS}:
         return measures
     other = replace(subject, suite=suites.load_suite(OTHER))
     asked = other.options(other.test_groups(plan), min(limit or OTHER_FACTS, OTHER_FACTS), plan)

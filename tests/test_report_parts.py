@@ -581,6 +581,6 @@ if __name__ == "__main__":  # writes the tables again, to be checked by hand
 def test_words_of_the_page_leave_names_as_they_are():
     title = "fact-checker-7b: relations of facts in a/fact, each relation"
     page = Page(title, "", [Section("a", title, "", [Figure("f", title, {}, "Facts", True)])])
-    (section,) = overview.page_in_words(page, QUESTION_WORDS).sections
+    (section,) = overview.page_in_words(page, QUESTION_WORDS, []).sections
     heading = "fact-checker-7b: groups of questions in a/fact, each group"
     assert (section.heading, section.parts[0].title) == (heading, heading)

@@ -177,7 +177,8 @@ def _items(runs: Sequence[RunView]) -> Parts:
     chart = charts.item_figure(frame, runs[0].suite.words)
     yield Figure("items", "Agreement over facts", chart, caption)
     rows = known.group_by("run", maintain_order=True).agg(
-        facts=pl.len() // pl.col("run").first().replace_strict({of.name: of.seeds for of in runs}),
+        facts=pl.len()
+        // pl.col("run").first().replace_strict({of.name: max(1, of.seeds) for of in runs}),
         all=(pl.col("agreement") == 1).mean(),
         none=(pl.col("agreement") == 0).mean(),
         median=pl.col("agreement").median(),

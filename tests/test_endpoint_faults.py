@@ -244,6 +244,12 @@ def test_the_key_is_in_nothing_that_comes_back(monkeypatch):
         assert KEY not in repr(vars(client)) + str(raised.value)
 
 
+@pytest.mark.parametrize("reply", [5, [], {"choices": 5}, {"choices": [1]}, {"error": None}])
+def test_a_reply_of_another_form_is_passed_on(reply):
+    with client_of(first(reply)) as client:
+        assert client.post("completions", {}) == reply
+
+
 def test_a_key_that_is_encoded_for_a_url_is_not_shown(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "a/key+with=signs")
     with client_of(first({"seen": "?key=a%2Fkey%2Bwith%3Dsigns"})) as client:

@@ -284,7 +284,8 @@ def meaning_of(status: int, headers: Mapping[str, str], body: str, *, where: str
                 raise error from reason
             return Trouble(200, found, error=error)  # it may have been truncated
         choices = value.get("choices") if isinstance(value, dict) else None
-        ends = [one.get("finish_reason") for one in choices or () if isinstance(one, dict)]
+        every = choices if isinstance(choices, list) else []
+        ends = [one.get("finish_reason") for one in every if isinstance(one, dict)]
         if "error" in ends or (isinstance(value, dict) and value.get("error") and not choices):
             return Trouble(status, message_of(body))  # as gateways send it
         is_cut = "content_filter" in ends

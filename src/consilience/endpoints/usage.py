@@ -124,10 +124,8 @@ def tokens_of(reply: Any) -> tuple[int, int, int] | None:
     if (tokens_read := first(counts, TOKENS_READ)) is None:
         return None
     cached = min(first(next(several, {}), TOKENS_CACHED) or 0, tokens_read)
-    thought = (
-        first(counts, ("total_tokens",)) or 0
-    ) - tokens_read  # some count thoughts there only
-    return tokens_read, cached, max(first(counts, TOKENS_WRITTEN) or 0, thought)
+    total = first(counts, ("total_tokens",)) or 0  # some count what a model thought only there
+    return tokens_read, cached, max(first(counts, TOKENS_WRITTEN) or 0, total - tokens_read)
 
 
 class Allowance:

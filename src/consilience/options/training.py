@@ -18,9 +18,9 @@ class ImproveOptions(Watched):
         "Train on this suite: mini, pararel, a folder of facts, or questions such as "
         "mini-questions or questions.csv.", metavar="S", short="-s", panel="Questions")
     train_groups: Sequence[str] = opt(
-        "Train on these relations or groups [default for questions: 60 % of them, and 20 % each "
-        "to choose and to measure, as far as --train-facts and others allow].", default=(),
-        metavar="G,G", panel="Questions")
+        "Train on these relations or groups [default for questions: 60 % of them, at most "
+        "--train-facts, and 20 % each to choose and to measure].", default=(), metavar="G,G",
+        panel="Questions")
     validation_groups: Sequence[str] = opt(
         "Choose by these groups the checkpoint, the lambda and the learning rate. All other groups "
         "(N-1 relations) are held out to measure the model.", default=(), metavar="G,G",

@@ -471,8 +471,8 @@ def measures_of(subject: Subject, plan: Plan) -> dict[str, Measure]:
     """What is measured before and after; the first are the held-out groups in trained variants.
 
     Of questions also these groups in the held-out factors and with hints at a wrong option, and
-    facts of ``OTHER`` whose relations have no name of a group that was trained; where single
-    questions that are made of them were, none.
+    facts of ``OTHER`` whose relations have no name of a group that was trained. Where questions
+    made of ``OTHER`` were split one by one, its facts are left out.
     """
     groups, limit, measures = subject.test_groups(plan), subject.test_facts, dict[str, Measure]()
     measures[""] = subject.options(groups, limit, plan), subject.suite

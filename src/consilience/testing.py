@@ -191,9 +191,7 @@ class Runs:
         with locked(folder):  # all other processes wait
             if mark.is_file() and mark.read_text(encoding="utf-8") == self.session:
                 return open_run(run, seed=case.options.get("seed", 0))
-            if not isinstance(
-                model, str | PathLike
-            ):  # a function may have changed, or what it calls
+            if not isinstance(model, str | PathLike):  # its code may have changed
                 shutil.rmtree(run, ignore_errors=True)
             try:
                 result = evaluate(case.suite, model, **case.options, out=run)

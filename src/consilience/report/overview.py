@@ -48,13 +48,12 @@ def page_in_words(page: Page, words: SuiteWords, names: Sequence[str]) -> Page:
     """
     nouns = {one + s: other + s for one, other in words.instead.items() for s in ("", "s")}
     nouns |= {one.capitalize(): other.capitalize() for one, other in nouns.items()}
-    known = "|".join([*map(re.escape, sorted(names, key=len, reverse=True)), *nouns])
+    nouns |= {name: name for name in names}
+    known = "|".join(map(re.escape, sorted(nouns, key=len, reverse=True)))
     pattern = re.compile(rf"(?<![\w/-])({known})(?![\w/-])")
 
     def text(original: str) -> str:
-        return pattern.sub(
-            lambda match: match[1] if match[1] in names else nouns[match[1]], original
-        )
+        return pattern.sub(lambda match: nouns[match[1]], original)
 
     def in_these(part: Any) -> Any:
         if isinstance(part, str | list):

@@ -224,15 +224,19 @@ def test_data_fetch(consilience, tmp_path, monkeypatch):
 def test_facts_and_vocabulary(consilience, model_folder, tmp_path, write_suite):
     fact = {"relation": "capital", "subject": "France", "object": "Paris"}
     facts = [fact, fact | {"subject": "Germany", "object": "Bonnburg"}]
+    facts += [fact | {"subject": "Texas"}, fact | {"subject": "Italy", "object": "Rome"}]
     out = output(
-        consilience, "probe", "--model", "baseline:oracle", "--groups", "capital",
+        consilience, "probe", "--model", "baseline:oracle", "--groups", "capital", "--out", "run",
         "--facts-from", write_suite(facts=facts), "--single-token", model_folder("roberta"), "--json",
     )  # fmt: skip
     document = json.loads(out)
+    again = json.loads(output(consilience, "score", "run", "--json"))
+    assert again["metrics"] == document["metrics"]
+    assert again["warnings"] == document["warnings"][2:]
     assert document["warnings"][0] == "the facts are those of 'suite'"
-    assert "1 of 2 facts left out" in document["warnings"][1]
+    assert "1 of 4 facts left out" in document["warnings"][1]
     rows = pl.DataFrame(document["metrics"]).filter(metric="accuracy", group="capital")
-    assert rows.select("value", "n").rows() == [(1, 1)]
+    assert rows.select("value", "n").rows() == [(1, 3)]
 
 
 @pytest.mark.parametrize(

@@ -150,14 +150,17 @@ def test_rules_are_decided_by_the_gate(file, tmp_path):
     refused("no metric 'consistncy'", assert_consistent, cat, file, "consistncy >= 0.2")
 
 
-def test_runs_are_asked_once_and_asked_again_when_the_suite_has_changed(file, tmp_path):
+def test_runs_are_asked_once_and_asked_again_when_the_suite_has_changed(
+    file, tmp_path, monkeypatch
+):
     folder, calls = tmp_path / "runs", Counter()
 
     def counted(prompts):
         calls["asked"] += 1
         return cat(prompts)
 
-    counted.__qualname__ = "counted"  # as if it were a function of a module
+    counted.__qualname__ = "counted"
+    monkeypatch.setattr(sys.modules[__name__], "counted", counted, raising=False)
     first = Runs(folder, "one")
     first.assert_consistent(counted, file)
     asked = calls["asked"]

@@ -22,6 +22,7 @@ from typing import Any
 import polars as pl
 
 from consilience.analysis.examples import item_agreement
+from consilience.asking.questions import NO_VARIANT
 from consilience.core.errors import ConsilienceError, Undecided
 from consilience.core.text import counted, truncated
 from consilience.files.write import locked, write_whole
@@ -220,8 +221,14 @@ class Answered:
             raise ConsilienceError(f"at_least={at_least}", expected="a share from 0 to 1")
         for seed, table in zip(self.result.run.seeds, self.agreement, strict=True):
             chosen = _of_case(table, case)
+            lacks = pl.col("answer").is_null() & pl.col("excluded").ne_missing(NO_VARIANT)
+            unanswered = seed.answers.filter(lacks).select("group", "item").unique()
+            chosen = chosen.join(
+                unanswered.with_columns(pl.lit(value=True).alias("lacks")),
+                on=["group", "item"], how="left", maintain_order="left",
+            )  # fmt: skip
             too_few = pl.col("same") + 1e-6 < at_least * pl.col("pairs")
-            failed = chosen.filter(too_few | (pl.col("pairs") == 0))
+            failed = chosen.filter(too_few | (pl.col("pairs") == 0) | pl.col("lacks"))
             if failed.height:
                 yield _message(self.result, seed, chosen, failed, at_least, examples)
 
@@ -299,8 +306,13 @@ def _name_of(value: Any) -> str:
         return str(Path(path).resolve()) if Path(path).exists() else path
     if isinstance(value, Suite | Questions):
         return f"{value.name} {value.digest}"
-    name = getattr(value, "__qualname__", "<")
-    return "" if "<" in name else f"{value.__module__}.{name}"
+    name, found = (
+        getattr(value, "__qualname__", ""),
+        sys.modules.get(getattr(value, "__module__", "")),
+    )
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return f"{value.__module__}.{name}" if found is value else ""
 
 
 def _of_case(table: pl.DataFrame, case: Case) -> pl.DataFrame:

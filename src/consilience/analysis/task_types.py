@@ -116,13 +116,14 @@ def _read(file: Path) -> pl.DataFrame:
 def _measured(
     table: pl.DataFrame, name: str, file: Path, perturbations: Collection[str]
 ) -> pl.DataFrame:
-    """The metrics table of a run; rows over several tasks are left out."""
+    """The metrics table of a run; rows over several tasks or of one annotator are left out."""
     if not set(table["subset"]) & set(perturbations):
         raise ConsilienceError(
             "no number of perturbed pairs", where=str(file),
             expected="the metrics of a run that asked sentence pairs and perturbed ones",
         )  # fmt: skip
-    return table.filter(~pl.col("group").is_in(["MACRO", "MICRO"])).with_columns(
+    is_task = ~pl.col("group").str.contains("^(MACRO|MICRO|annotator-.*)$")
+    return table.filter(is_task).with_columns(
         task="group", model="model" if "model" in table.columns else pl.lit(name)
     )
 
@@ -176,8 +177,8 @@ def _numbers(table: pl.DataFrame, file: Path) -> pl.DataFrame:
         table = table.with_columns(parsed.alias(name))
     table = table.with_columns(pl.col(pl.Float64).fill_null(NAN))
     value = pl.col("value")
-    # A chance-corrected value is negative where agreement is worse than expected by chance.
-    is_negative = (value < 0) & (pl.col("metric") != "corrected_consistency")
+    # Values that are corrected for chance are negative where agreement is worse than that.
+    is_negative = (value < 0) & pl.col("metric").is_in(["accuracy", "consistency"])
     bad = table.filter(value.is_not_nan(), (value > 1) | is_negative)
     if not bad.is_empty():
         raise ConsilienceError(
@@ -212,9 +213,11 @@ def task_effects(
                 todo=did_you_mean(name, list(dict.fromkeys([*present, *kinds]))),
             )
     few = [task for task in present if task in small]
+    # What a model wrote freely for a task is no task of its own.
+    others = [task for task in present if task not in small and not task.endswith("-generated")]
     contrasts = (
         ("STS", "NLI", *([task for task in present if kinds.get(task) == kind] for kind in KINDS)),
-        (", ".join(few), "others", few, [task for task in present if task not in small]),
+        (", ".join(few), "others", few, others),
     )
     effects: list[dict[str, Any]] = []
     for (metric, subset), values in _by_metric(rows):

@@ -313,9 +313,10 @@ def _left_out(key: Sequence[str], seeds: Sequence[Ballots]) -> list[dict[str, ob
     group, *names = key
     shares = []
     for of in seeds:
-        others = of.vote(~np.eye(len(names), dtype=bool))[0] & of.taken
-        hits = np.stack([of.right.sum(axis=0), others.sum(axis=0)])
-        shares.append(quotient(hits, of.taken.sum(axis=0)))
+        kept = of.taken & (of.taken.sum(axis=1) > 1)[:, None]  # where others voted
+        others = of.vote(~np.eye(len(names), dtype=bool))[0]
+        hits = np.stack([(of.right & kept).sum(axis=0), (others & kept).sum(axis=0)])
+        shares.append(quotient(hits, kept.sum(axis=0)))
     columns = ("group", "variant", "accuracy", "others", "difference")
     means = zip(names, *np.mean(shares, axis=0).tolist(), strict=True)
     return [dict(zip(columns, (group, *of, of[2] - of[1]), strict=True)) for of in means]

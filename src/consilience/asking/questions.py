@@ -62,6 +62,7 @@ answers. ``affirmed`` has whether the model said yes to each option, where each 
 
 SCHEMA = ANSWERS_SCHEMA | dict(QUESTION_COLUMNS)  # The columns of answers to questions
 PROMPTS_AT_ONCE = 4096  # Prompts in memory at once; one question may have more
+NO_VARIANT = "no such variant"  # Why a question is not asked that lacks the phrasing or option
 NO_PREMISE = "the score of an option without the question is not known"
 OTHERS = ("paraphrase", "template", "examples", "sample")  # Their levels are no texts as they are
 NO_FACTORS = FactorialDesign((), ((),))  # One variant
@@ -229,7 +230,7 @@ def prompt_table(
 def ask_of(at: int, variant: int, prompt: Prompt | None) -> Ask:
     """A question in a variant that it has, or has not."""
     if prompt is None:
-        return Ask(at, variant, None, why_not="no such variant")
+        return Ask(at, variant, None, why_not=NO_VARIANT)
     return Ask(at, variant, prompt, prompt.answers, prompt.options)
 
 

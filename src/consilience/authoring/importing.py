@@ -355,6 +355,11 @@ class ImportPlan(Shown):
                 problem = f"the {self.variant} '{text}' has no word besides its slots"
                 content.refuse(problem, where=proposal.where)
                 continue
+            if self.only_format and proposal.parent not in ("", *texts[proposal.relation]):
+                found = f"'{proposal.parent}' is no phrasing of '{proposal.relation}'"
+                todo = "Rewrite the changed questions again, or correct the item."
+                content.refuse(found, where=proposal.where, todo=todo)
+                continue
             if text in texts[proposal.relation].difference(others):
                 found = f"the pattern '{text}' is also one of another language"
                 expected = "different patterns in a relation"
@@ -650,6 +655,8 @@ def _read_suite(content: Content) -> None:
     path = content.options.path
     suite = load_folder(path)
     content.take_facts(suite)
+    if any(group.edges for group in suite):
+        content.notes.append("edges and annotations of patterns are not imported")
     known = {(row.relation, row.pattern): row for row in provenance_of(path)}
     for group in suite:
         for pattern in group.patterns:

@@ -98,7 +98,7 @@ def _parquet_texts(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, 
                 raise ConsilienceError(problem, expected="text", where=str(path))
         for start in range(0, table.select(pl.len()).collect().item(), ROWS_AT_ONCE):
             rows = table.select(columns).slice(start, ROWS_AT_ONCE)
-            yield from rows.drop_nulls().collect().rows()
+            yield from rows.drop_nulls(columns[0]).fill_null("").collect().rows()
     except POLARS_FAULTS as error:
         raise ConsilienceError(f"cannot be read: {reason_of(error)}", where=str(path)) from error
 

@@ -243,6 +243,7 @@ class Connection:
     scoring: str | None = None
     tokenizer: str | None = None
     """A local tokenizer in place of the server's; None for the server's."""
+    trust_remote_code: bool = False  # Whether the code that comes with this tokenizer may run
 
 
 Advance = Callable[[int], None]  # Called with the number of steps that are done

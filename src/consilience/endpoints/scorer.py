@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from consilience.core.errors import ConsilienceError, unknown_name
 from consilience.endpoints.client import Refused
-from consilience.endpoints.server import ABSENT, Server, ServerTokenizer
+from consilience.endpoints.server import ABSENT, MARKED, Server, ServerTokenizer
 from consilience.endpoints.usage import tokens_of
 
 Ids = Sequence[int]
@@ -483,8 +483,10 @@ class Scorer:
 
         def parts(group: Sequence[Job]) -> tuple[list[int], list[tuple[int, ...]]]:
             targets = [work.rest(at) for work, at in group]
-            if strategy.is_native and len(targets[0]) > 1 and targets[0][-1] == end:
-                targets = [targets[0][:-1]]  # a grammar has no place for the token that ends all
+            if strategy.is_native and len(targets[0]) > 1:
+                *rest, last = targets[0]  # a grammar has no place for a token that ends all
+                is_end = last == end or MARKED.fullmatch(self._piece(last).strip())
+                targets = [tuple(rest)] if is_end else targets
             return _prefix(*group[0]), targets
 
         bodies = (ask(*parts(group)) for group in groups)

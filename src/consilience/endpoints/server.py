@@ -52,6 +52,9 @@ class ServerTokenizer:
         tokens = [self.eos_token, self.bos_token, *KNOWN_SPECIAL]
         ids = {token: self.ids(token) for token in tokens if token}
         self._vocabulary = {token: of[0] for token, of in ids.items() if len(of) == 1}
+        chatml = "<|im_start|>"  # which llama.cpp names for models without a template
+        if chatml in (self.chat_template or "") and len(self.ids(chatml)) != 1:
+            self.chat_template = None
         self.bos_token_id = self._vocabulary.get(self.bos_token or "")
         self.eos_token_id = self._vocabulary.get(self.eos_token or "")
 

@@ -152,10 +152,11 @@ def read_document(path: Path) -> Any:
 
 
 def parse_yaml(text: str) -> Any:
-    """The value of a YAML document, which has only the types of JSON; a date or time is a text.
+    """The value of a YAML document: of texts, whole numbers, true and false, null, lists, mappings.
 
-    Keys are texts as they are written, each once. Aliases unfold to at most ``UNFOLDED``
-    characters. Other documents raise ``ValueError``, ``RecursionError`` or ``yaml.YAMLError``.
+    Everything else is a text as it is written: a date, a time, 3.10, 007, yes and no. Keys are
+    texts as they are written, each once. Aliases unfold to at most ``UNFOLDED`` characters. Other
+    documents raise ``ValueError``, ``RecursionError`` or ``yaml.YAMLError``.
     """
     import yaml
 
@@ -173,8 +174,14 @@ def parse_yaml(text: str) -> Any:
         }
 
         def resolve(self, kind: type, value: Any, implicit: Any) -> Any:
-            is_time = kind is yaml.ScalarNode and implicit[0] and ":" in value  # 10:30, not 630
-            return f"{tag}str" if is_time else super().resolve(kind, value, implicit)
+            resolved = str(super().resolve(kind, value, implicit))
+            is_plain = kind is yaml.ScalarNode and implicit[0]
+            is_text = is_plain and {  # as it is written: 10:30, 3.10, 007, NO
+                f"{tag}bool": value.lower() not in ("true", "false"),
+                f"{tag}int": not re.fullmatch("[-+]?(0|[1-9][0-9]*)", value),
+                f"{tag}float": True,
+            }.get(resolved, False)
+            return f"{tag}str" if is_text else resolved
 
         def compose_mapping_node(self, anchor: str | None) -> Any:
             node = super().compose_mapping_node(anchor)

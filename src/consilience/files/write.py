@@ -99,6 +99,11 @@ def csv_cell(text: str) -> str:
     return f"'{text}" if is_formula else text
 
 
+def text_of_cell(cell: str) -> str:
+    """The text that ``csv_cell`` made a cell of."""
+    return re.sub(f"^'({FORMULA})", r"\1", cell)
+
+
 def table_of(rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
     """Rows as a table of texts with the columns that any has; of lists with semicolons."""
     names = dict.fromkeys(name for row in rows for name in row)

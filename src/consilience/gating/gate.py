@@ -21,7 +21,7 @@ import polars as pl
 
 from consilience import endpoints
 from consilience.core.errors import OTHER_OUT, ConsilienceError, Protocol, Undecided, unknown_name
-from consilience.core.text import AGGREGATES, counted, visible
+from consilience.core.text import AGGREGATES, counted, listed, visible
 from consilience.files.write import make_folder, write_whole
 from consilience.gating.rules import (
     GateRule,
@@ -467,7 +467,7 @@ def rows_of(rule: GateRule, table: pl.DataFrame, of: GateRuns) -> dict[str, dict
 
     Without a group these are the headline numbers (``SuiteWords.pool``).
     """
-    compared = " of both runs" if rule.is_relative else ""
+    constant, compared = _constant(rule, table), " of both runs" if rule.is_relative else ""
     for column, name, missing in (
         ("metric", rule.metric, f"'{rule.metric}'{compared}"),
         ("subset", rule.subset, f"{rule.metric} of '{rule.subset}'"),
@@ -480,25 +480,48 @@ def rows_of(rule: GateRule, table: pl.DataFrame, of: GateRuns) -> dict[str, dict
             raise unknown_name(fault, swapped if swapped in known else name, known)
         pool = name or of.suite.words.pool
         table = table.filter(pl.col(column) == pool) if pool in known else table
-    return {row["group"]: row | {"largest": of.largest(row)} for row in table.iter_rows(named=True)}
+    return {
+        row["group"]: row | {"largest": of.largest(row), "constant": constant}
+        for row in table.iter_rows(named=True)
+    }
+
+
+def _constant(rule: GateRule, table: pl.DataFrame) -> list[str]:
+    """The groups that got one answer, which corrected consistency leaves out, and should not have.
+
+    Those for which the baseline has a number, or whose only answer is not always right.
+    """
+    if rule.metric != "corrected_consistency" or rule.group:
+        return []
+    rows = table.filter(~pl.col("group").is_in(AGGREGATES), subset=rule.subset)
+    of_rule = rows.filter(metric=rule.metric)
+    if rule.is_relative:
+        constant = of_rule.filter(pl.col("second_value").is_nan(), ~pl.col("first_value").is_nan())
+        return constant["group"].to_list()
+    answered = rows.filter(pl.col("value").is_not_nan(), metric="consistency")
+    right = rows.filter(metric="accuracy", value=1.0)
+    constant = of_rule.filter(pl.col("value").is_nan()).join(answered, on="group", how="semi")
+    return constant.join(right, on="group", how="anti")["group"].to_list()
 
 
 def _check(rule: GateRule, row: Mapping[str, Any], suite: Suite) -> GateCheck:
-    number = precise(row, is_relative=rule.is_relative)
+    number, constant = precise(row, is_relative=rule.is_relative), row["constant"]
     verdict = number.verdict(rule.threshold)
+    verdict = "undecided" if constant and verdict == "pass" else verdict
     is_over_groups = number.is_over_groups and not number.is_constant
     check = GateCheck(
         rule.text, row["group"], of_in_words(row, suite),
         row["second_value" if rule.is_relative else "value"],
         row["first_value"] if rule.is_relative else NAN,
         *number.interval(), rule.threshold.value, verdict, "",
-        number.needed(rule.threshold) if verdict == "undecided" else None,
+        number.needed(rule.threshold) if verdict == "undecided" and not constant else None,
         f"{suite.words.group}s" if is_over_groups else suite.words.clusters,
     )  # fmt: skip
-    return replace(check, reason=_reason(check, number, label_of(rule.metric)))
+    reason = _reason(check, number, label_of(rule.metric), constant)
+    return replace(check, reason=reason)
 
 
-def _reason(check: GateCheck, number: Precise, label: str) -> str:
+def _reason(check: GateCheck, number: Precise, label: str, constant: Sequence[str]) -> str:
     if math.isnan(number.value):
         return f"{label} is undefined, as of a model that always gives the same answer"
     if math.isnan(check.low):
@@ -511,6 +534,8 @@ def _reason(check: GateCheck, number: Precise, label: str) -> str:
         text += f", the same in all {check.unit}"
     if check.verdict != "undecided":
         return text
+    if constant:
+        return f"{text}, without {listed(constant)}, where all answers are the same"
     if check.needed is None:
         return f"{text}; the value is on the limit, so no number of {check.unit} decides"
     size = number.units if number.is_constant else number.clusters
@@ -669,9 +694,12 @@ def _designs(rule: str, of: str, limit: Threshold, numbers: Sequence[Precise]) -
         return fewest(lambda size: resized(size).power(limit) >= POWER, least, least, most)
 
     clusters = clusters_for_power(number, limit)
+    more_items = lambda size: number.with_within(items / size)  # noqa: E731
+    if items and number.is_constant and clusters:  # these are items of all groups together
+        clusters = math.ceil(clusters / items)
+        more_items = lambda size: number.resized(number.clusters * size // items)  # noqa: E731
     yield other("groups" if items else "items", number.resized, clusters)
     if items:
-        more_items = lambda size: number.with_within(items / size)  # noqa: E731
         yield other("items", more_items, enough(more_items, 2, MOST_ITEMS))
     if alone:
         repeated = _repeated(number, alone)

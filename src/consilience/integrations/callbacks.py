@@ -15,7 +15,7 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 
 from consilience.core.errors import ConsilienceError
 from consilience.models.loading import Pretrained, kind_of_config
-from consilience.models.prompted import OptionScorer
+from consilience.models.prompted import AnswerWriter
 from consilience.results.evaluation import evaluate, suite_to_ask
 from consilience.results.reporting import Result
 from consilience.suites.questions import Questions
@@ -61,12 +61,19 @@ class ConsistencyCallback(TrainerCallback):
         if trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
             todo = "Save checkpoints, and measure them with `consilience probe`."
             raise ConsilienceError("a model whose weights are divided over processes", todo=todo)
+        if options.get("out") is not None:
+            found = f"out={options['out']!r}, which holds one run, and each measurement is one"
+            raise ConsilienceError(found, todo="Leave it out.")
+        if getattr(trainer.model, "is_quantized", False):
+            todo = "Save checkpoints, and measure them with `consilience probe`."
+            raise ConsilienceError("quantized weights, of which no copy is made", todo=todo)
         self.trainer, self.source, self.steps, self.options = trainer, suite, steps, options
         self.suite = suite_to_ask(suite, **options)
         if not self.suite.words.pool:
             raise ConsilienceError(
                 f"the sentence pairs of {self.suite.name}", expected="a suite of facts or questions"
             )
+        self._model()  # which refuses what it cannot ask
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -102,7 +109,7 @@ class ConsistencyCallback(TrainerCallback):
         kind = kind_of_config(copied.config, name)
         loaded = Pretrained(kind, copied, tokenizer, {"model": name, "kind": kind})
         if self.suite.words.is_pooled:
-            return OptionScorer(loaded)
+            return AnswerWriter(loaded)
         protocol = self.options.get("protocol") or self.suite.protocol
         return objective_of(loaded).scorer(copied, protocol)
 

@@ -27,7 +27,13 @@ from consilience.files.tables import model_of_log
 from consilience.files.write import csv_cell, write_whole
 from consilience.kinds.answers import WHERE
 from consilience.kinds.base import ExportedRow, Inquiry, SuiteValue
-from consilience.kinds.counting import CountedRun, count_answers, count_run, save_counted
+from consilience.kinds.counting import (
+    NOT_FINISHED,
+    CountedRun,
+    count_answers,
+    count_run,
+    save_counted,
+)
 from consilience.kinds.facts import Facts
 from consilience.kinds.pairs import SentencePairs
 from consilience.kinds.questions import OwnQuestions, questions_of
@@ -74,7 +80,14 @@ def suite_of(
     data_dir: Path | None = None,
 ) -> tuple[Suite, Protocol]:
     """What a run is counted by; the suite and the protocol that are None are those of the run."""
-    return kind_of_run(run).suite_of(run, name, protocol, data_dir)
+    suite, rules = kind_of_run(run).suite_of(run, name, protocol, data_dir)
+    if not run.record and any(group.names for group in suite.relations):
+        raise ConsilienceError(
+            "a table of answers in several languages or forms", where=str(run.path),
+            expected="a run, which holds the objects that they name",
+            todo=f"First `consilience score {run.path} --suite {suite.name} --out RUN`.",
+        )  # fmt: skip
+    return suite, rules
 
 
 def facts_of(
@@ -140,7 +153,7 @@ def score_answers(
         expected = "results of promptfoo (.json), or instance records"
         raise ConsilienceError(found, expected=expected, todo="Leave --provider out.")
     run = Run.open(answers, label or model_name(model_of_log(answers))).named_by_model()
-    if not answers.is_dir() and options.suite is not None:
+    if not run.record and options.suite is not None:
         try:
             return score_table(run, options, questions)
         except ConsilienceError as error:
@@ -148,14 +161,20 @@ def score_answers(
                 raise
             where = error.where.replace(WHERE, str(answers), 1)
             raise error.replaced(where=where) from error
-    for name in ("out", "match"):
-        if getattr(options, name) is not None:
+    for name in ("out", "match", "data", "perturbations", "columns"):
+        if run.record and getattr(options, name):
             found, todo = f"--{name} with a run", f"Leave --{name} out."
             raise ConsilienceError(found, expected="a table of answers", todo=todo)
     chosen, rules = suite_of(run, options.suite, options.protocol, options.data_dir)
     counted = count_run(run, chosen, rules)
     record = record_of(answers=str(answers), suite=chosen.name, protocol=rules)
-    notes = [*suite_notes(run, chosen), *counted.notes, *protocol_notes(run, rules)]
+    is_whole = all(part.record.get("finished", "") for part in run.seeds if part.record)
+    notes = [
+        *[NOT_FINISHED] * (not is_whole),
+        *suite_notes(run, chosen),
+        *counted.notes,
+        *protocol_notes(run, rules),
+    ]
     return replace(counted, notes=notes, record=record)
 
 

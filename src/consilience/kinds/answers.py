@@ -12,6 +12,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,14 @@ from consilience.core.factors import (
 )
 from consilience.core.free_text import RULES, Rule, match
 from consilience.core.items import DEFAULT_LANGUAGE, Ask, Choice, Question, Task
-from consilience.core.presentation import Presentation, Prompt, labels_of, permutation, present
+from consilience.core.presentation import (
+    Presentation,
+    Prompt,
+    hinted,
+    labels_of,
+    permutation,
+    present,
+)
 from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.core.text import listed, names_a_group, truncated, visible
 from consilience.files.read import read_document
@@ -41,7 +49,7 @@ from consilience.files.tables import LOG_PROBABILITIES, as_text, model_of_log
 from consilience.files.write import texts_of
 from consilience.models.candidates import log_softmax
 from consilience.options.runs import ScoreOptions
-from consilience.runs.folder import digest_of
+from consilience.runs.folder import digest_of, fingerprint
 from consilience.suites.pairs import TASK_SUITE, Pairs, generated_group
 from consilience.suites.questions import Questions
 from consilience.types import Scores, Suite
@@ -55,7 +63,12 @@ Row = Mapping[str, Any]
 def model_of_answers(options: ScoreOptions, rule: str | None) -> dict[str, object]:
     """The settings of a run that was made of a table."""
     name = options.provider or model_of_log(options.answers) or options.answers.stem
-    model = {"model": name, "digest": digest_of(options.answers)}
+    files = sorted(options.answers.rglob("*.parquet")) or [options.answers]
+    digests = [digest_of(file) for file in files]
+    model = {
+        "model": name,
+        "digest": digests[0] if len(files) == 1 else fingerprint(dict.fromkeys(digests)),
+    }
     return {"match": rule, "model": model}
 
 
@@ -94,6 +107,8 @@ def answers_to_pairs(
         expected = f"'{ORIGINAL}' in the column 'variant'"
         raise ConsilienceError(found, expected=expected, where=WHERE)
     forms = [ORIGINAL, *(form for form in forms if form != ORIGINAL)]
+    if LOG_PROBABILITIES in table.columns and "answer" not in table.columns:
+        table = _most_probable(table, task.labels)
     wrong = table.filter(~pl.col("gold").is_in(list(task.labels)))
     if wrong.height:
         raise unknown(wrong["gold"][0], "label", list(task.labels), task.name, WHERE)
@@ -109,6 +124,15 @@ def answers_to_pairs(
         n_candidates=len(task.labels),
     )
     return forms, recorded(answers)
+
+
+def _most_probable(table: pl.DataFrame, labels: Sequence[str]) -> pl.DataFrame:
+    """The table with the most probable label as ``answer``; null without log-probabilities."""
+    answers = []
+    for row, text in enumerate(table[LOG_PROBABILITIES], start=1):
+        values = log_probabilities(text, len(labels), f"{WHERE}, row {row}")
+        answers.append(None if np.isnan(values).any() else labels[int(np.argmax(values))])
+    return table.with_columns(answer=pl.Series(answers, dtype=pl.String))
 
 
 def recorded(table: pl.DataFrame) -> pl.DataFrame:
@@ -448,13 +472,22 @@ def _missing(rows: Sequence[Answered], design: FactorialDesign) -> list[Answered
 
 
 def _has_variant(question: Question, levels: Levels) -> bool:
-    """Whether a question has the language, the phrasing and the order of options of a variant."""
+    """Whether ``present`` makes a prompt of a question in a variant."""
     language = levels.get("language", next(iter(question.paraphrases)))
     phrasings = len(question.paraphrases.get(language, ()))
     sizes = {"order": len(question.options), "context": len(question.passages)}
     orders = [permutation(levels.get(name, "given"), size) for name, size in sizes.items()]
-    can_be = None not in orders and (question.context or levels.get("distractors", "0") == "0")
-    return int(levels.get("paraphrase", 1)) <= phrasings and bool(can_be)
+    if None in orders or (not question.context and levels.get("distractors", "0") != "0"):
+        return False
+    size, cue = len(question.options), levels.get("cue", "none")
+    if cue != "none":
+        gold = question.gold_position
+        if gold < 0 or (cue == "wrong" and hinted(question.item, gold, size) is None):
+            return False
+    return (
+        int(levels.get("paraphrase", 1)) <= phrasings
+        and ascii_uppercase.find(levels.get("repeated", "none")) < size
+    )
 
 
 USUAL = ("A", "base", "given", "none")  # Levels that come before others
@@ -666,13 +699,14 @@ def questions_of(entries: Sequence[Entry], name: str, where: str) -> tuple[Quest
         text = visible(_phrasing(entry["vars"]))
         metadata = entry["testCase"].get("metadata") or {}
         item = " ".join(visible(str(metadata.get("item") or text)).split())
-        if item not in golds:
-            group = str(metadata.get("group") or name)
-            if not names_a_group(group):
-                raise ConsilienceError(
-                    f"metadata.group '{group}'", expected=GROUP_NAME, where=where
-                )
-            golds[item] = group, _gold(entry, where)
+        group, gold = str(metadata.get("group") or name), _gold(entry, where)
+        if not names_a_group(group):
+            raise ConsilienceError(f"metadata.group '{group}'", expected=GROUP_NAME, where=where)
+        if group != golds.setdefault(item, (group, gold))[0]:
+            found = f"metadata.group '{group}' of '{item}'"
+            raise ConsilienceError(found, expected=f"'{golds[item][0]}', as before", where=where)
+        texts = dict.fromkeys((*golds[item][1].texts, *gold.texts))
+        golds[item] = group, Choice(golds[item][1].text, tuple(texts)[1:])
         of_item = phrasings.setdefault(item, {})
         phrasing = of_item.setdefault(text, len(of_item) + 1)
         key = item, phrasing, prompt

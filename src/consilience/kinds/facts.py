@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
@@ -93,7 +93,10 @@ class Facts(base.Inquiry):
         if options.groups is not None:
             suite = selection.select_relations(suite, options.groups)
         if options.facts_from is not None:
-            suite = selection.replace_facts(suite, load(options.facts_from, options.data_dir))
+            facts = load(options.facts_from, options.data_dir)
+            suite = selection.replace_facts(suite, facts)
+            of_facts = _source_of(facts, options.facts_from, options.data_dir)
+            source |= {"facts": of_facts["folder"], "facts_digest": facts.digest}
         if options.single_token is not None:
             suite = self._one_token(suite, options.single_token)
         if options.limit:
@@ -159,7 +162,7 @@ class Facts(base.Inquiry):
             saved = save_suite(self.whole, folder.path / "suite").resolve()
             source = {**source, "folder": str(saved)}
         folder.describe("suite_source", source)
-        if self.options.keep_scores:
+        if self.options.keep_scores or self.options.single_token is not None:
             words = {relation.id: relation.candidates.words for relation in self.suite.relations}
             folder.describe("words", words)
         folder.note(self.suite.notes)
@@ -205,13 +208,17 @@ class Facts(base.Inquiry):
             found = "not the folder of a run, which would tell its suite"
             todo = "Name the folder of a run, or of a table of answers the suite: --suite S."
             raise ConsilienceError(found, where=str(run.path), todo=todo)
-        folder = str(run.record.get("suite_source", {}).get("folder", ""))
-        is_there = folder and data_dir is None and Path(folder).is_dir()
-        source = folder if is_there else settings.get("suite")
-        as_shipped = bool(settings.get("as_shipped"))
-        suite = suites.load_suite(name or str(source), data_dir, as_shipped=as_shipped)
-        if settings.get("languages"):
-            suite = selection.select_languages(suite, settings["languages"])
+        suite = cls._whole(run, name or _place(run, "folder", data_dir), data_dir)
+        if settings.get("facts"):
+            source = suites.load_suite(_place(run, "facts", data_dir), data_dir)
+            suite = selection.select_relations(suite, settings["groups"])
+            suite = selection.replace_facts(suite, source)
+        if settings.get("vocabulary") and (words := run.record.get("words")):
+            kept = [
+                selection.without_objects(group, {*group.candidates.words} - {*words[group.id]})
+                for group in selection.select_relations(suite, [*words]).relations
+            ]
+            suite = replace(suite, relations=tuple(kept))
         if names := settings.get("perturbations"):
             suite = selection.with_asked_patterns(suite, run.seeds[0].answers, names)
         if not run.record and "as_questions" not in run.answers.columns:
@@ -219,22 +226,36 @@ class Facts(base.Inquiry):
         return suite, protocol or run.protocol or suite.protocol
 
     @classmethod
+    def _whole(cls, run: Run, source: str, data_dir: Path | None = None) -> Suite:
+        as_shipped = bool(run.settings.get("as_shipped"))
+        suite = suites.load_suite(source, data_dir, as_shipped=as_shipped)
+        languages = run.settings.get("languages")
+        return selection.select_languages(suite, languages) if languages else suite
+
+    @classmethod
     def is_as_asked(cls, run: Run, suite: Suite) -> bool:
-        digest = selection.without_perturbed_patterns(suite).digest
-        return bool(run.record.get("suite_source", {}).get("digest", digest) == digest)
+        source = run.record.get("suite_source", {})
+        known = {"digest": selection.without_perturbed_patterns(suite).digest}
+        if run.settings.get("facts") or run.settings.get("vocabulary"):  # ``suite`` is a part
+            known = {}
+            if Path(folder := source.get("folder", "")).is_dir() and folder:
+                known["digest"] = cls._whole(run, folder).digest
+            if Path(folder := source.get("facts", "")).is_dir() and folder:
+                known["facts_digest"] = suites.load_suite(folder).digest
+        return all(source.get(name, digest) == digest for name, digest in known.items())
 
     @classmethod
     def read_answers(
         cls, run: Run, options: ScoreOptions, suite: Questions | None
     ) -> base.AnswersElsewhere:
-        whole, protocol = cls.suite_of(run, options.suite, options.protocol, options.data_dir)
+        plain, protocol = cls.suite_of(run, options.suite, options.protocol, options.data_dir)
         variants = run.answers["variant"] if "variant" in run.answers.columns else ()
         names = {str(variant).partition(": ")[0] for variant in variants}  # NAME: TEXT
         named = [name for name in selection.PATTERN_PERTURBATIONS if name in names]
         forms = choose_perturbations(
             [*named, *(options.perturbations or ())], selection.PATTERN_PERTURBATIONS
         )
-        whole = selection.with_perturbed_patterns(whole, forms)
+        whole = selection.with_perturbed_patterns(plain, forms)
         rule = rule_of(options.match) if options.match else None
         answers = answers_to_facts(run.answers, whole, rule)
         table = prepare(answers, whole)
@@ -252,7 +273,7 @@ class Facts(base.Inquiry):
                 **(base.perturbation_settings(forms) if forms else {}),
                 **model_of_answers(options, options.match),
             },
-            described={"suite_source": _source_of(whole, options.suite or "", options.data_dir)},
+            described={"suite_source": _source_of(plain, options.suite or "", options.data_dir)},
             recorded=recorded(table).with_columns(suite=pl.lit(whole.name)),
         )
 
@@ -309,6 +330,13 @@ def _source_of(suite: Suite, spec: str, data_dir: Path | None) -> dict[str, str]
     """Where a whole suite is and what it is, for the record of a run: its name may not tell."""
     folder = suites.suite_folder(spec, suites.data_dir(data_dir)).resolve()
     return {"folder": str(folder), "digest": suite.digest}
+
+
+def _place(run: Run, name: Literal["folder", "facts"], data_dir: Path | None = None) -> str:
+    """Where the suite of a run is, or the one with its facts: a folder that is there, or a name."""
+    folder = str(run.record.get("suite_source", {}).get(name, ""))
+    is_there = folder and data_dir is None and Path(folder).is_dir()
+    return folder if is_there else str(run.settings["suite" if name == "folder" else name])
 
 
 def _languages_of(vary: Sequence[str]) -> list[str] | None:

@@ -51,6 +51,7 @@ class SentencePairs(base.Inquiry):
     kind = "pairs"
     a_suite = "a task of sentence pairs"
     words = PAIR_WORDS
+    seeds: Sequence[str] = ()  # The folders of all seeds
     unit = "forms"
     in_record = SENTENCE_PAIRS
     method, takes = "fit", "two texts to a label"
@@ -74,7 +75,7 @@ class SentencePairs(base.Inquiry):
         inquiries = []
         for seed, spec in models.items():
             inquiries.append(one := copy.copy(first))
-            one.seed, one.spec = seed, spec
+            one.seed, one.spec, one.seeds = seed, spec, [*models]
         return inquiries
 
     @classmethod
@@ -222,6 +223,8 @@ class SentencePairs(base.Inquiry):
 
     def describe(self, folder: RunFolder) -> None:
         folder.describe("data", self.options.data)
+        if self.seed:
+            folder.describe("seeds", self.seeds)
         if (file := Path(self.options.data or "")).is_file():
             source = {"file": str(file.resolve()), "sha256": digest_of(file)}
             folder.describe("suite_source", source)

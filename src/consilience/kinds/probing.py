@@ -32,6 +32,7 @@ from consilience.kinds.counting import (
     save_counted,
 )
 from consilience.models import LanguageModel, Model
+from consilience.models.functions import PlainPairs
 from consilience.options import Output
 from consilience.options.probe import ProbeOptions
 from consilience.report.export import Shown
@@ -337,7 +338,9 @@ def _complete(inquiry: Inquiry, named: Mapping[str, Any]) -> CountedRun | None:
             before = record["settings"]
             is_chat = any(template["chat"] for template in before.get("templates", {}).values())
             # In place of the model, for the other settings.
-            stands_in = SimpleNamespace(identity=before["model"], takes_chats=is_chat, write=None)
+            known = {"identity": before["model"], "takes_chats": is_chat, "write": None}
+            reader = PlainPairs()  # a server's sentence pairs are never cut either
+            stands_in = SimpleNamespace(**known, encode=reader.encode, fit=reader.fit)
             inquiry.model = stands_in
             inquiry.load()
             now = json.loads(json.dumps({"format": FORMAT, **inquiry.settings}))

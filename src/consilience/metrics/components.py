@@ -257,27 +257,30 @@ def pair_parts(
     The pairwise estimator of Jansen (Analysis of variance designs for model output, Computer
     Physics Communications 117, 1999): half the mean squared difference of two answers of which only
     this factor was resampled, which for answers is the share of pairs that differ. A pair has
-    different levels, and of L levels a redrawn one is the same with probability 1 / L, so the share
-    is multiplied by ``1 - 1 / L``. Of a full design this is the exact total effect. Of a radial
-    design it is unbiased for the whole design, but for its first point, which is not drawn. Of a
-    one-factor design it holds at the base levels of the other factors only.
+    different levels, and of the L levels of an item a redrawn one is the same with probability 1 /
+    L, so the share is multiplied by ``1 - 1 / L``. Of a full design this is the exact total effect.
+    Of a radial design it is unbiased for the whole design, but for its first point, which is not
+    drawn. Of a one-factor design it holds at the base levels of the other factors only.
 
     Items without a pair of answers are left out. Every pair has the same weight.
     """
     parts: dict[tuple[Part, bool], ItemNumbers] = {}
     levels = {factor.name: len(factor.levels) for factor in design.factors}
-    taken = answers >= 0
+    taken, cells = answers >= 0, dict(zip(levels, np.array(design.cells).T, strict=True))
     outcomes: tuple[tuple[Outcome, npt.NDArray[np.generic]], ...] = (
         ("answer", answers),
         ("correctness", right),
     )
     for name, pairs in design.pairs_by_factor().items():
+        of_level = [cells[name] == level for level in np.unique(cells[name])]
+        lacking = np.sum([~taken[:, places].any(axis=1) for places in of_level], axis=0)
+        redrawn = 1 - 1 / np.maximum(levels[name] - lacking, 1)
         first, second = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         both = taken[:, first] & taken[:, second]
         count = both.sum(axis=1).astype(np.float64)
         for outcome, values in outcomes:
             differ = ((values[:, first] != values[:, second]) & both).sum(axis=1)
-            columns = np.stack([(1 - 1 / levels[name]) * differ, count], axis=1)
+            columns = np.stack([redrawn * differ, count], axis=1)
             columns[count == 0] = np.nan
             parts[(outcome, "total", (name,)), False] = ItemNumbers(columns)
     return parts

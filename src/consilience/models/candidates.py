@@ -251,6 +251,14 @@ def count_pieces(tokenizer: PreTrainedTokenizerBase, word: str) -> int:
     return len(whole) - len(head)
 
 
+def before_texts(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """The tokens that the tokenizer puts before every text."""
+    whole: list[int] = list(tokenizer("a")["input_ids"])
+    plain = list(tokenizer("a", add_special_tokens=False)["input_ids"])
+    sizes = range(len(whole) - len(plain) + 1)
+    return next((whole[:size] for size in sizes if whole[size : size + len(plain)] == plain), [])
+
+
 def start_token(tokenizer: PreTrainedTokenizerBase) -> int:
     """What precedes a sentence's first token, so that this one has a probability too.
 

@@ -12,7 +12,7 @@ from jinja2.exceptions import TemplateError
 from consilience.core.errors import ConsilienceError
 from consilience.core.items import Form, Task, TaskKind, as_string
 from consilience.core.presentation import Prompt
-from consilience.models.candidates import too_long
+from consilience.models.candidates import before_texts, too_long
 from consilience.models.decisions import OF_PAIRS
 
 MOST_WRITTEN = 32  # Tokens that a model may write unless another number is given
@@ -74,9 +74,8 @@ class PromptTokens:
 
     @cached_property
     def beginning(self) -> list[int]:
-        """The token that the tokenizer begins every text with, if any."""
-        ids = list(self.tokenizer("a", verbose=False)["input_ids"])[:1]
-        return [token for token in ids if token == self.tokenizer.bos_token_id]
+        """The tokens that the tokenizer begins every text with, if any."""
+        return before_texts(self.tokenizer)
 
     def ids(self, texts: list[str]) -> list[list[int]]:
         encoded: Any = self.tokenizer(texts, add_special_tokens=False, verbose=False)
@@ -100,7 +99,10 @@ class PromptTokens:
     def _end_of_turn(self, label: str) -> list[int]:
         turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": label}]
         after = self.ids([self.joined(turns).rpartition(label)[2]])[0]
-        return [token for token in [*after, *self.ends] if token in self.ends][:1]
+        ends = [token for token in after if token in self.ends]
+        if not ends and after and self.special_in([self.tokenizer.decode(after[:1])]):
+            ends = after
+        return [*ends, *self.ends][:1]
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
         start = [] if self.is_chat(prompt) else self.beginning
@@ -202,11 +204,18 @@ class PromptTokens:
     def special_in(self, texts: Sequence[str]) -> str | None:
         """Why the first text with a special token cannot be read; None where none has one."""
         find = getattr(self.tokenizer, "special_in", None)  # of a server
-        known = () if find else self.tokenizer.all_special_tokens
+        known = () if find else self._special
         for text in texts:
             if token := find(text) if find else next((one for one in known if one in text), None):
                 return f"has the special token '{token}' in it"
         return None
+
+    @cached_property
+    def _special(self) -> list[str]:
+        """The special tokens, also those that have no name, as those of a turn often have none."""
+        added = self.tokenizer.added_tokens_decoder.values()
+        of_turns = (str(token.content) for token in added if token.special)
+        return [*dict.fromkeys([*self.tokenizer.all_special_tokens, *of_turns])]
 
 
 class OptionPrompts:

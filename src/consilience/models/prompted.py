@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import count, pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -49,6 +49,7 @@ from consilience.models.prompt_tokens import (
     PromptTokens,
     begins_another,
 )
+from consilience.models.seq2seq import before_targets, decoder_start
 
 
 def steering(
@@ -116,21 +117,25 @@ class Seq2SeqContinuation:
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         self._model: Any = model
         self._begins = tokenizer.bos_token_id
+        start = decoder_start(model, str(tokenizer.name_or_path))
+        self._before = [start, *before_targets(tokenizer, start)]
 
     def encode(self, ids: torch.Tensor) -> Any:
         return self._model.get_encoder()(input_ids=ids, attention_mask=torch.ones_like(ids))
 
     def totals(self, ids: torch.Tensor, encoded: Any, targets: Sequence[Sequence[int]]) -> Floats:
         """Log-probability (row, target) of the targets given prompts ``ids`` (row, token)."""
-        start = self._model.config.decoder_start_token_id
         columns = []
         for target in targets:
-            prefix = torch.tensor([[start, *target[:-1]]], device=ids.device)
+            before = self._before
+            if list(target[: len(before) - 1]) == before[1:]:  # it has what begins every text
+                before = before[:1]
+            prefix = torch.tensor([[*before, *target[:-1]]], device=ids.device)
             logits = self._model(
                 encoder_outputs=encoded,
                 attention_mask=torch.ones_like(ids),
                 decoder_input_ids=prefix.expand(len(ids), -1),
-            ).logits
+            ).logits[:, len(before) - 1 :]
             columns.append(target_logprobs(logits, target))
         return np.stack(columns, axis=1)
 
@@ -187,14 +192,14 @@ class PromptReader(ReadyModel):
         super().__init__(loaded)
         self.continuation = CONTINUATIONS[loaded.kind](self.model, self.tokenizer)
         self.most_written = most_written
-        most = min(self.tokenizer.model_max_length, positions(self.model))
-        most -= most_written if self.continuation.shares_context else 0
+        positions_of = min(self.tokenizer.model_max_length, positions(self.model))
+        most = positions_of - (most_written if self.continuation.shares_context else 0)
         if longest > most:
             raise ConsilienceError(
                 f"--max-length {longest}",
                 expected=f"at most the model's {most}, and {most_written} that it may write",
             )
-        self.longest = longest or most
+        self.longest, self.longest_scored = longest or most, longest or positions_of
         usual = self.model.generation_config
         self.ends = end_tokens(loaded)
         start = getattr(self.model.config, "decoder_start_token_id", None)
@@ -424,6 +429,13 @@ class AnswerWriter(OptionScorer):
         self.identity = self.identity | {"max_new_tokens": most_written, "temperature": temperature}
         if temperature:
             self.identity["sampling_seed"] = seed
+
+    @cached_property
+    def chooser(self) -> OptionScorer:
+        """The same model, which chooses among options."""
+        chooser: Any = copy.copy(self)
+        chooser.__class__, chooser.longest = OptionScorer, self.longest_scored
+        return cast(OptionScorer, chooser)
 
     def _why_not(self, prompt: Prompt) -> str | None:
         return too_long(len(self.prompt_ids(prompt)), self.longest) or self.tokens.refused(prompt)

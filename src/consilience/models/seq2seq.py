@@ -41,6 +41,7 @@ from consilience.models.batches import (
 from consilience.models.candidates import (
     CandidateTokens,
     FactModel,
+    before_texts,
     distinct_candidates,
     excluded,
     group_rows,
@@ -66,9 +67,9 @@ class Seq2SeqModel(ReadyModel, FactModel):
 
     def __init__(self, loaded: Pretrained, template: str | None = None) -> None:
         model, tokenizer, name = loaded.model, loaded.tokenizer, str(loaded.identity["model"])
-        start = _start_token(model, name)
+        start = decoder_start(model, name)
         self.template = template
-        self.prefix = [start, *_before_targets(tokenizer, start)]  # Before a candidate
+        self.prefix = [start, *before_targets(tokenizer, start)]  # Before a candidate
         self.slot = BLANK  # Marks the object in the encoder's text
         if template is None:
             opening, self.close = (_sentinel(tokenizer, text, name) for text in SENTINELS)
@@ -257,7 +258,8 @@ def _rows(cache: Cache, rows: torch.Tensor) -> Cache:
     return chosen
 
 
-def _start_token(model: PreTrainedModel, name: str) -> int:
+def decoder_start(model: PreTrainedModel, name: str) -> int:
+    """The token that a decoder begins with; a checkpoint that names none raises."""
     for config in (model.config, model.generation_config):
         start = getattr(config, "decoder_start_token_id", None)
         if start is not None:
@@ -269,14 +271,9 @@ def _start_token(model: PreTrainedModel, name: str) -> int:
     )
 
 
-def _before_targets(tokenizer: PreTrainedTokenizerBase, start: int) -> list[int]:
+def before_targets(tokenizer: PreTrainedTokenizerBase, start: int) -> list[int]:
     """Tokens that the tokenizer puts before every text, other than the decoder's first."""
-    whole = tokenizer("a")["input_ids"]
-    plain = tokenizer("a", add_special_tokens=False)["input_ids"]
-    sizes = range(len(whole) - len(plain) + 1)
-    before: list[int] = next(
-        (whole[:size] for size in sizes if whole[size : size + len(plain)] == plain), []
-    )
+    before = before_texts(tokenizer)
     return before[1:] if before[:1] == [start] else before
 
 

@@ -8,6 +8,7 @@ probable first tokens or answers with an option that it enforces (``ChatScorer``
 from __future__ import annotations
 
 import hashlib
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from consilience.core.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError, Loading
 from consilience.core.items import Form, Ints, NoAnswer, Task
 from consilience.core.presentation import Prompt
 from consilience.endpoints.chats import ROUTE, STRATEGIES, Chats, content_of, why_not_enforced
@@ -73,7 +74,7 @@ def open_server(spec: str, connection: Connection | None, scoring: str | None = 
     def local_tokenizer(named: str) -> Any:  # nothing else of a model behind a URL needs torch
         from consilience.models.loading import load_tokenizer
 
-        return load_tokenizer(named)
+        return load_tokenizer(named, Loading(trust_remote_code=connection.trust_remote_code))
 
     return Server(Client(connection), name, local_tokenizer)
 
@@ -88,6 +89,21 @@ def file_of(name: str) -> str:
             return str(path)
     todo = "Leave llamacpp: out to load another model here."
     raise ConsilienceError(f"'llamacpp:{name}' names no GGUF file", expected=expected, todo=todo)
+
+
+def _digests(server: Server, spec: str) -> dict[str, str]:
+    """SHA-256 of the weights that llama.cpp reads here, or of a local tokenizer."""
+    scheme, _, name = spec.partition(":")
+    if scheme == "llamacpp":
+        from consilience.models.sources import locate
+
+        return {"digest": str(locate(name).digest)}
+    if not server.client.connection.tokenizer:
+        return {}
+    backend = getattr(server.tokenizer, "backend_tokenizer", None)
+    content = backend.to_str() if backend else json.dumps(server.tokenizer.get_vocab())
+    content += str(server.tokenizer.chat_template)
+    return {"tokenizer": hashlib.sha256(content.encode()).hexdigest()}
 
 
 class Served:
@@ -106,6 +122,7 @@ class Served:
             "model": spec,
             "server": server.client.connection.base_url,
             "kind": server.kind,
+            **_digests(server, spec),
             **({"scoring": proof.strategy} if proof else {}),
             **(chats.identity if chats else {}),
         }
@@ -220,6 +237,7 @@ class Writer(Served):
         self.tokens = None if self.takes_chats else prompt_tokens(server, spec)
         self.chats = Chats(server, temperature)
         if self.takes_chats:
+            _refuse_length(longest)
             self.chats.settle()
         super().__init__(server, spec, None)
         self.identity |= {"max_new_tokens": most_written, "temperature": temperature}
@@ -485,6 +503,7 @@ def load_served(
     server = open_server(spec, connection, scoring)
     named, reasons = server.client.connection.scoring, {"tokens": NO_TOKENS}
     if named and named in in_chats:
+        _refuse_length(longest)
         return ChatScorer(server, spec, named)
     if server.tokenizer is not None:
         try:
@@ -505,8 +524,15 @@ def load_served(
         else:
             assert chosen.proof is not None
             chosen.proof = replace(chosen.proof, refused=reasons)
+            _refuse_length(longest)
             return chosen
     raise UnprovedServerError(reasons)
+
+
+def _refuse_length(longest: int) -> None:
+    if longest:  # chats are not counted in tokens
+        found = "--max-length with a server that has no tokens"
+        raise ConsilienceError(found, todo="Leave it out.")
 
 
 def load_served_labels(

@@ -205,6 +205,7 @@ class ProbeOptions(Options):
         return Connection(
             self.base_url, self.api_key_env, self.max_requests, self.max_tokens, price,
             self.concurrency, self.timeout, self.scoring, self.tokenizer,
+            self.loading.trust_remote_code,
         )
 
     def _refuse_connection(self) -> None:

@@ -23,7 +23,7 @@ from huggingface_hub import EvalResult, EvalResultEntry, ModelCard, eval_result_
 from consilience.core.errors import ConsilienceError, Protocol, reason_of
 from consilience.core.text import AGGREGATES
 from consilience.metrics.registry import DESCRIPTIONS, headline_metrics
-from consilience.report.export import as_markdown
+from consilience.report.export import as_markdown, escape_markdown
 from consilience.report.summary import Summary
 from consilience.types import Suite
 
@@ -44,6 +44,8 @@ def may_be_shared(licence: str) -> bool:
     known = [name for name in ids if name]
     return bool(known) and all(FREE.match(name) for name in known)
 
+
+ADDRESS = r"\w+://\S+|\b[\w.-]+:\d{2,5}\b"
 
 Files = Mapping[str, bytes]  # Content by path in the folder or repository, with ``/``
 
@@ -118,7 +120,7 @@ class PublicRun:
         answers of a group.
         """
         if self.suite.may_be_shared:
-            reasons = pl.col("excluded").str.replace_all(r"\w+://\S+|\b[\w.-]+:\d{2,5}\b", "URL")
+            reasons = pl.col("excluded").str.replace_all(ADDRESS, "URL")
             return self.answers.with_columns(reasons)
         columns = [name for name in NUMBERS if name in self.answers.columns]
         seed = ["seed"] if "seed" in self.answers.columns else []
@@ -156,7 +158,8 @@ class PublicRun:
             yield "command", f"`{self.command}`"
         yield "date", self.finished[:10]
         for note in (*self.changes, *self.notes):
-            yield "note", note
+            shared = note if suite.may_be_shared else note.partition(" such as ")[0].rstrip(",;")
+            yield "note", escape_markdown(re.sub(ADDRESS, "URL", shared))
 
 
 def eval_results_files(run: PublicRun, benchmark: str) -> Files:

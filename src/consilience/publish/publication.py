@@ -34,8 +34,7 @@ from consilience.report.export import Lines, Shown, record_of
 from consilience.report.table import Column, Table, Value
 from consilience.runs.folder import fingerprint
 from consilience.runs.run import Run
-from consilience.suites import load_suite
-from consilience.suites.facts import replace_facts, select_relations
+from consilience.suites.facts import select_relations
 from consilience.types import Suite
 
 LOG_IN = "Log in with `hf auth login`, or set HF_TOKEN to a token that may write to it."
@@ -211,8 +210,6 @@ def public_run(run: Run, options: PublishOptions) -> PublicRun:
     changes = suite_notes(replace(run, label=model), suite)
     suite = select_relations(suite, run.seeds[0].answers["group"].unique().to_list())
     counted = count_run(replace(run, label=model), suite, protocol)
-    if facts := run.settings.get("facts"):  # those of another suite
-        suite = replace_facts(suite, load_suite(facts, options.data_dir))
     public = public_suite(run, suite, options.licence)
     tables = [
         part.answers.with_columns(seed=pl.lit(part.label)) if run.parts else part.answers
@@ -304,11 +301,15 @@ def public_command(options: Mapping[str, Any] | None, model: str, suite: str) ->
 def _public_text(value: object) -> str:
     if not isinstance(value, str):
         return f"{value:g}" if isinstance(value, float) else json.dumps(value)
+    way, colon, rest = value.partition(":")
+    if colon and way in ("nli", "embedding", "first", "second"):
+        return f"{way}:{_public_text(rest)}"
     is_windows = bool(re.match(r"[A-Za-z]:[\\/]|\\\\", value))
     path = PureWindowsPath(value) if is_windows else PurePosixPath(value)
     is_place = is_windows or value.startswith(("/", "./", "../", "~"))
     is_place = is_place or os.path.exists(value)  # noqa: PTH110 (no error of a long text)
-    return path.name if is_place or (path.suffix and " " not in value) else value
+    is_file = path.suffix[1:2].isalpha() and " " not in value  # 2.5-0.5B ends no file
+    return path.name if is_place or is_file else value
 
 
 OF_ANSWERS = ("eee", "dataset")  # Formats that belong to data sets, others to models

@@ -444,7 +444,7 @@ def matrix_figure(
     menus += [_chooser("run", runs, "Run")] if len(runs) > 1 else []
     number = (pl.col("variant_index") + 1).cast(pl.String)
     text = pl.col("variant").map_elements(wrapped, pl.String)
-    labels_of_keys = patterns.filter(pl.col("run") == pairs["run"][0]).select(
+    labels_of_keys = patterns.unique(["group", "variant_index"], maintain_order=True).select(
         key=pl.col("group") + " " + number, pattern=number + "  " + text
     )
     rows = pairs.select(

@@ -381,20 +381,20 @@ def as_markdown(table: Table) -> str:
     """A table with pipes; a block has a row of its own. The notes follow as a list."""
 
     def shown(cell: Cell, column: Column) -> str:
-        return _with_spread(_markdown(text_of(cell, column)), cell, column)
+        return _with_spread(escape_markdown(text_of(cell, column)), cell, column)
 
-    lines = [f"**{_markdown(table.title)}**", ""] if table.title else []
+    lines = [f"**{escape_markdown(table.title)}**", ""] if table.title else []
     has_columns = len(table.columns) > 1
     if has_columns:
-        headings = (_markdown(column.heading) for column in table.columns)
+        headings = (escape_markdown(column.heading) for column in table.columns)
         lines.append("| " + " | ".join(headings) + " |")
         lines.append("|" + "|".join("---:" if c.is_number else "---" for c in table.columns) + "|")
     for block, row in table.by_block():
         if block:
-            lines.append(f"| *{_markdown(block)}* |" + " |" * (len(table.columns) - 1))
+            lines.append(f"| *{escape_markdown(block)}* |" + " |" * (len(table.columns) - 1))
         lines.append("| " + " | ".join(shown(*pair) for pair in row) + " |")
     if table.notes:
-        lines += [""] * has_columns + [f"* {_markdown(note)}" for note in table.notes]
+        lines += [""] * has_columns + [f"* {escape_markdown(note)}" for note in table.notes]
     return "\n".join(lines) + "\n"
 
 
@@ -458,7 +458,7 @@ def latex_figures(figures: Sequence[Figure]) -> str:
         """The title, and what else a reader needs without the page."""
         sentences = re.split(r"(?<=\.) ", figure.caption)
         more = [text for text in sentences if "95 %" not in text and "menu" not in text]
-        return _latex(" ".join([f"{figure.title}.", *more]))
+        return _latex(" ".join([*[f"{figure.title}."] * bool(figure.title), *more]))
 
     return "\n".join(
         rf"""\begin{{figure}}
@@ -498,7 +498,8 @@ def _latex(text: str) -> str:
     return "".join(_LATEX.get(sign, sign) for sign in " ".join(text.split()))
 
 
-def _markdown(text: str) -> str:
+def escape_markdown(text: str) -> str:
+    """A text on one line, whose signs mean nothing in Markdown."""
     return "".join(f"\\{sign}" if sign in "\\|*_`<>[]" else sign for sign in " ".join(text.split()))
 
 

@@ -355,10 +355,16 @@ BELOW_CHANCE = "The answers agree less often than expected by chance."
 
 def sentence_of(run: RunView, row: SummaryRow, chance: float) -> str:
     """A headline number in plain words."""
-    if row.metric == "corrected_consistency" and not row.value >= 0:
-        return UNDEFINED if math.isnan(row.value) else BELOW_CHANCE
+    if row.metric == "corrected_consistency" and row.value < 0:
+        return BELOW_CHANCE
     if math.isnan(row.value):
-        return "No data."
+        same = (
+            one
+            for one in run.summary.rows
+            if (one.metric, one.subset) == ("consistency", row.subset)
+        )
+        has_pairs = not any(math.isnan(one.value) for one in same)
+        return UNDEFINED if row.metric == "corrected_consistency" and has_pairs else "No data."
     key = "consistency" if row.metric == "determinism" else row.metric
     key += "" if row.subset == "all" else f" {row.subset}"
     others = {VIOLATIONS: VIOLATED, "consistency": ONE_FACTOR}
@@ -530,7 +536,8 @@ def scope(runs: Sequence[RunView]) -> str:
     if all(math.isnan(row.low) for run in runs for row in run.summary.rows):
         return ""
     words, seeds = runs[0].suite.words, runs[0].seeds
-    relations = sum(group.cardinality == "N-1" for group in runs[0].suite.relations)
+    groups = runs[0].suite.relations
+    relations = sum(group.cardinality == "N-1" for group in groups) or len(groups)
     if words.has_means and relations > 1:
         return (
             f"Means over {relations} relations, each with its 95 % confidence interval (CI). The "
@@ -657,14 +664,15 @@ def _agreement(runs: Sequence[RunView], relation: str | None) -> Iterator[Figure
         return
     if relation is None or relation in large:  # the least consistent, with enough facts if any has
         is_large = pl.col("n") >= FEWEST_FACTS if "n" in pairs.columns else pl.lit(True)
-        means = pairs.group_by("group", few=~is_large, maintain_order=True).agg(
+        shown = pairs.filter(pl.col("run") == pairs["run"][0])  # the menu begins with it
+        means = shown.group_by("group", few=~is_large, maintain_order=True).agg(
             pl.col("agreement").fill_nan(None).mean()
         )
         relation = str(means.sort("few", "agreement", nulls_last=True)["group"][0])
     if pairs.height > MOST_PAIRS:
         pairs = pairs.filter(group=relation)
     patterns = patterns.join(pairs, on=["run", "group"], how="semi", maintain_order="left")
-    first_run = f", {runs[0].name}" if len(runs) > 1 else ""
+    first_run = f", {pairs['run'][0]}" if len(runs) > 1 else ""
     title = f"Agreement of {words.variant}s: {names.get(relation, relation)}{first_run}"
     figure = charts.matrix_figure(pairs, patterns, relation, names, words)
     yield Figure("agreement", title, figure, figure["description"], is_fluid=False)

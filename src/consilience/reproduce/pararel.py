@@ -68,6 +68,8 @@ def score_board(recipe: Recipe, work: Work) -> Numbers:
                 right = pl.col("answer") == pl.col("gold")
                 if "option" in answers.columns:
                     right = pl.coalesce(pl.col("option") == pl.col("gold_option"), right)
+                every = pl.col("variant").n_unique().over("group", "item")
+                answers = answers.filter(every == answers["variant"].n_unique())
                 means = answers.group_by("variant").agg((100 * right.mean()).alias("mean"))["mean"]
                 found |= {"lowest": Measured(float(means.min()))}  # type: ignore[arg-type]
                 found |= {"highest": Measured(float(means.max()))}  # type: ignore[arg-type]

@@ -64,6 +64,9 @@ def comparable(
     ``prepared``: all answers, where they are prepared already. Nothing in common raises.
     """
     refuse_other_variants(runs)
+    if not suite.words.pool and not all(run.record for run in runs):
+        found = "a table of answers to sentence pairs"
+        raise ConsilienceError(found, expected="runs, which hold what was asked")
     tables, notes = paired_by_text(runs)
     if not suite.words.pool:
         groups = [

@@ -30,6 +30,7 @@ from consilience.kinds import (
 )
 from consilience.kinds.base import Inquiry
 from consilience.kinds.counting import CountedRun, count_run, record_notes
+from consilience.kinds.pairs import SentencePairs
 from consilience.kinds.probing import ProbePlan
 from consilience.kinds.records import maker_of
 from consilience.models import LanguageModel, Model
@@ -189,7 +190,8 @@ def score(
         name = str(save_suite(suite, Path(temporary.name, "suite")))
     elif questions is not None and not is_made:
         name = questions.name
-    is_kept = is_made or (questions is not None and not path.is_dir())
+    is_pairs = questions is None and name is not None and kind_of(name) is SentencePairs
+    is_kept = is_made or (name is not None and not path.is_dir() and not is_pairs)
     folder = Path(temporary.name, "run") if is_kept else None
     options = ScoreOptions(
         path, name, protocol, match, folder, data=data, perturbations=perturbations,
@@ -302,8 +304,9 @@ class PrintedRun(Shown):
     """The summary of a run, or one of its tables."""
 
     run: CountedRun
-    named: str  # The arguments of ``score`` that count the same answers
-    report: str  # The command of a report; empty where there is none
+    named: str  # The run, or the table and the options that say what it is
+    counted: str = ""  # The options of ``score`` that count the same
+    has_run: bool = True  # Whether a page of it can be made
 
     def printed(self, output: Output) -> Iterator[Table | str]:
         """The summary and what to do next, or the table of ``--by``; then examples."""
@@ -312,13 +315,15 @@ class PrintedRun(Shown):
         if is_whole and output.format == "table":
             if cost := self.run.record.get("cost"):
                 yield f"Cost:    {cost_in_words(cost)}"
-            if self.report:
-                yield f"Report:  {self.report}"
-            if self.report == f"consilience report {self.named}":
+            if self.has_run:
+                yield f"Report:  consilience report {self.named}{self.counted}"
                 yield f"Answers: consilience view {self.named}"
+            elif self.run.suite.words.pool:
+                yield "Report:  add --out RUN, then consilience report RUN"
             absent = {"group", *absent_tables(self.run.suite)}
             choices = ", ".join(by for by in self.run.suite.words.tables if by not in absent)
-            yield f"Details: consilience score {self.named} --by group  (or {choices})"
+            details = f"consilience score {self.named}{self.counted} --by group"
+            yield f"Details: {details}  (or {choices})"
         changed = self.run.changed_answers
         if output.examples and changed is not None and changed.height:
             title = "Answers that changed, the most confident first; all are in inconsistent.csv"
@@ -351,19 +356,17 @@ class PrintedRun(Shown):
 def printed_run(run: CountedRun, options: ScoreOptions | None = None) -> PrintedRun:
     """The numbers of a run, or of the answers of ``score``, and how they are reported."""
     if options is None or run.record.get("path"):
-        named = shlex.quote(str(run.record["path"]))
-        return PrintedRun(run, named, f"consilience report {named}")
-    named = shlex.quote(str(options.answers))
-    for name in ("suite", "provider"):
-        named += f" --{name} {shlex.quote(value)}" if (value := getattr(options, name)) else ""
-    named += columns_flag(columns_of(options.columns))
-    if options.answers.is_dir():
-        return PrintedRun(run, named, f"consilience report {named}")
-    if options.match is None and run.suite.words.has_means:
-        return PrintedRun(run, named, f"consilience report {named} --out report.html")
-    named += f" --match {shlex.quote(options.match)}" if options.match else ""
-    report = "add --out RUN, then consilience report RUN"
-    return PrintedRun(run, named, report if run.suite.words.pool else "")
+        return PrintedRun(run, shlex.quote(str(run.record["path"])))
+    named, counted = shlex.quote(str(options.answers)), columns_flag(columns_of(options.columns))
+    for name in ("suite", "data_dir", "protocol", "provider", "match", "data", "perturbations"):
+        if value := getattr(options, name):
+            text = ",".join(value) if isinstance(value, tuple | list) else str(value)
+            flag = f" --{name.replace('_', '-')} {shlex.quote(text)}"
+            named, counted = (named + flag, counted) if name in OF_VIEW else (named, counted + flag)
+    return PrintedRun(run, named, counted, any(options.answers.rglob("run.json")))
+
+
+OF_VIEW = ("suite", "data_dir")  # What ``view`` takes, too
 
 
 def refuse_table(by: By | None, options: ProbeOptions) -> None:

@@ -140,7 +140,13 @@ def verify(options: VerifyOptions, watch: Watch = SILENT) -> Verification:
         max_tokens=options.max_tokens,
     )
     inquiries, seed = inquiries_of(probe, watch), run.path.resolve().name
-    inquiry = next((one for one in inquiries if one.seed == seed), inquiries[0])
+    model = run.settings.get("model", {}).get("model")
+    fits = [one for one in inquiries if getattr(one, "spec", None) == model]
+    fits = fits or [one for one in inquiries if one.seed == seed or len(inquiries) == 1]
+    if not fits:
+        names, todo = ", ".join(one.seed for one in inquiries), "Name that of the run with --model."
+        raise ConsilienceError(f"models of several seeds: {names}", where=probe.model, todo=todo)
+    inquiry = fits[0]
     inquiry.load()
     now = json.loads(json.dumps({"format": FORMAT, **inquiry.settings}))
     try:

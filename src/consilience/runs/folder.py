@@ -83,7 +83,7 @@ RUN: Fields = {
     "an object of texts": ("versions", "suite_source", "texts"),
     "an object of numbers": ("cost",),
     "an object of lists of texts": ("words",),
-    "a list of texts": ("warnings", "served_as"),
+    "a list of texts": ("warnings", "served_as", "seeds"),
 }
 """``run.json``."""
 
@@ -230,7 +230,7 @@ class RunFolder:
             refuse_other_run(record["settings"], self.settings, self.path)
             return record
         files = list(self.path.iterdir()) if self.path.is_dir() else [self.path]
-        files = [file for file in files if not file.name.endswith(".part")]
+        files = [file for file in files if not file.name.endswith((".part", write.LOCK))]
         if [file.name for file in files] == ["answers"]:  # of a run that failed at its start
             files = list(files[0].iterdir())
         if files:

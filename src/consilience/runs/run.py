@@ -142,6 +142,8 @@ class Run:
             )
         folders = [folder for folder in seed_folders(path) if (folder / "run.json").is_file()]
         parts = tuple(cls.open(folder, folder.name) for folder in folders)
+        if parts and not {*parts[0].record.get("seeds", ())} <= {part.label for part in parts}:
+            parts = tuple(replace(part, record={**part.record, "finished": None}) for part in parts)
         record = parts[0].record if parts else record_of(path)
         return cls(path, label or path.resolve().name, record, parts)
 

@@ -520,6 +520,8 @@ def refuse_changes(study: Study) -> None:
         with suppress(ConsilienceError):  # a damaged record is the state of its run
             _, record, _ = next(kept(run))
             change = changed_option(run, record) if record.get("finished") else None
+        if change and study.address:
+            raise change.replaced(where=f"{run.folder}, and in {study.address}")
         if change:
             raise change
 

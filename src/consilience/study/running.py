@@ -293,6 +293,7 @@ class _Asking:
     def ask(self) -> None:
         for name, run in self._runs.items():
             done = answered(run)
+            studies.failure_file(self._study, run).unlink(missing_ok=True)  # it is asked again
             for unit in self._plan.part[name]:
                 if unit.payload.is_whole or not unit.payload.groups.keys() <= done:
                     self._left[name] += 1

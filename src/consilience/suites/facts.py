@@ -381,20 +381,14 @@ def with_asked_patterns(suite: Suite, answers: pl.DataFrame, names: Sequence[str
     """The suite with the perturbed patterns of an answers table, called ``NAME: TEXT`` there."""
     if not names:
         return suite
-    variants = answers.select("group", "variant").unique(maintain_order=True)
+    variants = answers.select("group", "variant_index", "variant").unique()
+    known = {(group, at): variant for group, at, variant in variants.iter_rows()}
     relations = []
     for relation in suite.relations:
         patterns = list(relation.patterns)
-        for name in names:
-            texts = [
-                variant.removeprefix(f"{name}: ")
-                for group, variant in variants.iter_rows()
-                if group == relation.id and variant.startswith(f"{name}: ")
-            ]
-            patterns += [
-                replace(base, text=text, form=name)
-                for base, text in zip(relation.patterns, texts, strict=bool(texts))
-            ]
+        for name, base in product(names, relation.patterns):
+            variant = known.get((relation.id, len(patterns)), base.text)  # not asked: of no rows
+            patterns.append(replace(base, text=variant.removeprefix(f"{name}: "), form=name))
         relations.append(replace(relation, patterns=tuple(patterns)))
     return replace(suite, relations=tuple(relations))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import codecs
 import math
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Literal, get_args
@@ -21,7 +21,7 @@ from consilience.files.rows import (
     refuse_misspelt,
     suite_rows,
 )
-from consilience.files.write import csv_of, json_lines, table_of, write_whole
+from consilience.files.write import csv_of, json_lines, table_of, text_of_cell, write_whole
 from consilience.types import Suite
 
 Origin = Literal["written", "mined", "imported", "rewritten"]
@@ -92,7 +92,7 @@ def read_proposals(
     table = Table(
         (*names, "origin"), (*TEXTS, "accept"), {"origin": ORIGINS, "accept": ("yes", "no")}
     )
-    for row in suite_rows(path, problems, notes):
+    for row in _rows(path, problems, notes):
         before = len(problems)
         cells = row.read(table)
         if cells and names == OF_FACTS and not row.pattern():
@@ -125,6 +125,16 @@ def read_proposals(
                 )
             )
     return proposals
+
+
+def _rows(path: Path, problems: Problems, notes: list[str] | None) -> Iterator[Row]:
+    """The rows; in CSV without the apostrophes of ``csv_of``."""
+    for row in suite_rows(path, problems, notes):
+        cells = {
+            name: text_of_cell(cell) if isinstance(cell, str) else cell
+            for name, cell in row.cells.items()
+        }
+        yield replace(row, cells=cells) if path.suffix == ".csv" else row
 
 
 def scores_of(row: Row, known: Collection[str]) -> dict[str, float]:
@@ -183,7 +193,9 @@ def write_accepts(path: Path, accepts: Mapping[tuple[str, str], str], names: Nam
     marked: list[dict[str, Any]] = []
     for cells in rows:
         usual = cells.get("accept") or "yes"
-        accept = accepts.get((cells[names[0]], cells[names[1]]), usual)
+        texts = [str(cells[name]) for name in names]
+        group, text = map(text_of_cell, texts) if path.suffix == ".csv" else texts
+        accept = accepts.get((group, text), usual)
         marked.append({**cells, "accept": accept})
     content = json_lines(marked)
     if path.suffix != ".jsonl":

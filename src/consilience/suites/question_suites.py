@@ -35,6 +35,7 @@ from consilience.suites.questions import (
     holds_questions,
     hub_dataset,
     normal,
+    our_columns,
     questions_of_rows,
     read_question_file,
     with_expectations,
@@ -197,6 +198,10 @@ def read_questions(
     files = _files_in(path)
     parts = [read_question_file(file, columns, problems) for file in files]
     notes = [note for part in parts for note in part.notes]
+    source = files[0] if len(files) == 1 and expectation_file(files[0]) else path
+    if source != path and (other := expectation_file(path)):
+        found = f"expectations in {source.name} and {other.name}"
+        raise ConsilienceError(found, where=str(path), todo="Keep one of them.")
     read = {*files, expectation_file(path), provenance_file(path)}
     tables = sorted(other for other in path.iterdir() if other.suffix in SUFFIXES)
     if others := [other for other in tables if other.is_file() and other not in read]:
@@ -211,13 +216,15 @@ def read_questions(
             problems.append(ConsilienceError(found, where=str(path), todo=todo))
         is_named = len(files) > 1 or question.group != FILES
         items[question.item] = question if is_named else replace(question, group=name)
-    return with_expectations(Questions(name, tuple(items.values()), tuple(notes)), path, problems)
+    return with_expectations(Questions(name, tuple(items.values()), tuple(notes)), source, problems)
 
 
 def _files_in(folder: Path) -> list[Path]:
     named = [path for suffix in SUFFIXES if (path := folder / f"{FILES}{suffix}").is_file()]
     return named or sorted(
-        path for path in (folder / FILES).glob("*") if path.suffix in SUFFIXES and path.is_file()
+        path
+        for path in (folder / FILES).glob("[!.~]*")  # no hidden files, and none of Excel
+        if path.suffix in SUFFIXES and path.is_file() and not path.name.endswith(PROVENANCE)
     )
 
 
@@ -256,7 +263,10 @@ def suite_of_phrasings(questions: Questions) -> Suite:
 
 def provenance_file(spec: Path) -> Path:
     """Where it is noted who wrote the phrasings that were added to a file or folder."""
-    return (spec / FILES if spec.is_dir() else spec).with_suffix(".provenance.jsonl")
+    return (spec / FILES if spec.is_dir() else spec).with_suffix(PROVENANCE)
+
+
+PROVENANCE = ".provenance.jsonl"  # The end of the name of its file
 
 
 def add_phrasings(
@@ -270,7 +280,6 @@ def add_phrasings(
     questions = load_questions(spec, columns)
     item_of = {one.where: one.item for one in questions.items}
     usual = next(iter(questions.languages), DEFAULT_LANGUAGE)  # of texts that name no language
-    names = [columns.get(name, name) for name in ("item", "language")]
     for path in dict.fromkeys(Path(where.rpartition(":")[0] or spec) for where in item_of):
         if path.suffix not in (".csv", ".tsv", ".jsonl"):
             found, expected = "phrasings are added to tables only", ".csv, .tsv or .jsonl"
@@ -279,9 +288,13 @@ def add_phrasings(
         rows = dict(read_rows(path, notes=[]))
         places: dict[tuple[str, str], str] = {}
         first: dict[str, str] = {}
+        ours = our_columns(next(iter(rows.values())), columns)
+        names = [ours.get(name, name) for name in ("item", "language")]
         for where, cells in rows.items():
-            named, language = (cells.get(name) or "" for name in names)
-            item = item_of.get(where, str(named))
+            named, language = (
+                "" if cells.get(name) is None else str(cells[name]).strip() for name in names
+            )
+            item = item_of.get(where, named)
             first.setdefault(item, language)
             places[item, language] = where
         for (item, language), of_item in texts.items():

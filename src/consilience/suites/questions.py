@@ -20,7 +20,7 @@ from consilience.core.errors import ConsilienceError, did_you_mean, how_to_insta
 from consilience.core.expectations import KINDS, Expectation, ExpectationKind, Reference, Texts
 from consilience.core.items import ALIAS_SEPARATOR, DEFAULT_LANGUAGE, NO_LABEL, Choice, Question
 from consilience.core.text import PASSAGE_END, counted, fold_case, names_a_group
-from consilience.files.read import FirstFault, parse_json, read_document, read_rows, read_text
+from consilience.files.read import FirstFault, parse_json, read_document, read_rows
 from consilience.files.rows import (
     GROUP_NAME,
     Problems,
@@ -67,7 +67,7 @@ def holds_facts(columns: Set[str]) -> bool:
 
 def holds_questions(path: Path) -> bool:
     """Whether a TOML file, which may also be a task of sentence pairs, has questions."""
-    return path.is_file() and "questions" in read_text(path)
+    return path.is_file() and "questions" in read_document(path)
 
 
 def recognised(
@@ -122,10 +122,11 @@ def renamed(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, A
             while values and values[-1] in (None, ""):  # an inner gap would move the letters
                 values.pop()
             ours[name] = [value for value in values if name == "options" or value not in (None, "")]
+    named = {part for source in columns.values() for part in source.split(COLUMN_JOIN)}
     more = sorted(
         (number, key)
         for key in cells
-        if (number := _phrasing_number(str(key))) is not None and key not in columns.values()
+        if (number := _phrasing_number(str(key))) is not None and key not in named
     )
     if more:
         first = ours.get("question")
@@ -205,7 +206,8 @@ def _of_judge(cells: Mapping[str, Any], columns: Mapping[str, str]) -> Mapping[s
     """A row of texts that a judge compares as one of a question; other rows stay."""
     names = {str(key).strip().casefold(): str(key) for key in cells} | dict(columns)
     texts = sorted(name for name in names if re.fullmatch("answer_[a-z]", name))
-    if not texts or names.keys() & {"answer", *WITH_OPTIONS}:
+    is_of_people = "question" not in names or names.keys() & {*OF_JUDGE}
+    if not texts or not is_of_people or names.keys() & {"answer", *WITH_OPTIONS}:
         return cells
     found = {name: cells.get(names.get(name, "")) for name in (*OF_JUDGE, *texts)}
     used = {names.get(name) for name in found}
@@ -237,7 +239,7 @@ def _judged(row: Row, texts: Mapping[str, Any]) -> tuple[Choice, tuple[Choice, .
     return alike[0] if label else NO_LABEL, options
 
 
-def _our_columns(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, str]:
+def our_columns(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, str]:
     """The names of columns: also those in other case, and ``question_2`` as a further phrasing."""
     plain = {str(key).strip().casefold(): str(key) for key in cells}
     ours = {name: plain[name] for name in COLUMNS if name in plain and name not in cells}
@@ -308,6 +310,7 @@ class _QuestionDraft:
     gold: Choice
     options: tuple[Choice, ...]
     phrasings: dict[str, list[str]] = field(default_factory=dict)
+    is_numbered: bool = False  # Whether its row states no item
 
 
 def questions_of_rows(
@@ -336,13 +339,14 @@ def questions_of_rows(
     others: dict[str, None] = {}
     drafts: dict[str, _QuestionDraft] = {}
     counts: Counter[str] = Counter()
-    for number, (where, row) in enumerate(rows):
+    filled = (one for one in rows if not all(map(_is_blank, one[1].values())))
+    for number, (where, row) in enumerate(filled):
         cells = _of_judge(row, given)
         if cells is row and "question" not in columns:
             cells = _of_messages(row, columns, where)
         if number == 0:
             columns = {name: of for name, of in columns.items() if not _is_of_judge(name)}
-            columns = _our_columns(cells, columns)
+            columns = our_columns(cells, columns)
             recognised(cells, columns, where, in_python=in_python)
         others |= dict.fromkeys(unused(cells, columns))
         try:
@@ -370,6 +374,10 @@ def questions_of_rows(
     return questions, tuple(notes)
 
 
+def _is_blank(cell: object) -> bool:
+    return cell is None or (isinstance(cell, str) and not cell.strip())
+
+
 def _add_row(
     row: Row, name: str, drafts: dict[str, _QuestionDraft], counts: Counter[str], parse: Parse
 ) -> None:
@@ -378,13 +386,17 @@ def _add_row(
     if not names_a_group(group):
         row.report(f"the group '{group}'", expected=GROUP_NAME, todo="Rename it.")
     item = row.optional_text("item").strip()
-    if not item:
+    if is_numbered := not item:
         counts[group] += 1
         item = f"{group}-{counts[group]}"
     phrasings = _phrasings(row)
     if item not in drafts:
         _context(row)
-        drafts[item] = _QuestionDraft(row, group, *_answer(row, item, parse))
+        answer = _answer(row, item, parse)
+        drafts[item] = _QuestionDraft(row, group, *answer, is_numbered=is_numbered)
+    elif is_numbered or drafts[item].is_numbered:
+        found = f"duplicate item '{item}', the number of a row without one"
+        row.report(found, todo="Give each row an item, or none.")
     draft = drafts[item]
     for column in ("answer", "options", TEXTS, "distractors", "context", "group"):
         value = row.cells.get(column)
@@ -419,7 +431,7 @@ def _context(row: Row) -> str:
 
 def _phrasings(row: Row) -> dict[str, list[str]]:
     value = row.cells.get("question")
-    language = row.optional_text("language") or DEFAULT_LANGUAGE
+    language = row.optional_text("language").strip() or DEFAULT_LANGUAGE
     by_language = value if isinstance(value, Mapping) else {language: value}
     texts = {
         str(name): [
@@ -690,7 +702,7 @@ ARROW, AND, OR = "->", "&", "|"  # In a map: ``yes & yes -> yes | maybe``
 
 MOST_RULES = 1_000
 
-BOOLEANS = {"True": "yes", "False": "no"}  # What YAML makes of yes and no
+BOOLEANS = {"True": "yes", "False": "no"}  # JSON's true and false
 
 
 def expectation_file(path: Path) -> Path | None:
@@ -803,7 +815,7 @@ TAKES = {"map": ("opposite", "implied", "merges"), "condition": ("same", "differ
 
 
 def _with_rules(row: Row, draft: Expectation, questions: list[Question]) -> Expectation:
-    given = [name for name in TAKES if row.cells.get(name)]
+    given = [name for name in TAKES if row.cells.get(name) not in (None, "", {}, [])]
     for name in given:
         if draft.kind not in TAKES[name]:
             found, only = f"a '{name}' of '{draft.kind}'", " and ".join(TAKES[name])

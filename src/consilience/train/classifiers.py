@@ -424,7 +424,7 @@ class PairTrainer(BatchTrainer):
         }
 
     def compute_loss(  # type: ignore[override]
-        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **_: Any
+        self, model: Any, inputs: dict[str, Any], **_: Any
     ) -> Any:
         """Mean cross-entropy of a batch, or of the part of it that this process reads."""
         inputs = dict(inputs)
@@ -434,7 +434,7 @@ class PairTrainer(BatchTrainer):
         self.check_finite(
             loss, f"the loss of {inputs['task']}", "Lower --learning-rate, or use float32."
         )
-        return (loss, logits) if return_outputs else loss
+        return loss
 
     def validate(self) -> dict[str, float]:
         """Accuracy of every task; of the main task also as ``accuracy``, with its ``loss``."""

@@ -50,7 +50,12 @@ from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.training import ImproveOptions
 from consilience.report.export import Lines
 from consilience.runs.folder import IN_PLAN, RunFolder, default_folder
-from consilience.suites.question_suites import columns_of, is_questions, load_questions
+from consilience.suites.question_suites import (
+    QUESTION_SUITES,
+    columns_of,
+    is_questions,
+    load_questions,
+)
 from consilience.suites.questions import Questions
 from consilience.train.batch_trainer import (
     CHECKPOINTING,
@@ -136,7 +141,13 @@ class ConsistencyTrainer(BatchTrainer):
         )  # fmt: skip
         # The steps of an update are divided among the processes.
         turns = 1 if subject.asks_questions else len(plan.train)
-        accumulated = max(1, turns * plan.accumulation // arguments.world_size)
+        accumulated, left = divmod(turns * plan.accumulation, arguments.world_size)
+        if left:
+            what = "--accumulation" if turns == 1 else "--accumulation times the training relations"
+            found = (
+                f"{turns * plan.accumulation} steps an update on {arguments.world_size} processes"
+            )
+            raise ConsilienceError(found, todo=f"Let {what} be a multiple of the processes.")
         arguments.gradient_accumulation_steps = accumulated
         updates = math.ceil(len(steps) / (accumulated * arguments.world_size))
         interval = math.ceil(updates / 3)
@@ -177,7 +188,7 @@ class ConsistencyTrainer(BatchTrainer):
         self.parts: dict[str, list[float]] = {"consistency_loss": [], "lm_loss": []}
 
     def compute_loss(  # type: ignore[override]
-        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **_: Any
+        self, model: Any, inputs: dict[str, Any], **_: Any
     ) -> Any:
         """The loss of a step; the released code attends to padding in the questions."""
         answered, rows, columns = (inputs[name] for name in ("answered", "rows", "columns"))
@@ -207,7 +218,7 @@ class ConsistencyTrainer(BatchTrainer):
         self.check_finite(loss, "the loss", "Lower --learning-rate or --lambda.")
         self.parts["consistency_loss"].append(consistency.item())
         self.parts["lm_loss"].append(language.item())
-        return (loss, logits) if return_outputs else loss
+        return loss
 
     def _reading(self, inputs: Mapping[str, Any]) -> AbstractContextManager[dict[str, Any]]:
         """What the model reads; only inside does it know the tree."""
@@ -343,7 +354,7 @@ def train(
 
     def trainer() -> ConsistencyTrainer:
         made = ConsistencyTrainer(subject, plan, weight, folder)
-        if all(math.isnan(made.validate(items)[BEST_METRIC]) for items in (1, None)):
+        if all(math.isnan(made.validate(items)["consistency"]) for items in (1, None)):
             raise ConsilienceError(
                 f"no answer to any question of {', '.join(plan.validation)}",
                 expected="validation relations whose candidates the model's tokenizer knows",
@@ -484,7 +495,9 @@ def measures_of(subject: Subject, plan: Plan) -> dict[str, Measure]:
     if languages and {name.partition("-")[0] or "en" for name in languages} <= {*cues_of(None)}:
         hinted = replace(plan, vary=("cue=wrong",), hold_out=())
         measures[HINTS] = subject.options(groups, limit, hinted), subject.suite
-    if subject.suite.name.startswith(OTHER) and {*plan.train} <= {*PARTS}:
+    if subject.suite.name in (OTHER, "mini-languages", *QUESTION_SUITES) and {*plan.train} <= {
+        *PARTS
+    }:
         return measures
     other = replace(subject, suite=suites.load_suite(OTHER))
     asked = other.options(other.test_groups(plan), min(limit or OTHER_FACTS, OTHER_FACTS), plan)

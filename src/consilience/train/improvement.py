@@ -467,7 +467,8 @@ def vote_sentence(votes: pl.DataFrame) -> list[str]:
 def model_card(result: Improved, outcome: Outcome) -> str:
     """The README of an improved model: what it was trained on, and the result."""
     plan, subject = result.plan, result.subject
-    base = subject.model if re.fullmatch(r"[\w.-]+/[\w.-]+", subject.model) else None
+    is_id = re.fullmatch(r"[\w.-]+/[\w.-]+", subject.model) and not Path(subject.model).exists()
+    base = subject.model if is_id else None
     data = {"base_model": base, "pipeline_tag": PIPELINES[result.kind], "tags": ["consilience"]}
     name = Path(subject.model).name
     title = result.title.replace(subject.model, name, 1)

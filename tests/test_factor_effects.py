@@ -160,6 +160,14 @@ def test_a_fractional_design_has_total_effects_of_pairs():
     assert "not a full one" in tables.notes[0]
 
 
+def test_a_total_effect_counts_the_levels_that_a_question_has():
+    """Of two options there are two orders: a random one is the other with probability 1/2."""
+    orders = Factor("order", ("given", "rotation 1", "rotation 2", "rotation 3"))
+    answers = np.array([[0, 1, -1, -1]] * 10)
+    parts = pair_parts(answers, answers == 0, FactorialDesign.full([orders]))
+    assert value_of(parts[("answer", "total", ("order",)), False]) == 1 / 2
+
+
 def test_radial_designs_estimate_the_total_effects_of_the_whole_design():
     """Of answers that follow the order in half of the items: (1 - 1/3) / 2 of 2 x 3 x 2 cells."""
     orders = Factor("order", ("given", "reversed", "BAC"))

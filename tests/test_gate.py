@@ -168,6 +168,31 @@ def test_a_mean_that_does_not_vary_says_as_much_as_its_smallest_relation(tmp_pat
     assert found.checks[1].low == pytest.approx(math.sqrt(0.05))
 
 
+def test_relations_that_got_one_answer_do_not_pass_on_corrected_consistency(tmp_path):
+    """They leave the mean; A and B should have two answers, in C one answer is right."""
+    facts = {name: [(f"{name}{at}", "xy"[at % 2]) for at in range(20)] for name in "ABDEFG"}
+    facts["C"] = [(f"C{at}", "x") for at in range(20)]
+    right = dict(fact for of_group in facts.values() for fact in of_group)
+    patterns = {name: ["[X] is in [Y].", "[X] is inside [Y]."] for name in facts}
+    suite = cs.Suite.from_patterns(patterns, facts)
+
+    def answer(prompts):
+        return [right[prompt.split()[0]] for prompt in prompts]
+
+    def collapsed(prompts):
+        return ["x" if prompt[0] in "AB" else right[prompt.split()[0]] for prompt in prompts]
+
+    for model in (answer, collapsed):
+        cs.evaluate(suite, model, out=tmp_path / model.__name__)
+    rules = ["corrected_consistency no worse than baseline by 10 points"]
+    rules += ["corrected_consistency >= 0.5", "corrected_consistency in D >= 0.5"]
+    baseline = str(tmp_path / "answer")
+    found = cs.gate([tmp_path / "collapsed"], baseline=baseline, rule=rules)
+    assert [check.verdict for check in found.checks] == ["undecided", "undecided", "pass"]
+    assert all("without A, B, where all answers" in one.reason for one in found.checks[:2])
+    assert cs.gate([baseline], rule=rules[1:]).verdict == "pass"
+
+
 def test_only_items_that_both_have_are_compared(ports, thirty):
     folder, write = ports
     options = {"baseline": write("part", 30, range(10, 40))}
@@ -191,6 +216,14 @@ def test_a_plan_counts_the_subjects_of_each_relation(tmp_path):
     assert (mean.groups, mean.items) == (2, round(sum(subjects) / 2))
     shared = {fact.subject for facts in sizes for fact in facts}
     assert len(shared) < sum(subjects) - 20, "or this shows nothing"
+
+
+def test_a_plan_of_a_mean_that_does_not_vary_counts_items(tmp_path):
+    """0 of n subjects may be up to 1 - .05 ** (1 / n) of all: 299 for one percent."""
+    run = cs.evaluate("mini", "baseline:majority", limit=8, out=tmp_path / "run")
+    _, relations, subjects = cs.plan_gate(run.folder, rule=["consistency >= 0.99"]).rows
+    assert (relations.groups, relations.items, relations.power) == (39, 8, 1.0)
+    assert (subjects.groups, subjects.items, subjects.power) == (13, 24, 1.0)
 
 
 def test_the_largest_subject_is_found_in_all_groups():

@@ -7,6 +7,7 @@ import pytest
 from checks import output, refused
 from conftest import cases
 from consilience.kinds import Facts, SentencePairs, kind_of_run
+from consilience.kinds.counting import NOT_FINISHED, record_notes
 from consilience.runs.run import SENTENCE_PAIRS, Run, open_runs
 
 RECORD = {"started": "2026-01-31T12:00:00+00:00", "versions": {}, "warnings": [], "answers": {}}
@@ -33,6 +34,17 @@ def test_the_seeds_of_a_run_are_runs_in_the_order_of_their_numbers(tmp_path):
     assert run.label == "both" and kind_of_run(run) is SentencePairs
     assert [each.label for each in run.seeds] == ["seed-2", "seed-10"]
     assert [each.settings["seed"] for each in run.seeds] == [2, 10]
+
+
+def test_a_run_of_which_a_seed_was_never_asked_is_not_finished(tmp_path):
+    record = RECORD | {"settings": {"kind": SENTENCE_PAIRS}, "finished": RECORD["started"]}
+    for names, is_whole in ((["seed-1", "seed-2"], True), (["seed-1", "seed-2", "seed-3"], False)):
+        for seed in ("seed-1", "seed-2"):
+            make(folder := tmp_path / str(is_whole) / seed)
+            (folder / "run.json").write_text(json.dumps(record | {"seeds": names}))
+        run = Run.open(folder.parent)
+        assert [bool(part.record["finished"]) for part in run.seeds] == [is_whole] * 2
+        assert any(NOT_FINISHED in note for note in record_notes(run)) != is_whole
 
 
 def test_a_table_made_elsewhere_has_no_settings_and_is_read_once(tmp_path):

@@ -233,6 +233,29 @@ def test_runs_are_read_from_their_folders_or_their_metrics(tmp_path):
     assert set(effects["subset"]) == {"all", "reverse"}, "a number that is missing is not tested"
 
 
+def test_what_was_written_freely_is_no_other_task():
+    numbers = {"rte": 0.9, "rte-generated": 0.1, "qqp": 0.9}
+    rows = [
+        (model, task, "consistency", "signal", value + more)
+        for model, more in (("a", 0), ("b", 0.02))
+        for task, value in numbers.items()
+    ]
+    effects = task_types.task_effects(pl.DataFrame(rows, task_types.LONG, orient="row"), KINDS)
+    assert effects.filter(first="rte")["difference"].to_list() == pytest.approx([0] * 3)
+
+
+def test_agreement_of_people_may_be_below_chance(tmp_path):
+    """And an annotator is no task."""
+    folder = run_folder(tmp_path / "one", "rte", 0.667, 0.664, 0.922, -0.1)
+    rest = ",0.1,NaN,NaN,NaN,30,0,1,NaN,NaN\n"
+    with (folder / "metrics.csv").open("a") as file:
+        file.write(f"fleiss_kappa,human,rte,reverse,-0.0067{rest[4:]}")
+        file.write(f"accuracy,human,annotator-1,all{rest}")
+    rows = read(folder, names=["people"])
+    assert rows.filter(metric="fleiss_kappa")["value"].to_list() == [-0.0067]
+    assert set(rows["task"]) == {"rte"}
+
+
 def test_long_and_wide_tables_are_the_same(typed):
     text = wide("calum-table-5")
     long = "model,task,metric,subset,value,seeds\n"

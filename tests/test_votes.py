@@ -10,7 +10,7 @@ import pytest
 
 import consilience as cs
 from checks import output, refusal
-from consilience.analysis.votes import Ballots, right_counts, ways_of
+from consilience.analysis.votes import Ballots, _left_out, right_counts, ways_of
 from consilience.metrics.components import ItemNumbers, item_estimates
 from consilience.metrics.counts import Prepared
 from consilience.metrics.measure import measure
@@ -60,6 +60,15 @@ def test_fewer_variants_are_drawn_from_those_that_an_item_has():
     for size, first in ((1, 4 / 6), (2, 12 / 15), (3, 16 / 20)):
         found = of.accuracy(size, 0)
         assert found[:2] == pytest.approx([first, [2 / 3, 1, 1][size - 1]]) and np.isnan(found[2])
+
+
+def test_a_variant_is_left_out_only_where_others_vote():
+    """The second question has one phrasing, so nobody votes in its place."""
+    answers = np.array([[A, A], [A, NO]])
+    subjects = np.array(["q1", "q2"], object)
+    of = Ballots(answers, answers == A, answers >= 0, np.zeros(answers.shape), subjects)
+    rows = _left_out(("", "paraphrase=1", "paraphrase=2"), [of])
+    assert [(row["accuracy"], row["others"], row["difference"]) for row in rows] == [(1, 1, 0)] * 2
 
 
 def test_a_drawn_expectation_is_near_the_exact_one():

@@ -696,7 +696,7 @@ def _designs(rule: str, of: str, limit: Threshold, numbers: Sequence[Precise]) -
     clusters = clusters_for_power(number, limit)
     more_items = lambda size: number.with_within(items / size)  # noqa: E731
     if items and number.is_constant and clusters:  # these are items of all groups together
-        clusters = math.ceil(clusters / items)
+        clusters = math.ceil(clusters * number.clusters / number.units)
         more_items = lambda size: number.resized(number.clusters * size // items)  # noqa: E731
     yield other("groups" if items else "items", number.resized, clusters)
     if items:

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -16,6 +17,7 @@ from checks import refused
 from consilience.core.errors import ConsilienceError
 from consilience.files import write
 from consilience.files.tables import read_answer_file
+from consilience.runs.folder import RunFolder
 
 
 def mode(path):
@@ -193,6 +195,17 @@ def test_a_folder_of_a_network_file_system_is_locked_by_a_file(tmp_path, monkeyp
             of_system(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     with (tmp_path / ".lock").open("ab") as other:
         of_system(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_new_run_begins_on_a_network_file_system(tmp_path, monkeypatch):
+    """The file of the lock is there before the run is."""
+    monkeypatch.setattr(write, "_lock", partial(_on_network, write._lock))
+    RunFolder(tmp_path / "run", {"suite": "mini"})
+    assert {"run.json", write.LOCK} <= {path.name for path in (tmp_path / "run").iterdir()}
+
+
+def _on_network(lock, path, flags):
+    return lock(path, flags) if flags & os.O_RDWR else None
 
 
 def test_parts_of_processes_that_are_gone_are_removed_and_no_others(tmp_path):

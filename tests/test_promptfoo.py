@@ -72,6 +72,19 @@ def test_the_right_answer_is_the_text_of_an_assertion(tmp_path):
     assert value(result, "accuracy") == 1
 
 
+def test_the_tests_of_an_item_may_expect_other_texts(tmp_path):
+    first = entry(0, 0, "Munich", ("icontains", "Munich"), {"item": "m"}, question="Capital?")
+    second = entry(1, 0, "München", ("icontains", "München"), {"item": "m"}, question="Stadt?")
+    result = cs.score(write(tmp_path / "r.json", first, second))
+    assert value(result, "accuracy") == value(result, "consistency") == 1
+    second["testCase"]["metadata"]["group"] = "other"
+    refused(
+        "metadata.group 'other' of 'm'.*as before",
+        cs.score,
+        write(tmp_path / "r.json", first, second),
+    )
+
+
 def test_tests_that_name_their_item_and_variant_are_answers_to_a_suite(tmp_path):
     suite = tmp_path / "suite.csv"
     suite.write_text("item,question,answer,options\nq,Yes?,yes,yes;no\n")

@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+import consilience as cs
 from checks import output, refusal, refused
 from conftest import cases
 from consilience import load_suite
@@ -110,6 +111,62 @@ def test_own_forms_of_pairs_and_patterns_are_named(consilience, tmp_path):
         assert f"'{name}" in refusal(consilience, "score", path, "--suite", suite)
         out = output(consilience, "score", path, "--suite", suite, *own, "--json")
         assert value(out, "accuracy", {"rte": "rte-generated", "mini": "capital"}[suite]) == 1
+
+
+def test_rows_in_any_order_are_compared_with_their_own_patterns(consilience, tmp_path):
+    """Rows of the perturbed patterns begin with the second one; then those of the first are gone."""
+    more = ("--groups", "capital", "--limit", "2", "--perturbations", "lower_case")
+    rows = exported(consilience, "mini", *more)
+    size = len(rows) // 4
+    for row in rows:
+        others = [word for word in row["candidates"] if word != row["gold"]]
+        row["answer"] = others[0] if row["variant_index"] % size % 2 else row["gold"]
+    rows.sort(key=lambda row: (row["variant_index"] % size - 1) % size)
+    for name, kept in (("whole", rows), ("part", [r for r in rows if r["variant_index"] != size])):
+        (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
+        made = ("score", tmp_path / "a.jsonl", "--suite", "mini", "--out", tmp_path / name)
+        first, again = (
+            output(consilience, *command, "--json")
+            for command in (made, ("score", tmp_path / name))
+        )
+        assert value(again, "consistency", "capital", "lower_case") == 1
+        assert json.loads(first)["metrics"] == json.loads(again)["metrics"]
+        assert "not as it was" not in again
+
+
+def test_a_table_in_several_languages_is_scored_into_a_run_first(consilience, tmp_path):
+    """The objects are written in the language of the pattern."""
+    rows = exported(consilience, "mini-languages", "--groups", "capital", "--limit", "3")
+    words = load_suite("mini-languages")["capital"].candidates.words
+    answers = [row | {"answer": row["candidates"][words.index(row["gold"])]} for row in rows]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in answers))
+    table, suite = (path, "--suite"), "mini-languages"
+    assert "\nReport:  add --out RUN" in output(consilience, "score", *table, suite)
+    assert f"score {path} --suite {suite} --out RUN`" in refusal(
+        consilience, "report", *table, suite, "--out", tmp_path / "page.html"
+    )
+    score = cs.score(pl.DataFrame(answers), suite)
+    rows = score.compare(score.run).table.filter(metric="consistency", group="capital")
+    assert set(rows["second_value"]) == {1}
+
+
+def test_log_probabilities_of_labels_are_answers(consilience, tmp_path):
+    row = {"item": "0", "gold": "entailment", "log_probabilities": [-0.1, -2.3]}
+    lines = [json.dumps(row | {"variant": name}) for name in ("original", "reverse")]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    out = output(consilience, "score", tmp_path / "a.jsonl", "--suite", "rte", "--json")
+    assert value(out, "accuracy", "rte-generated") == 1
+
+
+@pytest.mark.parametrize("suite", ["mini", "own.csv"])
+def test_a_copy_without_its_record_is_a_table(consilience, tmp_path, monkeypatch, suite):
+    monkeypatch.chdir(tmp_path)
+    Path("own.csv").write_text("question,answer,options\nQ?,x,x;y\n")
+    output(consilience, "probe", "-s", suite, "-m", "baseline:random", "--limit", 1, "--out", "run")
+    Path("run/run.json").rename("record.json")
+    out = output(consilience, "score", "run", "--suite", suite)
+    assert "Report:  add --out RUN" in out and "Accuracy" in out
 
 
 def exported(consilience, *arguments):

@@ -19,6 +19,7 @@ from consilience.metrics.definitions import ExpectedViolations
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import METRICS, Grid
+from consilience.suites.question_suites import load_questions
 from consilience.suites.questions import (
     Questions,
     expectations_of_rows,
@@ -135,6 +136,19 @@ def test_the_same_rows_in_each_kind_of_file(tmp_path):
     (tmp_path / "e.csv" / "expectations.json").write_text("[]")
     message = "both expectations.csv and expectations.json"
     refused(message, with_expectations, SUITE, tmp_path / "e.csv", [])
+
+
+@pytest.mark.parametrize("name", ["questions.yaml", "questions.json"])
+def test_the_only_file_of_a_folder_may_have_expectations_too(tmp_path, name):
+    """With a condition that is false."""
+    items = [{"item": item, "question": f"{item}?", "answer": True} for item in "ab"]
+    rule = {"kind": "same", "item": "a", "other_item": "b", "condition": False}
+    (tmp_path / name).write_text(json.dumps({"questions": items, "expectations": [rule]}))
+    for source in (tmp_path, tmp_path / name):
+        (expectation,) = load_questions(source).expectations
+        assert (expectation.condition, expectation.subset) == (("no",), "conditioned same")
+    (tmp_path / "expectations.json").write_text("[]")
+    refused(f"expectations in {name} and expectations.json", load_questions, tmp_path)
 
 
 @pytest.mark.parametrize(("row", "message"), cases("expectations_bad"))

@@ -116,6 +116,22 @@ def test_a_time_is_a_text(tmp_path):
     assert [one.gold.text for one in load_questions(tmp_path / "a.yaml").items] == times
 
 
+def test_plain_scalars_of_yaml_are_texts_as_they_are_written(tmp_path):
+    """But true, false and whole numbers; Norway is NO, and 1 is the second option."""
+    (tmp_path / "a.yaml").write_text(
+        "- {question: Norway, answer: NO, options: [SE, NO, DK], language: no}\n"
+        "- {question: Python, answer: 3.10, distractors: [007, 1_000], language: no}\n"
+        "- {question: Cold, answer: true, language: no}\n"
+        "- {question: Second, answer: 1, options: [yes, no], language: no}\n"
+    )
+    known = load_questions(tmp_path / "a.yaml").items
+    assert [one.gold.text for one in known] == ["NO", "3.10", "yes", "no"]
+    assert [[*sorted(choice.text for choice in one.options)] for one in known] == [
+        ["DK", "NO", "SE"], ["007", "1_000", "3.10"], ["no", "yes"], ["no", "yes"],
+    ]  # fmt: skip
+    assert {language for one in known for language in one.paraphrases} == {"no"}
+
+
 def test_answers_of_other_types_are_texts():
     values = (date(2020, 1, 1), Decimal("1.50"), float("nan"), 2.0, [1, 2])
     assert list(map(text_of, values)) == ["2020-01-01", "1.50", None, "2", "[1, 2]"]

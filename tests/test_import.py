@@ -461,3 +461,9 @@ def test_a_workbook_is_imported_with_the_rows_that_a_spreadsheet_shows(tmp_path)
     ]  # fmt: skip
     answers = workbook(tmp_path / "a.xlsx", [["item", "answer"], [], ["a", 2]])
     assert read_answer_file(answers).rows() == [("a", "2")]
+
+
+def test_what_an_import_leaves_behind_is_noted(tmp_path):
+    mini = ROOT / "src" / "consilience" / "suites" / "mini"
+    plan = import_patterns(ImportOptions(mini, tmp_path / "copy"))
+    assert "edges and annotations of patterns are not imported" in plan.notes

@@ -150,6 +150,44 @@ def test_questions_of_several_rows_keep_the_order_of_their_phrasings(consilience
     assert not load_questions("s").notes, "the provenance is no table that is not read"
 
 
+def test_phrasings_of_a_question_that_moved_are_refused(consilience, here):
+    """Questions without an item are numbered, so a new row gives the others new numbers."""
+    lines = ["question,answer", "How many legs has a spider?,8", "Who wrote Hamlet?,Shakespeare"]
+    (here / "n.csv").write_text("\n".join(lines))
+    output(consilience, "suite", "rewrite", "n.csv", "--out", "r.csv")
+    (here / "n.csv").write_text("\n".join([lines[0], "Where is Oslo?,Norway", *lines[1:]]))
+    status, out, _ = consilience("suite", "import", "r.csv", "--into", "n.csv")
+    assert status == 2 and "'How many legs has a spider?' is no phrasing of 'n-1'" in out
+
+
+def test_proposals_in_csv_keep_texts_that_look_like_formulas(consilience, here):
+    (here / "n.csv").write_text("question,answer\n-40 Degrees Celsius is what?,-40\n")
+    output(consilience, "suite", "rewrite", "n.csv", "--out", "r.csv")
+    output(consilience, "suite", "import", "r.csv", "--into", "n.csv")
+    (texts,) = load_questions("n.csv").items[0].paraphrases.values()
+    assert "-40 degrees celsius is what?" in texts and not any(text[0] == "'" for text in texts)
+
+
+def test_phrasings_are_added_in_their_language_whatever_the_case_of_the_header(consilience, here):
+    rows = ["Item,Language,Question,Answer", "a,en,What is 1 + 1?,2", "a,en,How much is 1 + 1?,2"]
+    (here / "n.csv").write_text("\n".join([*rows, "a ,de,Was ist 1 + 1?,2"]))
+    german = {"item": "a", "question": "Wie viel?", "origin": "written", "language": "de"}
+    (here / "r.jsonl").write_text(json.dumps(german))
+    output(consilience, "suite", "import", "r.jsonl", "--into", "n.csv")
+    texts = load_questions("n.csv").items[0].paraphrases
+    assert texts["en"] == ("What is 1 + 1?", "How much is 1 + 1?")
+    assert texts["de"] == ("Was ist 1 + 1?", "Wie viel?")
+
+
+def test_the_provenance_of_one_of_several_files_is_no_file_of_questions(consilience, here):
+    (here / "s" / "questions").mkdir(parents=True)
+    for name in ("a.csv", "b.csv", "._a.csv"):
+        (here / "s" / "questions" / name).write_text(f"question,answer\nWho wrote {name}?,I\n")
+    output(consilience, "suite", "rewrite", "s/questions/a.csv", "--out", "r.csv")
+    output(consilience, "suite", "import", "r.csv", "--into", "s/questions/a.csv")
+    assert [one.group for one in load_questions("s").items] == ["a", "b"]
+
+
 @pytest.mark.parametrize(("row", "into", "message"), [
     ({"item": "q-7"}, "q.jsonl", "no question 'q-7'"),
     ({"accept": "maybe"}, "q.jsonl", "the accept 'maybe'; expected yes, no"),

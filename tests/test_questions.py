@@ -166,6 +166,39 @@ def test_an_empty_column_of_distractors_does_not_shuffle_the_options(tmp_path):
     assert {item.gold_position for item in questions.items} == {1}
 
 
+@pytest.mark.parametrize("rows", ["q-1,A?\n,B?", ",B?\nq-1,A?"])
+def test_the_number_of_a_row_is_no_item_of_another(tmp_path, rows):
+    lines = "\n".join(f"{row},yes,yes;no" for row in rows.splitlines())
+    (tmp_path / "q.csv").write_text(f"item,question,answer,options\n{lines}\n")
+    refused("duplicate item 'q-1', the number of a row", load_questions, tmp_path / "q.csv")
+
+
+def test_spaces_around_languages_and_empty_rows_mean_nothing(tmp_path):
+    (tmp_path / "q.csv").write_text("question,language,answer\nA?,en ,x\n,,\nB?,en,x\n , ,\n")
+    known = load_questions(tmp_path / "q.csv")
+    assert (len(known.items), known.languages) == (2, ("en",))
+
+
+def test_a_mapped_phrasing_counts_once(tmp_path):
+    (tmp_path / "q.csv").write_text("question,question_2,answer\nA?,B?,x\n")
+    for columns in ({"question_2": "question_2"}, {"question": "question+question_2"}):
+        (one,) = load_questions(tmp_path / "q.csv", columns).items
+        assert [*one.paraphrases.values()] == [("A?", "B?")]
+
+
+def test_options_that_are_called_answers_are_no_replies_for_a_judge(tmp_path):
+    (tmp_path / "q.csv").write_text(
+        "question,answer_a,answer_b,correct\nCapital?,Paris,Rome,Paris\n"
+    )
+    refused(r"options=answer_a\+answer_b", load_questions, tmp_path / "q.csv")
+
+
+def test_a_task_may_speak_of_questions(tmp_path):
+    text = '# Two questions?\nname = "dup"\nkind = "STS"\nfirst = "a"\nsecond = "b"\nlabel = "c"\n'
+    (tmp_path / "dup.toml").write_text(text + 'indicators = ["A", "B"]\nlabels = ["no", "same"]\n')
+    assert check_suite(str(tmp_path / "dup.toml")) == []
+
+
 def test_a_data_set_of_the_hub_is_read_by_its_split(tmp_path):
     """The layout of MMLU: `answer` is a class label, which is the position of the right choice."""
     datasets = pytest.importorskip("datasets")

@@ -206,7 +206,7 @@ def _of_judge(cells: Mapping[str, Any], columns: Mapping[str, str]) -> Mapping[s
     """A row of texts that a judge compares as one of a question; other rows stay."""
     names = {str(key).strip().casefold(): str(key) for key in cells} | dict(columns)
     texts = sorted(name for name in names if re.fullmatch("answer_[a-z]", name))
-    is_of_people = "question" not in names or names.keys() & {*OF_JUDGE}
+    is_of_people = "question" not in names or names.keys() & {"prompt", "human"}
     if not texts or not is_of_people or names.keys() & {"answer", *WITH_OPTIONS}:
         return cells
     found = {name: cells.get(names.get(name, "")) for name in (*OF_JUDGE, *texts)}

@@ -114,6 +114,15 @@ def test_only_the_main_process_measures_and_what_it_cannot_is_refused(make_train
     callback.on_step_end(trainer.args, trainer.state, trainer.control)
     assert trainer.state.log_history == []
     refused("no option 'limt'", cs.ConsistencyCallback, trainer, "mini", limt=3)
+    refused("which holds one run", cs.ConsistencyCallback, trainer, "mini", out="curve")
+    refused("does not write text", cs.ConsistencyCallback, trainer, "mini-questions")
     refused("1 or more, or None", cs.ConsistencyCallback, trainer, steps=0)
     trainer.processing_class = None
     refused("processing_class=tokenizer", cs.ConsistencyCallback, trainer)
+
+
+def test_written_answers_are_measured_too(make_trainer):
+    trainer = make_trainer("gpt2")
+    options = {"groups": "capital", "limit": 1, "max_new_tokens": 1}
+    callback = cs.ConsistencyCallback(trainer, "mini-open", **options)
+    assert "consistency" in set(callback.measure().metrics["metric"])

@@ -193,7 +193,7 @@ def test_equal_questions_and_those_that_an_expectation_links_are_in_one_part():
 
 
 def test_facts_that_were_trained_are_no_harm():
-    for name, is_asked in (("mini-questions", False), ("own", True)):
+    for name, is_asked in (("mini-questions", False), ("minimum-wage", True)):
         suite = split_by_item(replace(load_questions("mini-open"), name=name))
         plan = replace(PLAN, train=("train",), validation=("validation",), loss="bct")
         subject = Subject("baseline:majority", suite, "strict", device="cpu")
@@ -460,6 +460,18 @@ def test_texts_without_a_human_label_are_not_wrong(tmp_path):
     for side, run in (("before", before), ("after", after)):
         metrics = run.metrics.filter(metric="mean_accuracy", group="MICRO", subset="all")
         assert accuracy[side] == pytest.approx(metrics["value"].item())
+
+
+def test_pairs_without_human_labels_train_a_judge(consilience, chat, tmp_path, monkeypatch):
+    """Nothing is right there; the checkpoint is chosen by consistency."""
+    monkeypatch.chdir(tmp_path)
+    rows = [f"Say {at},,x {at},y {at}" for at in range(12)]
+    Path("j.csv").write_text("\n".join(["prompt,human,answer_a,answer_b", *rows]))
+    options = ("--device", "cpu", "--batch-size", 2, "--epochs", 1, "--learning-rate", 0.01)
+    command = ("improve", "--model", chat, "--suite", "j.csv", *options, "--out", "o", "--json")
+    document = json.loads(output(consilience, *command))
+    before = {row["what"]: row.get("before") for row in document["harm"]}
+    assert before["Accuracy, held-out groups"] is None
 
 
 def test_the_harm_to_facts_is_that_of_relations_with_one_right_object(tmp_path):

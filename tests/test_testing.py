@@ -85,6 +85,29 @@ def test_sentence_pairs_compare_the_original_with_each_form(tmp_path):
     assert [case.id for case in cases("mrpc", data=data, by="group")] == ["mrpc"]
 
 
+class Client:
+    def __init__(self, reply):
+        self.reply = reply
+
+    def ask(self, prompts):
+        return [self.reply for _ in prompts]
+
+
+def test_methods_of_two_values_are_two_models(file):
+    runs = Runs()
+    runs.assert_consistent(Client("cat").ask, file)
+    with pytest.raises(AssertionError, match="2 of 2 questions"):
+        runs.assert_consistent(Client("A").ask, file)
+
+
+def test_an_item_without_an_answer_to_a_variant_fails(file):
+    def model(prompts):
+        return ["" if "What" in prompt else "cat" for prompt in prompts]
+
+    with pytest.raises(AssertionError, match="sea has no answer to 2 of 4 variants: no answer"):
+        assert_consistent(model, file)
+
+
 def test_a_failure_shows_two_prompts_and_two_answers(file):
     with pytest.raises(AssertionError) as failed:
         assert_consistent(first_label, file, examples=1)

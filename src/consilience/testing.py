@@ -374,10 +374,12 @@ def _lines(
     """An item: how many pairs agree, and two variants with their prompts and answers."""
     key = item["group"], item["item"]
     of_item = [row for at, row in rows.items() if at[:2] == key]
-    if not item["pairs"]:
-        reasons = {row["excluded"] or "no answer" for row in of_item if row["answer"] is None}
-        reason = "; ".join(sorted(reasons)) or f"it has one {words.variant}"
-        yield f"{item['item']} has no two answers to compare: {reason}"
+    if item["first"] is None:
+        reasons = [row["excluded"] or "no answer" for row in of_item if row["answer"] is None]
+        reason = "; ".join(sorted({*reasons})) or f"it has one {words.variant}"
+        lacks = f"no answer to {len(reasons)} of {len(of_item)} {words.variant}s"
+        what = lacks if item["pairs"] else "no two answers to compare"
+        yield f"{item['item']} has {what}: {reason}"
         return
     agree = f"{item['same']} of {counted(item['pairs'], 'pair')} of {words.variant}s agree"
     yield f"{item['item']}: {agree}; right is {of_item[0]['gold']!r}"

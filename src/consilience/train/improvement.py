@@ -348,7 +348,7 @@ def harm_rows(
              changed=(answer != other).mean())
     )  # fmt: skip
     graded = means.drop_nulls(["before", "after"])
-    sides = {side: float(graded[side].to_numpy().mean()) for side in ("before", "after")}
+    sides = {side: _over_units(graded[side])["difference"] for side in ("before", "after")}
     yield {"what": f"Accuracy, {name}", **sides, **_over_units(graded["after"] - graded["before"])}
     yield of_metric(TIE_METRIC)
     yield {"what": f"Answers changed, {name}", **_over_units(means["changed"])}

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 from checks import refused
 from consilience.core.schemas import FLIPS
@@ -234,6 +235,18 @@ def test_a_noise_floor_that_was_not_measured_is_left_of_a_run_in_its_usual_folde
         server.received.clear()
         assert probe(options).notes[0].startswith("the run was complete (20")
         assert not server.received
+
+
+def test_a_complete_run_of_sentence_pairs_is_counted_again(arguments, tmp_path):
+    with replay(answer) as server:
+        asked = arguments["pairs"] | {"base_url": server.url, "out": tmp_path / "run"}
+        first = probe(ProbeOptions(**asked))
+        server.received.clear()
+        again = probe(ProbeOptions(**asked))
+        assert not server.received and again.notes[0].startswith("the run was complete (20")
+    assert again.metrics.equals(first.metrics, null_equal=True)
+    changed = again.changed_answers, first.changed_answers
+    assert_frame_equal(*changed, check_row_order=False)
 
 
 def test_answers_only_are_in_the_run_without_scores(arguments, tmp_path):

@@ -18,6 +18,7 @@ from consilience.endpoints.scorer import STRATEGIES, Continuations, Scorer, prov
 from consilience.endpoints.server import LlamaCppClient, Server
 from consilience.models import load_model
 from consilience.models.served import file_of, prompt_tokens
+from consilience.models.sources import locate
 from reference import words_of
 
 pytest.importorskip("xllamacpp", reason="needs the extra llamacpp")
@@ -67,6 +68,10 @@ def test_scores_are_those_of_the_expanded_weights_within_a_bound(model):
     assert answers == len(FLOAT32)
     [best] = model.score([query], words_of(*row["words"]), every=False)
     assert np.nanargmax(best.totals[0]) == scores.logprob[0].argmax()
+
+
+def test_the_weights_are_part_of_what_a_run_is(model):
+    assert model.identity["digest"] == locate("packaged:smollm2").digest
 
 
 def test_scores_are_those_of_a_chain_over_the_vocabulary(model):

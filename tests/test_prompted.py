@@ -5,6 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tokenizers.processors import TemplateProcessing
+from transformers import AddedToken
 
 from checks import refused
 from consilience.asking import questions as ask_questions
@@ -15,7 +17,10 @@ from consilience.core.presentation import TEMPLATES, Presentation, Template
 from consilience.models import prompted
 from consilience.models.fast.trees import KeyValueStore
 from consilience.models.loading import load_pretrained
-from consilience.models.prompted import OptionScorer
+from consilience.models.prompt_tokens import PromptTokens
+from consilience.models.prompted import AnswerWriter, OptionScorer
+from consilience.models.seq2seq import before_targets
+from test_models import build_bart
 
 
 def question(item, gold, *options, texts=("Rome ?",)):
@@ -125,6 +130,51 @@ def test_what_cannot_be_asked_says_why(reader):
     same = question("q", "\u0b95", "\u0b95", "\u0b99")
     prompt = prompt_of(Presentation(labels="none"), same)
     assert model.why_not([prompt]) == ["two options have the same tokens"]
+
+
+def test_a_turn_ends_with_its_own_special_token(reader):
+    """Also where only the end of a text is known, as of a server; a name of it is not needed."""
+    tokenizer = reader("llama").tokenizer
+    tokenizer.add_tokens([AddedToken("<|turn|>", special=True, normalized=False)])
+    tokenizer.chat_template = CHAT.replace("{{ eos_token }}", "<|turn|>")
+    turn, end = tokenizer.convert_tokens_to_ids("<|turn|>"), tokenizer.eos_token_id
+    tokens = PromptTokens(tokenizer, [end], "m")
+    assert [target[-1] for target in tokens.label_targets(["Rome", "Paris"], " ")] == [turn] * 2
+    assert tokens.special_in(["Rome <|turn|>Paris"]) == "has the special token '<|turn|>' in it"
+    tokenizer.chat_template = CHAT.replace("{{ eos_token }}", "\n")
+    assert [target[-1] for target in tokens.label_targets(["Rome"], " ")] == [end]
+
+
+def test_a_prompt_begins_with_all_that_the_tokenizer_puts_there(reader):
+    """As of GLM, whose texts begin with two tokens, none of them its bos."""
+    tokenizer = reader("llama").tokenizer
+    ids = {name: tokenizer.convert_tokens_to_ids(name) for name in ("Rome", "Paris")}
+    backend = tokenizer.backend_tokenizer
+    backend.post_processor = TemplateProcessing("Rome Paris $A", None, [*ids.items()])
+    assert PromptTokens(tokenizer, [], "m").beginning == [*ids.values()]
+
+
+def test_the_options_of_a_suite_with_open_questions_are_checked(model_folder):
+    loaded = load_pretrained(str(model_folder("t5")))
+    same = question("q", "\u0b95", "\u0b95", "\u0b99")
+    prompt = prompt_of(Presentation(labels="none"), same)
+    writer = AnswerWriter(loaded)
+    assert writer.chooser.why_not([prompt]) == ["two options have the same tokens"]
+    writer = AnswerWriter(load_pretrained(str(model_folder("gpt2"))), most_written=9)
+    assert writer.chooser.longest == writer.longest + 9
+
+
+def test_options_of_bart_follow_what_begins_every_text(tmp_path):
+    model = OptionScorer(load_pretrained(str(build_bart(tmp_path, init_std=0.4))))
+    ids, targets = model.encode(prompt_of(Presentation(template=SHORT, labels="none")))
+    found, start = next(model.score([prompt_of(Presentation(template=SHORT, labels="none"))])), []
+    start = [model.tokenizer.eos_token_id, model.tokenizer.cls_token_id]
+    assert before_targets(model.tokenizer, start[0]) == start[1:]
+    for target, total in zip(targets, found.totals[0], strict=True):
+        decoder = torch.tensor([[*start, *target[:-1]]])
+        logits = model.model(torch.tensor([ids]), decoder_input_ids=decoder).logits[0, 1:]
+        steps = logits.double().log_softmax(-1)[range(len(target)), target]
+        assert total == pytest.approx(float(steps.sum()), abs=1e-4)
 
 
 class FirstLabel:

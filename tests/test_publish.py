@@ -324,9 +324,13 @@ def test_without_a_licence_no_text_of_a_suite_is_published(made, runs, tmp_path)
             assert "left out: no licence is stated" in published.notes[0]
             texts = texts_in(published)
             assert not [word for word in words for text in texts if word in text]
+    run = public_run(Run.open(runs / "questions"), PublishOptions(runs, "dataset", model_id=ID))
+    notes = ["1 of 4 queries have no answer (sky 1); such as sky q1: |<b>no| a.de:80"]
+    assert "(sky 1)\n" in replace(run, notes=notes).as_markdown()
+    licensed = replace(run, notes=notes, suite=replace(run.suite, licence="MIT")).as_markdown()
+    assert r"such as sky q1: \|\<b\>no\| URL" in licensed
     answers = table_of(made("questions", "dataset"), "answers")
     assert answers["item"].unique().sort().to_list() == [0, 1, 2, 3]
-    run = public_run(Run.open(runs / "questions"), PublishOptions(runs, "dataset", model_id=ID))
     mixed = replace(run, answers=run.answers.sort("variant_index")).shared_answers()
     assert mixed.sort("item", "variant").equals(answers.sort("item", "variant"))
     assert answers["is_right"].mean() == 0.75 and "subject" not in answers.columns
@@ -461,6 +465,9 @@ def test_the_published_command_has_no_folder():
     command = public_command({"system": "/no_think", "template": long}, ID, "x")
     assert command.endswith(f"--template '{long}' --system /no_think")
     assert public_command(None, ID, "x") == ""
+    options = {"equivalence": "nli:/data/team/nli", "single_token": ["Qwen/Qwen2.5-0.5B", "b"]}
+    command = public_command(options, ID, "x")
+    assert command.endswith("--single-token Qwen/Qwen2.5-0.5B,b --equivalence nli:nli")
 
 
 def test_suites_without_latin_letters_have_files_of_their_own():

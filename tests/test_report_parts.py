@@ -410,10 +410,13 @@ def test_the_least_consistent_relation_is_shown_first(monkeypatch):
     large = patterns.with_columns(pl.when(is_s).then(last).otherwise("variant_index"))
     (figure,) = overview._agreement([shown(pairs=pairs, patterns=large)], None)
     assert figure.title == "Agreement of patterns: R", "S has too many patterns"
-    monkeypatch.setattr(overview, "MOST_PAIRS", 3)
-    (figure,) = overview._agreement([shown(pairs=pairs, patterns=patterns)], None)
-    drawn = json.dumps(spec_of(figure.chart))
-    assert '"group": "S"' in drawn and '"group": "R"' not in drawn
+    kept = {"pairs": pairs.filter(group="R"), "patterns": patterns.filter(group="R")}
+    runs = [shown(**kept), shown(pairs=pairs, patterns=patterns)]
+    runs = [replace(run, name=name) for run, name in zip(runs, "ab", strict=True)]
+    (figure,) = overview._agreement(runs, None)
+    assert figure.title == "Agreement of patterns: R, a", "the first run has no S"
+    known = json.dumps(spec_of(figure.chart))
+    assert all(f'"key": "{name} 1"' in known for name in "RST")
 
 
 def test_the_agreement_of_forms_counts_the_pairs_that_both_forms_answered():

@@ -74,7 +74,7 @@ def test_sentence_pairs_compare_the_original_with_each_form(tmp_path):
     with pytest.raises(AssertionError) as failed:
         assert_consistent(longer_first, "mrpc", data=data, perturbations="reverse")
     message = str(failed.value)
-    assert "longer_first: 2 of 2 sentence pairs get different answers in their forms" in message
+    assert "longer_first: 2 of 2 sentence pairs do not get one answer in all forms" in message
     lines = [
         "0 of 1 pair of forms agree; right is 'equivalent'",
         "  'equivalent' in original", "    | Sentence1: A b.", "    | Sentence2: C d.",
@@ -104,7 +104,7 @@ def test_an_item_without_an_answer_to_a_variant_fails(file):
     def model(prompts):
         return ["" if "What" in prompt else "cat" for prompt in prompts]
 
-    with pytest.raises(AssertionError, match="sea has no answer to 2 of 4 variants: no answer"):
+    with pytest.raises(AssertionError, match="sea has no answer to 2 of 4 variants: the model"):
         assert_consistent(model, file)
 
 
@@ -112,7 +112,7 @@ def test_a_failure_shows_two_prompts_and_two_answers(file):
     with pytest.raises(AssertionError) as failed:
         assert_consistent(first_label, file, examples=1)
     assert str(failed.value).splitlines() == [
-        "first_label: 2 of 2 questions get different answers in their variants",
+        "first_label: 2 of 2 questions do not get one answer in all variants",
         "sea: 2 of 6 pairs of variants agree; right is 'whale'",
         "  'whale' in paraphrase=1, order=given",
         "    | Question: Which animal swims?", "    | A. whale", "    | B. cat", "    | Answer:",

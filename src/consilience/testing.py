@@ -356,7 +356,7 @@ def _message(
         return "\n".join([f"{label}: {lines[0]}", *lines[1:]])
     fault = f"agree in less than {at_least:.0%} of their pairs of {words.variant}s"
     if at_least == 1:
-        fault = f"get different answers in their {words.variant}s"
+        fault = f"do not get one answer in all {words.variant}s"
     head = f"{label}: {failed.height} of {counted(chosen.height, words.item)} {fault}"
     if failed.height > shown.height:
         lines.append(f"{failed.height - shown.height} more")

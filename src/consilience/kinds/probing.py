@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -337,10 +336,9 @@ def _complete(inquiry: Inquiry, named: Mapping[str, Any]) -> CountedRun | None:
                 continue
             before = record["settings"]
             is_chat = any(template["chat"] for template in before.get("templates", {}).values())
-            # In place of the model, for the other settings.
+            stands_in: Any = PlainPairs()  # a server's sentence pairs are never cut either
             known = {"identity": before["model"], "takes_chats": is_chat, "write": None}
-            reader = PlainPairs()  # a server's sentence pairs are never cut either
-            stands_in = SimpleNamespace(**known, encode=reader.encode, fit=reader.fit)
+            vars(stands_in).update(known)  # in place of the model, for the other settings
             inquiry.model = stands_in
             inquiry.load()
             now = json.loads(json.dumps({"format": FORMAT, **inquiry.settings}))

@@ -353,7 +353,7 @@ def analyze_patterns(options: runs.PatternsOptions) -> analyses.Analysis:
     """Compare patterns: how often each two agree, and which agree with no other.
 
     A pattern is an outlier if its highest agreement with another is below the mean agreement
-    among the others. The column "points" is the accuracy of a pattern minus that of the base
+    among the others. The column "difference" is the accuracy of a pattern minus that of the base
     pattern, on the same facts. The file of --csv has a row for each pair of patterns: its
     agreement and its change of accuracy, with intervals and tests.
     """

@@ -600,7 +600,8 @@ def _headlines(runs: Sequence[RunView]) -> Iterator[Figure]:
 
     None of one model alone.
     """
-    papers = papers_headlines(runs[0].metrics)
+    tasks = {run.task.name for run in runs if run.task}  # the rows of a paper are of one
+    papers = papers_headlines(runs[0].metrics) if len(tasks) < 2 else {}
     if len(runs) == 1 and not papers:
         return
     shown = {row.label: (row.metric, row.subset) for run in runs for row in run.summary.rows}

@@ -1,5 +1,6 @@
 """The runs of a study are those of ``probe``, whoever asks them and in whatever order."""
 
+import json
 import shutil
 from collections import Counter
 from contextlib import nullcontext
@@ -14,11 +15,13 @@ import study_workers
 from checks import refused
 from consilience.kinds.probing import probe
 from consilience.models import loading
+from consilience.options.probe import ProbeOptions
 from consilience.options.runs import StudyRunOptions, VerifyOptions
 from consilience.results.verifying import verify
 from consilience.runs.folder import record_of
 from consilience.study import running
 from consilience.study.running import plan_study, run_study
+from consilience.study.workers import Needs
 from pair_builders import SAME, write_pairs
 from replay_server import replay
 from study_workers import HereWorkers
@@ -215,3 +218,17 @@ def test_servers_are_asked_at_the_same_time_as_each_other_and_as_models_here(tmp
             assert files_of(each.run.folder)[0] == files_of(options.out)[0]
     workers = [path.read_text() for path in (tmp_path / "started").iterdir()]
     assert sorted(workers) == sorted(["baseline:random", one.url, other.url])
+
+
+def test_a_run_is_counted_by_the_worker_that_gets_its_files(tmp_path):
+    """A machine without its accelerator cannot load the model to count it."""
+    options = ProbeOptions(model="baseline:oracle", suite="mini", groups=("capital",), limit=1)
+    options = replace(options, out=tmp_path / "run")
+    probe(options)
+    files = running._files(options.out)
+    key = running.WorkerKey(options.model, options.loading, Needs(), str(Path.cwd()), 0)
+    kept = {name: content for name, content in files.items() if name != "metrics.csv"}
+    task = running.StudyTask("oracle/mini", options, files=kept)
+    written = running.StudyWorker(key)(task, lambda steps: None)
+    assert written["metrics.csv"] == files["metrics.csv"]
+    assert json.loads(written["run.json"])["options"]["out"] == str(options.out)

@@ -12,6 +12,7 @@ import io
 import itertools
 import json
 import random
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -82,10 +83,11 @@ def suite_of(
     """What a run is counted by; the suite and the protocol that are None are those of the run."""
     suite, rules = kind_of_run(run).suite_of(run, name, protocol, data_dir)
     if not run.record and any(group.names for group in suite.relations):
+        table = shlex.join([str(run.path), "--suite", name or suite.name])
         raise ConsilienceError(
             "a table of answers in several languages or forms", where=str(run.path),
             expected="a run, which holds the objects that they name",
-            todo=f"First `consilience score {run.path} --suite {suite.name} --out RUN`.",
+            todo=f"First `consilience score {table} --out RUN`.",
         )  # fmt: skip
     return suite, rules
 

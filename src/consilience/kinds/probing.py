@@ -309,10 +309,14 @@ def probe(
     *,
     suite: Suite | Questions | None = None,
     model: LanguageModel | Model | None = None,
+    recorded: ProbeOptions | None = None,
 ) -> CountedRun:
-    """Ask a model a suite, measure its answers and keep the run; values may replace the names."""
+    """Ask a model a suite, measure its answers and keep the run; values may replace the names.
+
+    ``recorded``: the options that the record of the run has; None for ``options``.
+    """
     inquiries = inquiries_of(options, watch, suite=suite, model=model)
-    named = options_record(options, {"suite": suite, "model": model})
+    named = options_record(recorded or options, {"suite": suite, "model": model})
     runs = []
     for inquiry in inquiries:
         if complete := _complete(inquiry, named):

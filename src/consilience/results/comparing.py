@@ -245,9 +245,10 @@ def _names(first: Mapping[str, str], texts: Mapping[str, str]) -> tuple[dict[str
 
 def absent_tables(suite: Suite) -> set[str]:
     """The tables of ``--by`` that a suite cannot have."""
+    has_forms = any(len(group.design.forms) > 1 for group in suite)
     is_known = {
-        "edit": any(group.edges for group in suite),
-        "form": any(len(group.design.forms) > 1 for group in suite),
+        "edit": not has_forms and any(group.edges for group in suite),
+        "form": has_forms,
         "factor": suite.words.is_pooled or any(group.design.languages for group in suite),
     }
     return {name for name, known in is_known.items() if not known}

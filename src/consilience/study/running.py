@@ -25,7 +25,7 @@ from consilience.core.provenance import cores
 from consilience.core.text import counted
 from consilience.endpoints.client import base_url_of
 from consilience.files.read import parse_json
-from consilience.files.write import write_whole
+from consilience.files.write import LOCK, write_whole
 from consilience.kinds import inquiries_of, kind_of
 from consilience.kinds.base import Inquiry
 from consilience.kinds.probing import Shard
@@ -60,6 +60,8 @@ class StudyTask:
     run: str
     options: ProbeOptions
     groups: Mapping[GroupOfSeed, int] = field(default_factory=dict)  # None where it is counted
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Of a run that is counted on another machine, by their paths in its folder."""
 
     @property
     def is_whole(self) -> bool:
@@ -92,12 +94,18 @@ class StudyWorker:
 
         if task.is_whole:
             self._run = self._inquiry = None
+        if task.is_whole and not task.files:
             probe(task.options, _Relay(advance))
             return None
         with TemporaryDirectory(prefix="consilience-") as parent:
             folder = Path(parent) / "run"
             try:
-                return self._ask(task, folder, advance)
+                if not task.files:
+                    return self._ask(task, folder, advance)
+                _write(task.files, folder)
+                counted = replace(task.options, out=folder)
+                probe(counted, _Relay(advance), recorded=task.options)
+                return _files(folder)
             except ConsilienceError as error:
                 where = error.where.replace(str(folder), str(task.options.out))
                 raise error.replaced(where=where) from error
@@ -116,11 +124,22 @@ class StudyWorker:
         folder /= seed
         opened = open_folder(folder, self._inquiry, options_record(task.options, {}))
         ask_in_folder(self._inquiry, opened, {group: size}, _Relay(advance))
-        return {
-            path.relative_to(folder).as_posix(): path.read_bytes()
-            for path in sorted(folder.rglob("*"))
-            if path.is_file()
-        }
+        return _files(folder)
+
+
+def _files(folder: Path) -> Written:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.name.endswith((".part", LOCK))
+    }
+
+
+def _write(files: Mapping[str, bytes], folder: Path) -> None:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, content)
 
 
 class _Relay(Watch):
@@ -333,24 +352,20 @@ class _Asking:
             self._advance(sum(unit.size for unit in dropped))
 
     def _keep(self, run: studies.StudyRun, task: StudyTask, written: Written | None) -> None:
-        if written is not None:
+        if written is not None and task.groups:
             ((seed, _),) = task.groups
             folder, record = run.folder / seed, parse_json(written.pop("run.json"))
             if (task.run, seed) not in self._folders:  # another run there raises
                 self._folders[task.run, seed] = RunFolder(folder, record["settings"])
-            answers = {}
-            for name, content in written.items():
-                path = folder / name
-                if path.parent.name == "answers":
-                    answers[path.stem] = content
-                else:
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    write_whole(path, content)
+            names = [name for name in written if name.startswith("answers/")]
+            answers = {Path(name).stem: written.pop(name) for name in names}
+            _write(written, folder)
             self._folders[task.run, seed].adopt(record, answers)
             self._left[task.run] -= 1
             if not self._left[task.run]:
                 self._count_if_complete(run)
             return
+        _write(written or {}, run.folder)
         if not all(record.get("finished") for _, record, _ in studies.kept(run)):
             todo = "Run the same command again; a run resumes."
             raise ConsilienceError("the server did not reply to some queries", todo=todo)
@@ -367,9 +382,9 @@ class _Asking:
         units = self._plan.units[run.name]
         if {group for unit in units for group in unit.payload.groups} <= answered(run):
             key = units[0].key
-            if self._options.engine == "ray":  # whose nodes may not have the folder
-                key = WorkerKey("", DEFAULT_LOADING, Needs(is_network=True), key.home, 0)
-            task = StudyTask(run.name, run.options)
+            # The nodes of Ray may not have the folder, and this machine no such accelerator.
+            files = _files(run.folder) if self._options.engine == "ray" else {}
+            task = StudyTask(run.name, run.options, files=files)
             unit = Unit(f"{run.name}: counting", key, task, 0, key.needs)
             self._backlog.add(unit, is_next=True)
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from transformers import AddedToken
 
 from checks import refused
 from conftest import cases
@@ -16,9 +17,11 @@ from consilience.core.presentation import Presentation, Template
 from consilience.endpoints import chats as chat_module
 from consilience.endpoints.chats import why_not_enforced
 from consilience.gating.gate import PROVIDERS
+from consilience.kinds.probing import plan_probe
 from consilience.models import load_model, served
 from consilience.models.loading import load_pretrained
 from consilience.models.prompted import AnswerWriter, OptionScorer
+from consilience.options.probe import ProbeOptions
 from consilience.suites.pairs import TASKS, original
 from replay_server import completion, replay
 from scoring_server import LLAMA_CPP, LLAMA_CPP_PYTHON, OPENAI, VLLM, TinyServer, scoring_server
@@ -142,6 +145,45 @@ def test_written_answers_are_those_of_the_same_weights_here(loaded, connect, way
                 model.text(prompt).removeprefix("<s>") for prompt in asked
             )
     assert found == expected and any(found.values())
+
+
+def test_a_local_tokenizer_is_part_of_what_a_run_is(loaded, connect, tmp_path):
+    """Its chat template, too; where there is none nothing is added."""
+    with scoring_server(loaded.model.name_or_path, VLLM, chat_template=CHAT) as server:
+        connection = connect(server)
+        first, again = (served.load_served("openai:tiny", connection).identity for _ in "ab")
+        (tmp_path / "chat_template.jinja").write_text(f"{CHAT} ")
+        other = served.load_served("openai:tiny", connection).identity
+        plain = served.Served(served.open_server("openai:t", Connection(server.url)), "t", None)
+    assert first == again != other == {**first, "tokenizer": other["tokenizer"]}
+    assert {*first} - {*plain.identity} == {"tokenizer", "scoring"}
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_weights_that_lack_the_tokens_of_chatml_are_asked_plainly(loaded, tmp_path, is_known):
+    """llama.cpp names this template for weights that have none."""
+    start = "<|im_start|>"
+    loaded.tokenizer.add_tokens([AddedToken(start, special=True)] * is_known)
+    loaded.tokenizer.save_pretrained(tmp_path)
+    loaded.model.config.save_pretrained(tmp_path)
+    chatml = CHAT.replace("{{ m.role }}", start + "{{ m.role }}")
+    with scoring_server(tmp_path, LLAMA_CPP, chat_template=chatml) as server:
+        tokenizer = served.open_server("openai:tiny", Connection(server.url)).tokenizer
+    assert tokenizer.chat_template == (chatml if is_known else None)
+
+
+def test_a_number_of_tokens_is_refused_where_there_are_none(loaded):
+    """And no chat is asked before."""
+    message = "--max-length with a server that has no tokens"
+    with scoring_server(loaded.model.name_or_path, OPENAI, chat_template=CHAT) as server:
+        for scoring in (None, "answers-only"):
+            connection = Connection(server.url, scoring=scoring)
+            refused(message, served.load_served, "openai:tiny", connection, longest=9)
+        opened = served.open_server("openai:tiny", connection)
+        refused(message, served.Writer, opened, "tiny", longest=9)
+        assert not server.bodies("/v1/chat/completions")
+    with_baseline = ProbeOptions(model="baseline:first", suite="mini-questions", max_length=9)
+    refused("--max-length with a function or a baseline", plan_probe, with_baseline)
 
 
 def test_a_server_of_chats_has_values_of_listed_labels_and_bounds_of_others(loaded, monkeypatch):

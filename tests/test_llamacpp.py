@@ -74,13 +74,19 @@ def test_the_weights_are_part_of_what_a_run_is(model):
     assert model.identity["digest"] == locate("packaged:smollm2").digest
 
 
-def test_scores_are_those_of_a_chain_over_the_vocabulary(model):
-    """`` Antananarivo`` is several tokens: a grammar of texts would let others spell it."""
+@pytest.mark.parametrize("end", ["<|im_end|>", "<|endoftext|>"])
+def test_scores_are_those_of_a_chain_over_the_vocabulary(model, end, monkeypatch):
+    """`` Antananarivo`` is several tokens: a grammar of texts would let others spell it.
+
+    Nor has a grammar a place for what ends a text, be it the model's own end or another.
+    """
     tokens = prompt_tokens(model.server, "smollm2")
-    prefix, *targets = tokens.ids(["The capital of France is", " Antananarivo<|im_end|>"])
+    prefix, *targets = tokens.ids(["The capital of France is", f" Antananarivo{end}"])
     parts = Continuations(tuple(prefix), tuple(map(tuple, targets)))
+    decode, decoded = tokens.tokenizer.decode, list[int]()
+    monkeypatch.setattr(tokens.tokenizer, "decode", lambda ids: decoded.extend(ids) or decode(ids))
     [(_, totals)] = Scorer(model.server, STRATEGIES["forced-tokens"]).totals([parts])
-    assert not totals.is_bound.any()
+    assert not totals.is_bound.any() and len(decoded) == len({*decoded}), "each is asked once"
     chain = []
     for target in targets:
         total = 0.0

@@ -17,6 +17,9 @@ from checks import output, refusal, refused
 from conftest import WORDS, cases
 from consilience import Candidates, Pattern, Query, load_model
 from consilience.models import sources
+from consilience.models.served import open_server
+from consilience.options.probe import ProbeOptions
+from replay_server import replay
 
 CANDIDATES = Candidates(tuple(WORDS), (1,) * len(WORDS))
 QUERIES = [Query(Pattern.parse("The capital of [X] is [Y]."), "France", "Paris")]
@@ -87,6 +90,17 @@ def test_code_runs_only_where_it_is_trusted(what, with_code, model_folder):
     plain = load_model(str(model_folder("bert")))
     assert "trust_remote_code" not in plain.identity
     assert np.array_equal(scores_of(model), scores_of(plain))
+
+
+@pytest.mark.parametrize("is_trusted", [False, True])
+def test_the_code_of_a_local_tokenizer_runs_only_where_it_is_trusted(is_trusted, with_code):
+    """That of a model behind a URL."""
+    folder, marker = with_code("tokenizer", f"own_local_{is_trusted}")
+    with replay(lambda *_: (404, {}, {})) as server:
+        named = {"base_url": server.url, "tokenizer": str(folder)}
+        options = ProbeOptions(model="openai:m", trust_remote_code=is_trusted, **named)
+        tokenizer = open_server(options.model, options.connection).tokenizer
+    assert (type(tokenizer).__name__ == "OwnTokenizer") == is_trusted == marker.exists()
 
 
 def test_code_that_is_not_needed_is_not_run(with_code):

@@ -92,6 +92,7 @@ def test_the_page_on_gates_shows_what_is_written(consilience, tmp_path, monkeypa
     assert (tmp_path / "consilience.toml").read_text() in page
     workflow = (tmp_path / ".github/workflows/consistency.yml").read_text()
     assert "OPENAI_API_KEY: ${{ secrets.OPENAI_API_KEY }}" in workflow
+    assert "gh run list --workflow consistency --branch main --event push " in workflow
     again = refusal(consilience, *shlex.split(called)[2:])
     assert "consilience.toml: a file. Choose another folder, or remove it." in again
     assert "no --suite" in refusal(consilience, "init", "--into", "other")

@@ -127,7 +127,11 @@ def test_every_table_has_the_words_of_questions(consilience, probed, by):
     assert not re.search(r"\b(relation|fact|task)s?\b", out.splitlines()[0])
 
 
-@pytest.mark.parametrize("option", [("--match", "exact"), ("--out", "again")])
+@pytest.mark.parametrize(
+    "option",
+    [("--match", "exact"), ("--out", "again"), ("--data", "x"), ("--perturbations", "x"),
+     ("--columns", "item=x")],
+)  # fmt: skip
 def test_options_of_tables_are_not_ignored_for_a_run(consilience, probed, option):
     said = refusal(consilience, "score", probed("first"), *option)
     assert f"{option[0]} with a run; expected a table of answers" in said

@@ -42,6 +42,7 @@ from consilience.publish.publication import (
     public_suite,
     publish,
 )
+from consilience.report.export import escape_markdown
 from consilience.results.evaluation import evaluate
 from consilience.runs.run import Run
 from consilience.suites.known import KNOWN
@@ -400,14 +401,17 @@ def test_what_is_said_of_a_model():
         refused("--model-id ORGANISATION/NAME", model, private, id_=None)
 
 
-def test_facts_of_another_suite_are_published_as_they_were_asked(tmp_path):
-    options = {"facts_from": "mini-languages", "limit": 1, "groups": ("capital",)}
+def test_facts_of_another_suite_are_published_as_they_were_asked(tmp_path, write_suite):
+    fact = {"relation": "capital", "subject": "Texas", "object": "Austin"}
+    options = {"facts_from": str(write_suite(facts=[fact])), "groups": ("capital",)}
     probe(ProbeOptions(model="baseline:random", out=tmp_path / "run", **options))
     chosen = PublishOptions(tmp_path / "run", "eee", model_id=ID, licence="MIT")
     public = public_run(Run.open(tmp_path / "run"), chosen)
     (subject,) = set(public.answers["subject"])
     assert public.prompts.height == public.answers.height == 9
     assert all(subject in prompt for prompt in public.prompts["prompt"])
+    baselines = {row.metric: row.baseline for row in public.summary.rows}
+    assert baselines["accuracy"] == 1, "the most frequent object is of these facts"
 
 
 @pytest.mark.parametrize(("licence", "may"), cases("licences"))
@@ -438,13 +442,14 @@ def test_no_place_of_this_machine_is_published(made, served, runs, format_, monk
         assert not [word for word in private for text in texts if word in text]
 
 
-@pytest.mark.parametrize("name", ["a.json", "a.parquet"])
+@pytest.mark.parametrize("name", ["a.json", "a.parquet", "a.md"])
 def test_a_key_in_a_text_is_found(name, made, monkeypatch):
-    """Also in a table, whose bytes are compressed."""
-    monkeypatch.setenv("MY_TOKEN", "capital-of-something")
-    texts = ["a", *(f"m{at} the capital-of-something" for at in range(200)), "z"]
+    """Also in a table, whose bytes are compressed, and where its signs are escaped."""
+    monkeypatch.setenv("MY_TOKEN", "capital_of_something")
+    said = escape_markdown("capital_of_something") if name == "a.md" else "capital_of_something"
+    texts = ["a", *(f"m{at} the {said}" for at in range(200)), "z"]
     table, file = pl.DataFrame({"x": texts}), io.BytesIO()
-    table.write_parquet(file) if name == "a.parquet" else file.write(table.write_json().encode())
+    table.write_parquet(file) if name == "a.parquet" else file.write("\n".join(texts).encode())
     monkeypatch.setattr(formats, "eee_files", lambda *_: {name: file.getvalue()})
     refused("it would publish the value of MY_TOKEN", made, "facts", "eee")
 
@@ -509,6 +514,7 @@ def test_wrong_input_is_refused_with_what_to_do(made, runs, tmp_path):
         ("facts", "dataset", {"benchmark": "a/b"}, "--benchmark with --format dataset"),
         ("facts", "dataset", {}, "a README.md that consilience did not write"),
         ("facts", "dataset", {"yes": True}, "without --push"),
+        ("facts", "model-card", {"public": True, "push": "a/b"}, "--public with --format model"),
         (unfinished, "eee", {}, "the run is not complete"),
         (tmp_path / "empty", "eee", {}, "no run; expected the folder of a run"),
         (tmp_path / "none", "eee", {}, "no such file or folder"),

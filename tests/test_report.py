@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import polars as pl
 import pytest
 
-from checks import refusal
+from checks import output, refusal
 from conftest import cases, run_command
 from consilience.metrics.registry import label_of, main_metrics
 from consilience.report.export import Page, Section
@@ -510,6 +510,19 @@ def test_bad_input_is_refused_with_a_reason(arguments, message, consilience, run
     (tmp_path / "empty").mkdir()
     err = refusal(consilience, "report", *arguments)
     assert message in " ".join(err.split())
+
+
+def test_a_group_that_no_matrix_shows_is_not_shown_first(consilience, write_suite):
+    lone = write_suite(
+        patterns=[{"relation": "capital", "pattern": "[X]: [Y]"}],
+        facts=[{"relation": "capital", "subject": "France", "object": "Paris"}],
+    )
+    many = ("mini-questions", "sport", "30 variants")
+    for suite, group, size in (many, (lone, "capital", "1 pattern")):
+        asked = ("--suite", suite, "--groups", group, "--limit", 1, "--out", group)
+        output(consilience, "probe", "--model", "baseline:random", *asked)
+        err = refusal(consilience, "report", group, "--group", group)
+        assert f"--group {group}, which has {size}; expected 2 to 20. Leave it out." in err
 
 
 # -- in a browser ---------------------------------------------------------------------------------

@@ -40,6 +40,7 @@ from consilience.report.export import (
     Page,
     Section,
     Tiles,
+    latex_figures,
     render,
     save_figure,
     spec_of,
@@ -125,6 +126,8 @@ def test_headline_numbers_in_plain_sentences():
     ]  # fmt: skip
     assert (second["chance"], math.isnan(first["chance"])) == (25.0, True)
     assert third["sentence"].startswith("Not defined: all answers are the same")
+    unpaired = summary_of(("consistency", math.nan, math.nan), rows[2])
+    assert {each["sentence"] for each in tiles_of(replace(run, summary=unpaired))} == {"No data."}
     assert [each["sentence"].replace("\xa0%", " %") for each in (first, second, fourth)] == [
         "The answer to the base pattern is right for 50.4 % of a relation's facts, on average.",
         "Two patterns of a fact agree 100.0 % of the time (25.0 % expected by chance).",
@@ -233,25 +236,26 @@ def rows_of_table(table):
     return [[cell.value for cell in table.cells(at)] for at in range(len(table.rows))]
 
 
-def layout_metrics(suite, groups, **values):
-    """A metrics table of means over relations; ``groups``: how many relations it has."""
-    rows = [(name, suite, "MACRO", value) for name, value in values.items()]
-    rows += [("accuracy", suite, f"P{at}", 0.5) for at in range(groups)]
-    schema = {"metric": pl.String, "suite": pl.String, "group": pl.String, "value": pl.Float64}
+def layout_metrics(suite, facts, **values):
+    """A metrics table of means over relations; ``facts``: how many there are, four excluded."""
+    rows = [(name, suite, "MACRO", value, 1) for name, value in values.items()]
+    rows += [("accuracy", suite, "P1", 0.5, 1), ("accuracy", suite, "MICRO", 0.5, facts - 4)]
+    schema = {"metric": pl.String, "suite": pl.String, "group": pl.String, "value": pl.Float64,
+              "n": pl.Int64}  # fmt: skip
     frame = pl.DataFrame(rows, schema=schema, orient="row")
-    return frame.with_columns(subset=pl.lit("all"), std=pl.lit(math.nan))
+    return frame.with_columns(subset=pl.lit("all"), std=pl.lit(math.nan), n_excluded=pl.lit(4))
 
 
-@pytest.mark.parametrize(("suite", "relations", "papers_rows"), [
-    ("pararel", 38, 8), ("pararel", 5, 0), ("mini", 38, 0),
+@pytest.mark.parametrize(("suite", "facts", "papers_rows"), [
+    ("pararel", 22964, 8), ("pararel", 155, 0), ("mini", 22964, 0),
 ])  # fmt: skip
-def test_the_papers_rows_come_first(suite, relations, papers_rows):
+def test_the_papers_rows_come_first(suite, facts, papers_rows):
     runs = {
-        "constant": layout_metrics(suite, relations, accuracy=0.1, consistency=1.0,
+        "constant": layout_metrics(suite, facts, accuracy=0.1, consistency=1.0,
                                    corrected_consistency=math.nan),
-        "one": layout_metrics(suite, relations, accuracy=0.4, consistency=0.6,
+        "one": layout_metrics(suite, facts, accuracy=0.4, consistency=0.6,
                               corrected_consistency=0.3),
-        "two": layout_metrics(suite, relations, accuracy=0.3, consistency=0.5,
+        "two": layout_metrics(suite, facts, accuracy=0.3, consistency=0.5,
                               corrected_consistency=0.2),
     }  # fmt: skip
     table = layouts_of(FACT_WORDS, runs)["knowledge"]
@@ -417,6 +421,35 @@ def test_the_least_consistent_relation_is_shown_first(monkeypatch):
     assert figure.title == "Agreement of patterns: R, a", "the first run has no S"
     known = json.dumps(spec_of(figure.chart))
     assert all(f'"key": "{name} 1"' in known for name in "RST")
+    (figure,) = overview._agreement(runs, "S")
+    assert figure.title == "Agreement of patterns: R, a", "no matrix of nothing"
+
+
+def test_intervals_are_over_relations_where_all_have_several_right_answers():
+    several = Suite("s", tuple(make_suite(cardinality="N-M", ids=("R", "S"))), "strict")
+    assert overview.scope([replace(shown(), suite=several)]).startswith("Means over 2 relations")
+
+
+def test_the_rows_of_a_paper_stand_beside_runs_of_its_task_alone(tmp_path):
+    metrics = form_metrics(("accuracy", "all", 0.8))
+    run = RunView(
+        "run", [{}], FORMS, metrics, summary_of(("accuracy", 0.8, 0.5)), task=TASKS["rte"]
+    )
+    (figure,) = overview._headlines([run, replace(run, name="other")])
+    assert "paper's rows" in figure.caption
+    unknown = replace(run, metrics=metrics.with_columns(group=pl.lit("my-task")))
+    for other in (unknown, replace(run, task=TASKS["mrpc"])):
+        (figure,) = overview._headlines([run, other])
+        assert "paper" not in figure.caption + json.dumps(spec_of(figure.chart))
+
+
+def test_the_caption_of_a_figure_without_a_title_begins_with_its_words():
+    figures = [
+        Figure("vectors-0", "", {}, "Hidden states.", True),
+        Figure("a", "A", {}, "B.", True),
+    ]
+    text = latex_figures(figures)
+    assert "\\caption{Hidden states.}" in text and "\\caption{A. B.}" in text
 
 
 def test_the_agreement_of_forms_counts_the_pairs_that_both_forms_answered():

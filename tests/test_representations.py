@@ -370,6 +370,9 @@ def test_from_the_command_line(consilience, model_folder, tmp_path):
     (("--layers", "last"), "invalid value for '--layers': 'last'; expected a whole number"),
     (("--layers", "9"), "no layer 9"),
     (("--draw", "sprot"), "no relation 'sprot'.*mean 'sport'"),
+    (("--draw", "sport", "--draw-format", "tiff"), "'tiff'; expected 'svg' or 'png'"),
+    (("--draw-facts", "9"), "--draw-facts without --draw. Add --draw G."),
+    (("--color-by", "object"), "--color-by without --draw"),
 ])  # fmt: skip
 def test_bad_requests_are_refused(consilience, model_folder, tmp_path, option, message):
     err = refusal(

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from scipy import stats
 
+import consilience as cs
 from checks import output, refusal, refused
 from conftest import WORDS, cases, cells, real_data
 from consilience.core.errors import ConsilienceError
@@ -974,3 +975,20 @@ def test_a_users_model_stands_beside_the_board_of_score(consilience, answered, t
     board = numbers.filter(row="Llama-3.1-8B-Instruct", group="MATH", column="Consistency rate")
     assert board["paper"].item() == 42.9
     assert work.reasons["mine", "AGIEval"].endswith("no questions; add --data AGIEval=FILE")
+
+
+@pytest.mark.parametrize(("rows", "expected"), [
+    (["A?,A2?,x,x;y;z", "B?,B2?,v,u;v"], {"lowest": 0, "highest": 100}),  # B has two orders
+    (["A?,A2?,x,x;y", "B?,,x,x;y;z"], {"lowest": math.nan, "highest": math.nan}),
+])  # fmt: skip
+def test_the_range_of_the_board_is_of_questions_in_all_variants(answered, tmp_path, rows, expected):
+    text = "\n".join(["question,question_2,answer,options", *rows])
+    (tmp_path / "own.csv").write_text(text)
+    request = {"added": {"mine": "baseline:first"}, "data": {"MATH": str(tmp_path / "own.csv")}}
+    run = Request(tmp_path, **request).folder_of("mine", "score/MATH")
+    vary = ["order=rotations", "paraphrase=all"]
+    cs.evaluate(tmp_path / "own.csv", "baseline:first", vary=vary, out=run)
+    answered(0, {})
+    numbers = make("score", tmp_path, **request, only=["mine"])[1].filter(row="mine", group="MATH")
+    ours = dict(numbers.select("column", "ours").iter_rows())
+    assert {end: ours[end] for end in expected} == pytest.approx(expected, nan_ok=True)

@@ -3,6 +3,8 @@
 import csv
 import json
 import math
+import re
+import shlex
 from pathlib import Path
 
 import polars as pl
@@ -17,6 +19,7 @@ from consilience.kinds import exported_lines
 from consilience.kinds.answers import answers_to_facts, answers_to_pairs
 from consilience.options.suites import ExportOptions
 from consilience.suites.pairs import load_task
+from consilience.types import QUESTION_WORDS
 
 NORMALIZED = rule_of("normalized")
 
@@ -139,11 +142,11 @@ def test_a_table_in_several_languages_is_scored_into_a_run_first(consilience, tm
     rows = exported(consilience, "mini-languages", "--groups", "capital", "--limit", "3")
     words = load_suite("mini-languages")["capital"].candidates.words
     answers = [row | {"answer": row["candidates"][words.index(row["gold"])]} for row in rows]
-    path = tmp_path / "a.jsonl"
+    path = tmp_path / "my answers.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in answers))
     table, suite = (path, "--suite"), "mini-languages"
     assert "\nReport:  add --out RUN" in output(consilience, "score", *table, suite)
-    assert f"score {path} --suite {suite} --out RUN`" in refusal(
+    assert f"score '{path}' --suite {suite} --out RUN`" in refusal(
         consilience, "report", *table, suite, "--out", tmp_path / "page.html"
     )
     score = cs.score(pl.DataFrame(answers), suite)
@@ -167,6 +170,31 @@ def test_a_copy_without_its_record_is_a_table(consilience, tmp_path, monkeypatch
     Path("run/run.json").rename("record.json")
     out = output(consilience, "score", "run", "--suite", suite)
     assert "Report:  add --out RUN" in out and "Accuracy" in out
+
+
+def test_every_printed_command_runs_as_it_is_printed(consilience, plain_charts):
+    run = ("--limit", 1, "--groups", "capital", "--perturbations", "lower_case", "--out", "a run")
+    output(consilience, "probe", "--model", "baseline:random", *run)
+    out = output(consilience, "score", "a run", "--suite", "mini", "--protocol", "strict")
+    commands = re.findall(r"consilience (.*?)(?:  \(or (.*)\))?$", out, re.M)
+    assert [words.split()[0] for words, _ in commands] == ["report", "view", "score"]
+    assert "--protocol strict" in commands[0][0] and "--protocol strict" in commands[2][0]
+    for words, tables in commands:
+        command = shlex.split(words)
+        for table in ("", *filter(None, tables.split(", "))):
+            output(consilience, *command[: -1 if table else None], *[table] * bool(table))
+
+
+def test_answers_to_pairs_are_not_compared_without_their_sentences():
+    score = cs.score(pl.DataFrame([PAIR, PAIR | {"variant": "reverse"}]), "rte")
+    refused("a table of answers to sentence pairs", score.compare, score)
+
+
+def test_questions_that_are_called_like_a_task_are_questions(tmp_path):
+    (tmp_path / "rte.csv").write_text("item,question,answer,options\na,Q?,x,x;y\n")
+    row = {"item": "a", "variant": "base", "answer": "x"}
+    score = cs.score(pl.DataFrame([row]), tmp_path / "rte.csv")
+    assert score.compare(score.run).suite.words is QUESTION_WORDS
 
 
 def exported(consilience, *arguments):

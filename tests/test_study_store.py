@@ -75,6 +75,15 @@ def test_a_run_without_its_record_at_the_address_is_copied_again(run):
     files.rm("/part", recursive=True)
 
 
+def test_a_changed_option_names_the_copy_that_would_be_fetched_again(run):
+    run("memory://changed")
+    text = Path("s.toml").read_text("utf-8")
+    Path("s.toml").write_text(text.replace("limit = 1", "limit = 2"), "utf-8")
+    options = StudyRunOptions(Path("s.toml"))
+    refused("runs/s/oracle/mini, and in memory://changed: limit was 1", run_study, options)
+    fsspec.filesystem("memory").rm("/changed", recursive=True)
+
+
 def test_a_store_that_cannot_be_used_is_named_before_anything_is_asked(run):
     fault = "ValueError: Protocol not known: nowhere; expected"
     said = refused("", run, "nowhere://bucket/x")

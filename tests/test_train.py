@@ -3,6 +3,7 @@
 import math
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -19,7 +20,7 @@ from consilience.core.errors import SILENT, Loading
 from consilience.models.loading import Pretrained
 from consilience.models.masked import PositionHead
 from consilience.suites.facts import sample_facts
-from consilience.train import batch_trainer
+from consilience.train import batch_trainer, improvement
 from consilience.train.consistency import ConsistencyTrainer, plain_copy, train_and_measure
 from consilience.train.improvement import last_best
 from consilience.train.objectives import (
@@ -310,6 +311,7 @@ def test_perplexity_without_a_preference_is_the_vocabulary(family, model_folder,
     ([(0, None), (0, -0.1), (0, None)], 1),
     ([(0, 0.2), (0, 0.2), (0, None)], 1),
     ([(0, None), (0, None)], 1),
+    ([(float("nan"), 0.1), (float("nan"), 0.9), (float("nan"), 0.2)], 1),
 ])  # fmt: skip
 def test_the_best_validation_of_equal_ones_the_last(tried, best):
     """Consistent accuracy, then chance-corrected consistency, which a constant model lacks."""
@@ -339,6 +341,29 @@ def test_a_device_is_not_named_for_several_processes(monkeypatch):
     monkeypatch.setenv("RANK", "0")
     batch_trainer.check_device("cpu")
     refused("the device 'meta' for several processes", batch_trainer.check_device, "meta")
+
+
+def test_the_steps_of_an_update_are_a_multiple_of_the_processes(
+    model_folder, tmp_path, monkeypatch
+):
+    """Else an update of several processes is not that of one."""
+    monkeypatch.setattr(batch_trainer.TrainingArguments, "world_size", 4)
+    found = "2 steps an update on 4 processes. Let --accumulation"
+    refused(found, trainer_of, model_folder("bert"), tmp_path)
+    trainer = trainer_of(model_folder("bert"), tmp_path, accumulation=2)
+    assert trainer.args.gradient_accumulation_steps == 1
+
+
+def test_a_folder_is_no_base_model_on_the_hub(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("result_table", "harm_table", "as_markdown"):
+        monkeypatch.setattr(improvement, name, lambda *given: "")
+    told = {"title": "", "suite": SUITE, "kind": "masked", "verdict": [], "harms": []}
+    result = SimpleNamespace(plan=PLAN, subject=Subject("models/bert", SUITE, "strict"), **told)
+    outcome = SimpleNamespace(compared=[], weight=1.0, chosen=(1.0, 0.1), seed=1)
+    assert "base_model: models/bert" in improvement.model_card(result, outcome)
+    Path("models/bert").mkdir(parents=True)
+    assert "base_model" not in improvement.model_card(result, outcome)
 
 
 @pytest.mark.parametrize(("change", "message"), cases("plans_bad"))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.app.command import Lazy, command, group
-from consilience.options import FilePath, TableBy, Watched, opt, options_of, runs, takes, typed
+from consilience.options import Examples, TableBy, Watched, opt, options_of, runs, takes, typed
 from consilience.options.probe import ProbeOptions
 from consilience.options.training import FinetuneOptions, ImproveOptions
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from consilience import kinds
     from consilience.gating import gate as gating
     from consilience.kinds import probing
+    from consilience.options import FilePath
     from consilience.publish import publication
     from consilience.report import export
     from consilience.reproduce import reproduction
@@ -52,6 +53,7 @@ class ProbeCommand(ProbeOptions, Watched):
     """The options of ``probe`` that ``evaluate`` does not have."""
 
     by: TableBy = None
+    examples: Examples = 0
     dry_run: bool = opt(
         "Print what would be asked, and an estimate of the time; write nothing.", default=False,
         panel="Output")

@@ -52,15 +52,12 @@ else:
     layouts = Lazy("suites.layouts")
     question_suites = Lazy("suites.question_suites")
 
-group(
-    "suite",
-    "List, make, import, rewrite, fetch, check, count, export and annotate suites.",
-    "Suites",
-)
-
 TABLE = ("csv", "json")
 
 # fmt: off
+
+group("suite", "List, make, import, rewrite, fetch, check, count, export and annotate suites.",
+    "Suites")
 
 
 class SuiteListOptions(Options):

@@ -553,13 +553,13 @@ class Scorer:
             ids = ids[1:]
         return str(tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))
 
-    def _piece(self, token: int) -> str:
-        return str(self.server.tokenizer.decode([token]))
-
     @cached_property
-    def _local_piece(self) -> Callable[[int], str]:
-        is_local = not isinstance(self.server.tokenizer, ServerTokenizer)
-        return cache(self._piece) if is_local else lambda token: ""
+    def _piece(self) -> Callable[[int], str]:
+        decode = self.server.tokenizer.decode
+        return cache(lambda token: str(decode([token])))
+
+    def _local_piece(self, token: int) -> str:
+        return "" if isinstance(self.server.tokenizer, ServerTokenizer) else self._piece(token)
 
 
 def _prefix(work: Totals, at: int) -> list[int]:

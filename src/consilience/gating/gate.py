@@ -467,7 +467,7 @@ def rows_of(rule: GateRule, table: pl.DataFrame, of: GateRuns) -> dict[str, dict
 
     Without a group these are the headline numbers (``SuiteWords.pool``).
     """
-    constant, compared = _constant(rule, table), " of both runs" if rule.is_relative else ""
+    constant, compared = _constant(rule, table, of.suite), " of both runs" * rule.is_relative
     for column, name, missing in (
         ("metric", rule.metric, f"'{rule.metric}'{compared}"),
         ("subset", rule.subset, f"{rule.metric} of '{rule.subset}'"),
@@ -486,22 +486,22 @@ def rows_of(rule: GateRule, table: pl.DataFrame, of: GateRuns) -> dict[str, dict
     }
 
 
-def _constant(rule: GateRule, table: pl.DataFrame) -> list[str]:
-    """The groups that got one answer, which corrected consistency leaves out, and should not have.
+def _constant(rule: GateRule, table: pl.DataFrame, suite: Suite) -> list[str]:
+    """The groups with one answer that a pooled corrected consistency leaves out, and should not.
 
-    Those for which the baseline has a number, or whose only answer is not always right.
+    Those of several subjects whose answer is not always right; a baseline has several answers.
     """
-    if rule.metric != "corrected_consistency" or rule.group:
+    value, before = ("second_value", "first_value") if rule.is_relative else ("value", "n")
+    is_pooled = (rule.group or suite.words.pool) in AGGREGATES and value in table.columns
+    if rule.metric != "corrected_consistency" or not is_pooled:
         return []
-    rows = table.filter(~pl.col("group").is_in(AGGREGATES), subset=rule.subset)
-    of_rule = rows.filter(metric=rule.metric)
-    if rule.is_relative:
-        constant = of_rule.filter(pl.col("second_value").is_nan(), ~pl.col("first_value").is_nan())
-        return constant["group"].to_list()
-    answered = rows.filter(pl.col("value").is_not_nan(), metric="consistency")
-    right = rows.filter(metric="accuracy", value=1.0)
-    constant = of_rule.filter(pl.col("value").is_nan()).join(answered, on="group", how="semi")
-    return constant.join(right, on="group", how="anti")["group"].to_list()
+    groups = [one.id for one in suite.relations if is_averaged((rule.metric, rule.subset), one)]
+    rows = table.filter(pl.col("group").is_in(groups), subset=rule.subset)
+    several = rows.filter(pl.col(value).is_not_nan(), pl.col("units") > 1, metric="consistency")
+    right = rows.filter(pl.col(value) == 1, metric="agree_right")
+    one = rows.filter(pl.col(value).is_nan(), pl.col(before).is_not_nan(), metric=rule.metric)
+    one = one.join(several, on="group", how="semi").join(right, on="group", how="anti")
+    return one["group"].to_list()
 
 
 def _check(rule: GateRule, row: Mapping[str, Any], suite: Suite) -> GateCheck:
@@ -517,8 +517,7 @@ def _check(rule: GateRule, row: Mapping[str, Any], suite: Suite) -> GateCheck:
         number.needed(rule.threshold) if verdict == "undecided" and not constant else None,
         f"{suite.words.group}s" if is_over_groups else suite.words.clusters,
     )  # fmt: skip
-    reason = _reason(check, number, label_of(rule.metric), constant)
-    return replace(check, reason=reason)
+    return replace(check, reason=_reason(check, number, label_of(rule.metric), constant))
 
 
 def _reason(check: GateCheck, number: Precise, label: str, constant: Sequence[str]) -> str:
@@ -654,6 +653,7 @@ def plan_gate(options: GateOptions) -> GatePlan:
         for group, row in first.items():
             same = [row, *(one[group] for one in others if group in one)]
             planned = [_of_rule(rule, one, is_paired=is_paired) for one in same]
+            planned = [replace(one, value=NAN) for one in planned] if row["constant"] else planned
             rows += _designs(rule.text, of_in_words(row, of.suite), rule.threshold, planned)
     notes = list(of.notes)
     notes += [ONE_RUN] if not is_paired and any(rule.is_relative for rule in rules) else []
@@ -696,8 +696,8 @@ def _designs(rule: str, of: str, limit: Threshold, numbers: Sequence[Precise]) -
     clusters = clusters_for_power(number, limit)
     more_items = lambda size: number.with_within(items / size)  # noqa: E731
     if items and number.is_constant and clusters:  # these are items of all groups together
-        clusters = math.ceil(clusters * number.clusters / number.units)
-        more_items = lambda size: number.resized(number.clusters * size // items)  # noqa: E731
+        clusters = max(2, math.ceil(clusters * number.clusters / number.units))
+        more_items = lambda size: replace(number, units=round(number.units * size / items))  # noqa: E731
     yield other("groups" if items else "items", number.resized, clusters)
     if items:
         yield other("items", more_items, enough(more_items, 2, MOST_ITEMS))

@@ -33,6 +33,7 @@ from consilience.kinds.counting import (
     CountedRun,
     count_answers,
     count_run,
+    record_notes,
     save_counted,
 )
 from consilience.kinds.facts import Facts
@@ -170,13 +171,8 @@ def score_answers(
     chosen, rules = suite_of(run, options.suite, options.protocol, options.data_dir)
     counted = count_run(run, chosen, rules)
     record = record_of(answers=str(answers), suite=chosen.name, protocol=rules)
-    is_whole = all(part.record.get("finished", "") for part in run.seeds if part.record)
-    notes = [
-        *[NOT_FINISHED] * (not is_whole),
-        *suite_notes(run, chosen),
-        *counted.notes,
-        *protocol_notes(run, rules),
-    ]
+    begun = [note for note in record_notes(run) if NOT_FINISHED in note]
+    notes = begun + suite_notes(run, chosen) + [*counted.notes] + protocol_notes(run, rules)
     return replace(counted, notes=notes, record=record)
 
 

@@ -210,7 +210,11 @@ class Facts(base.Inquiry):
             raise ConsilienceError(found, where=str(run.path), todo=todo)
         suite = cls._whole(run, name or _place(run, "folder", data_dir), data_dir)
         if settings.get("facts"):
-            source = suites.load_suite(_place(run, "facts", data_dir), data_dir)
+            try:
+                source = suites.load_suite(_place(run, "facts", data_dir), data_dir)
+            except ConsilienceError as error:
+                todo = f"Restore the suite with the facts of {run.path}."
+                raise error.replaced(expected="", todo=todo) from error
             suite = selection.select_relations(suite, settings["groups"])
             suite = selection.replace_facts(suite, source)
         if settings.get("vocabulary") and (words := run.record.get("words")):

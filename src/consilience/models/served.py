@@ -308,7 +308,7 @@ class Writer(Served):
         if self.tokens is None:
             return body | {"prompt": prompt.text.rstrip(" ")}
         if self.server.kind == "other":  # takes texts, and puts the beginning there itself
-            begin = str(self.tokenizer.bos_token) if self.tokens.beginning else ""
+            begin = "".join(self.tokenizer.convert_ids_to_tokens(self.tokens.beginning))
             return body | {"prompt": self.tokens.prompt_text(prompt).removeprefix(begin)}
         return body | {"prompt": self.tokens.prompt_ids(prompt)}
 
@@ -516,6 +516,7 @@ def load_served(
     elif named and in_chats:
         strategy_named(named)  # an unknown one raises
         raise ConsilienceError(f"--scoring {named}: {NO_TOKENS}")
+    _refuse_length(longest)
     for name in in_chats:
         try:
             chosen = ChatScorer(server, spec, name)
@@ -524,7 +525,6 @@ def load_served(
         else:
             assert chosen.proof is not None
             chosen.proof = replace(chosen.proof, refused=reasons)
-            _refuse_length(longest)
             return chosen
     raise UnprovedServerError(reasons)
 

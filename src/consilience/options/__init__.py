@@ -386,6 +386,9 @@ def shared_fields(options: Any, kind: type) -> dict[str, Any]:
 TableBy = Annotated[By | None, Option(
     "Print a table of details, with a row for each relation, task or group of questions (group), "
     "kind of edit, pattern, form, factor, variant or metric.", panel="Output")]
+Examples = Annotated[int, Option(
+    "Print this many changed answers as examples; inconsistent.csv has all.", min=0,
+    panel="Sentence pairs only", is_rare=True)]
 UNLIMITED = 1_000_000  # The width of a table in a pipe
 
 
@@ -396,9 +399,7 @@ class Output(Options):
         "Print these metrics [default: those of the summary]; --csv and --json have all.",
         default=(), metavar="M,M", panel="Output")
     by: TableBy = None
-    examples: int = opt(
-        "Print this many changed answers as examples; inconsistent.csv has all.", default=0, min=0,
-        panel="Sentence pairs only", is_rare=True)
+    examples: Examples = 0
     csv: OptionalPath = opt(
         "Also write the table to this CSV file.", default=None, metavar="FILE", panel="Output")
     junit: OptionalPath = opt(

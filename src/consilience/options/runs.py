@@ -328,9 +328,8 @@ class VectorOptions(Watched):
         "Draw this relation by t-SNE, at the last of --layers.", default=None, metavar="G",
         panel="Output")
     draw_facts: int = opt("Draw at most this many facts.", default=30, min=1, panel="Output")
-    draw_format: str = opt(
-        "Write the drawing as svg, png, pdf or html.", default="svg", metavar="FORMAT",
-        panel="Output")
+    draw_format: Literal['svg', 'png', 'pdf', 'html'] = opt(
+        "Write the drawing in this format.", default="svg", panel="Output")
     color_by: Colour = opt("Color the drawing by this property.", default="subject", panel="Output")
     protocol: shared.ProtocolName = None
     out: shared.Folder = opt(default=None)

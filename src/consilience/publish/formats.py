@@ -158,7 +158,7 @@ class PublicRun:
             yield "command", f"`{self.command}`"
         yield "date", self.finished[:10]
         for note in (*self.changes, *self.notes):
-            shared = note if suite.may_be_shared else note.partition(" such as ")[0].rstrip(",;")
+            shared = note if suite.may_be_shared else re.split("[,;] such as ", note)[0]
             yield "note", escape_markdown(re.sub(ADDRESS, "URL", shared))
 
 

@@ -30,7 +30,7 @@ from consilience.options.probe import ProbeOptions
 from consilience.options.runs import PublishOptions
 from consilience.publish import formats
 from consilience.publish.formats import CARD, Files, PublicRun
-from consilience.report.export import Lines, Shown, record_of
+from consilience.report.export import Lines, Shown, escape_markdown, record_of
 from consilience.report.table import Column, Table, Value
 from consilience.runs.folder import fingerprint
 from consilience.runs.run import Run
@@ -150,7 +150,6 @@ REFUSED = {
 }
 
 SECRET_ENDINGS = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
-
 SHORTEST = 12
 
 TEXTS = (".md", ".json", ".yaml")  # Files of our words; others hold those of a suite and of a model
@@ -181,7 +180,7 @@ def refuse_private(files: Files, runs: Sequence[Run]) -> None:
         plain = pl.read_parquet(content).write_ndjson().encode() if is_packed else content
         known = secrets | places if name.endswith(TEXTS) else secrets
         for text, meaning in known.items():
-            if text.encode() in plain:
+            if text.encode() in plain or escape_markdown(text).encode() in plain:
                 raise ConsilienceError(
                     f"it would publish {meaning}",
                     where=name,
@@ -419,13 +418,14 @@ def _check(options: PublishOptions) -> None:
     if options.format == "eval-results" and options.benchmark is None:
         todo = "Name the data set of the leaderboard: --benchmark ORG/NAME (docs/publishing.md)."
         raise ConsilienceError("no --benchmark", todo=todo)
-    for flag, value, format_ in (
-        ("--benchmark", options.benchmark, "eval-results"),
-        ("--organization", options.organization, "eee"),
+    for flag, value, formats_ in (
+        ("--benchmark", options.benchmark, ("eval-results",)),
+        ("--organization", options.organization, ("eee",)),
+        ("--public", options.public, OF_ANSWERS),
     ):
-        if value and options.format != format_:
+        if value and options.format not in formats_:
             fault, todo = f"{flag} with --format {options.format}", f"Leave {flag} out."
-            raise ConsilienceError(fault, expected=f"--format {format_}", todo=todo)
+            raise ConsilienceError(fault, expected=f"--format {' or '.join(formats_)}", todo=todo)
     if options.push is None and (options.yes or options.create_pr or options.public):
         raise ConsilienceError(
             "--yes, --create-pr or --public without --push",

@@ -358,12 +358,8 @@ def sentence_of(run: RunView, row: SummaryRow, chance: float) -> str:
     if row.metric == "corrected_consistency" and row.value < 0:
         return BELOW_CHANCE
     if math.isnan(row.value):
-        same = (
-            one
-            for one in run.summary.rows
-            if (one.metric, one.subset) == ("consistency", row.subset)
-        )
-        has_pairs = not any(math.isnan(one.value) for one in same)
+        values = {(one.metric, one.subset): one.value for one in run.summary.rows}
+        has_pairs = not math.isnan(values.get(("consistency", row.subset), 1))
         return UNDEFINED if row.metric == "corrected_consistency" and has_pairs else "No data."
     key = "consistency" if row.metric == "determinism" else row.metric
     key += "" if row.subset == "all" else f" {row.subset}"
@@ -601,7 +597,8 @@ def _headlines(runs: Sequence[RunView]) -> Iterator[Figure]:
     None of one model alone.
     """
     tasks = {run.task.name for run in runs if run.task}  # the rows of a paper are of one
-    papers = papers_headlines(runs[0].metrics) if len(tasks) < 2 else {}
+    is_known = len(tasks) < 2 and all(papers_headlines(run.metrics) for run in runs)
+    papers = papers_headlines(runs[0].metrics) if is_known else {}
     if len(runs) == 1 and not papers:
         return
     shown = {row.label: (row.metric, row.subset) for run in runs for row in run.summary.rows}
@@ -663,9 +660,9 @@ def _agreement(runs: Sequence[RunView], relation: str | None) -> Iterator[Figure
     pairs = pairs.filter(~pl.col("group").is_in(large.implode()))
     if pairs.height < 2 * len(runs):
         return
-    if relation is None or relation in large:  # the least consistent, with enough facts if any has
+    shown = pairs.filter(pl.col("run") == pairs["run"][0])  # the menu begins with it
+    if relation not in shown["group"]:  # the least consistent, with enough facts if any has
         is_large = pl.col("n") >= FEWEST_FACTS if "n" in pairs.columns else pl.lit(True)
-        shown = pairs.filter(pl.col("run") == pairs["run"][0])  # the menu begins with it
         means = shown.group_by("group", few=~is_large, maintain_order=True).agg(
             pl.col("agreement").fill_nan(None).mean()
         )

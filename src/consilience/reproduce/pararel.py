@@ -71,8 +71,8 @@ def score_board(recipe: Recipe, work: Work) -> Numbers:
                 every = pl.col("variant").n_unique().over("group", "item")
                 answers = answers.filter(every == answers["variant"].n_unique())
                 means = answers.group_by("variant").agg((100 * right.mean()).alias("mean"))["mean"]
-                found |= {"lowest": Measured(float(means.min()))}  # type: ignore[arg-type]
-                found |= {"highest": Measured(float(means.max()))}  # type: ignore[arg-type]
+                found |= {"lowest": Measured(_number(means.min()))}  # type: ignore[arg-type]
+                found |= {"highest": Measured(_number(means.max()))}  # type: ignore[arg-type]
                 return _keyed(block, row, found)
 
             numbers |= work.attempt(row, measured, block, recipe.files) or {}

@@ -30,7 +30,7 @@ from consilience.metrics.measure import measure
 from consilience.metrics.registry import MANY_VARIANTS, headline_metrics
 from consilience.metrics.statistics import correlation
 from consilience.models import LanguageModel
-from consilience.options import Output, runs, shared_fields
+from consilience.options import Output, option_fields, runs, shared_fields
 from consilience.options.probe import ProbeOptions
 from consilience.report import analysis_tables as layouts
 from consilience.report.charts import tsne_figure
@@ -415,6 +415,10 @@ def analyze_representations(options: runs.VectorOptions, watch: Watch = SILENT) 
     ``clusters``: a row a relation, layer and property (``CLUSTERS_SCHEMA``). ``correlations``: a
     row a layer and property: means, and the correlation with consistency.
     """
+    for entry in option_fields(runs.VectorOptions):
+        is_of_draw = entry.name in ("draw_facts", "draw_format", "color_by")
+        if is_of_draw and options.draw is None and getattr(options, entry.name) != entry.default:
+            raise ConsilienceError(f"{entry.flag} without --draw", todo="Add --draw G.")
     inquiry = Facts(ProbeOptions(**shared_fields(options, ProbeOptions)), watch)
     suite, protocol = inquiry.suite, inquiry.protocol
     if options.draw is not None:
@@ -437,8 +441,7 @@ def analyze_representations(options: runs.VectorOptions, watch: Watch = SILENT) 
     run.finish(metrics)
     figure = None
     if options.draw is not None:
-        suffix = options.draw_format.removeprefix(".")
-        figure = run.path / f"tsne-{options.draw}-{options.color_by}.{suffix}"
+        figure = run.path / f"tsne-{options.draw}-{options.color_by}.{options.draw_format}"
         title = f"{options.model}, {suite.name}: {options.draw}"
         of = (options.draw, options.draw_facts, options.color_by, title, options.seed)
         save_figure(drawing_of(run.path, *of), figure)

@@ -13,7 +13,7 @@ from consilience.analysis.flips import FLIP_SCHEMA, NOISE, SAME_MODEL, flip_rows
 from consilience.core.errors import By, ConsilienceError, Protocol
 from consilience.core.text import AGGREGATES, counted, listed
 from consilience.kinds import kind_of_run, suite_notes, suite_of
-from consilience.kinds.counting import noise_floor_of
+from consilience.kinds.counting import NOT_FINISHED, noise_floor_of, record_notes
 from consilience.kinds.pairs import task_of_run
 from consilience.metrics.counts import Prepared, ResampleCache
 from consilience.metrics.differences import compare, compare_languages
@@ -425,6 +425,8 @@ def compare_opened(runs: Sequence[Run], suite: Suite, protocol: Protocol, seed: 
         answers, notes = comparable(runs, suite)
         table = compare(answers, suite, protocol, seed)
     changed = [note for run in runs for note in suite_notes(run, suite)]
+    begun = [run.label for run in runs if NOT_FINISHED in " ".join(record_notes(run))]
+    changed += [f"{label}: {NOT_FINISHED}" for label in begun]
     notes = changed + settings_notes(runs) + notes + noise_notes(runs, table)
     return Comparison(runs, suite, protocol, table, notes)
 

@@ -35,7 +35,7 @@ from consilience.kinds.probing import ProbePlan
 from consilience.kinds.records import maker_of
 from consilience.models import LanguageModel, Model
 from consilience.models.functions import TwoTexts
-from consilience.options import Output, options_of, refuse_unknown, typed
+from consilience.options import Output, option_fields, options_of, refuse_unknown, typed
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import ScoreOptions
 from consilience.report import metric_tables
@@ -47,12 +47,7 @@ from consilience.results.comparing import Comparison, absent_tables, compare_ope
 from consilience.results.reporting import Result, distinct_runs
 from consilience.runs.run import Run, model_name
 from consilience.suites.layouts import save_suite
-from consilience.suites.question_suites import (
-    columns_flag,
-    columns_of,
-    is_questions,
-    load_questions,
-)
+from consilience.suites.question_suites import columns_of, is_questions, load_questions
 from consilience.suites.questions import Questions
 from consilience.types import Suite, SuiteWords
 
@@ -357,16 +352,12 @@ def printed_run(run: CountedRun, options: ScoreOptions | None = None) -> Printed
     """The numbers of a run, or of the answers of ``score``, and how they are reported."""
     if options is None or run.record.get("path"):
         return PrintedRun(run, shlex.quote(str(run.record["path"])))
-    named, counted = shlex.quote(str(options.answers)), columns_flag(columns_of(options.columns))
-    for name in ("suite", "data_dir", "protocol", "provider", "match", "data", "perturbations"):
-        if value := getattr(options, name):
-            text = ",".join(value) if isinstance(value, tuple | list) else str(value)
-            flag = f" --{name.replace('_', '-')} {shlex.quote(text)}"
-            named, counted = (named + flag, counted) if name in OF_VIEW else (named, counted + flag)
-    return PrintedRun(run, named, counted, any(options.answers.rglob("run.json")))
-
-
-OF_VIEW = ("suite", "data_dir")  # What ``view`` takes, too
+    named, counted = [str(options.answers)], list[str]()
+    for option in option_fields(ScoreOptions)[1:]:
+        if value := getattr(options, option.name):  # ``view`` takes two of them
+            (named if option.name in ("suite", "data_dir") else counted).extend(option.typed(value))
+    has_run = any(options.answers.rglob("run.json"))
+    return PrintedRun(run, shlex.join(named), f" {shlex.join(counted)}".rstrip(), has_run)
 
 
 def refuse_table(by: By | None, options: ProbeOptions) -> None:

@@ -38,7 +38,7 @@ from consilience.report.analysis_tables import symbol_of
 from consilience.report.answers_page import answers_page
 from consilience.report.export import Shown
 from consilience.report.metric_tables import SUBSETS
-from consilience.report.overview import by_run
+from consilience.report.overview import LARGEST_MATRIX, by_run
 from consilience.report.papers import Values, is_of_pararel, paper_values
 from consilience.report.report_page import report_page
 from consilience.report.run_view import RunView, group_names
@@ -205,7 +205,10 @@ def report(options: ReportOptions, watch: Watch = SILENT) -> Report:
     if options.group and not suite.words.pool:
         raise ConsilienceError("--group with runs of sentence pairs", todo="Leave it out.")
     if options.group:
-        _groups_of_runs(suite, runs).relation(options.group)
+        size = len(_groups_of_runs(suite, runs[:1]).relation(options.group).design.variants)
+        if not 2 <= size <= LARGEST_MATRIX:
+            found = f"--group {options.group}, which has {counted(size, suite.words.variant)}"
+            raise ConsilienceError(found, expected=f"2 to {LARGEST_MATRIX}", todo="Leave it out.")
     with watch.steps("counting", 2 * len(runs) - 1, "tables") as advance:
         views, compared, notes, flips = _measured(runs, suite, protocol, options.seed, advance)
     page = report_page(views, compared, notes, options.group, flips)

@@ -135,6 +135,7 @@ def verify(options: VerifyOptions, watch: Watch = SILENT) -> Verification:
         recorded,
         model=options.model or recorded.model,
         device=options.device or recorded.device,
+        out=None,  # it may hold the run of all seeds
         **_trusted(recorded, options, run),
         max_requests=options.max_requests,
         max_tokens=options.max_tokens,

@@ -103,8 +103,7 @@ class StudyWorker:
                 if not task.files:
                     return self._ask(task, folder, advance)
                 _write(task.files, folder)
-                counted = replace(task.options, out=folder)
-                probe(counted, _Relay(advance), recorded=task.options)
+                probe(replace(task.options, out=folder), _Relay(advance), recorded=task.options)
                 return _files(folder)
             except ConsilienceError as error:
                 where = error.where.replace(str(folder), str(task.options.out))
@@ -365,6 +364,8 @@ class _Asking:
             if not self._left[task.run]:
                 self._count_if_complete(run)
             return
+        for seed, record, _ in studies.kept(run) if written else ():  # a link there raises
+            RunFolder(run.folder / seed, record.get("settings", {}))
         _write(written or {}, run.folder)
         if not all(record.get("finished") for _, record, _ in studies.kept(run)):
             todo = "Run the same command again; a run resumes."
@@ -385,8 +386,7 @@ class _Asking:
             # The nodes of Ray may not have the folder, and this machine no such accelerator.
             files = _files(run.folder) if self._options.engine == "ray" else {}
             task = StudyTask(run.name, run.options, files=files)
-            unit = Unit(f"{run.name}: counting", key, task, 0, key.needs)
-            self._backlog.add(unit, is_next=True)
+            self._backlog.add(Unit(f"{run.name}: counting", key, task, 0, key.needs), is_next=True)
 
 
 def _fail(study: studies.Study, run: studies.StudyRun, failure: UnitFailure, watch: Watch) -> None:

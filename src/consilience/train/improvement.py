@@ -149,9 +149,9 @@ def last_best(
 ) -> Tried:
     """What has the best validation ``by`` a metric; of equal ones the last."""
 
-    def rank(one: Tried) -> tuple[float, float]:
-        metrics = validation(one)
-        return metrics.get(by, -math.inf), metrics.get(TIE_METRIC, -math.inf)
+    def rank(one: Tried) -> list[float]:
+        values = (validation(one).get(name, math.nan) for name in (by, TIE_METRIC))
+        return [-math.inf if math.isnan(value) else value for value in values]
 
     return max(reversed(tried), key=rank)
 

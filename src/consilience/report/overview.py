@@ -661,7 +661,7 @@ def _agreement(runs: Sequence[RunView], relation: str | None) -> Iterator[Figure
     if pairs.height < 2 * len(runs):
         return
     shown = pairs.filter(pl.col("run") == pairs["run"][0])  # the menu begins with it
-    if relation not in shown["group"]:  # the least consistent, with enough facts if any has
+    if relation is None or relation not in shown["group"]:  # the least consistent, if any of enough
         is_large = pl.col("n") >= FEWEST_FACTS if "n" in pairs.columns else pl.lit(True)
         means = shown.group_by("group", few=~is_large, maintain_order=True).agg(
             pl.col("agreement").fill_nan(None).mean()

@@ -97,7 +97,7 @@ POPULATIONS = {
 """The data of the rows."""
 
 
-def intervals(grids: dict[str, Grid], seed: int, *, joint: bool) -> dict[str, tuple[float, float]]:
+def intervals(grids: dict[str, Grid], seed: int) -> dict[str, tuple[float, float]]:
     """The interval of each number over all groups, as that of ``MICRO`` is made."""
     keys = [(name, "all") for name in SHOWN]
     tallies = {
@@ -105,7 +105,7 @@ def intervals(grids: dict[str, Grid], seed: int, *, joint: bool) -> dict[str, tu
     }
     subjects = {group: grid.subjects.tolist() for group, grid in grids.items()}
     counted = {group: [ClusterCounts(tallies[group], subjects[group])] for group in grids}
-    resampling = Resampling(subjects, seed, joint=joint)
+    resampling = Resampling(subjects, seed)
     drawn = resampling.draw(counted)
     found = {}
     for key in keys:
@@ -122,21 +122,16 @@ def intervals(grids: dict[str, Grid], seed: int, *, joint: bool) -> dict[str, tu
 
 
 def coverage(sizes: Sequence[int], population: Population, name: str, count: int) -> list[str]:
-    """True value and percent of intervals that contain it; in brackets resampled within groups."""
+    """True value and percent of intervals that contain it."""
     truth = population.truth(sizes)
     generator = np.random.default_rng(zlib.crc32(name.encode()))
-    hits: dict[str, list[list[bool]]] = {metric: [[], []] for metric in SHOWN}
+    hits: dict[str, list[bool]] = {metric: [] for metric in SHOWN}
     for seed in range(count):
-        grids = population.grids(sizes, generator)
-        for at, joint in enumerate((True, False) if len(sizes) > 1 else (True,)):
-            for metric, (low, high) in intervals(grids, seed, joint=joint).items():
-                if not np.isnan(low):
-                    hits[metric][at].append(low <= truth[metric] <= high)
-    cells = []
-    for metric, (pooled, within) in hits.items():
-        other = f" ({100 * np.mean(within):.1f})" if within else ""
-        cells += [f"{100 * truth[metric]:.1f}", f"{100 * np.mean(pooled):.1f}{other}"]
-    return cells
+        for metric, (low, high) in intervals(population.grids(sizes, generator), seed).items():
+            if not np.isnan(low):
+                hits[metric].append(low <= truth[metric] <= high)
+    shares = ((truth[metric], np.mean(covered)) for metric, covered in hits.items())
+    return [f"{100 * share:.1f}" for both in shares for share in both]
 
 
 def rows(count: int) -> Iterator[tuple[str, list[str]]]:

@@ -263,6 +263,16 @@ def test_the_first_refusals_end_the_run_also_after_a_known_request():
         assert client.usage.requests < 30
 
 
+def test_replies_that_were_filtered_are_answers_that_cost_and_end_no_run():
+    """The server read all of them: none is a reason to stop, and each is paid for."""
+    filtered = {"choices": [{"finish_reason": "content_filter"}]}
+    filtered["usage"] = {"prompt_tokens": 3, "completion_tokens": 1}
+    with client_of(first(filtered, then=filtered)) as client:
+        replies = list(client.post_all("completions", [{}] * 20))
+    assert all("content_filter" in reply.message for _, reply in replies)
+    assert (client.usage.tokens_read, client.usage.tokens_written) == (60, 20)
+
+
 def test_a_server_on_this_machine_is_asked_without_a_proxy(monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")

@@ -13,6 +13,7 @@ from consilience.core.errors import Loading
 from consilience.core.patterns import Pattern
 from consilience.core.presentation import Prompt
 from consilience.models import load_model, load_prompt_model
+from consilience.models.classifier import PairFormat
 from consilience.models.loading import kind_of_config, load_pretrained
 from consilience.models.sources import locate
 from consilience.types import Query
@@ -115,6 +116,22 @@ def test_a_masked_model_with_another_name_is_masked(family, head, saved):
 def test_a_model_that_looks_ahead_is_not_scored_as_if_it_did_not(family):
     config = getattr(transformers, f"{family}Config")()
     refused("is of the family '", kind_of_config, config, family)
+
+
+@pytest.mark.parametrize("family", ["GPTNeoX", "GPTNeoXJapanese"])
+def test_a_family_is_causal_although_its_configuration_does_not_say_so(family):
+    config = getattr(transformers, f"{family}Config")(architectures=[f"{family}ForCausalLM"])
+    assert kind_of_config(config, family) == "causal"
+
+
+def test_a_model_that_keeps_a_state_in_its_layers_is_refused():
+    config = transformers.RecurrentGemmaConfig(architectures=["RecurrentGemmaForCausalLM"])
+    refused("keeps the state of one text in its layers", kind_of_config, config, "g")
+
+
+def test_a_bart_that_others_trained_reads_two_segments():
+    assert PairFormat.of("seq2seq", "bart").joined == "pair"
+    assert {PairFormat.of("seq2seq", of).joined for of in ("", "t5")} == {"string"}
 
 
 def test_positions_that_are_padding_are_not_counted(saved):

@@ -120,6 +120,42 @@ def test_an_undecided_rule_says_how_much_would_decide_it(thirty):
     assert number.needed(Threshold(0.75, True)) is None
 
 
+def test_slightly_unequal_subjects_decide_no_sooner_than_equal_ones():
+    number = Precise(0.9, (0, 1), 1, math.sqrt(0.9 * 0.1 / 19), 20, 20)
+    bounds = [replace(number, largest=size).interval()[0] for size in (1, 1.005, 1.05, 1.5, 2, 3)]
+    assert bounds[0] == pytest.approx(0.706, abs=5e-4)
+    assert bounds[:3] == pytest.approx([bounds[0]] * 3, abs=2e-3)
+    assert max(bounds) <= bounds[0] + 2e-3
+    assert bounds[-1] < bounds[0] - 0.05
+
+
+def test_three_questions_that_all_became_consistent_decide_little():
+    """Another may have been lost: 1 - 2 (1 - .05^(1/3)); five such questions decide."""
+    number, limit = Precise(1, (-1, 1), 1, 0, 3, 3, is_difference=True), Threshold(-0.05, True)
+    assert number.interval() == pytest.approx((1 - 2 * (1 - 0.05 ** (1 / 3)), 1))
+    assert (number.verdict(limit), number.needed(limit)) == ("undecided", 5)
+    assert replace(number, units=5, clusters=5).verdict(limit) == "pass"
+
+
+def test_a_mean_that_does_not_vary_allows_for_unequal_subjects(tmp_path):
+    """36 subjects with one object and 4 with 9: the largest counts 5 times as much as the mean."""
+    facts = {
+        group: [(f"{group}{at}", f"o{n}") for at in range(40) for n in range(1 if at < 36 else 9)]
+        for group in "AB"
+    }
+    suite = cs.Suite.from_patterns(dict.fromkeys("AB", PATTERNS), facts)
+    assert {group.cardinality for group in suite} == {"N-M"}
+
+    def model(prompts):
+        return ["o0"] * len(prompts)
+
+    for name in "ab":
+        cs.evaluate(suite, model, out=tmp_path / name)
+    rules = ["determinism no worse than baseline by 5 points"]
+    (check,) = cs.gate([tmp_path / "b"], baseline=str(tmp_path / "a"), rule=rules).checks
+    assert (check.verdict, check.low) == ("undecided", pytest.approx(-(1 - 0.05 ** (1 / 16))))
+
+
 def test_a_baseline_is_compared_in_pairs(ports, thirty):
     """Two of 40 facts are lost: 5 points, known to be fewer than 20 and not fewer than 8.
 
@@ -194,6 +230,12 @@ def test_relations_that_got_one_answer_do_not_pass_on_corrected_consistency(tmp_
     assert [check.verdict for check in found.checks] == [*["undecided"] * 4, "pass"]
     assert all("without A, B, where all answers" in one.reason for one in found.checks[:4])
     assert cs.gate([baseline], rule=rules[1:]).verdict == "pass"
+    answer.__name__ = "collapsed"
+    cs.evaluate(suite, answer, out=tmp_path / "whole")
+    both = [tmp_path / "whole", tmp_path / "collapsed"]
+    averaged = cs.gate(both, baseline=baseline, rule=rules)
+    assert [check.verdict for check in averaged.checks] == [*["undecided"] * 4, "pass"]
+    assert "without A, B, where all answers" in averaged.checks[1].reason
     margin, limit = cs.plan_gate([tmp_path / "collapsed"], rule=rules[:2]).rows[::3]
     assert (margin.power, limit.power) == pytest.approx((1, math.nan), nan_ok=True)
 

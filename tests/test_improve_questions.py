@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 import torch
 from peft import PeftModel
+from scipy import stats
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from checks import output, refusal
@@ -345,6 +346,15 @@ def test_what_is_wrong_with_questions_is_one_message(
     assert message in " ".join(refusal(consilience, *command, *out, *options).split())
 
 
+def test_facts_are_learned_as_questions(consilience, command, tmp_path):
+    of = ["--suite", "mini", "--as-questions", "2", "--train-facts", "4", "--epochs", "1"]
+    of += ["--train-groups", "capital,sport", "--validation-groups", "currency", "--limit", "1"]
+    out = output(consilience, *command, *of, "--dry-run", "--out", tmp_path / "o")
+    assert "train: 8 questions of capital, sport\n" in out
+    assert "held out: 12 questions of" in out
+    assert "--as-questions with --suite" in refusal(consilience, *command, "--as-questions", "2")
+
+
 @pytest.mark.parametrize(("low", "high", "is_cost", "harm"), [
     (-0.019, 0.3, False, "none within 2"),
     (-0.021, 0.3, False, "not ruled out"),
@@ -495,5 +505,8 @@ def test_the_perplexity_of_text_by_hand():
     row = text_row(before, [[(2.2, 2), (4.2, 2), (2.8, 4)]] * 2)
     assert row["before"] == pytest.approx(math.e)
     assert row["difference"] == pytest.approx(math.expm1(0.15))
-    error = math.sqrt(0.1**2 + 0.1**2 + 0.2**2) / 8
-    assert row["high"] == pytest.approx(math.expm1(0.15 + 1.96 * error))
+    error = math.sqrt(3 / 2 * (0.1**2 + 0.1**2 + 0.2**2)) / 8
+    far = stats.t.ppf(0.975, 2) * error
+    assert row["high"] == pytest.approx(math.expm1(0.15 + far))
+    alone = text_row(before[:1], [[(2.2, 2)]])
+    assert math.isnan(alone["high"]) and harm_of(alone, 2) == "not ruled out"

@@ -521,6 +521,16 @@ def test_languages_are_compared_on_the_same_facts(suite):
     assert differences(without, "consistency")["en", "ja"] == (1.0, 0.5, 2)
 
 
+def test_a_fact_without_all_answers_in_a_language_is_not_lost_there(tmp_path):
+    """All answers are right; two of three facts lack one of three in Japanese."""
+    patterns = [*PATTERNS[:2], *PATTERNS[3:], {"pattern": "首都[Y]、[X]。", "language": "ja"}]
+    suite = suites.load_suite(write(tmp_path / "capitals", patterns=patterns))
+    given = {of: [gold] * 4 + [gold if of == "Italy" else None] for of, gold in CAPITALS.items()}
+    rows = compare_languages(held(given), suite, "strict").filter(metric="consistent_accuracy")
+    row = rows.filter(group="MICRO", first="en").to_dicts()[0]
+    assert (row["n"], row["difference"], row["p"]) == (1, 0, 1)
+
+
 def test_examples_show_names_in_the_language_and_form_that_was_asked(suite):
     items = {fact.subject: fact.item for fact in suite["capital"].facts}
     table = held(HELD).with_columns(pl.col("item").replace_strict(items))

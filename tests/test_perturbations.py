@@ -22,7 +22,7 @@ from consilience.suites.pairs import (
     chosen,
     forms_of,
     original,
-    perturbation,
+    register,
     t5_original,
 )
 
@@ -127,7 +127,7 @@ def test_perturbations_are_chosen_by_name():
 
 
 @pytest.mark.parametrize("name", [*WRITTEN, "all"])
-def test_a_name_is_given_once(name, monkeypatch):
+def test_a_name_is_given_once(name):
     """A name that is taken, or ``all``, is refused and leaves the others alone."""
 
     def another(form):
@@ -135,17 +135,17 @@ def test_a_name_is_given_once(name, monkeypatch):
 
     another.__name__ = name
     copy = dict(PERTURBATIONS)
-    monkeypatch.setattr("consilience.suites.pairs.PERTURBATIONS", copy)
     with pytest.raises(ValueError, match=f"there is a perturbation '{name}' already"):
-        perturbation("none")(another)
+        register(copy, "none")(another)
     assert copy == PERTURBATIONS
     assert all(each.name == name and each.guarantee for name, each in copy.items())
 
 
 def test_a_new_perturbation_is_one_function(monkeypatch):
-    monkeypatch.setattr("consilience.suites.pairs.PERTURBATIONS", {})
+    registry = {}
+    monkeypatch.setattr("consilience.suites.pairs.PERTURBATIONS", registry)
 
-    @perturbation("Nothing changes.")
+    @register(registry, "Nothing changes.")
     def nothing(form):
         return form
 

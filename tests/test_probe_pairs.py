@@ -518,8 +518,8 @@ def test_the_noise_floor_of_pairs(options, classifier, taught, perturb, tmp_path
     assert floor["subset"].to_list() == [*VARIATIONS, "bfloat16"]
     assert floor["n"].to_list() == [24] * 6 and floor["value"][:2].to_list() == [0, 0]
     assert "Noise floor: up to " in out + err
-    made = report(ReportOptions([str(tmp_path / "run")]))  # the noise floor is of no task
-    assert "caveats" in [section.id for section in made.page.sections]
+    report(ReportOptions([str(tmp_path / "run")]))  # the noise floor is of no task
+    assert '<section id="caveats"' in (tmp_path / "run" / "report.html").read_text("utf-8")
 
 
 def test_labels_that_depend_on_company_are_noise():

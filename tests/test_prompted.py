@@ -13,7 +13,7 @@ from consilience.asking import questions as ask_questions
 from consilience.asking.questions import Presenter, ask_options, prompt_table, prompts_of, slices_of
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question, Scores
-from consilience.core.presentation import TEMPLATES, Presentation, Template
+from consilience.core.presentation import TEMPLATES, Presentation, Prompt, Template
 from consilience.models import prompted
 from consilience.models.fast.trees import KeyValueStore
 from consilience.models.loading import load_pretrained
@@ -289,6 +289,30 @@ def test_a_chat_without_a_system_role_says_so(reader, template, message):
     model.tokenizer.chat_template = template
     chat = Template("t", "{question}", is_chat=True, system="Rome .")
     refused(message, model.why_not, [prompt_of(Presentation(template=chat))])
+
+
+@pytest.mark.parametrize(("template", "system", "opening"), [
+    # The system prompt on the user's last turn, as Mistral-7B-Instruct-v0.3 has it.
+    ("{% if messages[0].role == 'system' %}{% set s = messages[0].content %}{% endif %}"
+     "{% for m in messages %}{% if m.role == 'user' %}[{% if s and loop.last %}{{ s }} {% endif %}"
+     "{{ m.content }}]{% elif m.role == 'assistant' %}{{ m.content }}</s>{% endif %}{% endfor %}",
+     "Rome .", "[Rome . q]"),
+    # A thought that is opened for an answer, and is not there in past answers, as R1's.
+    ("{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}"
+     "{% if add_generation_prompt %}assistant:<think>\n{% endif %}", "", "user:q;assistant:"),
+    # A date, as Llama 3.2's.
+    ("{{ strftime_now('%d %b %Y') }} {{ strftime_now('%Y-%m-%d') }}|"
+     "{% for m in messages %}{{ m.content }}{% endfor %}", "", "26 Jul 2024 2024-07-26|q"),
+    # A switch in the system prompt that is read and not shown, as SmolLM3's.
+    ("{% if '/no_think' in messages[0].content %}<no>{% endif %}"
+     "{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}",
+     "/no_think", "<no>q"),
+])  # fmt: skip
+def test_chat_templates_as_models_of_the_hub_have_them(reader, template, system, opening):
+    model = reader("llama", chat=True)
+    model.tokenizer.chat_template = template
+    asked = Prompt((("user", "q"),), (), (), are_labels=False, is_chat=True, system=system)
+    assert model.tokens.around(asked)[0].removesuffix("\n") == opening
 
 
 def scores_of(model, prompts):

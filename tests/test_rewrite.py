@@ -154,7 +154,7 @@ def test_controls_have_the_facts_of_the_relation():
             assert pair.first == pair.relation.patterns[0]
             assert len(pair.facts) == 1 and pair.facts[0] in pair.relation.facts
     one = Suite.from_patterns(PATTERNS["capital"], FACTS["capital"])
-    assert rewriting.measured_separation(one, WordJudge(), most=2, facts=1) is None
+    assert rewriting.measured_separation(one, WordJudge(), 1, 0) is None
 
 
 def test_proposals_are_written_with_scores_edit_and_provenance(tmp_path):

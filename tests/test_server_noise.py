@@ -9,7 +9,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from consilience.asking.noise import AskedGroup, sample, sample_size
+from consilience.asking.noise import Part, sample, sample_size
 from consilience.core.errors import Connection, ConsilienceError
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.endpoints.client import Client
@@ -125,7 +125,7 @@ def test_the_sample_is_of_answered_prompts_of_few_groups():
     def group(name, answer):
         answers = [{"item": f"{name}{i}", "variant_index": v, "variant": str(v), "answer": answer}
                    for i in range(20) for v in range(5)]  # fmt: skip
-        return AskedGroup(pl.DataFrame(answers, schema_overrides={"answer": pl.String}), None)
+        return Part(pl.DataFrame(answers, schema_overrides={"answer": pl.String}), None)
 
     groups = [group(name, "x") for name in "abcdefghi"]
     parts = sample(groups, 32, seed=1)
@@ -136,7 +136,7 @@ def test_the_sample_is_of_answered_prompts_of_few_groups():
     assert sample([group("a", None)], 32, seed=1) == []
     assert sample([], 0, seed=1) == []
     seventh = pl.col("item").str.ends_with("7")
-    small = [AskedGroup(one.answers.filter(seventh), None) for one in groups]
+    small = [Part(one.answers.filter(seventh), None) for one in groups]
     for size in (1, 2, 5, 32, 45, 90, 100):
         sampled = sum(part.first.height for part in sample(small, size, seed=1))
         assert sampled == min(size, 9 * 2 * 5)

@@ -520,6 +520,35 @@ def test_a_mean_of_one_relation_has_that_relations_test():
     assert micro["p"] != one["p"], "that of both relations together"
 
 
+def test_relations_that_share_a_subject_are_not_independent():
+    """One of ten subjects becomes right in all of 8 relations.
+
+    The variance over subjects together is .009, in each relation alone an eighth: with 8/7 of the
+    difference as V, t = .1 / sqrt(.009) = 1.05.
+    """
+    ids = "ABCDEFGH"
+
+    def run(one):
+        rows = [(f"{n}", f"s{n}", "a", ["a" if n else one] * 3) for n in range(10)]
+        return pl.concat(table(rows, group) for group in ids)
+
+    compared = compare({"one": run("b"), "two": run("a")}, make_suite(ids=ids), "strict")
+    for metric in ("accuracy", "consistent_accuracy"):
+        (macro,) = rows_of(compared, metric, "MACRO")
+        assert macro["difference"] == pytest.approx(0.1)
+        assert macro["test"] == "t over relations that share subjects"
+        assert macro["p"] == pytest.approx(2 * stats.t.sf(0.1 / math.sqrt(0.009), 7), abs=0.03)
+
+
+def test_an_item_with_one_answer_is_none_of_the_items_of_chance_corrected_consistency():
+    rows = [(f"{n}", f"s{n}", "a", ["a", "ab"[n % 2], None]) for n in range(6)]
+    rows += [(f"{n}", f"s{n}", "a", ["b", None, None]) for n in range(6, 40)]
+    numbers = measure(table(rows), make_suite(), precision=True)
+    for metric in ("consistency", "corrected_consistency", "chance_consistency"):
+        row = numbers.filter(metric=metric, group="R", subset="all").to_dicts()[0]
+        assert (row["clusters"], row["units"]) == (6, 6), metric
+
+
 def test_a_run_against_itself_differs_nowhere():
     runs = {"one": table(HAND), "again": table(HAND)}
     compared = compare(runs, make_suite(), "strict").filter(pl.col("first_value").is_not_nan())

@@ -13,9 +13,7 @@ from conftest import cases
 from consilience.analysis import task_types
 from consilience.report.analysis_tables import calum_tables, effects_tables
 from consilience.report.table import fitted_text, text_of
-from consilience.suites.pairs import PERTURBATIONS, TASKS
 
-KINDS = {name: task.kind for name, task in TASKS.items()}
 TRIPLE = (("accuracy", "all"), ("consistency", "reverse"), ("consistency", "signal"))
 TESTS = ("Student", "Welch", "paired")
 SMALL = "rte, mrpc"
@@ -36,7 +34,7 @@ def wide(table):
 
 def read(*paths, names=None):
     names = names or [each.name for each in paths]
-    return task_types.read_runs(paths, names, tasks=TASKS, perturbations=PERTURBATIONS)
+    return task_types.read_runs(paths, names)
 
 
 @pytest.fixture
@@ -82,7 +80,7 @@ def test_task_effects_by_hand(typed):
     degrees; t = .3 / sqrt(.01375 * 3/4). The third model has no STS task: not among the pairs.
     """
     text = "model,task,reverse\na,mnli,.4\na,rte,.6\na,qqp,.9\nb,mnli,.5\nb,rte,.7\nb,qqp,.8\n"
-    effects = task_types.task_effects(typed(text), KINDS)
+    effects = task_types.task_effects(typed(text))
     assert effects.schema == task_types.EFFECTS_SCHEMA
     student = row_of(effects, "reverse", "STS", "Student")
     assert [student["first_value"], student["second_value"]] == pytest.approx([0.85, 0.55])
@@ -92,7 +90,7 @@ def test_task_effects_by_hand(typed):
     assert [paired["first_n"], paired["second_n"], paired["freedom"]] == [2, 2, 1]
     assert (paired["difference"], paired["t"]) == (pytest.approx(0.3), pytest.approx(3))
     assert paired["p"] == pytest.approx(1 - 2 / math.pi * math.atan(3)), "t(1) is Cauchy's"
-    with_third = task_types.task_effects(typed(text + "c,rte,.1\n"), KINDS)
+    with_third = task_types.task_effects(typed(text + "c,rte,.1\n"))
     assert row_of(with_third, "reverse", "STS", "paired") | {"p_holm": 0} == paired | {"p_holm": 0}
     assert row_of(with_third, "reverse", "STS", "Welch")["second_n"] == 5
     few = row_of(effects, "reverse", "rte", "paired")
@@ -121,12 +119,12 @@ def test_the_papers_claims_and_its_table_2(table_2, left_out, constant, subset, 
     """
     rows = task_types.without_models(table_2, left_out)
     is_constant = (pl.col("model") == "electra-small") & (pl.col("task") == "mrpc")
-    effects = task_types.task_effects(rows if constant else rows.filter(~is_constant), KINDS)
+    effects = task_types.task_effects(rows if constant else rows.filter(~is_constant))
     assert p_of(effects, subset, first) == pytest.approx(p, rel=0.01)
 
 
 def test_the_papers_differences(table_2):
-    effects = task_types.task_effects(task_types.without_models(table_2, T5 + HUMAN), KINDS)
+    effects = task_types.task_effects(task_types.without_models(table_2, T5 + HUMAN))
     assert effects.height == 3 * 2 * 3
     reverse = row_of(effects, "reverse", "STS", "paired")
     values = [reverse[name] for name in ("first_value", "second_value", "low", "high")]
@@ -144,24 +142,24 @@ def test_other_readings_of_the_papers_test(table_2):
     """
     rows = task_types.without_models(table_2, T5 + HUMAN)
     groups = rows.group_by("task", "metric", "subset", maintain_order=True)
-    effects = task_types.task_effects(groups.agg(pl.mean("value"), model=pl.lit("mean")), KINDS)
+    effects = task_types.task_effects(groups.agg(pl.mean("value"), model=pl.lit("mean")))
     for subset, first, p in (
         ("reverse", "STS", [0.000921, 0.00159]),
         ("signal", SMALL, [0.0752, 0.27]),
     ):
         assert p_of(effects, subset, first) == pytest.approx([*p, math.nan], rel=0.01, nan_ok=True)
-    of_models = [task_types.task_effects(own, KINDS) for _, own in rows.group_by("model")]
+    of_models = [task_types.task_effects(own) for _, own in rows.group_by("model")]
     assert sum(p_of(effects, "reverse", "STS")[0] < 0.01 for effects in of_models) == 2
     assert not any(p_of(effects, "signal", SMALL)[0] < 0.01 for effects in of_models)
 
 
 def test_korean_tasks_show_the_same(typed):
     rows = task_types.without_models(typed(wide("calum-table-5")), HUMAN)
-    effects = task_types.task_effects(rows, KINDS)
+    effects = task_types.task_effects(rows)
     assert set(effects["first"]) == {"STS"}, "none of them is small unless asked"
     assert p_of(effects, "reverse", "STS") == pytest.approx([4.85e-9, 8.42e-5, 2.61e-4], rel=0.01)
     assert p_of(effects, "signal", "STS")[2] == pytest.approx(0.448, rel=0.01)
-    assert set(task_types.task_effects(rows, KINDS, ["klue-sts"])["first"]) == {"STS", "klue-sts"}
+    assert set(task_types.task_effects(rows, ["klue-sts"])["first"]) == {"STS", "klue-sts"}
 
 
 @pytest.mark.parametrize(("after", "points", "relative", "p", "signal"), [
@@ -195,12 +193,12 @@ def test_nothing_that_varies_gives_no_test(typed):
     """A constant answer is consistent everywhere: a difference of 0, and no p."""
     lines = [f"{model},{task},1,1" for model in "ab" for task in ("rte", "mnli", "qqp", "mrpc")]
     rows = typed("model,task,accuracy,reverse\n" + "\n".join(lines))
-    effects = task_types.task_effects(rows, KINDS)
+    effects = task_types.task_effects(rows)
     assert set(effects["difference"]) == {0.0}
     assert (effects["p"].is_nan() & effects["p_holm"].is_nan()).all()
-    one = task_types.task_effects(typed("model,task,reverse\na,rte,.5\na,qqp,1\n"), KINDS)
+    one = task_types.task_effects(typed("model,task,reverse\na,rte,.5\na,qqp,1\n"))
     assert one["p"].is_nan().all(), "one value a side"
-    apart = task_types.task_effects(typed("model,task,reverse\na,rte,.5\nb,qqp,1\n"), KINDS)
+    apart = task_types.task_effects(typed("model,task,reverse\na,rte,.5\nb,qqp,1\n"))
     assert row_of(apart, "reverse", "STS", "paired")["first_n"] == 0
 
 
@@ -228,7 +226,7 @@ def test_runs_are_read_from_their_folders_or_their_metrics(tmp_path):
     assert set(rows["model"]) == {"roberta"}
     row = ("roberta", "rte", "accuracy", "all", 0.667, 0.01, 0.1, 0.9, 5, math.nan, math.nan)
     assert rows.row(0) == pytest.approx(row, nan_ok=True)
-    effects = task_types.task_effects(rows, KINDS)
+    effects = task_types.task_effects(rows)
     assert set(effects["first"]) == {"rte"}, "a task of no known kind is among the others only"
     assert set(effects["subset"]) == {"all", "reverse"}, "a number that is missing is not tested"
 
@@ -240,7 +238,7 @@ def test_what_was_written_freely_is_no_other_task():
         for model, more in (("a", 0), ("b", 0.02))
         for task, value in numbers.items()
     ]
-    effects = task_types.task_effects(pl.DataFrame(rows, task_types.LONG, orient="row"), KINDS)
+    effects = task_types.task_effects(pl.DataFrame(rows, task_types.LONG, orient="row"))
     assert effects.filter(first="rte")["difference"].to_list() == pytest.approx([0] * 3)
 
 
@@ -275,7 +273,7 @@ def test_bad_tables(text, message, typed):
 
 def test_bad_names(table_2, tmp_path):
     unknown = r"no task 'rtee'\. Did you mean 'rte'\?"
-    refused(unknown, task_types.task_effects, table_2, KINDS, ["rtee"])
+    refused(unknown, task_types.task_effects, table_2, ["rtee"])
     unknown = r"no model 'Human'\. Did you mean 'human'\?"
     refused(unknown, task_types.without_models, table_2, ["Human"])
     few = [["gpt2-large"], ["gpt3-base"]]
@@ -322,7 +320,7 @@ def test_tables_fit_100_columns(table_2, tmp_path):
     assert headings[::3] == ["mnli Acc", "rte Acc", "klue-nli Acc", "my-task Acc"]
     tables = [*calum_tables(table_2, ""), *calum_tables(other, "", metrics), *with_seeds]
     for rows in (table_2, other):
-        tables += effects_tables(task_types.task_effects(rows, KINDS))
+        tables += effects_tables(task_types.task_effects(rows))
     text = printed(*tables)
     assert "…" not in text and "reverse_signal" in text and "100.0±12.3" in text
 
@@ -335,7 +333,7 @@ def test_a_missing_number_is_a_dash(typed):
     arrow = {("consistency", "arrow"): "arrow"}
     (other,) = calum_tables(rows, "", arrow)
     assert [*cells(other)] == ["model", "rte arrow", "qqp arrow"]
-    assert printed(*effects_tables(task_types.task_effects(rows, KINDS)))
+    assert printed(*effects_tables(task_types.task_effects(rows)))
 
 
 def test_the_command(consilience, tmp_path):

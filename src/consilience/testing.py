@@ -228,7 +228,8 @@ class Answered:
                 on=["group", "item"], how="left", maintain_order="left",
             )  # fmt: skip
             too_few = pl.col("same") + 1e-6 < at_least * pl.col("pairs")
-            failed = chosen.filter(too_few | (pl.col("pairs") == 0) | pl.col("lacks"))
+            is_lacking = pl.col("lacks") & (at_least == 1)
+            failed = chosen.filter(too_few | (pl.col("pairs") == 0) | is_lacking)
             if failed.height:
                 yield _message(self.result, seed, chosen, failed, at_least, examples)
 

@@ -105,12 +105,10 @@ def flip_rows(
         for name, level, part in ([(over, first, base)] if over else _parts(base, pairs[0][0]))
     ]
     numbers = pl.DataFrame([{"first": first, "second": second, **row} for row in rows], FLIP_SCHEMA)
-    adjusted = [
-        part.with_columns(p_holm=pl.Series(holm(part["p"].to_list()), dtype=pl.Float64))
-        for part in numbers.partition_by("over", maintain_order=True)
-    ]
+    p_holm = pl.col("p").map_batches(lambda of: pl.Series(holm(of.to_list())), pl.Float64)
+    numbers = numbers.with_columns(p_holm=p_holm.over("over"))
     pair = (pl.lit(first).alias("first run"), pl.lit(second).alias("second run"))
-    return pl.concat(adjusted), flipped.select(*pair, pl.all())
+    return numbers, flipped.select(*pair, pl.all())
 
 
 def _parts(table: pl.DataFrame, run: Prepared) -> Iterator[tuple[str, str, pl.DataFrame]]:

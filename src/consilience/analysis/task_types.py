@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from consilience.core.items import TaskKind
 from consilience.files.read import read_csv
 from consilience.files.write import texts_of
 from consilience.metrics.statistics import NAN, TTest, holm, paired_t, student_t, welch_t
+from consilience.suites.pairs import PERTURBATIONS, TASKS
 
 KEYS = ("model", "task", "metric", "subset")
 
@@ -52,20 +53,14 @@ ORDER = (("accuracy", "all"), ("consistency", "reverse"), ("consistency", "signa
 """What the paper measures; other perturbations come after."""
 
 
-def read_runs(
-    paths: Sequence[Path],
-    names: Sequence[str],
-    *,
-    tasks: Collection[str],
-    perturbations: Collection[str],
-) -> pl.DataFrame:
+def read_runs(paths: Sequence[Path], names: Sequence[str]) -> pl.DataFrame:
     """The numbers of several models on several tasks (``RUNS_SCHEMA``).
 
     Each path is the folder of a run of perturbed pairs, its ``metrics.csv``, or a typed CSV table:
     long (``model, task, metric, subset, value`` and any other column of the schema) or wide
-    (``model, task, accuracy`` and a column for each of the ``perturbations``). ``names``: the model
+    (``model, task, accuracy`` and a column for each of ``PERTURBATIONS``). ``names``: the model
     of each run; runs of one model have the same name. Typed tables name their models themselves,
-    and may hold these ``tasks`` only. An empty cell is no data.
+    and may hold ``TASKS`` only. An empty cell is no data.
     """
     tables = []
     for path, name in zip(paths, names, strict=True):
@@ -78,10 +73,10 @@ def read_runs(
                 expected = f"the columns {', '.join(of_file)}"
                 raise ConsilienceError(f"no column '{column}'", expected=expected, where=str(file))
         if is_measured:
-            table = _measured(cells, name, file, perturbations)
+            table = _measured(cells, name, file)
         else:
-            table = cells if of_file == LONG else _long(cells, file, perturbations)
-            _check_names(table, file, {"task": list(tasks), "subset": ["all", *perturbations]})
+            table = cells if of_file == LONG else _long(cells, file)
+            _check_names(table, file, {"task": list(TASKS), "subset": ["all", *PERTURBATIONS]})
         tables.append(_numbers(table, file).select(list(RUNS_SCHEMA)))
     rows = pl.concat(tables)
     duplicates = rows.filter(rows.select(KEYS).is_duplicated())
@@ -113,11 +108,9 @@ def _read(file: Path) -> pl.DataFrame:
     return table.with_columns(pl.all().str.strip_chars(), line=pl.int_range(pl.len()) + 2)
 
 
-def _measured(
-    table: pl.DataFrame, name: str, file: Path, perturbations: Collection[str]
-) -> pl.DataFrame:
+def _measured(table: pl.DataFrame, name: str, file: Path) -> pl.DataFrame:
     """The metrics table of a run; rows over several tasks or of one annotator are left out."""
-    if not set(table["subset"]) & set(perturbations):
+    if not set(table["subset"]) & set(PERTURBATIONS):
         raise ConsilienceError(
             "no number of perturbed pairs", where=str(file),
             expected="the metrics of a run that asked sentence pairs and perturbed ones",
@@ -140,10 +133,10 @@ def _check_names(table: pl.DataFrame, file: Path, known: Mapping[str, list[str]]
                 raise ConsilienceError(f"no {column} '{name}'", where=where, todo=hint)
 
 
-def _long(table: pl.DataFrame, file: Path, perturbations: Collection[str]) -> pl.DataFrame:
+def _long(table: pl.DataFrame, file: Path) -> pl.DataFrame:
     """A wide table, with a row for each of its numbers."""
     values = [name for name in table.columns if name not in (*WIDE, "line")]
-    known = ["accuracy", *perturbations]
+    known = ["accuracy", *PERTURBATIONS]
     wrong = [name for name in values if name not in known]
     if wrong or not values:
         raise ConsilienceError(
@@ -188,13 +181,11 @@ def _numbers(table: pl.DataFrame, file: Path) -> pl.DataFrame:
     return table
 
 
-def task_effects(
-    rows: pl.DataFrame, kinds: Mapping[str, TaskKind], small: Sequence[str] = SMALL_TASKS
-) -> pl.DataFrame:
+def task_effects(rows: pl.DataFrame, small: Sequence[str] = SMALL_TASKS) -> pl.DataFrame:
     """Tests of tasks against tasks (``EFFECTS_SCHEMA``): STS against NLI, small against others.
 
-    ``rows``: ``read_runs``. ``kinds``: of the tasks; a task without one is in the second comparison
-    only. ``small``: tasks with few training examples.
+    ``rows``: ``read_runs``; a task that is not of ``TASKS`` is in the second comparison only.
+    ``small``: tasks with few training examples.
 
     The paper does not say which t-test it uses, so accuracy, and consistency under each
     perturbation, get three. ``Student`` (pooled variance) and ``Welch`` treat all values of models
@@ -205,6 +196,7 @@ def task_effects(
     ``first_n, second_n``: values, or models. NaN with fewer than two on a side, or without
     variation. A side without tasks is not compared.
     """
+    kinds = {name: task.kind for name, task in TASKS.items()}
     present = rows["task"].unique(maintain_order=True).to_list()
     for name in small:
         if name not in {*kinds, *present}:
@@ -260,13 +252,13 @@ def _tests(first: pl.DataFrame, second: pl.DataFrame) -> Iterator[dict[str, Any]
             "test": name,
             "first_value": one.mean(),
             "second_value": other.mean(),
-            **asdict(_test(test, one.to_list(), other.to_list())),
+            **asdict(ttest(test, one.to_list(), other.to_list())),
             "first_n": len(one),
             "second_n": len(other),
         }
 
 
-def _test(test: Test, first: list[float], second: list[float]) -> TTest:
+def ttest(test: Test, first: list[float], second: list[float]) -> TTest:
     """The test; NaN except for the difference, with fewer than two on a side or no variation."""
     if not first or not second:
         return TTest(*[NAN] * 6)
@@ -296,7 +288,7 @@ def gains(rows: pl.DataFrame, before: Sequence[str], after: Sequence[str]) -> pl
         if both.is_empty():
             continue
         old, new = both["value"].to_numpy(), both["value_after"].to_numpy()
-        test = asdict(_test(paired_t, new.tolist(), old.tolist()))
+        test = asdict(ttest(paired_t, new.tolist(), old.tolist()))
         relative = float(np.mean(new / old - 1)) if old.all() else NAN
         change = {name: test[name] for name in ("difference", "low", "high", "p")}
         head = {"metric": metric, "subset": subset}

@@ -307,7 +307,4 @@ def _why_excluded(scores: Scores, row: int, gold_at: int, has_some: bool) -> str
 
 
 def _objects(values: Sequence[Any]) -> npt.NDArray[np.object_]:
-    array = np.empty(len(values), dtype=np.object_)
-    for at, value in enumerate(values):
-        array[at] = value
-    return array
+    return np.fromiter(values, np.object_)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -67,7 +67,7 @@ def ask_groups(
     if folder is not None:
         folder.note(model.notes)
         if products := getattr(model, "products", None):
-            folder.multiplied_by(products.record())
+            folder.multiplied_by(asdict(products))
     tables = {}
     for group, size in groups.items():
         answers = folder.answers(group, size) if folder else None

@@ -194,31 +194,24 @@ ALONE = "alone"  # A prompt is sent after the reply to the one before it
 
 
 @dataclass(frozen=True, slots=True)
-class AskedGroup:
-    """A group of a run that was asked, and how parts of it are asked again."""
+class Part:
+    """A group of a run, and the items and the variants of it, by position, that are asked again."""
 
     answers: pl.DataFrame  # The answers of the run
     ask: Callable[[Sequence[str], Sequence[int]], pl.DataFrame]
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Some items of a group in some variants, by their positions."""
-
-    group: AskedGroup
-    items: Sequence[str]
-    variants: Sequence[int]
+    items: Sequence[str] = ()
+    variants: Sequence[int] = ()
 
     @property
     def first(self) -> pl.DataFrame:
         is_in = pl.col("item").is_in(self.items) & pl.col("variant_index").is_in(self.variants)
-        return self.group.answers.filter(is_in)
+        return self.answers.filter(is_in)
 
     def again(self, *, one_by_one: bool) -> pl.DataFrame:
         if not one_by_one:
-            return self.group.ask(self.items, self.variants)
+            return self.ask(self.items, self.variants)
         calls = [([item], [variant]) for item in self.items for variant in self.variants]
-        return pl.concat([self.group.ask(*call) for call in calls], how="diagonal_relaxed")
+        return pl.concat([self.ask(*call) for call in calls], how="diagonal_relaxed")
 
 
 def sample_size(prompts: int, variations: int, wanted: int | None) -> int:
@@ -226,7 +219,7 @@ def sample_size(prompts: int, variations: int, wanted: int | None) -> int:
     return min(MOST, prompts // (SHARE * variations)) if wanted is None else min(wanted, prompts)
 
 
-def sample(groups: Sequence[AskedGroup], size: int, seed: int) -> list[Part]:
+def sample(groups: Sequence[Part], size: int, seed: int) -> list[Part]:
     """``size`` prompts that have answers, drawn by the seed: some items of some groups.
 
     Fewer where the groups have fewer. Of each group two variants, more where it has few items.
@@ -245,7 +238,8 @@ def sample(groups: Sequence[AskedGroup], size: int, seed: int) -> list[Part]:
         variants = sorted(generator.sample(positions, several))
         drawn = generator.sample(items, min(len(items), -(-share // several)))
         whole, rest = divmod(share, several)
-        of_group = Part(group, drawn[:whole], variants), Part(group, drawn[whole:], variants[:rest])
+        chosen = (drawn[:whole], variants), (drawn[whole:], variants[:rest])
+        of_group = [replace(group, items=some, variants=of_some) for some, of_some in chosen]
         parts += [part for part in of_group if part.items]
         left -= sum(part.first.height for part in of_group if part.items)
     return parts

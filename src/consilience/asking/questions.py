@@ -21,7 +21,7 @@ from consilience.asking.verifying import Verifier, match_checks
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.factors import FACTORS, Cell, FactorialDesign
 from consilience.core.free_text import NO_CHOICE, Rule, match, usual_rule
-from consilience.core.items import Ask, Floats, Group, Item, Question, Scores, is_near_tie
+from consilience.core.items import Ask, Floats, Group, Item, Question, Scores, margins
 from consilience.core.presentation import (
     RULES,
     TEMPLATES,
@@ -300,7 +300,7 @@ def ask_asks(
                 continue
             tokens, of_row = scores.lengths[row, :size], RULES["sum"] if one.shown.checks else rule
             values = of_row.scores(scores.totals[row, :size], tokens, one.answers, premise)
-            if is_near_tie(values, model.tie):
+            if margins(values[None])[0] < model.tie:
                 premise = model.score_alone(premises[one[:2]]) if premise is not None else None
                 alone = model.score_alone(one.shown)
                 values = of_row.scores(alone, tokens, one.answers, premise)

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -241,7 +241,6 @@ def align_languages(content: Content) -> None:
 
 # What an import adds.
 
-Near = Literal["keep", "drop"]
 SHOWN = 10  # refusals and near-duplicates; ``--csv`` and ``--json`` have all
 
 
@@ -259,10 +258,10 @@ class ImportPlan(Shown):
     """What an import adds to a suite folder, and what it leaves out.
 
     A pattern that is a duplicate of an earlier one of its relation is left out (``normal_form``). A
-    near-duplicate is kept or left out, as ``near`` says. A new relation needs a pattern and a fact,
-    else it is refused. ``facts_of``: the suite whose facts, labels and cardinalities replace those
-    of the source. Facts whose source names no language are in that of the folder; of a new folder,
-    in that of the patterns.
+    near-duplicate is kept or left out, as ``--near-duplicates`` says. A new relation needs a
+    pattern and a fact, else it is refused. ``facts_of``: the suite whose facts, labels and
+    cardinalities replace those of the source. Facts whose source names no language are in that of
+    the folder; of a new folder, in that of the patterns.
     """
 
     is_dry = True
@@ -271,10 +270,8 @@ class ImportPlan(Shown):
     no_fact = "the relation '{}' has no fact, so {} of it cannot be imported"
     take_facts = "Take facts from a suite that has them: --facts-from SUITE."
 
-    def __init__(
-        self, options: ImportOptions, format_: str, content: Content, facts_of: Suite | None
-    ) -> None:
-        self.folder, self.format, self.content = options.into, format_, content
+    def __init__(self, format_: str, content: Content, facts_of: Suite | None) -> None:
+        self.folder, self.format, self.content = content.options.into, format_, content
         self.suite = self.opened()
         self.is_new = self.suite is None
         if facts_of:
@@ -286,7 +283,7 @@ class ImportPlan(Shown):
             expected = "facts in the language of the suite"
             todo = f"Import them into a new folder, or with --language {language} too."
             raise ConsilienceError(found, expected=expected, where=str(self.folder), todo=todo)
-        patterns, similar = self._new_patterns(options.near_duplicates)
+        patterns, similar = self._new_patterns()
         in_folder = {
             (group.id, one.subject, one.object) for group in self.suite or () for one in group.facts
         }
@@ -337,7 +334,7 @@ class ImportPlan(Shown):
         """How a pattern is like another one."""
         return likeness(text, other, in_english=language.partition("-")[0] == ENGLISH)
 
-    def _new_patterns(self, near: Near) -> tuple[list[Proposal], list[Similar]]:
+    def _new_patterns(self) -> tuple[list[Proposal], list[Similar]]:
         content, suite = self.content, self.suite
         earlier: dict[tuple[str, str], list[str]] = defaultdict(list)
         texts: dict[str, set[str]] = defaultdict(set)
@@ -368,7 +365,7 @@ class ImportPlan(Shown):
             alike = [(other, how) for other in others if (how := self.like(text, other, language))]
             if alike:  # the first duplicate, else the first near-duplicate
                 like = min(alike, key=lambda one: one[1] != "duplicate")
-                is_kept = like[1] != "duplicate" and near == "keep"
+                is_kept = like[1] != "duplicate" and content.options.near_duplicates == "keep"
                 similar.append(Similar(proposal, *like, is_kept))
                 if not is_kept:
                     continue
@@ -610,7 +607,7 @@ def import_patterns(options: ImportOptions) -> ImportPlan:
         todo = "Check the file, or name another format with --format."
         raise ConsilienceError(found, where=str(source), todo=todo)
     suite = suites.load_facts(options.facts_from, options.data_dir) if options.facts_from else None
-    plan = kind(options, name, content, suite)
+    plan = kind(name, content, suite)
     plan.check()
     if not options.dry_run:
         plan.write()

@@ -407,11 +407,9 @@ def _auc(of_relations: Sequence[tuple[Floats, Floats]]) -> float:
     return float((yes[:, None] > no).mean() + (yes[:, None] == no).mean() / 2)
 
 
-def measured_separation(
-    suite: Suite, judge: Judge, *, most: int, facts: int, seed: int = 0
-) -> Separation | None:
+def measured_separation(suite: Suite, judge: Judge, facts: int, seed: int) -> Separation | None:
     """The separation of a judge on the patterns of a suite; None for a suite without controls."""
-    positives, controls = sample_pairs(suite, most, facts, seed)
+    positives, controls = sample_pairs(suite, MEASURED_PAIRS, facts, seed)
     if not positives:
         return None
     scores = meaning_scores([*positives, *controls], judge)
@@ -577,9 +575,7 @@ def rewrite_suite(
         )
     elif judge:
         watch.say("measuring the meaning score")
-        measured = measured_separation(
-            measured_on, judge, most=MEASURED_PAIRS, facts=options.fillings, seed=options.seed
-        )
+        measured = measured_separation(measured_on, judge, options.fillings, options.seed)
         if threshold is None and measured and not kind.has_rules:
             threshold = measured.threshold
         name = str(judge.identity["model"])

@@ -6,7 +6,7 @@ import hashlib
 import json
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -78,7 +78,9 @@ class SharedSuite:
         self.provenance = provenance_of(folder)
         self.stated_licence = self.about.get("licence") or self.about.get("license")
         licences = dict.fromkeys(row.licence for row in self.provenance if row.licence)
-        self.licence = str(self.stated_licence or _all_of(licences))
+        several = len(licences) > 1
+        all_of = " AND ".join(f"({one})" if several and " OR " in one else one for one in licences)
+        self.licence = str(self.stated_licence or all_of)
         self.patterns = [(group.id, one.text) for group in self.suite for one in group.patterns]
         self.verdicts = last_verdicts(signoffs_of(folder, self.suite)).values()
         by_verdict: dict[str, set[PatternKey]] = defaultdict(set)
@@ -225,12 +227,6 @@ def _is_url(text: str) -> bool:
     except ValueError:
         return False
     return parts.scheme in ("http", "https") and "." in parts.netloc and " " not in text
-
-
-def _all_of(licences: Collection[str]) -> str:
-    """One expression for licences that all apply."""
-    several = len(licences) > 1
-    return " AND ".join(f"({one})" if several and " OR " in one else one for one in licences)
 
 
 def _is_licence(text: str) -> bool:

@@ -32,7 +32,6 @@ else:
     analyses = Lazy("results.analyses")
     comparing = Lazy("results.comparing")
     evaluation = Lazy("results.evaluation")
-    export = Lazy("report.export")
     gating = Lazy("gating.gate")
     classifiers = Lazy("train.classifiers", "train")
     consistency = Lazy("train.consistency", "train")
@@ -188,11 +187,7 @@ def report(options: runs.ReportOptions) -> export.Lines:
     It is one file that opens without a network, on a phone and on paper. docs/report.md
     explains each of its numbers.
     """
-    made = reporting.report(options, options.watch)
-    files = [str(path) for path in reporting.save_report(made, options)]
-    record = export.record_of(runs=[str(run.path) for run in made.runs])
-    document = {"run": record, "files": files, "warnings": made.notes}
-    return export.Lines(document, *files, notes=made.notes)
+    return reporting.report(options, options.watch)
 
 
 @typed(_PageOptions)
@@ -202,7 +197,8 @@ def write_report(runs: Any, out: str | PathLike[str], **options: Any) -> Path:
     A run is a result, a ``Run`` or a folder. ``options`` are those of ``consilience report``.
     """
     chosen = options_of(_PageOptions, {"runs": runs, "out": out, **options})
-    return reporting.save_report(reporting.report(chosen, chosen.watch), chosen)[0]
+    reporting.report(chosen, chosen.watch)
+    return chosen.out
 
 
 @command(runs.ViewOptions, "view", panel="Measure", examples=(

@@ -202,7 +202,7 @@ def suite_export(options: ExportOptions) -> Shown | None:
 @takes(ExportOptions)
 def export_prompts(options: ExportOptions) -> Iterator[ExportedRow]:
     """The prompts of a suite as rows."""
-    return kinds.export_prompts(options)
+    return kinds.to_export(options).rows()
 
 
 @command(MineOptions, "suite mine", examples=(

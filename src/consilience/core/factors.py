@@ -11,6 +11,7 @@ from math import prod
 from typing import Literal
 
 from consilience.core.errors import ConsilienceError
+from consilience.core.items import group_rows
 from consilience.core.patterns import Pattern
 from consilience.core.presentation import ASKS, BIASES, CUES
 
@@ -156,9 +157,7 @@ class FactorialDesign:
         for at, factor in enumerate(self.factors):
             if len(factor.levels) < 2:
                 continue
-            others: dict[Cell, list[int]] = {}
-            for position, cell in enumerate(self.cells):
-                others.setdefault(cell[:at] + cell[at + 1 :], []).append(position)
+            others = group_rows(cell[:at] + cell[at + 1 :] for cell in self.cells)
             of_factor = (combinations(positions, 2) for positions in others.values())
             pairs[factor.name] = tuple(sorted(chain(*of_factor)))
         return pairs
@@ -248,13 +247,6 @@ def _language_kind(pair: Iterable[str]) -> str:
     return OF_LANGUAGE + "/".join(dict.fromkeys(pair))
 
 
-def _positions(names: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    positions: dict[str, list[int]] = {}
-    for at, name in enumerate(names):
-        positions.setdefault(name, []).append(at)
-    return {name: tuple(of_name) for name, of_name in positions.items()}
-
-
 @dataclass(frozen=True, slots=True)
 class Design:
     """Which variants of a group are compared, and what is counted of them."""
@@ -282,8 +274,10 @@ class Design:
     @classmethod
     def of_patterns(cls, patterns: Sequence[Pattern], edges: Mapping[VariantPair, Edge]) -> Design:
         """Every two patterns are compared; perturbed ones with those that they were made of."""
-        forms = _positions(pattern.form or ORIGINAL for pattern in patterns)
-        languages = _positions(pattern.language for pattern in patterns)
+        by_form = group_rows(pattern.form or ORIGINAL for pattern in patterns)
+        by_language = group_rows(pattern.language for pattern in patterns)
+        forms = {form: tuple(at) for form, at in by_form.items()}
+        languages = {language: tuple(at) for language, at in by_language.items()}
         is_perturbed = len(forms) > 1
         kinds: Mapping[str, Sequence[VariantPair]]
         if is_perturbed:

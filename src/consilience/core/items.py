@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,15 @@ from consilience.core.text import PASSAGE_END
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Key = TypeVar("Key")
+
+
+def group_rows(keys: Iterable[Key]) -> dict[Key, list[int]]:
+    """The positions of every distinct key, in order of first appearance."""
+    rows: dict[Key, list[int]] = {}
+    for row, key in enumerate(keys):
+        rows.setdefault(key, []).append(row)
+    return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +65,7 @@ class Group:
     """Factor -> its level in each variant."""
 
 
-def _padded(rows: Sequence[npt.NDArray[Any]], fill: float) -> npt.NDArray[Any]:
+def padded(rows: Sequence[Any], fill: float) -> npt.NDArray[Any]:
     """Rows of different lengths as one matrix, with ``fill`` at their ends."""
     width = max(map(len, rows), default=0)
     matrix = np.full((len(rows), width), fill, np.asarray(fill).dtype)
@@ -122,16 +131,16 @@ class Scores:
 
         Without ``lengths`` the model has no probabilities.
         """
-        is_bound = _padded(bounds, False) if bounds else None
+        is_bound = padded(bounds, False) if bounds else None
         return cls(
             rows,
-            totals=_padded(totals, np.nan),
+            totals=padded(totals, np.nan),
             unasked=refused or None,
             answers_only=lengths is None,
             bounds=is_bound if is_bound is not None and is_bound.any() else None,
             is_complete=lengths is not None,
-            lengths=None if lengths is None else _padded(lengths, 0),
-            affirmed=_padded(affirmed, False) if affirmed else None,
+            lengths=None if lengths is None else padded(lengths, 0),
+            affirmed=padded(affirmed, False) if affirmed else None,
             texts=texts,
         )
 
@@ -154,12 +163,12 @@ class NoAnswer:
     reason: str
 
 
-def is_near_tie(scores: Floats, tie: float) -> bool:
-    """Whether the best two of the scores (answer,) are closer than ``tie``."""
-    if len(scores) < 2:
-        return False
-    second, best = np.partition(scores, -2)[-2:]
-    return bool(best - second < tie)
+def margins(scores: Floats) -> Floats:
+    """Best minus second of ``scores`` (row, candidate): (row,). Infinite with one candidate."""
+    if scores.shape[1] < 2:
+        return np.full(len(scores), np.inf)
+    second, best = np.partition(scores, -2, axis=1)[:, -2:].T
+    return np.asarray(best - second)
 
 
 TaskKind = Literal["NLI", "STS"]

@@ -237,6 +237,7 @@ class Refused:
 
     status: int
     message: str
+    reply: Any = field(default=None, compare=False)  # Of one that was filtered: its tokens count
     what = "the server refused the request"
 
     @property
@@ -289,7 +290,7 @@ def meaning_of(status: int, headers: Mapping[str, str], body: str, *, where: str
         if "error" in ends or (isinstance(value, dict) and value.get("error") and not choices):
             return Trouble(status, message_of(body))  # as gateways send it
         is_cut = "content_filter" in ends
-        return Refused(status, "'finish_reason' is 'content_filter'") if is_cut else value
+        return Refused(status, "'finish_reason' is 'content_filter'", value) if is_cut else value
     found, todo = message_of(body) or "no message", TODO.get(status, "")
     if status in REFUSALS:
         return Refused(status, found)
@@ -444,7 +445,7 @@ class Client:
                 waiting -= 1
                 if isinstance(reply, BaseException):
                     raise reply
-                if not isinstance(reply, Refused):
+                if not isinstance(reply, Refused) or reply.reply is not None:
                     self._is_answered |= is_paid
                 elif not self._is_answered and self.plan is None and is_paid:
                     refusals.append(reply)
@@ -568,10 +569,11 @@ class Client:
                         self.journal.note_sent(request.key, -1)
                 if outcome.status in OVERLOADS or outcome.is_timeout:
                     self.pace.overloaded(started, outcome.wait)
-            elif request.path not in FREE and not isinstance(outcome, Refused):
+            elif request.path not in FREE and getattr(outcome, "reply", outcome) is not None:
                 self.pace.replied(started)
-                self._allowance.settle(tokens, request.content, outcome)
-                self._note_names(outcome)
+                reply = getattr(outcome, "reply", outcome)
+                self._allowance.settle(tokens, request.content, reply)
+                self._note_names(reply)
             return outcome
         finally:
             request.in_flight = False

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from consilience.core.errors import ConsilienceError, unknown_name
+from consilience.core.items import group_rows
 from consilience.endpoints.client import Refused
 from consilience.endpoints.server import ABSENT, MARKED, Server, ServerTokenizer
 from consilience.endpoints.usage import tokens_of
@@ -512,9 +513,8 @@ class Scorer:
         if not self.strategy.is_native:
             yield from client.post_all(path, map(self.addressed, bodies))
             return
-        every, alike = [self.addressed(body) for body in bodies], dict[str, list[int]]()
-        for at, body in enumerate(every):
-            alike.setdefault(json.dumps({**body, "prompt": None}), []).append(at)
+        every = [self.addressed(body) for body in bodies]
+        alike = group_rows(json.dumps({**body, "prompt": None}) for body in every)
         groups = [
             rows[start : start + MOST_MERGED]
             for rows in alike.values()

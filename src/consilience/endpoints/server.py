@@ -190,7 +190,8 @@ class Server:
                 client.pace.take_at_most(slots + QUEUED)
         else:
             reply = optional(client, "/tokenize", {"model": name, "prompt": "a"})
-            if isinstance(reply, dict) and isinstance(reply.get("tokens"), list):
+            tokens = reply.get("tokens") if isinstance(reply, dict) else None
+            if isinstance(tokens, list) and tokens:
                 self.kind, self.context = "vLLM", _whole(reply, "max_model_len")
         if client.connection.tokenizer and local_tokenizer:
             self.tokenizer = local_tokenizer(client.connection.tokenizer)

@@ -175,8 +175,9 @@ class GateRuns:
             protocol=self.protocol,
         )
 
-    def numbers(self, labels: Sequence[str]) -> pl.DataFrame:
-        tables = [table for label in labels for table in self.whole[label]]
+    def numbers(self, labels: Sequence[str], some: slice = slice(None)) -> pl.DataFrame:
+        """The numbers of runs, of all their seeds or some (``METRICS_SCHEMA``...)."""
+        tables = [table for label in labels for table in self.whole[label]][some]
         return measure(tables, self.suite, self.protocol, self.seed, precision=True)
 
     def largest(self, row: Mapping[str, Any]) -> float:
@@ -187,12 +188,12 @@ class GateRuns:
             one for one in first.relations
             if name == one.id or (name in AGGREGATES and is_averaged(key, one))
         ]  # fmt: skip
-        if name == "MACRO" and len(groups) > 1:
-            return 1.0
         of_groups = [first.tallies(group, self.protocol) for group in groups]
-        return largest_cluster(tallies[key] for tallies in of_groups if key in tallies)
+        tallies = [of_group[key] for of_group in of_groups if key in of_group]
+        parts = [[one] for one in tallies] if name == "MACRO" else [tallies]
+        return max(map(largest_cluster, parts), default=1.0)
 
-    def differences(self, labels: Sequence[str]) -> pl.DataFrame:
+    def differences(self, labels: Sequence[str], some: slice = slice(None)) -> pl.DataFrame:
         """Runs minus the baseline (``COMPARISON_SCHEMA`` and ``PRECISION_SCHEMA``)."""
         assert self.baseline is not None
         first = self.common[self.baseline.label]
@@ -201,7 +202,7 @@ class GateRuns:
         if size % len(first) or size % len(second):
             found = f"{len(second)} runs or seeds against {len(first)} of the baseline"
             raise ConsilienceError(found, expected="one run of the baseline, or as many")
-        both = [[*islice(cycle(tables), size)] for tables in (first, second)]
+        both = [[*islice(cycle(tables), size)][some] for tables in (first, second)]
         models = {self.baseline.label: both[0], " + ".join(labels): both[1]}
         return compare(models, self.suite, self.protocol, self.seed, precision=True)
 
@@ -374,7 +375,8 @@ def gate(options: GateOptions) -> Gate:
     differences = [of.differences(labels) for labels in together] if relative else []
     checks = []
     for rule in rules:
-        tables = [rows_of(rule, one, of) for one in (differences if rule.is_relative else numbers)]
+        source = differences if rule.is_relative else numbers
+        tables = [rows_of(rule, *one, of) for one in zip(source, together, strict=True)]
         for group in tables[0]:
             alone = [_check(rule, rows[group], of.suite) for rows in tables if group in rows]
             checks.append(_combined(alone, options.passes) if options.passes else alone[0])
@@ -462,12 +464,14 @@ def few_groups_notes(rules: Sequence[GateRule], table: pl.DataFrame, suite: Suit
         )
 
 
-def rows_of(rule: GateRule, table: pl.DataFrame, of: GateRuns) -> dict[str, dict[str, Any]]:
-    """The rows of a table that a rule is about, by group; a rule without a row raises.
+def rows_of(
+    rule: GateRule, table: pl.DataFrame, labels: Sequence[str], of: GateRuns
+) -> dict[str, dict[str, Any]]:
+    """The rows of a table of runs that a rule is about, by group; a rule without a row raises.
 
     Without a group these are the headline numbers (``SuiteWords.pool``).
     """
-    constant, compared = _constant(rule, table, of.suite), " of both runs" * rule.is_relative
+    constant, compared = _constant(rule, table, labels, of), " of both runs" * rule.is_relative
     for column, name, missing in (
         ("metric", rule.metric, f"'{rule.metric}'{compared}"),
         ("subset", rule.subset, f"{rule.metric} of '{rule.subset}'"),
@@ -486,22 +490,33 @@ def rows_of(rule: GateRule, table: pl.DataFrame, of: GateRuns) -> dict[str, dict
     }
 
 
-def _constant(rule: GateRule, table: pl.DataFrame, suite: Suite) -> list[str]:
+def _constant(
+    rule: GateRule, table: pl.DataFrame, labels: Sequence[str], of: GateRuns
+) -> list[str]:
     """The groups with one answer that a pooled corrected consistency leaves out, and should not.
 
-    Those of several subjects whose answer is not always right; a baseline has several answers.
+    Those of several subjects whose answer is not always right in a run or seed; a baseline has
+    several answers.
     """
+    suite, many = of.suite, sum(len(of.whole[label]) for label in labels)
+    if rule.is_relative and of.baseline is not None:
+        many = max(many, len(of.common[of.baseline.label]))
     value, before = ("second_value", "first_value") if rule.is_relative else ("value", "n")
     is_pooled = (rule.group or suite.words.pool) in AGGREGATES and value in table.columns
     if rule.metric != "corrected_consistency" or not is_pooled:
         return []
     groups = [one.id for one in suite.relations if is_averaged((rule.metric, rule.subset), one)]
-    rows = table.filter(pl.col("group").is_in(groups), subset=rule.subset)
-    several = rows.filter(pl.col(value).is_not_nan(), pl.col("units") > 1, metric="consistency")
-    right = rows.filter(pl.col(value) == 1, metric="agree_right")
-    one = rows.filter(pl.col(value).is_nan(), pl.col(before).is_not_nan(), metric=rule.metric)
-    one = one.join(several, on="group", how="semi").join(right, on="group", how="anti")
-    return one["group"].to_list()
+    source = of.differences if rule.is_relative else of.numbers
+    parts = [slice(at, at + 1) for at in range(many)]
+    found: dict[str, None] = {}
+    for one in [table] if many == 1 else (source(labels, part) for part in parts):
+        rows = one.filter(pl.col("group").is_in(groups), subset=rule.subset)
+        several = rows.filter(pl.col(value).is_not_nan(), pl.col("units") > 1, metric="consistency")
+        right = rows.filter(pl.col(value) == 1, metric="agree_right")
+        rows = rows.filter(pl.col(value).is_nan(), pl.col(before).is_not_nan(), metric=rule.metric)
+        rows = rows.join(several, on="group", how="semi").join(right, on="group", how="anti")
+        found |= dict.fromkeys(rows["group"])
+    return [*found]
 
 
 def _check(rule: GateRule, row: Mapping[str, Any], suite: Suite) -> GateCheck:
@@ -649,7 +664,8 @@ def plan_gate(options: GateOptions) -> GatePlan:
 
     rows: list[PlanRow] = []
     for rule in rules:
-        first, *others = (rows_of(rule, table, of) for table in tables(rule.is_relative))
+        of_runs = zip(tables(rule.is_relative), (of.labels, *alone), strict=True)
+        first, *others = (rows_of(rule, *one, of) for one in of_runs)
         for group, row in first.items():
             same = [row, *(one[group] for one in others if group in one)]
             planned = [_of_rule(rule, one, is_paired=is_paired) for one in same]

@@ -61,6 +61,10 @@ class Precise:
         varies = self.is_over_groups and self.within_error > TIE
         return self.error <= TIE and not varies and self.units > 1
 
+    def farthest(self, bound: float) -> float:
+        """How far the answers to an item can move a number that does not vary to a bound."""
+        return max(self.reach, abs(bound - self.value))
+
     def interval(self) -> tuple[float, float]:
         """The two one-sided bounds; NaN where they are not known.
 
@@ -71,8 +75,9 @@ class Precise:
         """
         level = 1 - 2 * ERROR_RATE
         if self.is_constant and not math.isnan(self.value):
-            off = statistics.unseen_share(self.units / self.largest, level) * self.reach
-            return max(self.bounds[0], self.value - off), min(self.bounds[1], self.value + off)
+            share = statistics.unseen_share(self.units / self.largest, level)
+            down, up = (share * self.farthest(bound) for bound in self.bounds)
+            return max(self.bounds[0], self.value - down), min(self.bounds[1], self.value + up)
         low, high = (
             statistics.logit_interval(
                 number.value, number.error, number.clusters, self.bounds, level
@@ -99,12 +104,13 @@ class Precise:
         weight = self.largest if self.is_difference else self.largest - 1
         if not weight or self.is_over_groups or self.clusters < 2:
             return self
-        size, moved = self.clusters, self.bounds[sign > 0]
+        size, moved, more = self.clusters, self.bounds[sign > 0], min(1.0, weight)
         squares = self.error**2 * size * (size - 1)
         squares += weight**2 * size / (size + 1) * (self.value - moved) ** 2
         return replace(
             self, value=(size * self.value + weight * moved) / (size + weight),
-            error=math.sqrt(squares / (size * (size + 1))), clusters=size + 1, units=size + 1,
+            error=math.sqrt(squares / ((size + more) * (size + more - 1))),
+            clusters=size + int(more), units=size + int(more),
         )  # fmt: skip
 
     def verdict(self, threshold: Threshold) -> Verdict:
@@ -120,7 +126,8 @@ class Precise:
         if not distance > TIE or math.isnan(self.error):
             return None
         if self.is_constant:
-            share = min(distance / self.reach, 1 - TIE)
+            bound = self.bounds[threshold.value > self.value]
+            share = min(distance / self.farthest(bound), 1 - TIE)
             return math.ceil(self.largest * math.log(ERROR_RATE) / math.log1p(-share))
         decides = lambda size: self.resized(size).verdict(threshold) != "undecided"  # noqa: E731
         return fewest(decides, self.clusters)

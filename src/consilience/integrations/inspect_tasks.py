@@ -26,7 +26,7 @@ from consilience.core.factors import FACTORS, ORIGINAL
 from consilience.core.free_text import DEFAULT_RULE, match_verdict, rule_of
 from consilience.core.items import Choice
 from consilience.files.tables import sample_rows
-from consilience.kinds import export_prompts, kind_of, to_export
+from consilience.kinds import kind_of, to_export
 from consilience.kinds.answers import answers_to_questions
 from consilience.kinds.base import ExportedRow
 from consilience.kinds.questions import OwnQuestions, questions_of
@@ -111,7 +111,7 @@ def _rows(options: dict[str, Any]) -> Iterator[ExportedRow]:
     if kind.as_questions is not None:
         options["as_questions"] = kind.as_questions
     elif kind is not OwnQuestions:
-        return export_prompts(options_of(ExportOptions, exported))
+        return to_export(options_of(ExportOptions, exported)).rows()
     return to_export(chosen, _questions_of(spec, options)).rows()
 
 

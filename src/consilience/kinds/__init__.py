@@ -227,14 +227,10 @@ def to_export(options: ExportOptions, whole: Questions | None = None) -> Inquiry
     return kind_of(whole or options.suite).to_export(chosen, whole)
 
 
-def export_prompts(options: ExportOptions) -> Iterator[ExportedRow]:
-    """The prompts of a suite, item by item. An option of another suite raises at once."""
-    return to_export(options).rows()
-
-
 def exported_lines(options: ExportOptions) -> Iterator[str]:
     """The prompts as the lines of a file. An option of another suite raises at once."""
-    is_csv, rows = options.out is not None and options.out.suffix == ".csv", export_prompts(options)
+    rows = to_export(options).rows()
+    is_csv = options.out is not None and options.out.suffix == ".csv"
     form = options.format or ("csv" if is_csv else "jsonl")
     if form == "csv":
         return _csv_lines(rows)

@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
@@ -565,7 +564,8 @@ def _shown(question: Question, levels: Levels, options: str | None, where: str) 
         raise ConsilienceError(f"{size} options have no order '{levels.get('order')}'", where=where)
     language = levels.get("language", next(iter(question.paraphrases)))
     paraphrase = int(levels.get("paraphrase", 1)) - 1
-    shown = replace(_presentation(levels), language=language, paraphrase=paraphrase)
+    ask = levels.get("ask", "choice")
+    shown = Presentation(language, paraphrase, labels=levels.get("labels", "A"), ask=ask)
     if shown.ask == "verify" and (prompt := present(question, shown)):
         return prompt
     written = question.in_phrasing(language, paraphrase)
@@ -576,22 +576,12 @@ def _shown(question: Question, levels: Levels, options: str | None, where: str) 
     return Prompt((), answers, order, choices, labels=labels, is_open=is_open)
 
 
-def _presentation(levels: Levels) -> Presentation:
-    """How options were asked for."""
-    return Presentation(labels=levels.get("labels", "A"), ask=levels.get("ask", "choice"))
-
-
 Entry = Mapping[str, Any]  # A result: one output of one provider for one prompt and test
 
 EXPECTS_TEXT = re.compile(r"i?(?:equals|contains|contains-any)|is")
 """Types of assertions whose value is the right answer, or a list of texts for it."""
 
 LONGEST = 60  # Characters of a prompt that a note shows
-
-
-def is_promptfoo(path: Path) -> bool:
-    """Whether answers are in a JSON document, which only promptfoo writes."""
-    return path.suffix == ".json" and path.is_file()
 
 
 def promptfoo_answers(options: ScoreOptions) -> tuple[ScoreOptions, Questions | None, pl.DataFrame]:

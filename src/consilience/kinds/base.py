@@ -290,7 +290,7 @@ class Inquiry(ABC):
             return self._as_written(self.ask(group, items, variants))
 
         groups = [
-            noise.AskedGroup(self._as_written(answers), partial(ask, group))
+            noise.Part(self._as_written(answers), partial(ask, group))
             for group, answers in tables.items()
         ]
         prompts = sum(group.answers.height for group in groups)

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from consilience.analysis.patterns import pattern_table
 from consilience.core.errors import ConsilienceError, Protocol, reason_of
 from consilience.core.schemas import FLIPS, METRICS_SCHEMA, SCORE_CHANGE
 from consilience.files.read import read_csv
@@ -63,10 +62,6 @@ class CountedRun:
     def changes(self) -> pl.DataFrame:
         """What accuracy loses or gains between forms (``FORM_CHANGE_SCHEMA``)."""
         return form_changes(self.answers, self.suite, self.protocol, self.bootstrap_seed)
-
-    def patterns(self) -> pl.DataFrame:
-        """Accuracy and agreement of each pattern (``analysis.patterns``), of all seeds together."""
-        return pattern_table(self.answers, self.suite, self.protocol)
 
 
 def count_run(

@@ -131,6 +131,10 @@ class OwnQuestions(base.Inquiry):
 
     def _check(self) -> None:
         """Raise for options that do not fit the questions or a model that reads one at a time."""
+        is_plain = self.is_given or self.options.model.startswith("baseline:")
+        if is_plain and self.options.max_length:
+            found = "--max-length with a function or a baseline"
+            raise ConsilienceError(found, todo="Leave it out.")
         if self.decides:
             return
         presenter = self.prompting.of_group(self.design, self.pool)  # the rule fits the labels
@@ -168,10 +172,6 @@ class OwnQuestions(base.Inquiry):
         if not self.is_given and not self.decides:
             is_chat = is_chat_model(self.model)
             self.prompting = varying.presenter_of(self.options, self.factors, is_chat=is_chat)
-        is_plain = self.is_given or self.options.model.startswith("baseline:")
-        if is_plain and self.options.max_length:
-            found = "--max-length with a function or a baseline"
-            raise ConsilienceError(found, todo="Leave it out.")
         if self.writes:
             self.writer = self._writer()
 

@@ -31,7 +31,6 @@ from consilience.files.tables import different, joined, repeated
 from consilience.kinds.answers import (
     JUDGED,
     design_from,
-    is_promptfoo,
     natural,
     one_of,
     promptfoo_answers,
@@ -81,7 +80,7 @@ def maker_of(
     path: Path,
 ) -> Callable[[ScoreOptions], tuple[ScoreOptions, Questions | None, pl.DataFrame]] | None:
     """What reads a file that brings its own questions; None of any other."""
-    if is_promptfoo(path):
+    if path.suffix == ".json" and path.is_file():  # only promptfoo writes a JSON document
         return promptfoo_answers
     return record_answers if is_records(path) else None
 

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from statistics import fmean
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import polars as pl
+from scipy.special import stdtr
 
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.factors import BETWEEN, OF_LANGUAGE, WITHIN, Design
@@ -109,6 +110,8 @@ MCNEMAR = "exact McNemar"
 SUBJECTS = "sign flips of subjects"
 
 RELATIONS = "paired permutation of relations"
+
+SHARED = "t over relations that share subjects"
 
 Test = tuple[str | None, float]  # Which test, and its p
 
@@ -448,6 +451,10 @@ def _rows_over(
     macro = Difference(tuple(shares), test=test)
     means = [mean for mean, _ in of_known]
     row = _row(key, "MACRO", macro, means) | {"skewness": skewness(values)}
+    shares_subjects = any(mean.replicates is not mean.ways[0] for mean in means)
+    if row["error"] and shares_subjects:  # relations are not independent, as the flips have them
+        p = 2 * float(stdtr(row["clusters"] - 1, -abs(macro.difference) / row["error"]))
+        row |= {"test": SHARED, "p": p} if p > row["p"] else {}
     yield row | ({"detectable": NAN} if 1 < len(known) < FEW else {})
     yield _row(key, "MICRO", pooled.tested(), [total for _, total in of_all])
 
@@ -474,9 +481,7 @@ def _count_both(
     return count(both[0], relation), count(both[1], relation), False
 
 
-def _row(
-    key: Key, group: str, difference: Difference, numbers: Sequence[Number]
-) -> dict[str, object]:
+def _row(key: Key, group: str, difference: Difference, numbers: Sequence[Number]) -> dict[str, Any]:
     """A row of the table; ``numbers``: how each seed's difference varies."""
     (first, second), (test, p) = difference.values, difference.test
     bounds = difference_bounds(DESCRIPTIONS[key[0]].bounds)
@@ -574,6 +579,9 @@ def _on_same_items(metric: Metric, grids: Sequence[Grid | None]) -> list[Grid]:
     known = [grid for grid in grids if grid is not None]
     if len(known) < 2:
         return []
-    have = [grid.taken[:, 0] if metric.one_form else grid.n_both > 0 for grid in known]
+    have = [
+        grid.taken[:, 0] if metric.one_form else grid.complete if metric.binary else grid.n_both > 0
+        for grid in known
+    ]
     has_number = np.all(have, axis=0)[:, None]
     return [replace(grid, answers=np.where(has_number, grid.answers, -1)) for grid in known]

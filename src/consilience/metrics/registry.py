@@ -20,8 +20,6 @@ from consilience.core.presentation import BIASES, favoured_options, hinted
 from consilience.metrics.statistics import Chance, ChanceOfAll, ChanceOfPairs
 from consilience.types import Relation
 
-VOWELS = ("a", "e", "i", "o", "u")
-
 
 def article_fits(relation: Relation) -> pl.Expr:
     """Whether the word before ``[Y]``, if ``a`` or ``an``, fits the gold.
@@ -33,7 +31,7 @@ def article_fits(relation: Relation) -> pl.Expr:
     wrong = {"a": True, "an": False}
     articles = [pattern.article for pattern in relation.patterns]
     form = pl.coalesce(pl.col("gold_token", "gold").cast(pl.String)).str.to_lowercase()
-    vowel = pl.any_horizontal(*(form.str.starts_with(letter) for letter in VOWELS))
+    vowel = form.str.contains("^[aeiou]")
     unfit = [
         (pl.col("variant_index") == index) & (vowel == wrong[article])
         for index, article in enumerate(articles)

@@ -87,7 +87,7 @@ class ClusterCounts:
         columns = {
             name: (
                 np.concatenate([places[at], places[len(full) + at]]),
-                np.flatnonzero(full[at].any(axis=1) | (np.diff(sparse[at].indptr) > 0)),
+                np.flatnonzero(full[at].any(axis=1)),  # one answer alone is no pair
             )
             for at, name in enumerate(once)
         }

@@ -55,7 +55,6 @@ class LanguageModel(Interface):
         candidate and the gold are needed, and a model may leave out all that cannot be the best
         (``Scores.totals``). Each query is in exactly one of the yielded ``Scores``, in any order.
         """
-        ...
 
 
 class Reader(Interface):

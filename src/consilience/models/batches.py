@@ -21,7 +21,7 @@ import numpy.typing as npt
 import torch
 from transformers import PreTrainedModel
 
-from consilience.core.items import Floats, Ints
+from consilience.core.items import Floats, Ints, margins
 from consilience.models.candidates import CandidateTokens, scores_of
 from consilience.models.fast.products import CPU_TOKENS, reproducibly, speed_up
 from consilience.models.loading import Pretrained
@@ -148,14 +148,6 @@ def give_memory_back() -> None:
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:
             trim(0)
-
-
-def margins(scores: Floats) -> Floats:
-    """Best minus second of ``scores`` (row, candidate): (row,). Infinite with one candidate."""
-    if scores.shape[1] < 2:
-        return np.full(len(scores), np.inf)
-    second, best = np.partition(scores, -2, axis=1)[:, -2:].T
-    return np.asarray(best - second)
 
 
 def positions(model: PreTrainedModel) -> int:

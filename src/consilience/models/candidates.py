@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -297,17 +297,6 @@ def encode(
     tokenizer(texts[0], **options)
     encoded = tokenizer.backend_tokenizer.encode_batch(list(texts), add_special_tokens=special)
     return [encoding.ids for encoding in encoded]
-
-
-Key = TypeVar("Key")
-
-
-def group_rows(keys: Iterable[Key]) -> dict[Key, list[int]]:
-    """The positions of every distinct key, in order of first appearance."""
-    rows: dict[Key, list[int]] = {}
-    for row, key in enumerate(keys):
-        rows.setdefault(key, []).append(row)
-    return rows
 
 
 def too_long(tokens: int, longest: int | None) -> str | None:

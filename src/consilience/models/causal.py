@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from consilience.core.items import Floats, Ints
+from consilience.core.items import Floats, Ints, group_rows
 from consilience.core.patterns import Pattern
 from consilience.models.batches import (
     ReadyModel,
@@ -35,7 +35,6 @@ from consilience.models.candidates import (
     candidates_after_space,
     encode,
     excluded,
-    group_rows,
     scores_of,
     slot_anchor,
     start_token,

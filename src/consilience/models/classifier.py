@@ -14,11 +14,11 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from consilience.core.errors import DEFAULT_LOADING, ConsilienceError, Joined, Loading, Pool
-from consilience.core.items import Floats, Form, Ints, as_lines, as_string
+from consilience.core.items import Floats, Form, Ints, as_lines, as_string, group_rows
 from consilience.core.text import counted
 from consilience.files.read import parse_json
 from consilience.models.batches import Budget, ReadyModel, positions, score_batches
-from consilience.models.candidates import group_rows, log_softmax
+from consilience.models.candidates import log_softmax
 from consilience.models.loading import Kind, Pretrained, load_classifier
 from consilience.types import Scores
 
@@ -41,8 +41,9 @@ class PairFormat:
     indicators: tuple[str, str] | None = None  # The indicators that the model was trained with
 
     @classmethod
-    def of(cls, kind: Kind) -> PairFormat:
-        return cls(USUAL[kind])
+    def of(cls, kind: Kind, family: str = "") -> PairFormat:
+        """``family``: of a classifier that others trained; BART's read two segments."""
+        return cls("pair" if family in ("bart", "mbart") else USUAL[kind])
 
     def save(self, folder: Path) -> None:
         text = json.dumps(asdict(self), ensure_ascii=False, indent=1) + "\n"
@@ -64,18 +65,13 @@ class PairFormat:
             raise ConsilienceError("not the record of a reading", where=str(path)) from error
 
 
-def has_decoder_head(model: PreTrainedModel) -> bool:
-    """Whether a classifier is a decoder, whose head ``score`` reads one vector of a sequence."""
-    return hasattr(model, "score")
-
-
 class PairInput:
     """Turns forms into token ids. Special tokens in a sentence are read as text."""
 
     def __init__(
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, reading: PairFormat
     ) -> None:
-        if reading.pool != "last" and not has_decoder_head(model):
+        if reading.pool != "last" and not hasattr(model, "score"):  # a decoder's head
             problem = f"--pool {reading.pool} with a model that has no such choice"
             raise ConsilienceError(problem, expected="a decoder", todo="Leave it out.")
         if reading.pool == "end" and tokenizer.eos_token_id is None:
@@ -264,7 +260,8 @@ def load_pair_classifier(
 ) -> PairClassifier:
     """A trained classifier from the Hub or a folder; options default to those of its training."""
     loaded = load_classifier(spec, loading)
-    reading = PairFormat.beside(Path(spec)) or PairFormat.of(loaded.kind)
+    family = loaded.model.config.model_type
+    reading = PairFormat.beside(Path(spec)) or PairFormat.of(loaded.kind, family)
     given = {"joined": joined, "pool": pool, "longest": longest}
     changes: dict[str, Any] = {name: one for name, one in given.items() if one is not None}
     return PairClassifier(loaded, labels, replace(reading, **changes), model_labels)
@@ -309,7 +306,7 @@ def logits_of(model: Any, pool: Pool, inputs: Mapping[str, torch.Tensor]) -> tor
     The attention mask marks a decoder's last token. Transformers would look for the id of the
     padding, which may also occur in the text.
     """
-    if not has_decoder_head(model):
+    if not hasattr(model, "score"):  # the head of a decoder, which reads one vector of a sequence
         logits: torch.Tensor = model(**inputs).logits
         return logits
     hidden = model.base_model(**inputs).last_hidden_state

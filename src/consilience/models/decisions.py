@@ -27,11 +27,10 @@ from consilience.core.errors import (
     Loading,
     shortened,
 )
-from consilience.core.items import Bools, Choice, Floats, Form, Task, TaskKind, as_lines
+from consilience.core.items import Bools, Choice, Floats, Form, Task, TaskKind, as_lines, group_rows
 from consilience.core.presentation import Prompt
 from consilience.core.text import counted
 from consilience.endpoints.client import Client, Refused
-from consilience.models.candidates import group_rows
 from consilience.models.functions import PlainPairs
 from consilience.types import Scores
 

@@ -118,7 +118,8 @@ class EntailmentJudge:
                 expected=f"an NLI classifier, with the label '{ENTAILMENT}'",
             )
         labels = [ENTAILMENT, *(name for name in names if name != ENTAILMENT)]
-        reading = PairFormat.beside(Path(spec)) or PairFormat.of(loaded.kind)
+        family = loaded.model.config.model_type
+        reading = PairFormat.beside(Path(spec)) or PairFormat.of(loaded.kind, family)
         self._classifier = PairClassifier(loaded, labels, reading)
         self.identity: dict[str, object] = {"judge": "nli", **self._classifier.identity}
 

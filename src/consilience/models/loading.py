@@ -476,6 +476,9 @@ def load_tokenizer(spec: str, loading: Loading = DEFAULT_LOADING) -> PreTrainedT
 
 def kind_of_config(config: Any, spec: str) -> Kind:
     """What kind the checkpoint was saved as, else what its family can be."""
+    if config.model_type == "recurrent_gemma":
+        found = f"'{spec}' keeps the state of one text in its layers"
+        raise ConsilienceError(found, expected="a model that does not")
     for architecture in getattr(config, "architectures", None) or []:
         if architecture.endswith("ForDecision"):
             return "decision"
@@ -493,6 +496,7 @@ def kind_of_config(config: Any, spec: str) -> Kind:
         if config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
             return "masked"
         looks_ahead = config.model_type == "xlnet" or not getattr(config, "is_decoder", True)
+        looks_ahead &= not config.model_type.startswith("gpt_neox")  # causal all the same
         if config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not looks_ahead:
             return "causal"
     raise ConsilienceError(

@@ -15,7 +15,7 @@ import torch
 from transformers import PreTrainedModel
 
 from consilience.core.errors import ConsilienceError, Protocol
-from consilience.core.items import Bools, Floats, Ints
+from consilience.core.items import Bools, Floats, Ints, group_rows
 from consilience.models.batches import (
     ReadyModel,
     StateReader,
@@ -30,7 +30,6 @@ from consilience.models.candidates import (
     FactModel,
     encode,
     excluded,
-    group_rows,
     scores_of,
     slot_anchor,
     too_long,

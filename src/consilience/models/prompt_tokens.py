@@ -50,6 +50,11 @@ def filled(template: str, task: Task) -> str:
 ANSWER = "\u2603answer\u2603"  # Shows what a chat template puts around an answer
 
 
+TODAY = """{%- macro strftime_now(format) -%}
+{{- "2024-07-26" if "%m" in format else "26 Jul 2024" if "%b" in format else "26 July 2024" -}}
+{%- endmacro -%}"""
+"""The date of templates that write one (SmolLM3, gpt-oss, Llama 3.2), the same on all days."""
+
 OF_TEMPLATES = (TypeError, ValueError, ArithmeticError, LookupError, RecursionError)
 """What a chat template raises besides TemplateError."""
 
@@ -123,7 +128,8 @@ class PromptTokens:
         question, answered = self.chats(prompt)
         opening = self.joined(question, is_asked=True)
         before, is_there, after = self.joined(answered).partition(ANSWER)
-        return (before, after) if is_there and before.startswith(opening) else (opening, after)
+        fits = before.startswith(opening) or opening.startswith(before)  # it may open a thought
+        return (before, after) if is_there and fits else (opening, after)
 
     @staticmethod
     def chats(prompt: Prompt) -> tuple[list[Turn], list[Turn]]:
@@ -136,10 +142,15 @@ class PromptTokens:
     def joined(self, turns: Sequence[Turn], *, is_asked: bool = False) -> str:
         """Turns in the model's form; one that refuses them or ignores a system prompt raises."""
         system = turns[0]["content"] if turns[0]["role"] == "system" else ""
-        options = {"tokenize": False, "add_generation_prompt": is_asked}
+        options: dict[str, Any] = {"tokenize": False, "add_generation_prompt": is_asked}
+        template = getattr(self.tokenizer, "chat_template", None)
+        if isinstance(template, str) and "strftime_now" in template:
+            options["chat_template"] = TODAY + template
         try:
-            chat = str(self.tokenizer.apply_chat_template(turns, **options))
-            problem = "" if system.strip() in chat else "ignores a system prompt"
+            chat, problem = str(self.tokenizer.apply_chat_template(turns, **options)), ""
+            if is_asked and system.strip() not in chat:  # a switch such as /no_think is read, too
+                without = self.tokenizer.apply_chat_template(turns[1:], **options)
+                problem = "ignores a system prompt" * (without == chat)
         except (TemplateError, *OF_TEMPLATES) as error:
             kind = "" if isinstance(error, TemplateError) else f"{type(error).__name__}: "
             what = "a system prompt" if system else "the prompt"

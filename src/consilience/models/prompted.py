@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from consilience.core.errors import ConsilienceError
-from consilience.core.items import Floats, Form, Ints, Scores, Task, as_string, is_near_tie
+from consilience.core.items import Floats, Form, Ints, Scores, Task, as_string, group_rows, margins
 from consilience.core.presentation import Prompt
 from consilience.models.batches import (
     ReadyModel,
@@ -35,7 +35,7 @@ from consilience.models.batches import (
     target_logprobs,
     workers_on,
 )
-from consilience.models.candidates import group_rows, too_long
+from consilience.models.candidates import too_long
 from consilience.models.classifier import Encoded, fit
 from consilience.models.fast.products import reproducibly
 from consilience.models.fast.trees import Prompts, TreeScorer, room_for_tokens, tree_scorer
@@ -252,7 +252,7 @@ class PromptReader(ReadyModel):
                     replies = self._in_a_tree(chosen, of_chosen, self._tree_scorer, of_rows)
             replies = replies or self._in_batches(chosen, of_chosen, of_rows)
             for at, totals in enumerate(replies.totals):
-                if is_near_tie(totals, self.tie):
+                if margins(totals[None])[0] < self.tie:
                     with reproducibly():
                         replies.totals[at] = self._alone(chosen[at], of_chosen[at])
             return replies

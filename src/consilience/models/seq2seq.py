@@ -28,7 +28,7 @@ from transformers.cache_utils import Cache
 from transformers.modeling_outputs import BaseModelOutput
 
 from consilience.core.errors import ConsilienceError
-from consilience.core.items import Floats, Ints
+from consilience.core.items import Floats, Ints, group_rows, padded
 from consilience.models.batches import (
     ReadyModel,
     StateReader,
@@ -44,7 +44,6 @@ from consilience.models.candidates import (
     before_texts,
     distinct_candidates,
     excluded,
-    group_rows,
     scores_of,
     too_long,
     unusable,
@@ -160,9 +159,7 @@ class Seq2SeqModel(ReadyModel, FactModel):
         )
         encoded, cache = output.encoder_last_hidden_state, output.past_key_values
         lengths = np.array([len(target) for target in targets])
-        tokens = torch.full((len(targets), int(lengths.max())), -1)
-        for row, target in enumerate(targets):
-            tokens[row, : len(target)] = torch.tensor(target)
+        tokens = torch.from_numpy(padded(targets, -1)).long()
         totals = np.empty((len(inputs), len(targets)))
         shortest_first = np.argsort(lengths, kind="stable")
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from consilience.core.errors import ConsilienceError, Loading
-from consilience.core.items import Form, Ints, NoAnswer, Task
+from consilience.core.items import Form, Ints, NoAnswer, Task, group_rows
 from consilience.core.presentation import Prompt
 from consilience.endpoints.chats import ROUTE, STRATEGIES, Chats, content_of, why_not_enforced
 from consilience.endpoints.client import Client, Refused
@@ -38,7 +38,6 @@ from consilience.models.candidates import (
     candidates_after_space,
     encode,
     excluded,
-    group_rows,
     scores_of,
     start_token,
     too_long,
@@ -409,9 +408,7 @@ class ServedLabels(Served):
         text = TEMPLATES[task.kind] if template is None else template
         self.tokens = model.tokens if isinstance(model, TokenScorer) else None
         if self.tokens is None:
-            if longest:
-                problem = "--max-length with a server that has no tokens"
-                raise ConsilienceError(problem, todo="Leave it out.")
+            _refuse_length(longest)
             if template is not None and REPLY in template:
                 raise ConsilienceError(
                     f"{REPLY} in the template, of a server that takes whole chats only",

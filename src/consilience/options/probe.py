@@ -101,10 +101,7 @@ class ProbeOptions(Options):
         "Ask this many queries again in each of some ways that should change no answer, such as "
         "another order; 0 for none [default: 0; of a server a tenth of the queries in all ways "
         "together].", default=None, min=0, metavar="N", panel="Counting", is_rare=True)
-    as_questions: int | None = opt(
-        "Ask facts as questions with a blank: with this many wrong options, drawn by --seed from "
-        "the objects of the relation; 0 for no options.", default=None, min=0, metavar="K",
-        panel="Facts and questions only")
+    as_questions: shared.AsQuestions = None
     data_dir: shared.DataDir = opt(default=None, panel="Facts and questions only", is_rare=True)
     as_shipped: shared.AsShipped = opt(default=False, panel="Facts only", is_rare=True)
     data: shared.PairData = None
@@ -156,12 +153,20 @@ class ProbeOptions(Options):
         """Check every value, and name a model behind a URL as such."""
         super().__post_init__()
         object.__setattr__(self, "model", at_url(self.model, self.base_url))
-        if self.adapter and self.model.partition(":")[0] in ("baseline", *SERVED):
-            raise ConsilienceError(
-                f"--adapter with --model {self.model}",
-                expected="a model whose weights are loaded here",
-                todo="Leave --adapter out.",
-            )
+        scheme = self.model.partition(":")[0]
+        decides = ("decisions", "systemone")[: 2 if self.base_url else 1]  # at a server
+        for name, schemes in (
+            ("adapter", ("baseline", *SERVED)),
+            ("revision", ("baseline", "openai", "llamacpp", *decides)),
+            ("max_length", decides),
+        ):
+            if getattr(self, name) and scheme in schemes:
+                flag = f"--{name.replace('_', '-')}"
+                raise ConsilienceError(
+                    f"{flag} with --model {self.model}",
+                    expected="a model whose weights are loaded here",
+                    todo=f"Leave {flag} out.",
+                )
 
     @property
     def loading(self) -> Loading:

@@ -86,6 +86,10 @@ DataDir = Annotated[OptionalPath, Option(
 Folder = Annotated[OptionalPath, Option(
     "Write the run to this folder [default: a new folder in runs/].", metavar="DIR", short="-o",
     panel="Output")]
+AsQuestions = Annotated[int | None, Option(
+    "Ask facts as questions with a blank: with this many wrong options, drawn by the seed from the "
+    "objects of the relation; 0 for no options.", min=0, metavar="K",
+    panel="Facts and questions only")]
 AsShipped = Annotated[bool, Option(
     "Keep the ParaRel tuples that the ParaRel paper leaves out.", panel="Advanced")]
 Revision = Annotated[str | None, Option("Use this revision of a model on the Hub.", panel="Model")]

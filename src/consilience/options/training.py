@@ -43,6 +43,7 @@ class ImproveOptions(Watched):
         "Read at most this many variants of a question in a step.", default=8, min=2,
         panel="Questions only", is_rare=True)
     columns: shared.ColumnNames = opt(default=None, is_rare=True)
+    as_questions: shared.AsQuestions = opt(default=None, panel="Questions only", is_rare=True)
     out: OptionalPath = opt(
         "Write checkpoints, runs and the best model to this folder [default: a new folder in "
         "runs/].", default=None, metavar="DIR", short="-o", panel="Output")

@@ -224,7 +224,7 @@ def public_run(run: Run, options: PublishOptions) -> PublicRun:
         versions=dict(record["versions"]),
         finished=str(record["finished"]),
         fingerprint=fingerprint(
-            {part.label: [part.settings, part.record["answers"]] for part in run.seeds}
+            {"seeds": [[part.settings, part.record["answers"]] for part in run.seeds]}
         ),
         summary=counted.summary,
         metrics=counted.metrics,

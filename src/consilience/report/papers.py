@@ -214,7 +214,8 @@ PAPER_KEYS: Mapping[str, tuple[str, str]] = {
 }
 """Columns of the papers' tables: metric and subset."""
 
-TUPLES = (22_964, 23_097)  # of ParaRel's N-1 relations: without and with those of note 11
+TUPLES = (22_964, 23_097, 22_949, 23_082)
+"""Of ParaRel's N-1 relations: without and with those of note 11; the same, each counted once."""
 Values = Mapping[tuple[str, str], Cell]  # cells of a row by metric and subset
 
 

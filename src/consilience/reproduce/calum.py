@@ -28,19 +28,18 @@ import numpy as np
 import polars as pl
 from scipy.special import stdtrit
 
-from consilience.analysis.task_types import LONG, RUNS_SCHEMA, gains, read_runs, task_effects
+from consilience.analysis.task_types import LONG, RUNS_SCHEMA, gains, read_runs, task_effects, ttest
 from consilience.core.errors import OTHER_OUT, ConsilienceError
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.files.write import texts_of
 from consilience.metrics import statistics as stats
-from consilience.metrics.statistics import LEVEL, NAN, TIE, TTest
+from consilience.metrics.statistics import LEVEL, NAN, TIE
 from consilience.report.papers import PAPER_KEYS, Measured, paper_numbers
 from consilience.reproduce.recipe import UNAVAILABLE, MissingError, Numbers, Recipe, Request, Work
 from consilience.runs.folder import record_of
 from consilience.suites.pairs import (
     CALUM,
     HUB,
-    PERTURBATIONS,
     TASKS,
     UnlabelledError,
     half_of,
@@ -141,7 +140,7 @@ def parts_of(row: str) -> tuple[str, str]:
 
 def read_rows(file: Path, row: str, task: str) -> pl.DataFrame:
     """A row's numbers on a task in a table of metrics (``LONG`` and more)."""
-    rows = read_runs([file], [row], tasks=TASKS, perturbations=PERTURBATIONS)
+    rows = read_runs([file], [row])
     group = task + (GENERATED if row in WRITERS else "")
     return rows.filter(pl.col("task") == group).with_columns(task=pl.lit(task))
 
@@ -257,7 +256,6 @@ def _count_pairs(work: Work, task: str, split: str) -> int:
 
 def t_tests(recipe: Recipe, work: Work) -> Numbers:
     """The claims of Section 5.1.1 by three t-tests, from the paper's Table 2 and from our runs."""
-    kinds = {name: task.kind for name, task in TASKS.items()}
     numbers: Numbers = {}
     ours = our_rows(work, [*recipe.models], CALUM)
     for whose, rows in (("", paper_rows("calum-table-2")), (", our runs", ours)):
@@ -267,7 +265,7 @@ def t_tests(recipe: Recipe, work: Work) -> Numbers:
             if (models := set(chosen["model"])) in seen:
                 continue
             seen.append(models)
-            effects = task_effects(chosen, kinds).filter(pl.col("metric") == "consistency")
+            effects = task_effects(chosen).filter(pl.col("metric") == "consistency")
             for (group, row), (subset, second) in CLAIMS.items():
                 for effect in effects.filter(subset=subset, second=second).iter_rows(named=True):
                     key = (group, f"{row}{whose}{which}", f"p ({effect['test']})")
@@ -454,12 +452,9 @@ class Comparison:
 
     def p_over_relations(self) -> float:
         """P of the paired t-test over the relations that both have; NaN without them."""
-        pairs = [
-            (value, self.lower.relations[name])
-            for name, value in sorted(self.higher.relations.items())
-            if name in self.lower.relations
-        ]
-        return _t([first - second for first, second in pairs]).p
+        both = sorted(self.higher.relations.keys() & self.lower.relations.keys())
+        sides = ([of.relations[name] for name in both] for of in (self.higher, self.lower))
+        return ttest(stats.paired_t, *sides).p
 
 
 def claims(recipe: Recipe, work: Work) -> Numbers:
@@ -539,7 +534,7 @@ def _counted(compared: Sequence[Comparison], relations: int) -> dict[str, Measur
     for pair in compared:
         units.setdefault(pair.unit, []).append(pair.difference)
     means = np.array([np.mean(values) for values in units.values()])
-    test = _t(means)
+    test = ttest(stats.paired_t, means.tolist(), [0.0] * len(means))
     needed = [pair.needed_correlation(relations) for pair in compared if pair.difference > TIE]
     alone = np.array([pair.p_over_relations() for pair in compared])
     holds = np.array([pair.difference > TIE for pair in compared])
@@ -556,13 +551,6 @@ def _counted(compared: Sequence[Comparison], relations: int) -> dict[str, Measur
     if not np.isnan(alone).all():
         counted["p < .05"] = Measured(float((holds & (alone < 1 - LEVEL)).sum()), unit="count")
     return counted
-
-
-def _t(differences: Sequence[float] | np.ndarray[Any, Any]) -> TTest:
-    """The paired t-test of differences; NaN with fewer than two, or without variation."""
-    if len(differences) < 2 or np.ptp(differences) < TIE:
-        return TTest(*[NAN] * 6)
-    return stats.paired_t(list(differences), [0.0] * len(differences))
 
 
 def _printed(tables: Mapping[str, pl.DataFrame]) -> dict[Place, Measured]:

@@ -47,7 +47,7 @@ from consilience.report.table import Table
 from consilience.runs.folder import RunFolder, default_folder
 from consilience.runs.run import Run, open_runs, short_names, split_label
 from consilience.suites.facts import select_relations
-from consilience.suites.pairs import PERTURBATIONS, TASKS
+from consilience.suites.pairs import TASKS
 from consilience.types import Relation, Suite
 
 
@@ -276,10 +276,9 @@ def analyze_tasks(options: runs.TaskEffectsOptions) -> Analysis:
     unnamed = [folder for folder, label in zip(folders, labels, strict=True) if not label]
     short = iter(short_names(unnamed))
     names = [label or next(short) for label in labels]
-    metrics = read_runs(files, names, tasks=TASKS, perturbations=PERTURBATIONS)
+    metrics = read_runs(files, names)
     tested = without_models(metrics, options.leave_out) if options.leave_out else metrics
-    kinds = {name: task.kind for name, task in TASKS.items()}
-    effects = task_effects(tested, kinds, options.small)
+    effects = task_effects(tested, options.small)
     shown = [*layouts.calum_tables(metrics, TITLE), *layouts.effects_tables(with_tests(effects))]
     tables = {"metrics": metrics, "effects": effects}
     return Analysis(tables, shown, effects, _notes(tested, effects))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import polars as pl
 
+from consilience.analysis.patterns import pattern_table
 from consilience.core.errors import SILENT, By, ConsilienceError, Protocol, Watch
 from consilience.core.text import names_a_file
 from consilience.endpoints.usage import cost_in_words
@@ -394,7 +395,8 @@ def _table_by(by: By, run: CountedRun) -> Table:
             table = metric_tables.language_table(metrics, suite)
             reason = f"the patterns of '{suite.name}' are in one language"
         case "pattern" | "variant":
-            table = metric_tables.pattern_table(run.patterns(), suite)
+            patterns = pattern_table(run.answers, suite, run.protocol)
+            table = metric_tables.pattern_table(patterns, suite)
         case "form":
             chosen = metrics.filter(metrics["group"] == "MACRO") if words.pool else metrics
             table = metric_tables.form_table(chosen, title, run.changes)

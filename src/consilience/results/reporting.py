@@ -183,21 +183,10 @@ FIGURE_FORMATS = ("svg", "png", "pdf")
 COLUMN = 3.03  # inches of a column of ACL
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """A page, tables of the same runs for files, and what a reader should know."""
-
-    runs: Sequence[Run]
-    page: export.Page
-    tables: Mapping[str, Table]  # By the names of their files
-    notes: Sequence[str]
-    """Differences between the settings of the runs, and the warnings of each run."""
-
-
-def report(options: ReportOptions, watch: Watch = SILENT) -> Report:
-    """One page on one run, or on several with the first as the reference."""
+def report(options: ReportOptions, watch: Watch = SILENT) -> export.Lines:
+    """Write one page on one run, or on several with the first as the reference."""
     runs = open_runs(options.runs)
-    _page_of(runs, options.out)
+    file = _page_of(runs, options.out)
     if options.width and not options.figures:
         raise ConsilienceError("--width without --figures", todo="Add --figures DIR.")
     comparing.refuse_mixed(runs)
@@ -217,25 +206,29 @@ def report(options: ReportOptions, watch: Watch = SILENT) -> Report:
     about = suite.name + sizes  # the sizes and the protocol
     tables = layouts_of(suite.words, {view.name: view.metrics for view in views}, warnings)
     tables = {name: replace(of, title=f"{of.title}; {about}") for name, of in tables.items()}
-    return Report(runs, page, tables, warnings)
+    files = [str(path) for path in _save(file, page, tables, options)]
+    record = export.record_of(runs=[str(run.path) for run in runs])
+    document = {"run": record, "files": files, "warnings": warnings}
+    return export.Lines(document, *files, notes=warnings)
 
 
-def save_report(made: Report, options: ReportOptions) -> list[Path]:
+def _save(
+    file: Path, page: export.Page, tables: Mapping[str, Table], options: ReportOptions
+) -> list[Path]:
     """Write the page, and its figures and tables if folders for them are given."""
-    page = _page_of(made.runs, options.out)
-    written = [page]
+    written = [file]
     if options.figures:
         options.figures.mkdir(parents=True, exist_ok=True)
-        for figure in made.page.figures:
+        for figure in page.figures:
             files = [options.figures / f"{figure.id}.{suffix}" for suffix in FIGURE_FORMATS]
             export.save_figure(figure.chart, *files, inches=options.width or COLUMN)
             written += files
         written.append(options.figures / "figures.tex")
-        write_whole(written[-1], export.latex_figures(made.page.figures).encode())
+        write_whole(written[-1], export.latex_figures(page.figures).encode())
     if options.tables:
-        for name, table in made.tables.items():
+        for name, table in tables.items():
             written += export.save_table(table, options.tables, name)
-    write_whole(page, export.render(made.page).encode())
+    write_whole(file, export.render(page).encode())
     return written
 
 
@@ -459,7 +452,7 @@ class Result(Shown):
                 keywords["suite"] = save_suite(self.suite, Path(folder, self.suite.name))
                 keywords["protocol"] = self.protocol
             chosen = options_of(ReportOptions, keywords)
-            save_report(report(chosen), chosen)
+            report(chosen)
         return path
 
 

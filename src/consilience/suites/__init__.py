@@ -16,16 +16,16 @@ from consilience.suites.known import RELEASES, how_to_import, known_suite
 from consilience.suites.known import data_dir as data_dir
 from consilience.suites.layouts import check_folder, load_folder
 from consilience.suites.pairs import TASKS, is_task, load_task
+from consilience.suites.proposals import columns_in
 from consilience.suites.question_suites import (
     BUNDLED,
     SUITE_NAMES,
     is_questions,
-    is_table_of_facts,
     load_questions,
     read_questions,
     refuse_mixed,
 )
-from consilience.suites.questions import MAKE_A_SUITE, SUFFIXES, Questions
+from consilience.suites.questions import MAKE_A_SUITE, SUFFIXES, Questions, holds_facts
 from consilience.types import Candidates, Fact, Relation, Suite
 
 ASK = "Ask it with `consilience probe --suite {}`, or read questions in Python with load_questions."
@@ -67,7 +67,7 @@ def suite_folder(spec: str, data: Path) -> Path:
 def _refuse_other_kinds(spec: str, folder: Path) -> None:
     is_named = spec in question_suites.QUESTION_SUITES or known_suite(spec)
     for kind, is_it, todo in (
-        ("table of facts", is_table_of_facts(spec), MAKE_A_SUITE),
+        ("table of facts", holds_facts(columns_in(folder)), MAKE_A_SUITE),
         ("suite of questions", bool(is_named or (folder.exists() and is_questions(spec))), ASK),
         ("task of sentence pairs", is_task(spec) and not folder.is_dir(), ASK),
     ):

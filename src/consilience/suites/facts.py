@@ -294,14 +294,7 @@ def filter_vocabulary(suite: Suite, pieces: Mapping[str, Callable[[str], int]]) 
     return replace(suite, relations=tuple(relations), notes=(*suite.notes, *notes))
 
 
-RewritePattern = Callable[[str], str]
 PATTERN_PERTURBATIONS: dict[str, Perturbation] = {}
-
-
-def pattern_perturbation(guarantee: str) -> Callable[[RewritePattern], RewritePattern]:
-    """Register a function as a perturbation of cloze patterns; a name that is taken raises."""
-    return partial(register, PATTERN_PERTURBATIONS, guarantee)
-
 
 LETTERS = "Only the case of letters changes."
 PUNCTUATION = "Only the punctuation at the end changes."
@@ -320,14 +313,14 @@ for _name, _case in (("lower_case", str.lower), ("upper_case", str.upper)):
     PATTERN_PERTURBATIONS[_name] = Perturbation(_name, LETTERS, _rewrite)
 
 
-@pattern_perturbation(PUNCTUATION)
+@register(PATTERN_PERTURBATIONS, PUNCTUATION)
 def no_period(text: str) -> str:
     """``[X] was born in [Y]``."""
     stripped = text.rstrip("".join(ENDINGS) + " ")
     return stripped or text
 
 
-@pattern_perturbation(TYPO)
+@register(PATTERN_PERTURBATIONS, TYPO)
 def typo(text: str) -> str:
     """``[X] was bron in [Y].``: the second and third letters of the longest word are swapped.
 

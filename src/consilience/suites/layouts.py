@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -241,19 +242,15 @@ def read_graph(path: Path) -> tuple[list[str], dict[tuple[int, int], Edge]]:
     return patterns, {pair: edge for pair, edge in directed.items() if pair[0] < pair[1]}
 
 
-_RELATIONS = Path(__file__).with_name("pararel.tsv").read_text(encoding="utf-8").splitlines()[1:]
+_TABLE = Path(__file__).with_name("pararel.tsv").read_text(encoding="utf-8")
+_RELATIONS = [line.split("\t") for line in _TABLE.splitlines()[1:]]
 """The relations of the paper: id, Wikidata's name, cardinality."""
 
-
-def _with_cardinality(cardinality: Cardinality) -> dict[str, str]:
-    rows = (line.split("\t") for line in _RELATIONS)
-    return {id_: label for id_, label, of_relation in rows if of_relation == cardinality}
-
-
-N_TO_1 = _with_cardinality("N-1")
+N_TO_1 = {id_: label for id_, label, cardinality in _RELATIONS if cardinality == "N-1"}
 """The 31 relations that the paper reports consistency for, with Wikidata's name of each."""
 
-N_TO_M = _with_cardinality("N-M")  # The 7 relations that the paper reports determinism for
+N_TO_M = {id_: label for id_, label, cardinality in _RELATIONS if cardinality == "N-M"}
+"""The 7 relations that the paper reports determinism for."""
 
 MIXED_OBJECTS: dict[str, frozenset[str]] = {
     "P101": frozenset({"folklore", "Judaism", "diplomat", "Hebrew", "cave"}),
@@ -269,20 +266,14 @@ LAMA_CARDINALITIES: dict[str, Cardinality] = {"1-1": "N-1", "N-1": "N-1", "N-M":
 """LAMA's relation types; where a subject has one object, it makes no difference which kind."""
 
 
-def pararel_root(folder: Path) -> Path | None:
-    """The folder with ``pattern_data`` and ``trex_lms_vocab``: this one, or its ``data``."""
-    return _root(folder, "pattern_data/graphs_json", "trex_lms_vocab")
-
-
-def lama_root(folder: Path) -> Path | None:
-    """The folder with ``relations.jsonl`` and ``TREx``: this one, or its ``data``."""
-    return _root(folder, "TREx", "relations.jsonl")
-
-
-def _root(folder: Path, inside: str, beside: str) -> Path | None:
+def _root(folder: Path, *, inside: str, beside: str) -> Path | None:
+    """The folder that has a folder ``inside`` and ``beside``: this one, or its ``data``."""
     roots = (folder, folder / "data")
     return next((one for one in roots if (one / inside).is_dir() and (one / beside).exists()), None)
 
+
+pararel_root = partial(_root, inside="pattern_data/graphs_json", beside="trex_lms_vocab")
+lama_root = partial(_root, inside="TREx", beside="relations.jsonl")
 
 TREX = ("sub_label", "obj_label", "uuid")
 
@@ -290,28 +281,27 @@ TREX = ("sub_label", "obj_label", "uuid")
 def read_pararel(root: Path, problems: Problems) -> Suite:
     """The 38 relations of the paper with all released facts; problems are reported."""
     relations = []
-    for labels, cardinality in ((N_TO_1, "N-1"), (N_TO_M, "N-M")):
-        for id_, label in labels.items():
-            path = root / "pattern_data" / "graphs_json" / f"{id_}.jsonl"
-            draft = Draft(id_, label, cast(Cardinality, cardinality), str(path))
-            for row in suite_rows(path, problems):
-                if pattern := row.pattern():
-                    draft.add_pattern(row, pattern)
-            graph = root / "pattern_data" / "graphs" / f"{id_}.graph"
-            texts, edges = read_graph(graph) if graph.is_file() else ([*draft.patterns], {})
-            if texts == [*draft.patterns]:
-                draft.edges = edges
-            else:
-                error = ConsilienceError(
-                    "its patterns are not those of graphs_json",
-                    expected="the same patterns in the same order",
-                    where=str(graph),
-                    todo="Fetch the release again with `consilience suite fetch pararel`.",
-                )
-                problems.append(error)
-            for row in suite_rows(root / "trex_lms_vocab" / path.name, problems):
-                draft.add_fact(row, TREX)
-            relations.append(draft.relation(NameTable(ENGLISH), problems))
+    for id_, label, cardinality in _RELATIONS:
+        path = root / "pattern_data" / "graphs_json" / f"{id_}.jsonl"
+        draft = Draft(id_, label, cast(Cardinality, cardinality), str(path))
+        for row in suite_rows(path, problems):
+            if pattern := row.pattern():
+                draft.add_pattern(row, pattern)
+        graph = root / "pattern_data" / "graphs" / f"{id_}.graph"
+        texts, edges = read_graph(graph) if graph.is_file() else ([*draft.patterns], {})
+        if texts == [*draft.patterns]:
+            draft.edges = edges
+        else:
+            error = ConsilienceError(
+                "its patterns are not those of graphs_json",
+                expected="the same patterns in the same order",
+                where=str(graph),
+                todo="Fetch the release again with `consilience suite fetch pararel`.",
+            )
+            problems.append(error)
+        for row in suite_rows(root / "trex_lms_vocab" / path.name, problems):
+            draft.add_fact(row, TREX)
+        relations.append(draft.relation(NameTable(ENGLISH), problems))
     has_edges = any(relation.edges for relation in relations)
     notes = () if has_edges else ("no pattern graphs: no numbers for kinds of edits",)
     return Suite("pararel", tuple(relations), "published", notes, MIXED_OBJECTS)

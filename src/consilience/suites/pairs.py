@@ -31,7 +31,6 @@ from consilience.suites.questions import file_rows, holds_questions, hub_dataset
 
 Rewrite = TypeVar("Rewrite", bound=Callable[..., Any])
 PAPERS = ("reverse", "signal")
-RewriteForm = Callable[[Form], Form]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +90,17 @@ SPACING = "Only the space after the indicators changes."
 CASING = "Only the case of the indicators changes."
 
 
-def perturbation(guarantee: str) -> Callable[[RewriteForm], RewriteForm]:
-    """Register a function as a perturbation of sentence pairs; a name that is taken raises."""
-    return partial(register, PERTURBATIONS, guarantee)
+def register(registry: dict[str, Perturbation], guarantee: str) -> Callable[[Rewrite], Rewrite]:
+    """Keep a function as a perturbation under its name; a name that is taken raises."""
 
+    def keep(rewrite: Rewrite) -> Rewrite:
+        name = rewrite.__name__
+        if name in registry or name in (ORIGINAL, "all"):
+            raise ValueError(f"there is a perturbation '{name}' already")
+        registry[name] = Perturbation(name, guarantee, rewrite)
+        return rewrite
 
-def register(registry: dict[str, Perturbation], guarantee: str, rewrite: Rewrite) -> Rewrite:
-    """Keep a function under its name; a name that is taken raises."""
-    name = rewrite.__name__
-    if name in registry or name in (ORIGINAL, "all"):
-        raise ValueError(f"there is a perturbation '{name}' already")
-    registry[name] = Perturbation(name, guarantee, rewrite)
-    return rewrite
+    return keep
 
 
 def _changed(form: Form, step: int = 1, case: Callable[[str], str] = str, **around: str) -> Form:

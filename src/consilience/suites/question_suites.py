@@ -23,7 +23,6 @@ from consilience.files.rows import Problems, find_table, raise_first
 from consilience.files.write import json_lines, path_of, table_of, write_whole
 from consilience.suites.known import ABOUT, data_dir, known_suite
 from consilience.suites.pairs import TASKS
-from consilience.suites.proposals import columns_in
 from consilience.suites.questions import (
     COLUMN_JOIN,
     FILE_STEM,
@@ -31,7 +30,6 @@ from consilience.suites.questions import (
     SUFFIXES,
     Questions,
     expectation_file,
-    holds_facts,
     holds_questions,
     hub_dataset,
     normal,
@@ -120,11 +118,6 @@ def is_questions(spec: str) -> bool:
         return holds_questions(path)
     is_folder = path.is_dir() and find_table(path, "patterns") is None
     return path.suffix in SUFFIXES or (is_folder and bool(_files_in(path)))
-
-
-def is_table_of_facts(spec: str) -> bool:
-    """Whether a suite is a file whose first row is a fact and no question."""
-    return holds_facts(columns_in(Path(spec)))
 
 
 def load_questions(

@@ -10,7 +10,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +117,6 @@ FIELDS: Fields = {
 }
 """The fields of ``FILE`` that are read."""
 
-CHECKPOINTING = "activation_checkpointing"  # As transformers calls what saves memory
-if CHECKPOINTING not in TrainingArguments.__dataclass_fields__:
-    CHECKPOINTING = "gradient_checkpointing"  # before 5.22
-
 WRITE_FAULTS = ("Error while serializing", "inline_container", "PytorchStreamWriter")
 """In the message of a failed write of safetensors or torch, which has no errno."""
 
@@ -191,7 +187,7 @@ class TrainingFolder:
         products = {}
         for name, model in models.items():
             known = before.get(name, {})
-            measured = speed_up_training(model, known.get("library")).record()
+            measured = asdict(speed_up_training(model, known.get("library")))
             products[name] = known if known.get("library") == measured["library"] else measured
         if PartialState().is_main_process:
             self._write(finished=False, products=products)

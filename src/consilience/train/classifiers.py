@@ -59,7 +59,6 @@ from consilience.suites.pairs import (
     sample_pairs,
 )
 from consilience.train.batch_trainer import (
-    CHECKPOINTING,
     BatchTrainer,
     TrainingFolder,
     check_device,
@@ -379,7 +378,7 @@ class PairTrainer(BatchTrainer):
             backbone.model, labels, backbone.reading, backbone.loading
         )
         if plan.gradient_checkpointing:
-            getattr(heads.body, f"{CHECKPOINTING}_enable")()
+            heads.body.activation_checkpointing_enable()
         reader = PairInput(next(iter(heads.models.values())), self.tokenizer, heads.reading)
         self.training = {one.task.name: encode(one.task, one.train, reader) for one in sources}
         self.validation = {

@@ -35,7 +35,7 @@ from consilience.kinds import inquiries_of
 from consilience.kinds.base import Inquiry
 from consilience.kinds.counting import CountedRun
 from consilience.kinds.probing import probe
-from consilience.kinds.questions import OwnQuestions
+from consilience.kinds.questions import OwnQuestions, questions_of
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure, too_few
 from consilience.metrics.registry import headline_metrics
@@ -50,15 +50,9 @@ from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.training import ImproveOptions
 from consilience.report.export import Lines
 from consilience.runs.folder import IN_PLAN, RunFolder, default_folder
-from consilience.suites.question_suites import (
-    QUESTION_SUITES,
-    columns_of,
-    is_questions,
-    load_questions,
-)
+from consilience.suites.question_suites import QUESTION_SUITES, is_questions
 from consilience.suites.questions import Questions
 from consilience.train.batch_trainer import (
-    CHECKPOINTING,
     BatchTrainer,
     TrainingFolder,
     check_device,
@@ -105,6 +99,7 @@ from consilience.train.plan import (
     HELD_OUT,
     IMPROVED,
     PARTS,
+    SAMPLE_SEED,
     TAUGHT,
     Plan,
     Subject,
@@ -137,7 +132,7 @@ class ConsistencyTrainer(BatchTrainer):
         self.steps = steps = steps_of(subject, plan, loaded)
         arguments = training_arguments(
             plan, folder.path, subject.device, best_metric=BEST_METRIC, weight_decay=0.0,
-            report_to=plan.report_to, **{CHECKPOINTING: plan.gradient_checkpointing},
+            report_to=plan.report_to, activation_checkpointing=plan.gradient_checkpointing,
         )  # fmt: skip
         # The steps of an update are divided among the processes.
         turns = 1 if subject.asks_questions else len(plan.train)
@@ -483,7 +478,8 @@ def measures_of(subject: Subject, plan: Plan) -> dict[str, Measure]:
 
     Of questions also these groups in the held-out factors and with hints at a wrong option, and
     facts of ``OTHER`` whose relations have no name of a group that was trained. Where questions
-    made of ``OTHER`` were split one by one, its facts are left out.
+    made of ``OTHER`` were split one by one, its facts are left out; so they are beside ParaRel,
+    which has some of its relations under other names.
     """
     groups, limit, measures = subject.test_groups(plan), subject.test_facts, dict[str, Measure]()
     measures[""] = subject.options(groups, limit, plan), subject.suite
@@ -495,9 +491,8 @@ def measures_of(subject: Subject, plan: Plan) -> dict[str, Measure]:
     if languages and {name.partition("-")[0] or "en" for name in languages} <= {*cues_of(None)}:
         hinted = replace(plan, vary=("cue=wrong",), hold_out=())
         measures[HINTS] = subject.options(groups, limit, hinted), subject.suite
-    if subject.suite.name in (OTHER, "mini-languages", *QUESTION_SUITES) and {*plan.train} <= {
-        *PARTS
-    }:
+    known, is_split = (OTHER, "mini-languages", *QUESTION_SUITES), {*plan.train} <= {*PARTS}
+    if subject.suite.name == "pararel" or (subject.suite.name in known and is_split):
         return measures
     other = replace(subject, suite=suites.load_suite(OTHER))
     asked = other.options(other.test_groups(plan), min(limit or OTHER_FACTS, OTHER_FACTS), plan)
@@ -672,10 +667,13 @@ def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improved | Lines 
     """Train, choose and measure; None in every process but the first (``accelerate launch``)."""
     named = {NAMED.get(name, name): value for name, value in vars(options).items()}
     suite: Suite | Questions
-    kind = "questions" if is_questions(options.suite) else "facts"
+    has_questions = is_questions(options.suite) or options.as_questions is not None
+    kind = "questions" if has_questions else "facts"
     refuse_options(options, kind, f"a suite of {kind}")
-    if kind == "questions":
-        suite = load_questions(options.suite, columns_of(options.columns), options.data_dir)
+    if has_questions:
+        of_suite = ("suite", "columns", "data_dir", "as_questions")
+        asked = {name: getattr(options, name) for name in of_suite}
+        suite = questions_of(ProbeOptions(model=options.model, seed=SAMPLE_SEED, **asked))
         if not (options.train_groups or options.validation_groups):
             suite = split_by_item(suite)
             named["train"], named["validation"], _ = ([part] for part in PARTS)

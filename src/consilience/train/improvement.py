@@ -394,8 +394,9 @@ def text_row(
     first = np.array([loss for loss, _ in before])
     second = np.mean([[loss for loss, _ in of_seed] for of_seed in after], axis=0)
     change = (second - first).sum() / words.sum()
-    error = np.sqrt(np.square(second - first - change * words).sum()) / words.sum()
-    low, high = (math.expm1(change + z * error) for z in (-1.96, 1.96))
+    parts = (second - first - change * words)[words > 0] * (words > 0).sum() / words.sum()
+    of_lines = _over_units(pl.Series(change + parts))
+    low, high = math.expm1(of_lines["low"]), math.expm1(of_lines["high"])
     first_value, second_value = (math.exp(x.sum() / words.sum()) for x in (first, second))
     return {
         "what": TEXT, "before": first_value, "after": second_value,
@@ -455,7 +456,7 @@ def vote_sentence(votes: pl.DataFrame) -> list[str]:
     _, vote, one, _ = votes.to_dicts()
     beats = "beats" if one["difference"] > 0 and one["p"] < CLEAR else "does not clearly beat"
     points = (100 * one[of] for of in ("difference", "difference_low", "difference_high"))
-    change = "{:+.1f} points, {:+.1f} to {:+.1f}".format(*points)
+    change = "{:+.1f} points, {:+.1f} to {:+.1f}".format(*points).replace(", +nan to +nan", "")
     size, right = vote["variants"], [100 * row["accuracy"] for row in (one, vote)]
     return [
         f"Training {beats} the vote at inference: one variant is right in {right[0]:.1f} % after "
@@ -579,8 +580,8 @@ class Improved(Shown):
                     "name": row.name, "metric": metric, "value": mean["value"],
                     "std": mean["std"], "seeds": len(row.outcomes),
                     **{name: change[name] for name in ("difference", "low", "high", "p")},
-                    "lowest": min(differences), "highest": max(differences),
-                    "largest_p": max(of_seed["p"] for of_seed in changes),
+                    "lowest": float(np.min(differences)), "highest": float(np.max(differences)),
+                    "largest_p": float(np.max([of_seed["p"] for of_seed in changes])),
                     "perplexity": fmean(known) if known else None,
                 })  # fmt: skip
         return pl.from_dicts(rows, infer_schema_length=None)

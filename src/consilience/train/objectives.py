@@ -241,7 +241,6 @@ def trained_relation(
             expected="one list of candidates, whose probabilities are compared",
             todo="Train on a suite with patterns of one language and form.",
         )
-    objective_of(loaded)  # another kind raises
     is_causal = loaded.kind == "causal"
     patterns = tuple(one for one in relation.patterns if one.object_last or not is_causal)
     rules: Protocol = "published" if is_causal else protocol

@@ -16,6 +16,7 @@ from consilience.core.text import listed
 from consilience.kinds import inquiries_of
 from consilience.kinds.base import Inquiry
 from consilience.options.probe import ProbeOptions
+from consilience.suites.question_suites import BLANK
 from consilience.suites.questions import Questions
 from consilience.types import Suite
 
@@ -196,7 +197,8 @@ def split_by_item(questions: Questions) -> Questions:
     equal = defaultdict[object, list[str]](list)
     for one in questions.items:
         texts = next(iter(one.paraphrases.values()))
-        equal[one.context, texts[0], frozenset(one.options)].append(one.item)
+        options = frozenset(one.options) if BLANK not in texts[0] else None  # one fact has several
+        equal[one.context, texts[0], options].append(one.item)
     links = linked_questions([*(one.items for one in questions.expectations), *equal.values()])
     ranked = sorted({*links.values()}, key=lambda name: hashlib.sha256(name.encode()).hexdigest())
     part = {

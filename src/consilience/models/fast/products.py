@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -57,9 +57,6 @@ class Products:
     processor: str
     threads: int  # Threads that torch used when it was timed
     gflops: Mapping[str, float] = field(default_factory=dict)  # If timed, at best
-
-    def record(self) -> dict[str, object]:
-        return asdict(self)
 
 
 @contextmanager

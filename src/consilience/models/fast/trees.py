@@ -20,13 +20,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from consilience.core.items import Bools, Floats, Ints
+from consilience.core.items import Bools, Floats, Ints, padded
 from consilience.models.batches import (
     Budget,
     TokenNoise,
@@ -58,9 +57,7 @@ class Tree:
     def of(cls, root: int, sequences: Sequence[Sequence[int]]) -> Tree:
         """The tree of some sequences; equal sequences have equal nodes."""
         lengths = np.array([len(sequence) for sequence in sequences])
-        tokens = np.full((len(sequences), int(lengths.max(initial=0))), -1)
-        for at, sequence in enumerate(sequences):
-            tokens[at, : len(sequence)] = sequence
+        tokens = padded(sequences, -1)
         order = np.lexsort(tokens.T[::-1])
         in_order = tokens[order]
         same = np.logical_and.accumulate(in_order[1:] == in_order[:-1], axis=1)
@@ -357,8 +354,10 @@ class KeyValueStore:
         self.used = len(slots)
 
 
-def _blocks(visible: Ints, size: int) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
-    """Blocks of ``size`` tokens: (block, query) tokens, (block, key) slots, and who sees what.
+def _sight(
+    visible: Ints, device: torch.device, size: int = BLOCK
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The ``queries``, ``keys`` and ``visible`` of a pass, in blocks of ``size`` tokens.
 
     ``visible`` (token, position): the slots that each token attends to, -1 for none.
     """
@@ -367,23 +366,15 @@ def _blocks(visible: Ints, size: int) -> tuple[Ints, Ints, npt.NDArray[np.bool_]
     queries.ravel()[: len(visible)] = np.arange(len(visible))
     parts = [visible[start : start + size] for start in range(0, len(visible), size)]
     slots = [np.unique(part[part >= 0]) for part in parts]
-    keys = np.zeros((count, max(map(len, slots))), dtype=np.int64)
+    keys = padded(slots, 0)
     mask = np.zeros((count, size, keys.shape[1]), dtype=np.bool_)
     mask[:, :, 0] = True  # the empty rows of the last block
     for block, (block_slots, part) in enumerate(zip(slots, parts, strict=True)):
-        keys[block, : len(block_slots)] = block_slots
         row, column = np.nonzero(part >= 0)
         mask[block, : len(part), 0] = False
         mask[block, row, np.searchsorted(block_slots, part[row, column])] = True
-    return queries, keys, mask
-
-
-def _sight(
-    visible: Ints, device: torch.device, block: int = BLOCK
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The ``queries``, ``keys`` and ``visible`` of a pass."""
-    queries, keys, mask = (torch.from_numpy(part).to(device) for part in _blocks(visible, block))
-    return queries, keys, mask[:, None]
+    moved = [torch.from_numpy(array).to(device) for array in (queries, keys, mask)]
+    return moved[0], moved[1], moved[2][:, None]
 
 
 @contextmanager
@@ -710,8 +701,7 @@ class Prompts:
 
         in_parts(read, np.arange(1, size + 1), 1, budget)
         self._hidden = torch.cat(hidden)
-        self._paths = tree.paths(ends)[:, 1:] - 1
-        self._paths[self._paths < 0] = -1
+        self._paths = np.maximum(tree.paths(ends)[:, 1:] - 1, -1)
         self._ends = self._row[ends]
 
     @torch.inference_mode()

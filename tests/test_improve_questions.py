@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from collections import defaultdict
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +20,7 @@ from conftest import WORDS, cases
 from consilience import ConsilienceError
 from consilience.core.expectations import Expectation, Reference
 from consilience.kinds.probing import probe
+from consilience.kinds.questions import questions_of
 from consilience.metrics.differences import compare
 from consilience.models.fast.trees import trains_on_trees
 from consilience.options.probe import ProbeOptions
@@ -191,6 +193,15 @@ def test_equal_questions_and_those_that_an_expectation_links_are_in_one_part():
     assert {*groups.values()} == {*PARTS}
     assert all(groups[f"A{at}"] == groups[f"A{at}b"] for at in range(40))
     assert all(groups[f"A{at}"] == groups[f"A{at + 1}"] for at in range(0, 20, 2))
+
+
+def test_facts_of_one_subject_are_in_one_part():
+    """Their questions have one text and other options: *France shares borders with ____*."""
+    made = questions_of(ProbeOptions(model="m", suite="mini", as_questions=3))
+    parts = defaultdict(set)
+    for one in split_by_item(made).items:
+        parts[one.paraphrases[""][0]].add(one.group)
+    assert len(parts) < len(made.items) and {len(of) for of in parts.values()} == {1}
 
 
 def test_facts_that_were_trained_are_no_harm():

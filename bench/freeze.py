@@ -134,6 +134,32 @@ def question_commands() -> Iterator[tuple[str, list[str]]]:
     yield "questions-open", [*ask, *open_ones, "--out", "questions-open"]
     samples = ["--samples", "3", "--temperature", "0.8", "--out", "questions-samples"]
     yield "questions-samples", [*ask, *open_ones, *samples]
+    for name, more in {
+        "templates": ["--vary", "template=plain,chat"],
+        "shots": ["--vary", "order=reversed", "--shots", "2"],
+        "one-factor": [
+            "--vary",
+            "paraphrase=1,2",
+            "--vary",
+            "labels=A,1",
+            "--design",
+            "one-factor",
+        ],
+    }.items():
+        yield f"questions-{name}", [*ask, *some, *more, "--out", f"questions-{name}"]
+    train = ["--train-groups", "capital", "--validation-groups", "continent", "--train-facts", "4"]
+    train += [
+        "--validation-facts",
+        "2",
+        "--limit",
+        "1",
+        "--epochs",
+        "1",
+        "--vary",
+        "order=reversed",
+    ]
+    better = ["improve", "--suite", "mini-questions", "--model", "packaged:smollm2", *train]
+    yield "improve-questions", [*better, "--out", "improved-questions"]
     guess = ["probe", "--model", "baseline:random", "--suite", "mini-questions", "--limit", "8"]
     factors = ["--vary", "order=rotations", "--vary", "paraphrase=all"]
     yield "questions-random", [*guess, *factors, "--out", "questions-random"]

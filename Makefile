@@ -35,9 +35,9 @@ format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# The parts of pages that are made from the metrics and the providers; a test refuses a stale one.
+# The part of a page that is made from the metrics; a test refuses a stale one.
 docs: $(READY)
-	$(BIN)/python tests/pages.py docs/metrics.md docs/endpoints.md
+	$(BIN)/python tests/pages.py docs/metrics.md
 
 # The site of the documentation in build/site; a broken link fails. Needs more packages: the extra docs.
 site: $(VENV)/.site

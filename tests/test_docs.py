@@ -193,6 +193,12 @@ def test_the_page_of_benchmarks_has_the_table_of_all_machines():
     )
 
 
+def test_the_workflow_to_copy_has_the_actions_of_our_own():
+    own = [path.read_text(encoding="utf-8") for path in (ROOT / ".github/workflows").glob("*.yml")]
+    used = re.findall("uses: (.*)", (ROOT / "docs/gate.md").read_text(encoding="utf-8"))
+    assert used and all(any(f"uses: {one}\n" in text for text in own) for one in used)
+
+
 def test_the_page_on_installing_names_all_extras_and_the_version():
     """Extras for users, and the wheel of this version."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

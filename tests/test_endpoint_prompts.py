@@ -16,7 +16,6 @@ from consilience.core.items import Ask, Item, TextPair
 from consilience.core.presentation import Presentation, Template
 from consilience.endpoints import chats as chat_module
 from consilience.endpoints.chats import why_not_enforced
-from consilience.gating.gate import PROVIDERS
 from consilience.kinds.probing import plan_probe
 from consilience.models import load_model, served
 from consilience.models.loading import load_pretrained
@@ -464,15 +463,7 @@ def test_a_written_answer_that_does_not_come_is_excluded_and_not_wrong():
     assert "'content_filter'" in texts[3].reason
 
 
-PROVIDER_ROWS = cases("providers")
-
-
-def test_every_provider_of_the_docs_is_replayed():
-    """But llama.cpp, which is run (``test_llamacpp.py``)."""
-    assert {row["provider"] for row in PROVIDER_ROWS} == {*PROVIDERS} - {"llama.cpp"}
-
-
-@pytest.mark.parametrize("row", PROVIDER_ROWS)
+@pytest.mark.parametrize("row", cases("providers"))
 def test_what_the_shapes_of_a_provider_give(loaded, connect, monkeypatch, row):
     """The strategy that is chosen, and what is refused: texts of options, and facts."""
     asked = {"messages": [{"role": "user", "content": "x"}], "logprobs": True, "top_logprobs": 1}

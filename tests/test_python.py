@@ -303,7 +303,7 @@ FUNCTIONS = json.loads((ROOT / "tests/cases/functions_of_commands.json").read_te
 def test_every_command_is_a_function_that_the_guide_names():
     cli.load()
     known = {name for name, entry in KNOWN.items() if isinstance(entry, Command)}
-    assert known == {*FUNCTIONS, "init"}  # which writes files of a repository
+    assert known == {*FUNCTIONS}
     guide = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
     for name in " ".join(FUNCTIONS.values()).split():
         assert callable(getattr(cs, name))

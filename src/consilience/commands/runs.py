@@ -135,20 +135,9 @@ def gate_command(options: GateCommand) -> gating.Gate | gating.GatePlan:
     A rule passes if the 90 % interval of the number is on the right side of the limit (each bound
     is wrong with a probability of 5 %), fails if it is on the wrong side, and is else undecided.
     The gate passes if all rules pass. Rules are options, or `rule = ["..."]` in the table [gate]
-    of consilience.toml. docs/gate.md has examples for GitHub Actions and GitLab.
+    of consilience.toml. docs/gate.md has a workflow for GitHub Actions.
     """
     return gating.plan_gate(options) if options.plan else gating.gate(options)
-
-
-@command(runs.InitOptions, "init", panel="Measure", examples=(
-    "init", "init --suite questions.csv --model gpt-4.1-mini --base-url https://api.openai.com/v1"))
-def init(options: runs.InitOptions) -> export.Lines:
-    """Write consilience.toml and a pipeline that asks a model and gates it, for GitHub or GitLab.
-
-    What no option says is asked: suite, model, provider and rule. A model behind a URL gets a
-    secret for its key and a budget of requests.
-    """
-    return gating.init(options)
 
 
 @takes(runs.GateOptions)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import shlex
-import sys
-import tomllib
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache, partial
+from functools import cache
 from itertools import cycle, islice
 from pathlib import Path
 from statistics import fmean
@@ -19,10 +16,8 @@ from typing import Any
 
 import polars as pl
 
-from consilience import endpoints
-from consilience.core.errors import OTHER_OUT, ConsilienceError, Protocol, Undecided, unknown_name
+from consilience.core.errors import ConsilienceError, Protocol, Undecided, unknown_name
 from consilience.core.text import AGGREGATES, counted, listed, visible
-from consilience.files.write import make_folder, write_whole
 from consilience.gating.rules import (
     GateRule,
     Precise,
@@ -32,7 +27,7 @@ from consilience.gating.rules import (
     fewest,
     parse_rules,
 )
-from consilience.kinds import inquiries_of, kind_of, protocol_notes, suite_notes, suite_of
+from consilience.kinds import protocol_notes, suite_notes, suite_of
 from consilience.metrics.components import position_notes
 from consilience.metrics.counts import Prepared, is_averaged, refuse_other_questions
 from consilience.metrics.differences import compare
@@ -48,10 +43,9 @@ from consilience.metrics.registry import DESCRIPTIONS, label_of
 from consilience.metrics.resampling import largest_cluster
 from consilience.metrics.statistics import FEW, NAN, POWER, difference_bounds, wilson_interval
 from consilience.options import Output
-from consilience.options.probe import ProbeOptions, at_url
-from consilience.options.runs import GateOptions, InitOptions
+from consilience.options.runs import GateOptions
 from consilience.report.columns import Columns, frame_table
-from consilience.report.export import Lines, Shown, record_of
+from consilience.report.export import Shown, record_of
 from consilience.report.table import Column, Table, number_text
 from consilience.results import comparing
 from consilience.runs.run import Run, open_runs, split_label
@@ -736,113 +730,3 @@ def _repeated(number: Precise, alone: Sequence[Precise]) -> Callable[[int], Prec
         return number.with_within((single - noise * (1 - 1 / repeats)) / averaged)
 
     return of if averaged > 0 else lambda repeats: number
-
-
-# In CI: the configuration file and the pipeline of a project.
-
-FILES = {"github": ".github/workflows/consistency.yml", "gitlab": ".gitlab-ci.yml"}
-"""Where a pipeline is, in the folder of a project."""
-
-CONFIGURATION = "consilience.toml"
-
-USUAL_RULE = "consistency >= 0.8"
-
-KEY = "OPENAI_API_KEY"
-
-_ROWS = Path(endpoints.__file__).with_name("providers.toml").read_text(encoding="utf-8")
-PROVIDERS: Mapping[str, Mapping[str, str]] = tomllib.loads(_ROWS)
-"""By name: the base URL, the variable of the key, and what the documentation says."""
-
-
-def init(options: InitOptions) -> Lines:
-    """Write the configuration and the pipeline of a project, and say what is left to do."""
-    probing = partial(ProbeOptions, columns=options.columns)
-    readable = lambda text: inquiries_of(probing(suite=text))  # noqa: E731
-    suite = options.suite or _asked("Suite, such as questions.csv", check=readable)
-    model = options.model or _asked("Model: its name at the provider, a Hub id or a folder")
-    is_told = options.base_url is not None or options.model is not None
-    named = (
-        options.base_url if is_told else _asked("Provider or its URL; none: the job loads it", "")
-    )
-    by_name = {name.casefold(): one for name, one in PROVIDERS.items()}
-    provider = by_name.get(str(named).casefold(), {})
-    url, usual_key = provider.get("url", named), provider.get("key", KEY)
-    rules = options.rule or [_asked("Rule", USUAL_RULE, lambda text: parse_rules([text]))]
-    as_questions = kind_of(suite).as_questions if url else None
-    inquiries = inquiries_of(probing(suite=suite, as_questions=as_questions, generate=bool(url)))
-    too_few = [*_too_few(parse_rules(rules), inquiries[0].extent["items"])]
-    asked: dict[str, object] = {"suite": suite, "model": at_url(model, url) if url else model}
-    asked |= {"columns": [*options.columns]} if options.columns else {}
-    if url:  # the model writes, with a budget of requests
-        asked["base-url"] = url
-        asked |= (
-            {"api-key-env": options.api_key_env or usual_key} if url.startswith("https:") else {}
-        )
-        asked |= {"as-questions": as_questions} if as_questions else {}
-        prompts = sum(sum(inquiry.groups.values()) for inquiry in inquiries)
-        # Repeats for the noise floor are fewer than half.
-        asked |= {"generate": True, "max-requests": 2 * prompts + 50}
-    key = str(asked.get("api-key-env", KEY))
-    template = Path(__file__).with_name(f"{options.ci}.yml").read_text(encoding="utf-8")
-    texts = {
-        options.into / CONFIGURATION: _toml({"probe": asked, "gate": {"rule": list(rules)}}),
-        options.into / FILES[options.ci]: template.replace("@KEY@", key),
-    }
-    for path in filter(Path.exists, texts):
-        todo = f"{OTHER_OUT}, or remove it."
-        raise ConsilienceError("a file", where=str(path), todo=todo, kind="occupied")
-    for path, text in texts.items():
-        make_folder(path.parent)
-        write_whole(path, text.encode())
-    return Lines(
-        {"files": [str(path) for path in texts]},
-        *(f"Written: {path}" for path in texts),
-        "Wheel:   add the wheel of consilience to the repository (docs/install.md)",
-        *([f"Key:     store it as the secret {key}"] if "api-key-env" in asked else []),
-        f"Try:     consilience probe --config {options.into / CONFIGURATION} --dry-run",
-        notes=too_few,
-    )
-
-
-def _too_few(rules: Sequence[GateRule], size: int) -> Iterator[str]:
-    """A note on each rule that even the best answers to so few items cannot pass."""
-    for rule in (rule for rule in rules if not (rule.is_relative or rule.group)):
-        bounds, limit = DESCRIPTIONS[rule.metric].bounds, rule.threshold
-        best = Precise(bounds[limit.at_least], bounds, bounds[1] - bounds[0], 0.0, size, size)
-        if best.verdict(limit) != "pass":
-            needed = f"it needs {best.needed(limit):,} or more"
-            yield f"no answers to {size} items can pass '{rule.text}': {needed}"
-
-
-def _asked(
-    question: str, usual: str | None = None, check: Callable[[str], object] = lambda text: None
-) -> str:
-    """What is typed, again until ``check`` does not raise.
-
-    Without a terminal the usual answer, and an error where there is none.
-    """
-    while sys.stdin.isatty():
-        import click
-
-        text = str(click.prompt(question, default=usual))
-        try:
-            check(text)
-        except ConsilienceError as error:
-            click.echo(error)
-        else:
-            return text
-    if usual is None:
-        found = "no --" + re.split(r"\W", question)[0].lower()
-        expected = "it as an option, or a terminal to ask on"
-        raise ConsilienceError(found, expected=expected, kind="usage")
-    return usual
-
-
-def _toml(tables: Mapping[str, Mapping[str, object]]) -> str:
-    lines = ["# Name it with --config: it says where the key is sent."]
-    for table, values in tables.items():
-        lines += ["", f"[{table}]"]
-        lines += [
-            f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()
-        ]
-    return "\n".join([*lines, ""])

@@ -11,7 +11,6 @@ from consilience.core.errors import (
     SMALL_TASKS,
     Colour,
     ExampleKind,
-    Pipeline,
     PublishFormat,
     Undecided,
 )
@@ -82,25 +81,6 @@ class GateOptions(Options):
     protocol: shared.RunProtocol = None
     seed: shared.BootstrapSeed = 0
     data_dir: shared.DataDir = opt(default=None)
-
-
-class InitOptions(Options):
-    _: KW_ONLY
-    suite: str | None = opt(
-        "Ask this suite, such as questions.csv.", default=None, metavar="S", short="-s",
-        panel="Questions")
-    model: str | None = opt(
-        "Ask this model: its name at --base-url, a Hub id or a folder.", default=None, metavar="M",
-        short="-m", panel="Model")
-    columns: shared.ColumnNames = opt(default=None, panel="Questions")
-    base_url: shared.BaseUrl = None
-    api_key_env: shared.ApiKeyEnv = None
-    rule: Sequence[str] = opt(
-        'Check this rule, such as "consistency >= 0.8" [default: you are asked].', default=(),
-        metavar="RULE", is_repeated=True)
-    ci: Pipeline = opt("Write the pipeline for this service.", default="github", panel="Output")
-    into: FilePath = opt(
-        "Write to the folder of this project.", default=Path(), metavar="DIR", panel="Output")
 
 
 class VerifyOptions(Watched):

@@ -78,7 +78,6 @@ probe
 score
 compare
 gate
-verify
 report
 publish
 improve
@@ -205,7 +204,7 @@ def table_commands() -> Iterator[tuple[str, list[str]]]:
 
 
 def more_table_commands() -> Iterator[tuple[str, list[str]]]:
-    """Answers made elsewhere, seeds, noise floors, verification, publication, planned runs."""
+    """Answers made elsewhere, seeds, noise floors, publication, planned runs."""
     for suite in ("mini", "mini-questions", "mini-open"):
         answers = f"answers-{suite}.jsonl"
         match = ["--match", "contains"] if suite != "mini" else []
@@ -221,8 +220,6 @@ def more_table_commands() -> Iterator[tuple[str, list[str]]]:
         yield run, [*whole, "--model", "baseline:random", "--out", run]
     yield "gate-of-two.txt", ["gate", "seed-1", "seed-2", "--rule", "consistency >= 0.05"]
     yield "compare-seeds", ["compare", "seed-1", "seed-2"]
-    yield "verify", ["verify", "mini-random-strict"]
-    yield "verify.txt", ["verify", "mini-random-strict"]
     named = ["--model-id", "me/mine", "--organization", "me"]
     yield "publish", ["publish", "seed-1", "--format", "eee", *named, "--out", "published"]
     yield (

@@ -51,7 +51,6 @@ def test_a_probe_with_an_adapter(consilience, model_folder, adapter_of):
     one, two = Run.open("alone"), Run.open("adapted")
     assert "adapter" in two.settings["model"]
     assert not one.answers["logprob"].equals(two.answers["logprob"])
-    output(consilience, "verify", "adapted", "--sample", 2)
     assert "adapter" in refusal(consilience, *of, "--out", "adapted"), "another model"
     assert "--adapter with --model baseline:random" in refusal(
         consilience, *of[:2], "baseline:random", "--adapter", adapter, "--suite", "mini")  # fmt: skip

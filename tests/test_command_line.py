@@ -213,14 +213,9 @@ def test_a_default_for_all_commands_does_not_replace_what_a_run_says(consilience
     others = 'model = "baseline:constant"\nsuite = "elsewhere"\ndevice = "cuda"\n'
     (tmp_path / "consilience.toml").write_text(others)
     gate = ("gate", "run", "--rule", "accuracy>=.1", "--undecided", "pass")
-    for command in (("verify", "run"), ("score", "run"), gate, ("suite", "list")):
+    for command in (("score", "run"), gate, ("suite", "list")):
         status, _, err = consilience(*command)
         assert (status, "defaults from" in err) == (0, False), command
-    shown = " ".join(consilience("verify", "--help")[1].split())
-    assert "Ask this copy of the model [default: the run's]. --device" in shown
-    with (tmp_path / "consilience.toml").open("a") as file:
-        file.write('[verify]\nmodel = "baseline:constant"\n')
-    assert consilience("verify", "run")[0] == 3, "that of the command does"
 
 
 def test_an_error_names_the_key_of_the_file_that_it_is_about(consilience, tmp_path):

@@ -50,7 +50,6 @@ score facts
 compare facts other
 gate other --rule consistency>=0.01
 report facts
-verify facts
 suite list
 suite check mini
 suite audit mini
@@ -108,8 +107,8 @@ def outcomes(tmp_path_factory):
 
 
 def test_what_needs_no_model_works_without_the_extra(outcomes):
-    assert len(outcomes) == 18 + 3 + 1
-    assert [part for part in outcomes[:18] if "status" in part or "Traceback" in part] == []
+    assert len(outcomes) == 17 + 3 + 1
+    assert [part for part in outcomes[:17] if "status" in part or "Traceback" in part] == []
 
 
 def test_the_functions_and_servers_of_a_light_install(outcomes):
@@ -118,7 +117,7 @@ def test_the_functions_and_servers_of_a_light_install(outcomes):
 
 
 def test_a_model_without_the_extra_is_one_message(outcomes):
-    for part in outcomes[18:-1]:
+    for part in outcomes[17:-1]:
         extra = r"is not installed\. Install the extra consilience\[(models|train)\]: `pip"
         assert re.search(extra, part)
         assert part.endswith("status 2\n") and "Traceback" not in part

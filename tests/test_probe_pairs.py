@@ -184,15 +184,6 @@ def test_all_seeds_that_finetune_wrote(finetuned, perturb, tmp_path):
         assert comparable(metrics_of(tmp_path / name)) == comparable(alone[1])
 
 
-def test_a_seed_in_another_folder_is_verified_with_its_own_model(
-    finetuned, perturb, consilience, tmp_path
-):
-    output(perturb, finetuned)
-    shutil.copytree(tmp_path / "run" / "seed-1", tmp_path / "one")
-    for more in ((), ("--model", finetuned / "seed-1" / "mrpc")):
-        assert "All 24 answers are the same" in output(consilience, "verify", "one", *more)
-
-
 def test_seeds_that_were_never_asked_are_a_note(finetuned, perturb, consilience, tmp_path):
     output(perturb, finetuned)
     shutil.rmtree(tmp_path / "run" / "seed-1")

@@ -4,18 +4,15 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 
 import consilience as cs
-from checks import refused
 from consilience.core.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
 from consilience.kinds.probing import probe
 from consilience.options.probe import ProbeOptions
 from consilience.runs.folder import RunFolder, record_of
-from consilience.runs.run import options_of_record, options_record
 
 SETTINGS = {"suite": "mini", "model": {"model": "baseline:random"}}
 NO_METRICS = pl.DataFrame(schema=METRICS_SCHEMA)
@@ -80,39 +77,18 @@ def test_processes_at_once_lose_nothing(tmp_path):
     assert all(run.answers(name, 1) is not None for name in names)
 
 
-def test_a_run_is_repeated_from_its_record(tmp_path):
+def test_the_options_of_a_run_are_recorded(tmp_path):
     chosen = {"model": "baseline:majority", "suite": "mini", "groups": ("capital",), "limit": 2}
     options = ProbeOptions(**chosen, out=tmp_path)
     record = probe(options).record
     assert record["options"] == {
         "model": "baseline:majority", "groups": ["capital"], "limit": 2, "out": str(tmp_path)
     }  # fmt: skip
-    assert options_of_record(record_of(tmp_path), str(tmp_path)) == options
 
 
-def test_options_of_every_type_are_recorded():
-    changed = {"seed": 3, "timeout": 1.5, "as_shipped": True, "columns": ("a=b",)}
-    options = replace(ProbeOptions(), **changed, price=(1.0, 2.0))
-    assert options_of_record({"options": options_record(options, {})}, "run") == options
-    assert options_record(ProbeOptions(), {}) == {}
-
-
-def test_python_values_cannot_be_repeated(tmp_path):
+def test_a_python_value_is_not_recorded(tmp_path):
     def always(prompts):
         return ["Paris"] * len(prompts)
 
     result = cs.evaluate("mini", always, groups=["capital"], limit=1, out=tmp_path / "run")
     assert result.run.record["options"]["model"] is None
-    refused("the model of this run was a Python value", options_of_record, result.run.record, "run")
-    refused("does not have the options", options_of_record, {}, "run")
-    refused("unknown option 'nosuch'", options_of_record, {"options": {"nosuch": 1}}, "run")
-
-
-def test_a_file_of_questions_is_recorded_by_its_path(tmp_path):
-    file = tmp_path / "own.csv"
-    file.write_text("stem,a,b,answer\nCapital of France?,Paris,Rome,Paris\n")
-    columns = {"question": "stem", "options": "a+b"}
-    result = cs.evaluate(str(file), "baseline:random", columns=columns, out=tmp_path / "run")
-    options = options_of_record(result.run.record, "run")
-    assert options.suite == str(file)
-    assert probe(options).metrics.equals(result.metrics)

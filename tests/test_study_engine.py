@@ -16,8 +16,7 @@ from checks import refused
 from consilience.kinds.probing import probe
 from consilience.models import loading
 from consilience.options.probe import ProbeOptions
-from consilience.options.runs import StudyRunOptions, VerifyOptions
-from consilience.results.verifying import verify
+from consilience.options.runs import StudyRunOptions
 from consilience.runs.folder import record_of
 from consilience.study import running
 from consilience.study.running import plan_study, run_study
@@ -122,13 +121,6 @@ def test_a_model_is_read_once_by_each_worker(studied):
     models = Counter(path for path in loads if "seed-" not in path)
     assert len(models) == 2, "each has two runs or more"
     assert all(count <= started[path] for path, count in models.items())
-
-
-def test_a_run_of_a_study_can_be_verified(studied, folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    run = next(one.run for one in studied[0].runs if one.run.suite == "questions")
-    verdict = verify(VerifyOptions(run.folder, sample=6)).verdict
-    assert "to the last" in verdict[0]
 
 
 def test_an_option_that_was_changed_after_the_run_is_refused(studied, folder, monkeypatch):

@@ -10,7 +10,6 @@ from consilience.core.schemas import COMPARISON_SCHEMA, METRICS_SCHEMA
 from consilience.report.analysis_tables import pattern_verdict, violation_verdict
 from consilience.report.run_view import FactorView, factor_verdict
 from consilience.report.table import fitted_text
-from consilience.results.verifying import Verification
 from consilience.study.reporting import (
     OTHER_NUMBERS,
     StudyRow,
@@ -165,15 +164,3 @@ def test_a_study_says_why_a_number_is_another_than_above(left_out):
     assert (OTHER_NUMBERS in shown.notes) == (left_out > 0)
     at_80 = fitted_text(shown, 80).plain
     assert "detect." in at_80 and "Not shown at this width: p, q (BH)" in " ".join(at_80.split())
-
-
-@pytest.mark.parametrize(("now", "flips", "sentences"), [
-    (["x", "y"], None, ["All 2 answers are the same, scores differ by up to 1.0e-03 nats."]),
-    (["x", "z"], 0.1, ["1 of 2 answers differ (50.0 %): more than the noise floor of the run "
-                       "(10.0 %)."]),
-    (["x", "z"], 0.5, ["1 of 2 answers differ (50.0 %): no more than the noise floor of the run "
-                       "(50.0 %)."]),
-])  # fmt: skip
-def test_verifications(now, flips, sentences):
-    rows = pl.DataFrame({"answer": ["x", "y"], "now": now})
-    assert Verification({}, {}, rows, 1e-3, False, flips, {}, 0.0, {}).verdict == sentences

@@ -19,7 +19,7 @@ EXAMPLES = (
 )
 
 NAMES = (
-    "probe", "score", "compare", "gate", "verify", "report", "view", "publish", "study",
+    "probe", "score", "compare", "gate", "report", "view", "publish", "study",
     "analyze", "improve", "finetune", "suite", "reproduce",
 )  # fmt: skip
 """The first words of all commands, in the order of the help."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from consilience.publish import publication
     from consilience.report import export
     from consilience.reproduce import reproduction
-    from consilience.results import analyses, comparing, evaluation, reporting, verifying
+    from consilience.results import analyses, comparing, evaluation, reporting
     from consilience.study import file as study
     from consilience.study import reporting as study_pages
     from consilience.study import running
@@ -43,7 +43,6 @@ else:
     running = Lazy("study.running")
     study = Lazy("study.file")
     study_pages = Lazy("study.reporting")
-    verifying = Lazy("results.verifying")
 
 # fmt: off
 
@@ -150,21 +149,6 @@ def gate(options: runs.GateOptions) -> gating.Gate:
 def plan_gate(options: runs.GateOptions) -> gating.GatePlan:
     """The power of each rule at the size of the run, and the sizes at which it is 80 %."""
     return gating.plan_gate(options)
-
-
-@command(runs.VerifyOptions, "verify", panel="Measure", examples=(
-    "verify runs/bert",
-    "verify runs/bert --sample 500 --device cpu"))
-def verify_run(options: runs.VerifyOptions) -> verifying.Verification:
-    """Ask a sample of a run again, and say whether this machine gives the same answers.
-
-    Answers files are checked against their digests. Exit status: 0 same answers, 3 answers
-    differ, 2 the run cannot be verified. Nothing is written. A model behind a URL gets real
-    requests, whose number is printed first; the limits of the run do not apply. What runs code or
-    sends a key (--trust-remote-code, FILE.py:FUNCTION, --base-url, --api-key-env) is never taken
-    from the record of a run: repeat these options if you trust the run.
-    """
-    return verifying.verify(options, options.watch)
 
 
 @command(runs.ReportOptions, "report", panel="Measure", examples=(

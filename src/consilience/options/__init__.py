@@ -102,7 +102,7 @@ class Option:
     """Whether a value runs code, sends a key, or uploads unasked.
 
     Such a value counts from the command line, a Python call, or a file that the user named; never
-    from the record of a run or a configuration file that was found.
+    from a configuration file that was found.
     """
 
 

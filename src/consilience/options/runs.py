@@ -83,23 +83,6 @@ class GateOptions(Options):
     data_dir: shared.DataDir = opt(default=None)
 
 
-class VerifyOptions(Watched):
-    run: FilePath = arg("The folder of a run.", metavar="RUN")
-    sample: int = opt(
-        "Ask about this many queries again, whole items.", default=100, metavar="N", min=1)
-    seed: int = opt("Choose the sample by this seed.", default=0, metavar="N")
-    model: str | None = opt(
-        "Ask this copy of the model [default: the run's].", default=None, metavar="M",
-        is_of_run=True)
-    device: str | None = opt(
-        "Compute on this device [default: the run's].", default=None, metavar="DEVICE",
-        is_of_run=True)
-    trust_remote_code: shared.TrustRemoteCode = False
-    perturbations: shared.FormNames = None
-    base_url: shared.BaseUrl = None
-    api_key_env: shared.ApiKeyEnv = None
-    max_requests: shared.MaxRequests = None
-    max_tokens: shared.MaxTokens = None
 
 
 class ReportOptions(Counted, Watched):

@@ -287,29 +287,3 @@ def options_record(options: ProbeOptions, values: Mapping[str, object]) -> dict[
             path = str(value) if isinstance(value, Path) else None
             record[option.name] = value if is_plain else path or list(value)
     return record
-
-
-def options_of_record(record: Mapping[str, Any], where: str) -> ProbeOptions:
-    """The options of ``probe`` that a run was made with, from its record (``Run.record``).
-
-    ``where``: the folder of the run, for the messages. A run of a suite or a model that was a
-    Python value raises: no command can repeat it.
-    """
-    options: Mapping[str, Any] | None = record.get("options")
-    if options is None:
-        found = "its record does not have the options of the run"
-        expected = "a run of `consilience probe` of this version"
-        todo = "Rerun the command of the run, which adds them."
-        raise ConsilienceError(found, expected=expected, where=where, todo=todo)
-    fields = {option.name: option for option in option_fields(ProbeOptions)}
-    for name, value in options.items():
-        if name not in fields:
-            found = f"an unknown option '{name}' in the record"
-            expected = "options of `consilience probe` of this version"
-            raise ConsilienceError(found, expected=expected, where=where)
-        if value is None:
-            found = f"the {name} of this run was a Python value"
-            expected = f"a {name} that has a name, a folder or a file"
-            todo = f"Repeat the call of `evaluate` with the same {name}."
-            raise ConsilienceError(found, expected=expected, where=where, todo=todo)
-    return ProbeOptions(**{name: fields[name].check(value) for name, value in options.items()})

@@ -102,7 +102,6 @@ suite list
 suite new
 suite fetch
 suite check
-suite card
 suite audit
 suite stats
 suite export

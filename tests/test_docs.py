@@ -42,7 +42,7 @@ def test_the_commands_of_the_guide_to_suites_run(consilience, tmp_path):
                 command = line.replace("packaged:smollm2", "baseline:majority")
                 assert consilience(*shlex.split(command)[1:])[0] == 0, line
                 commands += 1
-    assert commands == 4
+    assert commands == 3
 
 
 def test_the_answers_table_of_the_guide_is_scored_as_it_says(consilience, tmp_path):

@@ -14,7 +14,7 @@ from consilience.authoring.importing import import_patterns
 from consilience.files.tables import read_answer_file
 from consilience.options.suites import ImportOptions
 from consilience.suites import check_suite
-from consilience.suites.proposals import Proposal, provenance_of, write_proposals
+from consilience.suites.proposals import Proposal, write_proposals
 
 SHARED = ROOT.parent / "shared" / "data"
 
@@ -75,17 +75,10 @@ def test_files_of_relations_join_a_suite_that_keeps_what_it_has(write_suite, tmp
     faults = [str(error) for error in plan.refused]
     assert [re.search(r":(\d): .*", text)[1] for text in faults] == ["5", "6", "4"]
     assert "2 [X]" in faults[0] and "no word besides its slots" in faults[2]
-    assert [row.row() for row in provenance_of(folder)] == [
-        {"relation": "capital", "pattern": "[X] 's capital city is [Y] .", "origin": "imported",
-         "source": "capital.jsonl", "licence": "none stated", "weight": 0.25},
-        {"relation": "capital", "pattern": "[X] 's capital is [Y] .", "origin": "imported",
-         "source": "capital.jsonl", "licence": "none stated", "weight": 0.125},
-    ]  # fmt: skip
     for name, text in before.items():
         assert (folder / name).read_text().startswith(text), "rows that were there stay"
     again = imported(source, folder, relation="capital", format="lpaqa")
     assert not again.patterns, "a second import adds nothing"
-    assert texts(folder)[3:] == [row.pattern for row in provenance_of(folder)]
 
 
 def test_near_duplicates_can_be_dropped_and_a_dry_run_writes_nothing(write_suite, tmp_path):
@@ -141,7 +134,6 @@ def test_a_table_has_patterns_and_facts_in_columns_of_any_name(tmp_path):
     plan = imported(source, tmp_path / "suite", columns=columns, licence="mine")
     (relation,) = load_suite(tmp_path / "suite")
     assert pairs(relation) == [("France", "Paris"), ("Italy", "Rome")]
-    assert [row.licence for row in provenance_of(tmp_path / "suite")] == ["CC0-1.0", "mine"]
     (fault,) = plan.refused
     assert "table.csv:5: no field 'object'" in str(fault)
 
@@ -244,7 +236,7 @@ def test_facts_whose_objects_are_one_text_in_a_language_are_left_out_and_listed(
     refused(message, imported, root, tmp_path / "none", groups=["P30", "P31"])
 
 
-def test_proposals_keep_their_provenance_also_in_tables_with_tabs(write_suite, tmp_path):
+def test_proposals_join_also_tables_with_tabs(write_suite, tmp_path):
     path = tmp_path / "proposals.jsonl"
     found = {"evidence": ("a", "b"), "scores": {"facts": 4}}
     new = Proposal("capital", "[X] is governed from [Y].", "mined", "leads", **found)
@@ -259,7 +251,6 @@ def test_proposals_keep_their_provenance_also_in_tables_with_tabs(write_suite, t
     (folder / "patterns.tsv").write_text("relation\tpattern\ncapital\tThe capital of [X] is [Y].")
     plan = imported(path, folder, licence="CC-BY-SA-4.0")
     assert texts(folder) == ["The capital of [X] is [Y].", "[X] is governed from [Y]."]
-    assert provenance_of(folder)[0].row() == new.row() | {"licence": "CC-BY-SA-4.0"}
     assert (len(plan.patterns), len(plan.similar)) == (1, 1)
     other = write_suite(tmp_path / "other")
     refused("without a name in 'de'", imported, path, other, language=["de"])
@@ -301,7 +292,6 @@ def test_a_new_suite_is_in_the_language_that_is_named(tmp_path):
     for folder in (tmp_path / "table", tmp_path / "list"):
         suite = load_suite(folder)
         assert (suite.language, suite["capitale"].patterns[0].language) == ("it", "it")
-        assert "language" not in provenance_of(folder)[0].row()
     patterns.write_text("[X] ha per capitale [Y].\n")
     imported(patterns, tmp_path / "list", **options)
     assert load_suite(tmp_path / "list")["capitale"].patterns[1].language == "it"

@@ -110,14 +110,6 @@ def test_all_rows_are_tested_and_listed(consilience, tmp_path):
     )
     assert f"{'':14} Hub: cais/mmlu@c30699e\n" in listed
     assert cs.list_suites() == SUITE_NAMES
-    card = output(consilience, "suite", "card", "arc").splitlines()
-    assert card[2:6] == [
-        "dataset: allenai/ai2_arc",
-        "config: ARC-Challenge",
-        "split: test",
-        f"revision: {KNOWN['arc'].revision}",
-    ]
-    assert not list(tmp_path.glob("**/README.md"))
 
 
 def test_a_run_records_the_data_set_and_rotations_keep_the_gold(consilience, tmp_path):

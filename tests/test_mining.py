@@ -20,7 +20,7 @@ from consilience.authoring.pattern_mining import (
 from consilience.metrics.statistics import wilson_interval
 from consilience.options.suites import MineOptions
 from consilience.suites import load_facts
-from consilience.suites.proposals import provenance_of, read_proposals
+from consilience.suites.proposals import read_proposals
 
 CAPITALS = {"Paris": "France", "Oslo": "Norway", "Rome": "Italy"}
 
@@ -254,5 +254,4 @@ def test_the_relation_that_was_mined_is_a_suite():
     folder = ROOT / "examples" / "new-relation"
     assert not cs.check_suite(folder)
     (relation,) = cs.load_suite(folder)
-    mined_rows = [row for row in provenance_of(folder) if row.origin == "mined"]
-    assert len(mined_rows) == 2 and len(relation.facts) == 86
+    assert len(relation.facts) == 86

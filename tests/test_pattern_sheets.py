@@ -1,6 +1,5 @@
 """Sheets on patterns, what annotators agree on, and their sign-offs."""
 
-import json
 import math
 from collections import Counter
 
@@ -8,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from checks import output, refusal, refused
+from checks import refused
 from consilience.authoring.annotation import (
     DIFFERENT,
     SAME,
@@ -17,13 +16,11 @@ from consilience.authoring.annotation import (
     read_key,
     rejected_table,
     score_sheets,
-    signoffs,
     verdicts,
     write_sheets,
 )
-from consilience.suites import check_suite, load_suite
+from consilience.suites import load_suite
 from consilience.suites.layouts import load_folder
-from consilience.suites.proposals import SignOff, add_signoffs, last_verdicts, signoffs_of
 from consilience.types import Suite
 
 PEOPLE = ("Ana", "Ben")
@@ -198,125 +195,3 @@ def test_scores_of_patterns_and_controls_by_hand(folder, tmp_path):
     (row,) = rejected_table(scored).rows
     assert row == [*key.patterns[rejected], "Ana"]
     assert len(list(verdicts(scored))) == 12
-
-
-def test_the_command_signs_each_verdict_once(folder, consilience, tmp_path):
-    made = consilience("suite", "annotate", "patterns", folder, "--people", "Ana,Ben",
-                       "--out", "sheets", "--patterns", "6")  # fmt: skip
-    assert "2 sheets of 7 paraphrases and 3 controls: sheets/Ana.html (or .csv), ...\n" in made[1]
-    assert made[2] == ""
-    key = read_key(tmp_path / "sheets" / "key.json")
-    (rejected,) = (name for name, about in key.patterns.items() if about[0] == "b")
-    answer(tmp_path / "sheets", key, {"Ana": {rejected}})
-    out = output(consilience, "suite", "annotate", "score", "sheets", "--sign", folder)
-    assert "1 of 7 patterns were judged different" in out
-    assert "18 new verdicts" in out, "nine patterns, two of them the base, by two people"
-    again = consilience("suite", "annotate", "score", "sheets", "--sign", folder)[1]
-    assert "0 new verdicts" in again
-    suite = load_folder(folder)
-    last = {(one.pattern, one.who): one.verdict for one in signoffs_of(folder, suite)}
-    assert last["[X] at [Y].", "Ana"] == "reject"
-    assert last["[X] in [Y].", "Ana"] == "unsure", "the base of no accepted pattern"
-    assert last["[X] is [Y].", "Ana"] == "accept"
-    assert Counter(last.values()) == {"accept": 16, "reject": 1, "unsure": 1}
-    assert check_suite(folder) == []
-    out = output(consilience, "suite", "annotate", "score", "sheets", "--json")
-    assert Counter(one["verdict"] for one in json.loads(out)["verdicts"])["reject"] == 1
-
-
-def test_who_does_not_read_does_not_sign(folder, consilience, tmp_path):
-    """Of three controls Ana has all right; Ben answers *same* throughout; Cleo has 2 of 3."""
-    made = consilience("suite", "annotate", "patterns", folder, "--people", "Ana,Ben,Cleo",
-                       "--out", "sheets")  # fmt: skip
-    assert "1 of 7 patterns left out" in made[2] and "--patterns 6 compares all" in made[2]
-    key = read_key(tmp_path / "sheets" / "key.json")
-    controls = [name for name, item in key.items.items() if item.gold == DIFFERENT]
-    answer(tmp_path / "sheets", key, {"Ben": controls, "Cleo": controls[:1]})
-    score = ("suite", "annotate", "score", "sheets", "--sign", folder)
-    _, out, error = consilience(*score)
-    assert "8 new verdicts" in out, "Ana's on six patterns and two base patterns"
-    assert "0 of 6 patterns were judged different\n" in out
-    assert "Ben answered 0 of 3 controls right, fewer than 75%" in error
-    assert "Cleo answered 2 of 3 controls right" in error
-    assert {one.who for one in signoffs_of(folder, load_folder(folder))} == {"Ana"}
-    for name in ("Ana", "Cleo"):
-        (tmp_path / "sheets" / f"{name}.csv").unlink()
-    error = refusal(consilience, *score)
-    assert "nobody may sign: Ben answered 0 of 3 controls right" in error
-
-
-@pytest.mark.parametrize(("to", "message"), [
-    ("mini", "a bundled or released suite"), ("none", "no suite 'none'"),
-])  # fmt: skip
-def test_sign_offs_have_a_suite_of_ones_own(folder, consilience, tmp_path, to, message):
-    write_sheets(draw(folder), tmp_path / "s")
-    answer(tmp_path / "s", read_key(tmp_path / "s" / "key.json"), {})
-    assert message in refusal(consilience, "suite", "annotate", "score", "s", "--sign", to)
-
-
-def test_an_old_sheet_does_not_undo_the_verdict_of_a_newer_one(folder, consilience, tmp_path):
-    """Ana rejects [X] at [Y]. on the first sheet, and accepts it on the second.
-
-    An answer that is changed in the newest sheet counts.
-    """
-    for sheets, wrong in (("old", {"b: [X] at [Y]."}), ("new", ())):
-        consilience("suite", "annotate", "patterns", folder, "--people", "Ana", "--out", sheets)
-        key = read_key(tmp_path / sheets / "key.json")
-        answer(tmp_path / sheets, key, {"Ana": wrong})
-
-    def sign(sheets):
-        _, out, error = consilience("suite", "annotate", "score", sheets, "--sign", folder)
-        rows = last_verdicts(signoffs_of(folder, load_folder(folder)))
-        return out.split()[-3], error, rows["b", "[X] at [Y].", "Ana"].verdict
-
-    assert (sign("old"), sign("new")) == (("8", "", "reject"), ("8", "", "accept"))
-    new, note, verdict = sign("old")
-    assert (new, verdict) == ("0", "accept")
-    assert "8 verdicts not recorded, because a newer sheet" in note
-    answer(tmp_path / "new", key, {"Ana": {"b: [X] at [Y]."}})
-    assert sign("new") == ("2", "", "reject"), "the pattern and its base pattern"
-    text = (tmp_path / "new" / "key.json").read_text(encoding="utf-8")
-    (tmp_path / "new" / "key.json").write_text(text.replace(f'"{key.made}"', '""'))
-    score = ("suite", "annotate", "score", "new", "--sign", folder)
-    assert "no key of sheets" in refusal(consilience, *score)
-
-
-def test_verdicts_on_patterns_that_are_gone_are_a_record(folder, consilience):
-    add_signoffs(folder, load_folder(folder), [
-        SignOff("b", text, "Ana", "2026-11-20", "accept") for text in TEXTS["b"]
-    ])  # fmt: skip
-    patterns = next(folder.glob("patterns.*"))
-    rows = patterns.read_text(encoding="utf-8").splitlines()
-    patterns.write_text("\n".join(row for row in rows if " at " not in row), encoding="utf-8")
-    out = output(consilience, "suite", "check", folder)
-    assert "no problems" in out
-    assert "sign-offs of patterns that the suite does not have: 1, such as '[X] at [Y].'" in out
-    assert [one.pattern for one in signoffs_of(folder, load_folder(folder))] == ["[X] in [Y]."]
-
-
-def test_a_changed_mind_is_a_new_row_and_the_last_verdict_counts(folder):
-    suite = load_folder(folder)
-    first = SignOff("b", "[X] at [Y].", "Ana", "2026-11-20", "reject")
-    second = SignOff("b", "[X] at [Y].", "Ana", "2026-11-23", "accept", "on a second reading")
-    assert add_signoffs(folder, suite, [first]) == ([first], [])
-    assert add_signoffs(folder, suite, [first, second, second]) == ([second], [])
-    assert signoffs_of(folder, suite) == [first, second]
-    assert [one.verdict for one in last_verdicts([first, second]).values()] == ["accept"]
-
-
-def test_faults_of_sign_offs_are_named_by_line(folder):
-    row = {"relation": "b", "pattern": "[X] at [Y].", "who": "A", "when": "today", "verdict": "yes"}
-    other = {"relation": "b", "pattern": "[X] at [Y].", "when": "2026-11-20", "verdict": "accept"}
-    text = "\n".join(map(json.dumps, (row, other)))
-    (folder / "signoff.jsonl").write_text(text, encoding="utf-8")
-    messages = [str(problem).partition("signoff.jsonl:")[2] for problem in check_suite(folder)]
-    assert [message[:1] for message in messages] == ["1", "1", "2"]
-    assert "accept, reject, unsure" in messages[0]
-
-
-def test_a_suite_that_was_changed_after_the_sheets_is_not_signed(folder, tmp_path):
-    key = draw(folder)
-    write_sheets(key, tmp_path / "s")
-    answer(tmp_path / "s", key, {})
-    other = Suite.from_patterns({"a": ["[X] [Y]."], "b": ["[X] [Y]."]}, FACTS)
-    refused("Make new sheets", list, signoffs(score_sheets(tmp_path / "s"), other, "2026-11-23"))

@@ -104,8 +104,6 @@ def test_two_commands_make_a_suite_of_four_phrasings_and_a_third_adds_nothing(co
     assert header == "question;question_2;note;answer;options;question_3;question_4;question_5"
     assert one.startswith("How many legs has a spider?;Please tell me:") and one.endswith("?;")
     assert two.startswith('Which café is it?;Name the café.;;A;"A;B";')
-    provenance = [json.loads(line) for line in (here / "q.provenance.jsonl").open()]
-    assert {row["source"] for row in provenance} == {"rule"} and "accept" not in provenance[0]
     audit = json.loads(output(consilience, "suite", "audit", "q.csv", "--json"))
     assert not audit["counts"]["same_phrasings"], "case alone is a phrasing on purpose"
     saved = (here / "q.csv").read_bytes()
@@ -147,7 +145,6 @@ def test_questions_of_several_rows_keep_the_order_of_their_phrasings(consilience
     assert "a phrasing in 'fr' of 'a'; expected a language that the question is in" in found
     (item,) = load_questions("s").items
     assert item.paraphrases["en"] == ("What is 1 + 1?", "How much is 1 + 1?", "=1+1 is what?")
-    assert not load_questions("s").notes, "the provenance is no table that is not read"
 
 
 def test_phrasings_of_a_question_that_moved_are_refused(consilience, here):
@@ -177,15 +174,6 @@ def test_phrasings_are_added_in_their_language_whatever_the_case_of_the_header(c
     texts = load_questions("n.csv").items[0].paraphrases
     assert texts["en"] == ("What is 1 + 1?", "How much is 1 + 1?")
     assert texts["de"] == ("Was ist 1 + 1?", "Wie viel?")
-
-
-def test_the_provenance_of_one_of_several_files_is_no_file_of_questions(consilience, here):
-    (here / "s" / "questions").mkdir(parents=True)
-    for name in ("a.csv", "b.csv", "._a.csv"):
-        (here / "s" / "questions" / name).write_text(f"question,answer\nWho wrote {name}?,I\n")
-    output(consilience, "suite", "rewrite", "s/questions/a.csv", "--out", "r.csv")
-    output(consilience, "suite", "import", "r.csv", "--into", "s/questions/a.csv")
-    assert [one.group for one in load_questions("s").items] == ["a", "b"]
 
 
 @pytest.mark.parametrize(("row", "into", "message"), [
@@ -221,17 +209,9 @@ def test_people_accept_phrasings_on_a_page(consilience, here):
     bad = (sheet["text_2"] == "Name the capital of Australia.").to_list()
     said = ["different" if is_bad else gold for gold, is_bad in zip(golds, bad, strict=True)]
     sheet.with_columns(pl.Series("answer", said)).write_csv("s/Ana.csv")
-    out = output(consilience, "suite", "annotate", "score", "s", "--sign", "r.csv")
-    assert "1 of 9 patterns were judged different" in out and "r.csv: 11 new verdicts" in out
-    no = pl.read_csv("r.csv").filter(accept="no")["question"].to_list()
-    assert no == ["Name the capital of Australia."]
+    out = output(consilience, "suite", "annotate", "score", "s")
+    assert "1 of 9 patterns were judged different" in out
     table = pl.read_csv("r.csv", infer_schema=False)
-    table = table.with_columns(remark=pl.lit("as asked"), accept=pl.lit("yes"))
-    table.write_csv("r.tsv", separator="\t")
-    output(consilience, "suite", "annotate", "score", "s", "--sign", "r.tsv")
-    signed = pl.read_csv("r.tsv", separator="\t", infer_schema=False)
-    changed = pl.when(question=no[0]).then(pl.lit("no")).otherwise("accept")
-    assert signed.equals(table.with_columns(accept=changed).select(signed.columns))
     table.drop("parent").write_csv("r.csv")
     command = ("suite", "annotate", "patterns", "r.csv", "--people", "Eva", "--out", "t")
     assert "r.csv:2: no parent of " in refusal(consilience, *command)

@@ -5,10 +5,8 @@ import re
 
 import pytest
 
-from checks import refused
 from conftest import cases
-from consilience.suites import check_suite, load_suite
-from consilience.suites.proposals import Proposal, provenance_of, read_proposals, write_proposals
+from consilience.suites.proposals import Proposal, read_proposals, write_proposals
 
 BASE = "The capital of [X] is [Y]."
 ROW = {"relation": "capital", "pattern": BASE, "origin": "written"}
@@ -54,24 +52,3 @@ def test_a_faulty_row_is_named_and_left_out(changed, message, tmp_path):
     assert len(read_proposals(path, problems)) == 1, "the second row is good"
     (problem,) = problems
     assert re.search(message, str(problem))
-
-
-def test_check_names_faults_of_the_provenance_of_a_suite(write_suite):
-    other = ROW | {"pattern": "The capital of [X] was [Y]."}
-    rows = [ROW, other, ROW | {"relation": "capitol"}, ROW]
-    found = [str(problem) for problem in check_suite(write_suite(provenance=rows))]
-    messages = (
-        r":2: 'The capital of \[X\] was \[Y\]\.' is no pattern of 'capital'.*mean",
-        ":3: the relation 'capitol'.*mean 'capital'",
-        ":4: duplicate row for the pattern .*the first is .*:1",
-    )
-    assert all(map(re.search, messages, found)) and len(found) == 3
-
-
-def test_a_suite_does_not_depend_on_its_provenance(write_suite):
-    without = load_suite(write_suite()).digest
-    folder = write_suite(provenance=[ROW])
-    assert load_suite(folder).digest == without and not check_suite(folder)
-    assert provenance_of(folder)[0].row() == ROW
-    write_suite(provenance=[{**ROW, "origin": "?"}])
-    refused(r"provenance\.jsonl:1: the origin '\?'", provenance_of, folder)

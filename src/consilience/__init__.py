@@ -16,7 +16,7 @@ Functions:
 - ``load_suite``, ``load_questions``, ``save_suite``, ``new_suite``, ``list_suites``,
   ``fetch_suite``, ``check_suite``, ``suite_stats``, ``suite_cautions``, ``export_prompts``: suites.
   ``mine_patterns``, ``import_patterns``, ``rewrite_patterns``: patterns. ``audit_suite``: mistakes.
-  ``make_sheets``, ``make_pattern_sheets``, ``score_sheets``: annotators. ``write_card``.
+  ``make_sheets``, ``make_pattern_sheets``, ``score_sheets``: annotators.
 - ``load_model``, ``ask_suite``, ``read_answers``, ``measure``: the steps of ``evaluate``, one by
   one.
 - ``analyze_patterns``, ``analyze_edits``, ``analyze_examples``, ``analyze_expectations``,

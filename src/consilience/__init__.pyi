@@ -36,7 +36,6 @@ from consilience.commands.suite import rewrite_patterns as rewrite_patterns
 from consilience.commands.suite import score_sheets as score_sheets
 from consilience.commands.suite import suite_cautions as suite_cautions
 from consilience.commands.suite import suite_stats as suite_stats
-from consilience.commands.suite import write_card as write_card
 from consilience.core.errors import ConsilienceError as ConsilienceError
 from consilience.core.items import Choice as Choice
 from consilience.core.items import Question as Question

@@ -20,7 +20,6 @@ import numpy.typing as npt
 import polars as pl
 
 from consilience import suites
-from consilience.authoring.audit import writable_folder
 from consilience.authoring.checks import normal_form, sentence
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import ORIGINAL
@@ -38,7 +37,6 @@ from consilience.report.export import Shown, record_of
 from consilience.report.metric_tables import annotator_tables
 from consilience.report.table import Column, Table
 from consilience.suites.facts import select_relations
-from consilience.suites.layouts import load_folder
 from consilience.suites.pairs import (
     PAPERS,
     QUESTIONS,
@@ -53,12 +51,8 @@ from consilience.suites.pairs import (
 )
 from consilience.suites.proposals import (
     OF_QUESTIONS,
-    SignOff,
-    Verdict,
-    add_signoffs,
     proposes_phrasings,
     read_proposals,
-    write_accepts,
 )
 from consilience.suites.question_suites import (
     WORDS,
@@ -565,7 +559,7 @@ def _controls(
 
 SHOWN = 20  # patterns
 
-Answer = tuple[str, str, str, Verdict]  # Relation, pattern, person, and what the person says of it
+Answer = tuple[str, str, str, str]  # Relation, pattern, person, and what the person says of it
 
 
 def verdicts(scored: ScoredSheets) -> Iterator[Answer]:
@@ -576,31 +570,6 @@ def verdicts(scored: ScoredSheets) -> Iterator[Answer]:
             answer = scored.answers[0, at, person]
             if item in scored.key.patterns and answer >= 0:
                 yield *scored.key.patterns[item], name, "accept" if answer == same else "reject"
-
-
-CONTROLS_TO_SIGN = 0.75
-"""The share of controls that a person must answer with *different* to sign.
-
-In the ParaRel paper (Section 4) it is 98.3 % on average; random answers have 50 %.
-"""
-
-
-def not_reading(scored: ScoredSheets) -> dict[str, str]:
-    """The people who may not sign, each with the controls that the person answered right.
-
-    Where the sheets have no controls, everybody may sign. A control without an answer is not right.
-    """
-    if not scored.key.patterns:
-        return {}
-    different = scored.key.labels.index(DIFFERENT)
-    is_control = np.array([item not in scored.key.patterns for item in scored.key.items])
-    controls = scored.answers[0, is_control]
-    right = (controls == different).sum(axis=0)
-    return {
-        name: f"{count} of {counted(len(controls), 'control')}"
-        for name, count in zip(scored.annotators, right.tolist(), strict=True)
-        if count < CONTROLS_TO_SIGN * len(controls)
-    }
 
 
 def rejected_table(scored: ScoredSheets) -> Table:
@@ -614,36 +583,6 @@ def rejected_table(scored: ScoredSheets) -> Table:
     more = [f"and {len(order) - SHOWN} more: --json"] if len(order) > SHOWN else []
     title = f"{len(order)} of {len(scored.key.patterns)} patterns were judged different"
     return Table(title, [Column("relation"), Column("pattern"), Column("by")], rows, more)
-
-
-def signoffs(scored: ScoredSheets, suite: Suite, when: str) -> Iterator[SignOff]:
-    """The verdicts on each pattern, and on the base patterns that they were compared with.
-
-    Only of the people who read the sentences (``not_reading``). A base pattern is accepted by a
-    person who accepted more than half of the patterns that were compared with it; otherwise the
-    person is unsure of it.
-    """
-    of_base: dict[tuple[str, str, str], list[bool]] = defaultdict(list)
-    left_out = not_reading(scored)
-    for relation, pattern, who, verdict in verdicts(scored):
-        if who in left_out:
-            continue
-        patterns = suite.relation(relation).patterns
-        judged = next((one for one in patterns if one.text == pattern), None)
-        if judged is None:
-            found = f"'{pattern}' is no pattern of '{relation}'"
-            expected = "the suite that the sheets were made of"
-            todo = "Make new sheets of the changed suite."
-            raise ConsilienceError(found, expected=expected, where=suite.name, todo=todo)
-        base = next(one for one in patterns if one.language == judged.language)
-        of_base[relation, base.text, who].append(verdict == "accept")
-        reason = f"compared with '{base.text}'"
-        yield SignOff(relation, pattern, who, when, verdict, reason, scored.key.made)
-    for (relation, pattern, who), accepted in of_base.items():
-        is_accepted = 2 * sum(accepted) > len(accepted)
-        reason = f"base pattern: {sum(accepted)} of {len(accepted)} patterns say the same"
-        decision: Verdict = "accept" if is_accepted else "unsure"
-        yield SignOff(relation, pattern, who, when, decision, reason, scored.key.made)
 
 
 # The commands.
@@ -750,12 +689,10 @@ def _proposed(file: Path) -> Suite:
 
 
 class ScoredByPeople(Shown):
-    """The numbers of annotators, and the suite whose sign-off they were recorded in."""
+    """The numbers of annotators."""
 
-    def __init__(
-        self, scored: ScoredSheets, record: Mapping[str, Any], signed: Path | None
-    ) -> None:
-        self.scored, self.record, self.signed, self.notes = scored, record, signed, scored.warnings
+    def __init__(self, scored: ScoredSheets, record: Mapping[str, Any]) -> None:
+        self.scored, self.record, self.notes = scored, record, scored.warnings
 
     def printed(self, output: Output) -> Iterator[Table | str]:
         scored = self.scored
@@ -766,10 +703,6 @@ class ScoredByPeople(Shown):
         if scored.key.patterns:
             rejected = rejected_table(scored)
             yield rejected if rejected.rows else rejected.title
-        if self.signed is not None:
-            verdicts = counted(len(self.record["signed"]), "new verdict")
-            is_file = self.signed.is_file()
-            yield f"{self.signed}{'' if is_file else '/signoff.jsonl'}: {verdicts}"
 
     def document(self) -> dict[str, Any]:
         metrics = self.scored.metrics.to_dicts()
@@ -785,7 +718,7 @@ class ScoredByPeople(Shown):
 
 
 def count_sheets(options: ScoreSheetsOptions) -> tuple[ScoredSheets, Mapping[str, Any]]:
-    """The numbers of the answers in a folder, and their record; ``signed``: the new verdicts."""
+    """The numbers of the answers in a folder, and their record."""
     scored = score_sheets(options.folder, options.seed)
     key = scored.key
     record = record_of(
@@ -796,41 +729,4 @@ def count_sheets(options: ScoreSheetsOptions) -> tuple[ScoredSheets, Mapping[str
         seed=key.seed,
         annotators=scored.annotators,
     )
-    notes = [
-        f"{name} answered {right} right, fewer than {CONTROLS_TO_SIGN:.0%}: --sign leaves the "
-        "verdicts of this person out"
-        for name, right in not_reading(scored).items()
-    ]
-    new, old = _sign(options, scored) if options.sign else ([], [])
-    if old:
-        verdicts = counted(len(old), "verdict")
-        notes.append(
-            f"{verdicts} not recorded, because a newer sheet of the person has the pattern"
-        )
-    scored = replace(scored, warnings=(*scored.warnings, *notes))
-    return scored, {**record, "signed": [asdict(one) for one in new]}
-
-
-def _sign(options: ScoreSheetsOptions, scored: ScoredSheets) -> tuple[list[SignOff], list[SignOff]]:
-    """Record the verdicts in the folder of ``sign``; the new ones, and those of older sheets."""
-    where, unread = str(options.folder), not_reading(scored)
-    if not scored.key.patterns:
-        found = "--sign with sheets of sentence pairs"
-        expected = "sheets of `consilience suite annotate patterns`"
-        raise ConsilienceError(found, expected=expected, where=where)
-    if len(unread) == len(scored.annotators):
-        name, right = next(iter(unread.items()))
-        found = f"nobody may sign: {name} answered {right} right"
-        expected = f"at least {CONTROLS_TO_SIGN:.0%}"
-        todo = "Ask people to read the sentences again."
-        raise ConsilienceError(found, expected=expected, where=where, todo=todo)
-    file, today = Path(str(options.sign)), datetime.now(UTC).date().isoformat()
-    if file.is_file():
-        given = list(signoffs(scored, _proposed(file), today))
-        accepts = {(one.relation, one.pattern): "yes" for one in given}
-        accepts |= {(one.relation, one.pattern): "no" for one in given if one.verdict == "reject"}
-        write_accepts(file, accepts, OF_QUESTIONS)
-        return given, []
-    folder = writable_folder(str(file), None)
-    suite = load_folder(folder)
-    return add_signoffs(folder, suite, signoffs(scored, suite, today))
+    return scored, record

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -27,7 +26,7 @@ from consilience.report.export import Shown
 from consilience.report.table import Column, Table, Value
 from consilience.runs.run import open_runs
 from consilience.suites.layouts import layout_of, places_in
-from consilience.suites.question_suites import SUITE_NAMES, columns_of
+from consilience.suites.question_suites import columns_of
 from consilience.suites.questions import Questions
 from consilience.types import Relation, Suite
 
@@ -182,23 +181,6 @@ def audit_suite(options: AuditOptions) -> SuiteAudit:
         compared = replace(material, edges=None)
     audit = run_checks(compared, missing)
     return SuiteAudit(suite.name, audit, material.edges, suite.relations)
-
-
-def writable_folder(spec: str, data_dir: Path | None) -> Path:
-    """The folder of a suite in our layout that may be changed; another one raises."""
-    folder = suites.suite_folder(spec, suites.data_dir(data_dir))
-    layout, root = layout_of(folder)
-    is_bundled = spec in SUITE_NAMES or root.resolve().is_relative_to(Path(suites.__file__).parent)
-    if is_bundled or layout.name != "ours":
-        raise ConsilienceError(
-            "a bundled or released suite, which is not changed",
-            expected="a folder of your own in our layout",
-            where=spec,
-            todo=f"Copy it: `cp -r {shlex.quote(str(root))} my-suite`."
-            if layout.name == "ours"
-            else "Import it into a new folder: `consilience suite import SOURCE --into my-suite`.",
-        )
-    return root
 
 
 def _material(suite: Suite, options: AuditOptions) -> tuple[FactMaterial, dict[str, str]]:

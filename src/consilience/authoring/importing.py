@@ -41,11 +41,9 @@ from consilience.suites.layouts import N_TO_1, N_TO_M, TREX, lama_root, load_fol
 from consilience.suites.proposals import (
     OF_FACTS,
     OF_QUESTIONS,
-    TABLE,
     Proposal,
     columns_in,
     proposes_phrasings,
-    provenance_of,
     read_proposals,
     scores_of,
 )
@@ -481,7 +479,6 @@ class ImportPlan(Shown):
                       for one in self.facts],
             "names": [_row(asdict(one), "relation", "name", "language", "form", "text")
                       for one in self.names],
-            TABLE: [pattern.row() for pattern in self.patterns],
         })  # fmt: skip
         if self.is_new and language not in ("", ENGLISH):
             about = {"name": folder.resolve().name, "language": language}
@@ -564,15 +561,12 @@ class PhrasingPlan(ImportPlan):
         return "duplicate" if same_phrasing(text, other) else None
 
     def write(self, folder: Path | None = None) -> None:
-        """Add the phrasings in further columns, and their provenance beside them."""
+        """Add the phrasings in further columns."""
         if self.adds:
             spec, texts = folder or self.folder, defaultdict(list)
             for phrasing in self.patterns:
                 texts[phrasing.relation, phrasing.language].append(phrasing.pattern)
             question_suites.add_phrasings(spec, self.content.columns, texts)
-            path = question_suites.provenance_file(spec)
-            rows = [phrasing.row(OF_QUESTIONS) for phrasing in self.patterns]
-            write_whole(path, json_lines(rows, path))
 
 
 def _first(lines: Sequence[str]) -> Iterator[str]:
@@ -648,20 +642,17 @@ def _read_proposals(content: Content) -> None:
 
 
 def _read_suite(content: Content) -> None:
-    """A suite folder in our layout, ParaRel's or LAMA's, with its provenance."""
+    """A suite folder in our layout, ParaRel's or LAMA's."""
     path = content.options.path
     suite = load_folder(path)
     content.take_facts(suite)
     if any(group.edges for group in suite):
         content.notes.append("edges and annotations of patterns are not imported")
-    known = {(row.relation, row.pattern): row for row in provenance_of(path)}
     for group in suite:
         for pattern in group.patterns:
             needs: dict[str, Any] = {"form": pattern.object_form, "language": pattern.language}
             needs["subject_form"] = pattern.subject_form
             content.add(group.id, pattern.text, path, str(path), **needs)
-            if row := known.get((group.id, pattern.text)):
-                content.patterns[-1] = replace(row, **needs)
         content.names += [
             Name(group.id, name, language, text, form)
             for (language, form), names in group.names.items()

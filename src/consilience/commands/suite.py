@@ -11,7 +11,6 @@ from consilience.app.command import Lazy, command, group
 from consilience.options import FilePath, Options, Watched, arg, opt, shared, takes
 from consilience.options.suites import (
     AuditOptions,
-    CardOptions,
     ExportOptions,
     ImportOptions,
     MineOptions,
@@ -93,10 +92,6 @@ class CheckOptions(Options):
         "TOML file.", metavar="SUITE")
     columns: shared.ColumnNames = opt(default=None, panel="Questions")
     data_dir: shared.DataDir = opt(default=None)
-    shared: bool = opt(
-        "Also demand what a shared suite of facts needs: provenance with a licence and an "
-        "accepted sign-off for every pattern, and a current data card.", default=False,
-        panel="Facts only")
 
 
 class StatsOptions(Options):
@@ -142,20 +137,7 @@ def suite_check(options: CheckOptions) -> Shown:
     relation with several objects, duplicate facts, objects that differ only in case or spaces,
     and relations with one pattern. The TOML file of a task of sentence pairs is checked, too.
     """
-    return sharing.checked_suite(
-        options.suite, options.data_dir, options.columns, shared=options.shared
-    )
-
-
-@command(CardOptions, "suite card", examples=("suite card my-suite", "suite card my-suite --json"))
-def write_card(options: CardOptions) -> Shown:
-    """Write the data card (README.md) of a suite folder.
-
-    The card has the statistics of the ParaRel paper's Tables 1 and 8, where the patterns come from,
-    and who judged them. Only its own part of README.md is replaced. Name, description, licence,
-    creator, url and date come from suite.json.
-    """
-    return sharing.write_card(options)
+    return sharing.checked_suite(options.suite, options.data_dir, options.columns)
 
 
 @command(AuditOptions, "suite audit", output=TABLE, examples=(
@@ -226,8 +208,7 @@ def import_patterns(options: ImportOptions) -> importing.ImportPlan:
     Formats: proposals (of `suite mine` and `suite rewrite`), suite folders, LAMA, LPAQA, mParaRel
     and mLAMA, spreadsheets (CSV, TSV, XLSX, Parquet), and lists with a pattern a line. Duplicates
     are left out: patterns that differ in case, spaces or final punctuation only. Near-duplicates
-    are listed: patterns that differ in determiners only, or in one token of three or more. Each
-    pattern gets a row in the table `provenance`.
+    are listed: patterns that differ in determiners only, or in one token of three or more.
     """
     return importing.import_patterns(options)
 
@@ -277,15 +258,14 @@ def make_pattern_sheets(options: PatternSheetOptions) -> annotation.Sheets:
 
 
 @command(ScoreSheetsOptions, "suite annotate score", output=TABLE, examples=(
-    "suite annotate score sheets",
-    "suite annotate score sheets --sign my-suite"))
+    "suite annotate score sheets",))
 def annotate_score(options: ScoreSheetsOptions) -> Shown:
     """Measure annotators' accuracy, consistency and agreement (CALUM paper, Section 4.4).
 
     For sheets on patterns: agreement with the suite on paraphrases and on controls, and between
     annotators (ParaRel paper, Section 4).
     """
-    return annotation.ScoredByPeople(*annotation.count_sheets(options), options.sign)
+    return annotation.ScoredByPeople(*annotation.count_sheets(options))
 
 
 @takes(ScoreSheetsOptions)

@@ -24,11 +24,6 @@ class AuditOptions(Options):
     data_dir: shared.DataDir = opt(default=None)
 
 
-class CardOptions(Options):
-    suite: shared.SuiteArgument
-    data_dir: shared.DataDir = opt(default=None)
-
-
 class ExportOptions(Options):
     suite: str = arg("The suite: a name, a folder or a file of questions.", metavar="SUITE")
     format: ExportFormat | None = opt(
@@ -211,7 +206,7 @@ class PatternSheetOptions(Options):
         "Ask about at most this many patterns of each relation.", default=5, min=1,
         panel="Questions")
     people: Sequence[str] = opt(
-        "Write a sheet for each of these people; the sign-off has their names.",
+        "Write a sheet for each of these people.",
         default=('annotator-1', 'annotator-2', 'annotator-3'), metavar="NAME,NAME", panel="Output")
     groups: shared.Groups = None
     words: shared.WordsFile = opt(default=None, is_rare=True)
@@ -222,6 +217,3 @@ class PatternSheetOptions(Options):
 class ScoreSheetsOptions(Options):
     folder: FilePath = arg("The folder with key.json and the answers.", metavar="SHEETS")
     seed: int = opt("Seed of the bootstrap.", default=0, min=0, panel="Counting")
-    sign: OptionalPath = opt(
-        "Record the verdicts on patterns in signoff.jsonl of this suite's folder, or in the column "
-        "accept of this file of proposals.", default=None, metavar="SUITE", panel="Output")

@@ -35,7 +35,6 @@ from consilience.files.write import (
     write_whole,
 )
 from consilience.suites.facts import folder_root, leave_out_objects, read_folder
-from consilience.suites.proposals import check_provenance, read_signoffs
 from consilience.types import Cardinality, Draft, Relation, Suite
 
 SOURCES: dict[str, str] = {
@@ -384,9 +383,7 @@ def check_folder(folder: Path, problems: Problems) -> None:
             ConsilienceError("missing, or not what was released", where=str(root / path))
             for path in altered(layout.release, root)
         ]
-    suite = layout.read(root, problems)
-    check_provenance(root, suite, problems)
-    read_signoffs(root, suite, problems)
+    layout.read(root, problems)
 
 
 TABLES = (
@@ -439,7 +436,7 @@ def save_suite(suite: Suite, folder: str | Path) -> Path:
     """Write a suite of facts as a new folder that ``load_suite`` reads; the folder.
 
     The folder has the relations, patterns, facts, edges, names and the language. A suite
-    keeps no licence, creator, provenance and verdicts: copy a folder that has them. A folder that
+    keeps no licence and creator: copy a folder that has them. A folder that
     holds the same suite is left as it is; one with other content raises. A suite that is not the
     same when it is read again raises: a sample whose candidates are more than its own objects,
     patterns in perturbed forms, and tasks of sentence pairs.

@@ -1,28 +1,24 @@
-"""Proposed patterns and phrasings, and who signed them off."""
+"""Proposed patterns and phrasings."""
 
 from __future__ import annotations
 
 import codecs
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from datetime import date
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Literal, get_args
 
-from consilience.core.errors import ConsilienceError, did_you_mean
-from consilience.files.read import FirstFault, decoded, read_rows, separator_of
+from consilience.core.errors import ConsilienceError
+from consilience.files.read import read_rows
 from consilience.files.rows import (
     Problems,
     Row,
     Table,
-    find_table,
-    raise_first,
     refuse_misspelt,
     suite_rows,
 )
 from consilience.files.write import csv_of, json_lines, table_of, text_of_cell, write_whole
-from consilience.types import Suite
 
 Origin = Literal["written", "mined", "imported", "rewritten"]
 ORIGINS: tuple[Origin, ...] = get_args(Origin)
@@ -32,13 +28,12 @@ TEXTS = ("source", "licence", "parent", "edit", "reason", "language", "form", "s
 Names = tuple[str, str]  # What the columns of the group and of the text are called
 OF_FACTS: Names = ("relation", "pattern")
 OF_QUESTIONS: Names = ("item", "question")
-TABLE = "provenance"
 RULE = "rule"  # The source of what no model wrote
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A pattern that may join a suite, or has joined it, and where it comes from.
+    """A pattern that may join a suite, and where it comes from.
 
     Of a suite of questions ``relation`` is the item, and ``pattern`` a phrasing of its question.
     """
@@ -185,166 +180,3 @@ def write_proposals(path: Path, proposals: Iterable[Proposal], names: Names = OF
     rows = [{"accept": one.accept, **one.row(names)} for one in proposals]
     is_csv = path.suffix == ".csv"
     write_whole(path, codecs.BOM_UTF8 + csv_of(table_of(rows)) if is_csv else json_lines(rows))
-
-
-def write_accepts(path: Path, accepts: Mapping[tuple[str, str], str], names: Names) -> None:
-    """Write yes or no into the column ``accept`` of proposals; no other cell changes."""
-    rows = [row.cells for row in suite_rows(path, FirstFault(), notes=[])]
-    marked: list[dict[str, Any]] = []
-    for cells in rows:
-        usual = cells.get("accept") or "yes"
-        texts = [str(cells[name]) for name in names]
-        group, text = map(text_of_cell, texts) if path.suffix == ".csv" else texts
-        accept = accepts.get((group, text), usual)
-        marked.append({**cells, "accept": accept})
-    content = json_lines(marked)
-    if path.suffix != ".jsonl":
-        separator = separator_of(path, decoded(path, guess=True)[0])
-        quotes: Any = "never" if path.suffix == ".tsv" else "necessary"
-        table = table_of(marked).write_csv(separator=separator, quote_style=quotes).encode()
-        content = table if path.suffix == ".tsv" else codecs.BOM_UTF8 + table
-    write_whole(path, content)
-
-
-def provenance_of(folder: Path) -> list[Proposal]:
-    """The provenance of the patterns in a suite folder; none without the table. Faults raise."""
-    problems: Problems = []
-    path = find_table(folder, TABLE)
-    proposals = read_proposals(path, problems) if path else []
-    raise_first(problems)
-    return proposals
-
-
-def check_provenance(folder: Path, suite: Suite, problems: Problems) -> None:
-    """Report every fault of a suite folder's table of provenance, if it has one."""
-    path = find_table(folder, TABLE)
-    if path is None:
-        return
-    patterns = {group.id: [pattern.text for pattern in group.patterns] for group in suite}
-    first: dict[tuple[str, str], str] = {}
-    for proposal in read_proposals(path, problems):
-        key = (proposal.relation, proposal.pattern)
-        if proposal.relation not in patterns:
-            problem = f"the relation '{proposal.relation}' is not among the relations"
-            todo = did_you_mean(proposal.relation, list(patterns))
-        elif proposal.pattern not in patterns[proposal.relation]:
-            problem = f"'{proposal.pattern}' is no pattern of '{proposal.relation}'"
-            hint = did_you_mean(proposal.pattern, patterns[proposal.relation], otherwise="")
-            todo = f"Remove the row if the pattern was removed. {hint}".strip()
-        elif key in first:
-            problem = f"duplicate row for the pattern '{proposal.pattern}' of '{key[0]}'"
-            todo = f"Remove it; the first is {first[key]}."
-        else:
-            first[key] = proposal.where
-            continue
-        problems.append(ConsilienceError(problem, where=proposal.where, todo=todo))
-
-
-Verdict = Literal["accept", "reject", "unsure"]
-VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-SIGNOFF_TABLE = "signoff"
-
-SIGNOFF = Table(
-    ("relation", "pattern", "who", "when", "verdict"), ("reason", "sheet"), {"verdict": VERDICTS}
-)
-
-
-@dataclass(frozen=True, slots=True)
-class SignOff:
-    """A person's verdict on a pattern."""
-
-    relation: str
-    pattern: str
-    who: str
-    when: str  # The day, as an ISO date
-    verdict: Verdict
-    reason: str = ""
-    sheet: str = ""  # When the person's sheet was made, in UTC (ISO 8601); empty without a sheet
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        """What a person has one last verdict on."""
-        return self.relation, self.pattern, self.who
-
-
-def read_signoffs(
-    folder: Path, suite: Suite, problems: Problems
-) -> tuple[list[SignOff], list[SignOff]]:
-    """The valid sign-offs of patterns of a suite, and those of patterns that it does not have."""
-    path = find_table(folder, SIGNOFF_TABLE)
-    patterns = {(group.id, pattern.text) for group in suite for pattern in group.patterns}
-    signoffs: list[SignOff] = []
-    gone: list[SignOff] = []
-    for row in suite_rows(path, problems) if path else ():
-        before, cells = len(problems), row.read(SIGNOFF)
-        when = row.cells.get("when")
-        if isinstance(when, str) and when.strip() and not is_date(when):
-            row.report(f"'when' is '{when}'", expected="an ISO date such as 2026-11-23")
-        if cells is not None and len(problems) == before:
-            values: dict[str, Any] = cells
-            is_known = (cells["relation"], cells["pattern"]) in patterns
-            (signoffs if is_known else gone).append(SignOff(**values))
-    return signoffs, gone
-
-
-def signoff_notes(folder: Path, suite: Suite) -> list[str]:
-    """A note where there are sign-offs of patterns that the suite does not have."""
-    _, gone = read_signoffs(folder, suite, [])
-    return [
-        f"sign-offs of patterns that the suite does not have: {len(gone)}, such as "
-        f"'{one.pattern}' of '{one.relation}'"
-        for one in gone[:1]
-    ]
-
-
-def signoffs_of(folder: Path, suite: Suite) -> list[SignOff]:
-    """The sign-offs of a suite; none without the table. Faults raise."""
-    problems: Problems = []
-    signoffs, _ = read_signoffs(folder, suite, problems)
-    raise_first(problems)
-    return signoffs
-
-
-def is_date(text: str) -> bool:
-    """Whether a text is a day of the calendar, written as 2026-11-23."""
-    try:
-        return date.fromisoformat(text).isoformat() == text
-    except ValueError:
-        return False
-
-
-def add_signoffs(
-    folder: Path, suite: Suite, signoffs: Iterable[SignOff]
-) -> tuple[list[SignOff], list[SignOff]]:
-    """Append sign-offs to ``signoff.jsonl`` of a suite folder, and return the new and the old ones.
-
-    Old ones are not written: the person has judged the pattern on a newer sheet. A verdict of the
-    same sheet that is in the table already is neither.
-    """
-    known = signoffs_of(folder, suite)
-    newest: dict[tuple[str, str, str], str] = {}
-    for one in known:
-        newest[one.key] = max(one.sheet, newest.get(one.key, ""))
-    of_sheet = {(one.key, one.sheet): one.verdict for one in known}
-    new, old = [], []
-    for one in signoffs:
-        if one.sheet < newest.get(one.key, ""):
-            old.append(one)
-        elif of_sheet.get((one.key, one.sheet)) != one.verdict:
-            of_sheet[one.key, one.sheet] = one.verdict
-            new.append(one)
-    path = find_table(folder, SIGNOFF_TABLE) or folder / f"{SIGNOFF_TABLE}.jsonl"
-    if path.suffix != ".jsonl":
-        raise ConsilienceError(
-            f"sign-offs in {path.name}", expected=f"{SIGNOFF_TABLE}.jsonl", where=str(folder),
-            todo="Save the table as JSONL: one object a line.",
-        )  # fmt: skip
-    if new:
-        rows = ({name: text for name, text in asdict(one).items() if text} for one in new)
-        write_whole(path, json_lines(rows, path))
-    return new, old
-
-
-def last_verdicts(signoffs: Iterable[SignOff]) -> dict[tuple[str, str, str], SignOff]:
-    """The last verdict of each person on each pattern, in the order of the table."""
-    return {one.key: one for one in signoffs}

@@ -195,7 +195,7 @@ def read_questions(
     if source != path and (other := expectation_file(path)):
         found = f"expectations in {source.name} and {other.name}"
         raise ConsilienceError(found, where=str(path), todo="Keep one of them.")
-    read = {*files, expectation_file(path), provenance_file(path)}
+    read = {*files, expectation_file(path)}
     tables = sorted(other for other in path.iterdir() if other.suffix in SUFFIXES)
     if others := [other for other in tables if other.is_file() and other not in read]:
         known = f"expectations are read from {FILE_STEM}{others[0].suffix}"
@@ -217,7 +217,7 @@ def _files_in(folder: Path) -> list[Path]:
     return named or sorted(
         path
         for path in (folder / FILES).glob("[!.~]*")  # no hidden files, and none of Excel
-        if path.suffix in SUFFIXES and path.is_file() and not path.name.endswith(PROVENANCE)
+        if path.suffix in SUFFIXES and path.is_file()
     )
 
 
@@ -252,14 +252,6 @@ def suite_of_phrasings(questions: Questions) -> Suite:
     words = replace(QUESTION_WORDS, group="question", variant="phrasing", base="first phrasing")
     language = next(iter(questions.languages), DEFAULT_LANGUAGE)
     return Suite(questions.name, tuple(relations), language=language, words=words)
-
-
-def provenance_file(spec: Path) -> Path:
-    """Where it is noted who wrote the phrasings that were added to a file or folder."""
-    return (spec / FILES if spec.is_dir() else spec).with_suffix(PROVENANCE)
-
-
-PROVENANCE = ".provenance.jsonl"  # The end of the name of its file
 
 
 def add_phrasings(

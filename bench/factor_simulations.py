@@ -119,7 +119,7 @@ def grid_of(answers: Ints, right: Ints) -> CellAnswers:
     pairs = np.zeros((0, 2), dtype=np.int64)
     subjects = np.arange(len(answers)).astype(str).astype(object)
     golds = np.where(right, answers, (answers + 1) % OPTIONS)
-    grid = Grid(answers, golds, pairs, subjects, np.arange(OPTIONS), float(OPTIONS))
+    grid = Grid(answers, golds, pairs, subjects, np.arange(OPTIONS))
     return CellAnswers({"all": grid})
 
 

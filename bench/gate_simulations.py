@@ -152,7 +152,7 @@ def numbers(world: World, runs: Sequence[Codes]) -> list[tuple[Floats, Floats, F
                 Grid(
                     codes, np.zeros_like(codes), PAIRS,
                     np.repeat(np.array(names, dtype=object), world.per_subject),
-                    np.arange(len(world.shares)), float(len(world.shares)),
+                    np.arange(len(world.shares)),
                 )
             )
             for (group, names), codes in zip(world.names.items(), run, strict=True)

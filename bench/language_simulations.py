@@ -33,7 +33,7 @@ RIGHT = 0.6
 MISSING = 0.2
 """The share of facts without answers in the second language."""
 
-SHOWN = ("accuracy", "consistency", "corrected_consistency", "agree_right")
+SHOWN = ("accuracy", "consistency", "corrected_consistency")
 
 
 def suite_of(relations: int, facts: int) -> Suite:

@@ -82,7 +82,7 @@ class Population:
             golds = np.where(is_own, own, generator.integers(0, OPTIONS, size))
             names = np.array([f"{at} {number}" for number in range(size)], dtype=object)
             grids[str(at)] = Grid(
-                answers, np.tile(golds[:, None], VARIANTS), PAIRS, names, np.arange(OPTIONS), 4.0
+                answers, np.tile(golds[:, None], VARIANTS), PAIRS, names, np.arange(OPTIONS)
             )
         return grids
 

@@ -46,7 +46,7 @@ def tally_of(codes: np.ndarray, metric: str, per_subject: int = 1) -> Tally:
     """A metric of answers (item, variant); the items of a subject follow each other."""
     pairs = np.array(list(combinations(range(codes.shape[1]), 2)), dtype=np.int64)
     subjects = (np.arange(len(codes)) // per_subject).astype(str).astype(object)
-    grid = Grid(codes, np.zeros_like(codes), pairs, subjects, np.arange(10), 10.0)
+    grid = Grid(codes, np.zeros_like(codes), pairs, subjects, np.arange(10))
     return METRICS[metric].count(grid)
 
 

@@ -56,7 +56,7 @@ class Model:
             names = np.array([f"{number} {at}" for at in range(size)], dtype=object)
             answers = shares.argmax(axis=2)
             words = np.arange(self.options)
-            yield Grid(answers, answers, pairs, names, words, self.options, distributions=shares)
+            yield Grid(answers, answers, pairs, names, words, distributions=shares)
 
     @property
     def large(self) -> Model:

@@ -81,7 +81,7 @@ class Model:
         counted = tuple(tuple(instances(one, replies, levels)) for one in expectations)
         none = np.zeros((0, 1), dtype=np.int64)
         pairs, subjects = np.zeros((0, 2), dtype=np.int64), np.zeros(0, dtype=np.object_)
-        return Grid(none, none, pairs, subjects, none[:, 0], 2.0, instances=counted)
+        return Grid(none, none, pairs, subjects, none[:, 0], instances=counted)
 
     @property
     def large(self) -> Model:

@@ -251,8 +251,7 @@ def page_of_pairs():
     metrics = form_metrics(
         ("accuracy", "all", 0.8), ("accuracy", "reverse", 0.7), ("consistency", "all", 0.65),
         ("consistency", "reverse", 0.6), ("corrected_consistency", "reverse", 0.3),
-        ("f1", "all", 0.82), ("f1", "reverse", 0.72), ("top_label", "all", 0.55),
-        ("top_label", "reverse", 0.55),
+        ("f1", "all", 0.82), ("f1", "reverse", 0.72),
     )  # fmt: skip
     pairs = {"task": TASKS["rte"], "changed": pl.DataFrame(changed_answers(p=1, q=2, r=3))}
     summary = summary_of(("accuracy", 0.8, 0.5), ("consistency", 0.6, 1.0))

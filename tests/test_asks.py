@@ -16,75 +16,13 @@ from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.free_text import match_verdict, rule_of
 from consilience.core.items import Choice, Question, Scores
 from consilience.core.presentation import CHECKS, TEMPLATES, Presentation, present
-from consilience.metrics.registry import METRICS, Grid
 from consilience.models.functions import PromptFunction
 from replay_server import completion, replay
 from scoring_server import SGLANG, VLLM, scoring_server
 
-NAMES = ("own_answers_affirmed", "chance_own_answers_affirmed")
-ASKS = {"ask=choice/open": [(0, 1)], "ask=choice/verify": [(0, 2)], "ask=open/verify": [(1, 2)]}
 OPTIONS = tuple(map(Choice, ("Nice", "Paris", "Lyon")))
 FRANCE = Question("france", "geo", {"": ("Capital of France?",)}, OPTIONS[1], OPTIONS)
 VERIFY = Presentation(ask="verify")
-
-
-def grid_of(answers, affirmed=None, asks=ASKS, size=3):
-    answers = np.array(answers)
-    subjects = np.array([f"q{at}" for at in range(len(answers))], dtype=object)
-    golds, of_options = np.zeros_like(answers), np.full((*answers.shape, size), np.nan)
-    if affirmed is not None:
-        of_options[:, 2] = affirmed
-    return Grid(
-        answers,
-        golds,
-        None,
-        subjects,
-        np.arange(size + 3),
-        size,
-        contrasts=asks,
-        affirmed=of_options,
-    )
-
-
-def share(name, grid):
-    return METRICS[name].count(grid).share()
-
-
-def test_metrics_by_hand():
-    """Choice, open and verified answers of four items, and the options that were affirmed."""
-    answers = [[0, 0, 0], [0, 1, 2], [1, 1, 3], [2, -1, 2]]  # 3: none of the options; -1: no answer
-    affirmed = [[1, 0, 0], [1, 1, 1], [0, 0, 0], [0, 1, 1]]
-    grid = grid_of(answers, affirmed)
-    # Yes to its own choice: 1, 1, 0, 1; to its open answer: 1, 1, 0.
-    found = share("own_answers_affirmed", grid)
-    assert (found.value, found.n, found.left_out) == (5 / 7, 7, 1)
-    # Yes to the options 2/4, 2/4, 2/4 and, of the three with an open answer, 2/3, 1/3, 1/3.
-    of_choice, of_open = 1 / 2, 1 / 3 * 2 / 3 + 2 / 3 * 1 / 3
-    by_chance = (4 * of_choice + 3 * of_open) / 7
-    assert share("chance_own_answers_affirmed", grid).value == pytest.approx(by_chance)
-    assert share("none_affirmed", grid).value == 1 / 4
-    assert share("several_affirmed", grid).value == 2 / 4
-    for less in (
-        replace(grid, contrasts={"ask=choice/open": [(0, 1)]}),
-        replace(grid, affirmed=None),
-    ):
-        assert METRICS["own_answers_affirmed"].tally(less) is None
-
-
-@pytest.mark.parametrize(("affirmed", "value", "chance"), [
-    ([[1, 1, np.nan, np.nan], [1] * 4, [1] * 4], 1, 1),  # Yes to everything
-    # Yes to the four options: 2/3, 1/3, 1/2, 1/2; the first three are chosen equally often.
-    ([[1, 0, np.nan, np.nan], [0, 0, 1, 1], [1, 1, 0, 0]], 1, 1 / 2),
-    ([[0, 0, np.nan, np.nan], [0, 0, 1, 0], [1, 0, 0, 0]], 1 / 3, (1 / 3 + 1 / 2) / 3),
-])  # fmt: skip
-def test_options_that_a_question_lacks_get_neither_yes_nor_no(affirmed, value, chance):
-    """The first question has two options, the others four; they choose the options 1, 3 and 2."""
-    answers = [[0, -1, 0], [2, -1, 2], [1, -1, 1]]
-    grid = grid_of(answers, affirmed, {"ask=choice/verify": [(0, 2)]}, size=4)
-    assert [share(name, grid).value for name in NAMES] == pytest.approx([value, chance])
-    counts = [np.nansum(of) for of in affirmed]
-    assert share("none_affirmed", grid).value == np.mean([n == 0 for n in counts])
-    assert share("several_affirmed", grid).value == np.mean([n > 1 for n in counts])
 
 
 def test_contradictions_by_hand():
@@ -118,17 +56,6 @@ def test_contradictions_by_hand():
         assert values["corrected_consistency", f"ask={ways}"] == pytest.approx(kappa)
 
 
-@pytest.mark.parametrize(("prefers", "affirms"), [(1 / 3, 1 / 2), (0.8, 0.2), (0.6, 1)])
-def test_verdicts_that_know_nothing_of_the_answers_are_at_chance(prefers, affirms):
-    """An option is preferred, whatever the item; a model that affirms everything is at chance."""
-    draw, items = np.random.default_rng(5), 20_000
-    answers = draw.choice(3, (items, 3), p=[prefers, *[(1 - prefers) / 2] * 2])
-    grid = grid_of(answers, draw.random((items, 3)) < affirms)
-    value, chance = (share(name, grid).value for name in NAMES)
-    assert value == pytest.approx(chance, abs=0.01)
-    assert chance == pytest.approx(affirms, abs=0.01)
-
-
 def made(size=30, groups=1):
     rows = [
         (f"q{at}", f"Question {at}?", "x", "x;y;z", f"g{at % groups}")
@@ -158,9 +85,6 @@ def test_chance_lies_in_the_intervals():
         assert kappa.filter((pl.col("low") <= 0) & (pl.col("high") >= 0)).height >= 18
     whole = dict(metrics.filter(subset="all").group_by("metric").agg(pl.mean("value")).iter_rows())
     assert whole["consistency"] == pytest.approx(whole["chance_consistency"], abs=0.02)
-    assert whole["own_answers_affirmed"] == pytest.approx(
-        whole["chance_own_answers_affirmed"], abs=0.02
-    )
 
 
 def test_prompts():
@@ -232,9 +156,9 @@ def test_options_that_are_not_shown_have_no_order_and_no_labels():
     assert len(names) == 8 and "order=reversed, ask=choice, cue=wrong" in names
     assert not any("reversed, ask=open" in name for name in names)
     pairs = FactorialDesign.full(factors).visible().contrasts
-    assert {ways: len(of) for ways, of in pairs.items()} == dict.fromkeys(ASKS, 2) | {
-        "cue=none/wrong": 4
-    }
+    assert {ways: len(of) for ways, of in pairs.items()} == dict.fromkeys(
+        ("ask=choice/open", "ask=choice/verify", "ask=open/verify"), 2
+    ) | {"cue=none/wrong": 4}
 
 
 def write_questions(path):
@@ -264,39 +188,6 @@ def fickle(prompts):
     return replies
 
 
-@pytest.mark.parametrize(("generate", "match", "affirmed"), [
-    (False, None, 1), (True, None, 1), (True, "exact", 0),
-])  # fmt: skip
-def test_verdicts_in_sentences(tmp_path, consilience, generate, match, affirmed):
-    """A consistent function, which says perhaps of y; the page has the chance level, too."""
-
-    def told(prompts):
-        told = {"x": "Yes, it is.", "y": "Perhaps.", "z": "No, it is not."}
-        verified = [re.search(r'answer "(\w)"', prompt) for prompt in prompts]
-        return [told[one[1]] if one else "x" for one in verified]
-
-    more = {"generate": True, "match": match} if generate else {}
-    found = cs.evaluate(made(), told, vary="ask", out=tmp_path / "run", **more)
-    values = dict(found.metrics.filter(group="MICRO", subset="all")["metric", "value"].iter_rows())
-    assert values["own_answers_affirmed"] == affirmed
-    assert values["none_affirmed"] == 1 - affirmed
-    if not generate:
-        assert "30 of 90 texts are neither yes nor no, such as 'Perhaps.'; they count as no" in (
-            found.notes
-        )
-        assert not any("no option" in note for note in found.notes)
-    consilience("report", tmp_path / "run", "--out", tmp_path / "page.html")
-    rows = re.findall(
-        r'row">((?:Own|Affirmed) answers[\w ]*)</th><td[^>]*>([\d.]+)',
-        (tmp_path / "page.html").read_text(),
-    )
-    value = f"{100 * affirmed:.1f}"
-    assert rows == [
-        ("Own answers affirmed", value),
-        ("Affirmed answers expected by chance", value),
-    ]
-
-
 @pytest.mark.parametrize("generate", [False, True])
 def test_a_function_whose_contradictions_are_known(tmp_path, generate):
     """It chooses y, says x openly, and affirms x of odd questions, y and z of even ones."""
@@ -307,8 +198,6 @@ def test_a_function_whose_contradictions_are_known(tmp_path, generate):
     assert values["consistency", "ask=choice/verify"] == 0
     assert values["consistency", "ask=choice/open"] == 0
     assert values["consistency", "ask=open/verify"] == 1 / 2
-    assert values["several_affirmed", "all"] == 1 / 2 and values["none_affirmed", "all"] == 0
-    assert values["own_answers_affirmed", "all"] == 1 / 2
     rows = found.answers.filter(ask="verify").sort("item")
     assert rows.filter(item="q1")["answer"].item() == "x"
     assert rows.filter(item="q2")["answer"].item() == "(2 affirmed: y, z)"
@@ -349,8 +238,6 @@ def test_baselines_affirm_what_they_would_choose(model, contradicts, affirmed, g
     metrics = cs.evaluate(made(300), model, vary="ask", generate=generate).metrics
     values = dict(metrics.filter(group="MICRO", subset="all").select("metric", "value").iter_rows())
     assert 1 - values["consistency"] == pytest.approx(contradicts, abs=0.06)
-    assert values["own_answers_affirmed"] == pytest.approx(affirmed, abs=0.06)
-    assert values["none_affirmed"] == values["several_affirmed"] == 0
 
 
 class Told:

@@ -23,7 +23,7 @@ def numbers_of(answers, golds, wrong, size=4):
     hints = np.stack([np.array(wrong), np.full(len(answers), size)], axis=1)
     subjects = np.array([f"q{at}" for at in range(len(answers))], dtype=object)
     golds = np.broadcast_to(golds[:, None], answers.shape)
-    grid = Grid(answers, golds, None, subjects, np.arange(5), size, contrasts=CUES, hints=hints)
+    grid = Grid(answers, golds, None, subjects, np.arange(5), contrasts=CUES, hints=hints)
     return {name: METRICS[name].count(grid).share() for name in NAMES}
 
 

@@ -6,27 +6,19 @@ import numpy as np
 import polars as pl
 import pytest
 
-from checks import output
-from consilience.analysis.calibration import reliability
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question
 from consilience.kinds.variants import GroupOfQuestions, suite_of_questions
-from consilience.metrics.components import ItemNumbers, item_estimates
-from consilience.metrics.counts import Prepared
 from consilience.metrics.definitions import (
-    answer_probability_change,
     bins_of,
     brier_score,
     calibration_error,
-    chance_calibration_error,
     chance_total_variation,
     total_variation,
 )
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import Grid, option_probabilities
-from consilience.runs.folder import digest_of
 from consilience.types import Fact
-from report_builders import change_record
 
 
 def grid_of(distributions, pairs=((0, 1),), taken=None):
@@ -37,7 +29,7 @@ def grid_of(distributions, pairs=((0, 1),), taken=None):
     subjects = np.array([str(at) for at in range(len(shares))], dtype=object)
     return Grid(
         answers, np.zeros_like(answers), np.array(pairs), subjects,
-        np.arange(shares.shape[2]), 2.0, distributions=shares,
+        np.arange(shares.shape[2]), distributions=shares,
     )  # fmt: skip
 
 
@@ -161,59 +153,35 @@ def test_they_are_in_the_metrics_table_by_factor():
     by_chance = table.filter(metric="chance_total_variation", group="g", subset="order")
     # Of orders: |.7 - .4| in phrasing 1, |.5 - .4| in phrasing 2.
     assert by_chance["value"].item() == pytest.approx((0.3 + 0.1) / 2)
-    (diagram,) = reliability([Prepared(pl.DataFrame(rows), suite)], "strict").rows(named=True)
-    assert (diagram["confidence"], diagram["accuracy"], diagram["n"]) == (pytest.approx(0.55), 1, 2)
-    thrice = reliability([Prepared(pl.DataFrame(rows), suite)] * 3, "strict")
-    assert thrice["n"].item() == 2, "three seeds do not make six questions"
     without = measure(pl.DataFrame(rows).drop("option_scores"), suite)
-    assert reliability(
-        [Prepared(pl.DataFrame(rows).drop("option_scores"), suite)], "strict"
-    ).is_empty()
     assert without.filter(pl.col("metric").str.contains("variation")).is_empty()
 
 
 def test_calibration_by_hand():
     """The gold is option 0: .8 and right, .9 and wrong, in one bin of two answers.
 
-    Brier: .2^2 + .2^2 and .9^2 + .9^2. The error is |.8 + .9 - 1| / 2, by chance it is
-    sqrt(2/pi (.16 + .09)) / 2. The answer .8 becomes .5 and .9 becomes .7; both stay option 0 or 1.
+    Brier: .2^2 + .2^2 and .9^2 + .9^2. The error is |.8 + .9 - 1| / 2.
     """
     grid = grid_of(TWO)
     assert value(brier_score, grid) == pytest.approx((0.08 + 1.62) / 2)
     assert value(calibration_error, grid) == pytest.approx(0.7 / 2)
-    assert value(chance_calibration_error, grid) == pytest.approx((2 / np.pi * 0.25) ** 0.5 / 2)
-    assert value(answer_probability_change, grid) == pytest.approx((0.3 + 0.2) / 2)
     half = grid_of([*TWO, [NONE, [0.6, 0.4]]])
-    for metric in (brier_score, calibration_error, chance_calibration_error):
+    for metric in (brier_score, calibration_error):
         assert metric(half).n == 2 and metric(half).left_out == 1
         assert value(metric, half) == pytest.approx(value(metric, grid))
         assert metric(grid_of([[NONE, [0.6, 0.4]]])) is None
 
 
-def test_the_probability_of_a_changed_answer_is_of_both_answers():
-    """Option 0 falls from .6 to .1, option 1 rises from .4 to .9."""
-    assert value(answer_probability_change, grid_of([[[0.6, 0.4], [0.1, 0.9]]])) == 0.5
-    three = grid_of([[[0.5, 0.3, 0.2], [0.3, 0.4, 0.3]]])  # .2 of option 0, .1 of option 1
-    assert value(answer_probability_change, three) == pytest.approx(0.15)
-
-
-@pytest.mark.parametrize(("shift", "is_clear"), [(0.0, False), (-0.25, True)])
-def test_a_calibrated_model_has_the_error_of_chance(shift, is_clear):
-    """400 answers, right with their probability plus the shift; 40 models. An overconfident one
-    has an error of about the shift, whose interval is above the chance level."""
+def test_an_overconfident_model_has_an_error_of_its_excess():
+    """400 answers, right with their probability less 25 points; 40 models."""
     generator, found = np.random.default_rng(2), []
     for _ in range(40):
         sure = generator.uniform(0.5, 1, 400)
-        is_right = generator.random(400) < sure + shift
+        is_right = generator.random(400) < sure - 0.25
         shares = np.where(is_right, sure, 1 - sure)
         grid = grid_of(np.stack([shares, 1 - shares], axis=1)[:, None], pairs=np.zeros((0, 2), int))
-        numbers = [calibration_error(grid), chance_calibration_error(grid)]
-        found.append([tally.share().value for tally in numbers])
-    error, chance = np.mean(found, axis=0)
-    assert error == pytest.approx(0.25 if is_clear else chance, rel=0.1)
-    run = {"error": ItemNumbers(numbers[0].counts, numbers[0].finish)}
-    low = item_estimates([run], grid.subjects, 0)["error"].low
-    assert (low > chance) == is_clear
+        found.append(value(calibration_error, grid))
+    assert np.mean(found) == pytest.approx(0.25, rel=0.1)
 
 
 def test_bins_have_equal_size_and_at_least_twenty_answers():
@@ -222,25 +190,3 @@ def test_bins_have_equal_size_and_at_least_twenty_answers():
     assert max(sizes[1000]) - min(sizes[1000]) <= 1
     equal = bins_of(np.repeat([0.1, 0.5, 0.9], [10, 180, 10]))
     assert [len(of) for of in equal] == [10, 190], "whatever the order of equal ones"
-
-
-def test_the_page_has_the_diagram_where_scores_are_known(consilience, tmp_path):
-    """A run without scores, then with a probability of 0.8 of each answer."""
-    (tmp_path / "own.csv").write_text("question,answer,distractors\nA?,x,y;z\nB?,u,v;w\n")
-    output(consilience, "probe", "--suite", "own.csv", "--model", "baseline:first", "--out", "run")
-    output(consilience, "report", "run", "--out", "without.html")
-    (file,) = (tmp_path / "run" / "answers").iterdir()
-    answers = pl.read_parquet(file)
-    shares = [[0.8 if at == one else 0.1 for at in range(3)] for one in answers["option"]]
-    scores = pl.Series(np.log(shares).tolist(), dtype=pl.List(pl.Float64))
-    tokens = pl.Series([[1.0] * 3] * len(answers))
-    answers.with_columns(option_scores=scores, option_tokens=tokens).write_parquet(file)
-    change_record(tmp_path / "run", answers={file.stem: digest_of(file)})
-    output(consilience, "report", "run", "--out", "with.html")
-    is_there = [
-        'id="figure-reliability"' in (tmp_path / name).read_text(encoding="utf-8")
-        for name in ("without.html", "with.html")
-    ]
-    assert is_there == [False, True]
-    page = (tmp_path / "with.html").read_text(encoding="utf-8")
-    assert "bins of equal size; the calibration error has bins in each." in page

@@ -181,7 +181,7 @@ def violation_tallies(expectations, replies, variants):
     counted = [tuple(instances(one, named, levels)) for one in expectations]
     none = np.zeros((0, 1), dtype=np.int64)
     grid = Grid(
-        none, none, np.zeros((0, 2), dtype=np.int64), np.zeros(0, dtype=object), none[:, 0], 2.0,
+        none, none, np.zeros((0, 2), dtype=np.int64), np.zeros(0, dtype=object), none[:, 0],
         instances=tuple(of for of in counted if of),
     )  # fmt: skip
     subsets = dict.fromkeys(of[0].expectation.subset for of in grid.instances)

@@ -54,7 +54,7 @@ def grid_of(answers, golds, design=TWO_BY_TWO):
     subjects = np.array([f"q{at}" for at in range(len(answers))], dtype=object)
     golds = np.broadcast_to(np.asarray(golds)[:, None], answers.shape)
     words = np.unique(answers[answers >= 0])
-    return Grid(answers, golds, pairs, subjects, words, 4.0)
+    return Grid(answers, golds, pairs, subjects, words)
 
 
 def tables_of(answers=ANSWERS, golds=GOLDS, design=TWO_BY_TWO, **options):
@@ -87,7 +87,6 @@ def test_consistency_by_factor_by_hand():
     # Shares of the answers 0, 1, 2 in the cells: (3 0 1) (2 1 1) (1 2 1) (1 2 1) of 4.
     assert order["chance"] == pytest.approx(((3 + 0 + 1) / 16 + (2 + 2 + 1) / 16) / 2)
     assert order["corrected"] == pytest.approx((3 / 8 - 9 / 32) / (1 - 9 / 32))
-    assert order["uniform"] == 1 / 4
     assert order["low"] < 3 / 8 < order["high"]
 
 

@@ -99,7 +99,7 @@ def test_kappa_of_unequal_margins_by_hand():
     answers[[0, 9]] = 1 - golds[[0, 9]]
     longest = np.array([0] * 4 + [1] * 3 + [0] * 3)
     subjects = np.array(list("abcdefghij"), dtype=object)
-    grid = Grid(answers, golds, None, subjects, np.arange(2), 2, longest=longest)
+    grid = Grid(answers, golds, None, subjects, np.arange(2), longest=longest)
     tallies = {name: METRICS[name].tally(grid) for name in ("label_kappa", "length_bias")}
     assert tallies["label_kappa"].share().value == pytest.approx(0.22 / 0.42)
     assert tallies["length_bias"].share().value == pytest.approx(3 / 4 - 5 / 6)
@@ -125,7 +125,7 @@ def judged(random, items=20, margin=0.7, longest=0.65, right=0.8):
     subjects = np.arange(items).astype(str).astype(object)
     golds = np.tile(golds[:, None], 4)
     return Grid(
-        verdicts, golds, None, subjects, np.arange(2), 2, longest=longer_ones, favoured=favoured
+        verdicts, golds, None, subjects, np.arange(2), longest=longer_ones, favoured=favoured
     )
 
 

@@ -140,7 +140,7 @@ def problems(schema, document):
 
 
 @pytest.mark.parametrize(("metric", "is_lower"), [
-    ("agree_wrong", True), ("disagree", True), ("probability_gap", True), ("f1", False),
+    ("consistent_wrong", True), ("violation_rate", True), ("f1", False),
 ])  # fmt: skip
 def test_the_direction_of_a_metric_is_that_of_gates(metric, is_lower):
     (rule,) = parse_rules([f"{metric} no worse than baseline by 3 points"])

@@ -306,7 +306,6 @@ def scored(lacks, parts="a"):
 
 
 @pytest.mark.parametrize(("parts", "rows_of", "names"), [
-    ("a", verified, ("none_affirmed", "own_answers_affirmed", "chance_own_answers_affirmed")),
     ("a", scored, ("brier_score", "total_variation", "calibration_error")),
     ("ab", partial(scored, parts="ab"), ("probability_gap",)),
 ])  # fmt: skip

@@ -380,7 +380,7 @@ def grid_of_codes(codes):
     codes = np.asarray(codes, dtype=np.int64)
     pairs = np.array(list(itertools.combinations(range(codes.shape[1]), 2)), dtype=np.int64)
     names = np.array(SUBJECTS[: len(codes)], dtype=object)
-    return Grid(codes, np.zeros_like(codes), pairs, names, np.arange(10), 10.0)
+    return Grid(codes, np.zeros_like(codes), pairs, names, np.arange(10))
 
 
 def beside_chance(generator, items, shares, kappa):
@@ -552,7 +552,6 @@ def test_an_item_with_one_answer_is_none_of_the_items_of_chance_corrected_consis
 def test_a_run_against_itself_differs_nowhere():
     runs = {"one": table(HAND), "again": table(HAND)}
     compared = compare(runs, make_suite(), "strict").filter(pl.col("first_value").is_not_nan())
-    assert "uniform_consistency" not in set(compared["metric"])
     assert (compared["difference"] == 0).all()
     assert compared["p"].drop_nans().drop_nulls().eq(1).all()
     assert compared["detectable"].is_nan().all()
@@ -653,11 +652,6 @@ def test_a_mean_of_relations_that_are_all_0_has_no_interval():
     assert high["A"] == high["B"] == pytest.approx(1 - 0.025 ** (1 / 2))
     assert high["MICRO"] == pytest.approx(1 - 0.025 ** (1 / 4))
     assert math.isnan(high["MACRO"])
-
-
-def test_the_number_of_candidates_is_the_answers_own_where_it_is_told():
-    answers = table(HAND).with_columns(n_candidates=pl.lit(4))
-    assert values(measure(answers, make_suite(), "strict"))["uniform_consistency"] == 1 / 4
 
 
 def test_intervals_are_seeded():

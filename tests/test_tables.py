@@ -296,7 +296,7 @@ def test_generated_parts_of_the_docs_are_of_this_version():
 
 def test_metrics_of_a_run_on_a_screen():
     """Determinism is in the column of consistency, with a mark; detail in the summary alone."""
-    values = {"accuracy": 0.25, "determinism": 0.5, "agree_wrong": 0.75}
+    values = {"accuracy": 0.25, "determinism": 0.5, "chance_consistency": 0.75}
     row = {"suite": "s", "subset": "all", "std": 0.01, "low": 0.1, "high": 0.2, "n": 3,
            "n_excluded": 1}  # fmt: skip
     metrics = pl.DataFrame(
@@ -317,6 +317,6 @@ def test_metrics_of_a_run_on_a_screen():
     assert [line.split() for line in lines[2:-1]] == [
         ["Accuracy", "25.0±1.0", "10.0", "to", "20.0", "3", "25.0", "3", "1"],
         ["Determinism", "50.0±1.0", "10.0", "to", "20.0", "3", "50.0", "3", "1"],
-        ["Agree,", "wrong", "75.0±1.0", "10.0", "to", "20.0", "3", "75.0", "3", "1"],
+        ["Expected", "by", "chance", "75.0±1.0", "10.0", "to", "20.0", "3", "75.0", "3", "1"],
     ]
     assert lines[-1] == "note"

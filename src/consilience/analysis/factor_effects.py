@@ -46,7 +46,7 @@ NO_VARIANT: dict[str, Any] = {
 }  # fmt: skip
 """The variants of an index that has none, and how many tie with each."""
 
-OF_PAIRS = ("consistency", "chance_consistency", "corrected_consistency", "uniform_consistency")
+OF_PAIRS = ("consistency", "chance_consistency", "corrected_consistency")
 """The metrics that are counted of the pairs of each factor."""
 
 
@@ -165,10 +165,10 @@ def consistency_by_factor(
     levels = {factor.name: len(factor.levels) for factor in design.factors}
     rows = []
     for factor in pairs:
-        same, chance, corrected, uniform = (pooled[name, factor] for name in OF_PAIRS)
+        same, chance, corrected = (pooled[name, factor] for name in OF_PAIRS)
         row = {"factor": factor, "levels": levels[factor]}
         row |= {name: same[name] for name in ("value", "low", "high", "n", "n_excluded")}
-        row |= {"chance": chance["value"], "uniform": uniform["value"]}
+        row |= {"chance": chance["value"]}
         ends = {f"corrected_{end}": corrected[end] for end in ("low", "high")}
         rows.append({**row, "corrected": corrected["value"], **ends})
     return pl.DataFrame(rows)

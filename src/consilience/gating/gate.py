@@ -506,7 +506,7 @@ def _constant(
     for one in [table] if many == 1 else (source(labels, part) for part in parts):
         rows = one.filter(pl.col("group").is_in(groups), subset=rule.subset)
         several = rows.filter(pl.col(value).is_not_nan(), pl.col("units") > 1, metric="consistency")
-        right = rows.filter(pl.col(value) == 1, metric="agree_right")
+        right = rows.filter(pl.col(value) == 1, metric="consistent_accuracy")
         rows = rows.filter(pl.col(value).is_nan(), pl.col(before).is_not_nan(), metric=rule.metric)
         rows = rows.join(several, on="group", how="semi").join(right, on="group", how="anti")
         found |= dict.fromkeys(rows["group"])

@@ -18,7 +18,6 @@ from consilience.core.free_text import normalized
 from consilience.core.text import fold_case
 from consilience.files.tables import as_polars, different, joined, repeated
 from consilience.metrics.registry import (
-    AFFIRMED,
     METRICS,
     OF_OPTIONS,
     SCORES,
@@ -98,8 +97,7 @@ def _typed(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     _check_columns(answers)
     optional = [name for name in OPTIONAL if name in answers.columns]
     scores = [name for name in (*SCORES, *TEXT_SCORES) if name in answers.columns]
-    known = (OF_OPTIONS, AFFIRMED)
-    lists = [name for name in known if isinstance(answers.schema.get(name), pl.List)]
+    lists = [OF_OPTIONS] if isinstance(answers.schema.get(OF_OPTIONS), pl.List) else []
     reason = [REASON] if answers.schema.get(REASON) == pl.String else []
     kinds: dict[str, Any] = dict.fromkeys((*NEEDED, *OPTIONAL, REASON), pl.Categorical())
     kinds["n_candidates"] = pl.Float64

@@ -128,37 +128,6 @@ def chance_consistency(grid: Grid) -> Tally:
     return _beside_chance(grid, lambda same, total, chance: (chance, total))
 
 
-@metric("pairs", "Uniform baseline", "consistency of answers drawn uniformly from the candidates",
-        level="detail")  # fmt: skip
-def uniform_consistency(grid: Grid) -> Tally:
-    """Consistency of answers drawn uniformly: 1 / number of candidates. It has no interval."""
-    tally = _of_pairs(grid, grid.n_same)
-    hits = grid.n_both / grid.n_candidates
-    counts = np.stack([hits, grid.n_both], axis=1)
-    return replace(tally, counts=counts, clusters=None, finish=ratio)
-
-
-@metric("pairs", "Agree, right", "share of pairs of variants that both get the right answer",
-        level="detail", by_form=True, better="higher", of_gold=True)  # fmt: skip
-def agree_right(grid: Grid) -> Tally:
-    """Share of pairs of variants that both get the right answer."""
-    return _of_pairs(grid, grid.n_same_right)
-
-
-@metric("pairs", "Agree, wrong", "share of pairs of variants that get the same wrong answer",
-        level="detail", by_form=True, better="lower", of_gold=True)  # fmt: skip
-def agree_wrong(grid: Grid) -> Tally:
-    """Share of pairs of variants that get the same wrong answer."""
-    return _of_pairs(grid, grid.n_same - grid.n_same_right)
-
-
-@metric("pairs", "Disagree", "share of pairs of variants that get different answers",
-        level="detail", better="lower")  # fmt: skip
-def disagree(grid: Grid) -> Tally:
-    """Share of pairs of variants that get different answers: 1 - ``consistency``."""
-    return _of_pairs(grid, grid.n_both - grid.n_same)
-
-
 def _of_hints(
     grid: Grid, level: str, count: Callable[..., tuple[Floats | Bools, Bools]]
 ) -> Tally | None:
@@ -229,74 +198,6 @@ def right_gained(grid: Grid) -> Tally | None:
     return _of_hints(grid, "right", lambda before, after, gold, *_: (after == gold, before != gold))
 
 
-def _of_verdicts(grid: Grid, *, by_chance: bool = False) -> Tally | None:
-    """A tally of pairs of a chosen or an open answer, and of the verdicts on all options.
-
-    An answer that is no option is left out. ``by_chance``: hits are ``sum_a p(a) v(a)`` of the
-    shares of a in a pair and of yes to a where it exists; see ``chance_total_variation``.
-    """
-    pairs = [one for name, of in grid.contrasts.items() if name.endswith("/verify") for one in of]
-    if grid.affirmed is None or not pairs:
-        return None
-    counts, options = np.zeros((len(grid.answers), 2)), np.arange(grid.affirmed.shape[2])
-    for first, second in pairs:
-        chosen = np.asarray(grid.answers[:, [first]] == options)
-        affirmed = grid.affirmed[:, second]
-        both = chosen.any(axis=1) & np.isfinite(affirmed).any(axis=1)
-        chosen, affirmed = chosen[both], affirmed[both]
-        hits, has = np.nansum(chosen * affirmed, axis=1), np.isfinite(affirmed).sum(axis=0).clip(1)
-        if by_chance:
-            verdicts = np.nansum(affirmed, axis=0) / has
-            hits = chosen @ verdicts + np.nan_to_num(affirmed - verdicts) @ (chosen.sum(0) / has)
-        counts[both] += np.stack([hits, np.ones(len(hits))], axis=1)
-    n = int(counts[:, 1].sum())
-    return Tally(counts.astype(np.float32), grid.subjects, n, len(counts) * len(pairs) - n)
-
-
-@metric("pairs", "Own answers affirmed",
-        "share of chosen or open answers to which the model says yes when asked about them",
-        better="higher", needs="affirmed")  # fmt: skip
-def own_answers_affirmed(grid: Grid) -> Tally | None:
-    """Share of chosen and open answers (``--vary ask``) that the model affirms when it verifies.
-
-    Generator-validator consistency (Li et al., Benchmarking and Improving Generator-Validator
-    Consistency of Language Models, ICLR 2024), who also prompt for wrong answers, which should get
-    no. A model that always says yes has 1: compare ``chance_own_answers_affirmed``.
-    """
-    return _of_verdicts(grid)
-
-
-@metric("pairs", "Affirmed answers expected by chance",
-        "own answers affirmed if the verdicts were those on a random item",
-        short="Chance affirmed", needs="affirmed")  # fmt: skip
-def chance_own_answers_affirmed(grid: Grid) -> Tally | None:
-    """``own_answers_affirmed`` if verdicts were those on the options of random items."""
-    tally = _of_verdicts(grid, by_chance=True)
-    return tally and replace(tally, finish=ratio)
-
-
-def _of_affirmed(grid: Grid, hits: Callable[[Floats], Bools]) -> Tally:
-    """A tally of the verified answers; ``hits``: from how many options were affirmed."""
-    assert grid.affirmed is not None, "needs"
-    there = np.asarray(np.isfinite(grid.affirmed).any(axis=2))
-    verified, found = there.any(axis=0), hits(np.nansum(grid.affirmed, axis=2))
-    return Tally.of_hits(grid.subjects, found[:, verified], there[:, verified])
-
-
-@metric("pairs", "No option affirmed", "share of verified questions with no yes to an option",
-        better="lower", needs="affirmed")  # fmt: skip
-def none_affirmed(grid: Grid) -> Tally:
-    """Share of verified items of which the model affirms no option; the gold is always one."""
-    return _of_affirmed(grid, lambda count: count == 0)
-
-
-@metric("pairs", "Several options affirmed", "share of verified questions with yes to two or more",
-        better="lower", needs="affirmed")  # fmt: skip
-def several_affirmed(grid: Grid) -> Tally:
-    """Share of verified items of which the model affirms two options or more."""
-    return _of_affirmed(grid, lambda count: count > 1)
-
-
 @metric("tuples", "F1", "F1 score of the last label of the task", better="higher", one_form=True)
 def f1(grid: Grid) -> Tally | None:
     """F1 of one label in the base variant: 2 TP / (2 TP + FP + FN). None where no label has F1."""
@@ -326,20 +227,6 @@ def top_answer(grid: Grid) -> Tally:
     counts = np.stack([np.bincount(codes + 1, minlength=words + 1)[1:] for codes in grid.codes.T])
     n, lost = int(grid.taken.sum()), (~grid.taken & ~grid.lacking)[:, grid.answered]
     return Tally(counts.astype(np.float32), None, n, int(lost.sum()), finish)
-
-
-@metric("tuples", "Top label", "share of the most frequent gold among the items asked",
-        level="detail", one_form=True)  # fmt: skip
-def top_label(grid: Grid) -> Tally:
-    """Share of items with the most frequent gold, among those answered in the base variant."""
-    answered = grid.taken[:, 0] & (grid.golds[:, 0] >= 0)
-    golds = grid.golds[answered, 0]
-    counts = np.unique(golds, return_counts=True)[1][None].astype(np.float32)
-
-    def largest(sums: Floats) -> tuple[Floats, Floats]:
-        return sums.max(axis=-1, initial=0), sums.sum(axis=-1)
-
-    return Tally(counts, None, len(golds), int((~answered).sum()), largest)
 
 
 @metric("tuples", "No label", "share of answers that are none of the labels", binary=True,
@@ -479,27 +366,6 @@ def _distances(shares: Floats, known: Bools, other: int) -> Floats:
     return distances
 
 
-@metric("pairs", "Answer probability change",
-        "how much the probability of an answer differs between two variants",
-        short="Prob. change", level="detail", by_edit=True, better="lower",
-        needs="distributions")  # fmt: skip
-def answer_probability_change(grid: Grid) -> Tally | None:
-    """How much the probability of the own answer moves: mean over pairs of variants k < l.
-
-    ``(|P_ik(a_ik) - P_il(a_ik)| + |P_ik(a_il) - P_il(a_il)|) / 2``: of the answer in k and of that
-    in l. A pair without both probabilities is left out.
-    """
-    shares, known = _distributions(grid)
-    known = known & (grid.answers < shares.shape[2])
-    counts, items = np.zeros((len(shares), 2)), np.arange(len(shares))
-    for pair in grid.pairs:
-        both, (one, two) = known[:, pair].all(axis=1), shares[:, pair].swapaxes(0, 1)
-        chosen = np.where(both[:, None], grid.answers[:, pair], 0)
-        moved = np.mean([np.abs(one - two)[items, of] for of in chosen.T], axis=0)
-        counts += np.stack([np.where(both, moved, 0), both], axis=1)
-    return _distance_tally(grid, counts)
-
-
 def stated(grid: Grid) -> tuple[Floats, Bools, Bools]:
     """The probability of the answer in the base variant, whether it is right, whether it is known.
 
@@ -549,8 +415,8 @@ def calibration_error(grid: Grid) -> Tally | None:
 
     ``sum_b |sum_i in b (p_i - [a_i = g_i])| / n``, with ``p_i`` the probability of the answer: the
     adaptive bins (``bins_of``) of Nguyen and O'Connor (EMNLP 2015) and Nixon et al. (Measuring
-    Calibration in Deep Learning, CVPR Workshops 2019). Few answers alone make it larger: compare it
-    with ``chance_calibration_error``. Of several groups: bins within each.
+    Calibration in Deep Learning, CVPR Workshops 2019). Few answers alone make it larger. Of several
+    groups: bins within each.
     """
     confidence, right, known = stated(grid)
     items = np.flatnonzero(known)
@@ -568,22 +434,6 @@ def calibration_error(grid: Grid) -> Tally | None:
 
     n = len(items)
     return Tally(counts, grid.subjects, n, len(known) - n, finish, slopes) if n else None
-
-
-@metric("tuples", "Calibration error expected by chance",
-        "calibration error of as many answers whose probabilities are right", short="Chance cal.",
-        level="detail", one_form=True, needs="distributions")  # fmt: skip
-def chance_calibration_error(grid: Grid) -> Tally | None:
-    """``calibration_error`` of as many answers that are right with their stated probability.
-
-    ``sum_b sqrt(2 / pi * sum_i in b p_i (1 - p_i)) / n``: the mean distance of a normal variable
-    from 0. It has no interval.
-    """
-    confidence, _, known = stated(grid)
-    p = confidence[known]
-    noise = sum(np.sqrt(2 / np.pi * (p * (1 - p))[places].sum()) for places in bins_of(p))
-    counts = np.array([[noise, len(p)]])
-    return Tally(counts, None, len(p), len(known) - len(p), finish=ratio) if len(p) else None
 
 
 @metric("pairs", "Violations", "share of applicable expectations that the answers violate",

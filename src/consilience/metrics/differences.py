@@ -268,9 +268,6 @@ def accuracy_changes(
     return dict(zip(CHANGE_SCHEMA, columns, strict=True))
 
 
-OF_THE_SUITE = ("uniform_consistency", "top_label")
-"""Metrics of the questions themselves; they are not compared between runs."""
-
 Seeds = Answers | Sequence[Answers]  # The answers of one model: of one run, or of several seeds
 
 
@@ -359,7 +356,6 @@ def _paired_rows(
                 of_seed[relation.id] = [ClusterCounts(tallies, names) for tallies in (one, two)]
         every = [tallies for one, two, _ in seeds for tallies in (one, two)]
         keys = [key for key in every[0] if all(key in tallies for tallies in every)]
-        keys = [key for key in keys if key[0] not in OF_THE_SUITE]
         if not keys:
             return {}
         binary = {key for key in keys if DESCRIPTIONS[key[0]].binary and not several}

@@ -303,7 +303,7 @@ def _values(metrics: pl.DataFrame) -> dict[tuple[str, str], float]:
 
 
 def _of_labels(metrics: pl.DataFrame, suite: Suite) -> Iterator[str]:
-    """Notes on tasks with answers that are no label, or with only one gold label."""
+    """Notes on tasks with answers that are no label."""
     values, words = _values(metrics), suite.words
     for task in suite.relations:
         if not task.design.labels:
@@ -314,8 +314,6 @@ def _of_labels(metrics: pl.DataFrame, suite: Suite) -> Iterator[str]:
                 f"{task.id}: {no_label:.0%} of the answers to the {words.base} are no "
                 f"{words.choice}; which words a model writes depends on the template"
             )
-        if not words.pool and values.get((task.id, "top_label")) == 1:
-            yield f"{task.id}: all items have the same label, so accuracy is uninformative"
 
 
 def of_few_questions(metrics: pl.DataFrame, suite: Suite) -> Iterator[str]:

@@ -41,7 +41,6 @@ def article_fits(relation: Relation) -> pl.Expr:
 
 
 OF_OPTIONS = "option_scores"  # The column with the score of each option, in the order of the file
-AFFIRMED = "affirmed"  # The column with whether each option was affirmed, in the same order
 
 WHOLE = 1e-3  # How far from 1 a sum of probabilities may be, such as that of rounded ones
 
@@ -104,7 +103,6 @@ class Grid:
     subjects: npt.NDArray[np.object_]
     """The subject of each item (item,); items of one subject are not independent."""
     words: Ints  # The codes of the answers that occur (answer,)
-    n_candidates: float | Floats  # How many candidates an item has (item,), or every item
     invalid: tuple[int, ...] = ()  # The codes of answers that are none of the group's labels
     positive: int = -1  # The code of the label whose F1 is counted; -1 for none
     instances: Counted = ()  # The instances of each expectation of the group
@@ -121,8 +119,6 @@ class Grid:
     favoured: Mapping[str, tuple[Ints, Ints]] = field(default_factory=dict)
     """Of a whole group: one of ``BIASES`` -> the variants that differ in it alone (pair, 2), and
     ``favoured_options`` (item, variant)."""
-    affirmed: Floats | None = None
-    """Whether each option was affirmed (item, variant, option); NaN or None where not verified."""
     distributions: Floats | None = None
     """The probability of each option (item, variant, option); None of a run without scores of
     options, NaN where an answer has none, and 0 after the last option of an item."""
@@ -223,13 +219,6 @@ class Grid:
         return np.asarray(same.sum(axis=1))
 
     @cached_property
-    def n_same_right(self) -> Ints:
-        """How many pairs of an item have the same answer twice, right in the first (item,)."""
-        if self.compared is None:
-            return np.asarray((self._later * self.right).sum(axis=1))
-        return np.asarray((self.same & self.right[:, self.compared[:, 0]]).sum(axis=1))
-
-    @cached_property
     def _later(self) -> Ints:
         """How many later variants have the same answer to the item (item, variant)."""
         items, variants = self.taken.nonzero()
@@ -297,7 +286,6 @@ class Grid:
             golds=self.golds[:, chosen],
             compared=None,
             contrasts={},
-            affirmed=None if self.affirmed is None else self.affirmed[:, chosen],
             favoured={},
             scores={name: values[:, chosen] for name, values in self.scores.items()},
             distributions=None if self.distributions is None else self.distributions[:, chosen],
@@ -316,16 +304,15 @@ class Grid:
         return replace(self, instances=instances)
 
     def with_(self, other: Grid) -> Grid:
-        """Only the answers, verdicts and probabilities that ``other`` has, of the same items."""
+        """Only the answers and probabilities that ``other`` has, of the same items."""
         instances = with_answers_of(self.instances, other.instances)
-        affirmed = _shared(self.affirmed, other.affirmed)
         distributions = _shared(self.distributions, other.distributions)
         is_same = (other.taken | ~self.taken).all() and instances == self.instances
-        if is_same and affirmed is self.affirmed and distributions is self.distributions:
+        if is_same and distributions is self.distributions:
             return self
         return replace(
             self, answers=np.where(other.taken, self.answers, -1), instances=instances,
-            affirmed=affirmed, distributions=distributions,
+            distributions=distributions,
         )  # fmt: skip
 
 
@@ -350,26 +337,26 @@ def grids(
     subjects, of which the last row wins, without the variants whose article before the object does
     not fit the gold.
     """
-    design, candidates = relation.design, len(relation.candidates.words)
+    design = relation.design
     column = pl.concat([answers["answer"].unique(), answers["gold"].unique().alias("answer")])
     words = column.drop_nulls().unique().sort().to_list()  # the position of a word is its code
     if design.unit == "item":
         if design.labels:
             grid = _grid_of_labels(by_option(answers, design), design, scores)
         else:
-            grid = grid_of(answers, pl.col("item"), design, words, candidates, scores)
+            grid = grid_of(answers, pl.col("item"), design, words, scores)
         return {"tuples": grid, "pairs": grid}
     if protocol == "strict":
         once = answers.unique(["subject", "gold", "variant_index"], keep="first")
         tuples = pl.concat_str("subject", "gold", separator="\t")
-        grid = grid_of(once, tuples, design, words, candidates, scores)
+        grid = grid_of(once, tuples, design, words, scores)
         return {"tuples": grid, "pairs": grid}
     fitting = answers.with_columns(
         answer=pl.when(article_fits(relation)).then("answer").otherwise(None)
     )
     return {
-        "tuples": grid_of(answers, pl.col("item"), design, words, candidates, scores),
-        "pairs": grid_of(fitting, pl.col("subject"), design, words, candidates, scores),
+        "tuples": grid_of(answers, pl.col("item"), design, words, scores),
+        "pairs": grid_of(fitting, pl.col("subject"), design, words, scores),
     }
 
 
@@ -405,7 +392,7 @@ def _grid_of_labels(answers: pl.DataFrame, design: Design, scores: Sequence[str]
     has_invalid = design.writes_freely or not known["answer"].equals(answers["answer"])
     invalid = [INVALID + name for name in sorted(design.variants)] if has_invalid else []
     words = [*design.labels, *invalid]
-    grid = grid_of(known, pl.col("item"), design, words, len(design.labels), scores)
+    grid = grid_of(known, pl.col("item"), design, words, scores)
     positive = design.labels.index(design.positive) if design.positive else -1
     codes = np.arange(len(words))
     grid = replace(
@@ -445,14 +432,9 @@ def grid_of(
     key: pl.Expr,
     design: Design,
     words: Sequence[str],
-    candidates: int,
     scores: Sequence[str] = (),
 ) -> Grid:
-    """Answers of the design's variants; ``key`` identifies the items.
-
-    Items are in the order of their keys. ``candidates``: how many there are, where the answers do
-    not say.
-    """
+    """Answers of the design's variants; ``key`` identifies the items, which are in its order."""
     items = (answers.select(key).to_series().rank("dense").cast(pl.Int64) - 1).to_numpy()
     variants = answers["variant_index"].to_numpy()
     shape = (int(items.max(initial=-1)) + 1, len(design.variants))
@@ -469,28 +451,20 @@ def grid_of(
     last = np.empty(shape[0], dtype=np.int64)
     last[items] = np.arange(len(items))
     subjects[:] = answers["subject"][last].to_list()
-    of_options: dict[str, Floats | None] = {OF_OPTIONS: None, AFFIRMED: None}
-    for name in of_options.keys() & set(answers.columns):
-        probable = name == OF_OPTIONS
-        of_rows = option_probabilities(answers) if probable else rows_of_lists(answers[name])
-        if of_rows.size:
-            of_options[name] = of_name = np.full((*shape, of_rows.shape[1]), np.nan)
-            of_name[items, variants] = of_rows
-    sizes, compared = answers["n_candidates"].cast(pl.Float64).to_numpy(), design.compared
-    known = ~np.isnan(sizes)
-    of_item = [np.bincount(items[known], of, minlength=shape[0]) for of in (sizes[known], None)]
-    n_candidates = np.where(of_item[1] > 0, of_item[0] / np.maximum(of_item[1], 1), candidates)
+    distributions: Floats | None = None
+    if OF_OPTIONS in answers.columns and (of_rows := option_probabilities(answers)).size:
+        distributions = np.full((*shape, of_rows.shape[1]), np.nan)
+        distributions[items, variants] = of_rows
+    compared = design.compared
     return Grid(
         filled["answer"],
         filled["gold"],
         None if compared is None else np.array(compared, dtype=np.int64).reshape(-1, 2),
         subjects,
         np.unique(filled["answer"][filled["answer"] >= 0]),
-        n_candidates,
         scores=read,
         is_ragged=design.is_ragged,
-        distributions=of_options[OF_OPTIONS],
-        affirmed=of_options[AFFIRMED],
+        distributions=distributions,
         contrasts=design.contrasts,
     )
 
@@ -641,9 +615,7 @@ class Metric:
     alias_of: str = ""
     """The metric that has this name on N-M relations; empty for a metric of its own."""
     of_gold: bool = False  # Whether it reads golds, so that items without one are left out
-    needs: Literal["", "instances", "hints", "affirmed", "distributions", "longest", "favoured"] = (
-        ""
-    )
+    needs: Literal["", "instances", "hints", "distributions", "longest", "favoured"] = ""
     """The field of ``Grid`` without which there is nothing to count."""
 
     def tally(self, grid: Grid) -> Tally | None:

@@ -401,29 +401,6 @@ def curve_figure(curves: pl.DataFrame, words: SuiteWords) -> Spec:
     )  # fmt: skip
 
 
-def reliability_figure(bins: pl.DataFrame) -> Spec:
-    """The accuracy of answers by their probability; ``bins``: ``reliability`` with ``run``."""
-    runs, numbers = _names(bins, "run"), ("confidence", "accuracy", "low", "high")
-    axis = _percent_axis(0, 50, 100)
-    x = _field("confidence", title="probability of the answer, percent", **axis)
-    title = "right answers, percent"
-    channels = {"x": x} | _by_run(runs)
-    tips = _tips({"run": "run"}, numbers, n="answers")
-    ends = [{"x": 0, "y": 0}, {"x": 100, "y": 100}]
-    line = {"x": _field("x", title=x["title"]), "y": _field("y", title=title)}
-    diagonal = _layer({"type": "line", "strokeDash": [4, 4], "color": INK, "opacity": 0.5}, line)
-    bounds = {"y": _field("low", title=title, **axis), "y2": {"field": "high"}}
-    return _styled(
-        "How often answers are right, by their probability.",
-        data=_data(bins.with_columns(percents(*numbers))), width=WIDE, height=WIDE * 2 // 3,
-        layer=[
-            diagonal | {"data": {"values": ends}},
-            _layer(BOUNDS, channels | bounds),
-            _layer(MARK, channels | {"y": _field("accuracy", title=title)} | tips),
-        ],
-    )  # fmt: skip
-
-
 def matrix_figure(
     pairs: pl.DataFrame,
     patterns: pl.DataFrame,

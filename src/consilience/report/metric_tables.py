@@ -298,7 +298,7 @@ def annotator_tables(
     return frame_table(rows, title, MEANS), of_each
 
 
-METRICS_SHOWN = ("accuracy", "consistency", "corrected_consistency", "agree_right")
+METRICS_SHOWN = ("accuracy", "consistency", "corrected_consistency")
 OVER = {"MACRO": "mean of relations", "MICRO": "pooled counts"}
 NOTE = (
     "accuracy: share of right answers to the first pattern of each relation in the language; "
@@ -345,7 +345,6 @@ def language_table(metrics: pl.DataFrame, suite: Suite) -> Table:
         "consistency": Column(label_of("consistency").lower(), "share"),
         ("low", "high"): Column(CI, "share"),
         "corrected_consistency": Column("chance-corrected", "share"),
-        "agree_right": Column("both right", "share"),
         "pairs": Column("pairs", "count"),
     }
     title = f"{suite.name}: patterns of one language and of two, means of relations in percent"

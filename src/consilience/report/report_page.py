@@ -271,18 +271,6 @@ def _curves(runs: Sequence[RunView]) -> Parts:
     yield Folded("The numbers, and the probability that k drawn ones are all right", tables)
 
 
-def _calibration(runs: Sequence[RunView]) -> Parts:
-    """Whether probabilities are those of right answers; nothing where no run has scores."""
-    if (frame := together(runs, "reliability")).is_empty():
-        return
-    bins = "Answers of all groups in bins of equal size; the calibration error has bins in each."
-    caption = f"{bins} Below the line: too sure. Bars: 95 % intervals."
-    chart = charts.reliability_figure(frame)
-    yield Figure("reliability", "Accuracy by the probability of the answer", chart, caption)
-    known = [run for run in runs if run.reliability.height]
-    yield from _metrics(known, CALIBRATION, "Calibration, in percent")
-
-
 def _metrics(runs: Sequence[RunView], names: Sequence[str], title: str) -> Parts:
     """A table with a row for each metric that a run has; none without rows."""
     rows = list[dict[str, Any]]()
@@ -297,9 +285,6 @@ def _metrics(runs: Sequence[RunView], names: Sequence[str], title: str) -> Parts
     yield from [frame_table(rows, title, columns, sortable=False)] if rows else []
 
 
-CALIBRATION = (
-    "brier_score", "calibration_error", "chance_calibration_error", "answer_probability_change",
-)  # fmt: skip
 APPLICABLE = "applicable: the first answers meet the condition, counted in each variant"
 NO_GAP = dict.fromkeys(("value", "low", "high"), NAN)
 
@@ -422,12 +407,6 @@ OF_ALL: Sections = (
         "the order of the options. The less variants agree that differ in one factor only, the "
         "more this factor changes answers.",
         lambda runs: factor_parts([view for run in runs for view in run.factors]),
-    ),
-    (
-        "calibration", "Calibration",
-        "An answer with a probability of 80 % should be right in 80 %. The error is that within "
-        "groups; compare it with what answers with right probabilities have by chance.",
-        _calibration,
     ),
     (
         "expectations", "Expectations",

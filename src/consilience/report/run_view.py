@@ -305,7 +305,6 @@ class RunView:
     protocol: Protocol = "strict"
     edits: pl.DataFrame = field(default_factory=pl.DataFrame)  # What each kind of edit costs
     items: pl.DataFrame = field(default_factory=pl.DataFrame)  # The agreement over each fact
-    reliability: pl.DataFrame = field(default_factory=pl.DataFrame)  # ``analysis.calibration``
     curve: pl.DataFrame = field(default_factory=pl.DataFrame)  # ``right_counts`` of ``votes``
     examples: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """The most informative facts, by the description of their kind."""

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from consilience.analysis import patterns
-from consilience.analysis.calibration import reliability
 from consilience.analysis.examples import KINDS, about, examples, violated_examples
 from consilience.analysis.votes import right_counts
 from consilience.core.errors import SILENT, Advance, ConsilienceError, Protocol, Watch
@@ -377,7 +376,6 @@ def view_of(
         patterns=rows,
         pairs=pairs,
         edits=patterns.edit_table(seeds, suite, protocol, kinds, seed),
-        reliability=reliability(seeds, protocol),
         curve=right_counts(seeds, suite, protocol, seed),
         items=pl.concat(patterns.item_table(one, suite, protocol) for one in seeds),
         examples={about(kind): of_kind for kind, of_kind in found.items()},

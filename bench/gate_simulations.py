@@ -1,7 +1,7 @@
 """How often a gate passes, fails or leaves undecided a run whose true value is known.
 
 `python bench/gate_simulations.py [SIMULATIONS] [TABLE,TABLE]` prints the tables of
-docs/statistics.md: baseline, absolute, repeats, plan. Each row is seeded by its name. Errors and
+docs/statistics.md: baseline, absolute. Each row is seeded by its name. Errors and
 clusters are made from the answers as `measure` and `compare` make them, with 500 bootstrap samples,
 which are the same for all data sets of a row.
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 
@@ -63,8 +63,6 @@ class World:
     """How often candidates are drawn."""
     changed: float = 0.3
     """Share of items that the second model treats independently of the first."""
-    noise: float = 0.0
-    """Share of items that each repeated run treats anew."""
     metric: str = "consistency"
     """The number that is decided."""
     value: float = 0.8
@@ -128,19 +126,16 @@ def answered(world: World, steady: np.ndarray, usual: np.ndarray, generator: Ran
     return list(np.where(steady[..., None], usual[..., None], drawn))
 
 
-def models(world: World, value: float, generator: Random, repeats: int = 1) -> list[Codes]:
-    """The answers of the baseline, and of repeated runs of a model with another true value."""
+def models(world: World, value: float, generator: Random) -> list[Codes]:
+    """The answers of the baseline, and of a model with another true value."""
     base = rates(world, world.value, generator)
     later, first = moved(world, base, value, generator), draws(world, generator)
     usual = generator.choice(len(world.shares), first.shape, p=world.shares)
     redrawn = draws(world, generator) < world.changed
     second = np.where(redrawn, draws(world, generator), first)
-    runs = [answered(world, first < base[:, None], usual, generator)]
-    for _ in range(repeats):
-        is_new = draws(world, generator) < world.noise
-        steady = np.where(is_new, draws(world, generator), second) < later[:, None]
-        runs.append(answered(world, steady, usual, generator))
-    return runs
+    baseline = answered(world, first < base[:, None], usual, generator)
+    draws(world, generator), draws(world, generator)  # as the tables were made
+    return [baseline, answered(world, second < later[:, None], usual, generator)]
 
 
 def numbers(world: World, runs: Sequence[Codes]) -> list[tuple[Floats, Floats, Floats, int, int]]:
@@ -174,21 +169,17 @@ def numbers(world: World, runs: Sequence[Codes]) -> list[tuple[Floats, Floats, F
     return made
 
 
-def absolute(world: World, runs: Sequence[Codes]) -> list[Precise]:
-    """The number of each run, as ``gate`` decides it."""
-    bounds = METRICS[world.metric].bounds
-    return [_precise(world, *number, bounds) for number in numbers(world, runs)]
+def absolute(world: World, runs: Sequence[Codes]) -> Precise:
+    """The number of the first run, as ``gate`` decides it."""
+    return _precise(world, *numbers(world, runs[:1])[0], METRICS[world.metric].bounds)
 
 
-def against_first(world: World, runs: Sequence[Codes], *, together: bool = True) -> list[Precise]:
-    """The difference of each run from the first; ``together``: of the mean of the others."""
+def against_first(world: World, runs: Sequence[Codes]) -> Precise:
+    """The difference of the second run from the first."""
     bounds = difference_bounds(METRICS[world.metric].bounds)
-    first, *others = numbers(world, runs)
+    first, other = numbers(world, runs)
     # No subject is in two groups, so the replicates of a run are not rescaled before subtracting.
-    parts = [[other[at] - first[at] for at in range(3)] for other in others]
-    if together:
-        parts = [[np.mean([part[at] for part in parts], axis=0) for at in range(3)]]
-    return [_precise(world, *part, *first[3:], bounds) for part in parts]
+    return _precise(world, *(other[at] - first[at] for at in range(3)), *first[3:], bounds)
 
 
 def _precise(
@@ -264,7 +255,7 @@ def baseline_table(count: int) -> Iterator[str]:
             cells.append(
                 shown(
                     [
-                        against_first(world, models(world, value, generator))[0].verdict(limit)
+                        against_first(world, models(world, value, generator)).verdict(limit)
                         for _ in range(count)
                     ]
                 )
@@ -284,89 +275,16 @@ def absolute_table(count: int) -> Iterator[str]:
                 cells.append("-")
                 continue
             verdicts = [
-                absolute(world, models(world, world.value, generator)[:1])[0].verdict(limit)
+                absolute(world, models(world, world.value, generator)).verdict(limit)
                 for _ in range(count)
             ]
             cells.append(shown(verdicts))
         yield f"| {name} | " + " | ".join(cells) + " |"
 
 
-REPEATED = {
-    "400 questions": World(items=400, noise=0.3),
-    "100 questions": World(items=100, noise=0.3),
-}
-
-
-def repeats_table(count: int) -> Iterator[str]:
-    """Three repeated runs: one, averaged, all of three, two of three."""
-    margin, limit = 0.05, Threshold(-0.05, True)
-    yield "| data | true difference | one run | three averaged | 3 of 3 pass | 2 of 3 pass |"
-    for name, world in REPEATED.items():
-        for times, truth in ((0, "none"), (1, "the margin of 5 points")):
-            generator = np.random.default_rng(zlib.crc32(f"repeats {name} {times}".encode()))
-            passes = []
-            for _ in range(count):
-                runs = models(world, world.value - times * margin, generator, 3)
-                alone = [n.verdict(limit) for n in against_first(world, runs, together=False)]
-                (mean,) = against_first(world, runs)
-                passed = sum(verdict == "pass" for verdict in alone)
-                passes.append(
-                    (alone[0] == "pass", mean.verdict(limit) == "pass", passed == 3, passed >= 2)
-                )
-            cells = " | ".join(f"{100 * share:.1f}" for share in np.mean(passes, axis=0))
-            yield f"| {name} | {truth} | {cells} |"
-
-
-PLANNED = {
-    "100 questions, 400 planned": (World(items=100), World(items=400)),
-    "100 questions, 200 planned": (World(items=100), World(items=200)),
-    "12 relations of 40, 24 planned": (World(12, 40), World(24, 40)),
-    "12 relations of 40, of 160 planned": (World(12, 40), World(12, 160)),
-    "12 relations of 10, of 40 planned": (World(12, 10), World(12, 40)),
-    "5 relations of 40, 12 planned": (World(5, 40), World(12, 40)),
-}
-"""The data of a first run, and of a later one."""
-
-
-def plan_table(count: int) -> Iterator[str]:
-    """The power that first runs predict for later ones, and how often those pass."""
-    yield "| first run and plan | rule | predicted power, median (10 to 90 %) | passed |"
-    for name, (first, later) in PLANNED.items():
-        for relative in (True, False):
-            generator = np.random.default_rng(zlib.crc32(f"plan {name} {relative}".encode()))
-            limit = Threshold(-0.05, True) if relative else Threshold(first.value - 0.05, True)
-            predicted = []
-            for _ in range(count):
-                runs = models(first, first.value, generator)
-                if relative:
-                    (number,) = against_first(first, runs)
-                    number = replace(number, value=0.0)
-                else:
-                    (number,) = absolute(first, runs[:1])
-                    number = replace(number, value=first.value)
-                if later.groups != first.groups:
-                    number = number.resized(later.groups)
-                elif first.groups == 1:
-                    number = number.resized(later.items)
-                else:
-                    number = number.with_within(first.items / later.items)
-                predicted.append(number.power(limit))
-            passed = []
-            for _ in range(count):
-                runs = models(later, later.value, generator)
-                (number,) = against_first(later, runs) if relative else absolute(later, runs[:1])
-                passed.append(number.verdict(limit) == "pass")
-            low, middle, high = np.percentile(predicted, (10, 50, 90)) * 100
-            rule = "no worse by 5 points" if relative else "5 points above the limit"
-            spread = f"{middle:.0f} ({low:.0f} to {high:.0f})"
-            yield f"| {name} | {rule} | {spread} | {100 * np.mean(passed):.0f} |"
-
-
 TABLES = {
     "baseline": baseline_table,
     "absolute": absolute_table,
-    "repeats": repeats_table,
-    "plan": plan_table,
 }
 
 

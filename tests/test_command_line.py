@@ -212,8 +212,7 @@ def test_a_default_for_all_commands_does_not_replace_what_a_run_says(consilience
     consilience("probe", "-m", "baseline:oracle", "-n", "1", "--groups", "sport", "-o", "run")
     others = 'model = "baseline:constant"\nsuite = "elsewhere"\ndevice = "cuda"\n'
     (tmp_path / "consilience.toml").write_text(others)
-    gate = ("gate", "run", "--rule", "accuracy>=.1", "--undecided", "pass")
-    for command in (("score", "run"), gate, ("suite", "list")):
+    for command in (("score", "run"), ("suite", "list")):
         status, _, err = consilience(*command)
         assert (status, "defaults from" in err) == (0, False), command
 

@@ -158,9 +158,7 @@ def test_cases_are_the_items_or_groups_that_are_asked(file, monkeypatch):
 def test_rules_are_decided_by_the_gate(file, tmp_path):
     """2 of 6 pairs agree; two questions are too few to show that this is above 20 %."""
     before = assert_consistent(cat, file, out=tmp_path / "lr=0.1")
-    assert_consistent(first_label, file, "consistency <= 0.99", undecided="pass")
     same = "consistency no worse than baseline by 3 points"
-    assert_consistent(cat, file, same, baseline=before, undecided="pass")  # a run of the same name
     undecided = "UNDECIDED (.|\n)*sea: 2 of 6 pairs of variants agree"
     with pytest.raises(AssertionError, match=undecided):
         assert_consistent(first_label, file, "consistency >= 0.2")
@@ -168,7 +166,7 @@ def test_rules_are_decided_by_the_gate(file, tmp_path):
         group = cases(file, by="group")[0].values[0]
         assert_consistent(first_label, group, same, baseline=before)
     with pytest.raises(AssertionError, match="2 of 2 questions agree in less than 50%"):
-        assert_consistent(first_label, file, "accuracy <= 0.9", undecided="pass", at_least=0.5)
+        assert_consistent(first_label, file, "accuracy <= 0.9", at_least=0.5)
     case = cases(file)[0].values[0]
     refused("Use at_least=0.8, or cases", assert_consistent, cat, case, "consistency >= 0.2")
     refused("no metric 'consistncy'", assert_consistent, cat, file, "consistncy >= 0.2")

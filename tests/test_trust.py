@@ -26,7 +26,7 @@ def polite(text, *more):
 
 READERS = [
     ("score", "{run}"),
-    ("gate", "{run}", "--rule", "accuracy >= 0.01", "--undecided", "pass"),
+    ("gate", "{run}", "--rule", "accuracy >= 0.0001"),
     ("compare", "{run}", "other"),
     ("compare", "other", "{run}"),
     ("report", "{run}"),
@@ -130,7 +130,7 @@ def test_a_question_that_changed_is_noted(name, of_questions, consilience, monke
         file.unlink() if made is None else file.write_text(made(ASKED))
         for command in [*READERS, *more] if name == "gold" else READERS[:1]:
             status, _, err = consilience(*of_run(command, "run"))
-            assert status == 0, err
+            assert status in (0, 3), err
             noted = "; numbers are of the old texts and gold answers"
             said = " ".join(err.split())
             assert ("the suite 'q' is not as it was when " in said) is is_noted, command

@@ -23,7 +23,6 @@ Functions:
   ``analyze_factors``, ``analyze_knowledge``, ``analyze_syntax``, ``analyze_tasks``,
   ``analyze_vote``, ``analyze_representations``: why a model is inconsistent.
 - ``gate(run, rule=["consistency >= 0.8"])``: whether a run keeps rules on its numbers; a ``Gate``.
-  ``plan_gate``: how much data they need.
 - ``publish_run(run, format)``: its results in the formats of others; a ``Publication``.
 - ``run_study(file)``, ``study_state(file)``, ``report_study(file)``: many models on many suites.
 - ``ConsistencyCallback``: consistency during a training with the Trainer of transformers.

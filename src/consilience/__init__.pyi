@@ -16,7 +16,6 @@ from consilience.commands.runs import finetune as finetune
 from consilience.commands.runs import gate as gate
 from consilience.commands.runs import improve as improve
 from consilience.commands.runs import list_tables as list_tables
-from consilience.commands.runs import plan_gate as plan_gate
 from consilience.commands.runs import publish_run as publish_run
 from consilience.commands.runs import report_study as report_study
 from consilience.commands.runs import reproduce_table as reproduce_table

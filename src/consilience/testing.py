@@ -23,7 +23,7 @@ import polars as pl
 
 from consilience.analysis.examples import item_agreement
 from consilience.asking.questions import NO_VARIANT
-from consilience.core.errors import ConsilienceError, Undecided
+from consilience.core.errors import ConsilienceError
 from consilience.core.text import counted, truncated
 from consilience.files.write import locked, write_whole
 from consilience.gating.gate import gate
@@ -93,7 +93,6 @@ def assert_consistent(
     *rules: str,
     at_least: float | None = None,
     baseline: str | PathLike[str] | None = None,
-    undecided: Undecided = "fail",
     examples: int = 3,
     **options: Any,
 ) -> Result:
@@ -109,13 +108,12 @@ def assert_consistent(
     - ``at_least``: the share of the pairs of variants of each item that must agree, from 0 to 1
       [default: 1 without rules].
     - ``baseline``: a run or a result, for ``"consistency no worse than baseline by 3 points"``.
-    - ``undecided``: ``pass`` lets rules pass that these items are too few to decide.
     - ``examples``: how many items the message shows.
     """
     __tracebackhide__ = True  # pytest shows the line of the test
     return Runs().assert_consistent(
         model, _beside_test(suite), *rules, at_least=at_least, baseline=_beside_test(baseline),
-        undecided=undecided, examples=examples, **options,
+        examples=examples, **options,
     )  # fmt: skip
 
 
@@ -145,7 +143,6 @@ class Runs:
         *rules: str,
         at_least: float | None = None,
         baseline: str | PathLike[str] | None = None,
-        undecided: Undecided = "fail",
         examples: int = 3,
         **options: Any,
     ) -> Result:
@@ -157,7 +154,7 @@ class Runs:
         messages: list[str] = []
         try:
             if rules:
-                messages += answered.broken_rules(case, rules, baseline, undecided, examples)
+                messages += answered.broken_rules(case, rules, baseline, examples)
             if at_least is not None or not rules:
                 share = 1 if at_least is None else at_least
                 messages += answered.inconsistent(case, share, examples)
@@ -238,7 +235,6 @@ class Answered:
         case: Case,
         rules: Sequence[str],
         baseline: str | PathLike[str] | None,
-        undecided: Undecided,
         examples: int,
     ) -> Iterator[str]:
         """The verdicts on rules, with examples; nothing if the gate is open.
@@ -262,7 +258,6 @@ class Answered:
                 runs=[f"{self.result.label.replace('=', ':')}={self.result.run.path}"],
                 rule=rules,
                 baseline=None if baseline is None else os.fspath(baseline),
-                undecided=undecided,
             )
         )
         if not checked.is_open:

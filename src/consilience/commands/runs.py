@@ -117,26 +117,18 @@ def compare(options: runs.CompareOptions) -> comparing.Comparison | comparing.Fl
     return comparing.compare_runs(options)
 
 
-class GateCommand(runs.GateOptions):
-    """The options of ``gate`` on the command line, where a plan is one of its results."""
-
-    plan: bool = opt(
-        "Check nothing: print the power of each rule, and how many items, groups and repeats give "
-        "a power of 80 %.", default=False, panel="Output")
-
-
-@command(GateCommand, "gate", panel="Measure", output=("junit", "format", "json"), examples=(
+@command(runs.GateOptions, "gate", panel="Measure", output=("junit", "format", "json"), examples=(
     'gate runs/new --rule "consistency >= 0.8" --junit gate.xml',
     'gate runs/new --baseline runs/old --rule "consistency no worse than baseline by 3 points"'))
-def gate_command(options: GateCommand) -> gating.Gate | gating.GatePlan:
+def gate_command(options: runs.GateOptions) -> gating.Gate:
     """Pass or fail a run by rules on its numbers: exit status 0 or 3, for CI.
 
     A rule passes if the 90 % interval of the number is on the right side of the limit (each bound
     is wrong with a probability of 5 %), fails if it is on the wrong side, and is else undecided.
-    The gate passes if all rules pass. Rules are options, or `rule = ["..."]` in the table [gate]
+    The gate passes if all rules do. Rules are options, or `rule = ["..."]` in the table [gate]
     of consilience.toml. docs/gate.md has a workflow for GitHub Actions.
     """
-    return gating.plan_gate(options) if options.plan else gating.gate(options)
+    return gating.gate(options)
 
 
 @takes(runs.GateOptions)
@@ -145,10 +137,6 @@ def gate(options: runs.GateOptions) -> gating.Gate:
     return gating.gate(options)
 
 
-@takes(runs.GateOptions)
-def plan_gate(options: runs.GateOptions) -> gating.GatePlan:
-    """The power of each rule at the size of the run, and the sizes at which it is 80 %."""
-    return gating.plan_gate(options)
 
 
 @command(runs.ReportOptions, "report", panel="Measure", examples=(

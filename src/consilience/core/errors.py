@@ -182,7 +182,6 @@ Protocol = Literal["published", "strict"]
 # Choices of options, whose help says what they mean.
 TableFormat = Literal["table", "md", "latex", "csv", "json"]
 MultiToken = Literal["exclude", "left-to-right"]
-Undecided = Literal["fail", "pass"]
 ExportFormat = Literal["jsonl", "csv", "lm-eval", "trl", "trl-preference"]
 PublishFormat = Literal["eee", "model-card", "eval-results", "dataset"]
 CandidateSet = Literal["objects", "vocabulary"]

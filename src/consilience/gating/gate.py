@@ -1,4 +1,4 @@
-"""The gate: its runs, decisions, tables, and how much data it needs."""
+"""The gate: its runs, decisions and tables."""
 
 from __future__ import annotations
 
@@ -6,25 +6,20 @@ import math
 import re
 import shlex
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
 from itertools import cycle, islice
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import polars as pl
 
-from consilience.core.errors import ConsilienceError, Protocol, Undecided, unknown_name
+from consilience.core.errors import ConsilienceError, Protocol, unknown_name
 from consilience.core.text import AGGREGATES, counted, listed, visible
 from consilience.gating.rules import (
     GateRule,
     Precise,
-    Threshold,
     Verdict,
-    clusters_for_power,
-    fewest,
     parse_rules,
 )
 from consilience.kinds import protocol_notes, suite_notes, suite_of
@@ -34,21 +29,19 @@ from consilience.metrics.differences import compare
 from consilience.metrics.measure import (
     NEARLY_CONSTANT,
     constant_answers,
-    facts_left_out,
     measure,
-    of_few_questions,
     without_answer,
 )
 from consilience.metrics.registry import DESCRIPTIONS, label_of
 from consilience.metrics.resampling import largest_cluster
-from consilience.metrics.statistics import FEW, NAN, POWER, difference_bounds, wilson_interval
+from consilience.metrics.statistics import NAN, difference_bounds
 from consilience.options import Output
 from consilience.options.runs import GateOptions
 from consilience.report.columns import Columns, frame_table
 from consilience.report.export import Shown, record_of
 from consilience.report.table import Column, Table, number_text
 from consilience.results import comparing
-from consilience.runs.run import Run, open_runs, split_label
+from consilience.runs.run import Run, open_runs
 from consilience.types import Suite
 
 INTERVAL = "90 % CI"  # The heading of an interval whose bounds are one-sided 95 % bounds
@@ -68,9 +61,7 @@ class GateCheck:
     limit: float
     verdict: Verdict
     reason: str  # Why, as a sentence without a full stop
-    needed: int | None = None  # How many items or groups would decide, if known
     unit: str = ""
-    runs: tuple[GateCheck, ...] = ()  # The checks of single runs, where each was judged alone
 
     @property
     def is_relative(self) -> bool:
@@ -91,43 +82,23 @@ class GateCheck:
         return number_text(value, "points" if self.is_relative else "share")
 
 
-@dataclass(frozen=True, slots=True)
-class PlanRow:
-    """The power of a rule in one design."""
-
-    rule: str
-    of: str
-    design: str  # What is other than in the runs that the plan is made from
-    value: float
-    groups: int | None  # None where the number is not a mean over groups, or none are enough
-    items: int | None  # How many items, of each group if there are groups; None if none are enough
-    repeats: int | None  # How many runs are averaged; None if none are enough
-    power: float  # Of a pass if the assumed value is true; NaN if it is never 80 %
-
-
-def as_junit(suite: str, checks: Sequence[GateCheck], *, undecided_fails: bool) -> bytes:
+def as_junit(suite: str, checks: Sequence[GateCheck]) -> bytes:
     """A ``testsuite`` with a ``testcase`` for each check; ``suite`` names the runs.
 
-    A check that fails has a ``failure``. One that is undecided has a ``failure`` of the type
-    ``undecided``, or is ``skipped`` where it does not fail the gate.
+    A check that fails or is undecided has a ``failure`` with its verdict as the type.
     """
-    failing = ("fail", "undecided") if undecided_fails else ("fail",)
-    failures = sum(check.verdict in failing for check in checks)
-    skipped = sum(check.verdict == "undecided" for check in checks) * (not undecided_fails)
+    failures = sum(check.verdict != "pass" for check in checks)
     counts = {"tests": str(len(checks)), "failures": str(failures), "errors": "0"}
     root = ET.Element("testsuites", {"name": "consilience gate", **counts})
-    of_suite = {**counts, "name": _text(suite), "skipped": str(skipped)}
-    test_suite = ET.SubElement(root, "testsuite", of_suite)
+    test_suite = ET.SubElement(root, "testsuite", {**counts, "name": _text(suite), "skipped": "0"})
     for check in checks:
         named = {"classname": _text(suite), "name": _text(check.name), "time": "0"}
         case, message = ET.SubElement(test_suite, "testcase", named), _text(check.reason)
-        if check.verdict in failing:
+        if check.verdict == "pass":
+            ET.SubElement(case, "system-out").text = message
+        else:
             failure = ET.SubElement(case, "failure", {"type": check.verdict, "message": message})
             failure.text = f"{_text(check.rule)}: {check.verdict}. {message}."
-        elif check.verdict == "undecided":
-            ET.SubElement(case, "skipped").text = f"undecided: {message}"
-        else:
-            ET.SubElement(case, "system-out").text = message
     ET.indent(root)
     xml: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
     return xml + b"\n"
@@ -169,9 +140,9 @@ class GateRuns:
             protocol=self.protocol,
         )
 
-    def numbers(self, labels: Sequence[str], some: slice = slice(None)) -> pl.DataFrame:
-        """The numbers of runs, of all their seeds or some (``METRICS_SCHEMA``...)."""
-        tables = [table for label in labels for table in self.whole[label]][some]
+    def numbers(self, some: slice = slice(None)) -> pl.DataFrame:
+        """The numbers of the runs, of all their seeds or some (``METRICS_SCHEMA``...)."""
+        tables = [table for tables in self.whole.values() for table in tables][some]
         return measure(tables, self.suite, self.protocol, self.seed, precision=True)
 
     def largest(self, row: Mapping[str, Any]) -> float:
@@ -187,30 +158,23 @@ class GateRuns:
         parts = [[one] for one in tallies] if name == "MACRO" else [tallies]
         return max(map(largest_cluster, parts), default=1.0)
 
-    def differences(self, labels: Sequence[str], some: slice = slice(None)) -> pl.DataFrame:
-        """Runs minus the baseline (``COMPARISON_SCHEMA`` and ``PRECISION_SCHEMA``)."""
+    def differences(self, some: slice = slice(None)) -> pl.DataFrame:
+        """The runs minus the baseline (``COMPARISON_SCHEMA`` and ``PRECISION_SCHEMA``)."""
         assert self.baseline is not None
         first = self.common[self.baseline.label]
-        second = [table for label in labels for table in self.common[label]]
+        second = [table for label in self.labels for table in self.common[label]]
         size = max(len(first), len(second))
         if size % len(first) or size % len(second):
             found = f"{len(second)} runs or seeds against {len(first)} of the baseline"
             raise ConsilienceError(found, expected="one run of the baseline, or as many")
         both = [[*islice(cycle(tables), size)][some] for tables in (first, second)]
-        models = {self.baseline.label: both[0], " + ".join(labels): both[1]}
+        models = {self.baseline.label: both[0], " + ".join(self.labels): both[1]}
         return compare(models, self.suite, self.protocol, self.seed, precision=True)
 
 
-def is_its_own_baseline(options: GateOptions) -> bool:
-    """Whether one of the runs is the baseline, as when rules are first tried on the baseline."""
-    specs = (*options.runs, options.baseline or "")
-    *runs, baseline = [Path(split_label(spec)[1]).resolve() for spec in specs]
-    return bool(options.baseline) and baseline in runs
-
-
 def open_gate_runs(options: GateOptions) -> GateRuns:
-    """Open the runs and the baseline, unless it is one of them; other models or questions raise."""
-    given = [] if is_its_own_baseline(options) or not options.baseline else [options.baseline]
+    """Open the runs and the baseline; other models or questions raise."""
+    given = [options.baseline] if options.baseline else []
     opened = open_runs([*options.runs, *given])
     runs, baseline = opened[: len(options.runs)], next(iter(opened[len(options.runs) :]), None)
     comparing.refuse_mixed(opened)
@@ -260,16 +224,12 @@ def precise(row: Mapping[str, object], *, is_relative: bool) -> Precise:
     )  # fmt: skip
 
 
-MOST = 2 / 3  # The share of a fall that a note on few groups is about
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class Gate(Shown):
     """The checks of a run, or of several of the same model."""
 
     of: GateRuns
     checks: Sequence[GateCheck]  # A check of each rule, by group where a rule is about several
-    undecided: Undecided
     notes: Sequence[str]
 
     @property
@@ -280,8 +240,8 @@ class Gate(Shown):
 
     @property
     def is_open(self) -> bool:
-        """Whether the run may pass: no rule fails, nor is one undecided unless that may pass."""
-        return self.verdict == "pass" or (self.verdict, self.undecided) == ("undecided", "pass")
+        """Whether all rules pass."""
+        return self.verdict == "pass"
 
     def table(self) -> Table:
         against = f" against {self.of.baseline.label}" if self.of.baseline else ""
@@ -313,9 +273,7 @@ class Gate(Shown):
             for check in self.checks
         ]  # fmt: skip
         notes = [
-            f"{check.name}: {check.reason}."
-            for check in self.checks
-            if check.verdict != "pass" or check.runs
+            f"{check.name}: {check.reason}." for check in self.checks if check.verdict != "pass"
         ]
         notes.append(
             "Pass: the interval is on the right side of the limit; fail: on the wrong side. Each "
@@ -328,9 +286,6 @@ class Gate(Shown):
         if output.format == "md":
             table = replace(table, notes=[*table.notes, *self.notes])
         yield table
-        if output.format == "table" and self.verdict == "undecided":
-            fate = "do not fail" if self.is_open else "fail"
-            yield f"Undecided rules {fate} the gate (--undecided)."
         if output.format == "table" and self.verdict == "fail":
             yield f"Answers: consilience view {shlex.quote(str(self.of.runs[0].path))}"
 
@@ -341,8 +296,7 @@ class Gate(Shown):
 
     def written(self, output: Output) -> Iterator[tuple[Path, bytes]]:
         if output.junit:
-            is_strict = self.undecided == "fail"
-            yield output.junit, as_junit(self.of.name, self.checks, undecided_fails=is_strict)
+            yield output.junit, as_junit(self.of.name, self.checks)
 
     def exit_status(self) -> int:
         return 0 if self.is_open else 3
@@ -350,40 +304,27 @@ class Gate(Shown):
 
 def gate(options: GateOptions) -> Gate:
     """Check the rules on the numbers of a run, or of several of the same model."""
-    rules, many = parse_rules(options.rule), len(options.runs)
+    rules = parse_rules(options.rule)
     relative = [rule for rule in rules if rule.is_relative]
     if relative and not options.baseline:
         found = f"the rule '{relative[0].text}' without a baseline"
         raise ConsilienceError(found, todo="Name it: --baseline RUN.", option="baseline")
-    if relative and is_its_own_baseline(options):
-        found = f"{options.baseline} is the run and the baseline"
-        expected = "another run, which is compared with the baseline"
-        todo = "Name a later run; --plan takes the baseline, and says how much data is needed."
-        raise ConsilienceError(found, expected=expected, todo=todo, option="baseline")
-    if options.passes is not None and options.passes > many:
-        found = f"--passes {options.passes} of {counted(many, 'run')}"
-        raise ConsilienceError(found, expected=f"at most {many}")
     of = open_gate_runs(options)
-    together = [of.labels] if options.passes is None else [[label] for label in of.labels]
-    numbers = [of.numbers(labels) for labels in together]
-    differences = [of.differences(labels) for labels in together] if relative else []
-    checks = []
-    for rule in rules:
-        source = differences if rule.is_relative else numbers
-        tables = [rows_of(rule, *one, of) for one in zip(source, together, strict=True)]
-        for group in tables[0]:
-            alone = [_check(rule, rows[group], of.suite) for rows in tables if group in rows]
-            checks.append(_combined(alone, options.passes) if options.passes else alone[0])
-    notes = [*of.notes, *_cautions(rules, numbers[0], of)]
+    numbers = of.numbers()
+    differences = of.differences() if relative else numbers
+    checks = [
+        _check(rule, row, of.suite)
+        for rule in rules
+        for row in rows_of(rule, differences if rule.is_relative else numbers, of)
+    ]
+    notes = [*of.notes, *_cautions(rules, numbers, of)]
     failed = [check.rule for check in checks if check.verdict == "fail"]
     for rule in (rule for rule in rules if rule.text in failed and not rule.group):
-        table = (differences if rule.is_relative else numbers)[0]
-        notes += worst_notes(rule, table, of.suite)
-    if of.baseline is not None and relative and options.passes is None:
-        table = differences[0].with_columns(second=pl.lit(of.labels[0]))
+        notes += worst_notes(rule, differences if rule.is_relative else numbers, of.suite)
+    if of.baseline is not None and relative:
+        table = differences.with_columns(second=pl.lit(of.labels[0]))
         notes += comparing.noise_notes([of.baseline, of.runs[0]], table)
-        notes += few_groups_notes(rules, table, of.suite)
-    return Gate(of, checks, options.undecided, list(dict.fromkeys(notes)))
+    return Gate(of, checks, list(dict.fromkeys(notes)))
 
 
 def worst_notes(rule: GateRule, table: pl.DataFrame, suite: Suite) -> Iterator[str]:
@@ -403,10 +344,9 @@ def worst_notes(rule: GateRule, table: pl.DataFrame, suite: Suite) -> Iterator[s
 
 
 def _cautions(rules: Sequence[GateRule], numbers: pl.DataFrame, of: GateRuns) -> Iterator[str]:
-    """Notes on items without an answer, and where bounds are wide or not right (docs/gate.md)."""
-    suite, first = of.suite, of.whole[of.labels[0]][0]
-    answers = first.answers
-    yield from position_notes(answers)
+    """Notes on items without an answer, and on models that say the same always (docs/gate.md)."""
+    suite = of.suite
+    yield from position_notes(of.whole[of.labels[0]][0].answers)
     named = {rule.group or "MACRO" for rule in rules if rule.metric == "consistency"}
     if named:
         is_of_rule = pl.col("group").is_in([*named]) if suite.words.pool else pl.lit(True)
@@ -417,55 +357,14 @@ def _cautions(rules: Sequence[GateRule], numbers: pl.DataFrame, of: GateRuns) ->
         for run in of.whole[label]:
             more = f"{label}: " * (len(of.labels) > 1)
             yield from (more + note for note in without_answer(run.table))
-    if left_out := facts_left_out(answers, numbers, suite):
-        yield left_out
-    if any(rule.metric == "corrected_consistency" for rule in rules):
-        yield from of_few_questions(numbers, suite)
-    means = numbers.filter(group="MACRO", subset="all") if suite.words.has_means else numbers[:0]
-    few = means.filter(pl.col("metric").is_in([rule.metric for rule in rules if not rule.group]))
-    fewest = few.filter(pl.col("n") > 1)["n"].min()
-    if isinstance(fewest, int) and fewest < FEW:
-        yield (
-            f"a mean over {fewest} relations is about relations like these, of which so few say "
-            "little; 'METRIC in MICRO' is about these relations"
-        )
 
 
-def few_groups_notes(rules: Sequence[GateRule], table: pl.DataFrame, suite: Suite) -> Iterator[str]:
-    """Notes where at most a fifth of the groups have ``MOST`` of all that groups got worse."""
-    for rule in rules:
-        pool = rule.group or suite.words.pool
-        if not rule.is_relative or pool not in ("MACRO", "MICRO") or pool not in table["group"]:
-            continue
-        sign = -1 if rule.threshold.at_least else 1
-        weight = pl.col("n") if pool == "MICRO" else 1
-        key = rule.metric, rule.subset
-        averaged = [group.id for group in suite.relations if is_averaged(key, group)]
-        rows = table.filter(pl.col("group").is_in(averaged), metric=rule.metric, subset=rule.subset)
-        rows = rows.filter(pl.col("difference").is_not_nan())
-        worse = rows.with_columns(worse=sign * weight * pl.col("difference"))
-        worse = worse.sort("worse", descending=True, maintain_order=True)
-        total = float(worse["worse"].clip(0).sum())
-        few = worse.head(int((worse["worse"].clip(0).cum_sum() < MOST * total).sum()) + 1)
-        if few.height * 5 > worse.height or float(worse["worse"].sum()) <= 0:
-            continue
-        share, groups = float(few["worse"].sum()) / total, counted(worse.height, suite.words.group)
-        named = few.select("group", "difference").iter_rows()
-        yield (
-            f"{100 * share:.0f} % of the {'fall' if sign < 0 else 'rise'} of {rule.metric} is "
-            f"in {few.height} of {groups}: "
-            + ", ".join(f"{group} ({number_text(off, 'points')} points)" for group, off in named)
-        )
-
-
-def rows_of(
-    rule: GateRule, table: pl.DataFrame, labels: Sequence[str], of: GateRuns
-) -> dict[str, dict[str, Any]]:
-    """The rows of a table of runs that a rule is about, by group; a rule without a row raises.
+def rows_of(rule: GateRule, table: pl.DataFrame, of: GateRuns) -> list[dict[str, Any]]:
+    """The rows of a table of runs that a rule is about; a rule without a row raises.
 
     Without a group these are the headline numbers (``SuiteWords.pool``).
     """
-    constant, compared = _constant(rule, table, labels, of), " of both runs" * rule.is_relative
+    constant, compared = _constant(rule, table, of), " of both runs" * rule.is_relative
     for column, name, missing in (
         ("metric", rule.metric, f"'{rule.metric}'{compared}"),
         ("subset", rule.subset, f"{rule.metric} of '{rule.subset}'"),
@@ -474,25 +373,22 @@ def rows_of(
         known = table[column].unique(maintain_order=True).to_list()
         if name and name not in known:
             fault = f"no {missing}, which the rule '{rule.text}' is about"
-            swapped = re.sub("=(.+)/(.+)", r"=\2/\1", name)
-            raise unknown_name(fault, swapped if swapped in known else name, known)
+            raise unknown_name(fault, name, known)
         pool = name or of.suite.words.pool
         table = table.filter(pl.col(column) == pool) if pool in known else table
-    return {
-        row["group"]: row | {"largest": of.largest(row), "constant": constant}
+    return [
+        row | {"largest": of.largest(row), "constant": constant}
         for row in table.iter_rows(named=True)
-    }
+    ]
 
 
-def _constant(
-    rule: GateRule, table: pl.DataFrame, labels: Sequence[str], of: GateRuns
-) -> list[str]:
+def _constant(rule: GateRule, table: pl.DataFrame, of: GateRuns) -> list[str]:
     """The groups with one answer that a pooled corrected consistency leaves out, and should not.
 
     Those of several subjects whose answer is not always right in a run or seed; a baseline has
     several answers.
     """
-    suite, many = of.suite, sum(len(of.whole[label]) for label in labels)
+    suite, many = of.suite, sum(map(len, of.whole.values()))
     if rule.is_relative and of.baseline is not None:
         many = max(many, len(of.common[of.baseline.label]))
     value, before = ("second_value", "first_value") if rule.is_relative else ("value", "n")
@@ -503,7 +399,7 @@ def _constant(
     source = of.differences if rule.is_relative else of.numbers
     parts = [slice(at, at + 1) for at in range(many)]
     found: dict[str, None] = {}
-    for one in [table] if many == 1 else (source(labels, part) for part in parts):
+    for one in [table] if many == 1 else map(source, parts):
         rows = one.filter(pl.col("group").is_in(groups), subset=rule.subset)
         several = rows.filter(pl.col(value).is_not_nan(), pl.col("units") > 1, metric="consistency")
         right = rows.filter(pl.col(value) == 1, metric="consistent_accuracy")
@@ -523,7 +419,6 @@ def _check(rule: GateRule, row: Mapping[str, Any], suite: Suite) -> GateCheck:
         row["second_value" if rule.is_relative else "value"],
         row["first_value"] if rule.is_relative else NAN,
         *number.interval(), rule.threshold.value, verdict, "",
-        number.needed(rule.threshold) if verdict == "undecided" and not constant else None,
         f"{suite.words.group}s" if is_over_groups else suite.words.clusters,
     )  # fmt: skip
     return replace(check, reason=_reason(check, number, label_of(rule.metric), constant))
@@ -540,17 +435,9 @@ def _reason(check: GateCheck, number: Precise, label: str, constant: Sequence[st
     text += f" ({INTERVAL} {check.interval})"
     if number.is_constant:
         text += f", the same in all {check.unit}"
-    if check.verdict != "undecided":
-        return text
-    if constant:
-        return f"{text}, without {listed(constant)}, where all answers are the same"
-    if check.needed is None:
-        return f"{text}; the value is on the limit, so no number of {check.unit} decides"
-    size = number.units if number.is_constant else number.clusters
-    return (
-        f"{text}; {check.needed:,} {check.unit} would decide if value and variation stay the same "
-        f"(asked: {size:,})"
-    )
+    if constant and check.verdict == "undecided":
+        text += f", without {listed(constant)}, where all answers are the same"
+    return text
 
 
 def of_in_words(row: Mapping[str, Any], suite: Suite) -> str:
@@ -559,174 +446,3 @@ def of_in_words(row: Mapping[str, Any], suite: Suite) -> str:
         return f"all {suite.words.item}s"
     size = counted(row["n"], suite.words.group)
     return f"mean of {size}" if row["group"] == "MACRO" else str(row["group"])
-
-
-def _combined(alone: Sequence[GateCheck], passes: int) -> GateCheck:
-    """A check of several runs, each judged alone: it passes if so many pass."""
-    verdicts = [check.verdict for check in alone]
-    many, passed = len(alone), verdicts.count("pass")
-    possible = passed + verdicts.count("undecided")
-    low, high = wilson_interval(passed / many, many)
-    return replace(
-        alone[0],
-        value=fmean(check.value for check in alone),
-        baseline=fmean(check.baseline for check in alone),
-        low=NAN, high=NAN,
-        verdict="pass" if passed >= passes else "fail" if possible < passes else "undecided",
-        reason=f"{passed} of {many} runs pass, {passes} have to ({', '.join(verdicts)}); "
-        f"probability of a pass {low * 100:.0f} to {high * 100:.0f} % (95 % CI)",
-        needed=None, unit="", runs=tuple(alone),
-    )  # fmt: skip
-
-
-MOST_ITEMS, MOST_REPEATS = 1_000_000, 1_000
-
-ONE_RUN = (
-    "the error of a difference is that of two independent runs, the most that it can be; with "
-    "--baseline it is that of the two runs, whose answers to an item are alike, so fewer are needed"
-)
-
-NO_REPEATS = "give several runs of the same model to plan repeats"
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class GatePlan(Shown):
-    """How much data each rule needs."""
-
-    of: GateRuns
-    rows: Sequence[PlanRow]
-    notes: Sequence[str]
-
-    def table(self) -> Table:
-        words = self.of.suite.words
-        group, item = words.group, words.clusters.removesuffix("s")
-        has_groups = any(row.groups is not None for row in self.rows)
-        columns: Columns = {
-            "rule": Column("rule"), "of": Column("of", is_extra=True), "design": Column("design"),
-            **({"groups": Column(f"{group}s", "count")} if has_groups else {}),
-            "items": Column(f"{item}s", "count"), "repeats": Column("repeats", "count"),
-            "power": Column("power", "share"),
-        }  # fmt: skip
-        rows = [asdict(row) for row in self.rows]
-        for row in rows:
-            for noun, name in (("groups", group), ("items", item)):
-                row["design"] = row["design"].replace(noun, f"{name}s")
-            if row["groups"] is None and not math.isnan(row["power"]):
-                row["groups"] = ""
-        notes = [
-            "Power: the probability that the rule passes if the true value is that of the run or, "
-            "with a baseline, the true difference is 0. Rows with another number show the least "
-            "for 80 %."
-        ]
-        if has_groups:
-            notes += [f"{item}s: in each {group}; without a number of {group}s, in all together."]
-        if any(math.isnan(row.power) for row in self.rows):
-            notes += ["A dash means that no number is enough, or that the variation is not known."]
-        title = f"Plan from {self.of.name}, in percent"
-        return frame_table(rows, title, columns, notes, sortable=False)
-
-    def printed(self, output: Output) -> Iterator[Table | str]:
-        yield self.table()
-
-    def document(self) -> dict[str, Any]:
-        rows = [asdict(row) for row in self.rows]
-        return {"run": self.of.record(), "plan": rows, "warnings": [*self.notes]}
-
-    def written(self, output: Output) -> Iterator[tuple[Path, bytes]]:
-        if output.junit:
-            todo = "A plan has no checks to write."
-            raise ConsilienceError("--junit with --plan", expected="one of them", todo=todo)
-        return iter(())
-
-
-def plan_gate(options: GateOptions) -> GatePlan:
-    """The power of each rule at the size of the run, and the sizes at which it is 80 %.
-
-    True values: for a limit the value of the run, for a margin no difference from the baseline.
-    """
-    if options.passes is not None:
-        expected = "runs that are averaged"
-        raise ConsilienceError("--passes with a plan", expected=expected, todo="Leave it out.")
-    rules, of = parse_rules(options.rule), open_gate_runs(options)
-    is_paired = of.baseline is not None
-    alone = [[label] for label in of.labels] if len(of.labels) > 1 else []
-
-    @cache
-    def tables(is_relative: bool) -> list[pl.DataFrame]:
-        source = of.differences if is_relative and is_paired else of.numbers
-        return [source(labels) for labels in (of.labels, *alone)]
-
-    rows: list[PlanRow] = []
-    for rule in rules:
-        of_runs = zip(tables(rule.is_relative), (of.labels, *alone), strict=True)
-        first, *others = (rows_of(rule, *one, of) for one in of_runs)
-        for group, row in first.items():
-            same = [row, *(one[group] for one in others if group in one)]
-            planned = [_of_rule(rule, one, is_paired=is_paired) for one in same]
-            planned = [replace(one, value=NAN) for one in planned] if row["constant"] else planned
-            rows += _designs(rule.text, of_in_words(row, of.suite), rule.threshold, planned)
-    notes = list(of.notes)
-    notes += [ONE_RUN] if not is_paired and any(rule.is_relative for rule in rules) else []
-    notes += [NO_REPEATS] if len(of.labels) == 1 else []
-    return GatePlan(of, rows, notes)
-
-
-def _of_rule(rule: GateRule, row: dict[str, Any], *, is_paired: bool) -> Precise:
-    if not rule.is_relative:
-        return precise(row, is_relative=False)
-    if is_paired:
-        return replace(precise(row, is_relative=True), value=0.0)
-    number, twice = precise(row, is_relative=False), math.sqrt(2)
-    return replace(
-        number, value=0.0, bounds=difference_bounds(number.bounds), error=number.error * twice,
-        within_error=number.within_error * twice, is_difference=True, skewness=0.0,
-    )  # fmt: skip
-
-
-def _designs(rule: str, of: str, limit: Threshold, numbers: Sequence[Precise]) -> Iterator[PlanRow]:
-    """The designs of one rule; ``numbers``: of all runs averaged, then of each alone."""
-    number, *alone = numbers
-    repeats = max(1, len(alone))
-    items = round(number.units / number.clusters) if number.is_over_groups else 0
-    now = PlanRow(
-        rule, of, "this run" if repeats == 1 else "these runs", number.value,
-        number.clusters if items else None, items or number.clusters, repeats,
-        number.power(limit),
-    )  # fmt: skip
-    yield now
-
-    def other(what: str, resized: Callable[[int], Precise], size: int | None) -> PlanRow:
-        power = resized(size).power(limit) if size else NAN
-        sizes: dict[str, Any] = {what: size}
-        return replace(now, design=f"other number of {what}", power=power, **sizes)
-
-    def enough(resized: Callable[[int], Precise], least: int, most: int) -> int | None:
-        return fewest(lambda size: resized(size).power(limit) >= POWER, least, least, most)
-
-    clusters = clusters_for_power(number, limit)
-    more_items = lambda size: number.with_within(items / size)  # noqa: E731
-    if items and number.is_constant and clusters:  # these are items of all groups together
-        clusters = max(2, math.ceil(clusters * number.clusters / number.units))
-        more_items = lambda size: replace(number, units=round(number.units * size / items))  # noqa: E731
-    yield other("groups" if items else "items", number.resized, clusters)
-    if items:
-        yield other("items", more_items, enough(more_items, 2, MOST_ITEMS))
-    if alone:
-        repeated = _repeated(number, alone)
-        yield other("repeats", repeated, enough(repeated, 1, MOST_REPEATS))
-
-
-def _repeated(number: Precise, alone: Sequence[Precise]) -> Callable[[int], Precise]:
-    """The number of R repeats: the variance of their average is ``item + noise / R``."""
-
-    def within(number: Precise) -> float:
-        return (number.within_error if number.is_over_groups else number.error) ** 2
-
-    many = len(alone)
-    averaged, single = within(number), fmean(map(within, alone))
-    noise = min(single, max(0.0, (single - averaged) / (1 - 1 / many)))
-
-    def of(repeats: int) -> Precise:
-        return number.with_within((single - noise * (1 - 1 / repeats)) / averaged)
-
-    return of if averaged > 0 else lambda repeats: number

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
-
-from scipy.special import logit, nctdtr
 
 from consilience.core.errors import ConsilienceError, unknown_name
 from consilience.metrics import statistics
 from consilience.metrics.registry import DESCRIPTIONS, METRICS
-from consilience.metrics.statistics import NAN, POWER, TIE
+from consilience.metrics.statistics import NAN, TIE
 
 Verdict = Literal["pass", "fail", "undecided"]
 
 ERROR_RATE = 0.05  # Of each one-sided bound
-
-FAR = 30.0  # A noncentrality beyond which the power is 0 or 1
-
-MOST = 100_000_000  # More clusters than this are no plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,79 +112,6 @@ class Precise:
         if min(off) >= 0:
             return "pass"
         return "fail" if max(off) < 0 else "undecided"
-
-    def needed(self, threshold: Threshold) -> int | None:
-        """How many clusters, or subjects of a constant number, decide; None on the threshold."""
-        distance = abs(threshold.distance(self.value))
-        if not distance > TIE or math.isnan(self.error):
-            return None
-        if self.is_constant:
-            bound = self.bounds[threshold.value > self.value]
-            share = min(distance / self.farthest(bound), 1 - TIE)
-            return math.ceil(self.largest * math.log(ERROR_RATE) / math.log1p(-share))
-        decides = lambda size: self.resized(size).verdict(threshold) != "undecided"  # noqa: E731
-        return fewest(decides, self.clusters)
-
-    def power(self, threshold: Threshold) -> float:
-        """The probability of a pass if the value is the true one.
-
-        The noncentral t distribution on the logit scale: ``P(T >= t[0.95, n-1])`` with the
-        noncentrality ``(logit(true) - logit(threshold)) / error``, all with one more item. Of a
-        mean over groups ``skewed_reach`` replaces ``t[0.95, n-1]`` where it is greater.
-        """
-        if math.isnan(self.value) or math.isnan(self.error) or self.clusters < 2:
-            return NAN
-        if self.error <= TIE:
-            return float(self.verdict(threshold) == "pass")
-        number = self.with_one_more(-1 if threshold.at_least else 1)
-        least, width = self.bounds[0], self.bounds[1] - self.bounds[0]
-        share, limit = (number.value - least) / width, (threshold.value - least) / width
-        if not 0 < share < 1:
-            return NAN
-        error = number.error / width / (share * (1 - share))
-        sign = 1 if threshold.at_least else -1
-        distance = float(logit(share) - logit(limit)) * sign
-        skewness = min(0.0, sign * number.skewness) if number.is_over_groups else 0.0
-        critical = statistics.skewed_reach(number.clusters, skewness, 1 - 2 * ERROR_RATE)
-        away = max(-FAR, min(FAR, distance / error))
-        return 1 - float(nctdtr(number.clusters - 1, away, critical))
-
-    def resized(self, clusters: int) -> Precise:
-        """The number as it would be of so many clusters like these."""
-        scale = math.sqrt(self.clusters / clusters)
-        return replace(
-            self, error=self.error * scale, within_error=self.within_error * scale,
-            clusters=clusters, units=round(self.units * clusters / self.clusters),
-        )  # fmt: skip
-
-    def with_within(self, factor: float) -> Precise:
-        """The same groups, the variance over items times ``factor`` (1/2: twice as many)."""
-        if not self.is_over_groups:
-            return replace(self, error=self.error * math.sqrt(factor))
-        between = max(0.0, self.error**2 - self.within_error**2)
-        within = min(self.error, self.within_error) ** 2 * factor
-        return replace(self, error=math.sqrt(between + within), within_error=math.sqrt(within))
-
-
-def clusters_for_power(number: Precise, threshold: Threshold) -> int | None:
-    """The fewest clusters like these with a power of 80 %; None where none has it."""
-    if not threshold.distance(number.value) > TIE:
-        return None
-    if number.is_constant:
-        return number.needed(threshold)
-    return fewest(lambda size: number.resized(size).power(threshold) >= POWER, number.clusters)
-
-
-def fewest(
-    is_enough: Callable[[int], bool], start: int, least: int = 2, most: int = MOST
-) -> int | None:
-    """The least size from ``least`` to ``most`` that is enough, as every larger one is; or None."""
-    high = max(least, start)
-    while not is_enough(high):
-        if high >= most:
-            return None
-        high = min(most, high * 2)
-    return least + bisect_left(range(least, high), True, key=is_enough)
 
 
 FORMS = (

@@ -12,7 +12,6 @@ from consilience.core.errors import (
     Colour,
     ExampleKind,
     PublishFormat,
-    Undecided,
 )
 from consilience.options import FilePath, OptionalPath, Options, Paths, Watched, arg, opt, shared
 
@@ -73,10 +72,6 @@ class GateOptions(Options):
     baseline: str | None = opt(
         "The run that rules compare with; only items that both runs have are compared.",
         default=None, metavar="RUN")
-    passes: int | None = opt(
-        "Judge each run alone; a rule passes if it passes in at least this many of the runs "
-        "[default: the numbers of all runs are averaged].", default=None, metavar="M", min=1)
-    undecided: Undecided = opt("What an undecided rule does to the exit status.", default="fail")
     suite: shared.RunSuite = None
     protocol: shared.RunProtocol = None
     seed: shared.BootstrapSeed = 0

@@ -3,7 +3,6 @@
 
 import json
 import math
-import re
 from pathlib import Path
 
 import polars as pl
@@ -634,9 +633,7 @@ def test_every_language_has_all_words_with_the_same_slots(tmp_path):
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    ("[fr]\nback = 1", "back of 'fr': 1; expected a text with nothing in braces"),
     ("fr = 'oui'", "no words '' of 'fr'"),
-    ("[fr]\nbak = 'Retour'", "no words 'bak' of 'fr'; expected lang, .* Did you mean 'back'"),
     ("[fr]\nrewrite_pattern = 'Reformulez {text}'",
      r"of 'fr': 'Reformulez {text}'; expected a text with \[X\] and \[Y\] and {text}"),
     ("[fr", "cannot be read"),
@@ -644,25 +641,6 @@ def test_every_language_has_all_words_with_the_same_slots(tmp_path):
 def test_faults_of_a_file_of_words(tmp_path, text, message):
     (tmp_path / "w.toml").write_text(text)
     refused(message, read_words, tmp_path / "w.toml")
-
-
-def test_sheets_are_in_the_language_of_the_suite(consilience, write_suite, tmp_path):
-    """French words come from a file; those that it leaves out are English, with a note without."""
-    words = tmp_path / "words.toml"
-    words.write_text("[fr]\njudge_pattern = 'Même sens ?'\nanswer_same = 'oui'\n")
-    for language, more, question, same, note in (
-        ("de", [], "Sagen diese beiden Sätze dasselbe?", "dasselbe", ""),
-        ("fr", [], "Do these two sentences say the same?", "same", "no words in fr, so English"),
-        ("fr", ["--words", words], "Même sens ?", "oui", ""),
-    ):
-        folder = write_suite(tmp_path / f"{language}{len(more)}")
-        (folder / "suite.json").write_text(json.dumps({"name": "own", "language": language}))
-        sheets = ("-o", tmp_path / f"s-{folder.name}", *more)
-        err = consilience("suite", "annotate", "patterns", folder, *sheets)[2]
-        page = (tmp_path / f"s-{folder.name}" / "annotator-1.html").read_text("utf-8")
-        sheet = json.loads(re.search(r'id="sheet">(.*?)</script>', page)[1])
-        assert (sheet["question"], sheet["words"]["answer_same"]) == (question, same), err
-        assert ("no words in fr" in err) == bool(note)
 
 
 def test_mining_says_that_the_parser_reads_another_language():

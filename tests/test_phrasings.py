@@ -195,28 +195,6 @@ def test_phrasings_that_cannot_be_added(row, into, message, consilience, here):
     assert "question_2" not in (here / "q.jsonl").read_text()
 
 
-def test_people_accept_phrasings_on_a_page(consilience, here):
-    pl.DataFrame(ROWS).with_columns(pl.col("options").list.join(";")).write_csv("q.csv")
-    rewritten(consilience, "q.csv")
-    out = output(
-        consilience, "suite", "annotate", "patterns", "r.csv", "--people", "Ana", "--out", "s"
-    )
-    assert "1 sheet of 9 paraphrases and 4 controls: s/Ana.html" in out
-    assert "Do these two ask the same?" in (here / "s" / "Ana.html").read_text()
-    key = json.loads((here / "s" / "key.json").read_text())
-    sheet = pl.read_csv("s/Ana.csv", infer_schema=False)
-    golds = [key["items"][item]["gold"] for item, _ in key["sheets"]["Ana"]]
-    bad = (sheet["text_2"] == "Name the capital of Australia.").to_list()
-    said = ["different" if is_bad else gold for gold, is_bad in zip(golds, bad, strict=True)]
-    sheet.with_columns(pl.Series("answer", said)).write_csv("s/Ana.csv")
-    out = output(consilience, "suite", "annotate", "score", "s")
-    assert "1 of 9 patterns were judged different" in out
-    table = pl.read_csv("r.csv", infer_schema=False)
-    table.drop("parent").write_csv("r.csv")
-    command = ("suite", "annotate", "patterns", "r.csv", "--people", "Eva", "--out", "t")
-    assert "r.csv:2: no parent of " in refusal(consilience, *command)
-
-
 def test_a_model_behind_a_url_and_embeddings_as_the_judge(consilience, here):
     pl.DataFrame(ROWS[:1]).with_columns(pl.col("options").list.join(";")).write_csv("q.csv")
     reply = {

@@ -8,9 +8,7 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,14 +18,14 @@ import numpy.typing as npt
 import polars as pl
 
 from consilience import suites
-from consilience.authoring.checks import normal_form, sentence
+from consilience.authoring.checks import sentence
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import ORIGINAL
-from consilience.core.items import DEFAULT_LANGUAGE, Choice, Floats, Question, Task
-from consilience.core.patterns import ENGLISH, Pattern
+from consilience.core.items import Floats, Task
+from consilience.core.patterns import Pattern
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.core.text import counted, names_a_file
-from consilience.files.read import FirstFault, parse_json, read_cells
+from consilience.files.read import parse_json, read_cells
 from consilience.files.write import csv_cell, csv_of, refuse_occupied, table_of, write_whole
 from consilience.metrics.registry import quotient
 from consilience.metrics.statistics import NAN, REPLICATES, bootstrap_interval, resamples
@@ -49,28 +47,13 @@ from consilience.suites.pairs import (
     read_pairs,
     sample_pairs,
 )
-from consilience.suites.proposals import (
-    OF_QUESTIONS,
-    proposes_phrasings,
-    read_proposals,
-)
-from consilience.suites.question_suites import (
-    WORDS,
-    read_words,
-    suite_of_phrasings,
-    words_in,
-    words_note,
-)
-from consilience.suites.questions import Questions
-from consilience.types import Fact, Relation, Suite
+from consilience.types import Relation, Suite
 
 LabelIndices = npt.NDArray[np.int64]  # Answers as positions among the labels; -1 for none
 
 Asked = tuple[str, str]  # An item and the variant in which it is asked
 
 COLUMNS = ("question", "text_1", "text_2", "answer")
-
-PAGE = Path(__file__).with_name("annotation.html")  # ``@SHEET@`` is replaced by its data
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +77,6 @@ class SheetKey:
     sheets: Mapping[str, tuple[Asked, ...]] = field(repr=False)
     patterns: Mapping[str, tuple[str, str]] = field(default_factory=dict, repr=False)
     """Of a suite of facts, the relation and the pattern that an item is about."""
-    made: str = field(default="", compare=False)  # When they were written, in UTC; empty before
 
     @property
     def variants(self) -> list[str]:
@@ -114,9 +96,8 @@ def draw_sheets(
     items: int = 30,
     annotators: int = 5,
     seed: int = 0,
-    question: str = "",
 ) -> SheetKey:
-    """Sample items with ``seed``; every annotator gets each of them in every variant."""
+    """Sample items with ``seed``; every annotator gets each in every variant, in an own order."""
     sample = sample_pairs(pairs, items, seed)
     chosen = {}
     for pair in sample.items:
@@ -124,120 +105,60 @@ def draw_sheets(
         texts = {name: (first.text, second.text) for name, (first, second) in forms.items()}
         chosen[pair.item] = SheetItem(pair.label, texts)
     names = [ORIGINAL, *perturbations]
-    sheets = {
-        f"annotator-{number}": _order(list(chosen), names, number, seed)
-        for number in range(1, annotators + 1)
-    }
-    if not question:
-        question = QUESTIONS.get(task.name, QUESTIONS[task.kind]).format(*task.indicators)
+    asked = [(item, name) for item in chosen for name in names]
+    people = [f"annotator-{number}" for number in range(1, annotators + 1)]
+    sheets = {name: _shuffled(asked, seed, name) for name in people}
+    question = QUESTIONS.get(task.name, QUESTIONS[task.kind]).format(*task.indicators)
     return SheetKey(task.name, question, task.labels, seed, sample.digest, chosen, sheets)
 
 
-def _order(
-    items: Sequence[str], names: Sequence[str], annotator: int, seed: int
-) -> tuple[Asked, ...]:
-    """Every question, in blocks that have each item once and each variant equally often.
-
-    The variant of an item in a block depends on the annotator (a Latin square). An item stays in
-    the same half of every block, at a random position: at least ``len(items) // 2`` other questions
-    are between two variants of it.
-    """
+def _shuffled(asked: Sequence[Asked], seed: int, annotator: str) -> tuple[Asked, ...]:
     generator = random.Random(f"{seed}, annotator {annotator}")
-    turn = {item: position + annotator for position, item in enumerate(items)}
-    shuffled = generator.sample(items, len(items))
-    middle = len(items) // 2
-    questions: list[Asked] = []
-    for block in range(len(names)):
-        for half in (shuffled[:middle], shuffled[middle:]):
-            order = generator.sample(half, len(half))
-            questions += [(item, names[(turn[item] + block) % len(names)]) for item in order]
-    return tuple(questions)
+    return tuple(generator.sample(asked, len(asked)))
 
 
-def write_sheets(key: SheetKey, folder: Path, words: Mapping[str, str] = WORDS[ENGLISH]) -> None:
-    """Write ``key.json``, and for each annotator a table (CSV) and a page (HTML).
+def write_sheets(key: SheetKey, folder: Path) -> None:
+    """Write ``key.json``, and a table for each annotator, into a new or empty folder.
 
-    Table and page have the same questions; neither tells gold, item or variant. A folder that
-    already holds these sheets gets the missing ones. A folder that holds anything else raises: it
-    may hold answers. The same sheets in another folder are others, because a person may judge
-    again: a browser keeps their answers apart.
+    The tables do not tell gold, item or variant.
     """
-    key_file = folder / "key.json"
-    old = None
-    with suppress(ConsilienceError):  # there is no key, or that of something else
-        old = read_key(key_file)
-    if old != key:
-        refuse_occupied(folder)
+    refuse_occupied(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    key = replace(key, made=old.made if old else datetime.now(UTC).isoformat())
-    if old is None:
-        content = json.dumps(asdict(key), ensure_ascii=False, indent=1) + "\n"
-        write_whole(key_file, content.encode())
+    content = json.dumps(asdict(key), ensure_ascii=False, indent=1) + "\n"
+    write_whole(folder / "key.json", content.encode())
     for name in key.sheets:
         rows = [
             dict(zip(COLUMNS, (number, *texts, ""), strict=True))
             for number, texts in enumerate(key.texts(name), 1)
         ]
         table = codecs.BOM_UTF8 + csv_of(table_of(rows))  # the mark tells spreadsheets: UTF-8
-        for suffix, sheet in ((".csv", table), (".html", page(key, name, words).encode())):
-            if not (folder / f"{name}{suffix}").exists():
-                write_whole(folder / f"{name}{suffix}", sheet)
-
-
-def page(key: SheetKey, annotator: str, words: Mapping[str, str] = WORDS[ENGLISH]) -> str:
-    """The page of an annotator: one file that loads nothing, its texts as data, not as HTML."""
-    sheet: dict[str, object] = {"name": annotator, "question": key.question, "labels": key.labels}
-    sheet |= {"columns": COLUMNS, "rows": key.texts(annotator)}
-    # In a browser, the answers are kept under this name.
-    sheet["id"] = hashlib.sha256(json.dumps([key.made, sheet]).encode()).hexdigest()
-    sheet["words"] = words
-    data = json.dumps(sheet)  # all but ASCII escaped, U+2028 and U+2029 too
-    for sign in "<>&":
-        data = data.replace(sign, f"\\u{ord(sign):04x}")
-    return PAGE.read_text(encoding="utf-8").replace("@SHEET@", data)
+        write_whole(folder / f"{name}.csv", table)
 
 
 def read_key(path: Path) -> SheetKey:
     """The key that ``write_sheets`` wrote."""
     try:
         content = parse_json(path.read_text(encoding="utf-8"))
-        if missing := {*SheetKey.__slots__} - {"patterns", *content}:
-            raise KeyError(min(missing))
         items = {
             name: SheetItem(item["gold"], {form: (a, b) for form, (a, b) in item["texts"].items()})
             for name, item in content["items"].items()
         }
         sheets = {name: tuple((a, b) for a, b in of) for name, of in content["sheets"].items()}
-        patterns = {name: (a, b) for name, (a, b) in content.get("patterns", {}).items()}
-        made = datetime.fromisoformat(content["made"]).astimezone(UTC).isoformat()
-        read = {"items": items, "sheets": sheets, "patterns": patterns, "made": made}
-        key = SheetKey(**content | read | {"labels": tuple(content["labels"])})
-        every = sorted((item, variant) for item in items for variant in key.variants)
-        texts = [text for item in items.values() for form in key.variants
-                 for text in item.texts[form]]  # fmt: skip
-        if not (
-            every
-            and sheets
-            and all(sorted(questions) == every for questions in sheets.values())
-            and all(item.gold in key.labels for item in items.values())
-            and all(isinstance(text, str) for text in (key.task, *key.labels, *texts))
-        ):
-            raise ValueError("incomplete")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
-        reason = f": no {error}" if isinstance(error, KeyError) else ""
-        found = f"no key of sheets{reason}" if path.is_file() else "no such file"
+        patterns = {name: (a, b) for name, (a, b) in content["patterns"].items()}
+        read = {"items": items, "sheets": sheets, "patterns": patterns}
+        return SheetKey(**content | read | {"labels": tuple(content["labels"])})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        found = "no key of sheets" if path.is_file() else "no such file"
         expected = "the key of the sheets"
         todo = "Name the folder that `consilience suite annotate sheet` or `patterns` wrote."
         raise ConsilienceError(found, expected=expected, where=str(path), todo=todo) from error
-    return key
 
 
 def read_sheet(path: Path, key: SheetKey, annotator: str) -> LabelIndices:
-    """An annotator's answers (variant, item).
+    """An annotator's answers (variant, item); -1 for none.
 
-    Rows and columns may have any order, and there may be other columns. Separators are commas,
-    semicolons or tabs, as spreadsheets save them. Labels may have any case. Texts may differ in
-    spaces only.
+    Rows and columns may have any order, and there may be other columns. Labels may have any case.
+    Texts may differ in spaces only.
     """
     texts, variants, items = key.texts(annotator), key.variants, list(key.items)
     labels = {"": -1} | {label.casefold(): at for at, label in enumerate(key.labels)}
@@ -250,7 +171,6 @@ def read_sheet(path: Path, key: SheetKey, annotator: str) -> LabelIndices:
     names = [name.strip().casefold() for name in (sheet or [[]])[0]]
     if missing := [name for name in COLUMNS if name not in names]:
         refuse(f"no column '{missing[0]}'", ", ".join(COLUMNS), 1)
-    rows: dict[int, int] = {}
     for number, cells in enumerate(sheet[1:], 2):
         if not any(cell.strip() for cell in cells):
             continue
@@ -259,10 +179,6 @@ def read_sheet(path: Path, key: SheetKey, annotator: str) -> LabelIndices:
         question = int(cell) if cell.isdecimal() and len(cell) < 9 else 0
         if not 1 <= question <= len(texts):
             refuse(f"the question '{cell}'", f"1 to {len(texts)}", number)
-        if question in rows:
-            once = f"it once, as in row {rows[question]}"
-            refuse(f"duplicate question {question}", once, number, "Remove one of the two.")
-        rows[question] = number
         for name, text in zip(("text_1", "text_2"), texts[question - 1], strict=True):
             if row[name].split() not in (text.split(), csv_cell(text).split()):
                 found = f"the {name} of question {cell} is '{row[name][:60]}'"
@@ -272,9 +188,6 @@ def read_sheet(path: Path, key: SheetKey, annotator: str) -> LabelIndices:
             refuse(f"the answer '{row['answer']}'", ", ".join(key.labels), number)
         item, variant = key.sheets[annotator][question - 1]
         answers[variants.index(variant), items.index(item)] = labels[answer]
-    if absent := [number for number in range(1, len(texts) + 1) if number not in rows]:
-        found = f"question {absent[0]} is missing ({len(absent)} of {len(texts)} are)"
-        refuse(found, "all questions, also those without an answer", len(rows) + 2)
     return answers
 
 
@@ -292,12 +205,6 @@ class ScoredSheets:
 def score_sheets(folder: Path, seed: int = 0) -> ScoredSheets:
     """Count the answers in a folder; ``seed``: of the bootstrap. Empty sheets are left out."""
     key = read_key(folder / "key.json")
-    for path in sorted(folder.glob("annotator*.csv")):
-        if path.stem not in key.sheets:
-            found = "no such annotator in key.json"
-            expected = ", ".join(f"{name}.csv" for name in key.sheets)
-            todo = "Rename the sheet to its annotator, or remove it."
-            raise ConsilienceError(found, expected=expected, where=str(path), todo=todo)
     answers: dict[str, LabelIndices] = {}
     warnings = []
     for name, questions in key.sheets.items():
@@ -330,14 +237,11 @@ def _parts(
     None in place of the last: the annotators are compared with each other. ``answers``: (variant,
     item, annotator). The subset ``all`` is the original form. Consistency compares a perturbed form
     with the same annotator's answer to the original. Agreement with a suite is the share of answers
-    *same* to paraphrases, and of *different* to controls (ParaRel, Section 4).
+    *same* (ParaRel, Section 4).
     """
     gold = np.array([[key.labels.index(item.gold)] for item in key.items.values()])
     if key.patterns:
-        for label, subset in enumerate(("paraphrases", "controls")):
-            is_part = gold[:, 0] == label
-            if is_part.any():
-                yield "agreement", subset, answers[0][is_part], gold[is_part]
+        yield "agreement", "paraphrases", answers[0], gold
         yield "", "all", answers[0], None
         return
     for variant, given in zip(key.variants, answers, strict=True):
@@ -433,55 +337,14 @@ def agreements(counts: LabelIndices, weights: Floats) -> dict[str, Floats]:
 
 
 SAME, DIFFERENT = "same", "different"
-PARAPHRASES_OF_A_TASK = 5
-CONTROLS_OF_A_TASK = 2
-
-
-@dataclass(frozen=True, slots=True)
-class JudgedPattern:
-    """A pattern that annotators compare with the base pattern of its relation and language."""
-
-    relation: Relation
-    base: Pattern
-    pattern: Pattern
-    fact: Fact
-
-    @property
-    def item(self) -> str:
-        """Names it in the key."""
-        return f"{self.relation.id}: {self.pattern.text}"
-
-    def against(self, other: Pattern, gold: str) -> SheetItem:
-        """The base pattern and another pattern, filled with the fact."""
-        first, second = (sentence(self.relation, one, self.fact) for one in (self.base, other))
-        return SheetItem(gold, {ORIGINAL: (first, second)})
-
-    def is_known_in(self, other: Pattern, language: str) -> bool:
-        """Whether the fact's names are known in the forms that another pattern needs.
-
-        ``language``: of the facts, whose names are their own base forms. A name in another form or
-        language would give a control away.
-        """
-        writings = (
-            (self.fact.subject, (other.language, other.subject_form)),
-            (self.fact.object, (other.language, other.object_form)),
-        )
-        return all(
-            writing == (language, "") or name in self.relation.names.get(writing, ())
-            for name, writing in writings
-        )
 
 
 def draw_pattern_sheets(
     suite: Suite, *, patterns: int = 5, annotators: Sequence[str], seed: int = 0
 ) -> SheetKey:
-    """Compare up to ``patterns`` of each relation with its base pattern, beside controls.
+    """Compare up to ``patterns`` of each relation with its base pattern, in each language.
 
-    Paraphrases are filled with a random fact of their relation. Five of them and two controls make
-    a task. A control is one of the task's sentences and a pattern of another relation, filled with
-    the same subject and object, in their language and form. The order of the tasks, and of the
-    pairs in each, is the annotator's own. There may be fewer controls, or none: in a suite with one
-    relation, and where no pattern of another relation needs a form that the names are known in.
+    Both are filled with a random fact of the relation. The order is the annotator's own.
     """
     folded = [name.casefold() for name in annotators]
     if {"key"} & {*folded} or len({*folded}) < len(folded) or not all(map(names_a_file, folded)):
@@ -489,35 +352,24 @@ def draw_pattern_sheets(
         expected = "short names that can name files, and differ by more than case"
         raise ConsilienceError(found, expected=expected, todo="Give each person another name.")
     generator = random.Random(f"{seed}, {suite.digest}")
-    judged: list[JudgedPattern] = []
+    items: dict[str, SheetItem] = {}
+    about: dict[str, tuple[str, str]] = {}
     for relation, (base, *others) in _by_language(suite):
         for at in sorted(generator.sample(range(len(others)), min(patterns, len(others)))):
-            fact = generator.choice(relation.facts)
-            judged.append(JudgedPattern(relation, base, others[at], fact))
-    if not judged:
+            fact, pattern = generator.choice(relation.facts), others[at]
+            first, second = (sentence(relation, one, fact) for one in (base, pattern))
+            name = f"{relation.id}: {pattern.text}"
+            items[name] = SheetItem(SAME, {ORIGINAL: (first, second)})
+            about[name] = relation.id, pattern.text
+    if not items:
         found = f"the suite '{suite.name}' has no relation with two patterns"
         expected = "patterns to compare with a base pattern"
         raise ConsilienceError(found, expected=expected, todo="Add patterns.")
-    generator.shuffle(judged)
-    items: dict[str, SheetItem] = {}
-    tasks: list[list[str]] = []
-    for start in range(0, len(judged), PARAPHRASES_OF_A_TASK):
-        task = judged[start : start + PARAPHRASES_OF_A_TASK]
-        of_task = {one.item: one.against(one.pattern, SAME) for one in task}
-        of_task |= _controls(suite, task, generator)
-        items |= of_task
-        tasks.append(list(of_task))
-    sheets = {}
-    for name in annotators:
-        own = random.Random(f"{seed}, annotator {name}")
-        order = [
-            one for task in own.sample(tasks, len(tasks)) for one in own.sample(task, len(task))
-        ]
-        sheets[name] = tuple((item, ORIGINAL) for item in order)
+    asked = [(name, ORIGINAL) for name in items]
+    sheets = {name: _shuffled(asked, seed, name) for name in annotators}
     content = json.dumps([[name, item.texts[ORIGINAL]] for name, item in items.items()])
     digest = hashlib.sha256(content.encode()).hexdigest()
-    about = {one.item: (one.relation.id, one.pattern.text) for one in judged}
-    question = WORDS[ENGLISH][f"judge_{suite.words.variant}"]
+    question = "Do these two sentences say the same?"
     return SheetKey(suite.name, question, (SAME, DIFFERENT), seed, digest, items, sheets, about)
 
 
@@ -528,55 +380,23 @@ def _by_language(suite: Suite) -> Iterator[tuple[Relation, list[Pattern]]]:
             yield relation, [one for one in relation.patterns if one.language == language]
 
 
-def _controls(
-    suite: Suite, task: Sequence[JudgedPattern], generator: random.Random
-) -> dict[str, SheetItem]:
-    """Pairs that do not mean the same, with subjects and objects of the task; two of five."""
-    controls: dict[str, SheetItem] = {}
-    size = max(1, round(CONTROLS_OF_A_TASK * len(task) / PARAPHRASES_OF_A_TASK))
-    drawn = generator.sample(task, min(size, len(task)))
-    for judged in (*drawn, *(one for one in task if one not in drawn)):
-        if len(controls) == size:
-            break
-        texts = {normal_form(pattern.text) for pattern in judged.relation.patterns}
-        others = [
-            (relation.id, pattern)
-            for relation in suite
-            if relation is not judged.relation
-            for pattern in relation.patterns
-            if pattern.language == judged.base.language
-            and normal_form(pattern.text) not in texts
-            and judged.is_known_in(pattern, suite.language)
-        ]
-        if others:
-            name, pattern = generator.choice(others)
-            control = judged.against(pattern, DIFFERENT)
-            controls[f"{judged.item} / {name}: {pattern.text}"] = control
-    return controls
-
-
-# Verdicts.
-
 SHOWN = 20  # patterns
 
-Answer = tuple[str, str, str, str]  # Relation, pattern, person, and what the person says of it
 
-
-def verdicts(scored: ScoredSheets) -> Iterator[Answer]:
-    """Every answer about a pattern: *same* accepts it, *different* rejects it."""
-    same = scored.key.labels.index(SAME)
+def verdicts(scored: ScoredSheets) -> Iterator[tuple[str, str, str, str]]:
+    """Every answer about a pattern: relation, pattern, person, and *same* or *different*."""
     for at, item in enumerate(scored.key.items):
         for person, name in enumerate(scored.annotators):
             answer = scored.answers[0, at, person]
             if item in scored.key.patterns and answer >= 0:
-                yield *scored.key.patterns[item], name, "accept" if answer == same else "reject"
+                yield *scored.key.patterns[item], name, scored.key.labels[answer]
 
 
 def rejected_table(scored: ScoredSheets) -> Table:
     """The patterns that a person judged different from the base pattern."""
     by_pattern: dict[tuple[str, str], list[str]] = defaultdict(list)
     for *pattern, who, verdict in verdicts(scored):
-        if verdict == "reject":
+        if verdict == DIFFERENT:
             by_pattern[pattern[0], pattern[1]].append(who)
     order = sorted(by_pattern.items(), key=lambda item: -len(item[1]))
     rows = [[relation, pattern, ", ".join(who)] for (relation, pattern), who in order[:SHOWN]]
@@ -603,28 +423,22 @@ class Sheets(Shown):
         return len(self.key.items) * len(self.key.variants)
 
     def printed(self, output: Output) -> Iterator[str]:
-        key, controls = self.key, len(self.key.items) - len(self.key.patterns)
-        size = counted(self.questions, "question")
-        if key.patterns:
-            patterns = counted(len(key.patterns), "paraphrase")
-            size = f"{patterns} and {counted(controls, 'control')}"
+        key, size = self.key, counted(self.questions, "question")
         first, *others = key.sheets
-        page = f"{self.folder}/{first}.html (or .csv){', ...' if others else ''}"
-        yield f"{counted(len(key.sheets), 'sheet')} of {size}: {page}"
+        table = f"{self.folder}/{first}.csv{', ...' if others else ''}"
+        yield f"{counted(len(key.sheets), 'sheet')} of {size}: {table}"
+        yield f"Ask: {key.question} ({', '.join(key.labels)})"
         yield f"Keep key.json to yourself. Then: consilience suite annotate score {self.folder}"
 
     def document(self) -> dict[str, Any]:
-        key, size = self.key, len(self.key.patterns)
-        document = {"run": self.record, "folder": str(self.folder), "sheets": len(key.sheets)}
-        if size:
-            document |= {"paraphrases": size, "controls": len(key.items) - size}
-        else:
-            document["questions"] = self.questions
-        return document | {"warnings": self.notes}
+        return {
+            "run": self.record, "folder": str(self.folder), "sheets": len(self.key.sheets),
+            "questions": self.questions, "warnings": self.notes,
+        }  # fmt: skip
 
 
 def make_sheets(options: SheetOptions) -> Sheets:
-    """Sample pairs, and write a table and a page for each annotator."""
+    """Sample pairs, and write a table for each annotator."""
     task = load_task(options.task, options.indicators)
     pairs = read_pairs(options.data, task)
     key = draw_sheets(
@@ -634,7 +448,6 @@ def make_sheets(options: SheetOptions) -> Sheets:
         items=options.items,
         annotators=options.annotators,
         seed=options.seed,
-        question=options.question,
     )
     write_sheets(key, options.out)
     notes = list(pairs.notes)
@@ -645,47 +458,22 @@ def make_sheets(options: SheetOptions) -> Sheets:
 
 
 def make_pattern_sheets(options: PatternSheetOptions) -> Sheets:
-    """Compare patterns with the base pattern of their relation, on a page for each annotator."""
-    file = Path(options.suite)
-    is_proposed = proposes_phrasings(file)
-    suite = _proposed(file) if is_proposed else suites.load_suite(file, options.data_dir)
+    """Compare patterns with the base pattern of their relation, in a table for each annotator."""
+    suite = suites.load_suite(options.suite, options.data_dir)
     if options.groups is not None:
         suite = select_relations(suite, options.groups)
+    people, most = options.people, options.patterns
+    key = draw_pattern_sheets(suite, patterns=most, annotators=people, seed=options.seed)
+    write_sheets(key, options.out)
     sizes = [len(patterns) - 1 for _, patterns in _by_language(suite)]
-    most = max(sizes) if is_proposed else options.patterns
-    languages = {pattern.language for relation in suite for pattern in relation.patterns}
-    language = languages.pop() if len(languages) == 1 else ENGLISH
-    known = read_words(options.words)
-    notes, words = words_note([language], known), words_in(language, known)
-    key = draw_pattern_sheets(suite, patterns=most, annotators=options.people, seed=options.seed)
-    key = replace(key, question=words[f"judge_{suite.words.variant}"])
-    write_sheets(key, options.out, words)
+    notes = []
     if left_out := sum(sizes) - len(key.patterns):
         notes.append(
             f"{left_out} of {counted(sum(sizes), 'pattern')} left out, because a relation has at "
             f"most {most} in a language; --patterns {max(sizes)} compares all"
         )
-    if len(key.items) == len(key.patterns):
-        notes.append(
-            "there are no controls, because no pattern of another relation takes the same names"
-        )
     record = record_of(suite=suite.name, suite_digest=suite.digest, seed=options.seed)
     return Sheets(key, notes, record, options.out)
-
-
-def _proposed(file: Path) -> Suite:
-    """The phrasings in a file of proposals as a suite, with their parents as base patterns."""
-    texts: dict[str, dict[str, None]] = defaultdict(dict)
-    for one in read_proposals(file, FirstFault(), OF_QUESTIONS, []):
-        if not one.parent:
-            found, expected = f"no parent of '{one.pattern}'", "the question that it says again"
-            raise ConsilienceError(found, expected=expected, where=one.where)
-        texts[one.relation] |= {one.parent: None, one.pattern: None}
-    questions = (
-        Question(item, item, {DEFAULT_LANGUAGE: tuple(of_item)}, Choice(""))
-        for item, of_item in texts.items()
-    )
-    return suite_of_phrasings(Questions(file.stem, tuple(questions)))
 
 
 class ScoredByPeople(Shown):

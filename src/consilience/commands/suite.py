@@ -235,11 +235,9 @@ group("suite annotate", "Make annotation sheets for people, and score their answ
     "suite annotate sheet --task rte --data rte.tsv --out sheets",
     "suite annotate sheet --task mrpc --data hub:validation --items 50 --out sheets"))
 def make_sheets(options: SheetOptions) -> annotation.Sheets:
-    """Sample sentence pairs, and write a page and a table with all their forms per annotator.
+    """Sample sentence pairs, and write a table with all their forms for each annotator.
 
-    Give each annotator the page or the table, and never key.json. The page works without a
-    network. It downloads a table of answers: put that table into the folder, in place of the
-    empty one.
+    Give each annotator a table, and never key.json.
     """
     return annotation.make_sheets(options)
 
@@ -250,20 +248,19 @@ def make_sheets(options: SheetOptions) -> annotation.Sheets:
 def make_pattern_sheets(options: PatternSheetOptions) -> annotation.Sheets:
     """Ask people whether patterns mean the same as the base pattern (ParaRel paper, Section 4).
 
-    Each annotator gets a page and a table with tasks of seven pairs of sentences: five patterns
-    beside the base pattern of their relation, and two controls that do not mean the same. The page
-    works without a network. Keep key.json to yourself.
+    Each annotator gets a table of pairs of sentences. Keep key.json to yourself.
     """
     return annotation.make_pattern_sheets(options)
 
 
 @command(ScoreSheetsOptions, "suite annotate score", output=TABLE, examples=(
-    "suite annotate score sheets",))
+    "suite annotate score sheets",
+    "suite annotate score sheets --csv people.csv"))
 def annotate_score(options: ScoreSheetsOptions) -> Shown:
     """Measure annotators' accuracy, consistency and agreement (CALUM paper, Section 4.4).
 
-    For sheets on patterns: agreement with the suite on paraphrases and on controls, and between
-    annotators (ParaRel paper, Section 4).
+    For sheets on patterns: agreement with the suite, and between annotators (ParaRel paper,
+    Section 4).
     """
     return annotation.ScoredByPeople(*annotation.count_sheets(options))
 

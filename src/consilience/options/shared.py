@@ -38,8 +38,8 @@ RunSuite = Annotated[str | None, Option(
 Groups = Annotated[Sequence[str] | None, Option(
     "Use only these relations or groups, such as P36,P19.", metavar="G,G", panel="Questions")]
 WordsFile = Annotated[OptionalPath, Option(
-    "Read words around the texts, such as those of the prompt or the page, in further languages "
-    "from this TOML file.", metavar="FILE", panel="Questions", is_rare=True)]
+    "Read words around the texts, such as those of the prompt, in further languages from this TOML "
+    "file.", metavar="FILE", panel="Questions", is_rare=True)]
 Limit = Annotated[int | None, Option(
     "Ask at most this many facts of each relation, questions of each group, or sentence pairs.",
     min=1, short="-n", panel="Questions")]

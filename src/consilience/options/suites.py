@@ -192,15 +192,11 @@ class SheetOptions(Options):
         "Also ask in these forms: names, or `all` [default: reverse,signal].", default=None,
         metavar="P,P", panel="Questions")
     indicators: shared.Indicators = opt(default=None, panel="Questions")
-    question: str = opt(
-        "Ask this question [default: that of the task].", default="", panel="Questions")
     seed: int = opt("Seed of the pairs and of their orders.", default=0, min=0, panel="Questions")
 
 
 class PatternSheetOptions(Options):
-    suite: str = arg(
-        "The suite of facts: a name or a folder; or a file of proposals of questions.",
-        metavar="SUITE")
+    suite: shared.SuiteArgument
     out: shared.SheetFolder
     patterns: int = opt(
         "Ask about at most this many patterns of each relation.", default=5, min=1,
@@ -209,7 +205,6 @@ class PatternSheetOptions(Options):
         "Write a sheet for each of these people.",
         default=('annotator-1', 'annotator-2', 'annotator-3'), metavar="NAME,NAME", panel="Output")
     groups: shared.Groups = None
-    words: shared.WordsFile = opt(default=None, is_rare=True)
     seed: int = opt("Seed of the patterns, facts and orders.", default=0, min=0, panel="Questions")
     data_dir: shared.DataDir = opt(default=None)
 

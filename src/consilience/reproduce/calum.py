@@ -378,7 +378,7 @@ def people(recipe: Recipe, work: Work) -> Numbers:
         numbers["", HUMAN, "Samples per annotator"] = Measured(items)
     where = (
         f"sheets: {work.request.runs / 'calum' / 'sheets'}, a folder a task; each annotator fills "
-        "in a page or a table, the tables go back there, and this recipe scores them; the paper's "
+        "in a table, the tables go back there, and this recipe scores them; the paper's "
         "numbers of people are in calum-table-2 and calum-table-5"
     )
     work.told += [*([f"drawn: {'; '.join(drawn)}"] if drawn else []), where]
@@ -394,12 +394,12 @@ def sheets_of(request: Request, task: str) -> Path:
 def _draw_sheets(work: Work, task: str) -> Path:
     """The folder of a task's sheets, drawn where there are none; those of other pairs raise."""
     sheets = sheets_of(work.request, task)
-    if f"{task}:answers" not in work.request.data:
+    if f"{task}:answers" not in work.request.data and not (sheets / "key.json").is_file():
         source = readable_source(work, task, "validation")
         options = ("--task", task, "--data", source, "--out", sheets)
         work.run(HUMAN, "suite", "annotate", "sheet", *options, part=GROUPS[task])
         work.stop_if_dry()
-    elif not (sheets / "key.json").is_file():
+    if not (sheets / "key.json").is_file():
         raise MissingError(f"{UNAVAILABLE}: {sheets}: no key.json of sheets")
     return sheets
 

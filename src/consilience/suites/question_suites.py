@@ -342,7 +342,7 @@ def refuse_mixed(questions: Questions) -> None:
 Words = Mapping[str, Mapping[str, str]]  # By language and name
 
 WORDS: Words = tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
-"""What people and models read around the texts of a suite."""
+"""What models read around the texts of a suite."""
 
 SLOT = re.compile(r"\{\w+\}|\[[XY]\]")  # What a text must keep
 
@@ -361,7 +361,7 @@ def read_words(file: Path | None) -> Words:
                 expected = f"a text with {' and '.join(slots) or 'nothing in braces'}"
                 found = f"{name} of '{language}': {text!r}"
                 raise ConsilienceError(found, expected=expected, where=str(file))
-        words[language] = {**english, **words.get(language, {}), "lang": language, **given}
+        words[language] = {**english, **words.get(language, {}), **given}
     return words
 
 

@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 HASHES ?=
 PYTHON_312 ?= python3.12
 
-.PHONY: setup check format docs site notebooks test test-ray test-harness test-trackers test-publish wheel demo bench campaign clean
+.PHONY: setup check format docs site notebooks test test-ray test-harness test-publish wheel demo bench campaign clean
 
 setup: $(READY)
 
@@ -81,11 +81,6 @@ wheel: $(READY)
 	cd build/wheel && venv/bin/consilience --quiet probe --model baseline:majority --suite mini --out run && \
 	  venv/bin/consilience report run && \
 	  ! venv/bin/python -c 'import torch' 2>/dev/null
-
-# Runs in mlflow, trackio and Weights & Biases, without a network; needs their packages.
-test-trackers: $(READY)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -r requirements/trackers.txt
-	HF_HUB_OFFLINE=1 $(BIN)/pytest -n 0 tests/test_trackers.py
 
 demo: $(READY)
 	HF_HUB_OFFLINE=1 $(BIN)/consilience probe --model packaged:smollm2 --suite mini --limit 8

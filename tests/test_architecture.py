@@ -24,7 +24,7 @@ LAYERS = [
     "kinds",
     "results train",
     "gating study publish reproduce",
-    "testing trackers app",
+    "testing app",
     "integrations pytest_plugin",
     "__init__",
     "commands cli",

@@ -78,29 +78,6 @@ def _first_difference(grid: Grid) -> tuple[Ints, Ints]:
     return np.where(is_different, first, -1), np.where(is_different, second, -1)
 
 
-DISAGREEMENT_SCHEMA: Schema = {
-    **AGREEMENT_SCHEMA,
-    **dict.fromkeys(("first_answer", "second_answer", "gold"), pl.String),
-}
-"""``AGREEMENT_SCHEMA`` with the answers in the two variants, and the right answer."""
-
-
-def disagreements(answers: Answers, suite: Suite, protocol: Protocol) -> pl.DataFrame:
-    """The items with two different answers (``DISAGREEMENT_SCHEMA``), least consistent first."""
-    ready = prepared(answers, suite)
-    items = item_agreement(ready, suite, protocol).drop_nulls("first")
-    rows = ready.table.select("group", "item", "variant", "answer", "gold")
-    for side in ("first", "second"):
-        of_side = rows.rename({"variant": side, "answer": f"{side}_answer"})
-        keys = ["group", "item", side]
-        items = items.join(of_side.select(*keys, f"{side}_answer"), on=keys, how="left")
-    golds = rows.select("group", "item", "gold").unique()
-    items = items.join(golds, on=["group", "item"], how="left")
-    return items.select(*DISAGREEMENT_SCHEMA).sort(
-        pl.col("same") / pl.col("pairs"), "group", "item"
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Reply:
     """The answer in one variant."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import math
 import random
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +21,6 @@ from consilience.models.prompted import AnswerWriter
 from consilience.results.evaluation import evaluate, suite_to_ask
 from consilience.results.reporting import Result
 from consilience.suites.questions import Questions
-from consilience.trackers import headline_metrics
 from consilience.train.consistency import plain_copy
 from consilience.train.objectives import objective_of
 from consilience.types import Suite
@@ -30,7 +31,7 @@ class ConsistencyCallback(TrainerCallback):
 
     ``trainer.add_callback(ConsistencyCallback(trainer, "mini", limit=8))``
 
-    The numbers are those of ``trackers.headline_metrics``: ``eval_mini/consistency``, its bounds
+    The numbers are the headline numbers (fractions): ``eval_mini/consistency``, its bounds
     ``eval_mini/consistency/low`` and ``/high``, and others. Every tracker of ``report_to`` gets
     them, and ``trainer.state.log_history`` has them.
 
@@ -112,6 +113,17 @@ class ConsistencyCallback(TrainerCallback):
             return AnswerWriter(loaded)
         protocol = self.options.get("protocol") or self.suite.protocol
         return objective_of(loaded).scorer(copied, protocol)
+
+
+def headline_metrics(result: Result) -> dict[str, float]:
+    """The headline numbers of a result with their bounds; those without data are left out."""
+    metrics: dict[str, float] = {}
+    for row in result.summary.rows:
+        parts = [result.suite.name, *row.names]
+        name = "/".join(re.sub(r"[^\w .-]+", "-", part) for part in parts)
+        values = {name: row.value, f"{name}/low": row.low, f"{name}/high": row.high}
+        metrics |= {key: value for key, value in values.items() if not math.isnan(value)}
+    return metrics
 
 
 @contextmanager

@@ -105,9 +105,8 @@ def test_a_run_that_measured_its_noise_floor_shows_it(consilience, probed):
     """A baseline that draws its answers by the question is steady: no answer changes."""
     run = probed("random", "--noise-floor", "256")
     table = cs.analyze_factors(run).tables["noise"]
-    assert table["subset"].to_list()[:3] == ["repeated", "reordered", "one_by_one"]
-    assert table["value"].to_list() == [0] * 5
-    assert "noise: one by one" in output(consilience, "analyze", "factors", run)
+    assert table.select("subset", "value").rows() == [("reordered", 0)]
+    assert "noise  " in output(consilience, "analyze", "factors", run)
 
 
 def test_groups_with_other_factors_are_analyzed_apart(consilience, probed, tmp_path):

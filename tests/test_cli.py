@@ -91,15 +91,6 @@ def test_every_score_is_kept_when_asked_for(consilience, model_folder, tmp_path)
     assert json.loads(again)["run"]["words"]["sport"] == words, "a finished run is read again"
 
 
-def test_the_noise_floor_stands_beside_the_consistency(consilience, model_folder, tmp_path):
-    arguments = ("probe", "--model", model_folder("bert"), "--groups", "capital", "--limit", 3)
-    arguments += ("--noise-floor", "256", "--by", "metric")
-    out = output(consilience, *arguments, "--out", tmp_path / "r")
-    assert "Flips, one by one" in out and "Flips, bfloat16" in out
-    metrics = pl.read_csv(tmp_path / "r" / "metrics.csv")
-    assert metrics.filter(pl.col("metric") == "flips").height == 6
-
-
 @pytest.mark.parametrize("options", [(), ("--template", "Fill in: {sentence}")])
 def test_a_sequence_to_sequence_model(options, consilience, model_folder, tmp_path):
     arguments = ("probe", "--model", model_folder("t5"), "--groups", "sport", "--limit", 2)

@@ -389,8 +389,8 @@ def test_a_larger_run_needs_no_more_than_its_plan(tmp_path, monkeypatch, limit):
     noise, cost = counted.metrics.filter(metric="flips"), counted.record["cost"]
     for seconds, plan in plans.items():
         size = plan.queries // 20
-        assert plan.repeated == 2 * size <= plan.queries / 10
-        assert (noise["n"] + noise["n_excluded"]).to_list() == [size] * 2 * bool(size)
+        assert plan.repeated == size
+        assert (noise["n"] + noise["n_excluded"]).to_list() == [size] * bool(size)
         assert (plan.sampled < plan.queries) == (limit == 9 and seconds == 0)
         assert cost["requests"] == len(server.bodies()) <= plan.usage.most.requests
         assert cost["cost"] <= plan.cost < 3 * cost["cost"]

@@ -37,7 +37,7 @@ def factors(rows, flips=None):
      ["The order of the options (order) changes answers most: variants that differ in nothing else "
       "agree in 80.0 % of pairs.",
       "The agreement is 90.0 % for paraphrase; the 95 % intervals of order and paraphrase overlap.",
-      "The effect of paraphrase is inside the noise floor: up to 10.0 % of answers change when "
+      "The effect of paraphrase is inside the noise floor: 10.0 % of answers change when "
       "nothing in the prompt does."]),
     ([("order", 0.5, 0.4, 0.6), ("labels", math.nan, math.nan, math.nan)], None,
      ["The order of the options (order) changes answers: variants that differ in nothing else "

@@ -40,16 +40,13 @@ order of ``words`` in ``run.json``; null for one that took no part.
 SEVERAL_TOKENS = "split into"  # In ``excluded``: the gold is several tokens of the model
 FLIPS = "flips"  # The metric of a noise floor: the share of answers of a sample that changed
 
-SCORE_CHANGE = "score_change"
-"""The metric of a server's noise floor: the largest change of a score, in nats."""
-
 METRICS_SCHEMA: Schema = _schema(
     (pl.String, "metric suite group subset"),
     (pl.Float64, "value std low high"),
     (pl.Int64, "n n_excluded seeds"),
     (pl.Float64, "seed_low seed_high"),
 )
-"""One row a number: a fraction from 0 to 1, ``score_change`` in nats; NaN where there is no data.
+"""One row a number: a fraction from 0 to 1; NaN where there is no data.
 
 - ``subset``: ``all``, an edit kind, or a form of the items.
 - ``std``: sample standard deviation, of ``MACRO`` over the groups, else over the seeds.

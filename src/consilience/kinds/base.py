@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import polars as pl
 
@@ -30,9 +30,6 @@ from consilience.runs.run import Run
 from consilience.suites.pairs import Perturbation
 from consilience.suites.questions import Questions
 from consilience.types import Suite, SuiteWords
-
-if TYPE_CHECKING:
-    from consilience.endpoints.client import Client
 
 SuiteValue = str | Suite | Questions  # A suite: its name, folder or file, or a Python value
 ShownTexts = dict[tuple[str, str, str], str]
@@ -190,8 +187,8 @@ class Inquiry(ABC):
         return {group.id: evenly([fact.item for fact in group.facts]) for group in self.suite}
 
     @abstractmethod
-    def new_model(self, **changes: Any) -> Any:
-        """The model of the options; ``changes``: such as dtype="bfloat16"."""
+    def new_model(self) -> Any:
+        """The model of the options."""
 
     def load(self) -> None:
         if self.model is None:
@@ -259,24 +256,19 @@ class Inquiry(ABC):
     def noise_floor(
         self, folder: RunFolder, tables: Mapping[str, pl.DataFrame]
     ) -> pl.DataFrame | None:
-        """Rows of the metrics table on a sample that is asked again; None without one."""
-        if (client := getattr(self.model, "client", None)) is not None:
-            return self._noise_of_server(client, folder, tables)
+        """A row of the metrics table on a sample that is asked again; None without one."""
+        if getattr(self.model, "client", None) is not None:
+            return self._noise_of_server(folder, tables)
         if not (size := self.options.noise_floor):
             return None
         with self.watch.loading(""), self.watch.steps("noise floor", None, self.unit) as advance:
             samples = self.sample(size, random.Random(self.options.seed))
             if not samples:
                 return None
-            is_exact = not self.is_given and self.model.identity.get("dtype") == "float32"
-            half = partial(self.new_model, dtype="bfloat16") if is_exact else None
-            name = self.suite.name
-            return noise.noise_floor(
-                samples, self.model, name, in_half_precision=half, progress=advance
-            )
+            return noise.noise_floor(samples, self.model, self.suite.name, advance)
 
     def _noise_of_server(
-        self, client: Client, folder: RunFolder, tables: Mapping[str, pl.DataFrame]
+        self, folder: RunFolder, tables: Mapping[str, pl.DataFrame]
     ) -> pl.DataFrame | None:
         """The changed answers of a sample of prompts that a server gets again.
 
@@ -294,8 +286,7 @@ class Inquiry(ABC):
             for group, answers in tables.items()
         ]
         prompts = sum(group.answers.height for group in groups)
-        ways = len(noise.variations(client))
-        parts = noise.sample(groups, noise.sample_size(prompts, ways, wanted), self.options.seed)
+        parts = noise.sample(groups, noise.sample_size(prompts, wanted), self.options.seed)
         sampled = sum(part.first.height for part in parts)
         known = noise_floor_of(folder.path)
         if known is not None and known.height:
@@ -304,13 +295,13 @@ class Inquiry(ABC):
                 return known
         if not parts:
             if wanted is None:
-                few = f"a tenth of {counted(prompts, 'prompt')} is too few to measure the noise"
+                few = f"{counted(prompts, 'prompt')}: too few to measure the noise"
                 folder.note([f"{few} floor of the server; --noise-floor 30 measures it"])
             return None
         folder.begin("noise floor")
         try:
-            with self.watch.steps("noise floor", sampled * ways, "prompts") as advance:
-                return noise.server_noise_floor(parts, client, self.suite.name, advance)
+            with self.watch.steps("noise floor", sampled, "prompts") as advance:
+                return noise.server_noise_floor(parts, self.suite.name, advance)
         except ConsilienceError as error:
             if wanted:
                 raise

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from consilience.core.errors import ConsilienceError, Protocol, reason_of
-from consilience.core.schemas import FLIPS, METRICS_SCHEMA, SCORE_CHANGE
+from consilience.core.schemas import FLIPS, METRICS_SCHEMA
 from consilience.files.read import read_csv
 from consilience.files.tables import different
 from consilience.files.write import texts_of
@@ -185,7 +185,7 @@ def noise_floor_of(run: Path) -> pl.DataFrame | None:
         return None
     metrics = texts_of(read_csv(file))
     try:
-        rows = metrics.filter(pl.col("metric").is_in([FLIPS, SCORE_CHANGE]))
+        rows = metrics.filter(pl.col("metric") == FLIPS)
         return rows.select(pl.col(name).cast(kind) for name, kind in METRICS_SCHEMA.items())
     except pl.exceptions.PolarsError as error:
         found = f"a damaged table of metrics: {reason_of(error)}"

@@ -122,9 +122,8 @@ class Facts(base.Inquiry):
         known = "the vocabulary" if self.is_open else spread(sizes)
         return {**super().extent, "candidates": known}
 
-    def new_model(self, **changes: Any) -> LanguageModel:
+    def new_model(self) -> LanguageModel:
         options = self.options
-        loading = {**asdict(options.loading), **changes}
         return load_model(
             options.model,
             protocol=self.protocol,
@@ -133,7 +132,7 @@ class Facts(base.Inquiry):
             template=options.template,
             connection=options.connection,
             scoring=options.scoring,
-            **loading,
+            **asdict(options.loading),
         )
 
     @cached_property

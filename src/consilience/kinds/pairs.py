@@ -137,8 +137,8 @@ class SentencePairs(base.Inquiry):
         items = [pair.item for pair in self.pairs.items]
         return dict.fromkeys(self.groups, evenly(items, SAMPLED_PAIRS))
 
-    def new_model(self, **changes: Any) -> PairModel:
-        options, spec = replace(self.options, **changes), self.spec
+    def new_model(self) -> PairModel:
+        options, spec = self.options, self.spec
         if spec.startswith("baseline:"):
             baseline, items = spec.removeprefix("baseline:"), self.pairs.items
             return label_baseline(baseline, self.task.labels, items, options.seed)

@@ -16,7 +16,7 @@ import polars as pl
 
 from consilience.asking.asker import Progress
 from consilience.asking.facts import ask_groups
-from consilience.asking.noise import sample_size, variations
+from consilience.asking.noise import sample_size
 from consilience.core.errors import SILENT, ConsilienceError, Protocol, UnansweredError, Watch
 from consilience.core.provenance import busy
 from consilience.core.schemas import FLIPS
@@ -266,9 +266,8 @@ def sampled_plan(inquiry: Inquiry, left: Mapping[str, int]) -> dict[str, Any]:
                 plans.append((plan, sampled, size))
     finally:
         client.plan = None
-    ways = len(variations(client))
     queries = sum(inquiry.groups.values())
-    repeated = ways * sample_size(queries, ways, inquiry.options.noise_floor) if plans else 0
+    repeated = sample_size(queries, inquiry.options.noise_floor) if plans else 0
     sent = client.usage
     usage = PlannedUsage(sent.requests, sent.tokens_read, sent.tokens_written)
     for plan, sampled, size in plans:

@@ -175,12 +175,12 @@ class OwnQuestions(base.Inquiry):
         if self.writes:
             self.writer = self._writer()
 
-    def new_model(self, **changes: Any) -> Model:
+    def new_model(self) -> Model:
         options = self.options
-        loading, longest = replace(options.loading, **changes), options.max_length or 0
+        loading, longest = options.loading, options.max_length or 0
         is_served, chooser = options.model.partition(":")[0] in SERVED, None
         writes = self.writes and not options.model.startswith("baseline:")
-        if changes or not writes or (is_served and self._chosen_groups):
+        if not writes or (is_served and self._chosen_groups):
             chooser = load_prompt_model(
                 options.model,
                 self.whole.items,
@@ -190,7 +190,7 @@ class OwnQuestions(base.Inquiry):
                 connection=options.connection,
                 scoring=options.scoring,
             )
-        if not writes or changes:
+        if not writes:
             assert chooser is not None
             return chooser
         writer: Model = load_writer(

@@ -494,9 +494,9 @@ def factor_rows(views: Sequence[FactorView]) -> pl.DataFrame:
                 numbers = {name: record[of] for name, of in names.items() if of in record}
                 row = {"run": view.name, "panel": panel, "name": record["factor"]}
                 rows += [row | numbers] if numbers else []
-        if view.noise.height:
-            least = 1 - view.noise["value"].fill_nan(None).max()  # type: ignore[operator]
-            rows.append({"run": view.name, "panel": "consistency", "name": NOISE, "value": least})
+        for flips in view.noise["value"]:
+            named = {"run": view.name, "panel": "consistency", "name": NOISE}
+            rows.append(named | {"value": 1 - flips})
     return pl.DataFrame(rows, schema=FACTOR_SCHEMA)
 
 

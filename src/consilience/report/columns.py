@@ -1,15 +1,14 @@
-"""Columns of metrics tables, and tables of the noise floor."""
+"""Columns of metrics tables, and the sentence of the noise floor."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import polars as pl
 
-from consilience.core.schemas import FLIPS, SCORE_CHANGE
+from consilience.core.schemas import FLIPS
 from consilience.core.text import counted
 from consilience.metrics.differences import SUBJECTS
 from consilience.metrics.registry import label_of, short_label_of
@@ -248,46 +247,18 @@ def in_words(table: Table, words: SuiteWords) -> Table:
     return replace(table, columns=columns)
 
 
-def worst_flips(metrics: pl.DataFrame) -> Row | None:
-    """The row of the variation that changed most answers; None where nothing was measured."""
-    known = metrics.filter(pl.col("n") > 0, metric=FLIPS)
-    return max(known.to_dicts(), key=lambda row: float(row["value"]), default=None)
+def noise_row(metrics: pl.DataFrame) -> Row | None:
+    """The row of the noise floor; None where nothing was measured."""
+    return next(iter(metrics.filter(pl.col("n") > 0, metric=FLIPS).to_dicts()), None)
 
 
 def noise_sentence(metrics: pl.DataFrame) -> str:
     """What a noise floor says about differences; empty where none was measured."""
-    worst = worst_flips(metrics)
-    if worst is None:
+    floor = noise_row(metrics)
+    if floor is None:
         return ""
-    scores = metrics.filter(metric=SCORE_CHANGE)["value"].to_list()
-    if not scores:  # of a model that runs here, whose prompts are not just asked again
-        return (
-            f"Noise floor: up to {worst['value'] * 100:.1f} % of a sample's answers changed when "
-            "only the batch, order, threads or precision did."
-        )
-    largest = max((score for score in scores if not math.isnan(score)), default=None)
-    of_scores = "" if largest is None else f", and scores by up to {largest:.2g} nats"
     return (
-        f"Noise floor: {round(worst['value'] * worst['n'])} of {worst['n']} answers (95 % interval "
-        f"{worst['low'] * 100:.1f} to {worst['high'] * 100:.1f} %) changed when the same prompts "
-        f"were asked again{of_scores}; a smaller difference means nothing."
+        f"Noise floor: {round(floor['value'] * floor['n'])} of {floor['n']} answers (95 % interval "
+        f"{floor['low'] * 100:.1f} to {floor['high'] * 100:.1f} %) changed when the same prompts "
+        "were asked again; a smaller difference means nothing."
     )
-
-
-def noise_table(metrics: pl.DataFrame, prefix: str = "") -> Table | None:
-    """A row a variation; None where nothing was measured. ``prefix``: the name of the run."""
-    rows = metrics.filter(metric=FLIPS).to_dicts()
-    if not rows:
-        return None
-    changes = dict(metrics.filter(metric=SCORE_CHANGE).select("subset", "value").iter_rows())
-    for row in rows:
-        row["name"] = row["subset"].replace("_", " ")
-        if (score := changes.get(row["subset"])) is not None:
-            row["score"] = "-" if math.isnan(score) else f"{score:.2g}"
-    columns: Columns = {
-        "name": Column("what changed"), "value": Column("answers changed", "share"),
-        ("low", "high"): Column(CI, "share"), "score": Column("score changed by (nats)"),
-        "n": Column("queries", "count"),
-    }  # fmt: skip
-    title = f"{prefix}Noise floor: answers of a sample that changed when only this did, in percent"
-    return frame_table(rows, title, columns, sortable=False)

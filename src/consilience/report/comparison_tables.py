@@ -482,7 +482,7 @@ def flip_verdict(numbers: pl.DataFrame, suite: Suite) -> list[str]:
             side = "more" if row["low"] > floor["high"] else "not clearly more"
             how = f"{floor['over']}: {floor['level'].replace('_', ' ')}"
             sentences.append(
-                f"That is {side} than {floor['first']} changes without a new version: up to "
+                f"That is {side} than {floor['first']} changes without a new version: "
                 f"{floor['changed']:.1%} of {counted(floor['n'], 'answer')} ({how})."
             )
         if of_runs.is_empty() and not same:

@@ -112,8 +112,7 @@ def metric_table(
         if (name != "determinism" or subset == "all") and not is_language_kind(subset)
     ]  # fmt: skip
     numbers += [
-        (f"Flips, {row['subset'].replace('_', ' ')}",
-         row | {"value": None, "std": NAN, "n": None}, row)
+        ("Flips", row | {"value": None, "std": NAN, "n": None}, row)
         for row in metrics.filter(group="MICRO", metric=FLIPS).to_dicts()
     ]  # fmt: skip
     for label, mean, pooled in numbers:

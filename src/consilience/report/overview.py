@@ -13,7 +13,7 @@ import polars as pl
 from consilience.analysis.examples import Example, Reply
 from consilience.core.errors import Protocol
 from consilience.core.factors import BETWEEN, FACTORS, WITHIN, levels_of
-from consilience.core.schemas import FLIPS, SCORE_CHANGE
+from consilience.core.schemas import FLIPS
 from consilience.core.text import AGGREGATES, counted, spread
 from consilience.endpoints.usage import cost_in_words
 from consilience.metrics.registry import DESCRIPTIONS, label_of, main_metrics
@@ -176,7 +176,7 @@ def subtitle_of(runs: Sequence[RunView]) -> str:
         return first.summary.title
     if first.task:
         name = ", ".join(dict.fromkeys(run.task.name for run in runs if run.task))
-        known = first.metrics.filter(~pl.col("metric").is_in([FLIPS, SCORE_CHANGE]))["subset"]
+        known = first.metrics.filter(pl.col("metric") != FLIPS)["subset"]
         forms = [form for form in known.unique(maintain_order=True) if form != "all"]
         size = f"original form, {', '.join(forms)}"
     else:
@@ -286,10 +286,8 @@ def caveats(runs: Sequence[RunView]) -> Iterator[Part]:
             title += f", the {MOST_REASONS} most common reasons"
         columns = [Column("relation"), Column("reason"), Column("queries", "count")]
         yield Folded(title, [Table(title, columns, most.rows())])
-    floors = {run.name: layouts.noise_table(run.metrics, of_run(run.name, runs)) for run in runs}
-    yield from filter(None, floors.values())
     sentences = [] if unanswered else ["Every query has an answer."]
-    if unmeasured := [name for name, table in floors.items() if table is None]:
+    if unmeasured := [run.name for run in runs if layouts.noise_row(run.metrics) is None]:
         of = f" of {', '.join(unmeasured)}" if len(runs) > 1 else ""
         sentences.append(f"The noise floor{of} was not measured (probe --noise-floor 256).")
     yield from sentences

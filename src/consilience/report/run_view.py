@@ -109,8 +109,8 @@ def factor_table(views: Sequence[FactorView], title: str) -> Table:
 
     def records_of(view: FactorView) -> Iterator[dict[str, Any]]:
         yield from factor_records(view, is_exact=is_exact)
-        for subset, count, value in view.noise.select("subset", "n", "value").iter_rows():
-            yield {"factor": f"{NOISE}: {subset.replace('_', ' ')}", "n": count, "value": 1 - value}
+        for count, value in view.noise.select("n", "value").iter_rows():
+            yield {"factor": NOISE, "n": count, "value": 1 - value}
 
     notes = [OF_CONSISTENCY, OF_SHARES if is_exact else OF_PROBABILITIES]
     return _table(views, title, columns, records_of, notes + _by_view(views, _variation_note))
@@ -215,14 +215,12 @@ def _most_changed(view: FactorView) -> Iterator[str]:
         overlaps = others[0]["low"] <= first["high"]
         unsure = f"; the 95 % intervals of {name} and {others[0]['factor']} overlap" * overlaps
         yield f"The agreement is {', '.join(named)}{unsure}."
-    flips = view.noise["value"].drop_nans().max() if view.noise.height else None
-    if isinstance(flips, float) and (
-        inside := [row["factor"] for row in rows if row["value"] >= 1 - flips]
-    ):
-        yield (
-            f"The effect of {' and '.join(inside)} is inside the noise floor: up to "
-            f"{100 * flips:.1f} % of answers change when nothing in the prompt does."
-        )
+    for flips in view.noise["value"].drop_nans():
+        if inside := [row["factor"] for row in rows if row["value"] >= 1 - flips]:
+            yield (
+                f"The effect of {' and '.join(inside)} is inside the noise floor: "
+                f"{100 * flips:.1f} % of answers change when nothing in the prompt does."
+            )
 
 
 def index_table(views: Sequence[FactorView], title: str) -> Table:

@@ -21,7 +21,7 @@ from consilience.metrics.measure import few_relations, other_candidates
 from consilience.metrics.registry import label_of
 from consilience.options import Output
 from consilience.options.runs import CompareOptions
-from consilience.report.columns import worst_flips
+from consilience.report.columns import noise_row
 from consilience.report.comparison_tables import (
     comparison_table,
     flip_table,
@@ -482,19 +482,15 @@ def settings_notes(runs: Sequence[Run]) -> list[str]:
 
 
 def _noise_floors(runs: Sequence[Run]) -> dict[str, Mapping[str, Any]]:
-    """The variation that changed most answers of each run; the precision of a run is no noise."""
-    floors = {run.label: noise_floor_of(run.path) for run in runs}
-    compared = [str(run.settings.get("model", {}).get("dtype")) for run in runs]
-    is_noise = ~pl.col("subset").is_in(compared)
-    worst = {
-        name: worst_flips(of.filter(is_noise)) for name, of in floors.items() if of is not None
-    }
-    return {name: row for name, row in worst.items() if row is not None}
+    """The row of the noise floor of each run that measured one."""
+    known = [(run.label, noise_floor_of(run.path)) for run in runs]
+    rows = [(name, noise_row(floor)) for name, floor in known if floor is not None]
+    return {name: row for name, row in rows if row is not None}
 
 
 def noise_notes(runs: Sequence[Run], table: pl.DataFrame) -> list[str]:
     """Which headline differences are no larger than the noise floor of one of the two runs."""
-    worst = _noise_floors(runs)
+    floors = _noise_floors(runs)
     headlines = table.filter(
         pl.col("metric").is_in(SHARES_OF_ANSWERS), pl.col("difference").abs() > 0, subset="all"
     )
@@ -502,11 +498,11 @@ def noise_notes(runs: Sequence[Run], table: pl.DataFrame) -> list[str]:
     headlines = headlines if pool is None else headlines.filter(group=pool)
     notes = []
     for (first, second), rows in headlines.group_by("first", "second", maintain_order=True):
-        known = [name for name in (str(first), str(second)) if name in worst]
+        known = [name for name in (str(first), str(second)) if name in floors]
         if not known:
             continue
-        name = max(known, key=lambda name: float(worst[name]["value"]))
-        floor = worst[name]
+        name = max(known, key=lambda name: float(floors[name]["value"]))
+        floor = floors[name]
         inside = rows.filter(pl.col("difference").abs() <= floor["value"])["metric"]
         if len(inside):
             named = ", ".join(dict.fromkeys(map(label_of, inside)))

@@ -59,8 +59,8 @@ class StudyRow:
     @property
     def noise_floor(self) -> float:
         """The share of answers that changed when nothing in the prompt did; NaN if not measured."""
-        worst = None if self.measured is None else layouts.worst_flips(self.measured[1].metrics)
-        return NAN if worst is None else float(worst["value"])
+        floor = None if self.measured is None else layouts.noise_row(self.measured[1].metrics)
+        return NAN if floor is None else float(floor["value"])
 
 
 def headlines_table(rows: Sequence[StudyRow], study: str) -> Table:

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections import Counter
 
 import polars as pl
 import pytest
@@ -11,9 +10,8 @@ import pytest
 import consilience as cs
 from checks import refused
 from conftest import ROOT
-from consilience import testing
 from consilience.analysis.examples import item_agreement
-from consilience.testing import Runs, assert_consistent, cases
+from consilience.testing import Answers, assert_consistent
 
 QUESTIONS = """\
 item,group,question,question_2,answer,options
@@ -81,8 +79,6 @@ def test_sentence_pairs_compare_the_original_with_each_form(tmp_path):
         "  'not_equivalent' in reverse", "    | Sentence2: C d.", "    | Sentence1: A b.",
     ]  # fmt: skip
     assert "\n".join(lines) in message
-    refused("by='group'", cases, "mrpc", data=data)
-    assert [case.id for case in cases("mrpc", data=data, by="group")] == ["mrpc"]
 
 
 class Client:
@@ -93,11 +89,20 @@ class Client:
         return [self.reply for _ in prompts]
 
 
-def test_methods_of_two_values_are_two_models(file):
-    runs = Runs()
-    runs.assert_consistent(Client("cat").ask, file)
+def test_a_model_is_asked_once_and_methods_of_two_values_are_two_models(file):
+    answers, calls = Answers(), []
+
+    def counted(prompts):
+        calls.append(len(prompts))
+        return cat(prompts)
+
+    first = answers.assert_consistent(counted, file)
+    asked = len(calls)
+    assert answers.assert_consistent(counted, file, at_least=0.5) is first and len(calls) == asked
+    assert answers.assert_consistent(counted, file, limit=1).answers.height == 4
+    answers.assert_consistent(Client("cat").ask, file)
     with pytest.raises(AssertionError, match="2 of 2 questions"):
-        runs.assert_consistent(Client("A").ask, file)
+        answers.assert_consistent(Client("A").ask, file)
 
 
 def test_an_item_without_an_answer_to_a_variant_fails(file):
@@ -135,138 +140,43 @@ def test_an_item_without_two_answers_fails_with_the_reason(file):
     file.write_text(QUESTIONS.replace("What animal meows?", ""))
     lone = "land has no two answers to compare: it has one variant"
     with pytest.raises(AssertionError, match=lone):
-        assert_consistent(cat, cases(file)[1].values[0], vary="paraphrase=all")
-
-
-def test_cases_are_the_items_or_groups_that_are_asked(file, monkeypatch):
-    monkeypatch.chdir(file.parent)
-    assert [case.id for case in cases("questions.csv")] == ["sea", "land"]
-    assert Runs().result(cat, "questions.csv").suite.name == "questions"
-    assert [case.id for case in cases(file)] == ["sea", "land"]
-    assert [case.id for case in cases(file, by="group")] == ["nature"]
-    (one,) = cases("mini", limit=1, groups=["capital"])
-    assert str(one.values[0]) == "capital-17"
-    refused("'item' or 'group'", cases, file, by="topic")
-    refused("no option 'limt'. Did you mean 'limit'", cases, file, limt=2)
-    case, message = (
-        cases("mini", limit=1)[0].values[0],
-        "Give assert_consistent the options of cases",
-    )
-    refused(message, assert_consistent, cat, case, groups="currency", limit=3)
-
-
-def test_rules_are_decided_by_the_gate(file, tmp_path):
-    """2 of 6 pairs agree; two questions are too few to show that this is above 20 %."""
-    before = assert_consistent(cat, file, out=tmp_path / "lr=0.1")
-    same = "consistency no worse than baseline by 3 points"
-    undecided = "UNDECIDED (.|\n)*sea: 2 of 6 pairs of variants agree"
-    with pytest.raises(AssertionError, match=undecided):
-        assert_consistent(first_label, file, "consistency >= 0.2")
-    with pytest.raises(AssertionError, match=same.replace(" no", " in nature no")):
-        group = cases(file, by="group")[0].values[0]
-        assert_consistent(first_label, group, same, baseline=before)
-    with pytest.raises(AssertionError, match="2 of 2 questions agree in less than 50%"):
-        assert_consistent(first_label, file, "accuracy <= 0.9", at_least=0.5)
-    case = cases(file)[0].values[0]
-    refused("Use at_least=0.8, or cases", assert_consistent, cat, case, "consistency >= 0.2")
-    refused("no metric 'consistncy'", assert_consistent, cat, file, "consistncy >= 0.2")
-
-
-def test_runs_are_asked_once_and_asked_again_when_the_suite_has_changed(
-    file, tmp_path, monkeypatch
-):
-    folder, calls = tmp_path / "runs", Counter()
-
-    def counted(prompts):
-        calls["asked"] += 1
-        return cat(prompts)
-
-    counted.__qualname__ = "counted"
-    monkeypatch.setattr(sys.modules[__name__], "counted", counted, raising=False)
-    first = Runs(folder, "one")
-    first.assert_consistent(counted, file)
-    asked = calls["asked"]
-    assert first.result(counted, file).folder == Runs(folder, "one").result(counted, file).folder
-    assert calls["asked"] == asked > 0
-    Runs(folder, "two").assert_consistent(counted, cases(file)[0].values[0])
-    assert calls["asked"] == 2 * asked, "what a function calls may have changed"
-    written = []
-    for name, verb in (("one", "swims"), ("two", "swims"), ("three", "dives")):
-        file.write_text(QUESTIONS.replace("swims", verb))
-        run = Runs(folder, name).result("baseline:majority", file).folder
-        written.append(min(of.stat().st_mtime_ns for of in (run / "answers").iterdir()))
-    assert written[0] == written[1] < written[2]
-    assert len([*folder.iterdir()]) == 2
-    unnamed = Runs(tmp_path / "unnamed", "one")
-    unnamed.assert_consistent(lambda prompts: ["cat"] * len(prompts), file)
-    with pytest.raises(AssertionError):
-        unnamed.assert_consistent(lambda prompts: ["A"] * len(prompts), file)
-    assert not (tmp_path / "unnamed").exists(), "functions without a name are asked in this process"
+        assert_consistent(cat, file, vary="paraphrase=all")
 
 
 def test_a_model_in_place_of_a_suite_is_refused(file):
     refused("a suite of type function; expected the name of a suite", cs.evaluate, cat, file)
 
 
-def test_a_model_that_cannot_be_asked_is_tried_once(file, monkeypatch):
-    calls = []
-
-    def evaluate(*values, **options):
-        calls.append(values)
-        return cs.evaluate("none.csv")
-
-    monkeypatch.setattr(testing, "evaluate", evaluate)
-    runs = Runs()
-    for _ in range(2):
-        refused("no such file", runs.result, "model", file)
-    assert len(calls) == 1
-
-
 TESTS = """
-import os
-import pytest
-from consilience.testing import cases
-
 def first_label(prompts):
     with open("asked", "a") as file:
-        file.write(f"{os.getpid()}\\n")
+        file.write("asked\\n")
     return ["A"] * len(prompts)
 
-@pytest.mark.slow_model
-@pytest.mark.parametrize("case", cases("questions.csv"))
-def test_item(consilience, case):
-    consilience.assert_consistent(first_label, case)
+def test_all(consilience):
+    consilience.assert_consistent(first_label, "questions.csv")
 
-@pytest.mark.parametrize("n", range(4))
-def test_share(consilience, n):
+def test_share(consilience):
     consilience.assert_consistent(first_label, "questions.csv", at_least=0.3)
 """
 
 
-def test_the_plugin_with_several_processes(file, tmp_path):
-    """One process asks; the failures show prompts and answers, and nothing of this library.
-
-    The questions are beside the test, and pytest runs in the folder above.
-    """
-    (tmp_path / "tests").mkdir()
-    file.rename(tmp_path / "tests" / file.name)
-    (tmp_path / "tests" / "test_model.py").write_text(TESTS)
-    plugins = ["-p", "xdist", "-p", "consilience.pytest_plugin", "-p", "no:cacheprovider"]
-    command = [sys.executable, "-m", "pytest", *plugins, "--strict-markers", "-n", "2"]
+def test_the_plugin_asks_once_and_shows_prompts_and_answers(file, tmp_path):
+    """Failures show nothing of this library."""
+    (tmp_path / "test_model.py").write_text(TESTS)
+    plugins = ["-p", "consilience.pytest_plugin", "-p", "no:cacheprovider", "-o", "addopts="]
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": path}
-    environment = {name: text for name, text in environment.items() if "PYTEST_XDIST" not in name}
-    options = [f"--basetemp={tmp_path / 'temporary'}", "-o", "addopts="]
+    command = [sys.executable, "-m", "pytest", *plugins, f"--basetemp={tmp_path / 'temporary'}"]
     done = subprocess.run(
-        [*command, *options], check=False, cwd=tmp_path, env=environment, capture_output=True,
-        text=True,
-    )  # fmt: skip
-    assert "2 failed, 4 passed" in done.stdout, done.stdout + done.stderr
-    message = "first_label: sea: 2 of 6 pairs of variants agree; right is 'whale'"
+        command, check=False, cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    message = "first_label: 2 of 2 questions do not get one answer in all variants"
     assert f"E       AssertionError: {message}" in done.stdout
     assert "E           | Question: Which animal swims?" in done.stdout
     assert "src/consilience" not in done.stdout
-    assert len({*(tmp_path / "asked").read_text().split()}) == 1
+    assert (tmp_path / "asked").read_text().split() == ["asked"]
 
 
 def test_the_plugin_imports_nothing_that_takes_time():

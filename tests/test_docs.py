@@ -82,8 +82,8 @@ def test_the_guide_to_own_questions_leads_from_a_table_to_a_report(
     assert len(table.strip().splitlines()) == 1 + 10
     (tmp_path / "questions.csv").write_text(table, encoding="utf-8")
     commands = [line for block in blocks(OWN, "sh") for line in block.splitlines()]
-    steps = ["suite rewrite", "suite import", "suite check", "probe --suite", "report runs/first"]
-    assert [" ".join(command.split()[1:3]) for command in commands[:5]] == steps
+    steps = ["suite rewrite", "suite check", "probe --suite", "report runs/first"]
+    assert [" ".join(command.split()[1:3]) for command in commands[:4]] == steps
     printed = {}
     for command in commands:
         words = shlex.split(command)[1:]
@@ -91,7 +91,7 @@ def test_the_guide_to_own_questions_leads_from_a_table_to_a_report(
         name = words[1] if words[0] == "suite" else words[0]
         printed[name] = output(consilience, *words)
     shown = blocks(OWN, "text")
-    assert printed["rewrite"] + printed["import"] == shown[0]
+    assert printed["rewrite"] == shown[0]
     assert printed["check"] == shown[1]
     headings = [line.split()[0] for line in shown[3].splitlines()]
     assert [line.split()[0] for line in printed["probe"].splitlines()][1:6] == headings[1:6]

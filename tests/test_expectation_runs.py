@@ -306,18 +306,15 @@ GUIDE = (ROOT / "docs" / "expectations.md").read_text(encoding="utf-8")
 
 
 def test_the_rows_of_the_guide_fit_the_examples(tmp_path):
-    """All rows of its CSV file and of its YAML list are about questions of the examples."""
+    """All rows of its CSV file are about questions of the examples."""
     suites = sorted((ROOT / "examples" / "consistency").glob("*/questions.csv"))
     items = [item for path in suites for item in load_questions(str(path)).items]
     questions = Questions("all", tuple(items))
-    for language, size in (("csv", 5), ("yaml", 2)):
-        (text,) = re.findall(rf"```{language}\n(.*?)```", GUIDE, re.DOTALL)
-        (tmp_path / language).mkdir()
-        (tmp_path / language / f"expectations.{language}").write_text(text, encoding="utf-8")
-        problems = []
-        read = with_expectations(questions, tmp_path / language, problems)
-        assert problems == []
-        assert len(read.expectations) == size
+    (text,) = re.findall(r"```csv\n(.*?)```", GUIDE, re.DOTALL)
+    (tmp_path / "expectations.csv").write_text(text, encoding="utf-8")
+    problems = []
+    read = with_expectations(questions, tmp_path, problems)
+    assert (problems, len(read.expectations)) == ([], 5)
 
 
 def test_the_example_converts_a_file_of_becel(tmp_path, monkeypatch):

@@ -19,7 +19,6 @@ from consilience.metrics.definitions import ExpectedViolations
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import METRICS, Grid
-from consilience.suites.question_suites import load_questions
 from consilience.suites.questions import (
     Questions,
     expectations_of_rows,
@@ -109,16 +108,9 @@ def test_the_same_rows_in_each_kind_of_file(tmp_path):
     ]
     texts = {
         "e.jsonl": "\n".join(map(json.dumps, rows)),
-        "e.json": json.dumps({"expectations": rows}),
+        "e.json": json.dumps(rows),
         "e.csv": "kind,item,paraphrase,other_item,other_paraphrase,map\n"
         "opposite,a,,b,,yes -> no; no -> yes\nsame,p,1,,2,\n",
-        "e.yaml": "questions: []\nexpectations:\n"
-        "- {kind: opposite, item: a, other_item: b, map: {yes: no, no: yes}}\n"
-        "- {kind: same, item: p, paraphrase: 1, other_paraphrase: 2}\n",
-        "e.toml": "".join(
-            "[[expectations]]\n" + "".join(f'{name} = "{text}"\n' for name, text in row.items())
-            for row in rows
-        ),
     }
     expected, _ = read(*rows)
     assert [len(one.premises) for one in expected] == [1, 1]
@@ -128,27 +120,12 @@ def test_the_same_rows_in_each_kind_of_file(tmp_path):
         folder.mkdir()
         path = folder / f"expectations.{name.partition('.')[2]}"
         path.write_text(text, encoding="utf-8")
-        # Of a folder its file is read, of a file with questions its list.
-        for source in (folder, path) if name in ("e.json", "e.yaml", "e.toml") else (folder,):
-            problems = []
-            assert with_expectations(SUITE, source, problems).expectations == expected, name
-            assert problems == []
+        problems = []
+        assert with_expectations(SUITE, folder, problems).expectations == expected, name
+        assert problems == []
     (tmp_path / "e.csv" / "expectations.json").write_text("[]")
     message = "both expectations.csv and expectations.json"
     refused(message, with_expectations, SUITE, tmp_path / "e.csv", [])
-
-
-@pytest.mark.parametrize("name", ["questions.yaml", "questions.json"])
-def test_the_only_file_of_a_folder_may_have_expectations_too(tmp_path, name):
-    """With a condition that is false."""
-    items = [{"item": item, "question": f"{item}?", "answer": True} for item in "ab"]
-    rule = {"kind": "same", "item": "a", "other_item": "b", "condition": False}
-    (tmp_path / name).write_text(json.dumps({"questions": items, "expectations": [rule]}))
-    for source in (tmp_path, tmp_path / name):
-        (expectation,) = load_questions(source).expectations
-        assert (expectation.condition, expectation.subset) == (("no",), "conditioned same")
-    (tmp_path / "expectations.json").write_text("[]")
-    refused(f"expectations in {name} and expectations.json", load_questions, tmp_path)
 
 
 @pytest.mark.parametrize(("row", "message"), cases("expectations_bad"))

@@ -34,14 +34,6 @@ LINE = {
     "question": ["Capital of France?", "France's capital?"], "answer": "Paris|Paname",
     "distractors": ["Lyon", "Nice"], "group": "capital",
 }  # fmt: skip
-TOML = (
-    '[[questions]]\nquestion = ["Capital of France?", "France\'s capital?"]\n'
-    'answer = "Paris|Paname"\ndistractors = ["Lyon", "Nice"]\ngroup = "capital"\n'
-)
-YAML = (
-    "questions:\n- question:\n  - Capital of France?\n  - France's capital?\n"
-    "  answer: Paris|Paname\n  distractors: [Lyon, Nice]\n  group: capital\n"
-)
 ROWS = (
     "item,question,answer,distractors,group\n"
     "capital-1,Capital of France?,Paris|Paname,Lyon;Nice,capital\n"
@@ -54,11 +46,9 @@ ROWS = (
     ("a.csv", ROWS),
     ("a.jsonl", json.dumps(LINE)),
     ("a.json", json.dumps([LINE])),
-    ("a.toml", TOML),
-    ("a.yaml", YAML),
 ])  # fmt: skip
 def test_every_format_holds_the_same_question(tmp_path, name, text):
-    """CSV in one row and in two, JSON Lines, JSON, TOML and YAML."""
+    """CSV in one row and in two, JSON Lines, and a list in JSON."""
     questions, problems = read(tmp_path, name, text)
     assert problems == [] == check_suite(tmp_path / name)
     (question,) = questions.items
@@ -224,15 +214,13 @@ def test_options_that_are_called_otherwise_are_no_open_questions(tmp_path, heade
     assert refused("", load_questions, path).endswith(f"--columns {mapping}.")
 
 
-def test_columns_and_files_that_are_not_used_are_named(tmp_path):
-    """``question2`` is a phrasing; ``id`` is nothing, and neither is a misspelt file."""
+def test_columns_that_are_not_used_are_named(tmp_path):
+    """``question2`` is a phrasing; ``id`` is nothing."""
     (tmp_path / "questions.csv").write_text("id,question,question2,answer\n1,?,!,x\n")
-    (tmp_path / "expectation.csv").write_text("kind,item,other_item\n")
     questions = load_questions(tmp_path)
     assert questions.items[0].paraphrases == {"": ("?", "!")}
     assert [note.replace(str(tmp_path), "DIR") for note in questions.notes] == [
         "DIR/questions.csv: not used: id",
-        "DIR: not read: expectation.csv; expectations are read from expectations.csv",
     ]
 
 

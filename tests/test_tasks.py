@@ -165,16 +165,6 @@ def test_what_is_wrong_with_a_file_is_said_with_the_place(task, name, content, m
     refused(message, read, task, name, content)
 
 
-@pytest.mark.parametrize(("name", "content", "message"), [
-    ("x.tsv", b"sentence1\xff", r"x\.tsv: not UTF-8 at byte 9\. Save"),
-    ("x.tsv", f"sentence1\tsentence2\tlabel\na\tb\t{'1' * 5000}\n", "row 1: the label '111"),
-    ("x.json", "[" * 100_000, r"x\.json:1: not JSON: nested too deeply"),
-    ("x.jsonl", '{"sentence1": ' + "1" * 5000 + "}", r"x\.jsonl:1: not JSON: too long a number"),
-])  # fmt: skip
-def test_a_file_that_is_made_to_do_harm(name, content, message, read):
-    refused(message, read, "rte", name, content)
-
-
 @pytest.mark.parametrize("labels", [[1, None], [1.0, None], [1.0, float("nan")], ["1", ""]])
 def test_parquet(labels, tmp_path):
     path = tmp_path / "x.parquet"

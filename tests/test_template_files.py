@@ -36,12 +36,10 @@ def test_a_text_is_a_template_of_ones_own():
     assert present(QUESTION, Presentation(template=own["own"])).text == "Q: Why?\nA. so\nB. no\nA:"
 
 
-@pytest.mark.parametrize("suffix", ["toml", "yaml", "json"])
-def test_a_file_has_names_texts_chats_and_system_prompts(tmp_path, suffix):
-    path, content = tmp_path / f"own.{suffix}", tomllib.loads(TOML)
-    exam, polite = content["templates"]
-    content = TOML if suffix == "toml" else json.dumps(content)
-    path.write_text(content, encoding="utf-8")
+def test_a_file_has_names_texts_chats_and_system_prompts(tmp_path):
+    path = tmp_path / "own.toml"
+    exam, polite = tomllib.loads(TOML)["templates"]
+    path.write_text(TOML, encoding="utf-8")
     chat = Template("polite", polite["text"], is_chat=True, system="Be brief.")
     assert templates_of([str(path)]) == {"exam": Template("exam", exam["text"]), "polite": chat}
 
@@ -62,6 +60,6 @@ def test_what_is_no_template_says_why(spec, message):
 
 @pytest.mark.parametrize(("content", "message"), cases("templates_bad"))
 def test_a_wrong_file_names_the_template(tmp_path, content, message):
-    path = tmp_path / "own.json"
-    path.write_text(json.dumps(content), encoding="utf-8")
+    path = tmp_path / "own.toml"
+    path.write_text("templates=" + json.dumps(content, separators=(",", "=")), encoding="utf-8")
     assert message in refused("", templates_of, [str(path)])

@@ -445,15 +445,14 @@ CHAT = "chat:"  # What a text begins with that is the user's turn of a chat
 FIELDS: Mapping[str, type] = {"name": str, "text": str, "chat": bool, "system": str}
 HEAD = ("name", "text")  # What each template in a file needs
 HAS = "name and text, and if wanted chat (true or false) and system"  # What a file has of each
-SUFFIXES = (".toml", ".yaml", ".yml", ".json")
 
 
 def templates_of(specs: Sequence[str], *, is_chat: bool = False) -> dict[str, Template]:
     r"""Templates by name, in the order of ``specs``.
 
     A spec is the name of a built-in template (``plain``, ``chat``, ``auto``), a text with
-    ``{question}``, or a TOML, YAML or JSON file with a list ``templates`` of name, text, chat and
-    system. In a text ``\n`` is a line break; it is a chat if it begins with ``chat:``. Texts are
+    ``{question}``, or a TOML file with a list ``templates`` of name, text, chat and system.
+    In a text ``\n`` is a line break; it is a chat if it begins with ``chat:``. Texts are
     named ``own``, ``own 2`` and so on. ``is_chat``: whether the model has a chat template.
     """
     templates: dict[str, Template] = {}
@@ -483,7 +482,7 @@ def with_system(templates: Mapping[str, Template], system: str) -> dict[str, Tem
 
 def _templates(spec: str, known: int, *, is_chat: bool) -> Iterator[Template]:
     """The templates of a spec; ``known``: how many there are already."""
-    path = Path(spec) if spec.endswith(SUFFIXES) and "{" not in spec else None
+    path = Path(spec) if spec.endswith(".toml") and "{" not in spec else None
     if spec == AUTO:
         yield TEMPLATES["chat" if is_chat else "plain"]
     elif spec in TEMPLATES:
@@ -498,15 +497,14 @@ def _templates(spec: str, known: int, *, is_chat: bool) -> Iterator[Template]:
         names = [AUTO, *TEMPLATES]
         raise ConsilienceError(
             f"no template '{spec}'",
-            expected=f"{', '.join(names)}, a text with {{question}}, or a file in "
-            f"{', '.join(SUFFIXES)}",
+            expected=f"{', '.join(names)}, a text with {{question}}, or a TOML file",
             todo=did_you_mean(spec, names),
         )
 
 
-def templates_of_document(document: Any, where: str) -> Iterator[Template]:
-    """The templates of a list of mappings, or of one that is called ``templates``."""
-    entries = document.get("templates") if isinstance(document, Mapping) else document
+def templates_of_document(document: Mapping[str, Any], where: str) -> Iterator[Template]:
+    """The templates of a document, in its list ``templates``."""
+    entries = document.get("templates")
     if not isinstance(entries, list) or not entries:
         raise ConsilienceError(
             "no list of templates", expected=f"[[templates]]: {HAS}", where=where

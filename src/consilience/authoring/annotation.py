@@ -167,7 +167,7 @@ def read_sheet(path: Path, key: SheetKey, annotator: str) -> LabelIndices:
     def refuse(found: str, expected: str, row: int, todo: str = "") -> NoReturn:
         raise ConsilienceError(found, expected=expected, where=f"{path}, row {row}", todo=todo)
 
-    sheet = [cells for _, cells in read_cells(path, quoted=True, notes=[])]
+    sheet = [cells for _, cells in read_cells(path, quoted=True)]
     names = [name.strip().casefold() for name in (sheet or [[]])[0]]
     if missing := [name for name in COLUMNS if name not in names]:
         refuse(f"no column '{missing[0]}'", ", ".join(COLUMNS), 1)

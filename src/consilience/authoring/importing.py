@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from consilience import suites
-from consilience.authoring.checks import Likeness, has_words, likeness, same_phrasing
+from consilience.authoring.checks import Likeness, has_words, likeness
 from consilience.core.errors import ConsilienceError, did_you_mean, missing_column, unknown_name
 from consilience.core.patterns import ENGLISH
 from consilience.core.text import LANGUAGE_TAG, counted, is_language_tag
@@ -35,19 +35,15 @@ from consilience.files.write import json_lines, make_folder, refuse_occupied, ta
 from consilience.options import Output
 from consilience.options.suites import ImportOptions
 from consilience.report.export import Shown
-from consilience.suites import question_suites
 from consilience.suites.facts import folder_root, read_folder
 from consilience.suites.layouts import N_TO_1, N_TO_M, TREX, lama_root, load_folder, pararel_root
 from consilience.suites.proposals import (
-    OF_FACTS,
-    OF_QUESTIONS,
     Proposal,
     columns_in,
-    proposes_phrasings,
     read_proposals,
     scores_of,
 )
-from consilience.suites.question_suites import columns_flag, columns_of, is_questions
+from consilience.suites.question_suites import columns_of
 from consilience.suites.questions import file_rows
 from consilience.types import FACT_COLUMNS, Cardinality, Suite
 
@@ -263,14 +259,10 @@ class ImportPlan(Shown):
     """
 
     is_dry = True
-    variant = "pattern"
-    only_format = ""  # That its source has, where there is one
-    no_fact = "the relation '{}' has no fact, so {} of it cannot be imported"
-    take_facts = "Take facts from a suite that has them: --facts-from SUITE."
 
     def __init__(self, format_: str, content: Content, facts_of: Suite | None) -> None:
         self.folder, self.format, self.content = content.options.into, format_, content
-        self.suite = self.opened()
+        self.suite = self._opened()
         self.is_new = self.suite is None
         if facts_of:
             content.take_facts(facts_of)
@@ -297,8 +289,9 @@ class ImportPlan(Shown):
         imported = known | set(self.relations)
         left_out = [one.proposal for one in similar if not one.is_kept]
         lacking = (
-            ([*patterns, *left_out], self.no_fact, "pattern", self.take_facts),
-            ([] if facts_of else facts, self.no_fact.replace("no fact", "no pattern"), "fact",
+            ([*patterns, *left_out], "fact", "pattern",
+             "Take facts from a suite that has them: --facts-from SUITE."),
+            ([] if facts_of else facts, "pattern", "fact",
              "Import patterns, and these facts with --facts-from TABLE."),
         )  # fmt: skip
         for rows, lacks, has, todo in lacking:
@@ -306,7 +299,8 @@ class ImportPlan(Shown):
                 if id_ not in imported:
                     is_ours = has == "pattern" and not WIKIDATA.fullmatch(id_)
                     content.refuse(
-                        lacks.format(id_, counted(size, has)),
+                        f"the relation '{id_}' has no {lacks}, so {counted(size, has)} of it "
+                        "cannot be imported",
                         where=next(row.where for row in rows if row.relation == id_),
                         todo=did_you_mean(id_, sorted(known), todo) if is_ours else todo,
                     )
@@ -318,7 +312,7 @@ class ImportPlan(Shown):
         self.names = self._new_names()
         self.refused, self.notes = tuple(content.problems), tuple(content.notes)
 
-    def opened(self) -> Suite | None:
+    def _opened(self) -> Suite | None:
         """The suite in the folder, also without patterns; None for a new or empty folder."""
         if self.folder.is_dir() and folder_root(self.folder):
             problems: Problems = []
@@ -327,10 +321,6 @@ class ImportPlan(Shown):
             return suite
         refuse_occupied(self.folder, "a suite folder with relations and facts, or a new folder")
         return None
-
-    def like(self, text: str, other: str, language: str) -> Likeness | None:
-        """How a pattern is like another one."""
-        return likeness(text, other, in_english=language.partition("-")[0] == ENGLISH)
 
     def _new_patterns(self) -> tuple[list[Proposal], list[Similar]]:
         content, suite = self.content, self.suite
@@ -345,22 +335,22 @@ class ImportPlan(Shown):
         similar: list[Similar] = []
         for proposal in content.patterns:
             text, language = proposal.pattern, proposal.language or standard
+            in_english = language.partition("-")[0] == ENGLISH
             others = earlier[proposal.relation, language]
             if not has_words(text):
-                problem = f"the {self.variant} '{text}' has no word besides its slots"
+                problem = f"the pattern '{text}' has no word besides its slots"
                 content.refuse(problem, where=proposal.where)
-                continue
-            if self.only_format and proposal.parent not in ("", *texts[proposal.relation]):
-                found = f"'{proposal.parent}' is no phrasing of '{proposal.relation}'"
-                todo = "Rewrite the changed questions again, or correct the item."
-                content.refuse(found, where=proposal.where, todo=todo)
                 continue
             if text in texts[proposal.relation].difference(others):
                 found = f"the pattern '{text}' is also one of another language"
                 expected = "different patterns in a relation"
                 content.refuse(found, expected=expected, where=proposal.where)
                 continue
-            alike = [(other, how) for other in others if (how := self.like(text, other, language))]
+            alike = [
+                (other, how)
+                for other in others
+                if (how := likeness(text, other, in_english=in_english))
+            ]
             if alike:  # the first duplicate, else the first near-duplicate
                 like = min(alike, key=lambda one: one[1] != "duplicate")
                 is_kept = like[1] != "duplicate" and content.options.near_duplicates == "keep"
@@ -443,9 +433,9 @@ class ImportPlan(Shown):
         with tempfile.TemporaryDirectory() as scratch:
             copy = Path(scratch) / self.folder.resolve().name
             if self.folder.exists():
-                (shutil.copytree if self.folder.is_dir() else shutil.copy)(self.folder, copy)
+                shutil.copytree(self.folder, copy)
             self.write(copy)
-            errors = suites.check_suite(copy, columns=self.content.columns)
+            errors = suites.check_suite(copy)
             if errors:
                 size = f"{len(errors)} errors, the first" if len(errors) > 1 else "an error"
                 tables = "" if self.is_new else f" or the tables of {self.folder}"
@@ -491,13 +481,13 @@ class ImportPlan(Shown):
         facts = f", {counted(self.known_facts, 'fact')} left out" if self.known_facts else ""
         yield f"{self.folder} ({'new' if self.is_new else 'existing'} suite), read as {self.format}"
         sizes = {
-            "relation": self.relations, self.variant: self.patterns, "fact": self.facts,
+            "relation": self.relations, "pattern": self.patterns, "fact": self.facts,
             "name": self.names,
         }  # fmt: skip
         added = ", ".join(counted(len(rows), noun) for noun, rows in sizes.items() if rows)
         yield f"added:           {added or 'nothing'}"
-        yield f"duplicates:      {counted(duplicates, self.variant)} left out{facts}"
-        yield f"near-duplicates: {counted(len(near), self.variant)}{fate}"
+        yield f"duplicates:      {counted(duplicates, 'pattern')} left out{facts}"
+        yield f"near-duplicates: {counted(len(near), 'pattern')}{fate}"
         alike = [f"{one.proposal.relation}: {one.proposal.pattern}  ({one.likeness}: {one.other})"
                  for one in near]  # fmt: skip
         yield from _first(alike)
@@ -510,8 +500,7 @@ class ImportPlan(Shown):
         elif self.is_dry:
             yield "Nothing was written. Rerun the command without --dry-run to import."
         else:
-            more = columns_flag(self.content.columns) if self.only_format else ""
-            yield f"Check: consilience suite check {shlex.quote(str(self.folder))}{more}"
+            yield f"Check: consilience suite check {shlex.quote(str(self.folder))}"
 
     def document(self) -> dict[str, Any]:
         return {
@@ -545,30 +534,6 @@ class ImportPlan(Shown):
         return 2 if self.failed else 0
 
 
-class PhrasingPlan(ImportPlan):
-    """What an import adds to a file or a folder of questions: further phrasings."""
-
-    variant, no_fact, take_facts = "phrasing", "no question '{}'", ""
-    only_format = "proposals"
-
-    def opened(self) -> Suite:
-        """Its questions with their phrasings."""
-        questions = question_suites.load_questions(self.folder, self.content.columns)
-        return question_suites.suite_of_phrasings(questions)
-
-    def like(self, text: str, other: str, language: str) -> Likeness | None:
-        """Whether a phrasing is the same as another one."""
-        return "duplicate" if same_phrasing(text, other) else None
-
-    def write(self, folder: Path | None = None) -> None:
-        """Add the phrasings in further columns."""
-        if self.adds:
-            spec, texts = folder or self.folder, defaultdict(list)
-            for phrasing in self.patterns:
-                texts[phrasing.relation, phrasing.language].append(phrasing.pattern)
-            question_suites.add_phrasings(spec, self.content.columns, texts)
-
-
 def _first(lines: Sequence[str]) -> Iterator[str]:
     yield from (f"  {line}" for line in lines[:SHOWN])
     if len(lines) > SHOWN:
@@ -584,9 +549,8 @@ def import_patterns(options: ImportOptions) -> ImportPlan:
     source, content = options.path, Content(options, options.language, columns_of(options.columns))
     if not source.exists():
         raise ConsilienceError("no such file or folder", where=str(source), todo="Check the path.")
-    kind = PhrasingPlan if _has_questions(options.into) else ImportPlan
     found = next((name for name, of in FORMATS.items() if of.matches(source)), None)
-    name = kind.only_format or options.format or found
+    name = options.format or found
     if name is None:
         found = "nothing that can be imported"
         expected = "; ".join(f"{name}: {of.about}" for name, of in FORMATS.items())
@@ -601,7 +565,7 @@ def import_patterns(options: ImportOptions) -> ImportPlan:
         todo = "Check the file, or name another format with --format."
         raise ConsilienceError(found, where=str(source), todo=todo)
     suite = suites.load_facts(options.facts_from, options.data_dir) if options.facts_from else None
-    plan = kind(name, content, suite)
+    plan = ImportPlan(name, content, suite)
     plan.check()
     if not options.dry_run:
         plan.write()
@@ -612,21 +576,10 @@ def import_patterns(options: ImportOptions) -> ImportPlan:
 # Proposals and suites.
 
 
-def _has_questions(path: Path) -> bool:
-    return path.exists() and is_questions(str(path))
-
-
 def _read_proposals(content: Content) -> None:
     """Proposals keep their provenance; where the source or licence is empty, the user's is used."""
-    options, names = content.options, OF_FACTS
-    if _has_questions(options.into):
-        names = OF_QUESTIONS
-    elif proposes_phrasings(options.path):
-        found = f"--into {options.into} with phrasings of questions"
-        expected = "the file or the folder of these questions"
-        todo = "Name it: --into questions.csv."
-        raise ConsilienceError(found, expected=expected, where=str(options.path), todo=todo)
-    proposals = read_proposals(options.path, content.problems, names, content.notes)
+    options = content.options
+    proposals = read_proposals(options.path, content.problems)
     if left_out := sum(proposal.accept == "no" for proposal in proposals):
         content.notes.append(f"not accepted: {left_out} of {counted(len(proposals), 'proposal')}")
     content.patterns = [
@@ -786,9 +739,7 @@ def _read_table(content: Content) -> None:
     for name in columns:
         if name not in TABLE_COLUMNS:
             raise unknown_name(f"--columns {name}={columns[name]}", name, TABLE_COLUMNS)
-    for number, (where, cells) in enumerate(
-        file_rows(path, content.problems, "rows", (*ENDINGS, ".gz"), content.notes)
-    ):
+    for number, (where, cells) in enumerate(file_rows(path, content.problems, (*ENDINGS, ".gz"))):
         if number == 0:
             has_fact = all(columns.get(one, one) in cells for one in ("subject", "object"))
             needed = {} if content.options.relation else {"relation": "relation"}

@@ -459,10 +459,11 @@ class Rewriting(Shown):
             yield f"refused: {counted(len(self.refusals), 'text')} ({reasons})"
         if self.proposals:
             file = shlex.quote(str(self.file))
-            yield (
-                "Read the file, and write no in the column accept of what should not join. "
-                f"Then: consilience suite import {file} --into {self.into}"
-            )
+            then = f"Then: consilience suite import {file} --into {self.into}"
+            if self.suite.words.variant == "phrasing":
+                then = f"Then copy the others to {self.into}: further phrasings of their items."
+            yield "Read the file, and write no in the column accept of what should not join."
+            yield then
 
     def document(self) -> dict[str, Any]:
         names = KINDS[self.suite.words.variant].names

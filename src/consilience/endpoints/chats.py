@@ -213,7 +213,7 @@ def _answer_of(reply: Any, options: Sequence[str]) -> int | str:
     if not isinstance(text, str):
         raise UnprovedError(ENFORCES, f"a reply without a message: {_shown(reply)}")
     try:
-        value = parse_json(text, last_wins=True)
+        value = parse_json(text)
     except json.JSONDecodeError:
         value = None
     answer = value.get("answer") if isinstance(value, dict) else None

@@ -272,7 +272,7 @@ def meaning_of(status: int, headers: Mapping[str, str], body: str, *, where: str
     """What a reply without a key means: a JSON value, ``Refused`` or ``Trouble``; others raise."""
     if 200 <= status < 300:
         try:
-            value = parse_json(body, last_wins=True)
+            value = parse_json(body)
         except json.JSONDecodeError as reason:
             kind = headers.get("content-type", "").partition(";")[0].strip()
             is_page = body.lstrip()[:1] == "<"
@@ -307,7 +307,7 @@ def meaning_of(status: int, headers: Mapping[str, str], body: str, *, where: str
 def message_of(body: str) -> str:
     """What a server says in the body of an error: its message, or the beginning of the text."""
     try:
-        value = parse_json(body, last_wins=True)
+        value = parse_json(body)
     except json.JSONDecodeError:
         value = body
     for name in ("error", "message", "detail"):

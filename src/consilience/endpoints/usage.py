@@ -349,7 +349,7 @@ class Journal:
 
     def _value(self, reply: str) -> Any:
         with suppress(ValueError, TypeError):
-            return parse_json(reply, last_wins=True)
+            return parse_json(reply)
         raise self._error(sqlite3.DatabaseError("a reply that is no JSON"))
 
     def _error(self, error: sqlite3.Error) -> ConsilienceError:

@@ -244,14 +244,11 @@ def row_of(where: str, cells: Mapping[str, Any]) -> Row:
     return Row(where, texts, FirstFault())
 
 
-def suite_rows(path: Path, problems: Problems, notes: list[str] | None = None) -> Iterator[Row]:
-    """The rows of a JSONL, TSV (no quoting) or CSV table; what cannot be read is a problem.
-
-    ``notes``: as for ``read_cells``.
-    """
+def suite_rows(path: Path, problems: Problems) -> Iterator[Row]:
+    """The rows of a JSONL, TSV (no quoting) or CSV table; what cannot be read is a problem."""
     quoted = path.suffix == ".csv"
     try:
-        for where, cells in read_rows(path, quoted=quoted, faults=problems, notes=notes):
+        for where, cells in read_rows(path, quoted=quoted, faults=problems):
             if path.suffix == ".jsonl" or any(cell.strip() for cell in cells.values()):
                 yield Row(where, cells, problems)
     except ConsilienceError as error:

@@ -22,8 +22,6 @@ from consilience.files.read import (
     read_document,
     read_parquet,
     read_rows,
-    refuse_large_workbook,
-    whole_characters,
 )
 from consilience.files.write import texts_of
 
@@ -128,12 +126,12 @@ def model_of_log(path: Path) -> str:
 ENDINGS = (".jsonl", ".csv", ".csv.gz", ".tsv", ".parquet", ".xlsx")
 
 
-def read_answer_file(path: Path, notes: list[str] | None = None) -> pl.DataFrame:
+def read_answer_file(path: Path) -> pl.DataFrame:
     """The table in a file of answers; the columns of Parquet keep their types, others are text.
 
     In a CSV file an empty answer is no answer; every other cell is text, unchanged. Lists of JSONL
     are JSON, and logs of lm-evaluation-harness and inspect_ai (.eval) become rows. Of a workbook
-    the first sheet is read. ``notes``: as for ``read_cells``.
+    the first sheet is read.
     """
     if not path.is_file():
         raise ConsilienceError("no such file", where=str(path), todo="Check the path.")
@@ -141,11 +139,9 @@ def read_answer_file(path: Path, notes: list[str] | None = None) -> pl.DataFrame
         return read_parquet(path)
     is_empty = pl.all_horizontal(pl.all().is_null())
     if path.name.endswith((".csv", ".csv.gz")):
-        return texts_of(read_csv(path, notes, infer_schema=False)).filter(~is_empty)
+        return texts_of(read_csv(path, infer_schema=False)).filter(~is_empty)
     if path.suffix in (".tsv", ".jsonl", INSPECT):
-        rows = [
-            {name: text_of(value) for name, value in row.items()} for row in _rows_of(path, notes)
-        ]
+        rows = [{name: text_of(value) for name, value in row.items()} for row in _rows_of(path)]
         names = dict.fromkeys(name for row in rows for name in row)
         return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String))
     if path.suffix == ".xlsx":
@@ -157,10 +153,10 @@ def read_answer_file(path: Path, notes: list[str] | None = None) -> pl.DataFrame
     raise ConsilienceError(found, expected=expected, where=where, todo="Save it as one of these.")
 
 
-def _rows_of(path: Path, notes: list[str] | None) -> Iterator[Mapping[str, Any]]:
+def _rows_of(path: Path) -> Iterator[Mapping[str, Any]]:
     if path.suffix == INSPECT:
         return inspect_rows(path)
-    rows = read_rows(path, notes=notes)
+    rows = read_rows(path)
     first = next(rows, None)
     if first is None:
         return iter(())
@@ -181,7 +177,7 @@ def as_text(table: pl.DataFrame) -> pl.DataFrame:
 def text_of(value: Any) -> str | None:
     """A value as text: whole numbers without a fraction, lists and objects as JSON; NaN is none."""
     if value is None or isinstance(value, str):
-        return value if value is None else whole_characters(value)
+        return value
     if isinstance(value, date | time | Decimal):
         return str(value)
     if isinstance(value, pl.Series):
@@ -201,7 +197,6 @@ def read_workbook(path: Path) -> pl.DataFrame:
         found = "fastexcel is not installed, which reads Excel workbooks"
         todo = f"{how_to_install('excel')} Or save the table as CSV."
         raise ConsilienceError(found, where=str(path), todo=todo) from error
-    refuse_large_workbook(path)
     try:
         table = pl.read_excel(path, infer_schema_length=0, drop_empty_rows=False)
     except IndexError as error:  # polars takes the first sheet

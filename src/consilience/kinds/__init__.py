@@ -189,7 +189,7 @@ def score_table(run: Run, options: ScoreOptions, questions: Questions | None = N
     read = kind.read_answers(run, options, questions)
     answers = {"": read.answers}
     scored = count_answers(answers, read.suite, read.protocol, run.label, groups=read.groups)
-    notes = [*run.notes, *read.before, *scored.notes, *read.after]
+    notes = [*read.before, *scored.notes, *read.after]
     scored = replace(scored, notes=notes, record=record_of(**read.settings))
     if options.out is None:
         return scored

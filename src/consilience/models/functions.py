@@ -27,7 +27,6 @@ from consilience.core.free_text import (
 from consilience.core.items import Form, Ints, Question, Scores, TextPair, as_lines
 from consilience.core.presentation import Prompt
 from consilience.core.text import counted, fold_case, truncated
-from consilience.files.read import whole_characters
 from consilience.types import Candidates, Query
 
 BLANK = "___"  # Replaces the object in the sentence of a prompt
@@ -299,7 +298,7 @@ def texts_of(function: Callable[[list[Any]], Any], inputs: Sequence[Any]) -> lis
     """The texts that a function writes to inputs; equal inputs are asked once."""
     distinct = list(dict.fromkeys(inputs))
     written = dict(zip(distinct, call(function, distinct, str), strict=True))
-    return [whole_characters(written[value].strip()) for value in inputs]
+    return [written[value].strip() for value in inputs]
 
 
 def call(function: Callable[[list[Any]], Any], inputs: list[Any], kind: type) -> list[Any]:

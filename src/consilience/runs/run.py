@@ -29,7 +29,7 @@ EXPECTATIONS, TEXTS = "expectations", "texts"
 text of each question by item."""
 
 
-def read_answers(path: str | Path, notes: list[str] | None = None) -> pl.DataFrame:
+def read_answers(path: str | Path) -> pl.DataFrame:
     """The answers table in a file of somebody (``read_answer_file``), or in the folder of a run."""
     path = path_of(path, "the answers table")
     if path.is_dir():
@@ -62,7 +62,7 @@ def read_answers(path: str | Path, notes: list[str] | None = None) -> pl.DataFra
             raise ConsilienceError(
                 f"its tables do not fit together: {reason_of(error)}", where=str(path)
             ) from error
-    return read_answer_file(path, notes)
+    return read_answer_file(path)
 
 
 ALWAYS = ("group", "item", "variant", "gold", "answer")
@@ -125,8 +125,6 @@ class Run:
     """``run.json``, of several seeds that of the first; empty for a table made elsewhere."""
     parts: tuple[Run, ...] = field(default=(), repr=False)
     """The runs of several seeds; empty for a single run."""
-    notes: list[str] = field(default_factory=list, repr=False, compare=False)
-    """How the file of ``answers`` is written, if that is unusual; known once they are read."""
 
     def __fspath__(self) -> str:
         """The path, so that a run can be passed where a path is expected."""
@@ -189,7 +187,7 @@ class Run:
 
     @cached_property
     def answers(self) -> pl.DataFrame:
-        return read_answers(self.path, self.notes)
+        return read_answers(self.path)
 
     @property
     def prompts(self) -> pl.DataFrame:

@@ -27,7 +27,7 @@ from consilience.core.items import Form, Segment, Task, TaskKind, TextPair
 from consilience.core.patterns import Pattern
 from consilience.core.text import AGGREGATES, control_in, names_a_file, truncated
 from consilience.files.read import parquet_metadata, parse_json, read_document
-from consilience.suites.questions import file_rows, holds_questions, hub_dataset
+from consilience.suites.questions import file_rows, hub_dataset
 
 Rewrite = TypeVar("Rewrite", bound=Callable[..., Any])
 PAPERS = ("reverse", "signal")
@@ -255,7 +255,6 @@ UNLABELLED = ("-1", "-", "", "nan")
 """Values that mean "no label": test sets of GLUE, and pairs without a majority in SNLI and MNLI."""
 
 IDS = ("guid", "idx", "index", "pairID", "id")
-SUFFIXES = (".tsv", ".csv", ".xlsx", ".json", ".jsonl", ".parquet")
 Row = Mapping[str, Any]
 
 
@@ -443,7 +442,7 @@ def _rows_of(source: str, task: Task) -> list[Row]:
             where=source,
             todo=f"Check the path, or name a split on the Hub: {HUB}:validation.",
         )
-    rows = [dict(row) for _, row in file_rows(path, None, "pairs", SUFFIXES)]
+    rows = [dict(row) for _, row in file_rows(path, None)]
     names = _parquet_names(parquet_metadata(path)) if path.suffix == ".parquet" else {}
     return _named(rows, names, task, source)
 
@@ -487,8 +486,8 @@ CALUM = ("mnli", "qnli", "rte", "qqp", "mrpc")
 
 
 def is_task(spec: str) -> bool:
-    """Whether a suite is a task of sentence pairs: its name, or a TOML file without questions."""
-    return spec in TASKS or (spec.endswith(".toml") and not holds_questions(Path(spec)))
+    """Whether a suite is a task of sentence pairs: its name, or a TOML file."""
+    return spec in TASKS or spec.endswith(".toml")
 
 
 def load_task(spec: str, indicators: Sequence[str] | None = None) -> Task:

@@ -15,7 +15,6 @@ from consilience.files.rows import (
     Problems,
     Row,
     Table,
-    refuse_misspelt,
     suite_rows,
 )
 from consilience.files.write import csv_of, json_lines, table_of, text_of_cell, write_whole
@@ -66,37 +65,24 @@ class Proposal:
 def columns_in(path: Path) -> set[str]:
     """The columns of the first row of a JSONL, CSV or TSV file; none of what is none."""
     is_table = path.suffix in (".jsonl", ".csv", ".tsv") and path.is_file()
-    return {*next(read_rows(path, faults=[], notes=[]), ("", {}))[1]} if is_table else set()
+    return {*next(read_rows(path, faults=[]), ("", {}))[1]} if is_table else set()
 
 
-def proposes_phrasings(path: Path) -> bool:
-    """Whether a file holds proposals of phrasings of questions."""
-    return {"origin", OF_QUESTIONS[0]} <= columns_in(path)
-
-
-def read_proposals(
-    path: Path, problems: Problems, names: Names = OF_FACTS, notes: list[str] | None = None
-) -> list[Proposal]:
+def read_proposals(path: Path, problems: Problems) -> list[Proposal]:
     """The valid rows of a file of proposals (JSONL, TSV or CSV); what is wrong is a problem.
 
-    Columns that are none of a proposal's are scores where they hold a number; others are ignored,
-    and reported if they are called almost as one of a proposal's. ``notes``: as for ``read_cells``.
+    Columns that are none of a proposal's are scores where they hold a number; others are ignored.
     """
     proposals: list[Proposal] = []
-    columns = (*names, "origin", *TEXTS, "evidence", "accept")
+    columns = (*OF_FACTS, "origin", *TEXTS, "evidence", "accept")
     table = Table(
-        (*names, "origin"), (*TEXTS, "accept"), {"origin": ORIGINS, "accept": ("yes", "no")}
+        (*OF_FACTS, "origin"), (*TEXTS, "accept"), {"origin": ORIGINS, "accept": ("yes", "no")}
     )
-    for row in _rows(path, problems, notes):
+    for row in _rows(path, problems):
         before = len(problems)
         cells = row.read(table)
-        if cells and names == OF_FACTS and not row.pattern():
+        if cells and not row.pattern():
             continue
-        others = [name for name, cell in row.cells.items() if _number(cell) is None]
-        try:
-            refuse_misspelt([*others, *(row.cells.keys() & {*columns})], columns, "")
-        except ConsilienceError as error:
-            row.report(error.found, todo=error.todo)
         evidence = row.cells.get("evidence") or []
         texts = [evidence] if isinstance(evidence, str) else evidence
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
@@ -110,21 +96,17 @@ def read_proposals(
                 expected="a name that means the same on every computer",
                 todo="Name the file, corpus or model without its folder.",
             )
-        is_named = cells and (names == OF_QUESTIONS or row.is_relation_id(cells[names[0]]))
-        if cells and is_named and len(problems) == before:
-            group, text = (cells.pop(name) for name in names)
+        if cells and row.is_relation_id(cells["relation"]) and len(problems) == before:
             values: dict[str, Any] = cells
             proposals.append(
-                Proposal(
-                    group, text, **values, evidence=tuple(texts), scores=scores, where=row.where
-                )
+                Proposal(**values, evidence=tuple(texts), scores=scores, where=row.where)
             )
     return proposals
 
 
-def _rows(path: Path, problems: Problems, notes: list[str] | None) -> Iterator[Row]:
+def _rows(path: Path, problems: Problems) -> Iterator[Row]:
     """The rows; in CSV without the apostrophes of ``csv_of``."""
-    for row in suite_rows(path, problems, notes):
+    for row in suite_rows(path, problems):
         cells = {
             name: text_of_cell(cell) if isinstance(cell, str) else cell
             for name, cell in row.cells.items()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import random
 import re
 import shlex
@@ -18,26 +17,21 @@ from consilience.core.expectations import linked_questions
 from consilience.core.items import DEFAULT_LANGUAGE, Choice, Question
 from consilience.core.patterns import ENGLISH, SUBJECT_SLOT, Pattern
 from consilience.core.text import counted, listed
-from consilience.files.read import decoded, read_document, read_rows, separator_of
+from consilience.files.read import read_document, read_rows
 from consilience.files.rows import Problems, find_table, raise_first
-from consilience.files.write import json_lines, path_of, table_of, write_whole
+from consilience.files.write import path_of
 from consilience.suites.known import ABOUT, data_dir, known_suite
 from consilience.suites.pairs import TASKS
 from consilience.suites.questions import (
     COLUMN_JOIN,
-    FILE_STEM,
     OPTION_SEPARATOR,
     SUFFIXES,
     Questions,
-    expectation_file,
-    holds_questions,
     hub_dataset,
     normal,
-    our_columns,
     questions_of_rows,
     read_question_file,
     with_expectations,
-    with_phrasings,
 )
 from consilience.types import QUESTION_WORDS, Candidates, Fact, Relation, Suite
 
@@ -99,8 +93,8 @@ SUITE_NAMES = {
 HUB = "hub:"
 """``hub:DATASET:SPLIT`` or ``hub:DATASET@CONFIG:SPLIT`` names a split of a data set on the Hub."""
 
-FILES = "questions"
-"""The name, without its ending, of the file of a folder, or of a folder with several files."""
+FILE = "questions"
+"""The name, without its ending, of the file of questions in a folder."""
 
 
 def is_questions(spec: str) -> bool:
@@ -114,10 +108,8 @@ def is_questions(spec: str) -> bool:
     if spec in SUITE_NAMES or spec in TASKS:
         return False
     path = Path(spec)
-    if path.suffix == ".toml":
-        return holds_questions(path)
     is_folder = path.is_dir() and find_table(path, "patterns") is None
-    return path.suffix in SUFFIXES or (is_folder and bool(_files_in(path)))
+    return path.suffix in SUFFIXES or (is_folder and bool(find_table(path, FILE, SUFFIXES)))
 
 
 def load_questions(
@@ -186,39 +178,14 @@ def read_questions(
             names = [other.name for other in folder.iterdir()] if folder.is_dir() else []
             todo = did_you_mean(path.name, names, otherwise="Check the path.")
             raise ConsilienceError("no such file", where=spec, todo=todo)
-        return with_expectations(read_question_file(path, columns, problems), path, problems)
-    find_table(path, FILES, SUFFIXES)  # two of them raise
-    files = _files_in(path)
-    parts = [read_question_file(file, columns, problems) for file in files]
-    notes = [note for part in parts for note in part.notes]
-    source = files[0] if len(files) == 1 and expectation_file(files[0]) else path
-    if source != path and (other := expectation_file(path)):
-        found = f"expectations in {source.name} and {other.name}"
-        raise ConsilienceError(found, where=str(path), todo="Keep one of them.")
-    read = {*files, expectation_file(path)}
-    tables = sorted(other for other in path.iterdir() if other.suffix in SUFFIXES)
-    if others := [other for other in tables if other.is_file() and other not in read]:
-        known = f"expectations are read from {FILE_STEM}{others[0].suffix}"
-        notes.append(f"{path}: not read: {', '.join(one.name for one in others)}; {known}")
-    name = path.resolve().name
-    items: dict[str, Question] = {}
-    for question in (question for part in parts for question in part.items):
-        if question.item in items:
-            found = f"duplicate item '{question.item}' in two files"
-            todo = "Give each question its own item."
-            problems.append(ConsilienceError(found, where=str(path), todo=todo))
-        is_named = len(files) > 1 or question.group != FILES
-        items[question.item] = question if is_named else replace(question, group=name)
-    return with_expectations(Questions(name, tuple(items.values()), tuple(notes)), source, problems)
-
-
-def _files_in(folder: Path) -> list[Path]:
-    named = [path for suffix in SUFFIXES if (path := folder / f"{FILES}{suffix}").is_file()]
-    return named or sorted(
-        path
-        for path in (folder / FILES).glob("[!.~]*")  # no hidden files, and none of Excel
-        if path.suffix in SUFFIXES and path.is_file()
-    )
+        return read_question_file(path, columns, problems)
+    file = find_table(path, FILE, SUFFIXES)
+    if file is None:
+        expected = f"{FILE}{SUFFIXES[0]}, or in another format"
+        raise ConsilienceError("no questions", expected=expected, where=spec)
+    questions, name = read_question_file(file, columns, problems), path.resolve().name
+    items = tuple(replace(one, group=name) if one.group == FILE else one for one in questions.items)
+    return with_expectations(replace(questions, name=name, items=items), path, problems)
 
 
 class Phrasing(Pattern):
@@ -252,53 +219,6 @@ def suite_of_phrasings(questions: Questions) -> Suite:
     words = replace(QUESTION_WORDS, group="question", variant="phrasing", base="first phrasing")
     language = next(iter(questions.languages), DEFAULT_LANGUAGE)
     return Suite(questions.name, tuple(relations), language=language, words=words)
-
-
-def add_phrasings(
-    spec: Path, columns: Mapping[str, str], texts: Mapping[tuple[str, str], Sequence[str]]
-) -> None:
-    """Write further phrasings of questions ((item, language) -> texts) into ``question_2``, ...
-
-    They follow the last phrasing of their question. No other cell changes. A question of several
-    rows gets them in its last row in their language, which is that of the suite if they name none.
-    """
-    questions = load_questions(spec, columns)
-    item_of = {one.where: one.item for one in questions.items}
-    usual = next(iter(questions.languages), DEFAULT_LANGUAGE)  # of texts that name no language
-    for path in dict.fromkeys(Path(where.rpartition(":")[0] or spec) for where in item_of):
-        if path.suffix not in (".csv", ".tsv", ".jsonl"):
-            found, expected = "phrasings are added to tables only", ".csv, .tsv or .jsonl"
-            todo = "Save the questions as CSV, and name that file."
-            raise ConsilienceError(found, expected=expected, where=path.name, todo=todo)
-        rows = dict(read_rows(path, notes=[]))
-        places: dict[tuple[str, str], str] = {}
-        first: dict[str, str] = {}
-        ours = our_columns(next(iter(rows.values())), columns)
-        names = [ours.get(name, name) for name in ("item", "language")]
-        for where, cells in rows.items():
-            named, language = (
-                "" if cells.get(name) is None else str(cells[name]).strip() for name in names
-            )
-            item = item_of.get(where, named)
-            first.setdefault(item, language)
-            places[item, language] = where
-        for (item, language), of_item in texts.items():
-            if item not in first:  # in another file
-                continue
-            if language and first[item] and (item, language) not in places:
-                found = f"a phrasing in '{language}' of '{item}'"
-                expected = f"a language that the question is in, such as {first[item]}"
-                raise ConsilienceError(found, expected=expected, where=path.name)
-            own = places.get((item, language or usual))
-            place = own or places[item, first[item]]
-            rows[place] = with_phrasings(rows[place], of_item)
-        if path.suffix == ".jsonl":
-            write_whole(path, json_lines(rows.values()))
-            continue
-        text, encoding = decoded(path, guess=True)
-        is_marked = encoding or path.read_bytes().startswith(codecs.BOM_UTF8)
-        content = table_of([*rows.values()]).write_csv(separator=separator_of(path, text))
-        write_whole(path, content.encode("utf-8-sig" if is_marked else "utf-8"))
 
 
 def select_questions(

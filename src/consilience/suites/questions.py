@@ -65,11 +65,6 @@ def holds_facts(columns: Set[str]) -> bool:
     return columns >= {"subject", "object"} and "question" not in columns
 
 
-def holds_questions(path: Path) -> bool:
-    """Whether a TOML file, which may also be a task of sentence pairs, has questions."""
-    return path.is_file() and "questions" in read_document(path)
-
-
 def recognised(
     cells: Mapping[str, Any], columns: Mapping[str, str], where: str, *, in_python: bool
 ) -> None:
@@ -133,63 +128,6 @@ def renamed(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, A
         texts = first if isinstance(first, list) else [first]
         ours["question"] = [*texts, *(cells[key] for _, key in more if cells[key])]
     return ours
-
-
-def with_phrasings(cells: Mapping[str, Any], texts: Sequence[str]) -> dict[str, Any]:
-    """The cells of a row with further phrasings, after the last column that has one."""
-    names = {_phrasing_number(str(name)): name for name in cells}
-    filled = [number for number, name in names.items() if number and cells[name]]
-    new = enumerate(texts, start=max([1, *filled]) + 1)
-    return {**cells, **{names.get(number, f"question_{number}"): text for number, text in new}}
-
-
-PAIR = ("unbiased_messages", "biased_messages")
-OF_MESSAGES = {"ground_truth": "answer", "option_labels": "options", "bias_type": "group"}
-"""What data sets of message lists call our columns."""
-
-
-def _of_messages(
-    cells: Mapping[str, Any], columns: Mapping[str, str], where: str
-) -> Mapping[str, Any]:
-    """A row of message lists as one of a question: a pair is two phrasings, the unbiased one first.
-
-    Rows with ``PAIR`` as in training for consistency, or ``prompt`` and ``completion`` of TRL; an
-    answer may end the unbiased messages. Other rows stay.
-    """
-    if cells.keys() >= {*PAIR}:
-        lists = [cells[name] for name in PAIR]
-    elif cells.keys() >= {"prompt", "completion"} and "question" not in cells:
-        lists = [
-            [*_messages(cells["prompt"], "user"), *_messages(cells["completion"], "assistant")]
-        ]
-    else:
-        return cells
-    texts, answer = [], None
-    for messages in lists:
-        *turns, last = _messages(messages, "user")
-        if last.get("role") == "assistant":
-            answer = answer or last.get("content")
-        else:
-            turns.append(last)
-        roles = [turn.get("role") for turn in turns]
-        contents = [turn["content"] for turn in turns if isinstance(turn.get("content"), str)]
-        is_known = roles in (["user"], ["system", "user"])
-        if not is_known or len(contents) < len(roles):
-            found = f"messages of the roles {', '.join(map(str, roles))}"
-            expected = "a text of the user, after one of the system if wanted"
-            todo = "Leave conversations of several turns out."
-            raise ConsilienceError(found, expected=expected, where=where, todo=todo)
-        texts.append("\n\n".join(contents))
-    rest = {key: cells[key] for key in cells if key not in (*PAIR, "prompt", "completion")}
-    named = {key: OF_MESSAGES[key] for key in rest if key in {*OF_MESSAGES} - {*columns.values()}}
-    known = {ours: rest.pop(key) for key, ours in named.items()}
-    return {**({"answer": answer} if answer else {}), **known, **rest, "question": texts}
-
-
-def _messages(value: Any, role: str) -> list[Mapping[str, Any]]:
-    """A list of messages; a text is one of that role."""
-    is_list = isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value)
-    return value if is_list else [{"role": role, "content": value}]
 
 
 OF_JUDGE = ("prompt", "human", "answer_a", "answer_b")
@@ -342,8 +280,6 @@ def questions_of_rows(
     filled = (one for one in rows if not all(map(_is_blank, one[1].values())))
     for number, (where, row) in enumerate(filled):
         cells = _of_judge(row, given)
-        if cells is row and "question" not in columns:
-            cells = _of_messages(row, columns, where)
         if number == 0:
             columns = {name: of for name, of in columns.items() if not _is_of_judge(name)}
             columns = our_columns(cells, columns)
@@ -637,45 +573,33 @@ class Questions:
         return hashlib.sha256(json.dumps(rows, ensure_ascii=False).encode()).hexdigest()
 
 
-SUFFIXES = (".jsonl", ".csv", ".tsv", ".xlsx", ".json", ".yaml", ".yml", ".toml", ".parquet")
+SUFFIXES = (".jsonl", ".csv", ".tsv", ".xlsx", ".json", ".parquet")
 
 
 def read_question_file(path: Path, columns: Mapping[str, str], problems: Problems) -> Questions:
     """The questions of a file, with its names of ``COLUMNS``; errors go to ``problems``."""
-    form: list[str] = []
-    rows = file_rows(path, problems, notes=form)
-    items, notes = questions_of_rows(rows, path.stem, columns, problems, source=str(path))
-    return Questions(path.stem, items, (*form, *notes))
+    rows = file_rows(path, problems)
+    return Questions(
+        path.stem, *questions_of_rows(rows, path.stem, columns, problems, source=str(path))
+    )
 
 
 def file_rows(
-    path: Path,
-    problems: Problems | None,
-    name: str = "questions",
-    suffixes: Sequence[str] = SUFFIXES,
-    notes: list[str] | None = None,
+    path: Path, problems: Problems | None, suffixes: Sequence[str] = SUFFIXES
 ) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    """The rows of a file, or of its list ``name``; without ``problems`` the first one raises.
-
-    ``notes``: as for ``read_cells``.
-    """
+    """The rows of a file, each with its place; without ``problems`` the first one raises."""
     if path.suffix not in suffixes:
         found = f"a file in '{path.suffix}'"
         raise ConsilienceError(found, expected=", ".join(suffixes), where=str(path))
     if path.suffix in (".jsonl", ".csv", ".tsv"):
-        return read_rows(path, faults=problems, notes=notes)
+        return read_rows(path, faults=problems)
     if path.suffix in (".parquet", ".xlsx", ".gz"):
         rows: Any = read_answer_file(path).rows(named=True)
     else:
         rows = read_document(path)
-    if isinstance(rows, Mapping):
-        lists = [value for value in rows.values() if isinstance(value, list)]
-        rows = rows.get(name, lists[0] if len(lists) == 1 else rows)
     if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
-        expected = f"a list with one mapping each, or one named '{name}'"
-        raise ConsilienceError(f"no list of {name}", expected=expected, where=str(path))
-    noun = name.removesuffix("s")
-    return [(f"{path}, {noun} {number}", row) for number, row in enumerate(rows, start=1)]
+        raise ConsilienceError("no list of rows", expected="one object each", where=str(path))
+    return [(f"{path}, row {number}", row) for number, row in enumerate(rows, start=1)]
 
 
 def hub_dataset(*name: str | None, split: str, where: str, todo: str) -> Any:
@@ -696,7 +620,7 @@ EXPECTATION_COLUMNS = (
 )  # fmt: skip
 
 FILE_STEM = "expectations"
-"""What a file of expectations, and the list of them in a file of questions, is called."""
+"""What the file of expectations in a folder of questions is called."""
 
 ARROW, AND, OR = "->", "&", "|"  # In a map: ``yes & yes -> yes | maybe``
 
@@ -705,25 +629,12 @@ MOST_RULES = 1_000
 BOOLEANS = {"True": "yes", "False": "no"}  # JSON's true and false
 
 
-def expectation_file(path: Path) -> Path | None:
-    """The file with the expectations of a folder or a file of questions; None without one.
-
-    A folder has them in a file of its own; two such files raise. A JSON, YAML or TOML file has them
-    in a list of its own.
-    """
-    if path.is_dir():
-        return find_table(path, FILE_STEM, SUFFIXES)
-    is_document = path.suffix in (".json", ".yaml", ".yml", ".toml")
-    document = read_document(path) if is_document else None
-    return path if isinstance(document, Mapping) and FILE_STEM in document else None
-
-
 def with_expectations(questions: Questions, path: Path, problems: Problems) -> Questions:
-    """The questions of a file or a folder with their expectations; errors go to ``problems``."""
-    file = expectation_file(path)
+    """The questions of a folder with their expectations; errors go to ``problems``."""
+    file = find_table(path, FILE_STEM, SUFFIXES)
     if file is None:
         return questions
-    rows = file_rows(file, problems, FILE_STEM)
+    rows = file_rows(file, problems)
     return replace(questions, expectations=expectations_of_rows(rows, questions, problems))
 
 

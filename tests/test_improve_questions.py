@@ -465,36 +465,6 @@ def test_a_task_without_the_harness_is_refused_before_training(consilience, comm
     assert not (tmp_path / "o").exists()
 
 
-def test_texts_without_a_human_label_are_not_wrong(tmp_path):
-    """The harm table counts as all metrics do: of ten pairs the six that people judged."""
-    rows = [
-        {"prompt": f"Say {at}", "human": "a" * (at < 6), "answer_a": f"x {at}", "answer_b": f"y {at}"}
-        for at in range(10)
-    ]  # fmt: skip
-    pl.DataFrame(rows).write_csv(tmp_path / "j.csv")
-    asked = ProbeOptions(model="", suite=str(tmp_path / "j.csv"), vary=("order=rotations",))
-    runs = [probe(replace(asked, model=f"baseline:{name}", out=tmp_path / name))
-            for name in ("random", "constant")]  # fmt: skip
-    before, after = runs
-    compared = compare({"before": before.answers, "after": after.answers}, before.suite, "strict")
-    accuracy, *_ = harm_rows("held-out", before, [after], compared)
-    for side, run in (("before", before), ("after", after)):
-        metrics = run.metrics.filter(metric="mean_accuracy", group="MICRO", subset="all")
-        assert accuracy[side] == pytest.approx(metrics["value"].item())
-
-
-def test_pairs_without_human_labels_train_a_judge(consilience, chat, tmp_path, monkeypatch):
-    """Nothing is right there; the checkpoint is chosen by consistency."""
-    monkeypatch.chdir(tmp_path)
-    rows = [f"Say {at},,x {at},y {at}" for at in range(12)]
-    Path("j.csv").write_text("\n".join(["prompt,human,answer_a,answer_b", *rows]))
-    options = ("--device", "cpu", "--batch-size", 2, "--epochs", 1, "--learning-rate", 0.01)
-    command = ("improve", "--model", chat, "--suite", "j.csv", *options, "--out", "o", "--json")
-    document = json.loads(output(consilience, *command))
-    before = {row["what"]: row.get("before") for row in document["harm"]}
-    assert before["Accuracy, held-out groups"] is None
-
-
 def test_the_harm_to_facts_is_that_of_relations_with_one_right_object(tmp_path):
     """As the mean over relations of ``metrics``; of the others every right object counts there."""
     asked = ProbeOptions(model="", suite="mini", limit=4)

@@ -15,7 +15,6 @@ import consilience as cs
 from checks import refused
 from conftest import ROOT, cases, number
 from consilience import Candidates, Fact, Pattern, Relation, Suite, measure
-from consilience.analysis.patterns import pair_table
 from consilience.core.factors import Design, Edge, Factor, FactorialDesign
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.metrics import registry
@@ -408,17 +407,6 @@ def test_the_pooled_difference_has_the_clusters_of_all_groups():
     clusters = dict(rows.select("group", "clusters").iter_rows())
     assert rows.filter(group="B")["difference"].is_nan().all()
     assert clusters["MICRO"] == 24
-
-
-def test_verdicts_without_a_label_are_in_no_accuracy():
-    """Six of ten have no label; of the others the first variant is right in three, the second in three."""
-    rows = [(f"n{at}", "-", "ab") for at in range(6)]
-    rows += [("i0", "a", "aa"), ("i1", "b", "bb"), ("i2", "a", "ab"), ("i3", "b", "ab")]
-    suite, answers = of_questions(rows, options=2)
-    found = values(measure(answers, suite), "g")
-    assert (found["accuracy"], found["mean_accuracy"]) == (3 / 4, 6 / 8)
-    (pair,) = pair_table(answers, suite, "strict").to_dicts()
-    assert (pair["first_accuracy"], pair["second_accuracy"]) == (3 / 4, 3 / 4)
 
 
 def test_variants_that_an_item_lacks_are_no_missing_answers():

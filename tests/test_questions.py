@@ -176,13 +176,6 @@ def test_a_mapped_phrasing_counts_once(tmp_path):
         assert [*one.paraphrases.values()] == [("A?", "B?")]
 
 
-def test_options_that_are_called_answers_are_no_replies_for_a_judge(tmp_path):
-    (tmp_path / "q.csv").write_text(
-        "question,answer_a,answer_b,correct\nCapital?,Paris,Rome,Paris\n"
-    )
-    refused(r"options=answer_a\+answer_b", load_questions, tmp_path / "q.csv")
-
-
 def test_a_task_may_speak_of_questions(tmp_path):
     text = '# Two questions?\nname = "dup"\nkind = "STS"\nfirst = "a"\nsecond = "b"\nlabel = "c"\n'
     (tmp_path / "dup.toml").write_text(text + 'indicators = ["A", "B"]\nlabels = ["no", "same"]\n')

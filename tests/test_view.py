@@ -21,7 +21,7 @@ from consilience.types import QUESTION_WORDS, Candidates, Relation, Suite
 from pair_builders import write_pairs
 from report_builders import CASES, HOSTILE, Html, write_hostile_suite
 
-MARKS = ("wrong", "right", "elsewhere", "none", "unlabelled")
+MARKS = ("wrong", "right", "elsewhere", "none")
 QUESTIONS = [
     {"question": f"{word}?", "question_2": f"Say: {word}?", "options": "yes;no;maybe", "answer": "yes"}
     for word in ("one", "two", "three")
@@ -123,13 +123,6 @@ def test_verdicts_and_what_was_written():
         ("right", "Chile", None), ("elsewhere", "Brazil", None),
         ("wrong", "the sea", "The Sea\n!"), ("none", None, "too long"),
     ]  # fmt: skip
-
-
-def test_a_verdict_without_a_label_is_neither_right_nor_wrong(tmp_path):
-    rows = [{"prompt": "Say x", "human": "", "answer_a": "x", "answer_b": "y"}]
-    run = cs.evaluate(rows, "baseline:first", vary="order=rotations")
-    shown = rows_of(data_of(answers_page({"a": run.answers}, run.suite, None)))
-    assert [row[-3:-1] for row in shown] == [("unlabelled", "x"), ("unlabelled", "y")]
 
 
 def test_two_runs_are_side_by_side_on_the_items_of_both(tmp_path, consilience):

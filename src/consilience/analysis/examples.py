@@ -13,7 +13,7 @@ import polars as pl
 
 from consilience.core.errors import Protocol
 from consilience.core.expectations import EXPECTATION_SUBSETS, Instance
-from consilience.core.items import NO_LABEL, Ints
+from consilience.core.items import Ints
 from consilience.core.text import fold_case, whole_words
 from consilience.metrics.counts import Answers, Prepared, prepared
 from consilience.metrics.registry import Grid
@@ -238,7 +238,6 @@ def _replies(answers: Prepared) -> pl.DataFrame:
     if "margin" in answers.answers.columns:  # text in a CSV file
         margin = answers.answers["margin"].cast(pl.Float64, strict=False)
     table = table.with_columns(margin=margin).drop_nulls("answer")
-    table = table.filter(pl.col("gold") != NO_LABEL.text)
     key = ["group", "item"]
     facts = table.select(*key, "subject", "gold").unique(maintain_order=True)
     named = [_names_gold(*row) for row in facts.select("subject", "gold").iter_rows()]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -103,7 +102,7 @@ class CellAnswers:
     @property
     def graded(self) -> Bools:
         """Whether there is an answer that is right or wrong (item, cell)."""
-        return np.concatenate([grid.only_labelled().taken for grid in self.grids.values()])
+        return np.concatenate([grid.taken for grid in self.grids.values()])
 
     @property
     def subjects(self) -> npt.NDArray[np.object_]:
@@ -223,8 +222,7 @@ def variance_components(
             f"main and total effects are over the {items} of {every} questions that were answered "
             f"in all variants, consistency is over all {every}: neither follows from the other"
         )
-    of_texts = all(grid.longest is not None for one in seeds for grid in one.grids.values())
-    count = partial(exact_parts, of_texts=of_texts) if is_exact else pair_parts
+    count = exact_parts if is_exact else pair_parts
     numbers = [count(one.answers, one.right, design) for one in seeds]
     for one, of_seed in zip(seeds, numbers, strict=True):
         for columns in (of.columns for (part, _), of in of_seed.items() if part[0] != "answer"):

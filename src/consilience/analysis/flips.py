@@ -34,8 +34,8 @@ FLIP_SCHEMA: dict[str, type[pl.DataType]] = {
   ``same model``: two seeds of one run; ``noise floor``: one run asked again. ``all`` has the level
   ``same model`` where both runs are of one model.
 - ``changed``: share of the ``n`` answers that differ, with the bounds of its 95 % interval over
-  subjects; then the share of each kind of flip, which a change between two right answers or
-  without a label is not. Several pairs of seeds: means.
+  subjects; then the share of each kind of flip, which a change between two right answers is
+  not. Several pairs of seeds: means.
 - ``p``: two-sided, of ``test``: are ``right to wrong`` and ``wrong to right`` equally frequent?
   Answers to one subject are not independent, so each subject counts once: the signs of the
   subjects' differences are flipped, all of them where there are few. With one answer a subject
@@ -50,7 +50,6 @@ def paired_answers(first: Prepared, second: Prepared) -> pl.DataFrame:
     both = one.join(two.select(*QUERY, "answer", "code", "right"), on=QUERY, maintain_order="left")
     flip = (
         pl.when(pl.col("code") == pl.col("code_right")).then(pl.lit(SAME))
-        .when(pl.col("right").is_null()).then(pl.lit("no label"))
         .when(pl.col("right") & pl.col("right_right")).then(pl.lit("right to right"))
         .when("right").then(pl.lit(LOST))
         .when("right_right").then(pl.lit(WON))

@@ -119,8 +119,7 @@ def _pattern_table(ready: Prepared, protocol: Protocol) -> pl.DataFrame:
     rows: list[tuple[object, ...]] = []
     for relation, grid in _grids(ready, protocol):
         agreement = agreement_matrix(grid)
-        graded = grid.only_labelled()
-        right = quotient(graded.right.sum(axis=0), graded.taken.sum(axis=0)).tolist()
+        right = quotient(grid.right.sum(axis=0), grid.taken.sum(axis=0)).tolist()
         known = ~np.isnan(agreement)
         values = np.where(known, agreement, 0)
         sums, counts = (of.sum() - 2 * of.sum(axis=0) for of in (values, known.astype(np.int64)))

@@ -128,7 +128,7 @@ def ballots_of(run: Prepared, suite: Suite, protocol: Protocol) -> dict[tuple[st
         variants = relation.design.variants
         blind = [at for at, name in enumerate(variants) if levels_of(name).get("cue") != "right"]
         grid = grids(run.rows(relation.id), relation, protocol, ("logprob",))["tuples"]
-        grid = grid.only_variants(blind).only_labelled()
+        grid = grid.only_variants(blind)
         there = grid.complete[:, None]
         votes = np.where(there & ~np.isin(grid.answers, grid.invalid), grid.answers, -1)
         parts = (votes, grid.right & there, grid.taken & there, grid.scores["logprob"])

@@ -123,7 +123,7 @@ def table_of(group: Group, records: Sequence[Mapping[str, Any]]) -> pl.DataFrame
 
 
 def _columns(group: Group) -> dict[str, Column]:
-    size, heads = len(group.asks), (*HEADS, "longest", *group.levels)
+    size, heads = len(group.asks), (*HEADS, *group.levels)
     columns: dict[str, Column] = {
         name: np.full(size, np.nan) if name in NUMBERS else np.full(size, None, dtype=np.object_)
         for name in group.schema
@@ -145,7 +145,6 @@ def _table(group: Group, columns: Mapping[str, Column]) -> pl.DataFrame:
         "variant_index": variants,
         "gold": [item.gold for item in items],
         "gold_option": [item.gold_at if item.options else None for item in items],
-        "longest": [item.longest for item in items],
         **{name: [of[at] for at in variants] for name, of in group.levels.items()},
         **{name: column.tolist() for name, column in columns.items() if name not in NUMBERS},
     }

@@ -87,7 +87,7 @@ class Presenter:
         labels = {self.presentation(cell).labels for cell in self.design.cells}
         object.__setattr__(self, "rule", rule_for(self.rule_name, sorted(labels)))
         groups: dict[str, list[Question]] = {}
-        for question in (one for one in self.pool if one.has_gold):
+        for question in self.pool:
             groups.setdefault(question.group, []).append(question)
         object.__setattr__(self, "_groups", groups)
         adds = any(factor.name == "distractors" for factor in self.design.factors)
@@ -245,8 +245,6 @@ def group_of(
     items = list(map(item_of, questions))
     levels = {factor.name: design.levels(factor.name) for factor in design.factors}
     name = questions[0].group if questions else ""
-    if any(question.is_judged for question in questions):
-        schema = {**schema, "longest": pl.Int32}
     return Group(suite, name, items, design.names, asks, schema, levels)
 
 
@@ -255,7 +253,7 @@ def item_of(question: Question) -> Item:
     options = tuple(option.text for option in question.options)
     gold_at = question.gold_position if options else -1
     gold = question.gold.text
-    return Item(question.item, question.item, gold, options, gold_at, question.longest)
+    return Item(question.item, question.item, gold, options, gold_at)
 
 
 def ask_options(

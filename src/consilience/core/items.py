@@ -35,7 +35,6 @@ class Item:
     options: tuple[str, ...] = ()
     """What may be answered, in the order of the file; empty where that is every word or text."""
     gold_at: int = -1  # The position of the gold among the options
-    longest: int | None = None  # ``Question.longest``
 
 
 class Ask(NamedTuple):
@@ -273,9 +272,6 @@ class Choice:
         return Choice(text, tuple(other for other in self.texts if other != text))
 
 
-NO_LABEL = Choice("(no label)")  # The gold of texts of which people prefer none
-
-
 @dataclass(frozen=True, slots=True)
 class Question:
     """An item of a question suite."""
@@ -293,8 +289,6 @@ class Question:
     written: Mapping[tuple[str, int], tuple[str, ...]] = field(default_factory=dict, hash=False)
     """(language, position of a phrasing) -> the texts of the options, or of the gold of an open
     question, in that phrasing. Empty where they are the same in all phrasings."""
-    is_judged: bool = False
-    """Whether the options are texts that a judge compares; the gold may then be ``NO_LABEL``."""
 
     def in_phrasing(self, language: str, paraphrase: int) -> Question:
         """The question with the options or the gold written as in a phrasing.
@@ -313,19 +307,8 @@ class Question:
 
     @property
     def gold_position(self) -> int:
-        """The position of the gold among the options; -1 for ``NO_LABEL``."""
-        return self.options.index(self.gold) if self.has_gold else -1
-
-    @property
-    def has_gold(self) -> bool:
-        return not self.is_judged or self.gold != NO_LABEL
-
-    @property
-    def longest(self) -> int | None:
-        """The position of the text with most characters; -1 if two have, None without a judge."""
-        sizes = [len(option.text) for option in self.options]
-        unique = sizes.count(max(sizes, default=0)) == 1
-        return (sizes.index(max(sizes)) if unique else -1) if self.is_judged else None
+        """The position of the gold among the options."""
+        return self.options.index(self.gold)
 
     @property
     def passages(self) -> tuple[str, ...]:

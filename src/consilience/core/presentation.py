@@ -352,17 +352,8 @@ def premise_of(presentation: Presentation, texts: Sequence[str]) -> Prompt:
 BIASES = ("order", "labels", "repeated")  # The factors whose levels favour an option
 
 
-def favoured_options(levels: Mapping[str, str], size: int) -> tuple[int, int, int]:
-    """The option that is shown first, has the label A, is written twice; -1 for none."""
-    order, style = levels.get("order", "given"), levels.get("labels", "A")
-    shown = (not order.startswith("shuffle") and permutation(order, size)) or (-1,)
-    labelled = -1 if style == "none" else shown[-(style == REVERSED)]
-    return shown[0], labelled, ascii_uppercase.find(levels.get("repeated", "none"))
-
-
 def _gold_at(example: Question, order: Sequence[int]) -> int:
-    is_among = example.options and example.has_gold
-    return order.index(example.gold_position) if is_among else -bool(example.options)
+    return order.index(example.gold_position) if example.options else 0
 
 
 def _answers(

@@ -156,8 +156,7 @@ def _parsed(text: str) -> GateRule:
         raise ConsilienceError(
             f"the rule '{text}'", expected=FORMS, todo="Give each rule its --rule."
         )
-    name = match["name"].replace(" of the judge", " of_the judge", 1)  # in a label, no subset
-    written, part, group = NAME.fullmatch(name).groups()  # type: ignore[union-attr]
+    written, part, group = NAME.fullmatch(match["name"]).groups()  # type: ignore[union-attr]
     metric, subset, way = _metric(written, text), part or "all", match["way"]
     number, (least, greatest) = float(match["number"]), DESCRIPTIONS[metric].bounds
     if absolute:

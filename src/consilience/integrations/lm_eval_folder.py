@@ -72,9 +72,6 @@ def written_task(options: ExportOptions) -> Lines:
         todo = "Leave verify out: --vary ask=open; or use `consilience probe`, or --format jsonl."
         raise ConsilienceError(found, expected="one prompt for each variant", todo=todo)
     documents_of, notes = DOCUMENTS[kind]
-    questions = inquiry.questions.items if isinstance(inquiry, OwnQuestions) else ()
-    if without := sum(not one.has_gold for one in questions):
-        notes = [*notes, f"{counted(without, 'question')} without a label left out"]
     documents = documents_of(inquiry)
     name = "consilience_" + re.sub(r"\W+", "_", inquiry.suite.name)
     make_folder(folder)
@@ -151,7 +148,7 @@ def question_documents(inquiry: Inquiry) -> Iterator[Document]:
     def documents() -> Iterator[Document]:
         for group, of_group in questions.groups.items():
             presenter = presenters[group]
-            for question in (one for one in of_group if one.has_gold):
+            for question in of_group:
                 prompts = prompts_of([question], presenter)
                 shown = [variant for _, variant, _ in prompts]
                 for _, variant, prompt in prompts:

@@ -22,7 +22,6 @@ from typing import Any
 import polars as pl
 
 from consilience.core.errors import SILENT, ConsilienceError, Protocol, Watch
-from consilience.core.items import NO_LABEL
 from consilience.core.text import counted
 from consilience.files.tables import model_of_log
 from consilience.files.write import csv_cell, write_whole
@@ -235,8 +234,7 @@ def exported_lines(options: ExportOptions) -> Iterator[str]:
     if form == "csv":
         return _csv_lines(rows)
     if form.startswith("trl"):
-        graded = (row for row in rows if row["gold"] != NO_LABEL.text)
-        rows = (_trl_row(row, is_preference=form == "trl-preference") for row in graded)
+        rows = (_trl_row(row, is_preference=form == "trl-preference") for row in rows)
     return (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 

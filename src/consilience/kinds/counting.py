@@ -222,7 +222,6 @@ def seed_notes(by_seed: Mapping[str, Sequence[str]]) -> list[str]:
 
 QUERY_COLUMNS = (
     "group", "item", "subject", "variant", "variant_index", "gold", "gold_option", "n_candidates",
-    "longest",
 )  # fmt: skip
 """Columns of a prepared table that do not depend on the model."""
 

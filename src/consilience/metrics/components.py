@@ -157,8 +157,7 @@ Effect = Literal[
   the level of this factor is resampled.
 - interaction: what two or more factors contribute beyond their main effects.
 - interactions: all interactions together.
-- between questions: how much the items differ in their mean over variants (of correctness, and of
-  verdicts on texts).
+- between questions: how much the items differ in their mean correctness over variants.
 - within questions: all parts but that between questions: the variation over variants.
 """
 
@@ -168,30 +167,27 @@ Cell = TypeVar("Cell", np.int64, np.bool_)
 
 
 def exact_parts(
-    answers: Ints, right: Bools, design: FactorialDesign, *, of_texts: bool = False
+    answers: Ints, right: Bools, design: FactorialDesign
 ) -> dict[tuple[Part, bool], ItemNumbers]:
     """Every part of the variation of items that were answered in every cell of a full design.
 
-    ``answers`` (item, cell), compared within an item only, but for verdicts on texts (``of_texts``)
-    also between items; ``right`` (item, cell). An item without an answer (-1) in some cell has no
-    numbers. The key says which part it is, and whether the number is a share of the whole variation
-    instead of a probability.
+    ``answers`` (item, cell), compared within an item only; ``right`` (item, cell). An item without
+    an answer (-1) in some cell has no numbers. The key says which part it is, and whether the
+    number is a share of the whole variation instead of a probability.
     """
     names = tuple(factor.name for factor in design.factors if len(factor.levels) > 1)
     complete = (answers >= 0).all(axis=1)
     is_right = _crossed(right[complete], design)
     correctness = np.stack([is_right, ~is_right], axis=-1).astype(np.float64)
     mean, ones = right[complete].mean(axis=1), np.ones(complete.sum())
-    codes = np.arange(answers.max(initial=0) + 1) if of_texts else np.array([-1])
-    shares = (answers[complete][..., None] == codes).mean(axis=1)
     outcomes: tuple[tuple[Outcome, Floats, Floats], ...] = (
-        ("answer", one_hot(_crossed(answers[complete], design)), shares),
+        ("answer", one_hot(_crossed(answers[complete], design)), np.zeros((len(ones), 1))),
         ("correctness", correctness, np.stack([mean, 1 - mean], axis=1)),
     )
     parts: dict[tuple[Part, bool], ItemNumbers] = {}
     for outcome, values, means in outcomes:
         variation, of_factors = decompose(values, names)
-        has_items, squares = outcome == "correctness" or of_texts, (means**2).sum(axis=1)
+        has_items, squares = outcome == "correctness", (means**2).sum(axis=1)
         for effect, factors, part in _effects(variation, of_factors, names):
             if effect == "between questions" and not has_items:
                 continue

@@ -40,7 +40,7 @@ from consilience.metrics.statistics import KEPT, NAN, PERMUTATIONS, REPLICATES, 
 from consilience.types import Cardinality, Relation, Suite
 
 NEEDED = ("group", "item", "subject", "variant", "gold", "answer")
-OPTIONAL = ("gold_token", "n_candidates", "option", "gold_option", "meaning", "longest")
+OPTIONAL = ("gold_token", "n_candidates", "option", "gold_option", "meaning")
 REASON = "excluded"  # The column that says why there is no answer; no metric reads it
 TEXT_SCORES = ("text_logprob", "gold_text_logprob")
 """Columns that are kept and that no metric reads."""

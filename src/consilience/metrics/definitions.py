@@ -15,7 +15,7 @@ from consilience.metrics.registry import DESCRIPTIONS, METRICS, Grid, Tally, met
 
 
 @metric("tuples", "Accuracy", "share of items with the right answer in the base variant",
-        level="headline", binary=True, one_form=True, better="higher", of_gold=True)  # fmt: skip
+        level="headline", binary=True, one_form=True, better="higher")  # fmt: skip
 def accuracy(grid: Grid) -> Tally:
     """Share of items with the right answer in the base variant: [a_i0 = g_i] (Section 5.2)."""
     return Tally.of_hits(grid.subjects, grid.right[:, 0], grid.taken[:, 0])
@@ -43,7 +43,7 @@ DESCRIPTIONS["determinism"] = replace(
 
 
 @metric("tuples", "Consistent accuracy", "share of items with the right answer in every variant",
-        level="headline", binary=True, by_form=True, better="higher", of_gold=True)  # fmt: skip
+        level="headline", binary=True, by_form=True, better="higher")  # fmt: skip
 def consistent_accuracy(grid: Grid) -> Tally:
     """Share of items with the right answer in every variant: product over k of [a_ik = g_i].
 
@@ -55,7 +55,7 @@ def consistent_accuracy(grid: Grid) -> Tally:
 
 @metric("tuples", "Consistently wrong",
         "share of items with the same wrong answer in every variant",
-        binary=True, better="lower", of_gold=True)  # fmt: skip
+        binary=True, better="lower")  # fmt: skip
 def consistent_wrong(grid: Grid) -> Tally:
     """Share of items with the same wrong answer in every variant, as in the released code."""
     first = np.take_along_axis(grid.answers, grid.taken.argmax(axis=1)[:, None], axis=1)
@@ -64,7 +64,7 @@ def consistent_wrong(grid: Grid) -> Tally:
 
 
 @metric("pairs", "Successful variants", "share of variants that get at least one item right",
-        better="higher", of_gold=True)  # fmt: skip
+        better="higher")  # fmt: skip
 def successful_patterns(grid: Grid) -> Tally:
     """Share of patterns that get at least one item right (Section 6.1, Succ-Patt).
 
@@ -74,7 +74,7 @@ def successful_patterns(grid: Grid) -> Tally:
 
 
 @metric("pairs", "Successful items", "share of items that at least one variant gets right",
-        binary=True, better="higher", of_gold=True)  # fmt: skip
+        binary=True, better="higher")  # fmt: skip
 def successful_objects(grid: Grid) -> Tally:
     """Share of items that at least one pattern gets right (Section 6.1, Succ-Objs)."""
     return Tally.of_hits(grid.subjects, np.any(grid.right, axis=1), np.any(grid.taken, axis=1))
@@ -82,7 +82,7 @@ def successful_objects(grid: Grid) -> Tally:
 
 @metric("pairs", "Known consistency",
         "consistency of the items that at least one variant gets right",
-        better="higher", of_gold=True)  # fmt: skip
+        better="higher")  # fmt: skip
 def known_consistency(grid: Grid) -> Tally:
     """Consistency of the items that at least one pattern gets right (Section 6.1, Know-Const).
 
@@ -92,7 +92,7 @@ def known_consistency(grid: Grid) -> Tally:
 
 
 @metric("pairs", "Unknown consistency", "consistency of the items that no variant gets right",
-        better="higher", of_gold=True)  # fmt: skip
+        better="higher")  # fmt: skip
 def unknown_consistency(grid: Grid) -> Tally:
     """Consistency of the items that no pattern gets right (Section 6.1, Unk-Const).
 
@@ -185,14 +185,14 @@ def chance_wrong_hints_followed(grid: Grid) -> Tally | None:
 
 
 @metric("pairs", "Right answers lost", "share of right answers that a wrong hint makes wrong",
-        better="lower", needs="hints", of_gold=True)  # fmt: skip
+        better="lower", needs="hints")  # fmt: skip
 def right_lost(grid: Grid) -> Tally | None:
     """Share of the right answers without a hint that are wrong with a hint at a wrong option."""
     return _of_hints(grid, "wrong", lambda before, after, gold, *_: (after != gold, before == gold))
 
 
 @metric("pairs", "Right answers gained", "share of wrong answers that a right hint makes right",
-        needs="hints", of_gold=True)  # fmt: skip
+        needs="hints")  # fmt: skip
 def right_gained(grid: Grid) -> Tally | None:
     """Share of the wrong answers without a hint that are right with a hint at the right option."""
     return _of_hints(grid, "right", lambda before, after, gold, *_: (after == gold, before != gold))
@@ -240,7 +240,7 @@ def no_label(grid: Grid) -> Tally | None:
 
 @metric(
     "tuples", "Mean accuracy", "share of right answers among the answers in all variants",
-    level="detail", better="higher", of_gold=True,
+    level="detail", better="higher",
 )  # fmt: skip
 def mean_accuracy(grid: Grid) -> Tally:
     """Share of right answers among all answers, in all variants.

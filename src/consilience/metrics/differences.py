@@ -234,7 +234,6 @@ def accuracy_changes(
     subjects. The test of one run is McNemar's over items. The test of several runs flips the sign
     of each subject's contribution to the mean change.
     """
-    grids = [grid.only_labelled() for grid in grids]
     first, second = grids[0].pairs.T
     subjects, places = np.unique(grids[0].subjects.astype(str), return_inverse=True)
     values = np.zeros((2, len(first)))

@@ -11,7 +11,6 @@ import numpy as np
 import polars as pl
 
 from consilience.core.errors import ConsilienceError, Protocol
-from consilience.core.items import NO_LABEL
 from consilience.core.schemas import METRICS_SCHEMA, PRECISION_SCHEMA, SEVERAL_TOKENS
 from consilience.core.text import counted, listed
 from consilience.files.tables import different
@@ -208,8 +207,6 @@ def facts_left_out(answers: pl.DataFrame, metrics: pl.DataFrame, suite: Suite) -
         reasons = answers["excluded"].cast(pl.String)
         if reasons.str.contains(SEVERAL_TOKENS, literal=True).any():
             hint += "; --multi-token left-to-right asks for those of several tokens"
-    if (answers["gold"] == NO_LABEL.text).any():
-        hint = "or no label"
     have = "has" if excluded == 1 else "have"
     return (
         f"Accuracy is over {n:,} of {n + excluded:,} {suite.words.item}s: {excluded:,} {have} no "

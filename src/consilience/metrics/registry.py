@@ -16,7 +16,7 @@ from consilience.core.errors import Protocol
 from consilience.core.expectations import Counted, with_answers_of
 from consilience.core.factors import Design, VariantPair, levels_of
 from consilience.core.items import Bools, Floats, Ints
-from consilience.core.presentation import BIASES, favoured_options, hinted
+from consilience.core.presentation import hinted, permutation
 from consilience.metrics.statistics import Chance, ChanceOfAll, ChanceOfPairs
 from consilience.types import Relation
 
@@ -113,12 +113,9 @@ class Grid:
     """``Design.contrasts``, of a whole group."""
     hints: Ints | None = None
     """The code of the option of a wrong hint, -1 for none, and the number of options (item, 2)."""
-    longest: Ints | None = None
-    """The code of the longest text that a judge compares (item,), -1 if two are; None if no judge.
-    """
-    favoured: Mapping[str, tuple[Ints, Ints]] = field(default_factory=dict)
-    """Of a whole group: one of ``BIASES`` -> the variants that differ in it alone (pair, 2), and
-    ``favoured_options`` (item, variant)."""
+    shown_first: tuple[Ints, Ints] | None = None
+    """Of a whole group of questions with options: the variants that differ in the order alone
+    (pair, 2), and the option that is shown first (item, variant), -1 where that is not known."""
     distributions: Floats | None = None
     """The probability of each option (item, variant, option); None of a run without scores of
     options, NaN where an answer has none, and 0 after the last option of an item."""
@@ -141,8 +138,7 @@ class Grid:
     @cached_property
     def lacking(self) -> Bools:
         """Whether the item has no such variant, in a suite where items may lack some (item, v)."""
-        labelled = (self.golds >= 0).any(axis=1, keepdims=True)  # a gold of no label is -1 in all
-        return np.asarray((self.golds < 0) & labelled & self.is_ragged)
+        return np.asarray((self.golds < 0) & self.is_ragged)
 
     @cached_property
     def n_asked(self) -> Ints:
@@ -272,11 +268,6 @@ class Grid:
             return ChanceOfAll(self._classes[0], len(self.words))
         return ChanceOfPairs(self.pairs, self.answers.shape[1], len(self.words))
 
-    def only_labelled(self) -> Grid:
-        """Only the answers to items that have a gold."""
-        known = (self.golds >= 0).any(axis=1, keepdims=True)
-        return self if known.all() else replace(self, answers=np.where(known, self.answers, -1))
-
     def only_variants(self, variants: Sequence[int]) -> Grid:
         """Only these variants, and every pair of them."""
         chosen = list(variants)
@@ -286,7 +277,7 @@ class Grid:
             golds=self.golds[:, chosen],
             compared=None,
             contrasts={},
-            favoured={},
+            shown_first=None,
             scores={name: values[:, chosen] for name, values in self.scores.items()},
             distributions=None if self.distributions is None else self.distributions[:, chosen],
         )
@@ -363,14 +354,14 @@ def grids(
 def by_option(answers: pl.DataFrame, design: Design) -> pl.DataFrame:
     """The answers and golds as positions of options, which are the labels of such a design.
 
-    An answer without a position is none of the options; it stays. An item without a gold has null.
+    An answer without a position is none of the options; it stays.
     """
     if not design.by_option:
         return answers
 
     def position(text: pl.Series) -> pl.Series:
         number = text.cast(pl.Float64, strict=False).cast(pl.Int64)
-        return number.cast(pl.String).replace("-1", None)
+        return number.cast(pl.String)
 
     option, gold = (for_each_text(answers[name], position) for name in ("option", "gold_option"))
     written = for_each_text(answers["answer"], lambda text: INVALID + text)
@@ -398,8 +389,8 @@ def _grid_of_labels(answers: pl.DataFrame, design: Design, scores: Sequence[str]
     grid = replace(
         grid, words=codes, invalid=tuple(codes[len(design.labels) :].tolist()), positive=positive
     )
-    if known["longest"].null_count() < len(known):
-        grid = _judged(grid, known, design)
+    if design.by_option:
+        grid = replace(grid, shown_first=_shown_first(known, design))
     if not any(name.startswith("cue=") for name in design.contrasts):
         return grid
     of_items = known.group_by("item").agg(pl.col("gold").first(), pl.col("n_candidates").max())
@@ -411,20 +402,20 @@ def _grid_of_labels(answers: pl.DataFrame, design: Design, scores: Sequence[str]
     return replace(grid, hints=np.array(wrong, dtype=np.int64))
 
 
-def _judged(grid: Grid, answers: pl.DataFrame, design: Design) -> Grid:
-    """The grid of verdicts on texts: the longest ones, and those that a bias favours."""
-    number = pl.col("longest", "n_candidates").cast(pl.String).cast(pl.Float64)
-    number = number.fill_null(0).cast(pl.Int64)
+def _shown_first(answers: pl.DataFrame, design: Design) -> tuple[Ints, Ints]:
+    """``Grid.shown_first`` of the answers to questions with options; a shuffle is not known."""
+    number = pl.col("n_candidates").fill_null(0).cast(pl.Int64)
     of_items = answers.select("item", number).group_by("item").max().sort("item")
     sizes, places = np.unique(of_items["n_candidates"].to_numpy(), return_inverse=True)
-    levels = list(map(levels_of, design.variants))
-    options = np.array([[favoured_options(of, int(size)) for of in levels] for size in sizes])
-    favoured = {
-        factor: (np.array(design.kinds[factor], dtype=np.int64), options[places, :, at])
-        for at, factor in enumerate(BIASES)
-        if factor in design.kinds
-    }
-    return replace(grid, longest=of_items["longest"].to_numpy(), favoured=favoured)
+    orders = [levels_of(variant).get("order", "given") for variant in design.variants]
+    first = [[_first(order, size) for order in orders] for size in sizes.tolist()]
+    pairs = np.array(design.kinds.get("order", ()), dtype=np.int64).reshape(-1, 2)
+    return pairs, np.array(first, dtype=np.int64)[places]
+
+
+def _first(order: str, size: int) -> int:
+    places = not order.startswith("shuffle") and permutation(order, size)
+    return places[0] if places else -1
 
 
 def grid_of(
@@ -614,15 +605,14 @@ class Metric:
     """The columns of the answers table that it reads as ``Grid.scores``."""
     alias_of: str = ""
     """The metric that has this name on N-M relations; empty for a metric of its own."""
-    of_gold: bool = False  # Whether it reads golds, so that items without one are left out
-    needs: Literal["", "instances", "hints", "distributions", "longest", "favoured"] = ""
+    needs: Literal["", "instances", "hints", "distributions", "shown_first"] = ""
     """The field of ``Grid`` without which there is nothing to count."""
 
     def tally(self, grid: Grid) -> Tally | None:
         """What is counted in a grid; None where the metric does not apply."""
         needed = getattr(grid, self.needs) if self.needs else None
         is_there = not self.needs or (needed is not None and len(needed) > 0)
-        return self.count(grid.only_labelled() if self.of_gold else grid) if is_there else None
+        return self.count(grid) if is_there else None
 
 
 METRICS: dict[str, Metric] = {}  # The metrics that are counted
@@ -658,11 +648,6 @@ def label_of(name: str) -> str:
 def short_label_of(name: str) -> str:
     """The label of a metric on a narrow screen."""
     return (name in DESCRIPTIONS and DESCRIPTIONS[name].short) or label_of(name)
-
-
-def judge_metrics() -> list[str]:
-    """The metrics of verdicts on texts alone."""
-    return [name for name, one in DESCRIPTIONS.items() if one.needs in ("longest", "favoured")]
 
 
 def headline_metrics(*, aliases: bool = False) -> list[str]:

@@ -440,7 +440,7 @@ def prompt_baseline(name: str, questions: Sequence[Question], seed: int) -> Prom
     """
     positions: dict[str, Counter[int]] = {}
     golds: dict[str, list[str]] = {}
-    for question in (one for one in questions if one.has_gold):
+    for question in questions:
         if question.options:
             positions.setdefault(question.group, Counter())[question.gold_position] += 1
         else:

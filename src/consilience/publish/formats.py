@@ -138,7 +138,6 @@ class PublicRun:
         same = pl.col("answer") == pl.col("gold")
         if "gold_option" in self.answers.columns:
             same = pl.coalesce(pl.col("option") == pl.col("gold_option"), same)
-            same = pl.when(~pl.col("gold_option").eq_missing(-1)).then(same)
         return same.alias("is_right")
 
     def as_markdown(self) -> str:
@@ -516,8 +515,6 @@ def _source(run: PublicRun) -> EeeRecord:
 def samples_of(run: PublicRun, prompts: pl.DataFrame, evaluation_id: str) -> Iterator[EeeRecord]:
     """A row for each answer; those in the base variant are linked to the accuracy of the group."""
     answers = run.shared_answers().with_columns(run.is_right())
-    if "gold_option" in answers.columns:  # what has no label has no reference
-        answers = answers.filter(~pl.col("gold_option").eq_missing(-1))
     suite, keys = run.suite.suite, ["group", "item", "variant"]
     for row in answers.join(prompts, on=keys, maintain_order="left").iter_rows(named=True):
         answer, group = row["answer"], row["group"]

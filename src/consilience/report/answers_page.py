@@ -14,12 +14,11 @@ from typing import Any
 import polars as pl
 
 from consilience.core.factors import Design, levels_of
-from consilience.core.items import NO_LABEL
 from consilience.core.text import visible
 from consilience.report.run_view import group_names
 from consilience.types import Suite
 
-WRONG, RIGHT, ELSEWHERE, NONE, UNLABELLED = range(5)
+WRONG, RIGHT, ELSEWHERE, NONE = range(4)
 """Verdicts on a reply: wrong, the gold, the gold of another fact of the subject, no answer, and an
 answer where there is no gold."""
 
@@ -95,8 +94,6 @@ def answers_data(
             verdict, said = WRONG, row.get("text")
             if answer is None:
                 verdict, said = NONE, row.get("excluded")
-            elif gold == NO_LABEL.text:
-                verdict = UNLABELLED
             elif answer == gold:
                 verdict = RIGHT
             elif (group, subject, answer) in golds:

@@ -464,8 +464,7 @@ def flip_verdict(numbers: pl.DataFrame, suite: Suite) -> list[str]:
         texts = [f"from {LOST}", f"from {WON}", "from one wrong answer to another"]
         shares = [f"{row[kind]:.1%} {text}" for kind, text in zip(KINDS, texts, strict=True)]
         if (rest := row["changed"] - sum(row[kind] for kind in KINDS)) > TIE:
-            what = "without a label" if words.is_pooled else "from one right answer to another"
-            shares.append(f"{rest:.1%} {what}")
+            shares.append(f"{rest:.1%} from one right answer to another")
         sentences.append(
             f"{row['second']} against {row['first']}{same}: {row['changed']:.1%} of "
             f"{counted(row['n'], 'answer')} changed ({CI} {row['low']:.1%} to {row['high']:.1%}), "

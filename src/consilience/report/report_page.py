@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from consilience.core.expectations import EXPECTATION_SUBSETS
-from consilience.metrics.registry import DESCRIPTIONS, headline_metrics, judge_metrics, label_of
+from consilience.metrics.registry import headline_metrics, label_of
 from consilience.report import charts, overview
 from consilience.report import columns as layouts
 from consilience.report.analysis_tables import (
@@ -44,7 +44,7 @@ from consilience.report.run_view import (
     values_of,
     view_notes,
 )
-from consilience.report.table import CI, NAN, Cell, Column, intervals_below
+from consilience.report.table import NAN, Cell, Column, intervals_below
 
 MOST_APART = 8  # patterns that differ from the others and are named
 MOST_PATTERNS = 1_000  # rows of the table of patterns; of more, those with the lowest agreement
@@ -271,20 +271,6 @@ def _curves(runs: Sequence[RunView]) -> Parts:
     yield Folded("The numbers, and the probability that k drawn ones are all right", tables)
 
 
-def _metrics(runs: Sequence[RunView], names: Sequence[str], title: str) -> Parts:
-    """A table with a row for each metric that a run has; none without rows."""
-    rows = list[dict[str, Any]]()
-    for name, run in product(names, runs):
-        value = values_of(run.metrics, run.suite.words.pool).get((name, "all"))
-        about = {"label": label_of(name), "run": run.name, "meaning": DESCRIPTIONS[name].meaning}
-        rows += [{**about, **value}] if value else []
-    columns: Columns = {
-        "label": Column("metric"), "run": Column("run"), "value": Column("value", "share"),
-        ("low", "high"): Column(CI, "share"), "meaning": Column("meaning"),
-    }  # fmt: skip
-    yield from [frame_table(rows, title, columns, sortable=False)] if rows else []
-
-
 APPLICABLE = "applicable: the first answers meet the condition, counted in each variant"
 NO_GAP = dict.fromkeys(("value", "low", "high"), NAN)
 
@@ -390,11 +376,6 @@ OF_PAIRS: Sections = (
     ),
 )  # fmt: skip
 OF_ALL: Sections = (
-    (
-        "judge", "The judge",
-        "A bias of 0 is none, one of 100 decides every verdict. Errors at random make none.",
-        lambda runs: _metrics(runs, judge_metrics(), "Verdicts on texts, in percent"),
-    ),
     (
         "curve", "Right in k variants",
         "Accuracy falls with the number of variants that must be right: from one at all to each "

@@ -62,7 +62,7 @@ OF_CONSISTENCY = (
 OF_SHARES = (
     "main effect: share of the variation of answers over variants that the factor makes alone; "
     "total effect: with every interaction that it is part of; main effects and interactions sum to "
-    "100, of correctness and of verdicts on texts with the difference between questions"
+    "100, of correctness with the difference between questions"
 )
 
 OF_PROBABILITIES = "changes: probability that it changes when this factor alone gets a random level"

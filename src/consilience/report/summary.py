@@ -15,7 +15,7 @@ from consilience.core.expectations import EXPECTATION_SUBSETS
 from consilience.core.factors import BETWEEN, ORIGINAL, WITHIN, several_factors
 from consilience.core.text import AGGREGATES, counted, listed
 from consilience.metrics.measure import constant_answers
-from consilience.metrics.registry import DESCRIPTIONS, judge_metrics, label_of
+from consilience.metrics.registry import label_of
 from consilience.report.columns import noise_sentence
 from consilience.report.export import table_text
 from consilience.report.table import CI, DASH, NAN, NO_DATA, Cell, Column, Table, Value
@@ -234,9 +234,6 @@ def _headlines(
             meaning = FACT_ROWS.get(metric, FACT_ROWS["consistency"])
             meaning = meaning.replace("patterns", patterns).replace("pattern", word)
             yield (pool, metric, "all"), label_of(metric), meaning
-        for metric in judge_metrics():
-            if (about := DESCRIPTIONS[metric]).level == "main":
-                yield (pool, metric, "all"), about.label, about.meaning
         kinds = (kind for group in groups for kind in group.design.kinds)
         parts = {name: f"same if only {name} differs" for name in several_factors(kinds)}
         for name, meaning in parts.items() if words.is_pooled else ():

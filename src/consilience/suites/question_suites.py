@@ -481,7 +481,7 @@ FEW_TO_BALANCE = 5  # Questions whose right answers may be at one position by ch
 
 def gold_position_note(items: Sequence[Question]) -> str:
     """A sentence where the right answer is at the same position in all questions; or empty."""
-    positions = {item.gold_position for item in items if item.options} - {-1}
+    positions = {item.gold_position for item in items if item.options}
     if len(positions) != 1 or len(items) < FEW_TO_BALANCE:
         return ""
     position = f"option {positions.pop() + 1} of every question"
@@ -495,7 +495,6 @@ def question_statistics(questions: Questions) -> QuestionStatistics:
         phrasings = [item.phrasings for item in items]
         options = [len(item.options) for item in items]
         positions = Counter(item.gold_position for item in items if item.options)
-        del positions[-1]
         share = max(positions.values()) / positions.total() if positions else float("nan")
         sizes = (len(items), min(phrasings), max(phrasings), min(options), max(options))
         rows.append(GroupStatistics(name, *sizes, share))

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, cast
 
 from consilience.core.errors import ConsilienceError, did_you_mean, how_to_install, reason_of
 from consilience.core.expectations import KINDS, Expectation, ExpectationKind, Reference, Texts
-from consilience.core.items import ALIAS_SEPARATOR, DEFAULT_LANGUAGE, NO_LABEL, Choice, Question
+from consilience.core.items import ALIAS_SEPARATOR, DEFAULT_LANGUAGE, Choice, Question
 from consilience.core.text import PASSAGE_END, counted, fold_case, names_a_group
 from consilience.files.read import FirstFault, parse_json, read_document, read_rows
 from consilience.files.rows import (
@@ -101,13 +101,13 @@ def unused(cells: Mapping[str, Any], columns: Mapping[str, str]) -> list[str]:
     return [
         str(key)
         for key in cells
-        if key not in (*COLUMNS, TEXTS) and key not in mapped and _phrasing_number(str(key)) is None
+        if key not in COLUMNS and key not in mapped and _phrasing_number(str(key)) is None
     ]
 
 
 def renamed(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
     """The cells by our names of their columns."""
-    ours = {key: cells[key] for key in (*COLUMNS, TEXTS) if key in cells}
+    ours = {key: cells[key] for key in COLUMNS if key in cells}
     for name, source in columns.items():
         parts = source.split(COLUMN_JOIN)
         if len(parts) == 1:
@@ -130,53 +130,6 @@ def renamed(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, A
     return ours
 
 
-OF_JUDGE = ("prompt", "human", "answer_a", "answer_b")
-"""The columns of texts that a judge compares; more may be in ``answer_c`` and so on."""
-TEXTS = "answer_*"  # The cell with these texts by their columns
-ASKED = ("Which of these replies is better?", "Choose the better one of these replies.")
-
-
-def _is_of_judge(column: str) -> bool:
-    return column in OF_JUDGE or re.fullmatch("answer_[a-z]", column) is not None
-
-
-def _of_judge(cells: Mapping[str, Any], columns: Mapping[str, str]) -> Mapping[str, Any]:
-    """A row of texts that a judge compares as one of a question; other rows stay."""
-    names = {str(key).strip().casefold(): str(key) for key in cells} | dict(columns)
-    texts = sorted(name for name in names if re.fullmatch("answer_[a-z]", name))
-    is_of_people = "question" not in names or names.keys() & {"prompt", "human"}
-    if not texts or not is_of_people or names.keys() & {"answer", *WITH_OPTIONS}:
-        return cells
-    found = {name: cells.get(names.get(name, "")) for name in (*OF_JUDGE, *texts)}
-    used = {names.get(name) for name in found}
-    rest = {"question": [*ASKED]} if "question" not in names else {}
-    rest |= {key: value for key, value in cells.items() if key not in used}
-    return {**rest, "context": found.pop("prompt"), "answer": found.pop("human"), TEXTS: found}
-
-
-def _judged(row: Row, texts: Mapping[str, Any]) -> tuple[Choice, tuple[Choice, ...]]:
-    """The text that people prefer, and the texts."""
-    label, known = row.optional_text("answer").strip(), dict[str, Choice]()
-    for column, value in texts.items():
-        text = Choice(value.strip() if isinstance(value, str) else "")
-        if not text.text:
-            todo = "Fill it in, remove the line, or name its column: --columns answer_b=COLUMN."
-            row.report(f"no text in '{column}'", expected="a text that the judge reads", todo=todo)
-        for other in (name for name, one in known.items() if one == text):
-            found = f"the same text in '{other}' and '{column}'"
-            row.report(found, expected="different texts", todo="Remove the line.")
-        known[column] = text
-    named, options = f"_{label.casefold()}", tuple(known.values())
-    alike = [of for name, of in known.items() if label == of.text or named.endswith(name[-2:])]
-    alike = alike or [of for of in options if normal(label) == normal(of.text)]
-    if label and len(alike) != 1:
-        found = f"the human label '{label}'" + " is several of the texts" * (len(alike) > 1)
-        expected = f"{', '.join(column[-1] for column in known)}, the text itself, or nothing"
-        todo = "Leave it empty where people prefer none."
-        row.report(found, expected=expected, todo=todo)
-    return alike[0] if label else NO_LABEL, options
-
-
 def our_columns(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, str]:
     """The names of columns: also those in other case, and ``question_2`` as a further phrasing."""
     plain = {str(key).strip().casefold(): str(key) for key in cells}
@@ -197,7 +150,7 @@ def _phrasing_number(column: str) -> int | None:
 def _meant(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, str]:
     """The columns that a file lacks, and what they are probably called there."""
     known = {*columns, *(name for name in COLUMNS if name in cells)}
-    has_options = bool(known & {*WITH_OPTIONS}) or TEXTS in cells
+    has_options = bool(known & {*WITH_OPTIONS})
     others = unused(cells, columns)
     run = [] if has_options else _run_of_options(others)
     plain = {plain_name(column): column for column in reversed(others) if column not in run}
@@ -268,20 +221,16 @@ def questions_of_rows(
     ``parse``: makes an option or an answer of a text; ``Choice`` where texts have no aliases.
     """
     for column in columns:
-        is_ours = column in COLUMNS or _is_of_judge(column)
-        if not is_ours and _phrasing_number(column) is None:
-            found, known = _mapping({column: "..."}, in_python=in_python), [*COLUMNS, *OF_JUDGE]
-            todo = did_you_mean(column, known)
-            raise ConsilienceError(found, expected=", ".join(known), todo=todo)
-    given = columns
+        if column not in COLUMNS and _phrasing_number(column) is None:
+            found = _mapping({column: "..."}, in_python=in_python)
+            todo = did_you_mean(column, [*COLUMNS])
+            raise ConsilienceError(found, expected=", ".join(COLUMNS), todo=todo)
     others: dict[str, None] = {}
     drafts: dict[str, _QuestionDraft] = {}
     counts: Counter[str] = Counter()
     filled = (one for one in rows if not all(map(_is_blank, one[1].values())))
-    for number, (where, row) in enumerate(filled):
-        cells = _of_judge(row, given)
+    for number, (where, cells) in enumerate(filled):
         if number == 0:
-            columns = {name: of for name, of in columns.items() if not _is_of_judge(name)}
             columns = our_columns(cells, columns)
             recognised(cells, columns, where, in_python=in_python)
         others |= dict.fromkeys(unused(cells, columns))
@@ -303,7 +252,6 @@ def questions_of_rows(
             draft.options,
             _context(draft.row),
             draft.row.where,
-            is_judged=TEXTS in draft.row.cells,
         )
         for item, draft in drafts.items()
     )
@@ -334,7 +282,7 @@ def _add_row(
         found = f"duplicate item '{item}', the number of a row without one"
         row.report(found, todo="Give each row an item, or none.")
     draft = drafts[item]
-    for column in ("answer", "options", TEXTS, "distractors", "context", "group"):
+    for column in ("answer", "options", "distractors", "context", "group"):
         value = row.cells.get(column)
         if value not in (None, "") and value != draft.row.cells.get(column):
             found = f"duplicate item '{item}' with another '{column}'"
@@ -382,8 +330,6 @@ def _phrasings(row: Row) -> dict[str, list[str]]:
 
 
 def _answer(row: Row, item: str, parse: Parse) -> tuple[Choice, tuple[Choice, ...]]:
-    if TEXTS in row.cells:
-        return _judged(row, row.cells[TEXTS])
     value = row.cells.get("answer")
     if isinstance(value, list | tuple):
         value = ALIAS_SEPARATOR.join(str(text) for text in value if text is not None)

@@ -16,7 +16,6 @@ import polars as pl
 import yaml
 from scipy.special import stdtrit
 
-from consilience.core.items import NO_LABEL
 from consilience.core.provenance import busy
 from consilience.core.text import counted, duration, listed
 from consilience.kinds.counting import CountedRun
@@ -341,15 +340,13 @@ def harm_rows(
         tables = [table.filter(pl.col("group").is_in(single)) for table in tables]
     means = (
         pl.concat(table.select(*on, answer, other, gold) for table in tables)
-        .with_columns(gold=gold.replace(NO_LABEL.text, None))
         .drop_nulls(["answer", "answer_right"])
         .group_by(units)
         .agg(before=(answer == gold).mean(), after=(other == gold).mean(),
              changed=(answer != other).mean())
     )  # fmt: skip
-    graded = means.drop_nulls(["before", "after"])
-    sides = {side: _over_units(graded[side])["difference"] for side in ("before", "after")}
-    yield {"what": f"Accuracy, {name}", **sides, **_over_units(graded["after"] - graded["before"])}
+    sides = {side: _over_units(means[side])["difference"] for side in ("before", "after")}
+    yield {"what": f"Accuracy, {name}", **sides, **_over_units(means["after"] - means["before"])}
     yield of_metric(TIE_METRIC)
     yield {"what": f"Answers changed, {name}", **_over_units(means["changed"])}
 

@@ -390,8 +390,7 @@ def trained_items(
                 reply = question.gold.text if plan.use_gold or not known else ""
                 reply = reply or known.get((*key, 0), {}).get("text") or ""
                 told, prompt = [0.0], replace(shown, answers=(reply,), options=(0,))
-            is_learned = question.has_gold or not plan.use_gold
-            if told is None or not is_learned or not all(prompt.answers):
+            if told is None or not all(prompt.answers):
                 continue
             if plan.use_gold and options:
                 told = [GOLD * (option == question.gold_position) for option in range(options)]

@@ -5,9 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # HASHES=yes installs the files of requirements/ci.txt, by SHA-256: Linux on x86-64, Python 3.11.
 HASHES ?=
-PYTHON_312 ?= python3.12
 
-.PHONY: setup check format docs site notebooks test test-ray test-harness test-publish wheel demo bench campaign clean
+.PHONY: setup check format docs site notebooks test test-ray test-harness wheel demo bench campaign clean
 
 setup: $(READY)
 
@@ -64,14 +63,6 @@ test-harness:
 	$(PYTHON) -m venv $(VENV)/harness
 	$(VENV)/harness/bin/pip install --quiet --disable-pip-version-check -c requirements/harness.txt -e '.[models,dev,lm-eval,inspect]' openai
 	HF_HUB_OFFLINE=1 $(VENV)/harness/bin/pytest -n 0 tests/test_harnesses.py
-
-# Published records and data sets, read by the validator of Every Eval Ever (Python 3.12 or newer) and by datasets.
-test-publish: $(READY)
-	@$(PYTHON_312) -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null || \
-	  { echo "Python 3.12 or newer is needed; name one: make test-publish PYTHON_312=..."; exit 2; }
-	$(PYTHON_312) -m venv $(VENV)/publish
-	$(VENV)/publish/bin/pip install --quiet --disable-pip-version-check -r requirements/publish.txt
-	HF_HUB_OFFLINE=1 EVERY_EVAL_EVER=$(VENV)/publish/bin/every_eval_ever $(BIN)/pytest -n 0 tests/test_publish.py -k 'validator or datasets'
 
 # The wheel, installed in an empty virtual environment without models, and used there: no torch is needed.
 wheel: $(READY)

@@ -1,6 +1,5 @@
-"""A Hub of our own over HTTP: repositories in memory, and refusals."""
+"""A Hub of our own over HTTP: repositories in memory."""
 
-import base64
 import json
 import threading
 from contextlib import contextmanager
@@ -8,19 +7,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Hub:
-    """What was sent, and how the server answers."""
+    """What the server has, and what it was asked."""
 
     def __init__(self):
         self.repositories = {}
         """The files of each repository by its path, such as ``datasets/me/name``."""
-        self.private = set()
         self.requests = []
-        self.refusal = None
-        """A status that every request that writes gets."""
-        self.on_commit = lambda: True
-        """Called when a commit has arrived; whether it is made and answered."""
-        self.fault = ""
-        """The error in the metadata of a card."""
         self.url = ""
 
 
@@ -65,9 +57,7 @@ def _handler(hub):
                         ],
                     )
                 files = [{"rfilename": file} for file in contents]
-                return self.reply(
-                    200, {"id": name, "private": name in hub.private, "siblings": files}
-                )
+                return self.reply(200, {"id": name, "private": False, "siblings": files})
             name, _, file = path.partition("/resolve/")
             revision, _, file = file.partition("/")
             commit = revision if len(revision) == 40 else "c" * 40
@@ -77,43 +67,6 @@ def _handler(hub):
                 return self.reply(404, {"error": "no entry"}, X_Error_Code="EntryNotFound")
             content = hub.repositories[name][file]
             return self.reply(200, content, ETag=f'"{len(content)}"', X_Repo_Commit=commit)
-
-        def do_POST(self):
-            hub.requests.append(("POST", self.path))
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            if hub.refusal and "validate" not in self.path:
-                return self.reply(hub.refusal, {"error": "refused by the test"})
-            path = self.path.split("?")[0].strip("/").removeprefix("api/")
-            if path == "validate-yaml":
-                faults = [{"message": hub.fault}] if hub.fault else []
-                return self.reply(400 if faults else 200, {"errors": faults, "warnings": []})
-            if path == "repos/create":
-                asked = json.loads(body)
-                prefix = "datasets/" if asked.get("type") == "dataset" else ""
-                name = f"{prefix}{asked['organization']}/{asked['name']}"
-                hub.repositories[name] = {}
-                if asked.get("private") or asked.get("visibility") == "private":
-                    hub.private.add(name)
-                return self.reply(200, {"url": f"{hub.url}/{name}"})
-            name, action, _ = path.removeprefix("models/").rsplit("/", 2)
-            if action == "preupload":
-                files = [
-                    {"path": one["path"], "uploadMode": "regular", "shouldIgnore": False}
-                    for one in json.loads(body)["files"]
-                ]
-                return self.reply(200, {"files": files})
-            if not hub.on_commit():
-                return None
-            for line in map(json.loads, body.decode().splitlines()):
-                if line["key"] == "file":
-                    value = line["value"]
-                    content = base64.b64decode(value["content"])
-                    hub.repositories[name][value["path"]] = content
-            is_pull = "create_pr=1" in self.path
-            reply = {"commitUrl": f"{hub.url}/{name}/commit/{'c' * 40}", "commitOid": "c" * 40}
-            if is_pull:
-                reply["pullRequestUrl"] = f"{hub.url}/{name}/discussions/1"
-            return self.reply(200, reply)
 
     return Handler
 

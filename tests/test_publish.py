@@ -1,30 +1,22 @@
-"""publish: the four formats of a run, what stays private, and licences."""
+"""publish: a record of Every Eval Ever, a model card, and what stays private."""
 
 import getpass
 import hashlib
-import io
 import json
-import os
-import re
 import shutil
 import socket
-import subprocess
-from dataclasses import replace
 from pathlib import Path
 
-import polars as pl
 import pytest
-import yaml
-from huggingface_hub import DatasetCard, ModelCard, parse_eval_result_entries
+from huggingface_hub import ModelCard
 from jsonschema import Draft7Validator
 
 from checks import refused
-from conftest import cases
 from consilience.gating.rules import parse_rules
 from consilience.kinds.probing import probe
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import PublishOptions
-from consilience.publish import formats, publication
+from consilience.publish import publication
 from consilience.publish.formats import (
     EEE_AGGREGATE,
     EEE_INSTANCE,
@@ -32,21 +24,16 @@ from consilience.publish.formats import (
     MODEL_FIELDS,
     PublicSuite,
     _metric,
-    may_be_shared,
     sample_hash,
 )
 from consilience.publish.publication import (
     public_command,
     public_model,
     public_run,
-    public_suite,
     publish,
 )
-from consilience.report.export import escape_markdown
-from consilience.results.evaluation import evaluate
 from consilience.runs.run import Run
 from consilience.suites.known import KNOWN
-from consilience.suites.question_suites import MINI
 
 ID = "my-org/my-model"
 
@@ -57,9 +44,6 @@ q3,sky,Which is a moon?,Io; Rigel,Io
 q4,sky,Which is red?,Vega; Mars,Mars
 """
 """The first option is right in three of four."""
-
-VALIDATOR = shutil.which(os.environ.get("EVERY_EVAL_EVER", "every_eval_ever"))
-"""`make test-publish` installs it."""
 
 SERVER = "http://gpu7.example.internal:8000/v1"
 
@@ -108,8 +92,7 @@ def made(runs, tmp_path, counted_once, monkeypatch):
     monkeypatch.setattr(publication, "public_run", counted_once)
 
     def make(name, format_, **options):
-        more = {"benchmark": "my-org/sky"} if format_ == "eval-results" else {}
-        chosen = {"model_id": ID, "out": tmp_path / "out", **more, **options}
+        chosen = {"model_id": ID, "out": tmp_path / "out", **options}
         return publish(PublishOptions(runs / name, format_, **chosen))
 
     return make
@@ -118,20 +101,6 @@ def made(runs, tmp_path, counted_once, monkeypatch):
 def text_of(publication, ending):
     (content,) = (publication.files[name] for name in publication.files if name.endswith(ending))
     return content.decode()
-
-
-def table_of(publication, name):
-    return pl.read_parquet(io.BytesIO(publication.files[f"data/{name}.parquet"]))
-
-
-def texts_in(publication):
-    """The text of each file; of a table its texts alone."""
-    return [
-        pl.read_parquet(io.BytesIO(content)).select(pl.col(pl.String)).write_csv()
-        if name.endswith(".parquet")
-        else content.decode()
-        for name, content in publication.files.items()
-    ]
 
 
 def problems(schema, document):
@@ -219,15 +188,8 @@ def test_the_samples_of_sentence_pairs_have_the_text_of_each_form(made):
     assert [sample["evaluation"]["is_correct"] for sample in samples] == [True] * 3 + [False] * 3
 
 
-def test_reasons_of_excluded_answers_name_no_server(made):
-    (run,) = made("facts", "dataset").runs
-    reason = f"{SERVER} refused; gpu7.example.internal:8000 is busy"
-    run = replace(run, answers=run.answers.with_columns(excluded=pl.lit(reason)))
-    assert set(run.shared_answers()["excluded"]) == {"URL refused; URL is busy"}
-
-
 def test_the_same_run_has_the_same_record(made, tmp_path):
-    first, second = (made("facts", "eee", out=tmp_path / name) for name in "ab")
+    first, second = (made("facts", "eee", licence="MIT", out=tmp_path / name) for name in "ab")
     assert list(first.files) == list(second.files)
     assert text_of(first, ".jsonl") == text_of(second, ".jsonl")
 
@@ -237,7 +199,7 @@ def test_a_model_card_is_read_by_the_hub_library(made, name):
     published = made(name, "model-card")
     card = ModelCard(text_of(published, "README.md"))
     numbers = {result.metric_type: result for result in card.data.eval_results}
-    (run,) = published.runs
+    run = published.run
     (row,) = (r for r in run.summary.rows if (r.metric, r.subset) == ("accuracy", "all"))
     assert numbers["accuracy"].metric_value == pytest.approx(row.value, abs=1e-4)
     assert numbers["accuracy"].metric_args["protocol"] == "strict"
@@ -245,142 +207,7 @@ def test_a_model_card_is_read_by_the_hub_library(made, name):
         assert text in card.text
 
 
-def test_an_existing_model_card_keeps_what_it_has(made, tmp_path):
-    (tmp_path / "out").mkdir()
-    card = tmp_path / "out" / "README.md"
-    card.write_text("---\nlicense: mit\ntags: [mine]\n---\n\n# Mine\n\nWords.\n")
-    made("facts", "model-card")
-    once = card.read_text()
-    made("facts", "model-card")
-    assert card.read_text() == once, "the same run is published once"
-    made("questions", "model-card")
-    read = ModelCard(card.read_text())
-    assert (read.data.license, read.data.tags) == ("mit", ["mine", "consilience"])
-    assert {result.dataset_name for result in read.data.eval_results} == {"mini", "sky"}
-    assert read.text.count("## Consistency on") == 2
-    assert "# Mine\n\nWords." in read.text
-    card.write_text("---\na: [\n---\n")
-    refused("metadata cannot be read", made, "facts", "model-card")
-
-
-def test_numbers_of_two_protocols_stay_apart_in_a_card(tmp_path):
-    """The Hub's library reads one set of arguments for all results of a dataset."""
-    for protocol in ("strict", "published"):
-        folder = tmp_path / "both" / protocol
-        asked = ProbeOptions(model="baseline:random", suite="mini", limit=2, groups=("capital",))
-        probe(replace(asked, protocol=protocol, out=folder))
-    for run in ("", "strict", "strict"):
-        options = PublishOptions(tmp_path / "both" / run, "model-card", model_id=ID)
-        publish(replace(options, out=tmp_path / "out"))
-    read = ModelCard.load(tmp_path / "out" / "README.md").data.eval_results
-    protocols = [of.metric_args["protocol"] for of in read if of.metric_type == "accuracy"]
-    assert sorted(protocols) == ["published", "strict"]
-
-
-def test_runs_with_equal_settings_and_other_answers_have_records_of_their_own(runs, tmp_path):
-    def sampled(prompts):
-        return [answer] * len(prompts)
-
-    for answer in ("Mars", "Vega"):
-        evaluate(str(runs / "sky.csv"), sampled, out=tmp_path / "twice" / answer)
-    published = publish(PublishOptions(tmp_path / "twice", "eee", model_id=ID, out=tmp_path / "o"))
-    assert sum(name.endswith(".json") for name in published.files) == 2
-
-
-def test_results_of_the_hub_are_read_by_its_library(made):
-    published = made("questions", "eval-results")
-    assert list(published.files) == [".eval_results/consilience-sky-strict.yaml"]
-    entries = parse_eval_result_entries(yaml.safe_load(text_of(published, ".yaml")))
-    values = {entry.task_id: entry.value for entry in entries}
-    assert (values["accuracy"], values["consistency"]) == (75, 100)
-    assert {entry.dataset_id for entry in entries} == {"my-org/sky"}
-    assert entries[0].notes.startswith("95 % CI ")
-
-
-def test_a_data_set_has_the_answers_the_numbers_and_the_suite(made, runs):
-    published = made("facts", "dataset")
-    front = DatasetCard.load(published.folder / "README.md").data.to_dict()
-    names = [config["config_name"] for config in front["configs"]]
-    assert names == ["answers", "metrics", "facts", "patterns"]
-    paths = {config["data_files"][0]["path"] for config in front["configs"]}
-    assert paths == published.files.keys() - {"README.md"}
-    assert front["license"] == "apache-2.0"
-    answers = pl.read_parquet(runs / "facts" / "answers" / "*.parquet")
-    of_data, of_run = (
-        table.sort("item", "variant_index") for table in (table_of(published, "answers"), answers)
-    )
-    assert of_data.equals(of_run)
-    facts = table_of(published, "facts")
-    assert facts.height == answers.unique(["group", "item"]).height
-    assert set(table_of(published, "patterns")["group"]) == {"capital", "borders"}
-    assert made("facts", "dataset").files == published.files, "written again"
-    answers = table_of(made("seeds", "dataset"), "answers")
-    assert answers["seed"].unique(maintain_order=True).to_list() == ["seed-1", "seed-2"]
-
-
-def test_without_a_licence_no_text_of_a_suite_is_published(made, runs, tmp_path):
-    for name, words in (("questions", ("Mars", "planet", "q1")), ("pairs", ("rained", "Birds"))):
-        for format_ in ("eee", "dataset"):
-            published = made(name, format_, out=tmp_path / f"{name}-{format_}")
-            assert "left out: no licence is stated" in published.notes[0]
-            texts = texts_in(published)
-            assert not [word for word in words for text in texts if word in text]
-    run = public_run(Run.open(runs / "questions"), PublishOptions(runs, "dataset", model_id=ID))
-    notes = ["1 of 4 queries have no answer (sky 1); such as sky q1: |<b>no| a.de:80"]
-    assert "(sky 1)\n" in replace(run, notes=notes).as_markdown()
-    licensed = replace(run, notes=notes, suite=replace(run.suite, licence="MIT")).as_markdown()
-    assert r"such as sky q1: \|\<b\>no\| URL" in licensed
-    answers = table_of(made("questions", "dataset"), "answers")
-    assert answers["item"].unique().sort().to_list() == [0, 1, 2, 3]
-    mixed = replace(run, answers=run.answers.sort("variant_index")).shared_answers()
-    assert mixed.sort("item", "variant").equals(answers.sort("item", "variant"))
-    assert answers["is_right"].mean() == 0.75 and "subject" not in answers.columns
-    assert "prompts" in text_of(made("questions", "dataset", licence="MIT"), "README.md")
-
-
 OF_ARC = KNOWN["arc"].source
-
-
-def test_the_licence_is_that_of_the_suite_that_was_named():
-    """Not that of a file called like a suite, nor of patterns with the facts of another suite."""
-    questions = {"kind": "questions", "suite": "mini-questions", "suite_digest": "d"}
-    facts = {"suite": "mini", "suite_digest": "d", "facts": None}
-    of_mini = {"folder": str(MINI)}
-    for settings, options, source, licence in (
-        (questions, {"suite": "mini-questions"}, {}, "Apache-2.0"),
-        (questions, {"suite": "my/mini-questions.csv"}, {}, ""),
-        (questions, {"suite": None}, {}, ""),
-        (questions | {"suite": "mini"}, {"as_questions": 3}, {}, "Apache-2.0"),
-        (questions | {"suite": "mini"}, {"suite": "mini.csv"}, {}, ""),
-        (facts, {}, of_mini, "Apache-2.0"),
-        (facts, {}, {}, ""),
-        (facts | {"facts": "pararel"}, {"facts_from": "pararel"}, of_mini, ""),
-        (questions, {"suite": "arc"}, OF_ARC, "CC-BY-SA-4.0"),
-    ):
-        record = {"settings": settings, "options": options, "suite_source": source}
-        assert public_suite(Run(Path("x"), "x", record), None, None).licence == licence
-
-
-def test_where_a_suite_is_published(tmp_path):
-    about = {"licence": "CC-BY-4.0", "url": "https://example.org/suite"}
-    (tmp_path / "suite.json").write_text(json.dumps(about))
-    facts = {"suite": "own", "suite_digest": "d"}
-    task = {"name": "mrpc", "hub": ["nyu-mll/glue", "mrpc"]}
-    pairs = {"kind": "perturb", "pairs": "d", "task": task}
-    questions = {"kind": "questions", "suite": "a/b", "suite_digest": "d"}
-    for settings, options, known in (
-        (facts, {}, ("https://example.org/suite", "", "", "")),
-        (pairs, {"data": "hub:test"}, ("", "nyu-mll/glue", "mrpc", "test")),
-        (pairs, {"data": "hub"}, ("", "nyu-mll/glue", "mrpc", "validation")),
-        (pairs, {"data": "pairs.tsv"}, ("", "", "", "")),
-        (questions, {"suite": "hub:a/b@c:train"}, ("", "a/b", "c", "train")),
-        (questions, {"suite": "arc"}, ("", "allenai/ai2_arc", "ARC-Challenge", "test")),
-    ):
-        source = {"folder": str(tmp_path)} if settings is facts else {}
-        source = OF_ARC if options == {"suite": "arc"} else source
-        record = {"settings": settings, "options": options, "suite_source": source}
-        suite = public_suite(Run(Path("x"), "x", record), None, None)
-        assert (suite.url, suite.dataset, suite.config, suite.split) == known
 
 
 def test_what_is_said_of_a_model():
@@ -414,11 +241,6 @@ def test_facts_of_another_suite_are_published_as_they_were_asked(tmp_path, write
     assert baselines["accuracy"] == 1, "the most frequent object is of these facts"
 
 
-@pytest.mark.parametrize(("licence", "may"), cases("licences"))
-def test_which_licences_let_a_suite_be_shared(licence, may):
-    assert may_be_shared(licence) == may
-
-
 @pytest.fixture
 def served(runs, tmp_path):
     """A run whose record names a server, with a question as hostile as can be."""
@@ -431,48 +253,34 @@ def served(runs, tmp_path):
     return folder
 
 
-@pytest.mark.parametrize("format_", ["eee", "model-card", "eval-results", "dataset"])
+@pytest.mark.parametrize("format_", ["eee", "model-card"])
 def test_no_place_of_this_machine_is_published(made, served, runs, format_, monkeypatch):
     monkeypatch.setenv("MY_KEY", "sk-1234567890ab")
     private = ["sk-1234567890ab", "MY_KEY", "gpu7", ":8000", str(runs), "secret-place"]
     private += [str(Path.home()), str(Path.cwd()), socket.gethostname()]
     private += [getpass.getuser()] * (getpass.getuser() != "root")
     for run in (served, "questions", "pairs", "seeds"):
-        texts = texts_in(made(run, format_, licence="MIT"))
+        texts = [text.decode() for text in made(run, format_, licence="MIT").files.values()]
         assert not [word for word in private for text in texts if word in text]
-
-
-@pytest.mark.parametrize("name", ["a.json", "a.parquet", "a.md"])
-def test_a_key_in_a_text_is_found(name, made, monkeypatch):
-    """Also in a table, whose bytes are compressed, and where its signs are escaped."""
-    monkeypatch.setenv("MY_TOKEN", "capital_of_something")
-    said = escape_markdown("capital_of_something") if name == "a.md" else "capital_of_something"
-    texts = ["a", *(f"m{at} the {said}" for at in range(200)), "z"]
-    table, file = pl.DataFrame({"x": texts}), io.BytesIO()
-    table.write_parquet(file) if name == "a.parquet" else file.write("\n".join(texts).encode())
-    monkeypatch.setattr(formats, "eee_files", lambda *_: {name: file.getvalue()})
-    refused("it would publish the value of MY_TOKEN", made, "facts", "eee")
 
 
 def test_the_published_command_has_no_folder():
     options = {
         "model": "/a/b", "suite": "/data/x.csv", "out": "/o", "limit": 3, "base_url": SERVER,
-        "data": "/home/me/pairs.tsv", "template": "C:\\me\\t.toml", "as_shipped": False,
-        "vary": ["order=rotations", "labels=A,1"], "groups": ["a", "b"], "keep_scores": True,
-        "system": "Be brief and/or kind.",
+        "data": "/home/me/pairs.tsv", "template": "C:\\me\\t.toml", "generate": True,
+        "vary": ["order=rotations", "template=a/b.toml"], "groups": ["a", "b"], "half": None,
     }  # fmt: skip
-    assert public_command(options, ID, "x") == (
-        f"consilience probe --model {ID} --suite x --limit 3 --template t.toml --groups a,b "
-        "--keep-scores --data pairs.tsv --vary order=rotations --vary labels=A,1 "
-        "--system 'Be brief and/or kind.'"
-    )
-    long = "Answer this. " * 30 + "{question}"
-    command = public_command({"system": "/no_think", "template": long}, ID, "x")
-    assert command.endswith(f"--template '{long}' --system /no_think")
+    known = f"consilience probe --model {ID} --suite x --limit 3 --groups a,b --generate"
+    assert public_command(options, ID, "x") == known
     assert public_command(None, ID, "x") == ""
-    options = {"equivalence": "nli:/data/team/nli", "single_token": ["Qwen/Qwen2.5-0.5B", "b"]}
-    command = public_command(options, ID, "x")
-    assert command.endswith("--single-token Qwen/Qwen2.5-0.5B,b --equivalence nli:nli")
+
+
+def test_without_a_licence_no_text_of_a_suite_is_published(made):
+    for name, words in (("questions", ("Mars", "planet", "q1")), ("pairs", ("rained", "Birds"))):
+        published = made(name, "eee")
+        assert "the texts of" in published.notes[0] and "--licence" in published.notes[0]
+        (text,) = published.files.values()
+        assert not [word for word in words if word in text.decode()]
 
 
 def test_suites_without_latin_letters_have_files_of_their_own():
@@ -483,73 +291,18 @@ def test_suites_without_latin_letters_have_files_of_their_own():
     assert [suite.slug for suite in suites] == ["suite-01234567", "suite-11234567", "my-suite"]
 
 
-def test_a_folder_of_runs_has_a_record_for_each(made, runs, tmp_path):
-    for name in ("facts", "again"):
-        shutil.copytree(runs / "facts", tmp_path / "study" / name)
-    record = tmp_path / "study" / "again" / "run.json"
-    document = json.loads(record.read_text())
-    document["settings"]["seed"] = 7
-    record.write_text(json.dumps(document))
-    published = made(tmp_path / "study", "eee")
-    stems = {re.sub(r"(_samples)?\.jsonl?$", "", name) for name in published.files}
-    assert len(stems) == 2
-    study = tmp_path / "study"
-    refused("2 runs of 1 model; expected one run", made, study, "dataset")
-    refused("several runs of mini under strict; expected one", made, study, "model-card")
-    refused("--model-id with runs of 2 models.*one of them", made, "", "eee")
-    refused("none of 4 runs can be published.*--model-id", made, "", "eee", model_id=None)
-
-
 def test_wrong_input_is_refused_with_what_to_do(made, runs, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "README.md").write_text("mine")
-    (tmp_path / "empty").mkdir()
     unfinished = shutil.copytree(runs / "facts", tmp_path / "unfinished")
     record = json.loads((unfinished / "run.json").read_text())
     (unfinished / "run.json").write_text(json.dumps(record | {"finished": None}))
     for name, format_, options, message in (
         ("facts", "eee", {"model_id": None}, "the model 'baseline:random'; .* --model-id"),
         ("facts", "eee", {"model_id": "a b"}, "expected ORGANISATION/NAME"),
-        ("facts", "eval-results", {"benchmark": None}, "no --benchmark"),
-        ("facts", "dataset", {"benchmark": "a/b"}, "--benchmark with --format dataset"),
-        ("facts", "dataset", {}, "a README.md that consilience did not write"),
-        ("facts", "dataset", {"yes": True}, "without --push"),
-        ("facts", "model-card", {"public": True, "push": "a/b"}, "--public with --format model"),
+        ("facts", "model-card", {}, "a README.md that consilience did not write"),
         (unfinished, "eee", {}, "the run is not complete"),
-        (tmp_path / "empty", "eee", {}, "no run; expected the folder of a run"),
         (tmp_path / "none", "eee", {}, "no such file or folder"),
     ):
         refused(message, made, name, format_, **options)
     assert "server" not in MODEL_FIELDS
-
-
-@pytest.mark.skipif(VALIDATOR is None, reason="every-eval-ever is not installed")
-@pytest.mark.parametrize("name", ["facts", "questions", "pairs", "seeds"])
-def test_the_validator_of_every_eval_ever_has_no_warning(made, name):
-    published = made(name, "eee", licence="MIT", organization="my-org" if name == "facts" else "")
-
-    def validate():
-        words = [Path(VALIDATOR).absolute(), "validate", "--format", "github", *published.files]
-        return subprocess.run(
-            words, cwd=published.folder, capture_output=True, text=True, check=False
-        )
-
-    answer = validate()
-    assert answer.returncode == 0, answer.stdout
-    assert "::warning" not in answer.stdout
-    record = published.paths[0]
-    record.write_text(record.read_text().replace('"score": ', '"score": 9', 1))
-    assert validate().returncode != 0, "a score beyond its bounds is found"
-
-
-def test_datasets_loads_every_table_of_two_folders_of_the_same_name(made, tmp_path):
-    """``datasets`` caches by the name of the folder and the metadata of its card."""
-    load = pytest.importorskip("datasets").load_dataset
-    for name in ("pairs", "seeds"):
-        folder = tmp_path / name / "dataset"
-        published = made(name, "dataset", out=folder, licence="MIT")
-        tables = [path for path in published.paths if path.suffix == ".parquet"]
-        assert [path.stem for path in tables] == ["answers", "metrics", "prompts"]
-        for path in tables:
-            table = load(str(folder), path.stem, split="test", cache_dir=str(tmp_path / "cache"))
-            assert table.num_rows == pl.read_parquet(path).height

@@ -314,7 +314,19 @@ def test_published_records_are_read_back(consilience, tmp_path):
     """The answers of a run that was published have its accuracy and consistency."""
     output(consilience, "probe", "--model", "baseline:random", "--suite", "mini-questions", "--limit",
            "3", "--groups", "capital,sport", "--vary", "order=rotations", "--out", "run")  # fmt: skip
-    output(consilience, "publish", "run", "--format", "eee", "--out", "out", "--model-id", "o/m")
+    output(
+        consilience,
+        "publish",
+        "run",
+        "--format",
+        "eee",
+        "--out",
+        "out",
+        "--model-id",
+        "o/m",
+        "--licence",
+        "MIT",
+    )
     (path,) = (tmp_path / "out").rglob("*.jsonl")
     output(consilience, "score", path, "--out", "again")
     output(consilience, "report", "again")
@@ -331,7 +343,7 @@ def test_published_seeds_are_samples(consilience, tmp_path):
     asked = {"vary": ["order=reversed"], "groups": ["capital"], "limit": 3}
     for seed in (1, 2):
         cs.evaluate("mini-questions", "baseline:random", out=tmp_path / f"r/seed-{seed}", **asked)
-    more = ("--model-id", "a/b", "--out", tmp_path / "out")
+    more = ("--model-id", "a/b", "--licence", "MIT", "--out", tmp_path / "out")
     output(consilience, "publish", tmp_path / "r", "--format", "eee", *more)
     (path,) = (tmp_path / "out").rglob("*.jsonl")
     answers, _ = read(path)

@@ -229,11 +229,3 @@ def test_a_found_file_has_no_power(attack, file, hostile, consilience, tmp_path)
         harmless = f'{table}\ntrust-remote-code = false\nlimit = 1\ngroups = "sport"\n'
         (tmp_path / file).write_text(harmless)
         assert consilience("probe", "-m", "baseline:first", "-s", "mini-questions")[0] == 0
-
-
-def test_a_configuration_file_that_was_found_does_not_upload_unasked(run, consilience, tmp_path):
-    lines = ("[publish]", 'format = "eee"', 'model-id = "a/b"', 'push = "a/b"', "create-pr = true")
-    (tmp_path / "consilience.toml").write_text("\n".join((*lines, "yes = true")))
-    status, out, err = consilience("publish", run)
-    assert (status, out, (run / "published").exists()) == (2, "", False)
-    assert "consilience.toml: yes in a configuration file that was found, not named" in err

@@ -148,7 +148,6 @@ COMMANDS = {
         "probe --model baseline:majority --suite BASE/suite --out PLACE",
         "gate PLACE --baseline BASE/run --rule accuracy>=0.1",
         "publish PLACE --format eee --out FOLDER/p --model-id a/b",
-        "publish PLACE --format dataset --out FOLDER/p --model-id a/b",
         "publish PLACE --format model-card --out FOLDER/p --model-id a/b",
     ),
     "perturbed": (

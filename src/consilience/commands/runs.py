@@ -183,22 +183,13 @@ def view_answers(options: runs.ViewOptions) -> Path:
 
 @command(runs.PublishOptions, "publish", panel="Measure", examples=(
     "publish runs/bert --format eee --model-id google-bert/bert-base-cased",
-    "publish runs/bert --format dataset --push my-org/bert-on-mini"))
-def publish_command(options: runs.PublishOptions) -> publication.Publication:
-    """Write the results of a run in a format in which others read them, and upload them if asked.
-
-    Nothing is sent without --push. No folder, host name or key of this machine is published, and no
-    text of a suite without a licence that allows it. docs/publishing.md has examples.
-    """
-    from dataclasses import replace
-
-    made = publication.publish(replace(options, yes=False), options.watch)
-    return replace(made, is_agreed=options.yes)
-
-
-@takes(runs.PublishOptions)
+    "publish runs/bert --format model-card --model-id google-bert/bert-base-cased"))
 def publish_run(options: runs.PublishOptions) -> publication.Publication:
-    """Write the files of a format and, with ``push`` and ``yes``, upload them."""
+    """Write the results of a run in a format in which others read them.
+
+    Only named fields are written: numbers, versions, the model and the suite. Texts of the suite
+    need --licence. Nothing is sent; docs/publishing.md says how to.
+    """
     return publication.publish(options, options.watch)
 
 

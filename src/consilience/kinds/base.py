@@ -138,11 +138,6 @@ class Inquiry(ABC):
         """A table of answers that were made elsewhere; ``suite``: in place of the named one."""
 
     @classmethod
-    def folder_of(cls, run: Run) -> Path | None:
-        """The folder with the patterns and facts that a run asked; None where it has none."""
-        return None
-
-    @classmethod
     def on_the_hub(cls, run: Run) -> tuple[str, str, str]:
         """Data set, configuration and split of a run on the Hub; empty where it is elsewhere."""
         return "", "", ""

@@ -281,11 +281,6 @@ class Facts(base.Inquiry):
         )
 
     @classmethod
-    def folder_of(cls, run: Run) -> Path | None:
-        folder = run.record.get("suite_source", {}).get("folder")
-        return Path(folder) if folder and not run.settings.get("facts") else None
-
-    @classmethod
     def sent(cls, run: Run, suite: Suite) -> pl.DataFrame | None:
         items = run.seeds[0].answers.select("group", "item").unique()
         keys = ("group", "item", "variant", "prompt")

@@ -50,9 +50,7 @@ from consilience.runs.folder import RunFolder
 from consilience.runs.run import EXPECTATIONS, QUESTIONS, TEXTS, Run
 from consilience.suites.pairs import is_task
 from consilience.suites.question_suites import (
-    BUNDLED,
     HUB,
-    MINI,
     columns_of,
     gold_position_note,
     is_questions,
@@ -60,7 +58,6 @@ from consilience.suites.question_suites import (
     questions_of_suite,
     select_questions,
 )
-from consilience.suites.question_suites import QUESTION_SUITES as MADE_OF_MINI
 from consilience.suites.questions import Questions
 from consilience.types import QUESTION_WORDS, Fact, Suite
 
@@ -388,13 +385,6 @@ class OwnQuestions(base.Inquiry):
             },
             described=_described(whole, questions, design),
         )
-
-    @classmethod
-    def folder_of(cls, run: Run) -> Path | None:
-        options: Mapping[str, Any] = run.record.get("options") or {}
-        spec = options.get("suite", "mini")
-        is_bundled = "as_questions" in options and spec in BUNDLED
-        return MINI if spec in MADE_OF_MINI else BUNDLED[spec] if is_bundled else None
 
     @classmethod
     def on_the_hub(cls, run: Run) -> tuple[str, str, str]:

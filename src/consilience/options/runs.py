@@ -112,10 +112,9 @@ class ViewOptions(Options):
 
 
 class PublishOptions(Watched):
-    run: FilePath = arg("The folder of a run, of several seeds, or of a study.", metavar="RUN")
+    run: FilePath = arg("The folder of a run, or of several seeds.", metavar="RUN")
     format: PublishFormat = opt(
-        "Write records of Every Eval Ever (eee), the README.md of a model (model-card), files of "
-        "the Hub's leaderboards (eval-results), or a data set of the answers (dataset).",
+        "Write a record of Every Eval Ever (eee), or a README.md with a model-index (model-card).",
         panel="Output")
     out: OptionalPath = opt(
         "Write the files to this folder [default: published/FORMAT in that of the run].",
@@ -124,22 +123,11 @@ class PublishOptions(Watched):
         "Publish the results under this id of the model [default: its id on the Hub].",
         default=None, metavar="ORG/NAME", panel="Output")
     licence: str | None = opt(
-        "The licence of the suite, as an SPDX id [default: the one that the suite states].",
-        default=None, panel="Output")
+        "You may share the texts of the suite under this licence [default: they are left out].",
+        default=None, metavar="SPDX-ID", panel="Output")
     organization: str = opt(
         "Who publishes: an organization, for eee.", default="", metavar="NAME", panel="Output")
-    benchmark: str | None = opt(
-        "The data set on the Hub whose leaderboard takes the results, for eval-results.",
-        default=None, metavar="ORG/NAME", panel="Output")
     data_dir: shared.DataDir = opt(default=None)
-    push: str | None = opt(
-        "Upload the files to this repository, after showing them and asking.", default=None,
-        metavar="ORG/NAME", panel="Output")
-    create_pr: bool = opt(
-        "Propose the files as a pull request instead of a commit.", default=False, panel="Output")
-    public: bool = opt(
-        "Make a new repository public [default: private].", default=False, panel="Output")
-    yes: bool = opt("Upload without asking.", default=False, panel="Output", needs_trust=bool)
 
 
 class StudyRunOptions(Watched):

@@ -1,49 +1,29 @@
-"""What of a run is published, and as what: results, model cards, data sets, Every Eval Ever."""
+"""What of a run is published, and as what: model cards and Every Eval Ever."""
 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import math
 import re
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 from importlib import resources
 from typing import Any
 
 import polars as pl
-import yaml
-from huggingface_hub import EvalResult, EvalResultEntry, ModelCard, eval_result_entries_to_yaml
+from huggingface_hub import EvalResult, ModelCardData
 
-from consilience.core.errors import ConsilienceError, Protocol, reason_of
+from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.text import AGGREGATES
 from consilience.metrics.registry import DESCRIPTIONS, headline_metrics
-from consilience.report.export import as_markdown, escape_markdown
+from consilience.report.export import as_markdown
 from consilience.report.summary import Summary
 from consilience.types import Suite
-
-FREE = re.compile(
-    r"0BSD|AFL-|AGPL-|Apache-2\.0|Artistic-2\.0|BSD-|BSL-1\.0|C-UDA-1\.0|CC0-1\.0|CC-PDDC|CDLA-|ECL-2\.0|EPL-|EUPL-"
-    r"|CC-BY-(NC-)?(SA-)?\d|GFDL-|GPL-|ISC|LGPL-|MIT|MPL-2\.0|MS-PL|NCSA|ODbL-1\.0|ODC-By-1\.0|OFL-1\.1|OGL-"
-    r"|PDDL-1\.0|Unlicense|WTFPL|Zlib"
-)
-"""How the SPDX ids begin of licences that let anybody share a copy in another file format.
-
-Licences that forbid changes (``ND``) are not among them.
-"""
-
-
-def may_be_shared(licence: str) -> bool:
-    """Whether all licences of an SPDX expression let anybody share what they cover."""
-    ids = re.split(r"\s+(?:AND|OR|WITH\s+\S+)\s*|[()\s]+", licence.strip())
-    known = [name for name in ids if name]
-    return bool(known) and all(FREE.match(name) for name in known)
-
 
 ADDRESS = r"\w+://\S+|\b[\w.-]+:\d{2,5}\b"
 
@@ -58,12 +38,6 @@ INTERVAL = (
 )
 """How the bounds of the 95 % intervals are computed (docs/statistics.md)."""
 
-NUMBERS = (
-    "n_candidates", "logprob", "gold_logprob", "gold_rank", "margin", "text_logprob",
-    "gold_text_logprob", "option", "gold_option",
-)  # fmt: skip
-"""Columns of answers that say nothing of the texts of a suite."""
-
 
 @dataclass(frozen=True, slots=True)
 class PublicSuite:
@@ -73,8 +47,7 @@ class PublicSuite:
     kind: str
     digest: str
     suite: Suite
-    licence: str  # An SPDX expression; empty where none is stated
-    url: str = ""  # Where it is published, as it states; empty where it states nothing
+    licence: str  # Under which its texts may be shared; empty where none is stated
     dataset: str = ""  # On the Hub, with configuration and split; or empty
     config: str = ""
     split: str = ""
@@ -83,10 +56,6 @@ class PublicSuite:
     def slug(self) -> str:
         slug = re.sub(r"[^A-Za-z0-9_-]+", "-", self.name).strip("-").lower() or "suite"
         return slug if self.name.isascii() else f"{slug}-{self.digest[:8]}"
-
-    @property
-    def may_be_shared(self) -> bool:
-        return may_be_shared(self.licence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +72,6 @@ class PublicRun:
     fingerprint: str
     summary: Summary
     metrics: pl.DataFrame
-    notes: Sequence[str]
-    changes: Sequence[str]  # Notes on a suite that is not as it was when it was asked
     answers: pl.DataFrame  # All answers; of several seeds with a column ``seed``
     prompts: pl.DataFrame | None  # Or None where they may not be published
 
@@ -113,25 +80,9 @@ class PublicRun:
         return self.versions.get("consilience", "")
 
     def shared_answers(self) -> pl.DataFrame:
-        """The answers as they may be published.
-
-        Without a licence of the suite its texts are left out: ``item`` is the position of the item
-        in its group, ``variant`` that of the variant, and equal numbers in ``answer`` are equal
-        answers of a group.
-        """
-        if self.suite.may_be_shared:
-            reasons = pl.col("excluded").str.replace_all(ADDRESS, "URL")
-            return self.answers.with_columns(reasons)
-        columns = [name for name in NUMBERS if name in self.answers.columns]
-        seed = ["seed"] if "seed" in self.answers.columns else []
-        first = pl.col("row").min().over("group", "item")
-        return self.answers.with_row_index("row").select(
-            *seed, "group",
-            (first.rank("dense").over("group") - 1).cast(pl.Int32).alias("item"),
-            pl.col("variant_index").alias("variant"),
-            (pl.col("answer").rank("dense").over("group") - 1).cast(pl.Int32),
-            self.is_right(), *columns,
-        )  # fmt: skip
+        """The answers, with what may name a server left out of the reasons."""
+        reasons = pl.col("excluded").str.replace_all(ADDRESS, "URL")
+        return self.answers.with_columns(reasons)
 
     def is_right(self) -> pl.Expr:
         """Whether an answer is the gold, or the position of its option; null without an answer."""
@@ -143,7 +94,8 @@ class PublicRun:
     def as_markdown(self) -> str:
         """The headline numbers, and what a reader needs to understand and repeat them."""
         details = "".join(f"- {name}: {value}\n" for name, value in self._details())
-        return f"{as_markdown(self.summary.table())}\n{details}"
+        table = replace(self.summary.table(), notes=())
+        return f"{as_markdown(table)}\n{details}"
 
     def _details(self) -> Iterator[tuple[str, str]]:
         suite = self.suite
@@ -156,31 +108,6 @@ class PublicRun:
         if self.command:
             yield "command", f"`{self.command}`"
         yield "date", self.finished[:10]
-        for note in (*self.changes, *self.notes):
-            shared = note if suite.may_be_shared else re.split("[,;] such as ", note)[0]
-            yield "note", escape_markdown(re.sub(ADDRESS, "URL", shared))
-
-
-def eval_results_files(run: PublicRun, benchmark: str) -> Files:
-    """A file with each headline number, in percent, for the leaderboard of ``benchmark``."""
-    entries = []
-    for row in run.summary.rows:
-        if math.isnan(row.value):
-            continue
-        notes = [f"{run.suite.name}, {run.protocol} protocol", row.meaning]
-        if not math.isnan(row.low):
-            notes.insert(0, f"95 % CI {100 * row.low:.1f} to {100 * row.high:.1f}")
-        entry = EvalResultEntry(
-            dataset_id=benchmark,
-            task_id="_".join(row.names),
-            value=round(100 * row.value, 2),
-            date=run.finished[:10],
-            notes="; ".join([*notes, f"consilience {run.version}".strip()]),
-        )
-        entries.append(entry)
-    shown = eval_result_entries_to_yaml(entries)
-    text = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)
-    return {f".eval_results/consilience-{run.suite.slug}-{run.protocol}.yaml": text.encode()}
 
 
 CARD = "README.md"
@@ -191,27 +118,15 @@ TASKS = {"masked": "fill-mask", "causal": "text-generation", "seq2seq": "text2te
 DIGITS = 4
 
 
-def with_results(card: str, runs: Sequence[PublicRun]) -> str:
-    """A model card, or an empty text, with the numbers of runs of its model.
-
-    Results of the same suite, protocol and metric, and the section of the same suite, are replaced.
-    """
-    new = {_number(result): result for run in runs for result in results_of(run)}
-    name = runs[0].model.split("/")[1]
-    try:
-        made: Any = ModelCard(card or f"---\n{{}}\n---\n\n# {name}\n")
-    except Exception as error:  # yaml has many
-        found = f"its metadata cannot be read: {reason_of(error)}"
-        expected = "YAML between two lines of ---"
-        todo = "Correct the card."
-        raise ConsilienceError(found, expected=expected, where=CARD, todo=todo) from error
-    earlier = [one for one in made.data.eval_results or [] if _number(one) not in new]
-    made.data.model_name = made.data.get("model_name") or name
-    made.data.eval_results = [*earlier, *new.values()]
-    made.data.tags = list(dict.fromkeys([*(made.data.get("tags") or []), "consilience"]))
-    for run in runs:
-        made.text = _with_section(made.text, run)
-    return str(made)
+def card_of(run: PublicRun) -> str:
+    """A model card with the numbers of a run, in its metadata and its text."""
+    name = run.model.split("/")[1]
+    data = ModelCardData(model_name=name, eval_results=[*results_of(run)], tags=["consilience"])
+    return (
+        f"---\n{data.to_yaml()}\n---\n\n# {name}\n\n## Consistency on {run.suite.name}\n\n"
+        "How often the model gives the same answer to the same question asked in different ways, "
+        f"measured with consilience {run.version}.\n\n{run.as_markdown()}"
+    )
 
 
 def results_of(run: PublicRun) -> Iterator[EvalResult]:
@@ -236,119 +151,6 @@ def results_of(run: PublicRun) -> Iterator[EvalResult]:
             metric_value=round(row.value, DIGITS),
             metric_args=known,
         )
-
-
-def _number(result: EvalResult) -> tuple[object, ...]:
-    """What results have in common that are the same number, perhaps with another value."""
-    protocol = (result.metric_args or {}).get("protocol")
-    where = result.dataset_type, result.dataset_config, result.dataset_split
-    return *where, result.metric_type, protocol
-
-
-def _with_section(text: str, run: PublicRun) -> str:
-    """The text of a card with the section of a suite replaced, or appended where there is none."""
-    name = f"consilience: {run.suite.slug}, {run.protocol}"
-    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
-    section = (
-        f"{begin}\n## Consistency on {run.suite.name}\n\n"
-        "How often the model gives the same answer to the same question asked in different ways, "
-        f"measured with consilience {run.version}.\n\n{run.as_markdown()}{end}"
-    )
-    pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
-    if pattern.search(text):
-        return pattern.sub(lambda _: section, text, count=1)
-    return f"{text.rstrip()}\n\n{section}\n"
-
-
-MARK = "<!-- written by `consilience publish` -->"  # In a data card that may be written again
-
-MEANINGS: Mapping[str, str] = {
-    "answers": "A row for each item in each variant: the answer, the gold and the scores.",
-    "metrics": "A row for each number, with its 95 % interval. Fractions from 0 to 1.",
-    "facts": "The facts that were asked: relation, item, subject and object.",
-    "patterns": "The cloze patterns of each relation; `variant_index` 0 is the base pattern.",
-    "prompts": "What was sent for each item in each variant.",
-}
-
-KNOWN_TO_HUB = re.compile(r"apache-2\.0|mit|cc0-1\.0|cc-by(-nc)?(-sa)?-[234]\.\d")
-
-NOT_SHARED = (
-    "The texts of the suite are left out, because its licence is unknown or forbids to share them. "
-    "In `answers`, `item` and `variant` are positions, and equal numbers in `answer` are equal "
-    "answers of a group."
-)
-
-
-def dataset_files(run: PublicRun) -> Files:
-    """The tables and the data card of a run."""
-    tables = dict(_tables(run))
-    files = {}
-    for name, table in tables.items():
-        table.write_parquet(buffer := io.BytesIO())
-        files[f"data/{name}.parquet"] = buffer.getvalue()
-    return {CARD: _card(run, tables, files).encode(), **files}
-
-
-def _tables(run: PublicRun) -> Iterator[tuple[str, pl.DataFrame]]:
-    """The tables by name; those of the suite where its licence allows it."""
-    yield "answers", run.shared_answers()
-    yield "metrics", run.metrics.with_columns(pl.col(pl.Float64).fill_nan(None))
-    if run.prompts is None:
-        return
-    if run.suite.kind != "facts":
-        yield "prompts", run.prompts
-        return
-    items = run.answers.select("group", "item").unique()
-    facts = [
-        {"group": group.id, "item": fact.item, "subject": fact.subject, "object": fact.object}
-        for group in run.suite.suite
-        for fact in group.facts
-    ]
-    yield "facts", pl.DataFrame(facts).join(items, on=["group", "item"], how="semi")
-    patterns = [
-        {
-            "group": group.id, "label": group.label, "cardinality": group.cardinality,
-            "variant_index": at, "pattern": pattern.text, "language": pattern.language,
-        }
-        for group in run.suite.suite
-        for at, pattern in enumerate(group.patterns)
-    ]  # fmt: skip
-    yield "patterns", pl.DataFrame(patterns)
-
-
-def _card(run: PublicRun, tables: Mapping[str, pl.DataFrame], files: Files) -> str:
-    """The data card: metadata of the Hub, the numbers, and what is in the tables.
-
-    ``datasets`` has a cache by name and metadata, so these have the bytes of each file.
-    """
-    title = f"Answers of {run.model} to {run.suite.name}"
-    configs, sizes, listed = [], [], ""
-    for name, table in tables.items():
-        path, is_default = f"data/{name}.parquet", {"default": True} if name == "answers" else {}
-        data_files = [{"split": "test", "path": path}]
-        configs.append({"config_name": name, "data_files": data_files, **is_default})
-        size = len(files[path])
-        splits = [{"name": "test", "num_bytes": size, "num_examples": table.height}]
-        of_table = {"config_name": name, "splits": splits}
-        sizes.append({**of_table, "download_size": size, "dataset_size": size})
-        listed += f"- `{name}` ({table.height:,} rows): {MEANINGS[name]}\n"
-    licence = run.suite.licence if run.suite.may_be_shared else ""
-    of_hub = {"license": "other", "license_name": licence} if licence else {}
-    if KNOWN_TO_HUB.fullmatch(licence.lower()):
-        of_hub = {"license": licence.lower()}
-    metadata = {
-        "pretty_name": title,
-        **of_hub,
-        "tags": ["consilience", "consistency", "evaluation"],
-        "configs": configs,
-        "dataset_info": sizes,
-    }
-    front = yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)
-    left_out = "" if run.suite.may_be_shared else f"\n{NOT_SHARED}\n"
-    return (
-        f"---\n{front}---\n\n{MARK}\n\n# {title}\n\n{run.as_markdown()}\n## Tables\n\n"
-        f"{listed}{left_out}"
-    )
 
 
 EEE_VERSION = "0.3.0"  # Of Every Eval Ever
@@ -504,8 +306,6 @@ def _source(run: PublicRun) -> EeeRecord:
     if suite.dataset:
         source = {"source_type": "hf_dataset", "hf_repo": suite.dataset}
         source |= {"hf_split": suite.split} if suite.split else {}
-    elif suite.url:
-        source = {"source_type": "url", "url": [suite.url]}
     details = {"kind": suite.kind, "sha256": suite.digest, "licence": suite.licence}
     details |= {"config": suite.config}
     known = {name: text for name, text in details.items() if text}

@@ -102,8 +102,6 @@ suite list
 suite new
 suite fetch
 suite check
-suite audit
-suite stats
 suite export
 suite mine
 suite import
@@ -185,8 +183,7 @@ def table_commands() -> Iterator[tuple[str, list[str]]]:
         export = ["suite", "export", suite, "--limit", limit, "--out", f"{suite}.csv"]
         yield f"export-{suite}.txt", export
     for suite in ("mini", "mini-questions", "mini-open"):
-        yield f"stats-{suite}.txt", ["suite", "stats", suite]
-        yield f"audit-{suite}.txt", ["suite", "audit", suite]
+        yield f"check-{suite}.txt", ["suite", "check", suite]
     rules = ["--rule", "consistency >= 0.05", "--rule", "accuracy no worse than baseline"]
     rules[-1] += " by 20 points"
     gate = ["gate", "mini-random-strict", "--baseline", "mini-majority-strict", *rules]

@@ -11,6 +11,7 @@ from consilience.authoring.checks import CHECKS
 from consilience.cli import program
 from consilience.options import option_fields
 from consilience.options.probe import ProbeOptions
+from consilience.types import Suite
 
 OUTSIDE = re.compile(
     r"\[([^\]]*)\]\((?:\.\./)+((?:results|examples|src|tests|bench|README|CONTRIBUTING)[^)]*)\)"
@@ -21,15 +22,7 @@ COMMANDS = "<!-- commands -->"
 """The mark in docs/cli.md that is replaced by the commands."""
 
 AUDIT = "<!-- checks -->"
-"""The mark in docs/making-suites.md that the checks of ``suite audit`` replace."""
-
-NEEDS = {
-    "english": "English patterns",
-    "edges": "a parser (spaCy)",
-    "meaning": "an encoder",
-    "agreement": "`--runs`",
-}
-"""What a check needs, in words."""
+"""The mark in docs/making-suites.md that the checks of ``suite check`` replace."""
 
 OPTIONS = "<!-- options of evaluate -->"
 """The mark in docs/python.md that the options of ``evaluate`` replace."""
@@ -56,14 +49,14 @@ def keyword_lines() -> Iterator[str]:
 
 
 def check_lines() -> Iterator[str]:
-    """A row for each check of ``suite audit``; what it looks for begins its docstring."""
-    yield "| check | suites | severity | looks for | needs |"
-    yield "|---|---|---|---|---|"
+    """A row for each check of ``suite check``; what it looks for begins its docstring."""
+    yield "| check | suites | looks for |"
+    yield "|---|---|---|"
     for name, one in CHECKS.items():
         text = str(one.find.__doc__).partition("\n")[0]
         looks = text[0].lower() + text[1:].removesuffix(".")
-        needs = NEEDS.get(one.needs, "")
-        yield f"| {name} | {one.of} | {one.severity} | {cell(looks)} | {needs} |"
+        of = "facts" if one.of is Suite else "questions"
+        yield f"| {name} | {of} | {cell(looks)} |"
 
 
 def command_lines() -> Iterator[str]:

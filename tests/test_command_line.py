@@ -103,7 +103,6 @@ RUNNABLE = [  # examples of the help, with a baseline in place of a model that t
     ("probe -m baseline:majority -n 8 -o runs/bert", "Consistent accuracy"),
     ("suite list", "mini"),
     ("suite check mini", "good"),
-    ("suite stats mini", "patterns"),
     ("analyze patterns runs/bert", "capital"),
     ("analyze examples runs/bert --kind same_wrong --examples 10", ""),
     ("score runs/bert", "Accuracy"),

@@ -6,10 +6,8 @@ import pytest
 from checks import refused
 from conftest import cases
 from consilience.asking import questions as answering
-from consilience.authoring import audit
 from consilience.core.items import Choice, Question
 from consilience.models.judges import EmbeddingJudge, EntailmentJudge, contradict, load_judge
-from consilience.types import Suite
 
 
 class Same:
@@ -111,18 +109,6 @@ def test_a_long_question_does_not_hide_its_answers(model_folder, classifier):
     assert entailment.same([("is", "cats " * 99, "cats " * 99 + "dogs")]) == entailment.same(
         [("is", "cats " * 99, "cats " * 99)]
     )
-
-
-def test_an_audit_compares_the_meaning_of_filled_patterns(model_folder, monkeypatch):
-    """Relations of five patterns or more; every pattern is as similar to itself as can be."""
-    monkeypatch.setattr(audit, "ENCODER", str(model_folder("bert")))
-    texts = [f"[X] {word} [Y]." for word in ("is", "of", "in", "the", "from")]
-    facts = [("France", "Paris"), ("Italy", "Rome")]
-    suite = Suite.from_patterns({"a": texts, "b": texts[:4]}, {"a": facts, "b": facts})
-    ((name, similarity),) = audit._meaning(suite).items()
-    assert name == "a"
-    assert (similarity, similarity.diagonal()) == (pytest.approx(similarity.T), pytest.approx(1))
-    assert similarity.min() < 1
 
 
 @pytest.mark.parametrize(("one", "two", "expected"), cases("contradictions"))

@@ -337,7 +337,7 @@ def test_the_example_converts_a_file_of_becel(tmp_path, monkeypatch):
 def test_the_commands_read_a_suite_and_its_runs(folder, consilience, plain_charts):
     """suite check, the tables of analyze expectations and compare, and the section of a report."""
     counts = "2 groups, 5 questions with options, 10 phrasings, 4 expectations"
-    assert output(consilience, "suite", "check", folder).strip() == f"{folder}: good; {counts}"
+    assert output(consilience, "suite", "check", folder).endswith(f"{folder}: good; {counts}\n")
     first, _ = ask(folder, "first", answers(**FIRST))
     second, _ = ask(folder, "second", answers())
     out = output(consilience, "analyze", "expectations", first, "--examples", "1")

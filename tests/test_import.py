@@ -317,9 +317,8 @@ def test_patterns_join_relations_that_have_none(write_suite, tmp_path):
 def test_a_table_of_facts_is_no_suite_and_says_how_to_make_one(consilience, tmp_path):
     (tmp_path / "facts.csv").write_text("relation,subject,object\nmoon,Io,Jupiter\n")
     (tmp_path / "a.txt").write_text("[X] orbits [Y].\n")
-    for command in ("check", "stats"):
-        err = refusal(consilience, "suite", command, "facts.csv")
-        assert "suite import PATTERNS --into FOLDER --facts-from TABLE" in err
+    err = refusal(consilience, "suite", "check", "facts.csv")
+    assert "suite import PATTERNS --into FOLDER --facts-from TABLE" in err
     status, out, _ = consilience("suite", "import", "facts.csv", "--into", "new")
     assert status == 2
     assert "facts.csv:2: the relation 'moon' has no pattern, so 1 fact of it cannot" in out

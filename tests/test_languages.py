@@ -14,8 +14,7 @@ from consilience import compare, suites
 from consilience.analysis.examples import examples
 from consilience.asking.facts import ask, ask_suite
 from consilience.asking.questions import answered
-from consilience.authoring.audit import cautions
-from consilience.authoring.checks import FactMaterial, final_punctuation, without_accents
+from consilience.authoring.checks import cautions
 from consilience.authoring.pattern_mining import other_language, sentences
 from consilience.authoring.rewriting import scripts
 from consilience.core.factors import Design
@@ -60,7 +59,7 @@ from consilience.suites.question_suites import (
     read_words,
     words_in,
 )
-from consilience.types import Candidates, Fact, Query, Relation, Suite
+from consilience.types import Query
 
 CAPITALS = {"France": "Paris", "Switzerland": "Bern", "Italy": "Rome"}
 PATTERNS = [
@@ -346,12 +345,6 @@ def test_the_language_of_a_suite_is_a_tag(tmp_path):
     assert "the language 'German'; expected a BCP 47 tag" in line
 
 
-def test_subjects_that_are_written_alike_have_a_note(tmp_path):
-    names = [{**row, "text": row["text"].replace("スイス", "フランス")} for row in NAMES]
-    found = cautions(suites.load_suite(write(tmp_path / "suite", names=names)))
-    assert found == ["capital: ja: France, Switzerland are all written 'フランス'"]
-
-
 @pytest.mark.parametrize(("text", "choice"), [
     ("istanbul", "İstanbul"), ("İSTANBUL", "istanbul"),  # Turkish: I with a dot
     ("STRASSE", "Straße"), ("Ελλας", "ΕΛΛΑΣ"),  # German, and the final sigma of Greek
@@ -371,30 +364,11 @@ def test_words_within_an_answer_end_where_their_script_ends_them(text, choice, p
     assert match(text, [Choice(choice)], RULES["contains"]).position == position
 
 
-@pytest.mark.parametrize(("one", "two", "same"), [
-    ("Curaçao", "Curacao", True), ("Ёлка", "Елка", True),
-    ("がき", "かき", False), ("ปู", "ปุ", False), ("कम", "क्म", False), ("한국", "하국", False),
-])  # fmt: skip
-def test_accents_are_no_letters_of_other_scripts(one, two, same):
-    assert (without_accents(one) == without_accents(two)) is same
-
-
 def test_sentences_end_with_the_marks_of_their_script():
     text = "هل هذا صحيح؟ نعم. ¿Es Madrid? ¡Sí! これは本です。次です。यह है। वह है।"
     assert list(sentences(text)) == [
         "هل هذا صحيح؟", "نعم.", "¿Es Madrid?", "¡Sí!", "これは本です。", "次です。", "यह है।", "वह है।",
     ]  # fmt: skip
-
-
-def test_endings_are_compared_within_a_language():
-    patterns = [
-        Pattern("The capital of [X] is [Y]."), Pattern("[X] मुंबई [Y] की", language="hi"),
-        Pattern("[X] की राजधानी [Y] है।", language="hi"), Pattern("[X] อยู่ที่ [Y]", language="th"),
-    ]  # fmt: skip
-    facts = [Fact("1", "a", "b")]
-    relation = Relation("r", "r", "N-1", tuple(patterns), tuple(facts), {}, Candidates.of(facts))
-    findings = [*final_punctuation(FactMaterial(Suite("s", (relation,))))]
-    assert [finding.evidence for finding in findings] == ["'[X] मुंबई [Y] की'"]
 
 
 def test_words_of_every_script():

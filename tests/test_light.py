@@ -52,8 +52,6 @@ gate other --rule consistency>=0.01
 report facts
 suite list
 suite check mini
-suite audit mini
-suite stats mini
 suite export mini --limit 1 --out prompts.csv
 analyze patterns facts
 analyze edits facts
@@ -107,8 +105,8 @@ def outcomes(tmp_path_factory):
 
 
 def test_what_needs_no_model_works_without_the_extra(outcomes):
-    assert len(outcomes) == 17 + 3 + 1
-    assert [part for part in outcomes[:17] if "status" in part or "Traceback" in part] == []
+    assert len(outcomes) == 15 + 3 + 1
+    assert [part for part in outcomes[:15] if "status" in part or "Traceback" in part] == []
 
 
 def test_the_functions_and_servers_of_a_light_install(outcomes):
@@ -117,7 +115,7 @@ def test_the_functions_and_servers_of_a_light_install(outcomes):
 
 
 def test_a_model_without_the_extra_is_one_message(outcomes):
-    for part in outcomes[17:-1]:
+    for part in outcomes[15:-1]:
         extra = r"is not installed\. Install the extra consilience\[(models|train)\]: `pip"
         assert re.search(extra, part)
         assert part.endswith("status 2\n") and "Traceback" not in part

@@ -34,7 +34,7 @@ def test_the_suites_made_of_mini_are_listed_checked_and_counted(consilience):
     status, out, err = consilience("suite", "check", "mini-questions")
     assert (status, err) == (0, "")
     assert "good; 15 groups, 885 questions with options, 5,310 phrasings" in out
-    _, out, _ = consilience("suite", "stats", "mini-open", "--json")
+    _, out, _ = consilience("suite", "check", "mini-open", "--json")
     counts = json.loads(out)
     assert (counts["questions"], counts["groups"]) == (758, 13)
     assert counts["by_group"][0]["max_options"] == 0

@@ -8,7 +8,7 @@ import pytest
 from checks import refused
 from conftest import cases
 from consilience import load_suite
-from consilience.authoring.audit import cautions
+from consilience.authoring.checks import cautions
 from consilience.core.expectations import Expectation, Reference
 from consilience.core.items import Choice, Question
 from consilience.report.metric_tables import question_table

@@ -1,7 +1,6 @@
 """How patterns differ: the rules on trees written by hand, and with a parser where one is."""
 
 import math
-from dataclasses import replace
 
 import pytest
 
@@ -24,7 +23,6 @@ from consilience.analysis.syntax import (
     syntactic_change,
     types_between,
 )
-from consilience.authoring import audit, sharing
 from consilience.core.factors import Edge
 from consilience.core.patterns import Pattern
 from consilience.suites import load_suite
@@ -207,21 +205,3 @@ def test_the_released_edges_are_found_again(parser):
     assert agreement["lexical"]["kappa"] > 0.96
     assert agreement["syntactic"]["kappa"] > 0.92
     assert agreement["kind"]["kappa"] > 0.97
-
-
-def test_an_audit_and_a_data_card_read_the_parses_of_english_patterns_only(parser, monkeypatch):
-    """``[X]'s capital is [Y].`` asks what the first pattern of the other relation asks."""
-    monkeypatch.setattr(syntax, "load_parser", lambda: parser)
-    monkeypatch.setattr(sharing, "load_parser", lambda: parser)
-    german = Pattern.parse("Die Hauptstadt von [X] ist [Y].", language="de")
-    first = relation("The capital of [X] is [Y].", "The capital of [X] was [Y].")
-    first = replace(first, patterns=(*first.patterns, german))
-    suite = Suite("s", (first, replace(relation("[X] has its capital in [Y]."), id="other")))
-    edges, signatures, tenses = audit._parsed(suite)
-    assert tenses == {first.id: ["present", "past", ""], "other": ["present"]}
-    assert signatures[first.id][0] == signatures[first.id][1]
-    assert signatures[first.id][2] is None
-    assert signatures["other"][0] not in signatures[first.id]
-    assert edges == {first.id: {(0, 1): Edge(False, False, False)}, "other": {}}
-    types = dict(row[:2] for row in sharing._types_table(suite).rows)
-    assert types["change of tense"] == 1

@@ -207,7 +207,7 @@ def printed_tables(tmp_path_factory):
         for by in ("group", "edit", "pattern", "metric"):
             commands += [["score", "random", "--by", by]]
             commands += [["compare", "random", "majority", *(["--by", by] * (by != "pattern"))]]
-        for command in [*commands, ["suite", "stats", "mini"], ["reproduce"]]:
+        for command in [*commands, ["suite", "check", "mini"], ["reproduce"]]:
             output(run_command, *command)
     answers = answers_of("yynny", "yynnn", "yynyn", "yynnn")
     metrics, suite = measured([answers, answers]), suite_of([answers])

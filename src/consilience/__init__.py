@@ -15,7 +15,7 @@ Functions:
 - ``write_report(runs, out)``: one HTML page. ``view_answers(runs)``: a page of all answers.
 - ``load_suite``, ``load_questions``, ``save_suite``, ``new_suite``, ``list_suites``,
   ``fetch_suite``, ``check_suite``, ``suite_stats``, ``suite_cautions``, ``export_prompts``: suites.
-  ``mine_patterns``, ``import_patterns``, ``rewrite_patterns``: patterns. ``audit_suite``: mistakes.
+  ``mine_patterns``, ``import_patterns``, ``rewrite_patterns``: patterns.
   ``make_sheets``, ``make_pattern_sheets``, ``score_sheets``: annotators.
 - ``load_model``, ``ask_suite``, ``read_answers``, ``measure``: the steps of ``evaluate``, one by
   one.

@@ -20,7 +20,7 @@ from replay_server import replay
 @target
 def suite(draw: random.Random, folder: Path) -> str:
     from consilience import load_suite
-    from consilience.authoring.audit import cautions
+    from consilience.authoring.checks import cautions
     from consilience.suites import check_suite
     from consilience.suites.facts import suite_statistics
 

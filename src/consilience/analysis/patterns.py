@@ -204,15 +204,6 @@ def agreement_matrix(grid: Grid) -> Floats:
     return matrix
 
 
-def mean_agreement(answers: Seeds, suite: Suite, protocol: Protocol) -> dict[str, Floats]:
-    """``agreement_matrix`` of each relation; the mean over seeds."""
-    matrices: dict[str, list[Floats]] = {}
-    for table in prepared_seeds(answers, suite):
-        for relation, grid in _grids(table, protocol):
-            matrices.setdefault(relation.id, []).append(agreement_matrix(grid))
-    return {name: np.mean(of_seeds, axis=0) for name, of_seeds in matrices.items()}
-
-
 def changes(edge: Edge) -> set[str]:
     """The kinds of differences that an edge has: ``syntax``, ``lexis``, ``determiner``."""
     flags = {"syntax": edge.syntactic, "lexis": edge.lexical, "determiner": edge.determiner}

@@ -207,15 +207,6 @@ def determiner_change(a: Parsed, b: Parsed) -> bool:
     return any(first[word] != second[word] for word in DETERMINERS)
 
 
-def signature(parsed: Parsed) -> tuple[Path, tuple[str, ...]]:
-    """The dependency path of a pattern and its lemmas without determiners.
-
-    Two patterns with the same signature ask the same, whatever their order.
-    """
-    others, prepositions = _lemmas(parsed)
-    return path(parsed), tuple(sorted((others + prepositions).elements()))
-
-
 def parsed_pairs(relation: Relation, parser: Language) -> dict[Pair, tuple[Parsed, Parsed]]:
     """Every two patterns of a relation, parsed."""
     parsed = [parse_pattern(pattern, parser) for pattern in relation.patterns]

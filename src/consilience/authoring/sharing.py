@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import cast, get_args
+from typing import Any, cast, get_args
+
+import polars as pl
 
 from consilience import suites
-from consilience.authoring.audit import cautions
-from consilience.core.errors import Watch, shortened, unknown_name
+from consilience.authoring.checks import Finding, findings_of
+from consilience.core.errors import Watch, unknown_name
 from consilience.core.text import counted
 from consilience.files.write import make_folder, path_of, refuse_occupied, write_whole
+from consilience.options import Output
 from consilience.options.suites import SuiteKind
-from consilience.report.export import Lines
+from consilience.report.export import Lines, Shown
 from consilience.report.metric_tables import question_table, statistics_tables
-from consilience.report.table import Table
+from consilience.report.table import Column, Table, Value
 from consilience.suites.facts import SuiteStatistics, suite_statistics
 from consilience.suites.known import KNOWN
 from consilience.suites.layouts import fetch
@@ -89,17 +93,58 @@ def fetched_suite(name: str, data_dir: Path | None, source: str | None, watch: W
     return Lines(document, f"{folder}: complete, {fetched} files fetched")
 
 
-class CheckedSuite(Lines):
-    """The errors in the files of a suite, or its notes and its size."""
+SHOWN = 5  # findings of one check
 
-    def __init__(
-        self, suite: str, problems: Sequence[str], notes: Sequence[str], size: str
-    ) -> None:
-        verdict = f"no problems, {counted(len(notes), 'note')}" if notes else "good"
-        lines = [f"note: {shortened(note)}" for note in notes] + [f"{suite}: {verdict}; {size}"]
-        document = {"suite": suite, "problems": problems, "warnings": notes}
-        super().__init__(document, *([] if problems else lines))
-        self.suite, self.problems = suite, problems
+
+class CheckedSuite(Shown):
+    """The errors in the files of a suite, or what the checks found and its sizes."""
+
+    def __init__(self, suite: str, problems: Sequence[str]) -> None:
+        self.suite, self.problems, self.size = suite, problems, ""
+        self.notes: list[str] = []
+        self.findings: list[Finding] = []
+        self.tables: Sequence[Table] = ()
+        self.sizes: dict[str, Any] = {}
+
+    def printed(self, output: Output) -> Iterator[Table | str]:
+        if self.problems:
+            return
+        if self.findings:
+            yield self._findings()
+        yield from self.tables
+        notes = len(self.findings)
+        verdict = f"no problems, {counted(notes, 'note')}" if notes else "good"
+        yield f"{self.suite}: {verdict}; {self.size}"
+
+    def _findings(self) -> Table:
+        rows: list[list[Value]] = []
+        shown: Counter[str] = Counter()
+        for one in self.findings:
+            shown[one.check] += 1
+            if shown[one.check] <= SHOWN:
+                rows.append([one.check, one.group, one.evidence])
+        todo = {one.check: one.todo for one in self.findings}
+        notes = [f"{name}: {text}" for name, text in todo.items()]
+        rest = len(self.findings) - len(rows)
+        notes += [f"{counted(rest, 'further note')}: --csv FILE or --json"] if rest else []
+        columns = list(map(Column, ("check", "group", "note")))
+        return Table(f"{self.suite}: notes", columns, rows, notes)
+
+    def document(self) -> dict[str, Any]:
+        notes = list(map(asdict, self.findings))
+        return {
+            "suite": self.suite,
+            "problems": self.problems,
+            **self.sizes,
+            "notes": notes,
+            "warnings": self.notes,
+        }
+
+    def frame(self) -> pl.DataFrame:
+        """One row for each note."""
+        names = ("check", "group", "evidence", "count", "todo")
+        schema = {name: pl.Int64 if name == "count" else pl.String for name in names}
+        return pl.DataFrame([*map(asdict, self.findings)], schema=schema)
 
     def faults(self) -> Sequence[str]:
         total = f"{counted(len(self.problems), 'problem')} in '{self.suite}'"
@@ -111,42 +156,33 @@ class CheckedSuite(Lines):
 
 
 def checked_suite(suite: str, data_dir: Path | None, columns: Sequence[str] | None) -> CheckedSuite:
-    """Every error in the files of a suite."""
+    """Every error in the files of a suite; without any, what the checks find, and its sizes."""
     names = columns_of(columns)
     problems = [str(fault) for fault in suites.check_suite(suite, data_dir, names)]
-    notes, size = ([], "") if problems else _notes_and_size(suite, data_dir, names)
-    return CheckedSuite(suite, problems, notes, size)
-
-
-def _notes_and_size(
-    suite: str, data_dir: Path | None, columns: Mapping[str, str]
-) -> tuple[list[str], str]:
-    """Notes on a suite without errors; its size, or the labels of a task."""
+    checked = CheckedSuite(suite, problems)
+    if problems:
+        return checked
     if is_task(suite):
         labels = ", ".join(load_task(suite).labels)
-        return [], f"a task of sentence pairs with the labels {labels}"
-    chosen = suites.load_any(suite, data_dir, columns)
-    notes = [*chosen.notes, *cautions(chosen)]
+        checked.size = f"a task of sentence pairs with the labels {labels}"
+        return checked
+    chosen = suites.load_any(suite, data_dir, names)
+    checked.notes, checked.findings = list(chosen.notes), list(findings_of(chosen))
+    statistics, checked.tables = statistics_of(chosen)
+    checked.sizes = asdict(statistics)
     sizes: list[tuple[int, *tuple[str, ...]]]
-    if isinstance(chosen, Suite):
-        facts = suite_statistics(chosen)
-        sizes = [(facts.relations, "relation"), (facts.patterns, "pattern"), (facts.facts, "fact")]
+    if isinstance(statistics, SuiteStatistics):
+        of = statistics
+        sizes = [(of.relations, "relation"), (of.patterns, "pattern"), (of.facts, "fact")]
     else:
-        of = question_statistics(chosen)
-        is_open = sum(group.questions for group in of.by_group if not group.max_options)
-        with_options = of.questions - is_open, "question with options", "questions with options"
-        sizes = [(of.groups, "group"), with_options, (is_open, "open question")]
-        sizes += [(of.phrasings, "phrasing"), (of.expectations, "expectation")]
-    return notes, ", ".join(counted(*size) for size in sizes if size[0])
-
-
-def counted_suite(
-    suite: str, data_dir: Path | None, columns: Sequence[str] | None, *, as_shipped: bool
-) -> Lines:
-    """The sizes of a suite."""
-    chosen = suites.load_any(suite, data_dir, columns_of(columns), as_shipped=as_shipped)
-    statistics, tables = statistics_of(chosen)
-    return Lines({"suite": chosen.name, **asdict(statistics)}, *tables, notes=chosen.notes)
+        is_open = sum(one.questions for one in statistics.by_group if not one.max_options)
+        with_options = statistics.questions - is_open
+        sizes = [(statistics.groups, "group")]
+        sizes += [(with_options, "question with options", "questions with options")]
+        sizes += [(is_open, "open question"), (statistics.phrasings, "phrasing")]
+        sizes += [(statistics.expectations, "expectation")]
+    checked.size = ", ".join(counted(*one) for one in sizes if one[0])
+    return checked
 
 
 def statistics_of(

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from consilience.app.command import Lazy, command, group
 from consilience.options import FilePath, Options, Watched, arg, opt, shared, takes
 from consilience.options.suites import (
-    AuditOptions,
     ExportOptions,
     ImportOptions,
     MineOptions,
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from consilience import kinds, suites
     from consilience.authoring import (
         annotation,
-        audit,
+        checks,
         importing,
         pattern_mining,
         rewriting,
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from consilience.types import Suite
 else:
     annotation = Lazy("authoring.annotation")
-    audit = Lazy("authoring.audit")
+    checks = Lazy("authoring.checks")
     importing = Lazy("authoring.importing")
     pattern_mining = Lazy("authoring.pattern_mining")
     rewriting = Lazy("authoring.rewriting")
@@ -94,15 +93,6 @@ class CheckOptions(Options):
     data_dir: shared.DataDir = opt(default=None)
 
 
-class StatsOptions(Options):
-    """The options of ``suite stats``."""
-
-    suite: shared.SuiteArgument
-    columns: shared.ColumnNames = opt(default=None, panel="Questions")
-    data_dir: shared.DataDir = opt(default=None)
-    as_shipped: shared.AsShipped = False
-
-
 @command(SuiteListOptions, "suite list", examples=("suite list", "suite list --json"))
 def suite_list(options: SuiteListOptions) -> Shown:
     """List the suites that have a name, with their folders."""
@@ -129,36 +119,18 @@ def suite_fetch(options: FetchOptions) -> Shown:
     return sharing.fetched_suite(options.name, options.data_dir, options.source, options.watch)
 
 
-@command(CheckOptions, "suite check", examples=("suite check mini", "suite check path/to/suite"))
+@command(CheckOptions, "suite check", output=TABLE, examples=(
+    "suite check mini",
+    "suite check path/to/suite"))
 def suite_check(options: CheckOptions) -> Shown:
     """Check a suite: list every error in its files by file and line.
 
-    Notes point out what is no error but changes what the numbers mean: subjects of an N-1
-    relation with several objects, duplicate facts, objects that differ only in case or spaces,
-    and relations with one pattern. The TOML file of a task of sentence pairs is checked, too.
+    A suite without errors is counted: relations, patterns and facts as in Table 1 of the ParaRel
+    paper, or questions, phrasings and options. Notes point out what is no error but changes what
+    the numbers mean, such as an N-1 relation with several objects of a subject, duplicates, and
+    relations with one pattern. The TOML file of a task of sentence pairs is checked, too.
     """
     return sharing.checked_suite(options.suite, options.data_dir, options.columns)
-
-
-@command(AuditOptions, "suite audit", output=TABLE, examples=(
-    "suite audit mini",
-    "suite audit my-suite --runs runs/first"))
-def audit_suite(options: AuditOptions) -> audit.SuiteAudit:
-    """Look for mistakes in a suite, and for what decides its numbers.
-
-    Each finding has its severity, its place, the evidence, and what to do. Errors make the suite
-    unusable, warnings are probable mistakes, and notes decide what numbers mean. Checks that need a
-    parser or an encoder are run where these are installed.
-    """
-    return audit.audit_suite(options)
-
-
-@command(StatsOptions, "suite stats", examples=("suite stats mini", "suite stats mini --json"))
-def count_suite(options: StatsOptions) -> Shown:
-    """Count the relations, patterns and facts of a suite (ParaRel paper, Table 1)."""
-    return sharing.counted_suite(
-        options.suite, options.data_dir, options.columns, as_shipped=options.as_shipped
-    )
 
 
 @command(ExportOptions, "suite export", output=(), examples=(
@@ -297,4 +269,4 @@ def suite_stats(
 
 def suite_cautions(suite: str | Path | Suite | Questions) -> list[str]:
     """Properties of a suite that are no errors but decide what its numbers mean."""
-    return audit.cautions(suites.load_any(suite))
+    return checks.cautions(suites.load_any(suite))

@@ -15,15 +15,6 @@ ImportFormat = Literal["proposals", "suite", "mpararel", "lpaqa", "table"]
 # fmt: off
 
 
-class AuditOptions(Options):
-    suite: str = arg("The suite: a name, a folder, or a file of questions.", metavar="SUITE")
-    runs: Sequence[str] = opt(
-        "Also look for patterns whose answers differ from all others in these runs.", default=(),
-        metavar="RUN,RUN", panel="Facts only")
-    columns: shared.ColumnNames = opt(default=None, panel="Questions")
-    data_dir: shared.DataDir = opt(default=None)
-
-
 class ExportOptions(Options):
     suite: str = arg("The suite: a name, a folder or a file of questions.", metavar="SUITE")
     format: ExportFormat | None = opt(

@@ -14,7 +14,6 @@ from conftest import cases
 from consilience.core.errors import Connection, ConsilienceError
 from consilience.endpoints import client as sending
 from consilience.endpoints.client import Client, Clock, Failed, Refused, message_of, wait_of
-from consilience.endpoints.usage import cost_in_words, cost_record
 from replay_server import completion, raw, replay
 
 KEY = "sk-secret-0123456789"
@@ -278,16 +277,6 @@ def test_a_server_on_this_machine_is_asked_without_a_proxy(monkeypatch):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     with client_of(first({"id": "a"})) as client:
         assert client.post("completions", {}) == {"id": "a"}
-
-
-def test_replies_with_the_same_id_and_without_counts_are_counted():
-    with client_of(
-        first({"id": "short"}, {"id": "short"}, then={"id": "a-cached-reply-1"})
-    ) as client:
-        list(client.post_all("completions", [{}] * 5))
-    assert (client.usage.repeated_ids, client.usage.uncounted) == (2, 5)
-    words = cost_in_words(cost_record(client.usage, None, {}))
-    assert "2 replies with the id of an earlier one (a cache may have sent them)" in words
 
 
 @pytest.mark.parametrize(("name", "kept"), cases("model_names"))

@@ -254,9 +254,7 @@ def test_answers_only_are_in_the_run_without_scores(arguments, tmp_path):
     folder = tmp_path / "run"
     with replay(answer) as server:
         options = ProbeOptions(base_url=server.url, out=folder, **arguments["questions"])
-        planned = plan_probe(options)
-        assert (planned.queries, server.received == []) == (6 * (6 + 6), False)
-        assert server.received.count((CHATS, None)) == 0
+        assert plan_probe(options).queries == 6 * (6 + 6)
         counted = probe(options)
     record = record_of(folder)
     assert record["scoring"]["strategy"] == record["settings"]["model"]["scoring"] == "answers-only"

@@ -4,10 +4,7 @@ import asyncio
 
 import pytest
 
-from checks import refused
-from consilience.core.errors import Connection
 from consilience.endpoints.client import MOST, START, Clock, Pace
-from consilience.endpoints.usage import Allowance, Usage
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -136,28 +133,3 @@ def test_what_a_limit_does_not_admit_holds_no_place_and_starts_when_another_ends
     loop.close()
     assert order == [("first", 0), ("small", 0), ("last", 1), ("large", 2)]
     assert looks == [0, 1, 2]
-
-
-def allowance(**limits):
-    return Allowance(Connection("http://127.0.0.1/v1", **limits), Usage())
-
-
-def test_tokens_are_estimated_from_the_bytes_of_requests():
-    """One token a byte before the first reply; then as many as the server counted, at most."""
-    limits = allowance(max_tokens=200)
-    content, body = b"x" * 100, {"prompt": "x", "max_tokens": 7}
-    assert limits.estimate(content, body) == 100 + 1 + 7
-    limits.settle(108, content, {"usage": {"prompt_tokens": 25, "completion_tokens": 3}})
-    assert (limits.spent, limits.estimate(content, body)) == (28, 25 + 1 + 7)
-    assert limits.estimate(content, {"n_predict": 4, "n": 2}) == 25 + 1 + 8
-    limits.settle(33, content, {"no": "counts"})
-    assert limits.spent == 28 + 33, "a server that counts nothing is believed to use the estimate"
-
-
-def test_a_request_that_may_exceed_the_tokens_is_not_sent():
-    limits = allowance(max_tokens=100)
-    assert limits.admits(100)
-    refused("--max-tokens 100 is reached.*may use 101", limits.admits, 101)
-    limits.reserved = 60
-    assert limits.admits(40)
-    assert not limits.admits(41), "it waits for those in flight, which may use fewer"

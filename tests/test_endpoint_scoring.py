@@ -8,7 +8,6 @@ from conftest import cases
 from consilience.asking.asker import UNCERTAIN
 from consilience.asking.facts import ask, judge
 from consilience.core.errors import Connection, ConsilienceError
-from consilience.endpoints.usage import PlannedUsage
 from consilience.models import load_model
 from consilience.models.served import ServedFacts, TokenScorer, load_served
 from consilience.types import Fact, Relation
@@ -77,38 +76,6 @@ def test_scores_are_those_of_the_same_weights_here(folder, local, ways, scoring,
 
 
 LABEL_IDS = VLLM - {"prompt_logprobs", "echo"}
-
-
-@pytest.mark.parametrize("ways", [VLLM, SGLANG, LABEL_IDS])
-def test_a_dry_run_makes_the_requests_of_a_run(folder, ways):
-    """Also of candidates of several tokens that are asked one token after another."""
-    with scoring_server(folder, ways) as server:
-        client = (model := served(server.url, folder)).client
-        before = client.usage.requests
-        client.plan = PlannedUsage()
-        list(model.score(SOME, WORDS))
-        planned, client.plan = client.plan, None
-        assert client.usage.requests == before
-        list(model.score(SOME, WORDS))
-    assert planned.requests == client.usage.requests - before > 0
-    assert (planned.more, planned.is_estimated) == (None, False)
-
-
-@pytest.mark.parametrize(("ways", "every"), [(LABEL_IDS, False), (OPENAI, True), (OPENAI, False)])
-def test_a_dry_run_has_a_range_where_requests_depend_on_replies(folder, local, ways, every):
-    """The best candidate and the gold are those of all scores where a server can give them."""
-    with scoring_server(folder, ways) as server:
-        client = (model := served(server.url, folder)).client
-        client.plan = PlannedUsage()
-        list(model.score(SOME, WORDS, every=every))
-        planned, client.plan = client.plan, None
-        before = client.usage.requests
-        found = list(model.score(SOME, WORDS, every=every))
-    sent = client.usage.requests - before
-    assert planned.requests == len(SOME)
-    assert planned.requests <= sent <= planned.most.requests > len(SOME)
-    if ways is LABEL_IDS:
-        assert_best(found, local)
 
 
 def assert_best(found, local):

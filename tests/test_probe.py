@@ -336,37 +336,18 @@ def test_a_run_that_is_killed_at_any_step_of_its_writing_is_resumed_whole(tmp_pa
         assert json.loads((folder / "run.json").read_text())["warnings"] == []
 
 
-@pytest.mark.parametrize(("seconds", "sampled", "rate", "doubt"), [
-    # Two groups are asked one item each, then three items each.
-    (0.1, 6, 10, ""),
-    # Both first items take 10 s: nothing is asked after 20 s.
-    (10, 2, 0.1, "a larger sample takes more than 20 s"),
-    # The first item takes 30 s; the second group is not asked.
-    (30, 1, 1 / 30, "a larger sample takes more than 20 s"),
-])  # fmt: skip
-def test_a_slow_model_is_sampled_for_a_limited_time(monkeypatch, seconds, sampled, rate, doubt):
-    clock = [0.0]
-    monkeypatch.setattr(probing, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    monkeypatch.setattr(probing, "busy", str)
-
-    def ask(group, items):
-        clock[0] += seconds * len(items)
-        return len(items)
-
-    left = {"a": 30, "done": 0, "b": 10}
-    found = probing.measured_rate(left, {key: ["x", "y", "z"] for key in left}, ask)
-    assert found == {"sampled": sampled, "rate": pytest.approx(rate), "doubt": doubt}
-
-
-def test_groups_count_in_an_estimate_by_their_queries(monkeypatch):
-    """30 queries of 2 s and 10 of 6 s take 120 s."""
-    clock = [0.0]
+def test_a_plan_estimates_the_time_from_eight_queries(monkeypatch):
+    """After one that is not timed: of 4 groups two each, of 1 s; 40 queries are left."""
+    clock, asked = [0.0], []
     monkeypatch.setattr(probing, "time", SimpleNamespace(monotonic=lambda: clock[0]))
 
-    def ask(group, items):
-        clock[0] += {"a": 2, "b": 6}[group]
-        return 1
+    def ask(group, items, variants):
+        clock[0] += len(items)
+        asked.append((group, len(items), variants))
+        return pl.DataFrame({"item": [*items]})
 
-    left = {"a": 30, "b": 10}
-    found = probing.measured_rate(left, {"a": ["x"], "b": ["y"]}, ask)
-    assert 40 / found["rate"] == pytest.approx(120)
+    groups = dict.fromkeys("abcd", 10)
+    inquiry = SimpleNamespace(model=None, ask=ask, samples=dict.fromkeys(groups, ("x", "y", "z")))
+    found = probing.timed_queries(inquiry, {**groups, "done": 0})
+    assert found == {"timed": 8, "seconds": 40, "requests": None}
+    assert asked == [("a", 1, [0]), *((group, 2, [0]) for group in groups)]

@@ -24,8 +24,6 @@ from conftest import ROOT, cases
 from consilience import cli
 from consilience.app.command import KNOWN, Command
 from consilience.models.functions import match_candidate
-from consilience.options import options_of
-from consilience.options.probe import ProbeOptions
 from consilience.types import Query
 from pair_builders import save_classifier, write_pairs
 
@@ -336,15 +334,6 @@ def test_commands_take_their_options_as_keywords(tmp_path):
     assert cs.write_report(tmp_path / "run", str(tmp_path / "page.html")).is_file()
     assert cs.suite_stats(PORTS).facts == 3
     assert "mini" in cs.list_suites()
-
-
-def test_lists_of_numbers_are_one_text_too():
-    """As on the command line."""
-    model = {"suite": "mini", "model": "openai:x"}
-    for price in ("0.1,0.4", (0.1, 0.4), [0.1, 0.4]):
-        assert options_of(ProbeOptions, model | {"price": price}).price == (0.1, 0.4)
-    with pytest.raises(cs.ConsilienceError, match="price='free'; expected a number"):
-        options_of(ProbeOptions, model | {"price": "0.1,free"})
 
 
 def test_every_function_takes_a_result_as_a_run(tmp_path):

@@ -163,7 +163,6 @@ def test_a_run_without_all_groups_is_not_complete(studied):
 
 
 def test_an_earlier_failure_is_gone_when_the_run_is_asked_again(tmp_path):
-    """Here by the first of two shards; the second has not run."""
     (tmp_path / "study.toml").write_text(f"""
         folder = '{tmp_path}/out'
         options = {{ limit = 1, groups = "capital,sport" }}
@@ -174,8 +173,8 @@ def test_an_earlier_failure_is_gone_when_the_run_is_asked_again(tmp_path):
     failure = failure_file(read_study(tmp_path / "study.toml"), run)
     failure.parent.mkdir(parents=True)
     failure.write_text('{"run": "oracle/mini", "message": "out of memory", "traceback": ""}')
-    state = run_study(StudyRunOptions(tmp_path / "study.toml", shard="1/2"))
-    assert [(one.state, one.done) for one in state.runs] == [("part", 1)]
+    state = run_study(StudyRunOptions(tmp_path / "study.toml"))
+    assert [(one.state, one.done) for one in state.runs] == [("complete", 2)]
 
 
 def test_status_is_printed_and_is_a_document(studied, consilience):

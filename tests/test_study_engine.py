@@ -66,7 +66,7 @@ def folder(tmp_path_factory, model_folder, classifier):
 
 @pytest.fixture(scope="module")
 def studied(folder):
-    """The state of the study after two shards, the second first; the workers of each."""
+    """The state of the study, and its workers."""
     pools, loads, usual = [], [], loading._load
 
     def pool(count, logs):
@@ -82,9 +82,7 @@ def studied(folder):
         patch.setattr(running, "LocalWorkers", pool)
         patch.setattr(loading, "_KEPT", {})
         patch.setattr(loading, "_load", counting)
-        for number in (2, 1):
-            options = StudyRunOptions(folder / "all.toml", workers=2, shard=f"{number}/2")
-            state = run_study(options)
+        state = run_study(StudyRunOptions(folder / "all.toml", workers=2))
         yield state, pools, list(loads)
 
 
@@ -134,16 +132,13 @@ def test_an_option_that_was_changed_after_the_run_is_refused(studied, folder, mo
     )
 
 
-def test_a_plan_has_the_queries_of_all_runs_and_of_a_shard(studied, folder, monkeypatch):
+def test_a_plan_has_the_queries_of_all_runs(studied, folder, monkeypatch):
     monkeypatch.chdir(folder)
     text = STUDY.format(bert="nowhere", gpt2="nowhere").replace('"out"', '"new"')
     (folder / "new.toml").write_text(text, encoding="utf-8")
     whole = plan_study(StudyRunOptions(folder / "new.toml"))
     answers = {one.run.name: one.answers for one in studied[0].runs}
     assert {one.run.name: one.queries for one in whole.runs} == answers
-    shards = (StudyRunOptions(folder / "new.toml", shard=f"{number}/3") for number in (1, 2, 3))
-    parts = [plan_study(shard).runs for shard in shards]
-    assert sum(one.queries for part in parts for one in part) == sum(answers.values())
     assert not (folder / "new").exists()
 
 
@@ -152,7 +147,7 @@ folder = "out"
 options = {{ limit = 1 }}
 models = [
     {{ name = "local", model = "baseline:random" }},
-    {{ name = "a", model = "systemone:m", base_url = "{one}", price = [1, 2] }},
+    {{ name = "a", model = "systemone:m", base_url = "{one}" }},
     {{ name = "b", model = "systemone:n", base_url = "{one}/" }},
     {{ name = "c", model = "systemone:m", base_url = "{other}" }},
 ]
@@ -197,11 +192,6 @@ def test_servers_are_asked_at_the_same_time_as_each_other_and_as_models_here(tmp
 
     with replay(answer("one", "other")) as one, replay(answer("other", "one")) as other:
         (tmp_path / "s.toml").write_text(SERVED.format(one=one.url, other=other.url))
-        plan = plan_study(StudyRunOptions(tmp_path / "s.toml"))
-        assert (one.received, [bool(each.plan) for each in plan.runs]) == ([], [False, *[True] * 3])
-        words = plan.requests_in_words()
-        assert words["Requests"].startswith("at most 15 for 15 queries, 0 repeats")
-        assert words["Cost"] == "at most 0.000402, without b, c: no price"
         state = run_study(StudyRunOptions(tmp_path / "s.toml"))
         assert [(each.state, each.message) for each in state.runs] == [("complete", "")] * 4
         for each in state.runs[1:]:

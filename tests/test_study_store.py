@@ -88,7 +88,6 @@ def test_a_store_that_cannot_be_used_is_named_before_anything_is_asked(run):
     fault = "ValueError: Protocol not known: nowhere; expected"
     said = refused("", run, "nowhere://bucket/x")
     assert said.startswith(f"s.toml: folder = 'nowhere://bucket/x': {fault}")
-    refused("Use a folder that all share", run, "memory://bucket", shard="1/2")
     assert not Path("runs").exists()
 
 

@@ -53,12 +53,8 @@ class ProbeCommand(ProbeOptions, Watched):
     by: TableBy = None
     examples: Examples = 0
     dry_run: bool = opt(
-        "Print what would be asked, and an estimate of the time; write nothing.", default=False,
-        panel="Output")
-    shard: str | None = opt(
-        "Ask only part I of N parts of the groups, such as 1/8. The process that completes the "
-        "run prints its numbers (docs/reliability.md).", default=None, metavar="I/N",
-        panel="Output", is_rare=True)
+        "Ask eight queries, and print what would be asked, with an estimate of the time; write "
+        "nothing.", default=False, panel="Output")
 
 
 @command(
@@ -74,16 +70,10 @@ def probe(options: ProbeCommand) -> export.Shown:
     phrasing and order of options. The run is kept in a folder. Rerun the same command to resume
     an interrupted run.
     """
-    shard = None if options.shard is None else probing.Shard.parse(options.shard)
     if options.dry_run:
-        if shard is None:
-            return probing.plan_probe(options, options.watch)
-        return probing.plan_shard(options, shard, options.watch)
+        return probing.plan_probe(options, options.watch)
     evaluation.refuse_table(options.by, options)
-    if shard is None:
-        return evaluation.printed_run(probing.probe(options, options.watch))
-    done = probing.probe_shard(options, shard, options.watch)
-    return done if isinstance(done, probing.ShardReport) else evaluation.printed_run(done)
+    return evaluation.printed_run(probing.probe(options, options.watch))
 
 
 @command(

@@ -232,9 +232,6 @@ class Connection:
     key_variable: str | None = None
     """The environment variable of the key; None for ``OPENAI_API_KEY``, where the key is safe."""
     max_requests: int | None = None
-    max_tokens: int | None = None  # Tokens that may be read and written; None for any number
-    price: tuple[float, float] | None = None
-    """The price of a million tokens read and of a million written; None where it is not known."""
     concurrency: int | None = None
     """Requests in flight, at most; None for 8, and up to 32 while the server answers."""
     timeout: float = 120.0

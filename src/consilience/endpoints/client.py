@@ -26,7 +26,7 @@ import httpx2
 
 from consilience.core.errors import Connection, ConsilienceError, UnansweredError
 from consilience.core.text import counted, duration, truncated
-from consilience.endpoints.usage import FREE, NO_REPLY, Allowance, Journal, PlannedUsage, Usage
+from consilience.endpoints.usage import FREE, NO_REPLY, Journal, Usage
 from consilience.files.read import parse_json
 
 DEFAULT_KEY_VARIABLE = "OPENAI_API_KEY"  # The environment variable of the key, where none is named
@@ -344,7 +344,6 @@ FIRST_WAIT, LONGEST_WAIT, LONGEST_REQUESTED_WAIT = 0.5, 30.0, 600.0
 server that asks to wait longer than the last of these ends the run, which can be resumed."""
 
 CONNECT, LARGEST_REPLY, LONGEST_NAME = 15.0, 64 << 20, 200  # Seconds, bytes and characters
-SHORTEST_ID = 16  # Characters of the id of a reply; shorter ones are drawn from few
 
 ENCODINGS = ("", "identity", "gzip")  # Content encodings of replies that are read
 RESUME = "Run the same command again; a run resumes."
@@ -388,8 +387,7 @@ class Client:
     """Sends requests to one server and yields its replies.
 
     What is sent goes to this server only, and nothing that is yielded, raised or kept has the key.
-    ``journal`` keeps replies, and gives those that an interrupted run kept. Where there is a
-    ``plan``, requests are counted in it and not sent; each is ``Refused``.
+    ``journal`` keeps replies, and gives those that an interrupted run kept.
     """
 
     is_free = False
@@ -402,16 +400,13 @@ class Client:
     ) -> None:
         """``transport``: how the server is reached in place of TCP, one of httpx2."""
         self.connection = connection
-        self.plan: PlannedUsage | None = None
         self.usage = Usage()
         self._base, self._key = base_url_of(connection), key_of(connection)
         self._transport, self._clock = transport, clock
         slow = min(LAST_REPLIES / 2, connection.timeout / 4)  # a queue grows to twice that
         self.pace = Pace(connection.concurrency, clock, slow)
-        self._allowance = Allowance(connection, self.usage)
         self._random = random.Random(0)
         self._successes, self._is_answered = 0, False
-        self._ids = set[int]()
         self.models: set[str] = set()  # The names of the model in replies
 
     def post(self, path: str, body: Any) -> Any:
@@ -447,7 +442,7 @@ class Client:
                     raise reply
                 if not isinstance(reply, Refused) or reply.reply is not None:
                     self._is_answered |= is_paid
-                elif not self._is_answered and self.plan is None and is_paid:
+                elif not self._is_answered and is_paid:
                     refusals.append(reply)
                     if len(refusals) == FIRST_REFUSED and len({*refusals}) == 1:
                         found = f"status {reply.status}: {reply.message} (so far for every request)"
@@ -477,16 +472,11 @@ class Client:
 
     def _submit(self, batch: _Batch, index: int, body: Any) -> None:
         key = None
-        if batch.path not in FREE:
-            if self.plan is not None:
-                self.plan.add(body)
-                batch.arrived.put((index, Refused(0, "not sent, because this is a dry run")))
+        if batch.path not in FREE and self.journal is not None:
+            key = self.journal.key(batch.path, body)
+            for reply in self.journal.kept(key):
+                batch.arrived.put((index, reply))
                 return
-            if self.journal is not None:
-                key = self.journal.key(batch.path, body)
-                for reply in self.journal.kept(key):
-                    batch.arrived.put((index, reply))
-                    return
         content = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
         request = _Request(batch.path, body, content, key)
 
@@ -548,13 +538,14 @@ class Client:
         return outcome
 
     async def _try(self, request: _Request) -> Any:
-        if request.path in FREE:
-            started, tokens = await self.pace.enter(), 0
-        else:
-            tokens = self._allowance.estimate(request.content, request.body)
-            started = await self.pace.enter(lambda: self._allowance.admits(tokens))
+        started = await self.pace.enter()
+        if request.path not in FREE:
+            try:
+                self._refuse_more()
+            except ConsilienceError:
+                self.pace.leave()
+                raise
             self.usage.requests += 1
-        self._allowance.reserved += tokens
         request.in_flight = True
         request.tries += 1
         try:
@@ -572,12 +563,11 @@ class Client:
             elif request.path not in FREE and getattr(outcome, "reply", outcome) is not None:
                 self.pace.replied(started)
                 reply = getattr(outcome, "reply", outcome)
-                self._allowance.settle(tokens, request.content, reply)
+                self.usage.add_tokens(reply)
                 self._note_names(reply)
             return outcome
         finally:
             request.in_flight = False
-            self._allowance.reserved -= tokens
             self.pace.leave()
             self.usage.seconds = self.pace.seconds
 
@@ -653,13 +643,18 @@ class Client:
         where = url_of(self._base, request.path)
         return ConsilienceError(found, expected=expected, where=where, todo=todo)
 
+    def _refuse_more(self) -> None:
+        """Raise where the limit of requests is reached."""
+        most, sent = self.connection.max_requests, self.usage.requests
+        if most is not None and sent >= most:
+            todo = "Run the same command again; a run resumes with the same limit for what is left."
+            found = f"--max-requests {most:,} is reached: {counted(sent, 'request')} sent"
+            raise ConsilienceError(found, todo=f"{todo} Or give a larger --max-requests.")
+
     def _note_names(self, reply: Any) -> None:
-        """Keep the name of the model, of a file without folders, and count repeated ids."""
+        """Keep the name of the model, of a file without folders."""
         names = reply if isinstance(reply, dict) else {}
         if (model := names.get("model")) and isinstance(model, str):
             is_path = model.lower().endswith(".gguf") or model[:1] in "/.~" or "\\" in model
             name = re.split(r"[/\\]", model.rstrip("/\\"))[-1] if is_path else model
             self.models.add(truncated(name, LONGEST_NAME))
-        if isinstance(identity := names.get("id"), str) and len(identity) >= SHORTEST_ID:
-            self.usage.repeated_ids += hash(identity) in self._ids
-            self._ids.add(hash(identity))

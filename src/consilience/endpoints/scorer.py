@@ -406,8 +406,6 @@ class Scorer:
             self._look(jobs)
         else:
             every = True  # no bound of a first token says which ones can be left out
-        if self.server.client.plan is not None:
-            self._plan(jobs, every)
         while jobs := [(work, at) for work in works for at in work.open(every=every)]:
             if strategy.whole is None:
                 self._look(jobs)
@@ -426,25 +424,6 @@ class Scorer:
         if isinstance(tokenizer := self.server.tokenizer, ServerTokenizer):
             return not tokenizer.parts.isdisjoint(work.rest(at))
         return any(BROKEN in self._piece(token) for token in work.rest(at))
-
-    def _plan(self, jobs: Sequence[Job], every: bool) -> None:
-        """Make the requests of a dry run; those that depend on a first reply are counted apart."""
-        strategy, client = self.strategy, self.server.client
-        plan = client.plan
-        assert plan is not None
-        if strategy.first and (strategy.whole or not every or strategy.is_censored):
-            client.plan = plan.depending()
-        left = jobs
-        if strategy.whole is not None:
-            self._complete(jobs)
-            left = [job for job in jobs if self._has_parts(*job)]
-        done = 0 if strategy.whole else 1
-        while left := [(work, at) for work, at in left if done < len(work.parts.targets[at])]:
-            for work, at in left:
-                work.done[at] = done
-            self._look(left)
-            done += 1
-        client.plan = plan
 
     def _look(self, jobs: Sequence[Job], *, lists_all: bool = False) -> None:
         """Add the next token of continuations; ``lists_all``: of all tokens, which takes longer."""
@@ -520,15 +499,13 @@ class Scorer:
             for rows in alike.values()
             for start in range(0, len(rows), MOST_MERGED)
         ]
-        if (plan := client.plan) is not None:  # other prompts may be together in a run
-            plan.depending().requests += len(every) - len(groups)
         merged = (
             every[rows[0]] | ({"prompt": [every[at]["prompt"] for at in rows]} if rows[1:] else {})
             for rows in groups
         )
         for index, reply in client.post_all(path, merged):
             rows = groups[index]
-            if len(rows) == 1 or plan is not None:
+            if len(rows) == 1:
                 yield from ((row, reply) for row in rows)
             elif isinstance(reply, list) and len(reply) == len(rows):
                 replies = sorted(reply, key=lambda one: int(one.get("index", 0)))

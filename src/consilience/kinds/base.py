@@ -178,7 +178,7 @@ class Inquiry(ABC):
 
     @property
     def samples(self) -> Mapping[str, Sequence[str]]:
-        """Some items of each group, which a plan asks to measure the rate."""
+        """Some items of each group, of which a plan asks some."""
         return {group.id: evenly([fact.item for fact in group.facts]) for group in self.suite}
 
     @abstractmethod

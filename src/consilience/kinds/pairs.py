@@ -41,7 +41,6 @@ from consilience.suites import pairs as tasks
 from consilience.suites.questions import Questions
 from consilience.types import PAIR_WORDS, Candidates, Relation, Suite
 
-SAMPLED_PAIRS = 16  # Pairs that are asked to measure the rate of a plan
 HALF_SEED = 0  # Seed of the halves: always the same ones
 
 
@@ -135,7 +134,7 @@ class SentencePairs(base.Inquiry):
     @property
     def samples(self) -> Mapping[str, Sequence[str]]:
         items = [pair.item for pair in self.pairs.items]
-        return dict.fromkeys(self.groups, evenly(items, SAMPLED_PAIRS))
+        return dict.fromkeys(self.groups, evenly(items))
 
     def new_model(self) -> PairModel:
         options, spec = self.options, self.spec

@@ -284,8 +284,6 @@ class Writer(Served):
                         yield np.array([row]), [text]
                     else:
                         yield np.array([row]), [text.split("\n")[0].strip()]
-                    if has_stop and (plan := self.client.plan) is not None:
-                        plan.depending().add(bodies[row])
                 for row in again:
                     del bodies[row]["stop"]
 

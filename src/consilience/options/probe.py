@@ -68,10 +68,6 @@ class ProbeOptions(Options):
     base_url: shared.BaseUrl = None
     api_key_env: shared.ApiKeyEnv = opt(default=None, is_rare=True)
     max_requests: shared.MaxRequests = None
-    max_tokens: shared.MaxTokens = opt(default=None, is_rare=True)
-    price: Sequence[float] | None = opt(
-        "Show the cost at these prices of a million tokens read and a million written.",
-        default=None, metavar="IN,OUT", min=0, panel="Models behind a URL", is_rare=True)
     scoring: shared.Scoring = opt(default=None, is_rare=True)
     tokenizer: str | None = opt(
         "Use this model's tokenizer: a Hub id or a folder [default: that of a llama.cpp server].",
@@ -200,17 +196,9 @@ class ProbeOptions(Options):
                 f"{self.model} needs --base-url, such as http://127.0.0.1:8000/v1 or "
                 "https://api.openai.com/v1"
             )
-        if self.price is not None and len(self.price) != 2:
-            raise ConsilienceError(
-                f"--price with {len(self.price)} numbers",
-                expected="the prices of a million tokens read and of a million written, as in "
-                "--price 0.15,0.60",
-            )
-        price = (self.price[0], self.price[1]) if self.price is not None else None
         return Connection(
-            self.base_url, self.api_key_env, self.max_requests, self.max_tokens, price,
-            self.concurrency, self.timeout, self.scoring, self.tokenizer,
-            self.loading.trust_remote_code,
+            self.base_url, self.api_key_env, self.max_requests, self.concurrency, self.timeout,
+            self.scoring, self.tokenizer, self.loading.trust_remote_code,
         )
 
     def _refuse_connection(self) -> None:

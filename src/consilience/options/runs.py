@@ -140,12 +140,9 @@ class StudyRunOptions(Watched):
     ray_address: str | None = opt(
         "With --engine ray: join the cluster at this address, HOST:PORT or auto [default: "
         "$RAY_ADDRESS, else a cluster of this machine alone].", default=None, metavar="A")
-    shard: str | None = opt(
-        "Ask only part I of N parts of the study, such as 1/8. All parts have one folder, and the "
-        "process that completes a run counts it.", default=None, metavar="I/N")
     dry_run: bool = opt(
-        "Print the runs, with the requests and the cost of models behind a URL; write nothing.",
-        default=False, panel="Output")
+        "Print the runs and their numbers of queries; write nothing.", default=False,
+        panel="Output")
 
 
 class StudyStatusOptions(Options):

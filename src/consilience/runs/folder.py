@@ -265,7 +265,7 @@ class RunFolder:
             self._client = client
             self._journal = client.journal = Journal(self.path / REPLIES)
             before = self.record.get("cost", {})
-            self._cost_before = cost_record(self._journal.unrecorded, None, before)
+            self._cost_before = cost_record(self._journal.unrecorded, before)
             with self._changing() as record:
                 self._count_cost(record)
             self._journal.note_recorded()
@@ -348,8 +348,7 @@ class RunFolder:
     def _count_cost(self, record: dict[str, Any]) -> None:
         """Put into the record what was paid, by this process and by those before."""
         if self._client is not None:
-            price = self._client.connection.price
-            record["cost"] = cost_record(self._client.usage, price, self._cost_before)
+            record["cost"] = cost_record(self._client.usage, self._cost_before)
             record["served_as"] = sorted({*record.get("served_as", ()), *self._client.models})
             if len(names := record["served_as"]) > 1:
                 self._add_notes(record, [f"the replies are of several models: {', '.join(names)}"])

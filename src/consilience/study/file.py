@@ -29,7 +29,7 @@ from consilience.runs.run import model_name, options_record, seed_folders
 from consilience.study.workers import Needs
 
 if TYPE_CHECKING:
-    from consilience.kinds.probing import ProbePlan
+    pass
 
 SEED = "{seed}"
 FAILURES, LOGS = "failures", "logs"  # Folders of a study beside those of its models
@@ -340,13 +340,10 @@ def _is_finished(records: Iterable[bytes]) -> bool:
 
 
 NOT_COMPARED = (
-    "out", "device", "data_dir", "base_url", "api_key_env", "max_requests", "max_tokens",
-    "price", "concurrency", "timeout",
+    "out", "device", "data_dir", "base_url", "api_key_env", "max_requests",
+    "concurrency", "timeout",
 )  # fmt: skip
 """Options that say where and how fast a run is asked, not what."""
-
-PLANNED = ("requests", "cost", "tokens read", "tokens written")
-"""What a model behind a URL would be sent at most: columns of a plan."""
 
 Progress = Literal["complete", "part", "waiting", "failed"]
 """complete: finished. part: some groups have answers. waiting: none has. failed: with a message."""
@@ -370,7 +367,6 @@ class RunState:
     finished: str | None = None
     message: str = ""
     queries: int | None = None  # All queries; None where they were not counted
-    plan: ProbePlan | None = None  # Of a model behind a URL
 
     def to_dict(self) -> dict[str, Any]:
         run = {
@@ -379,7 +375,7 @@ class RunState:
             "folder": str(self.run.folder),
         }  # fmt: skip
         others = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "run"}
-        return run | others | {"plan": self.plan and self.plan.to_dict()}
+        return run | others
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -403,8 +399,7 @@ class StudyState(Shown):
         is_plan = any(state.queries is not None for state in self.runs)
         last = [Column("answers", "count"), Column("started"), Column("finished")]
         if is_plan:
-            has_requests = any(state.plan for state in self.runs)
-            last = [Column(name, "count") for name in ("queries", *PLANNED * has_requests)]
+            last = [Column("queries", "count")]
         columns = [Column("run"), Column("state"), Column("groups"), *last]
         rows: list[list[Value]] = []
         for state in self.runs:
@@ -414,28 +409,12 @@ class StudyState(Shown):
             row.append(f"{state.done}{of_all}" if is_known else "")
             if is_plan:
                 row.append(state.queries)
-                if state.plan and state.plan.usage:
-                    most, cost = state.plan.usage.most, state.plan.cost
-                    row += [most.requests, "" if cost is None else f"{cost:.4g}"]
-                    row += [round(most.tokens_read), most.tokens_written]
             else:
                 times = (state.started, state.finished)
                 row += [state.answers, *((time or "")[:16].replace("T", " ") for time in times)]
             rows.append([*row, *[""] * (len(columns) - len(row))])
         title = f"{self.study.name}: {self.in_words()}, in {self.study.folder}"
         return Table(title, columns, rows, self.failures())
-
-    def requests_in_words(self) -> dict[str, str]:
-        """Requests, tokens and known cost of all models behind a URL; empty if not planned."""
-        from consilience.kinds.probing import together
-
-        if not (plans := [state.plan for state in self.runs if state.plan]):
-            return {}
-        rows = together(plans).requests_in_words("the servers")
-        unpriced = [one.run.model for one in self.runs if one.plan and one.plan.cost is None]
-        if unpriced and "Cost" in rows:
-            rows["Cost"] += f", without {listed(list(dict.fromkeys(unpriced)))}: no price"
-        return rows
 
     def failures(self) -> list[str]:
         by_message: dict[str, list[str]] = {}
@@ -452,8 +431,6 @@ class StudyState(Shown):
 
     def printed(self, output: Output) -> Iterator[Table | str]:
         yield self.table()
-        for name, text in self.requests_in_words().items():
-            yield f"{name:9} {text}"
 
     def document(self) -> dict[str, Any]:
         runs = [one.to_dict() for one in self.runs]

@@ -1,11 +1,11 @@
-"""Running a study: its units, workers, shards."""
+"""Running a study: its units and workers."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -28,7 +28,6 @@ from consilience.files.read import parse_json
 from consilience.files.write import LOCK, write_whole
 from consilience.kinds import inquiries_of, kind_of
 from consilience.kinds.base import Inquiry
-from consilience.kinds.probing import Shard
 from consilience.options import option_fields
 from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.runs import StudyRunOptions
@@ -192,7 +191,7 @@ def _groups_of_all(options: ProbeOptions) -> Mapping[GroupOfSeed, int]:
 
 
 def run_study(options: StudyRunOptions, watch: Watch = SILENT) -> studies.StudyState:
-    """Ask all runs that are not complete, or the part of a shard; how far the study is then."""
+    """Ask all runs that are not complete; how far the study is then."""
     planned = _planned(options, watch, is_fetched=True)
     study = planned.state.study
     left = {one.run.name: one.run for one in planned.state.unfinished}
@@ -203,7 +202,7 @@ def run_study(options: StudyRunOptions, watch: Watch = SILENT) -> studies.StudyS
     for name, text in planned.faults.items():
         if name in left:
             _fail(study, left[name], UnitFailure(text), watch)
-    if planned.part.keys() & left.keys():
+    if planned.units.keys() & left.keys():
         _Asking(options, planned, watch).ask()
     for run in study.runs:
         studies.copy_run(study, run)  # what could not be copied when it was finished
@@ -211,47 +210,24 @@ def run_study(options: StudyRunOptions, watch: Watch = SILENT) -> studies.StudyS
 
 
 def plan_study(options: StudyRunOptions, watch: Watch = SILENT) -> studies.StudyState:
-    """What ``run_study`` would ask; no model is loaded here, and nothing is written.
-
-    Servers get the requests that test what they can do; all others are counted and not sent.
-    """
-    from consilience.kinds.probing import plan_probe
-
+    """What ``run_study`` would ask; no model is loaded here, and nothing is written."""
     planned = _planned(options, watch)
     states = {one.run.name: replace(one, queries=one.answers) for one in planned.state.runs}
     for name, text in planned.faults.items():
         states[name] = replace(states[name], state="failed", queries=None, message=text)
-    for name, units in planned.part.items():
+    for name, units in planned.units.items():
         groups = sum(len(unit.payload.groups) for unit in units)
         queries = sum(unit.size for unit in units)
         states[name] = replace(states[name], groups=groups, queries=queries)
-    if options.shard is not None:
-        states = {name: states[name] for name in planned.part}
-    served = [
-        name
-        for name, one in states.items()
-        if one.run.options.connection and one.queries and one.state != "complete"
-    ]
-    if served:
-        with watch.steps("planning requests", len(served), "runs") as advance:
-            for name in served:
-                run = states[name].run
-                try:
-                    states[name] = replace(states[name], plan=plan_probe(run.options))
-                except (ConsilienceError, OSError) as error:  # of the server
-                    message = engine.described(error).message
-                    states[name] = replace(states[name], state="failed", message=message)
-                advance(1)
     return studies.StudyState(planned.state.study, list(states.values()))
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """How far a study is, the units of its runs, those of a shard, and why runs have none."""
+    """How far a study is, the units of its runs, and why runs have none."""
 
     state: studies.StudyState
     units: Mapping[str, Sequence[Unit]]  # By run
-    part: Mapping[str, Sequence[Unit]]
     faults: Mapping[str, str]
 
 
@@ -260,9 +236,6 @@ def _planned(options: StudyRunOptions, watch: Watch, *, is_fetched: bool = False
     if options.ray_address is not None and options.engine != "ray":
         raise ConsilienceError("--ray-address without --engine ray", todo="Add --engine ray.")
     study = studies.read_study(options.file)
-    if options.shard is not None and study.address:
-        found = f"--shard with folder = '{study.address}'"
-        raise ConsilienceError(found, where=str(study.file), todo="Use a folder that all share.")
     if is_fetched:
         for run in study.runs:
             studies.copy_run(study, run, is_fetched=True)
@@ -278,20 +251,14 @@ def _planned(options: StudyRunOptions, watch: Watch, *, is_fetched: bool = False
     is_shared = options.engine == "local" and count > 1  # each has a share of the processors
     threads = max(1, cores() // count) if is_shared else 0
     units, faults = list[Unit](), dict[str, str]()
-    for one in state.runs if options.shard else state.unfinished:
+    for one in state.unfinished:
         try:
             answered(one.run)  # a damaged record raises
             units += units_of(one.run, threads, watch)
         except (ConsilienceError, OSError) as error:
             faults[one.run.name] = str(error)
-    part = range(len(units))
-    if options.shard is not None:
-        part = Shard.parse(options.shard).part([unit.size for unit in units])
-    return _Plan(state, _by_run(units), _by_run(units[at] for at in part), faults)
-
-
-def _by_run(units: Iterable[Unit]) -> dict[str, list[Unit]]:
-    return {name: [*of] for name, of in groupby(units, lambda unit: unit.payload.run)}
+    by_run = {name: [*of] for name, of in groupby(units, lambda unit: unit.payload.run)}
+    return _Plan(state, by_run, faults)
 
 
 class _Asking:
@@ -301,7 +268,7 @@ class _Asking:
         self._study, self._options, self._watch = plan.state.study, options, watch
         self._plan = plan
         left = {one.run.name: one.run for one in plan.state.unfinished}
-        self._runs = {name: left[name] for name in plan.part if name in left}
+        self._runs = {name: left[name] for name in plan.units if name in left}
         self._backlog = Backlog()
         self._advance: Advance = lambda steps: None
         self._folders: dict[tuple[str, str], RunFolder] = {}
@@ -312,15 +279,13 @@ class _Asking:
         for name, run in self._runs.items():
             done = answered(run)
             studies.failure_file(self._study, run).unlink(missing_ok=True)  # it is asked again
-            for unit in self._plan.part[name]:
+            for unit in self._plan.units[name]:
                 if unit.payload.is_whole or not unit.payload.groups.keys() <= done:
                     self._left[name] += 1
                     self._backlog.add(unit)
             if not self._left[name]:
                 self._count_if_complete(run)
         options, inform, logs = self._options, self._watch.inform, self._study.folder / studies.LOGS
-        if options.shard is not None:
-            logs /= f"shard-{options.shard.replace('/', '-of-')}"
         workers: LocalWorkers | RayWorkers = LocalWorkers(options.workers or 1, logs)
         network = None
         # a cluster is joined only for models that do not have a server
@@ -379,7 +344,7 @@ class _Asking:
             self._watch.inform(f"{task.run} is not yet copied: {error}")
 
     def _count_if_complete(self, run: studies.StudyRun) -> None:
-        """Have the run counted if all its groups have answers, also those of other shards."""
+        """Have the run counted if all its groups have answers."""
         units = self._plan.units[run.name]
         if {group for unit in units for group in unit.payload.groups} <= answered(run):
             key = units[0].key

@@ -143,19 +143,6 @@ def question_commands() -> Iterator[tuple[str, list[str]]]:
         ],
     }.items():
         yield f"questions-{name}", [*ask, *some, *more, "--out", f"questions-{name}"]
-    train = ["--train-groups", "capital", "--validation-groups", "continent", "--train-facts", "4"]
-    train += [
-        "--validation-facts",
-        "2",
-        "--limit",
-        "1",
-        "--epochs",
-        "1",
-        "--vary",
-        "order=reversed",
-    ]
-    better = ["improve", "--suite", "mini-questions", "--model", "packaged:smollm2", *train]
-    yield "improve-questions", [*better, "--out", "improved-questions"]
     guess = ["probe", "--model", "baseline:random", "--suite", "mini-questions", "--limit", "8"]
     factors = ["--vary", "order=rotations", "--vary", "paraphrase=all"]
     yield "questions-random", [*guess, *factors, "--out", "questions-random"]
@@ -343,6 +330,8 @@ def masked_commands(mini: list[str]) -> Iterator[tuple[str, list[str]]]:
     training += ["--epochs", "1", "--lambda", "0.5"]
     training += ["--validation-facts", "8", "--limit", "5", "--out", "improved"]
     yield "improve", ["improve", *mini, *model, *training]
+    vote = ["vote" if word == "pairs" else word for word in training[:-1]]
+    yield "improve-vote", ["improve", *mini, *model, *vote, "improved-vote"]
     if (SHARED / "data" / "pararel").is_dir():
         pararel = ["probe", "--suite", "pararel"]
         for protocol in ("strict", "published"):

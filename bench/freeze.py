@@ -91,7 +91,6 @@ analyze
 analyze patterns
 analyze edits
 analyze examples
-analyze expectations
 analyze knowledge
 analyze factors
 analyze syntax
@@ -150,12 +149,10 @@ def question_commands() -> Iterator[tuple[str, list[str]]]:
     yield "questions-factors", ["analyze", "factors", "questions-random"]
     yield "questions-factors.txt", ["analyze", "factors", "questions-random"]
     yield "questions-by-factor.txt", ["score", "questions-random", "--by", "factor"]
-    for name in ("semantic", "symmetry", "negation", "transitivity", "reversal", "merges"):
+    for name in ("symmetry", "negation", "transitivity", "reversal"):
         run = f"expected-{name}"
         probe = ["probe", "--model", "baseline:random", "--suite", f"consistency/{name}"]
         yield run, [*probe, "--out", run]
-        if name != "merges":
-            yield f"analyze-{run}", ["analyze", "expectations", run]
     languages = ["probe", "--suite", "mini-languages", "--model", "baseline:random"]
     yield "languages", [*languages, "--limit", "10", "--out", "languages"]
 
@@ -165,7 +162,7 @@ def table_commands() -> Iterator[tuple[str, list[str]]]:
     yield "mini.txt", ["score", "mini-random-strict"]
     yield "mini-by-group.txt", ["score", "mini-random-strict", "--by", "group"]
     yield "compare.txt", ["compare", "mini-majority-strict", "mini-random-strict"]
-    yield "expected-semantic.txt", ["score", "expected-semantic"]
+    yield "expected-symmetry.txt", ["score", "expected-symmetry"]
     for suite, limit in (("mini", "3"), ("mini-questions", "2")):
         export = ["suite", "export", suite, "--limit", limit, "--out", f"{suite}.csv"]
         yield f"export-{suite}.txt", export
@@ -223,7 +220,6 @@ def text_commands() -> Iterator[tuple[str, list[str]]]:
     """The printed text of commands whose document is kept above, and of refusals."""
     for analysis in ("edits", "patterns", "examples", "knowledge"):
         yield f"analyze-{analysis}.txt", ["analyze", analysis, "mini-random-strict"]
-    yield "analyze-expectations.txt", ["analyze", "expectations", "expected-semantic"]
     for by in ("group", "form", "edit", "metric"):
         yield f"mini-forms-by-{by}.txt", ["score", "mini-forms", "--by", by]
     yield "languages-by-factor.txt", ["score", "languages", "--by", "factor"]

@@ -63,12 +63,12 @@ class Model:
         replies: dict[tuple[str, str], str | None] = {}
         for component, size in enumerate(self.sizes):
             rate = generator.beta(self.a, self.b)
-            hub = Reference(f"hub {component}", "", ANSWERS)
+            hub = Reference(f"hub {component}", ANSWERS)
             first = generator.random(self.variants) >= self.yes
             for at, answer in enumerate(first):
                 replies[hub.item, str(at)] = ANSWERS[int(answer)]
             for number in range(size):
-                other = Reference(f"{component} {number}", "", ANSWERS)
+                other = Reference(f"{component} {number}", ANSWERS)
                 differs = generator.random(self.variants) < rate
                 for at, answer in enumerate(first ^ differs):
                     replies[other.item, str(at)] = ANSWERS[int(answer)]
@@ -77,8 +77,9 @@ class Model:
             for query in replies:
                 if generator.random() < self.unmatched:
                     replies[query] = NO_OPTION
-        levels = {str(at): {"order": str(at)} for at in range(self.variants)}
-        counted = tuple(tuple(instances(one, replies, levels)) for one in expectations)
+        counted = tuple(
+            tuple(instances(one, replies, map(str, range(self.variants)))) for one in expectations
+        )
         none = np.zeros((0, 1), dtype=np.int64)
         pairs, subjects = np.zeros((0, 2), dtype=np.int64), np.zeros(0, dtype=np.object_)
         return Grid(none, none, pairs, subjects, none[:, 0], instances=counted)

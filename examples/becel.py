@@ -26,6 +26,7 @@ with Path("negational.tsv").open(encoding="utf-8", newline="") as file:
                     "answer": int(label),
                 }
             )
-        expectations.append({"kind": "opposite", "item": item, "other_item": f"{item}-neg"})
+        both = {"item": item, "other_item": f"{item}-neg"}
+        expectations.append({"kind": "implied", **both, "map": "yes -> no; no -> yes"})
 for name, rows in (("questions", questions), ("expectations", expectations)):
     (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")

@@ -12,7 +12,6 @@ import pytest
 
 from checks import output, refusal, refused
 from conftest import ROOT
-from consilience.analysis.examples import violation_table
 from consilience.kinds import score_answers, suite_of
 from consilience.kinds.probing import probe
 from consilience.kinds.variants import factors_of
@@ -21,10 +20,9 @@ from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
 from consilience.models.functions import PromptFunction
 from consilience.options.probe import ProbeOptions
-from consilience.options.runs import ExpectationsOptions, ScoreOptions
-from consilience.report.analysis_tables import violation_examples, violation_tables
+from consilience.options.runs import ScoreOptions
+from consilience.report.analysis_tables import violation_examples
 from consilience.report.comparison_tables import comparison_table
-from consilience.results.analyses import analyze_expectations
 from consilience.runs.run import Run
 from consilience.suites import check_suite
 from consilience.suites.question_suites import load_questions, select_questions
@@ -36,12 +34,13 @@ not-a,one,Is A false?,Does A not hold?,yes;no,no
 b,one,Is B true?,Does B hold?,yes;no,yes
 not-b,one,Is B false?,Does B not hold?,yes;no,no
 c,two,Who has C?,Whose is C?,Ann;Bob;Eve,Ann
+d,two,Who has D?,Whose is D?,Ann;Bob;Eve,Ann
 """
-EXPECTATIONS = """kind,item,other_item,paraphrase,other_paraphrase,map
-opposite,a,not-a,,,
-opposite,b,not-b,,,
-implied,a,c,,,yes -> Ann
-same,c,c,1,2,
+EXPECTATIONS = """kind,item,other_item,map
+different,a,not-a,
+different,b,not-b,
+implied,a,c,yes -> Ann
+same,c,d,
 """
 
 
@@ -56,7 +55,8 @@ def answers(**options):
     return PromptFunction(lambda prompts: list(answer(prompts)))
 
 
-FIRST = {"Is_A_false": "no", "Is_B_false": "no", "Who_has_C": "Ann", "Whose_is_C": "Bob"}
+FIRST = {"Is_A_false": "no", "Is_B_false": "no", "Who_has_C": "Ann", "Whose_is_C": "Bob",
+         "Who_has_D": "Bob", "Whose_is_D": "Ann"}  # fmt: skip
 """Phrasing 1 of a and b is answered without contradiction, phrasing 2 with yes and yes."""
 
 
@@ -87,44 +87,31 @@ def values(metrics, metric):
 def test_a_run_is_counted_by_its_expectations_without_its_suite(folder):
     """By hand, of two orders and two phrasings each; c has three orders, two of them shared with a.
 
-    opposite: phrasing 2 of both: 1/2. implied: c is Ann in phrasing 1 only: 1/2. same: 1.
-    Groups of 4 and 1 questions; an answer that is always the same has no corrected value.
+    different: phrasing 2 of both: 1/2. implied: c is Ann in phrasing 1 only: 1/2. same: 1.
+    Groups of 4 and 2 questions; an answer that is always the same has no corrected value.
     """
     run, counted = ask(folder, "run", answers(**FIRST))
     low = "corrected consistency tends to be too low there, its interval too narrow"
     assert f"2 groups have fewer than 20 questions: {low}" in counted.notes
-    _, same = ask(folder, "same", answers(Who_has_C="Ann", Whose_is_C="Ann"))
+    _, same = ask(
+        folder,
+        "same",
+        answers(**dict.fromkeys(("Who_has_C", "Whose_is_C", "Who_has_D", "Whose_is_D"), "Ann")),
+    )
     assert not any("fewer than 20" in note for note in same.notes)
     rates = values(counted.metrics, "violation_rate")
-    assert (rates["one", "opposite"], rates["one", "implied"]) == (1 / 2, 1 / 2)
-    assert rates["one", "all"] == rates["MICRO", "opposite"] == 1 / 2
+    assert (rates["one", "different"], rates["one", "implied"]) == (1 / 2, 1 / 2)
+    assert rates["one", "all"] == rates["MICRO", "different"] == 1 / 2
     assert rates["two", "same"] == rates["two", "all"] == 1
     # The second answers are no in phrasing 1 and yes in phrasing 2, of both expectations.
-    assert values(counted.metrics, "chance_violation_rate")["one", "opposite"] == 1 / 2
+    assert values(counted.metrics, "chance_violation_rate")["one", "different"] == 1 / 2
     shown = {row.label: row for row in counted.summary.rows}
-    assert shown["Violations, opposite"].value == shown["Violations, opposite"].chance == 1 / 2
-    assert list(shown)[-3:] == [f"Violations, {kind}" for kind in ("same", "opposite", "implied")]
+    assert shown["Violations, different"].value == shown["Violations, different"].chance == 1 / 2
+    assert list(shown)[-3:] == [f"Violations, {kind}" for kind in ("same", "different", "implied")]
     shutil.rmtree(folder)
     again = score_answers(ScoreOptions(answers=run)).metrics
     assert again.equals(counted.metrics)
     assert len(Run.open(run).expectations) == 4
-
-
-def test_violations_are_shown_with_what_was_sent(folder):
-    run, _ = ask(folder, "run", answers(**FIRST))
-    analysis = analyze_expectations(ExpectationsOptions(run, examples=1))
-    rows = analysis.tables["violations"].rows_by_key(["group", "kind"], named=True)
-    (opposite,) = rows["one", "opposite"]
-    assert [opposite[name] for name in ("expectations", "instances", "n")] == [2, 8, 8]
-    assert {kind for group, kind in rows if group == "MICRO"} == {"opposite", "implied", "same"}
-    examples = analysis.tables["examples"].filter(kind="opposite").to_dicts()
-    shown = [(row["item"], row["answer"], row["permitted"]) for row in examples]
-    assert shown == [("a", "yes", ""), ("not-a", "yes", "no")]
-    assert "Does A not hold?" in examples[1]["prompt"]
-    (shown,) = violation_examples(pl.DataFrame(examples))
-    assert shown.rows[0][1] == examples[0]["variant"]
-    assert shown.rows[1][1] == ""  # the same variant
-    assert analysis.notes == []
 
 
 def test_a_prompt_of_a_chat_is_shown_without_its_special_tokens():
@@ -143,25 +130,25 @@ def test_a_prompt_of_a_chat_is_shown_without_its_special_tokens():
         rows = pl.DataFrame(
             same | {"item": ["a", "b"], "answer": ["yes", "no"], "permitted": ["", "yes"]}
         )
-        _, examples = violation_tables(violation_table(pl.DataFrame(), {}), rows, "run")
+        (examples,) = violation_examples(rows)
         assert [row[0] for row in examples.rows] == [
             "Question: Is A true? / Answer:", "Question: Is <b>A</b> not true? / [1] a|b / Answer:",
         ]  # fmt: skip
 
 
 def test_two_runs_are_compared(folder):
-    """opposite: 1/2 and 0. The chance level is compared too."""
+    """different: 1/2 and 0. The chance level is compared too."""
     first, _ = ask(folder, "first", answers(**FIRST))
     right = {**FIRST, "Does_A_not_hold": "no", "Does_B_not_hold": "no"}
     second, _ = ask(folder, "second", answers(**right))
     suite, protocol = suite_of(Run.open(first), None, None, None)
     runs = {name: Run.open(path).answers for name, path in (("1", first), ("2", second))}
     table = compare(runs, suite, protocol)
-    rows = table.filter(metric="violation_rate", subset="opposite")
+    rows = table.filter(metric="violation_rate", subset="different")
     by_group = dict(rows.select("group", "difference").iter_rows())
     assert by_group == dict.fromkeys(("one", "MACRO", "MICRO"), -1 / 2)
     shown = {str(row[0]): row[3] for row in comparison_table(table, suite).rows}
-    assert shown["Violations, opposite"] == -1 / 2
+    assert shown["Violations, different"] == -1 / 2
     assert {"Violations, implied", "Violations, same"} <= set(shown)
 
 
@@ -190,8 +177,6 @@ def test_expectations_of_questions_that_were_not_asked_are_named(folder):
     _, counted = ask(folder, "run", answers(**FIRST), groups=["two"])
     unchecked = "3 of 4 expectations are not checked, such as for 'a' and 'not-a'"
     assert any(note.startswith(unchecked) for note in counted.notes)
-    _, counted = ask(folder, "one", answers(), vary=["order=rotations"])
-    assert any("phrasings vary with --vary paraphrase" in note for note in counted.notes)
 
 
 def test_a_sample_has_questions_with_those_that_are_linked_to_them():
@@ -203,14 +188,6 @@ def test_a_sample_has_questions_with_those_that_are_linked_to_them():
     assert (len(numbers["mother"]), numbers["mother"]) == (5, numbers["child"])
     assert len(select_questions(questions, None, None, 0)) == 48
     assert select_questions(questions, None, 5, 1).items != sampled.items
-
-
-def test_a_run_without_expectations_says_so(folder):
-    (folder / "expectations.csv").unlink()
-    run, counted = ask(folder, "run", answers())
-    assert "violation_rate" not in counted.metrics["metric"].to_list()
-    message = r"no expectations; expected a run of questions"
-    refused(message, analyze_expectations, ExpectationsOptions(run))
 
 
 def test_open_questions_with_expectations_need_no_variants(tmp_path):
@@ -248,21 +225,12 @@ def test_one_variant_alone_is_asked_and_exported(tmp_path, consilience, rows, va
     assert (numbers["accuracy"], math.isnan(numbers["consistency"])) == (1, True)
 
 
-def test_a_factor_that_questions_have_one_level_of_is_refused(tmp_path):
-    (tmp_path / "q.csv").write_text(ONE, encoding="utf-8")
-    questions = load_questions(str(tmp_path / "q.csv"))
-    for vary in ("paraphrase", "separator=", "labels="):
-        options = ProbeOptions(vary=[vary])
-        refused("one level.*; expected two levels", factors_of, options, questions)
-
-
 @pytest.mark.parametrize("answer_to_b", ["no", "maybe"])
 def test_an_export_that_is_scored_keeps_its_expectations(
     folder, consilience, answer_to_b, plain_charts
 ):
-    """The numbers, tables and commands of a probed run; maybe is no option. Two rows of opposite."""
+    """The numbers, tables and commands of a probed run; maybe is no option."""
     rows = list(csv.DictReader(EXPECTATIONS.splitlines()))
-    rows.append({"kind": "opposite", "item": "a", "other_item": "not-a", "condition": "yes"})
     (folder / "expectations.csv").unlink()
     (folder / "expectations.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     probed, counted = ask(folder, "run", answers(**{**FIRST, "Is_B_false": answer_to_b}))
@@ -272,24 +240,18 @@ def test_an_export_that_is_scored_keeps_its_expectations(
     given = Run.open(probed).answers.select("item", "variant", "answer")
     pl.read_ndjson(table).join(given, on=["item", "variant"]).write_ndjson(table)
     again = score_answers(ScoreOptions(answers=table, suite=str(folder), out=scored))
-    kinds = ["same", "opposite", "conditioned opposite", "implied"]
+    kinds = ["same", "different", "implied"]
     for one in (counted, again):
         labels = [row.label for row in one.summary.rows if row.metric == "violation_rate"]
         assert labels == [f"Violations, {kind}" for kind in kinds]
     is_violation = pl.col("metric").str.contains("violation")
     assert again.metrics.filter(is_violation).equals(counted.metrics.filter(is_violation))
     assert Run.open(scored).expectations == Run.open(probed).expectations
-    first, second = (
-        analyze_expectations(ExpectationsOptions(run)).tables["violations"]
-        for run in (probed, scored)
-    )
-    assert first.equals(second)
-    assert first.filter(group="one")["kind"].to_list() == kinds[1:]
     page = folder.parent / "page.html"
     output(consilience, "report", scored, "--out", page)
-    assert "conditioned opposite" in page.read_text(encoding="utf-8")
-    assert "Violations, conditioned opposite" in output(consilience, "compare", probed, scored)
-    rule = "violation_rate of conditioned opposite <= 99 %"
+    assert "Violated expectations, in percent" in page.read_text(encoding="utf-8")
+    assert "Violations, different" in output(consilience, "compare", probed, scored)
+    rule = "violation_rate of different <= 99 %"
     status, _, err = consilience("gate", scored, "--rule", rule)
     assert (status in (0, 3), err) == (True, "")
 
@@ -331,24 +293,20 @@ def test_the_example_converts_a_file_of_becel(tmp_path, monkeypatch):
     golds = {question.item: question.gold.text for question in questions.items}
     assert golds == {"0": "yes", "0-neg": "no", "1": "no", "1-neg": "yes"}
     assert questions.items[2].context == 'Ice is "cold".'
-    assert [one.kind for one in questions.expectations] == ["opposite", "opposite"]
+    assert [one.kind for one in questions.expectations] == ["implied", "implied"]
 
 
 def test_the_commands_read_a_suite_and_its_runs(folder, consilience, plain_charts):
-    """suite check, the tables of analyze expectations and compare, and the section of a report."""
-    counts = "2 groups, 5 questions with options, 10 phrasings, 4 expectations"
+    """suite check, the tables of compare, and the section of a report."""
+    counts = "2 groups, 6 questions with options, 12 phrasings, 4 expectations"
     assert output(consilience, "suite", "check", folder).endswith(f"{folder}: good; {counts}\n")
     first, _ = ask(folder, "first", answers(**FIRST))
     second, _ = ask(folder, "second", answers())
-    out = output(consilience, "analyze", "expectations", first, "--examples", "1")
-    assert re.search("one +opposite", out)
-    assert "all groups" in out and "MICRO" not in out
-    assert "Does A not hold?" in out
     output(consilience, "compare", first, second, "--by", "metric")
     page = folder.parent / "report.html"
     output(consilience, "report", first, second, "--out", page)
     text = page.read_text(encoding="utf-8")
     assert "Violated expectations, in percent" in text
     assert text.count("Examples of violations: ") >= 2  # one a run
-    (folder / "expectations.csv").write_text("kind,item\nsame,a\n")
+    (folder / "expectations.csv").write_text("kind,item,other_item\nsame,a,a\n")
     assert "'a' is compared with itself" in refusal(consilience, "suite", "check", folder)

@@ -71,22 +71,13 @@ def verdicts(expectation):
 @pytest.mark.parametrize(("row", "expected"), [
     ({"kind": "same"}, (True, False, False, True)),
     ({"kind": "different"}, (False, True, True, False)),
-    ({"kind": "opposite"}, (False, True, True, False)),
-    ({"kind": "complementary"}, (False, True, True, False)),
-    ({"kind": "same", "condition": "true"}, (True, False, None, None)),  # an alias of yes
     ({"kind": "implied", "map": "yes -> no"}, (False, True, None, None)),
-    ({"kind": "opposite", "map": {True: False}}, (False, True, None, None)),  # YAML's yes: no
+    ({"kind": "implied", "map": {True: False}}, (False, True, None, None)),  # true is an alias
 ])  # fmt: skip
 def test_what_each_kind_permits(row, expected):
     expectation = one(**row, item="a", other_item="b")
     assert verdicts(expectation) == dict(zip(("y y", "y n", "n y", "n n"), expected, strict=True))
     assert Expectation.of_record(json.loads(json.dumps(expectation.to_record()))) == expectation
-
-
-def test_of_three_questions_exactly_one_is_yes():
-    expectation = one(kind="complementary", item="a;b", other_item="c")
-    for answers, is_permitted in verdicts(expectation).items():
-        assert is_permitted is (answers.count("y") == 1)
 
 
 def test_premises_imply_a_conclusion():
@@ -103,18 +94,17 @@ def test_premises_imply_a_conclusion():
 
 def test_the_same_rows_in_each_kind_of_file(tmp_path):
     rows = [
-        {"kind": "opposite", "item": "a", "other_item": "b", "map": "yes -> no; no -> yes"},
-        {"kind": "same", "item": "p", "paraphrase": "1", "other_paraphrase": "2"},
+        {"kind": "implied", "item": "a", "other_item": "b", "map": "yes -> no; no -> yes"},
+        {"kind": "same", "item": "a", "other_item": "c"},
     ]
     texts = {
         "e.jsonl": "\n".join(map(json.dumps, rows)),
         "e.json": json.dumps(rows),
-        "e.csv": "kind,item,paraphrase,other_item,other_paraphrase,map\n"
-        "opposite,a,,b,,yes -> no; no -> yes\nsame,p,1,,2,\n",
+        "e.csv": "kind,item,other_item,map\nimplied,a,b,yes -> no; no -> yes\nsame,a,c,\n",
     }
     expected, _ = read(*rows)
     assert [len(one.premises) for one in expected] == [1, 1]
-    assert expected[1].references == tuple(Reference("p", at, ("yes", "no")) for at in "12")
+    assert expected[1].references == tuple(Reference(item, ("yes", "no")) for item in "ac")
     for name, text in texts.items():
         folder = tmp_path / name
         folder.mkdir()
@@ -146,22 +136,21 @@ def test_duplicates_are_reported(first, second, message):
 # Counts.
 
 
-def pair(kind, first, second, *, rules=None, condition=(), options=("yes", "no")):
-    left, right = (Reference(item, "", options) for item in (first, second))
-    return Expectation(kind, (left,), right, rules or {}, condition)
+def pair(kind, first, second, *, rules=None, options=("yes", "no")):
+    left, right = (Reference(item, options) for item in (first, second))
+    return Expectation(kind, (left,), right, rules or {})
 
 
 def violation_tallies(expectations, replies, variants):
     """Both metrics of expectations, over all of them and by kind; variants are called 0, 1, ..."""
-    levels = {str(at): named for at, named in enumerate(variants)}
     named = {(item, str(at)): answer for (item, at), answer in replies.items()}
-    counted = [tuple(instances(one, named, levels)) for one in expectations]
+    counted = [tuple(instances(one, named, map(str, range(variants)))) for one in expectations]
     none = np.zeros((0, 1), dtype=np.int64)
     grid = Grid(
         none, none, np.zeros((0, 2), dtype=np.int64), np.zeros(0, dtype=object), none[:, 0],
         instances=tuple(of for of in counted if of),
     )  # fmt: skip
-    subsets = dict.fromkeys(of[0].expectation.subset for of in grid.instances)
+    subsets = dict.fromkeys(of[0].expectation.kind for of in grid.instances)
     grids = {"all": grid} | {subset: grid.only_expectations(subset) for subset in subsets}
     return {
         (metric, subset): tally
@@ -175,7 +164,7 @@ def value(tallies, metric, subset="all"):
     return tallies[metric, subset].share().value
 
 
-def rates(expectations, replies, variants=({},)):
+def rates(expectations, replies, variants=1):
     """How often expectations are violated, and how often by chance."""
     tallies = violation_tallies(expectations, replies, variants)
     return [value(tallies, name) for name in ("violation_rate", "chance_violation_rate")]
@@ -185,7 +174,7 @@ def test_rates_by_hand():
     """Four pairs of yes and no: yy, yn, nn, ny, and one without an answer.
 
     same: 2 of 4 are violated. Chance level, with the last answers of the other three: 2/3, 1/3, 2/3
-    and 1/3. With the condition yes: yn of yy and yn.
+    and 1/3.
     """
     answers = ["yy", "yn", "nn", "ny", "y-"]
     replies = {
@@ -194,17 +183,13 @@ def test_rates_by_hand():
         for side, letter in zip("ab", letters, strict=True)
     }
     every = [pair("same", f"a{at}", f"b{at}") for at in range(6)]  # the last was not asked
-    tallies = violation_tallies(every, replies, [{}])
+    tallies = violation_tallies(every, replies, 1)
     names = ("violation_rate", "chance_violation_rate")
     assert list(tallies) == [(name, subset) for subset in ("all", "same") for name in names]
     assert value(tallies, "violation_rate") == 2 / 4
     assert value(tallies, "chance_violation_rate") == pytest.approx(1 / 2)
     share = tallies["violation_rate", "same"].share()
     assert (share.n, share.left_out) == (4, 1)
-    some = [pair("same", f"a{at}", f"b{at}", condition=("yes",)) for at in range(5)]
-    tallies = violation_tallies(some, replies, [{}])
-    assert value(tallies, "violation_rate") == 1 / 2
-    assert tallies["violation_rate", "all"].share().n == 2
 
 
 def test_chance_of_an_implication_by_hand():
@@ -228,8 +213,8 @@ def test_other_options_are_compared_by_their_position():
     expectations, replies = [], {}
     for at, right in enumerate([0, 1, 1]):
         options = (f"x{at}", f"y{at}")
-        conclusion = Reference(f"b{at}", "", options)
-        premise = Reference(f"a{at}", "", ("yes", "no"))
+        conclusion = Reference(f"b{at}", options)
+        premise = Reference(f"a{at}", ("yes", "no"))
         rules = {("yes",): (options[right],)}
         expectations.append(Expectation("implied", (premise,), conclusion, rules))
         replies |= {(f"a{at}", 0): "yes", (f"b{at}", 0): options[(0, 0, 1)[at]]}
@@ -237,18 +222,18 @@ def test_other_options_are_compared_by_their_position():
 
 
 def test_without_expectations_and_without_answers():
-    assert violation_tallies([], {}, [{}]) == {}
-    assert violation_tallies([pair("same", "a", "b")], {}, [{}]) == {}
+    assert violation_tallies([], {}, 1) == {}
+    assert violation_tallies([pair("same", "a", "b")], {}, 1) == {}
     replies = {("a", 0): None, ("b", 0): "yes"}
     assert np.isnan(rates([pair("same", "a", "b")], replies)).all()
-    tallies = violation_tallies([pair("same", "a", "b")], replies, [{}])
+    tallies = violation_tallies([pair("same", "a", "b")], replies, 1)
     assert tallies["violation_rate", "all"].left_out == 1
 
 
 def test_an_expectation_without_another_has_no_chance_level():
     """One pair. With a second kind, and in a variant that only one pair was asked in, neither."""
     replies = {(item, 0): "yes" for item in "ab"}
-    tallies = violation_tallies([pair("same", "a", "b")], replies, [{}])
+    tallies = violation_tallies([pair("same", "a", "b")], replies, 1)
     share = tallies["chance_violation_rate", "same"].share()
     assert np.isnan(share.value)
     assert (share.n, share.left_out) == (0, 1)
@@ -256,61 +241,23 @@ def test_an_expectation_without_another_has_no_chance_level():
     assert np.isnan(rates(both, replies)[1])
     replies |= {("a", 1): "yes", ("b", 1): "no", ("c", 1): "yes", ("d", 1): "yes"}
     both = [pair("same", "a", "b"), pair("same", "c", "d")]
-    tallies = violation_tallies(both, replies, [{"order": "given"}, {}])
+    tallies = violation_tallies(both, replies, 2)
     share = tallies["chance_violation_rate", "all"].share()
     assert (share.value, share.n, share.left_out) == (1 / 2, 2, 1)  # d for b: no; b for d: yes
-
-
-def test_one_last_answer_in_several_instances_counts_once():
-    """Phrasing 1 of b follows both phrasings of a, and c of d: the other last answer is one."""
-    options = ("yes", "no")
-    every = [
-        Expectation("same", (Reference(premise, "", options),), Reference(conclusion, "1", options))
-        for premise, conclusion in ("ab", "cd")
-    ]
-    variants = [{"paraphrase": "1"}, {"paraphrase": "2"}]
-    replies = {("a", 0): "yes", ("a", 1): "yes", ("c", 0): "yes", ("c", 1): "no"}
-    replies |= {(item, v): text for item, text in (("b", "yes"), ("d", "no")) for v in (0, 1)}
-    assert rates(every, replies, variants) == [1 / 4, 3 / 4]  # a-d twice, c-b once
-
-
-VARIANTS = {
-    paraphrase + order[0]: {"paraphrase": paraphrase, "order": order}
-    for paraphrase in ("1", "2")
-    for order in ("given", "reversed")
-}
-
-
-def test_questions_are_compared_in_the_same_variant():
-    """Two questions: four variants. Two phrasings of one: two pairs. One fixed: every variant."""
-    replies = {(item, name): "yes" for item in "ab" for name in VARIANTS}
-
-    def variants(expectation, levels=VARIANTS):
-        return [" ".join(one.variants) for one in instances(expectation, replies, levels)]
-
-    assert variants(pair("same", "a", "b")) == ["1g 1g", "1r 1r", "2g 2g", "2r 2r"]
-    first, second = (Reference("a", number, ("yes", "no")) for number in ("1", "2"))
-    fixed = Expectation("same", (first,), second)
-    assert variants(fixed) == ["1g 2g", "1r 2r"]
-    half = Expectation("same", (first,), Reference("b", "", ("yes", "no")))
-    assert variants(half) == ["1g 1g", "1r 1r", "1g 2g", "1r 2r"]
-    del replies["b", "2r"]  # a question may lack a variant
-    assert variants(half) == ["1g 1g", "1r 1r", "1g 2g"]
-    assert variants(fixed, {"1g": {"order": "given"}}) == []  # phrasing 2 was not asked
 
 
 def test_chance_is_of_each_variant():
     """A model that says yes in one variant and no in the other is never expected to differ."""
     replies = {(item, v): ("yes", "no")[v] for item in "abcd" for v in (0, 1)}
     both = [pair("same", "a", "b"), pair("same", "c", "d")]
-    assert rates(both, replies, [{"order": "given"}, {"order": "reversed"}]) == [0, 0]
+    assert rates(both, replies, 2) == [0, 0]
 
 
 def test_clusters_are_connected_components():
     """a-b and b-c have b in common, and d-e nothing; of one kind only its expectations connect."""
     replies = {(item, 0): "yes" for item in "abcde"}
     pairs = [pair("same", *items) for items in ("ab", "de", "cb")] + [pair("different", "d", "c")]
-    tallies = violation_tallies(pairs, replies, [{}])
+    tallies = violation_tallies(pairs, replies, 1)
     assert tallies["violation_rate", "all"].clusters.tolist() == ["a", "a", "a", "a"]
     assert tallies["violation_rate", "same"].clusters.tolist() == ["a", "d", "a"]
     assert tallies["violation_rate", "different"].clusters.tolist() == ["d"]
@@ -322,15 +269,15 @@ ANSWERS = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size
 
 @given(ANSWERS)
 def test_kinds_of_yes_and_no_agree_with_each_other(pairs):
-    """same and different are complements; opposite and complementary are different.
+    """same and different are complements; implied the other one is different.
 
     Chance of same is how often the last answer of another pair differs from the first one.
     """
     names = {True: "yes", False: "no"}
     replies = {(f"{side}{at}", 0): names[both[side == "b"]] for at, both in enumerate(pairs) for side in "ab"}  # fmt: skip
     count, by_kind = len(pairs), {}
-    for kind in ("same", "different", "opposite", "complementary"):
-        rules = OPPOSITE if kind in ("opposite", "complementary") else {}
+    for kind in ("same", "different", "implied"):
+        rules = OPPOSITE if kind == "implied" else {}
         every = [pair(kind, f"a{at}", f"b{at}", rules=rules) for at in range(count)]
         by_kind[kind] = rates(every, replies)
     two = itertools.permutations(range(count), 2)
@@ -338,7 +285,7 @@ def test_kinds_of_yes_and_no_agree_with_each_other(pairs):
     agree = np.mean(others) if others else np.nan
     rate = np.mean([first != second for first, second in pairs])
     assert by_kind["same"] == pytest.approx([rate, 1 - agree], nan_ok=True)
-    for kind in ("different", "opposite", "complementary"):
+    for kind in ("different", "implied"):
         assert by_kind[kind] == pytest.approx([1 - rate, agree], nan_ok=True)
 
 
@@ -368,13 +315,12 @@ def test_the_right_answers_meet_the_expectations_of_the_examples(folder):
     problems = []
     questions = read_question_file(folder / "questions.csv", {}, problems)
     questions = with_expectations(questions, folder, problems)
-    assert (problems, len(EXAMPLES)) == ([], 7)
+    assert (problems, len(EXAMPLES)) == ([], 5)
     golds = {question.item: question.gold.text for question in questions.items}
     assert len(golds) >= 24
     assert len(questions.expectations) >= 24
     replies = {(item, at): gold for item, gold in golds.items() for at in (0, 1)}
-    variants = [{"paraphrase": "1"}, {"paraphrase": "2"}]
-    tallies = violation_tallies(questions.expectations, replies, variants)
+    tallies = violation_tallies(questions.expectations, replies, 2)
     assert value(tallies, "violation_rate") == 0
     assert len(set(tallies["violation_rate", "all"].clusters)) == 24
     about = {item for expectation in questions.expectations for item in expectation.items}
@@ -445,41 +391,6 @@ def test_the_metrics_table_has_violations_by_kind():
     assert row_of(table, "chance_violation_rate", "same")["value"] == 3 / 4
 
 
-PHRASINGS = ("paraphrase=1", "paraphrase=2")
-
-
-def test_a_text_that_is_no_option_agrees_with_nothing():
-    """Six questions in two phrasings; x is no option, and neither is Y, which reads like yes.
-
-    same: only c (yes, yes) agrees. Chance level: the last answers are no option, yes, yes, yes, no
-    option, no. After no option (a, b, d) all of the five others violate it, after yes 3 (c), 2 (e)
-    and 2 (f) of five: (3 + 7/5) / 6. With the condition yes only c, e and f apply. Of ``different``
-    all numbers are the complements.
-    """
-    texts = {"a": "xx", "b": "xy", "c": "yy", "d": "Yy", "e": "yx", "f": "yn"}
-    options = ("yes", "no")
-    expectations = [
-        Expectation(
-            kind, (Reference(item, "1", options),), Reference(item, "2", options), {}, condition
-        )
-        for kind in ("same", "different")
-        for condition in ((), ("yes",))
-        for item in texts
-    ]
-    suite = suite_of(*expectations, variants=PHRASINGS)
-    table = measure(answers_of(PHRASINGS, **texts), suite)
-    for subset, rate, chance, n in (
-        ("same", 5 / 6, 11 / 15, 6),
-        ("conditioned same", 2 / 3, 7 / 15, 3),
-        ("different", 1 / 6, 4 / 15, 6),
-        ("conditioned different", 1 / 3, 8 / 15, 3),
-        ("all", (5 + 2 + 1 + 1) / 18, (4.4 + 1.4 + 1.6 + 1.6) / 18, 18),
-    ):
-        for metric, expected in (("violation_rate", rate), ("chance_violation_rate", chance)):
-            row = row_of(table, metric, subset)
-            assert (subset, row["value"], row["n"]) == (subset, pytest.approx(expected), n)
-
-
 def test_no_option_agrees_with_nothing_where_options_differ():
     """Positions 0 and none; after x0 the other last answer, which is no option, violates same."""
     expectations, replies = [], {}
@@ -488,90 +399,6 @@ def test_no_option_agrees_with_nothing_where_options_differ():
         expectations.append(pair("same", f"a{at}", f"b{at}", options=options))
         replies |= {(f"a{at}", 0): f"x{at}", (f"b{at}", 0): last}
     assert rates(expectations, replies) == [1 / 2, (1 + 0) / 2]
-
-
-def with_scores(table, **yes):
-    """The table with scores, of these probabilities of the first option in both orders."""
-    at = table["variant"].str.ends_with("1").cast(pl.Int64)
-    shares = [yes[item][order] for item, order in zip(table["item"], at, strict=True)]
-    scores = [None if p is None else [np.log(p) - 2, np.log(1 - p) - 2] for p in shares]
-    return table.with_columns(option_scores=pl.Series(scores, dtype=pl.List(pl.Float64)))
-
-
-def test_the_probability_gap_by_hand():
-    """opposite: |.7 + .6 - 1| = .3 and |.9 + .1 - 1| = 0. same: |.8 - .3| and nothing without scores.
-
-    The options of d are listed in the other order. An implication of one answer has no gap.
-    """
-    c, d = Reference("c", "", ("yes", "no")), Reference("d", "", ("no", "yes"))
-    implied = pair("implied", "a", "c", rules={("yes",): ("yes",)})
-    suite = suite_of(
-        pair("opposite", "a", "b", rules=OPPOSITE), Expectation("same", (c,), d), implied
-    )
-    table = answers_of(a="yy", b="yy", c="yy", d="ny")
-    scored = with_scores(table, a=(0.7, 0.9), b=(0.6, 0.1), c=(0.8, 0.8), d=(0.7, None))
-    metrics = measure(scored, suite)
-    opposite, same = (row_of(metrics, "probability_gap", kind) for kind in ("opposite", "same"))
-    assert [opposite["value"], opposite["n"]] == pytest.approx([0.15, 2])
-    assert [same["value"], same["n"], same["n_excluded"]] == pytest.approx([0.5, 1, 1])
-    assert row_of(metrics, "probability_gap", "all")["value"] == pytest.approx(0.8 / 3)
-    gaps = metrics.filter(metric="probability_gap")
-    assert "implied" not in gaps["subset"].to_list()
-    assert measure(table, suite).filter(metric="probability_gap").is_empty()
-    coherent = with_scores(table, a=(0.7, 0.9), b=(0.3, 0.1), c=(0.5, 0.5), d=(0.5, 0.5))
-    kept = measure(coherent, suite).filter(metric="probability_gap")
-    assert kept["value"].to_list() == pytest.approx([0] * len(kept))
-
-
-def test_the_chance_level_of_the_gap_by_hand():
-    """same: the gaps are .1 and .2, their chance levels |.8 - .1| and |.3 - .7|; of one pair there is none."""
-    suite = suite_of(pair("same", "a", "b"), pair("same", "c", "d"), pair("opposite", "a", "c"))
-    table = with_scores(
-        answers_of(a="y-", b="y-", c="n-", d="n-"),
-        a=(0.8, None), b=(0.7, None), c=(0.3, None), d=(0.1, None),
-    )  # fmt: skip
-    metrics = measure(table, suite)
-    assert row_of(metrics, "probability_gap", "same")["value"] == pytest.approx(0.15)
-    by_chance = row_of(metrics, "chance_probability_gap", "same")
-    assert [by_chance["value"], by_chance["n"]] == pytest.approx([0.55, 2])
-    kinds = metrics.filter(metric="chance_probability_gap")["subset"].unique().to_list()
-    assert "opposite" not in kinds
-
-
-def test_the_probability_of_a_merged_option_is_the_sum():
-    """Of .5, .3 and .2 the first two are one option: .8 and .2 are expected, .7 and .3 are given."""
-    three, two = ("cat", "dog", "wolf"), ("wild", "pet")
-    rules = {("cat",): ("pet",), ("dog",): ("pet",), ("wolf",): ("wild",)}
-    merged = Expectation("merges", (Reference("a", "", three),), Reference("b", "", two), rules)
-    assert merged.moves == (1, 1, 0)
-    answers, variants = {("a", "v"): "cat", ("b", "v"): "pet"}, {"v": {}}
-    for shares_of_b, gap in (((0.3, 0.7), 0.1), ((0.2, 0.8), 0.0)):
-        shares = {("a", "v"): (0.5, 0.3, 0.2), ("b", "v"): shares_of_b}
-        (instance,) = instances(merged, answers, variants, shares)
-        assert instance.required == pytest.approx((0.2, 0.8))
-        assert instance.probability_gap == pytest.approx(gap)
-        assert instance.is_permitted
-
-
-def test_merges_say_what_each_option_became():
-    row = {"kind": "merges", "item": "nli", "other_item": "a"}
-    whole = {"entailment": "yes", "neutral": "no", "contradiction": "no"}
-    assert one(**row, map=whole).moves == (0, 1, 1)
-    for rules in (None, "entailment -> yes; neutral -> no", dict.fromkeys(whole, "no")):
-        expectations, problems = read({**row, "map": rules} if rules else row)
-        assert not expectations
-        assert "no 'map' of 'merges'" in problems[0] or "merges not all options" in problems[0]
-
-
-def test_permitted_answers_that_are_not_one_to_one_have_no_gap():
-    three = ("yes", "no", "maybe")
-    assert pair("different", "a", "b").moves == (1, 0)
-    assert pair("same", "a", "b", options=three).moves == (0, 1, 2)
-    assert pair("different", "a", "b", options=three).moves is None
-    assert pair("same", "a", "b", condition=("yes",)).moves is None
-    assert pair("same", "a", "b", options=()).moves is None
-    both = Expectation("implied", (Reference("a", "", three),) * 2, Reference("b", "", three))
-    assert both.moves is None
 
 
 def test_runs_are_compared_where_both_have_all_answers():

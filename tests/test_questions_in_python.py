@@ -3,7 +3,6 @@
 import asyncio
 import json
 import math
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -258,58 +257,40 @@ def test_a_function_is_read_by_what_it_was_shown(named, variant, said):
     assert found.answers.filter(variant=variant)["answer"].to_list() == ["Rome"]
 
 
-def one_differs(folder, parts, rows_of):
+def one_differs(folder, rows_of):
     """Two runs on 12 questions that agree wherever both say something; the second says less."""
     rows = [
         {
-            "item": f"{part}{at}",
-            "question": f"{part}{at}?",
+            "item": f"a{at}",
+            "question": f"a{at}?",
             "options": ["red", "blue"],
             "answer": "red",
         }
-        for part in parts
         for at in range(12)
     ]
-    same = [{"kind": "same", "item": f"a{at}", "other_item": f"b{at}"} for at in range(12)]
-    same = {"expectations": same} if len(parts) > 1 else {}
-    (folder / "own.json").write_text(json.dumps({"questions": rows, **same}))
-    questions = cs.load_questions(folder / "own.json")
+    (folder / "own.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    questions = cs.load_questions(folder / "own.jsonl")
     tables = [pl.DataFrame(rows_of(lacks), infer_schema_length=None) for lacks in (False, True)]
     first, second = (cs.score(table, questions) for table in tables)
     rows = first.compare(second).to_polars().filter(group="MICRO", subset="all")
     return {row["metric"]: (row["difference"], row["p"], row["n"]) for row in rows.to_dicts()}
 
 
-def verified(lacks):
-    """Of the first six nothing is affirmed, where they were verified at all."""
-    for at in range(12):
-        yield {"item": f"a{at}", "variant": "ask=choice", "answer": "red"}
-        for option in (1, 2):
-            said = "Yes" if option == 1 and at >= 6 else "No"
-            said = None if lacks and at < 6 else said
-            yield {"item": f"a{at}", "variant": f"ask=verify {option}", "answer": said}
-
-
-def scored(lacks, parts="a"):
+def scored(lacks):
     """Of the first six the texts alone in the second run; probabilities vary between variants."""
-    for part in parts:
-        for at in range(12):
-            for variant in (1, 2):
-                share = (0.9 - 0.1 * variant - 0.2 * (part == "b")) if at < 6 else 0.55
-                listed = str([math.log(share), math.log(1 - share)])
-                is_text = lacks and at < 6
-                yield {
-                    "item": f"{part}{at}", "variant": f"sample={variant}",
-                    "answer": "red" if is_text else None,
-                    "log_probabilities": None if is_text else listed,
-                }  # fmt: skip
+    for at in range(12):
+        for variant in (1, 2):
+            share = (0.9 - 0.1 * variant) if at < 6 else 0.55
+            listed = str([math.log(share), math.log(1 - share)])
+            is_text = lacks and at < 6
+            yield {
+                "item": f"a{at}", "variant": f"sample={variant}",
+                "answer": "red" if is_text else None,
+                "log_probabilities": None if is_text else listed,
+            }  # fmt: skip
 
 
-@pytest.mark.parametrize(("parts", "rows_of", "names"), [
-    ("a", scored, ("brier_score", "total_variation", "calibration_error")),
-    ("ab", partial(scored, parts="ab"), ("probability_gap",)),
-])  # fmt: skip
-def test_only_what_both_runs_have_is_compared(parts, rows_of, names, tmp_path):
-    found = one_differs(tmp_path, parts, lambda lacks: list(rows_of(lacks)))
-    assert {name: found[name][:2] for name in names} == dict.fromkeys(names, (0, 1))
-    assert {found[name][2] for name in names} == {6 * len(parts)}  # variants of a pair are two
+def test_only_what_both_runs_have_is_compared(tmp_path):
+    names = ("brier_score", "total_variation", "calibration_error")
+    found = one_differs(tmp_path, lambda lacks: list(scored(lacks)))
+    assert {name: found[name] for name in names} == dict.fromkeys(names, (0, 1, 6))

@@ -7,7 +7,7 @@ import pytest
 
 from consilience.analysis.factor_effects import FactorTables
 from consilience.core.schemas import COMPARISON_SCHEMA, METRICS_SCHEMA
-from consilience.report.analysis_tables import pattern_verdict, violation_verdict
+from consilience.report.analysis_tables import pattern_verdict
 from consilience.report.run_view import FactorView, factor_verdict
 from consilience.report.table import fitted_text
 from consilience.study.reporting import (
@@ -69,23 +69,6 @@ def test_patterns(apart, p, sentences):
         "among": [0.2, 0.7], "closest": [1, 0], "apart": apart, "p_holm": [math.nan, p], "n": 5,
     })  # fmt: skip
     assert pattern_verdict(rows, FACT_WORDS) == sentences
-
-
-@pytest.mark.parametrize(("rows", "sentences"), [
-    ([("A", "same", 8, 0.9, 0.8, 0.95, 0.5), ("MICRO", "same", 16, 0.5, 0.4, 0.6, 0.5)],
-     ["The expectation 'same' is violated in 50.0 % of 16 cases, not clearly different from what "
-      "is expected by chance (50.0 %)."]),
-    ([("A", "same", 8, 0.1, 0.0, 0.2, 0.5), ("A", "opposite", 1, 0.9, 0.8, 0.95, 0.5)],
-     ["The expectation 'opposite' is violated in 90.0 % of 1 case, more often than expected by "
-      "chance (50.0 %).",
-      "The expectation 'same' is violated in 10.0 % of 8 cases, less often than expected by "
-      "chance (50.0 %)."]),
-    ([("A", "same", 8, 0.0, 0.0, 0.2, 0.5)], ["No expectation is violated."]),
-    ([("A", "same", 8, math.nan, 0.0, 0.2, 0.5)], []),
-])  # fmt: skip
-def test_expectations(rows, sentences):
-    columns = ["group", "kind", "n", "value", "low", "high", "chance"]
-    assert violation_verdict(pl.DataFrame(rows, columns, orient="row")) == sentences
 
 
 def compared(rows, n=9, detectable=math.nan, pool="MACRO"):

@@ -4,7 +4,6 @@ from consilience.asking.facts import ask_suite as ask_suite
 from consilience.authoring.sharing import new_suite as new_suite
 from consilience.commands.runs import analyze_edits as analyze_edits
 from consilience.commands.runs import analyze_examples as analyze_examples
-from consilience.commands.runs import analyze_expectations as analyze_expectations
 from consilience.commands.runs import analyze_factors as analyze_factors
 from consilience.commands.runs import analyze_knowledge as analyze_knowledge
 from consilience.commands.runs import analyze_patterns as analyze_patterns

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from consilience.core.errors import Protocol
-from consilience.core.expectations import EXPECTATION_SUBSETS, Instance
+from consilience.core.expectations import Instance
 from consilience.core.items import Ints
 from consilience.core.text import fold_case, whole_words
 from consilience.metrics.counts import Answers, Prepared, prepared
@@ -314,27 +314,6 @@ def with_prompts(
     return {kind: [extended(one) for one in of_kind] for kind, of_kind in examples.items()}
 
 
-RATES = ("value", "low", "high", "chance", "gap", "gap_low", "gap_high", "gap_chance")
-
-COUNTS: Schema = {
-    **dict.fromkeys(("group", "kind"), pl.String),
-    **dict.fromkeys(("expectations", "instances", "n"), pl.Int64),
-    **dict.fromkeys(RATES, pl.Float64),
-}
-"""One row a subset of expectations (``kind``) of a group; ``MICRO`` is all groups together.
-
-- ``expectations``: how many were checked, each in one or several variants.
-- ``instances``: in how many variants, with all answers; ``n``: in how many of these the answers to
-  the premises met the condition, of the first seed.
-- ``value``: the violation rate; ``low``, ``high``: bounds of its 95 % interval; ``chance``: the
-  chance level.
-- ``gap``, ``gap_low``, ``gap_high``: the probability gap and the bounds of its 95 % interval;
-  ``gap_chance``: its chance level. NaN where the run has no probabilities, or the expectations have
-  no gap.
-"""
-
-NO_GAP = dict.fromkeys(("value", "low", "high"), float("nan"))
-
 EXAMPLES: Schema = {
     **dict.fromkeys(("group", "kind"), pl.String),
     "example": pl.Int64,
@@ -351,31 +330,6 @@ ByGroup = Mapping[str, Sequence[tuple[Instance, ...]]]
 """The instances of each expectation, by group."""
 
 
-def violation_table(metrics: pl.DataFrame, by_group: ByGroup) -> pl.DataFrame:
-    """How often each kind is violated (``COUNTS``); ``metrics``: the metrics table of the run."""
-    values = {
-        (row["metric"], row["group"], row["subset"]): row for row in metrics.iter_rows(named=True)
-    }
-    groups = dict(by_group)
-    if len(groups) > 1:
-        groups["MICRO"] = [of for group in by_group.values() for of in group]
-    rows = []
-    for group, counted in groups.items():
-        for kind in EXPECTATION_SUBSETS:
-            units = [of for of in counted if of[0].expectation.subset == kind]
-            if not units:
-                continue
-            answered = [one for of in units for one in of if one.is_answered]
-            n = sum(one.is_permitted is not None for one in answered)
-            numbers: list[float] = []
-            for name in ("violation_rate", "probability_gap"):
-                of_kind = values.get((name, group, kind), NO_GAP)
-                chance = values.get((f"chance_{name}", group, kind), NO_GAP)
-                numbers += [of_kind["value"], of_kind["low"], of_kind["high"], chance["value"]]
-            rows.append((group, kind, len(units), len(answered), n, *numbers))
-    return pl.DataFrame(rows, schema=COUNTS, orient="row")
-
-
 def violated_examples(
     by_group: ByGroup, prompts: Mapping[tuple[str, str], str], most: int
 ) -> pl.DataFrame:
@@ -385,13 +339,13 @@ def violated_examples(
     """
     rows: list[tuple[object, ...]] = []
     for group, counted in by_group.items():
-        for kind in EXPECTATION_SUBSETS:
-            units = [of for of in counted if of[0].expectation.subset == kind]
+        for kind in dict.fromkeys(of[0].expectation.kind for of in counted):
+            units = [of for of in counted if of[0].expectation.kind == kind]
             answered = ([one for one in of if one.is_answered] for of in units)
             violated = ([one for one in of if one.is_permitted is False] for of in answered)
             firsts = [of[0] for of in violated if of]
             for number, one in enumerate(firsts[:most], start=1):
-                queries = [*zip(one.expectation.items, one.variants, strict=True)]
+                queries = [(item, one.variant) for item in one.expectation.items]
                 permitted = ["" for _ in one.expectation.premises] + [_permitted(one)]
                 for query, answer, texts in zip(queries, one.answers, permitted, strict=True):
                     shown = prompts.get(query, ""), answer or NO_ANSWER, texts

@@ -327,18 +327,6 @@ def analyze_examples(options: runs.ExamplesOptions) -> analyses.Analysis:
     return analyses.analyze_examples(options)
 
 
-@command(runs.ExpectationsOptions, "analyze expectations", output=TABLE, examples=(
-    "analyze expectations runs/negation",
-    "analyze expectations runs/negation --examples 10 --csv violations.csv"))
-def analyze_expectations(options: runs.ExpectationsOptions) -> analyses.Analysis:
-    """Show which expectations the answers violate: how many of each kind, and examples.
-
-    A suite of questions says what should hold between the answers to several of its questions
-    (docs/expectations.md). The file of --csv has a row for each kind of expectations of a group.
-    """
-    return analyses.analyze_expectations(options)
-
-
 @command(runs.KnowledgeOptions, "analyze knowledge", output=TABLE, examples=(
     "analyze knowledge runs/bert runs/roberta",
     "analyze knowledge small=runs/small large=runs/large --sizes 10M,1B"))

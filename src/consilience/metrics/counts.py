@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
-import numpy as np
 import polars as pl
 
 from consilience.core.errors import ConsilienceError, Protocol, did_you_mean, missing_column
-from consilience.core.expectations import NO_OPTION, Instance, Probabilities, Replies, instances
-from consilience.core.factors import OF_LANGUAGE, Design, is_language_kind, levels_of
+from consilience.core.expectations import NO_OPTION, Instance, Replies, instances
+from consilience.core.factors import OF_LANGUAGE, Design, is_language_kind
 from consilience.core.free_text import normalized
 from consilience.core.text import fold_case
 from consilience.files.tables import as_polars, different, joined, repeated
@@ -27,7 +26,6 @@ from consilience.metrics.registry import (
     Tally,
     View,
     grids,
-    option_probabilities,
 )
 from consilience.metrics.resampling import (
     ClusterCounts,
@@ -304,13 +302,13 @@ def instances_of(table: pl.DataFrame, suite: Suite) -> dict[str, list[tuple[Inst
     ``table``: a prepared answers table.
     """
     groups = dict(table.select("item", "group").unique().iter_rows())
-    replies, probabilities = _replies(table, suite), _probabilities(table, suite)
+    replies = _replies(table, suite)
     by_group: dict[str, list[tuple[Instance, ...]]] = {}
     known = [one for one in suite.expectations if one.items[0] in groups]
     for expectation in known:
         group = groups[expectation.items[0]]
-        levels = {name: levels_of(name) for name in suite.relation(group).design.variants}
-        if of_expectation := tuple(instances(expectation, replies, levels, probabilities)):
+        variants = suite.relation(group).design.variants
+        if of_expectation := tuple(instances(expectation, replies, variants)):
             by_group.setdefault(group, []).append(of_expectation)
     return by_group
 
@@ -318,17 +316,15 @@ def instances_of(table: pl.DataFrame, suite: Suite) -> dict[str, list[tuple[Inst
 def unchecked_note(
     suite: Suite, by_group: Mapping[str, Sequence[tuple[Instance, ...]]]
 ) -> list[str]:
-    """A note on expectations of which a question, or its phrasing, was not asked."""
+    """A note on expectations of which a question was not asked."""
     checked = {of[0].expectation for group in by_group.values() for of in group}
     lacking = [expectation for expectation in suite.expectations if expectation not in checked]
     if not lacking:
         return []
-    has_phrasing = any(one.paraphrase for missing in lacking for one in missing.references)
-    vary = "; phrasings vary with --vary paraphrase" if has_phrasing else ""
     items = " and ".join(f"'{item}'" for item in dict.fromkeys(lacking[0].items))
     return [
         f"{len(lacking)} of {len(suite.expectations)} expectations are not checked, such as for "
-        f"{items}: not all of their questions were asked{vary}"
+        f"{items}: not all of their questions were asked"
     ]
 
 
@@ -356,21 +352,6 @@ def _replies(table: pl.DataFrame, suite: Suite) -> Replies:
     return replies
 
 
-def _probabilities(table: pl.DataFrame, suite: Suite) -> dict[tuple[str, str], Probabilities]:
-    """The probability of each option: the scores of the run, normalised over the options."""
-    if OF_OPTIONS not in table.columns:
-        return {}
-    options = _options(suite)
-    rows = table.filter(pl.col("item").is_in(list(options)) & pl.col(OF_OPTIONS).is_not_null())
-    columns = rows.select("item", "variant", pl.col(OF_OPTIONS).list.len()).iter_rows()
-    of_rows = option_probabilities(rows).tolist()
-    return {
-        (item, variant): tuple(of_options[:size])
-        for (item, variant, size), of_options in zip(columns, of_rows, strict=True)
-        if size == len(options[item]) and np.isfinite(of_options).all()
-    }
-
-
 def _options(suite: Suite) -> dict[str, tuple[str, ...]]:
     """The options of each question that something is expected of."""
     references = (one for expectation in suite.expectations for one in expectation.references)
@@ -382,7 +363,6 @@ def _open_texts(rows: pl.DataFrame, suite: Suite) -> dict[str, str]:
     texts = rows["gold"].drop_nulls().unique(maintain_order=True).to_list()
     for expectation in suite.expectations:
         texts += [text for rule in expectation.rules.items() for of in rule for text in of]
-        texts += expectation.condition
     return {normalized(text): text for text in reversed(texts)}
 
 
@@ -434,7 +414,7 @@ def _subsets(grid: Grid, design: Design, metric: Metric) -> Iterator[tuple[str, 
         return
     yield "all", grid
     if metric.by_expectation:
-        for subset in dict.fromkeys(of[0].expectation.subset for of in grid.instances):
+        for subset in dict.fromkeys(of[0].expectation.kind for of in grid.instances):
             yield subset, grid.only_expectations(subset)
         return
     for kind, pairs in design.kinds.items():

@@ -452,16 +452,16 @@ def violation_rate(grid: Grid) -> Tally:
         "violation rate if the last answer were that of another expectation",
         short="Chance viol.", by_expectation=True, needs="instances")  # fmt: skip
 def chance_violation_rate(grid: Grid) -> Tally:
-    """``violation_rate`` if the conclusion got the answer of another expectation of its subset.
+    """``violation_rate`` if the conclusion got the answer of another expectation of its kind.
 
     The counts are those of ``ExpectedViolations``: there is an answer b for each stratum and code.
     An expectation has one last answer in a stratum, also where several of its instances share it.
     """
     units = grid.instances
-    subsets: dict[str, list[Expectation]] = {}
+    kinds: dict[str, list[Expectation]] = {}
     for expectation in (unit[0].expectation for unit in units):
-        subsets.setdefault(expectation.subset, []).append(expectation)
-    coded = {subset: _Codes(expectations) for subset, expectations in subsets.items()}
+        kinds.setdefault(expectation.kind, []).append(expectation)
+    coded = {kind: _Codes(expectations) for kind, expectations in kinds.items()}
     answered = [[(one, _stratum(one)) for one in unit if one.is_answered] for unit in units]
     sizes = Counter(stratum for unit in answered for stratum in {of for _, of in unit})
     compared = [[(one, of) for one, of in unit if sizes[of] > 1] for unit in answered]
@@ -495,69 +495,6 @@ def chance_violation_rate(grid: Grid) -> Tally:
     return Tally(counts, _cluster_names(units), n, left_out, expected, expected.slopes)
 
 
-@metric("pairs", "Probability gap",
-        "distance of the option probabilities from those that the first question requires",
-        short="Prob. gap", by_expectation=True, better="lower", needs="instances")  # fmt: skip
-def probability_gap(grid: Grid) -> Tally | None:
-    """Mean distance of the option probabilities from coherent ones; None without probabilities."""
-    units = [unit for unit in grid.instances if unit[0].expectation.moves is not None]
-    gaps = [[gap for one in unit if (gap := one.probability_gap) is not None] for unit in units]
-    known = sum(map(len, gaps))
-    if not known:
-        return None
-    counts = np.array([(sum(of), len(of)) for of in gaps], dtype=np.float32)
-    left_out = sum(map(len, units)) - known
-    return Tally(counts, _cluster_names(units), known, left_out, finish=ratio)
-
-
-@metric("pairs", "Probability gap expected by chance",
-        "probability gap if the last probabilities were those of another expectation",
-        short="Chance gap", by_expectation=True, needs="instances")  # fmt: skip
-def chance_probability_gap(grid: Grid) -> Tally | None:
-    """``probability_gap`` to the conclusions of other expectations of the subset and variant.
-
-    An instance without another expectation is left out. What an expectation counts is the
-    derivative of the sum of all gaps by its weight, because it has a premise and a conclusion.
-    """
-    units = [unit for unit in grid.instances if unit[0].expectation.moves is not None]
-    strata: dict[Stratum, list[tuple[int, Instance]]] = {}
-    for at, unit in enumerate(units):
-        for one in unit:
-            if one.required is not None:
-                strata.setdefault(_stratum(one), []).append((at, one))
-    counts = np.zeros((len(units), 2), dtype=np.float32)
-    for members in strata.values():
-        of_unit = np.array([at for at, _ in members])
-        is_other = of_unit[:, None] != of_unit
-        others = is_other.sum(axis=1)
-        if others.min() == 0:
-            continue
-        gaps = np.where(is_other, _gaps([one for _, one in members]), 0) / others[:, None]
-        both = gaps.sum(axis=1) + gaps.sum(axis=0) - gaps.sum() / len(members)
-        np.add.at(counts, of_unit, np.stack([both, np.ones(len(members))], axis=1))
-    n = int(counts[:, 1].sum())
-    left_out = sum(map(len, units)) - n
-    return Tally(counts, _cluster_names(units), n, left_out, finish=ratio) if n else None
-
-
-def _gaps(members: Sequence[Instance]) -> Floats:
-    """The gap of each instance (instance, other) to the probabilities of each other conclusion.
-
-    Options are compared as ``_Codes`` says; what the conclusion does not have is a gap, too.
-    """
-    scheme = _Codes([one.expectation for one in members])
-    codes: dict[Hashable, int] = {}
-    for one in members:
-        for text in one.expectation.conclusion.options:
-            codes.setdefault(scheme.code(one.expectation, text), len(codes))
-    required, actual = np.zeros((2, len(members), len(codes)))
-    for at, one in enumerate(members):
-        options = one.expectation.conclusion.options
-        columns = [codes[scheme.code(one.expectation, text)] for text in options]
-        required[at, columns], actual[at, columns] = one.required, one.probabilities[-1]
-    return np.asarray(np.abs(required[:, None] - actual[None]).sum(axis=2) / 2)
-
-
 Units = Sequence[Sequence[Instance]]  # The instances of each expectation
 
 
@@ -575,15 +512,15 @@ def _missing(units: Units) -> int:
 
 
 Stratum = tuple[str, str]
-"""A subset of expectations (``Expectation.subset``), and the variant of the conclusion."""
+"""A kind of expectations, and the variant."""
 
 
 def _stratum(one: Instance) -> Stratum:
-    return one.expectation.subset, one.variants[-1]
+    return one.expectation.kind, one.variant
 
 
 class _Codes:
-    """How the answers to the conclusions of a subset are compared."""
+    """How the answers to the conclusions of a kind are compared."""
 
     def __init__(self, expectations: Iterable[Expectation]) -> None:
         """By their text if all have the same options; else by the position among their options."""

@@ -289,9 +289,9 @@ class Grid:
         is_every = every.has_many_pairs and every.n_pairs == len(pairs)
         return every if is_every else replace(every, compared=places.reshape(-1, 2))
 
-    def only_expectations(self, subset: str) -> Grid:
-        """Only the instances of expectations of that subset."""
-        instances = tuple(of for of in self.instances if of[0].expectation.subset == subset)
+    def only_expectations(self, kind: str) -> Grid:
+        """Only the instances of expectations of that kind."""
+        instances = tuple(of for of in self.instances if of[0].expectation.kind == kind)
         return replace(self, instances=instances)
 
     def with_(self, other: Grid) -> Grid:

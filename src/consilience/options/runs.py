@@ -216,12 +216,6 @@ class ExamplesOptions(Options):
     data_dir: shared.DataDir = opt(default=None)
 
 
-class ExpectationsOptions(Options):
-    run: FilePath = arg("The folder of a run of questions.", metavar="RUN")
-    examples: int = opt("Print this many examples of each kind.", default=3, min=0, panel="Output")
-    seed: shared.BootstrapSeed = 0
-
-
 class KnowledgeOptions(Counted):
     runs: Paths = arg("Folders of runs, or tables of answers; LABEL=RUN names one.", metavar="RUN")
     sizes: Sequence[str] | None = opt(

@@ -8,11 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 
 import polars as pl
-import polars.selectors as cs
 
 from consilience.analysis.examples import Example
 from consilience.analysis.votes import BEST, FEWEST, VoteTables
-from consilience.core.expectations import EXPECTATION_SUBSETS
+from consilience.core.expectations import KINDS
 from consilience.core.text import counted, truncated
 from consilience.metrics.registry import short_label_of
 from consilience.metrics.statistics import CLEAR
@@ -20,12 +19,9 @@ from consilience.report.columns import (
     CLUSTER_CORRELATIONS,
     CLUSTERS,
     CORRELATION,
-    GAP_NOTE,
     PATTERN_NOTE,
     PATTERNS,
     POINTS,
-    VIOLATION_NOTE,
-    VIOLATIONS,
     Columns,
     difference_columns,
     frame_table,
@@ -436,43 +432,6 @@ def curve_table(curve: pl.DataFrame, name: str, words: SuiteWords) -> Table:
 ALL_GROUPS = "all groups"  # what tables call MICRO
 
 
-def violation_verdict(violations: pl.DataFrame) -> list[str]:
-    """How often the kinds that are violated most are violated (``COUNTS``), against chance.
-
-    Of several groups all together.
-    """
-    rows = violations.drop_nans("value")
-    rows = rows.filter(group="MICRO") if "MICRO" in rows["group"] else rows
-    if rows.height and rows["value"].max() == 0:
-        return ["No expectation is violated."]
-    sentences = []
-    worst = rows.sort("value", descending=True, maintain_order=True).head(NAMED)
-    for row in worst.to_dicts():
-        against, chance = "", row["chance"]
-        if not any(math.isnan(row[name]) for name in ("low", "high", "chance")):
-            is_clear = row["low"] > chance or row["high"] < chance
-            more = "more" if row["value"] > chance else "less"
-            against = f", {more} often than" if is_clear else ", not clearly different from what is"
-            against = f"{against} expected by chance ({100 * chance:.1f} %)"
-        sentences.append(
-            f"The expectation '{row['kind']}' is violated in {100 * row['value']:.1f} % of "
-            f"{counted(row['n'], 'case')}{against}."
-        )
-    return sentences
-
-
-def violation_tables(
-    violations: pl.DataFrame, examples: pl.DataFrame, name: str
-) -> Iterator[Table]:
-    """How often expectations are violated, and a table of examples for each kind."""
-    notes = [VIOLATION_NOTE, GAP_NOTE]
-    if violations["gap"].is_nan().all():
-        violations, notes = violations.drop(cs.starts_with("gap")), [VIOLATION_NOTE]
-    shown = violations.with_columns(pl.col("group").replace("MICRO", ALL_GROUPS))
-    yield frame_table(shown, f"{name}: violated expectations, in percent", VIOLATIONS, notes)
-    yield from violation_examples(examples)
-
-
 def violation_examples(examples: pl.DataFrame) -> Iterator[Table]:
     """A table of examples for each kind of a group (``examples.EXAMPLES``).
 
@@ -489,5 +448,5 @@ def violation_examples(examples: pl.DataFrame) -> Iterator[Table]:
                 above = row["variant"]
                 rows.append([question or row["item"], variant, row["answer"], row["permitted"]])
             last_rows.append(len(rows) - 1)
-        title = f"{group}, {kind} ({EXPECTATION_SUBSETS[str(kind)]}): examples of violations"
+        title = f"{group}, {kind} ({KINDS[str(kind)]}): examples of violations"
         yield Table(title, columns, rows, rules=last_rows, sortable=False)

@@ -171,33 +171,6 @@ VIOLATION_RATES: Columns = {
     ("low", "high"): Column(CI, "share"),
     "chance": Column("expected by chance", "share", "chance"),
 }
-PROBABILITY_GAP: Columns = {
-    "gap": Column("probability gap", "share", "gap"),
-    ("gap_low", "gap_high"): Column(CI, "share", is_extra=True),
-    "gap_chance": Column("gap expected by chance", "share", "gap, chance", is_extra=True),
-}
-"""A probability gap with its interval and chance level, of a run that has probabilities."""
-
-VIOLATIONS: Columns = {
-    "group": Column("group"),
-    "kind": Column("expectation"),
-    "expectations": Column("number", "count"),
-    "instances": Column("checked", "count"),
-    **VIOLATION_RATES,
-    **PROBABILITY_GAP,
-}
-"""How often expectations are violated (``analysis.examples``)."""
-
-VIOLATION_NOTE = (
-    "checked: expectations times variants; applicable: the answers to the first questions meet the "
-    "condition; expected by chance: with the last answer of another expectation"
-)
-GAP_NOTE = (
-    "probability gap: mean distance of the option probabilities from those that the first question "
-    "requires; of yes and no, |P(yes) + P(yes to the opposite) - 1|; gap expected by "
-    "chance: with the last probabilities of another expectation"
-)
-
 CLUSTERS: Columns = {
     "relation": Column("relation"),
     "property": Column("by"),

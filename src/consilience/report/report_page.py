@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from consilience.core.expectations import EXPECTATION_SUBSETS
+from consilience.core.expectations import KINDS
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.report import charts, overview
 from consilience.report import columns as layouts
@@ -44,7 +44,7 @@ from consilience.report.run_view import (
     values_of,
     view_notes,
 )
-from consilience.report.table import NAN, Cell, Column, intervals_below
+from consilience.report.table import Cell, Column, intervals_below
 
 MOST_APART = 8  # patterns that differ from the others and are named
 MOST_PATTERNS = 1_000  # rows of the table of patterns; of more, those with the lowest agreement
@@ -271,8 +271,7 @@ def _curves(runs: Sequence[RunView]) -> Parts:
     yield Folded("The numbers, and the probability that k drawn ones are all right", tables)
 
 
-APPLICABLE = "applicable: the first answers meet the condition, counted in each variant"
-NO_GAP = dict.fromkeys(("value", "low", "high"), NAN)
+APPLICABLE = "applicable: a map has the first answers, counted in each variant"
 
 
 def _expectations(runs: Sequence[RunView]) -> Parts:
@@ -281,25 +280,20 @@ def _expectations(runs: Sequence[RunView]) -> Parts:
     groups = [name for name in names if name != "MICRO" or len(names) > 2]
     numbers = {(run.name, group): values_of(run.metrics, group) for run in runs for group in groups}
     rows: list[dict[str, Any]] = []
-    for group, kind, run in product(groups, EXPECTATION_SUBSETS, runs):
+    for group, kind, run in product(groups, KINDS, runs):
         known = numbers[run.name, group]
         rate = known.get(("violation_rate", kind))
         chance = known.get(("chance_violation_rate", kind))
         if rate and chance:
-            gap = known.get(("probability_gap", kind), NO_GAP)
-            chance_gap = known.get(("chance_probability_gap", kind), NO_GAP)
             row = {"group": names[group], **_named(run, runs), "kind": kind}
             row |= {name: rate[name] for name in ("n", "value", "low", "high")}
-            row |= {"gap": gap["value"], "gap_low": gap["low"], "gap_high": gap["high"]}
-            rows.append(row | {"chance": chance["value"], "gap_chance": chance_gap["value"]})
+            rows.append(row | {"chance": chance["value"]})
     if not rows:
         return
-    has_gap = any("probability_gap" in run.metrics["metric"] for run in runs)
-    gap_columns = layouts.PROBABILITY_GAP if has_gap else {}
-    columns = {**EXPECTED, **layouts.VIOLATION_RATES, **gap_columns}
+    columns = {**EXPECTED, **layouts.VIOLATION_RATES}
     kinds = {row["kind"] for row in rows}
-    notes = [f"{kind}: {text}" for kind, text in EXPECTATION_SUBSETS.items() if kind in kinds]
-    notes += [APPLICABLE, *([layouts.GAP_NOTE] if has_gap else [])]
+    notes = [f"{kind}: {text}" for kind, text in KINDS.items() if kind in kinds]
+    notes.append(APPLICABLE)
     yield frame_table(rows, "Violated expectations, in percent", columns, notes)
     for run in runs:
         if tables := list(violation_examples(run.violations)):

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from consilience.core.errors import Protocol
-from consilience.core.expectations import EXPECTATION_SUBSETS
+from consilience.core.expectations import KINDS
 from consilience.core.factors import BETWEEN, ORIGINAL, WITHIN, several_factors
 from consilience.core.text import AGGREGATES, counted, listed
 from consilience.metrics.measure import constant_answers
@@ -240,7 +240,7 @@ def _headlines(
             yield (pool, "consistency", name), f"Consistency, {name}", meaning
         for kind, name in ((WITHIN, "one language"), (BETWEEN, "two languages")):
             yield (pool, "consistency", kind), f"Consistency, {name}", f"patterns of {name} agree"
-    for kind in EXPECTATION_SUBSETS:
+    for kind in KINDS:
         yield ("MICRO", VIOLATIONS, kind), f"Violations, {kind}", "violated expectations"
 
 

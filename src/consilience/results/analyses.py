@@ -25,7 +25,7 @@ from consilience.kinds.counting import noise_floor_of
 from consilience.kinds.facts import Facts
 from consilience.kinds.questions import design_of_run
 from consilience.metrics.components import position_notes
-from consilience.metrics.counts import prepared_seeds, unchecked_note
+from consilience.metrics.counts import prepared_seeds
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import MANY_VARIANTS, headline_metrics
 from consilience.metrics.statistics import correlation
@@ -190,29 +190,6 @@ def analyze_examples(options: runs.ExamplesOptions) -> Analysis:
     for row in rows:
         row["other_golds"] = sorted(row["other_golds"])
     return Analysis({}, shown, examples.reply_table(found), notes, {"examples": rows})
-
-
-def analyze_expectations(options: runs.ExpectationsOptions) -> Analysis:
-    """How often each kind of expectation is violated, and examples of the first seed."""
-    run = Run.open(options.run)
-    if not run.expectations:
-        expected = "a run of questions whose suite has expectations"
-        todo = "Write some into expectations.csv of the suite (docs/expectations.md), and probe."
-        raise ConsilienceError("no expectations", expected=expected, where=str(run.path), todo=todo)
-    suite, protocol = suite_of(run)
-    seeds = prepared_seeds(run.tables, suite)
-    metrics = measure(seeds, suite, protocol, options.seed)
-    by_group, notes = seeds[0].instances, suite_notes(run, suite)
-    if len(run.seeds) > 1:
-        notes.append(f"rates are means over {len(seeds)} seeds, the examples are of the first")
-    sent = {(item, variant): text for _, item, variant, text in run.seeds[0].prompts.iter_rows()}
-    violations = examples.violation_table(metrics, by_group)
-    found = examples.violated_examples(by_group, sent, options.examples)
-    notes += unchecked_note(suite, by_group)
-    tables = {"violations": violations, "examples": found}
-    shown = [*layouts.violation_tables(violations, found, suite.name)]
-    verdict = layouts.violation_verdict(violations)
-    return Analysis(tables, shown, None, notes, verdict=verdict)
 
 
 def analyze_knowledge(options: runs.KnowledgeOptions) -> Analysis:

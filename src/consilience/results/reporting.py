@@ -17,8 +17,8 @@ import polars as pl
 from consilience.analysis import patterns
 from consilience.analysis.examples import KINDS, about, examples, violated_examples
 from consilience.analysis.votes import right_counts
+from consilience.core import expectations
 from consilience.core.errors import SILENT, Advance, ConsilienceError, Protocol, Watch
-from consilience.core.expectations import EXPECTATION_SUBSETS
 from consilience.core.factors import FACTORS
 from consilience.core.text import counted
 from consilience.files.read import read_csv
@@ -86,7 +86,7 @@ LAYOUTS: Mapping[str, Mapping[str, tuple[str, Mapping[tuple[str, str], str]]]] =
         ),
         "violations": (
             "Violated expectations by kind, in percent",
-            {(VIOLATIONS, subset): subset for subset in EXPECTATION_SUBSETS},
+            {(VIOLATIONS, subset): subset for subset in expectations.KINDS},
         ),
     },
 }  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import random
 import re
 from collections import Counter
@@ -12,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import date
 from difflib import get_close_matches
-from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -561,16 +559,12 @@ def hub_dataset(*name: str | None, split: str, where: str, todo: str) -> Any:
         raise ConsilienceError(found, where=where, todo=todo) from error
 
 
-EXPECTATION_COLUMNS = (
-    "kind", "item", "paraphrase", "other_item", "other_paraphrase", "map", "condition",
-)  # fmt: skip
+EXPECTATION_COLUMNS = ("kind", "item", "other_item", "map")
 
 FILE_STEM = "expectations"
 """What the file of expectations in a folder of questions is called."""
 
 ARROW, AND, OR = "->", "&", "|"  # In a map: ``yes & yes -> yes | maybe``
-
-MOST_RULES = 1_000
 
 BOOLEANS = {"True": "yes", "False": "no"}  # JSON's true and false
 
@@ -594,7 +588,7 @@ def expectations_of_rows(
         row = Row(where, cells, FirstFault())
         try:
             expectation = twin = _expectation(row, known)
-            if expectation.kind in ("same", "different") and not expectation.condition:
+            if expectation.kind in ("same", "different"):
                 (premise,) = expectation.premises  # the order of the pair does not matter
                 twin = replace(expectation, premises=(expectation.conclusion,), conclusion=premise)
             if first := places.get(expectation) or places.get(twin):
@@ -617,21 +611,16 @@ def _expectation(row: Row, known: Mapping[str, Question]) -> Expectation:
     others = _listed(row, "other_item") or items[:1]
     if len(others) > 1:
         row.report(f"{len(others)} questions in 'other_item'", expected="one")
-    premises = _references(row, items, "paraphrase", known)
-    (conclusion,) = _references(row, others, "other_paraphrase", known)
-    draft = Expectation(cast(ExpectationKind, kind), premises, conclusion)
-    for at, one in enumerate(draft.references):
-        if one in draft.references[:at]:
-            phrasing = f" in phrasing {one.paraphrase}" if one.paraphrase else ""
-            row.report(
-                f"'{one.item}{phrasing}' is compared with itself",
-                expected="two questions, or two phrasings of one",
-                todo="Name the other question in 'other_item', or the phrasings in 'paraphrase' "
-                "and 'other_paraphrase'.",
-            )
-    if len(premises) > 1 and kind not in ("implied", "complementary"):
+    premises = _references(row, items, known)
+    (conclusion,) = _references(row, others, known)
+    for at, item in enumerate((*items, *others)):
+        if item in items[:at]:
+            todo = "Name the other question in 'other_item'."
+            row.report(f"'{item}' is compared with itself", expected="two questions", todo=todo)
+    if len(premises) > 1 and kind != "implied":
         row.report(f"{len(premises)} questions in 'item' of '{kind}'", expected="one")
-    return _with_rules(row, draft, [known[item] for item in (*items, *others)])
+    draft = Expectation(cast(ExpectationKind, kind), premises, conclusion)
+    return replace(draft, rules=_rules_of(row, draft, [known[item] for item in (*items, *others)]))
 
 
 def _listed(row: Row, column: str) -> list[str]:
@@ -643,67 +632,31 @@ def _listed(row: Row, column: str) -> list[str]:
     return [part.strip() for part in text.split(OPTION_SEPARATOR) if part.strip()]
 
 
-def _references(
-    row: Row, items: list[str], column: str, known: Mapping[str, Question]
-) -> tuple[Reference, ...]:
+def _references(row: Row, items: list[str], known: Mapping[str, Question]) -> tuple[Reference, ...]:
     for item in items:
         if item not in known:
             row.report(f"no question '{item}'", todo=did_you_mean(item, list(known)))
-    numbers = _listed(row, column) or [""] * len(items)
-    if len(numbers) != len(items):
-        row.report(f"{len(numbers)} phrasings in '{column}'", expected=f"{len(items)}")
-    references = []
-    for item, number in zip(items, numbers, strict=True):
-        most = known[item].phrasings
-        if number and not (number.isdecimal() and 1 <= int(number) <= most):
-            expected = f"a phrasing of '{item}', from 1 to {most}"
-            row.report(f"'{column}' is {number}", expected=expected)
-        phrasing = str(int(number)) if number else ""
-        references.append(Reference(item, phrasing, _texts(known[item].options)))
-    return tuple(references)
+    return tuple(Reference(item, _texts(known[item].options)) for item in items)
 
 
 def _texts(options: Iterable[Choice]) -> Texts:
     return tuple(option.text for option in options)
 
 
-TAKES = {"map": ("opposite", "implied", "merges"), "condition": ("same", "different", "opposite")}
-"""The kinds of expectations that have a map, and those that have a condition."""
-
-
-def _with_rules(row: Row, draft: Expectation, questions: list[Question]) -> Expectation:
-    given = [name for name in TAKES if row.cells.get(name) not in (None, "", {}, [])]
-    for name in given:
-        if draft.kind not in TAKES[name]:
-            found, only = f"a '{name}' of '{draft.kind}'", " and ".join(TAKES[name])
-            todo = "Remove it, or name another kind."
-            row.report(found, expected=f"'{name}' only of {only}", todo=todo)
-    rules: dict[Texts, Texts] = {}
-    if "map" in given:
-        rules = _rules(row, questions)
-    elif draft.kind in ("implied", "merges"):
-        row.report(f"no 'map' of '{draft.kind}'", expected="a map such as yes -> no")
-    elif draft.kind == "complementary":
-        rules = _exactly_one(row, questions)
-    else:
-        first, second = (set(one.options) for one in draft.references)
-        is_opposite = draft.kind == "opposite"
-        if first != second or (len(first) != 2 and is_opposite):
-            shown = [", ".join(one.options) or "none" for one in draft.references]
-            same = "the same two options, or a 'map'" if is_opposite else "the same options"
-            row.report(f"the options are {shown[0]} and {shown[1]}", expected=f"{same} of both")
-        if is_opposite:
-            one, two = draft.conclusion.options
-            rules = {(one,): (two,), (two,): (one,)}
-    condition: Texts = ()
-    if "condition" in given:
-        value = row.cells["condition"]
-        texts = value if isinstance(value, list | tuple) else str(value).split(OR)
-        condition = _answers(row, texts, questions[0])
-    expectation = replace(draft, rules=rules, condition=condition)
-    if expectation.kind == "merges" and not expectation.merges_all:
-        row.report("a 'map' that merges not all options", expected="one answer after each option")
-    return expectation
+def _rules_of(row: Row, draft: Expectation, questions: list[Question]) -> dict[Texts, Texts]:
+    has_map = row.cells.get("map") not in (None, "", {}, [])
+    if draft.kind == "implied":
+        if not has_map:
+            row.report("no 'map' of 'implied'", expected="a map such as yes -> no")
+        return _rules(row, questions)
+    if has_map:
+        row.report(f"a 'map' of '{draft.kind}'", expected="'map' only of implied")
+    first, second = (set(one.options) for one in draft.references)
+    if first != second:
+        shown = [", ".join(one.options) or "none" for one in draft.references]
+        found = f"the options are {shown[0]} and {shown[1]}"
+        row.report(found, expected="the same options of both")
+    return {}
 
 
 def _rules(row: Row, questions: list[Question]) -> dict[Texts, Texts]:
@@ -746,27 +699,3 @@ def _answer_of(row: Row, text: str, question: Question) -> str:
     shown = ", ".join(_texts(question.options))
     row.report(f"the answer '{text}'", expected=f"one of the options of '{question.item}': {shown}")
     return ""
-
-
-def _exactly_one(row: Row, questions: list[Question]) -> dict[Texts, Texts]:
-    """The rules of ``complementary``: exactly one of the questions gets the answer yes."""
-    positive: list[str] = []
-    for question in questions:
-        matching = [
-            one.text for one in question.options if {*map(normal, one.texts)} & {*YES.texts}
-        ]
-        if len(matching) != 1:
-            shown = ", ".join(_texts(question.options)) or "none"
-            found = f"the options of '{question.item}' are {shown}"
-            todo = "Use 'implied' with a map for other answers."
-            row.report(found, expected="one of them yes or true", todo=todo)
-        positive += matching
-    *premises, last = [_texts(question.options) for question in questions]
-    if (size := math.prod(map(len, premises))) > MOST_RULES:
-        row.report(f"{size:,} combinations of answers", expected=f"at most {MOST_RULES:,}")
-    others = tuple(text for text in last if text != positive[-1])
-    rules: dict[Texts, Texts] = {}
-    for answers in product(*premises):
-        count = sum(answer == yes for answer, yes in zip(answers, positive, strict=False))
-        rules[answers] = {0: (positive[-1],), 1: others}.get(count, ())
-    return rules

@@ -87,17 +87,6 @@ def marks() -> str:
 NEGATIONS = r"\b(?:no|not|never|cannot|(?:do|does|did|is|was|are|were|ca|wo)n['\u2019]?t)\b"
 """English words that turn an answer into its opposite, as a regular expression."""
 
-DENIED = (
-    rf"(?:(?!no\b){NEGATIONS}|\b(?:neither|nor|than|except|before|after)\b)"
-    r"(?: (?:a|an|the|in|on|at|of|be|by|exactly))* "
-)
-"""What precedes a value that a text denies or only compares with, as a regular expression."""
-
-
-def is_denied(text: str, start: int) -> bool:
-    """Whether what precedes a position denies what follows: ``it is not``, ``was never in the``."""
-    return bool(re.search(rf"{DENIED}\Z", text[max(0, start - 60) : start], re.IGNORECASE))
-
 
 def fold_case(text: str) -> str:
     """A text without case: ``Straße`` becomes ``strasse``, Turkish ``İzmir`` becomes ``izmir``."""

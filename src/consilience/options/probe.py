@@ -127,7 +127,7 @@ class ProbeOptions(Options):
     shots: shared.Shots = opt(default=0, is_rare=True)
     match: str | None = opt(
         "With --generate or open questions: find the answer in a text by this rule: exact, "
-        "normalized, contains, first-word, number, last-number, date or regex:PATTERN "
+        "normalized, contains, number, last-number or regex:PATTERN "
         "(docs/free-text.md) [default: contains for open questions, else normalized].",
         default=None, metavar="RULE",
         panel="Questions only", is_rare=True)

@@ -35,7 +35,7 @@ class ScoreOptions(Options):
     protocol: shared.RunProtocol = None
     match: str | None = opt(
         "Find the option, label or object in an answer by this rule: exact, normalized, contains, "
-        "first-word, number, last-number, date or regex:PATTERN [default: exact for facts, "
+        "number, last-number or regex:PATTERN [default: exact for facts, "
         "contains for open questions, else normalized].", default=None, metavar="RULE",
         panel="Counting")
     out: OptionalPath = opt(

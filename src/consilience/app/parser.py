@@ -486,8 +486,6 @@ def _usage_error(error: click.ClickException) -> ConsilienceError:
         known = [name for param in params for name in param.opts if name.startswith("-")]
         message = f"no option '{error.option_name}'"
         todo = did_you_mean(error.option_name, known, f"See `{where} --help`.")
-        if where == "consilience reproduce" and error.option_name in ("--limit", "-n"):
-            todo = "Use --with 'probe=--limit 5'."
     elif isinstance(error, click.MissingParameter) and hasattr(param, "field"):
         message = f"missing {param.param_type_name} '{getattr(param, 'shown', param.opts[-1])}'"
         todo = f"{param.field.option.help} {todo}"

@@ -257,7 +257,7 @@ def finetune(options: FinetuneOptions) -> improvement.Finetuning | export.Lines 
 
 @command(runs.ReproduceOptions, "reproduce", panel="Papers", examples=(
     "reproduce pararel-table-3 --add mine=path/to/model --dry-run",
-    "reproduce pararel-table-3 --add mine=path/to/model --with 'probe=--limit 5'"))
+    "reproduce pararel-table-3 --only majority,BERT-base"))
 def reproduce(options: runs.ReproduceOptions) -> export.Shown:
     """Reproduce a table or figure of the papers, or put your own model next to its rows.
 

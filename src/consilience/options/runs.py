@@ -169,23 +169,14 @@ class ReproduceOptions(Watched):
     add: Sequence[str] | None = opt(
         "Add a row for your own model. The paper's models are then run only if --only names them.",
         default=None, metavar="NAME=M", is_repeated=True)
-    replace: Sequence[str] | None = opt(
-        "Run this model in place of that of a row of the paper.", default=None, metavar="ROW=M",
-        is_repeated=True)
     only: Sequence[str] | None = opt(
-        "Make only these rows, blocks or columns of the table.", default=None, metavar="ROW,ROW")
+        "Make only these rows of the table.", default=None, metavar="ROW,ROW")
     tolerance: float | None = opt(
         "Call a percentage `within` if it differs from the paper's by at most this many points, "
         "else `outside`.", default=None, metavar="POINTS", min=0)
-    strict: bool = opt(
-        "Exit with status 3 if a selected number is missing or differs from the paper's. With "
-        "--tolerance, a percentage may differ by that many points.", default=False)
     data: Sequence[str] | None = opt(
         "Read a data set from a file: rte:train=FILE.", default=None, metavar="TASK:SPLIT=FILE",
         is_repeated=True)
-    more: Sequence[str] | None = opt(
-        "Pass more arguments to a command: 'probe=--limit 5' asks 5 facts a relation. Such runs "
-        "have a separate folder.", default=None, metavar="C=ARGS", flag="with", is_repeated=True)
     data_dir: shared.DataDir = opt(default=None)
     device: str = opt(
         "Run models on auto, cpu, cuda, cuda:1 or mps. Trainings run on cpu if it is named, else "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
@@ -24,7 +24,6 @@ class Measured:
     """Lower bound of its 95 % interval; NaN for a number that has none, such as a count."""
     high: float = NAN
     unit: str = ""  # The unit of a number that the paper does not have
-    relations: Mapping[str, float] = field(default_factory=dict)  # By relation; or empty
 
 
 Key = tuple[str, str, str]  # block of a table, row, column, as the paper prints them
@@ -35,7 +34,6 @@ BESIDE_SCHEMA: dict[str, type[pl.DataType]] = {
     **dict.fromkeys(("paper", "paper_std", "ours", "std", "low", "high"), pl.Float64),
     "difference": pl.Float64,
     "verdict": pl.String,
-    "settings": pl.String,
 }
 """A row for each number of the paper, and for each of ours that the paper does not have.
 
@@ -45,10 +43,8 @@ BESIDE_SCHEMA: dict[str, type[pl.DataType]] = {
 * ``ours``, ``std``, ``low``, ``high``: ours with its interval.
 * ``difference``: ours minus the paper's.
 * ``verdict``: ``same`` at these digits; else ``within`` or ``outside`` of a tolerance, or
-  ``differs`` where none was set; ``not comparable`` if ours is of fewer
-  questions; ``ours only`` if the paper has no such number; or the reason why
+  ``differs`` where none was set; ``ours only`` if the paper has no such number; or the reason why
   there is no number of ours.
-* ``settings``: arguments of ours that the paper did not use, such as ``probe --limit 5``.
 """
 
 DIGITS = {"count": 0, "mean": 2, "p": 3, "p<": 3}
@@ -78,14 +74,12 @@ def beside(
     ours: Mapping[Key, Measured | None],
     absent: Mapping[str, str] | None = None,
     tolerance: float | None = None,
-    settings: str = "",
 ) -> pl.DataFrame:
     """The paper's numbers with ours (``BESIDE_SCHEMA``), and ours that the paper does not have.
 
     Rows are in the order of the paper. ``ours``: None for a missing number. ``absent``: why a row
     has no number of ours; the reason of ``""`` applies to all other rows. ``tolerance``: points
-    within which percentages count as equal to the paper's; None for no judgement. ``settings``:
-    arguments of ours that the paper did not use.
+    within which percentages count as equal to the paper's; None for no judgement.
     """
     absent, rows = absent or {}, list[dict[str, object]]()
     printed: list[dict[str, Any]] = paper_numbers(table).to_dicts()
@@ -107,7 +101,6 @@ def beside(
                 **row, "paper": row["value"], "paper_std": row["std"], "ours": measured.value,
                 "std": measured.std, "low": measured.low, "high": measured.high,
                 "difference": measured.value - row["value"], "verdict": verdict,
-                "settings": "" if math.isnan(measured.value) else settings,
             }
         )  # fmt: skip
     blocks, names = (list(dict.fromkeys(row[key] for row in rows)) for key in ("group", "row"))
@@ -156,14 +149,12 @@ def beside_table(numbers: pl.DataFrame, title: str) -> Table:
     rows: list[list[Value]] = []
     blocks: list[str] = []
     for (group, name), chosen in numbers.group_by(["group", "row"], maintain_order=True):
-        settings = _settings(chosen)
-        shown = f"{name} ({settings})" if settings else str(name)
         if chosen.height > 1:
-            rows.append([shown, *[""] * 5])
+            rows.append([str(name), *[""] * 5])
         for row in chosen.iter_rows(named=True):
             label = f"  {row['column']}"
             if chosen.height == 1:
-                label = shown if one_column else f"{shown}: {row['column']}"
+                label = str(name) if one_column else f"{name}: {row['column']}"
             digits = DIGITS.get(row["unit"], max(1, row["digits"]))
             interval = Cell(low=row["low"], high=row["high"], digits=digits)
             difference = Cell() if row["unit"] == "p<" else Cell(row["difference"], digits=digits)
@@ -180,10 +171,8 @@ def beside_layout(numbers: pl.DataFrame, title: str, notes: Sequence[str] = ()) 
     blocks: list[str] = []
     for (group, name), chosen in numbers.group_by(["group", "row"], maintain_order=True):
         cells = {row["column"]: _cells(row) for row in chosen.iter_rows(named=True)}
-        ours = ", ".join(filter(None, ("ours", _settings(chosen))))
         is_empty = chosen["paper"].is_nan().all() and chosen["ours"].is_nan().all()
-        if is_empty:
-            ours = chosen["verdict"][0].split(":")[0]
+        ours = chosen["verdict"][0].split(":")[0] if is_empty else "ours"
         for at, whose in enumerate(("paper", ours)):
             shown = [cells[heading][at] if heading in cells else Cell() for heading in headings]
             if any(_text(cell) != "-" for cell in shown) or (is_empty and at):
@@ -191,11 +180,6 @@ def beside_layout(numbers: pl.DataFrame, title: str, notes: Sequence[str] = ()) 
                 blocks.append(str(group))
     columns = [Column(""), *(Column(heading, "number") for heading in headings)]
     return Table(title, columns, rows, notes, blocks)
-
-
-def _settings(numbers: pl.DataFrame) -> str:
-    """The arguments of our numbers of a row that the paper did not use; empty without any."""
-    return next(filter(None, numbers["settings"]), "")
 
 
 PAPER_KEYS: Mapping[str, tuple[str, str]] = {

@@ -10,7 +10,6 @@ A claim says that some numbers of a table are higher than others. It is a row of
 - ``columns``, ``tasks``: the columns, and the tasks of CALUM; ``[A, B]`` compares A with B.
 - ``over``: what is averaged first, and is then tested as independent: ``higher`` (the rows, unless
   given), ``lower`` or ``tasks``.
-- ``relations``: how many relations a number and its standard deviation are of.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -26,15 +25,13 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from scipy.special import stdtrit
 
 from consilience.analysis.task_types import LONG, RUNS_SCHEMA, gains, read_runs, task_effects, ttest
 from consilience.core.errors import OTHER_OUT, ConsilienceError
-from consilience.core.schemas import METRICS_SCHEMA
 from consilience.files.write import texts_of
 from consilience.metrics import statistics as stats
-from consilience.metrics.statistics import LEVEL, NAN, TIE
-from consilience.report.papers import PAPER_KEYS, Measured, paper_numbers
+from consilience.metrics.statistics import NAN, TIE
+from consilience.report.papers import Measured, paper_numbers
 from consilience.reproduce.recipe import UNAVAILABLE, MissingError, Numbers, Recipe, Request, Work
 from consilience.runs.folder import record_of
 from consilience.suites.pairs import (
@@ -44,7 +41,6 @@ from consilience.suites.pairs import (
     UnlabelledError,
     half_of,
     read_pairs,
-    sample_pairs,
 )
 
 SPLITS = ("train", "validation", "test")
@@ -67,7 +63,7 @@ VARIANTS: Mapping[str, Sequence[str]] = {"Single": (), "Para": ("qqp", "mrpc"), 
 def trained_and_asked(recipe: Recipe, work: Work, row: str, task: str) -> Path:
     """The run of a row's model on a task; the model is trained first unless it writes labels."""
     request, (model, variant) = work.request, parts_of(row)
-    spec = request.models.get(model, recipe.models[model])
+    spec = recipe.models[model]
     if spec in work.faults:
         raise MissingError(work.faults[spec])
     folder = pairs_folder(request, row, task)
@@ -189,7 +185,6 @@ VALUES = {name: RUNS_SCHEMA[name] for name in LONG}  # The schema of numbers for
 def results(recipe: Recipe, work: Work) -> Numbers:
     """Accuracy, C_R and C_S of every row on every task."""
     tasks, numbers = recipe.details["tasks"], Numbers()
-    parts = [GROUPS[task] for task in tasks]
     rows = list(dict.fromkeys([*paper_numbers(recipe.table)["row"], *recipe.user_rows]))
     for row in work.request.added:
         if parts_of(row) != (row, "Single"):
@@ -200,7 +195,7 @@ def results(recipe: Recipe, work: Work) -> Numbers:
         make = partial(trained_and_asked, recipe, work, row, task)
         if row == HUMAN:
             make = partial(_people_asked, work, task)
-        if run := work.attempt(row, make, GROUPS[task], parts):
+        if run := work.attempt(row, make, GROUPS[task]):
             numbers |= read_numbers(run, row, task)
     return numbers
 
@@ -234,7 +229,7 @@ def sizes(recipe: Recipe, work: Work) -> Numbers:
     for task, row in GROUPS.items():
         numbers["", row, "# of classes"] = Measured(len(TASKS[task].labels))
         for column, split in SIZES.items():
-            count = work.attempt(row, partial(_count_pairs, work, task, split), column, SIZES)
+            count = work.attempt(row, partial(_count_pairs, work, task, split), column)
             if count is not None:
                 unit = 1000 if (row, column) in thousands else 1
                 numbers["", row, column] = Measured(count / unit)
@@ -329,8 +324,6 @@ def _note_run(work: Work, run: Path, row: str, task: str) -> None:
     if file:
         pairs = read_pairs(file, TASKS[task])
         pairs = half_of(pairs, 1, 0) if is_halved(request, task) else pairs
-        if settings.get("limit") is not None:
-            pairs = sample_pairs(pairs, settings["limit"], settings["seed"])
         if settings.get("pairs") != pairs.digest:
             raise ConsilienceError(
                 f"this folder holds another run: its data is {record.get('data')}, this command's "
@@ -339,8 +332,6 @@ def _note_run(work: Work, run: Path, row: str, task: str) -> None:
                 todo=f"{OTHER_OUT}, or remove the folder.",
                 kind="occupied",
             )
-    if settings.get("limit") is not None:
-        notes.insert(0, f"of at most {settings['limit']} pairs")
     if not file and not str(record.get("data")).startswith(f"{HUB}:"):
         notes.insert(0, f"its pairs are of {record.get('data')}")
     work.note(row, GROUPS[task], notes)
@@ -377,8 +368,8 @@ def people(recipe: Recipe, work: Work) -> Numbers:
         numbers["", HUMAN, "Annotators per language"] = Measured(annotators)
         numbers["", HUMAN, "Samples per annotator"] = Measured(items)
     where = (
-        f"sheets: {work.request.runs / 'calum' / 'sheets'}, a folder a task; each annotator fills "
-        "in a table, the tables go back there, and this recipe scores them; the paper's "
+        f"sheets: {work.request.folder / 'calum' / 'sheets'}, a folder a task; each annotator "
+        "fills in a table, the tables go back there, and this recipe scores them; the paper's "
         "numbers of people are in calum-table-2 and calum-table-5"
     )
     work.told += [*([f"drawn: {'; '.join(drawn)}"] if drawn else []), where]
@@ -387,7 +378,7 @@ def people(recipe: Recipe, work: Work) -> Numbers:
 
 def sheets_of(request: Request, task: str) -> Path:
     """The folder of the annotation sheets; their answers may be elsewhere."""
-    path = Path(request.data.get(f"{task}:answers", request.runs / "calum" / "sheets" / task))
+    path = Path(request.data.get(f"{task}:answers", request.folder / "calum" / "sheets" / task))
     return path.parent if path.is_file() else path
 
 
@@ -408,7 +399,7 @@ def _score_people(work: Work, task: str) -> Path:
     sheets = sheets_of(work.request, task)
     if not (sheets / "key.json").is_file():
         raise MissingError(f"{UNAVAILABLE}: people have to answer; calum-human makes their sheets")
-    file = work.request.runs / "calum" / "human" / f"{task}.csv"
+    file = work.request.folder / "calum" / "human" / f"{task}.csv"
     if not work.request.dry:
         file.parent.mkdir(parents=True, exist_ok=True)
     work.run(HUMAN, "suite", "annotate", "score", sheets, "--csv", file, part=GROUPS[task])
@@ -426,59 +417,19 @@ def _people_asked(work: Work, task: str) -> Path:
 Place = tuple[str, str, str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Two numbers, of which a claim says that the first is higher."""
-
-    unit: str
-    higher: Measured
-    lower: Measured
-
-    @property
-    def difference(self) -> float:
-        return self.higher.value - self.lower.value
-
-    def needed_correlation(self, relations: int) -> float:
-        """The correlation over relations above which a paired t-test has p < .05; at least -1.
-
-        The variance of the differences is ``s1**2 + s2**2 - 2 r s1 s2``, and the mean difference
-        has to be above ``t[.975, n - 1]`` standard errors. NaN without deviations.
-        """
-        first, second = self.higher.std, self.lower.std
-        if not first * second > 0:
-            return NAN
-        reach = self.difference / float(stdtrit(relations - 1, (1 + LEVEL) / 2))
-        return max(-1.0, (first**2 + second**2 - relations * reach**2) / (2 * first * second))
-
-    def p_over_relations(self) -> float:
-        """P of the paired t-test over the relations that both have; NaN without them."""
-        both = sorted(self.higher.relations.keys() & self.lower.relations.keys())
-        sides = ([of.relations[name] for name in both] for of in (self.higher, self.lower))
-        return ttest(stats.paired_t, *sides).p
-
-
 def claims(recipe: Recipe, work: Work) -> Numbers:
-    """Each claim in the paper's own numbers, and in those of our runs that are here."""
-    tables = list(dict.fromkeys(name for claim in _rows(recipe) for name in claim["table"]))
-    printed = {table: paper_numbers(table) for table in tables}
+    """Each claim in the paper's own numbers; p (t) is adjusted over all claims (Holm)."""
+    tables = dict.fromkeys(name for claim in _rows(recipe) for name in claim["table"])
+    known = _printed({table: paper_numbers(table) for table in tables})
     numbers: Numbers = {}
-    ours = _ours(work, printed)
-    for whose, known in (("", _printed(printed)), (", our runs", ours)):
-        tested: dict[tuple[str, str], float] = {}
-        for claim in _rows(recipe):
-            compared = list(comparisons(claim, known))
-            if not compared:
-                continue
-            key = claim["section"], f"{claim['claim']}{whose}"
-            counted = _counted(compared, claim.get("relations", 0))
-            numbers |= {(*key, column): number for column, number in counted.items()}
-            tested[key] = counted["p (t)"].value
-        for key, p in zip(tested, stats.holm(list(tested.values())), strict=True):
-            numbers[*key, "p (Holm)"] = Measured(p, unit="p")
-    numbers = {key: number for key, number in numbers.items() if not math.isnan(number.value)}
-    rows = dict.fromkeys(row for _, _, row, _ in ours)
-    work.told += [f"our runs: {', '.join(rows)}"] if rows else []
-    return numbers
+    tested: dict[tuple[str, str], float] = {}
+    for claim in _rows(recipe):
+        key, counted = (claim["section"], claim["claim"]), _counted(comparisons(claim, known))
+        numbers |= {(*key, column): number for column, number in counted.items()}
+        tested[key] = counted["p (t)"].value
+    for key, p in zip(tested, stats.holm(list(tested.values())), strict=True):
+        numbers[*key, "p (Holm)"] = Measured(p, unit="p")
+    return {key: number for key, number in numbers.items() if not math.isnan(number.value)}
 
 
 def _rows(recipe: Recipe) -> Iterator[dict[str, Any]]:
@@ -497,100 +448,53 @@ def _rows(recipe: Recipe) -> Iterator[dict[str, Any]]:
         yield claim | lists
 
 
-def comparisons(
-    claim: Mapping[str, Any], numbers: Mapping[Place, Measured]
-) -> Iterator[Comparison]:
-    """The comparisons of a claim both of whose numbers are known."""
+def comparisons(claim: Mapping[str, Any], numbers: Mapping[Place, float]) -> dict[str, list[float]]:
+    """How much higher the first numbers are than the second ones, by what is averaged first."""
     higher, lower = claim["higher"], claim.get("lower", claim["higher"])
     pairs = zip(higher, lower, strict=True) if len(higher) == len(lower) else product(higher, lower)
     tasks, columns = (
         [[name, name] if isinstance(name, str) else name for name in names]  # for both sides
         for names in (claim.get("tasks", [""]), claim["columns"])
     )
+    found: dict[str, list[float]] = {}
     for (first, second), (task, other), (column, against) in product(pairs, tasks, columns):
         high = _number(numbers, claim["table"], task, first, column)
         low = _number(numbers, claim["table"], other, second, against)
-        if high and low:
+        if high is not None and low is not None:
             units = {"higher": first, "lower": str(second), "tasks": task}
-            yield Comparison(units[claim.get("over", "higher")], high, low)
+            found.setdefault(units[claim.get("over", "higher")], []).append(high - low)
+    return found
 
 
 def _number(
-    numbers: Mapping[Place, Measured],
-    tables: Sequence[str],
-    task: str,
-    row: str | float,
-    column: str,
-) -> Measured | None:
+    numbers: Mapping[Place, float], tables: Sequence[str], task: str, row: str | float, column: str
+) -> float | None:
     """The number of a row in the first of the tables that has it; a number is itself."""
     if not isinstance(row, str):
-        return Measured(row)
+        return row
     keys = [(table, task, row, column) for table in tables]
     return next((numbers[key] for key in keys if key in numbers), None)
 
 
-def _counted(compared: Sequence[Comparison], relations: int) -> dict[str, Measured]:
-    units: dict[str, list[float]] = {}
-    for pair in compared:
-        units.setdefault(pair.unit, []).append(pair.difference)
-    means = np.array([np.mean(values) for values in units.values()])
-    test = ttest(stats.paired_t, means.tolist(), [0.0] * len(means))
-    needed = [pair.needed_correlation(relations) for pair in compared if pair.difference > TIE]
-    alone = np.array([pair.p_over_relations() for pair in compared])
-    holds = np.array([pair.difference > TIE for pair in compared])
-    counted = {
-        "Holds in": Measured(float(holds.sum()), unit="count"),
-        "of": Measured(len(compared), unit="count"),
-        "Difference": Measured(float(means.mean()), NAN, test.low, test.high, "points"),
+def _counted(units: Mapping[str, Sequence[float]]) -> dict[str, Measured]:
+    differences = [one for of in units.values() for one in of]
+    means = [float(np.mean(of)) for of in units.values()]
+    test = ttest(stats.paired_t, means, [0.0] * len(means))
+    return {
+        "Holds in": Measured(float(sum(one > TIE for one in differences)), unit="count"),
+        "of": Measured(len(differences), unit="count"),
+        "Difference": Measured(float(np.mean(means)), NAN, test.low, test.high, "points"),
         "Units": Measured(len(means), unit="count"),
         "p (t)": Measured(test.p, unit="p"),
-        "p (flips)": Measured(stats.paired_permutation(means.tolist()), unit="p"),
+        "p (flips)": Measured(stats.paired_permutation(means), unit="p"),
     }
-    if relations and needed and not np.isnan(needed).any():
-        counted["needed r"] = Measured(max(needed), unit="mean")
-    if not np.isnan(alone).all():
-        counted["p < .05"] = Measured(float((holds & (alone < 1 - LEVEL)).sum()), unit="count")
-    return counted
 
 
-def _printed(tables: Mapping[str, pl.DataFrame]) -> dict[Place, Measured]:
+def _printed(tables: Mapping[str, pl.DataFrame]) -> dict[Place, float]:
     """The paper's numbers. The blocks of CALUM's tables are tasks, those of ParaRel's are not."""
     return {
         (table, row["group"] if table.startswith("calum") else "", row["row"], row["column"]):
-        Measured(row["value"], row["std"])
+        row["value"]
         for table, rows in tables.items()
         for row in rows.iter_rows(named=True)
     }  # fmt: skip
-
-
-def _ours(work: Work, tables: Mapping[str, pl.DataFrame]) -> dict[Place, Measured]:
-    numbers: dict[Place, Measured] = {}
-    columns = {key: column for column, key in COLUMNS.items()}
-    tasks = {group: task for task, group in GROUPS.items()}
-    for table, printed in tables.items():
-        rows = printed["row"].unique(maintain_order=True).to_list()
-        if not table.startswith("calum"):
-            for row in rows:
-                numbers |= {(table, "", row, name): n for name, n in _of_run(work, row).items()}
-            continue
-        names = [tasks[group] for group in printed["group"].unique(maintain_order=True)]
-        for model, task, *key, value in our_rows(work, rows, names).iter_rows():
-            if column := columns.get((key[0], key[1])):
-                numbers[table, GROUPS[task], model, column] = Measured(100 * value)
-    return numbers
-
-
-def _of_run(work: Work, row: str) -> dict[str, Measured]:
-    """The means over relations of a run on ParaRel, and each relation; empty without the run."""
-    file = work.request.folder_of(row) / "metrics.csv"
-    if not file.is_file():
-        return {}
-    table = pl.read_csv(file, schema_overrides=METRICS_SCHEMA)
-    numbers: dict[str, Measured] = {}
-    for column, (metric, subset) in {**PAPER_KEYS, "Determinism": ("determinism", "all")}.items():
-        rows = table.filter(metric=metric, subset=subset).select("group", "value").iter_rows()
-        values = {group: 100 * value for group, value in rows if not math.isnan(value)}
-        values.pop("MICRO", None)
-        if "MACRO" in values:
-            numbers[column] = Measured(values.pop("MACRO"), relations=values)
-    return numbers

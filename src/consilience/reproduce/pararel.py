@@ -52,33 +52,6 @@ def model_means(recipe: Recipe, work: Work) -> Numbers:
     return numbers
 
 
-def score_board(recipe: Recipe, work: Work) -> Numbers:
-    """Accuracy over variants, its range, and the consistency rate on a user's files (SCORE)."""
-    numbers: Numbers = {}
-    for row, spec in recipe.models.items():
-        for block in recipe.files:
-
-            def measured(row: str = row, spec: str = spec, block: str = block) -> Numbers:
-                if block not in work.request.data:
-                    raise MissingError(f"{UNAVAILABLE}: no questions; add --data {block}=FILE")
-                file = work.request.data[block]
-                run = work.probe(row, spec, suite=file, part=f"score/{block}", is_read=True)
-                found = read_numbers(run, recipe.columns, "MICRO")
-                answers = read_answers(run).drop_nulls("answer")
-                right = pl.col("answer") == pl.col("gold")
-                if "option" in answers.columns:
-                    right = pl.coalesce(pl.col("option") == pl.col("gold_option"), right)
-                every = pl.col("variant").n_unique().over("group", "item")
-                answers = answers.filter(every == answers["variant"].n_unique())
-                means = answers.group_by("variant").agg((100 * right.mean()).alias("mean"))["mean"]
-                found |= {"lowest": Measured(_number(means.min()))}  # type: ignore[arg-type]
-                found |= {"highest": Measured(_number(means.max()))}  # type: ignore[arg-type]
-                return _keyed(block, row, found)
-
-            numbers |= work.attempt(row, measured, block, recipe.files) or {}
-    return numbers
-
-
 def single_relations(recipe: Recipe, work: Work) -> Numbers:
     """Original language (P364) by model; capital of (P1376) and owned by (P127) of BERT-large."""
     added = work.request.added
@@ -224,7 +197,7 @@ def vector_correlations(recipe: Recipe, work: Work) -> Numbers:
 def _vectors(work: Work, row: str, spec: str, part: str, *more: str) -> dict[str, Any]:
     request = work.request
     run = partial(
-        work.read, row, "analyze", "representations", "--model", request.models.get(row, spec),
+        work.read, row, "analyze", "representations", "--model", spec,
         "--suite", "pararel", *more, "--out", request.folder_of(row, part),
         "--device", request.device,
     )  # fmt: skip
@@ -280,7 +253,7 @@ def _improve(recipe: Recipe, work: Work, name: str = "") -> dict[str, Any]:
     """The document of ``improve``; ``name``: a user's model, which has no ablations."""
     request, row = work.request, name or "BERT-base"
     return work.run(
-        name, "improve", "--model", request.models.get(row, recipe.models[row]),
+        name, "improve", "--model", recipe.models[row],
         "--suite", "pararel", "--train-groups", ",".join(TRAIN),
         "--validation-groups", ",".join(VALIDATION), "--loss", "pairs",
         "--seeds", SEED, *(() if name else ("--ablations",)),
@@ -308,7 +281,7 @@ def question_answering(recipe: Recipe, work: Work) -> Numbers:
         chosen = folder / f"seed-{SEED}/improved/lambda-*/model"
         improved = _improve(recipe, work).get("model", chosen)
         document = work.run(
-            base, SQUAD, request.models.get(base, recipe.models[base]), improved,
+            base, SQUAD, recipe.models[base], improved,
             *chain(*files), "--out", request.folder_of(base, "pararel-squad"),
             "--device", request.training_device, is_script=True,
         )  # fmt: skip

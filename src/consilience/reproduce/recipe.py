@@ -37,46 +37,26 @@ class Request:
     """A user's settings for a recipe."""
 
     folder: Path  # The folder of runs and tables, for all recipes. Existing runs are reused.
-    models: Mapping[str, str] = field(default_factory=dict)
-    """Models that replace the paper's, by the paper's names."""
     added: Mapping[str, str] = field(default_factory=dict)  # A user's models, by name
     only: Sequence[str] = ()
     data: Mapping[str, str] = field(default_factory=dict)
     """Files of data sets, by task and split, such as ``rte:train``."""
-    options: Mapping[str, Sequence[str]] = field(default_factory=dict)  # More arguments
     data_dir: Path | None = None
     device: str = "auto"  # The device of models that are probed; trainings run on cpu or auto
     tolerance: float | None = None  # Points within which a percentage is equal, if any
     dry: bool = False
 
     @property
-    def runs(self) -> Path:
-        """The folder of runs and tables; calls with ``options`` have a folder of their own."""
-        if not self.options:
-            return self.folder
-        return self.folder / f"with-{fingerprint({'options': dict(self.options)})[:8]}"
-
-    @property
     def training_device(self) -> str:
         return "cpu" if self.device == "cpu" else "auto"
 
     def folder_of(self, row: str, part: str = "pararel") -> Path:
-        """The folder of a row's run; a model that is not the paper's has its own."""
-        other = self.models.get(row) or self.added.get(row)
+        """The folder of a row's run; each model of a user has its own."""
+        other = self.added.get(row)
         if other is None:
-            return self.runs / part / row
+            return self.folder / part / row
         words = re.findall(r"[\w.-]+", Path(other).name)
-        return self.runs / part / "-".join((row, *words, fingerprint({"model": other})[:8]))
-
-    def __str__(self) -> str:
-        """The options of ``reproduce`` that differ from the paper; empty without any."""
-        options = [("--replace", f"{row}={model}") for row, model in self.models.items()]
-        options += [("--add", f"{name}={model}") for name, model in self.added.items()]
-        options += [("--data", f"{name}={file}") for name, file in self.data.items()]
-        options += [("--with", f"{name}={shlex.join(more)}") for name, more in self.options.items()]
-        options += [("--only", ",".join(self.only))] if self.only else []
-        options += [] if self.tolerance is None else [("--tolerance", f"{self.tolerance:g}")]
-        return " ".join(shlex.join(option) for option in options)
+        return self.folder / part / "-".join((row, *words, fingerprint({"model": other})[:8]))
 
 
 class Work:
@@ -86,18 +66,15 @@ class Work:
         self.request, self.watch = request, watch
         self.rows: Collection[str] | None = request.only or None  # all where None
         self.commands: list[str] = []
-        self.options_of: dict[str, set[str]] = {}  # Of the recipe, by command
         self.reasons: dict[tuple[str, str], str] = {}  # By row and part; "": for all
         self.faults: dict[str, str] = {}  # Data sets and models, tried once
         self.told: list[str] = []  # Notes of the recipe, before those of its commands
         self.files: list[Path] = []  # What commands drew
         self._remarks: dict[tuple[str, str], list[str]] = {}  # Rows by part and remark
 
-    def attempt(
-        self, row: str, make: Callable[[], T], part: str = "", parts: Collection[str] = ()
-    ) -> T | None:
+    def attempt(self, row: str, make: Callable[[], T], part: str = "") -> T | None:
         """The result of ``make`` for one of the parts of a row; None if it has none."""
-        if not self.is_selected(row, part, parts):
+        if not self.is_selected(row, part):
             return None
         try:
             return make()
@@ -105,11 +82,9 @@ class Work:
             self.reasons[row, part] = str(reason)
             return None
 
-    def is_selected(self, row: str, part: str = "", parts: Collection[str] = ()) -> bool:
-        """Whether a part of a row is selected; if not, that is its reason."""
-        named = {*parts} & {*self.request.only}
-        is_row = not row or self.rows is None or row in self.rows
-        if is_row and (not named or part in named):
+    def is_selected(self, row: str, part: str = "") -> bool:
+        """Whether a row is selected; if not, that is the reason of the part."""
+        if not row or self.rows is None or row in self.rows:
             return True
         self.reasons[row, part] = NOT_SELECTED
         return False
@@ -122,16 +97,11 @@ class Work:
         A missing model or data set raises ``MissingError``.
         """
         words = list(map(str, arguments))
-        depth = 3 if "annotate" in words[:2] else 2 if words[0] in ("analyze", "suite") else 1
-        name = Path(words[0]).stem if is_script else " ".join(words[:depth])
         command = ["python" if is_script else "consilience", *words]
-        command += self.request.options.get(name, ())
         takes_it = TAKE_DATA_DIR & set(command[1:3]) and "--data" not in words
         if self.request.data_dir is not None and takes_it:
             command += ["--data-dir", str(self.request.data_dir)]
         self.commands.append(typed := shlex.join(command))
-        options = {word for word in command if word.startswith("--")} | {"--help", "--json"}
-        self.options_of.setdefault(name, set()).update(options)
         if self.request.dry:
             return {}
         self.watch.say(typed)
@@ -144,9 +114,7 @@ class Work:
             return document
         if "error" in document:
             message, kind = document["error"]["message"], document["error"]["kind"]
-            # with arguments of the user, what is not about the model is about them
-            is_of_model = kind == "model" or not self.request.options.get(name)
-            if kind in ("usage", "occupied") or not is_of_model:
+            if kind in ("usage", "occupied"):
                 raise ConsilienceError(message.rstrip("."), where=typed)
             raise MissingError(f"{UNAVAILABLE}: {message}")
         if status < 0:
@@ -174,7 +142,7 @@ class Work:
         is_read: bool = False,
     ) -> Path:
         """The run of ``probe`` of a model on a suite; ``is_read``: its numbers are needed."""
-        folder, spec = self.request.folder_of(row, part), self.request.models.get(row, spec)
+        folder = self.request.folder_of(row, part)
         device = () if spec.startswith("baseline:") else ("--device", self.request.device)
         self.run(row, "probe", "--model", spec, "--suite", suite, "--out", folder, *device, *more)
         if is_read:

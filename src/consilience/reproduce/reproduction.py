@@ -23,7 +23,7 @@ from consilience.report.export import Lines, Shown, in_formats, record_of
 from consilience.report.papers import Key, Measured
 from consilience.report.table import Column, Table
 from consilience.reproduce import calum, pararel
-from consilience.reproduce.recipe import NOT_RUN, NOT_SELECTED, UNAVAILABLE, Recipe, Request, Work
+from consilience.reproduce.recipe import NOT_SELECTED, UNAVAILABLE, Recipe, Request, Work
 from consilience.suites.facts import select_relations
 from consilience.suites.pairs import HUB
 
@@ -57,32 +57,16 @@ RECIPES = _load_recipes()
 
 
 def carry_out(recipe: Recipe, work: Work) -> pl.DataFrame:
-    """Our numbers next to the paper's (``BESIDE_SCHEMA``); ``work`` collects notes.
-
-    Where ``only`` names blocks, rows or columns, only numbers in one of each are made.
-    """
+    """Our numbers next to the paper's (``BESIDE_SCHEMA``); ``work`` collects notes."""
     request = work.request
     recipe = _with_added_models(recipe, request.added)
-    paper = papers.paper_numbers(recipe.table)
-    parts = (paper["group"], recipe.rows, paper["column"])
-    named = [{*part} & {*request.only} for part in parts]
-    known = list(dict.fromkeys(name for part in parts for name in part if name))
-    _refuse({*request.only}.difference(*named), f"{recipe.name} has no row", known)
-    _refuse({*request.models} - {*recipe.models}, f"{recipe.name} has no model", recipe.models)
+    _refuse({*request.only} - {*recipe.rows}, f"{recipe.name} has no row", recipe.rows)
     _refuse({*request.data} - {*recipe.files}, f"{recipe.name} takes no file", recipe.files)
-    if request.options:
-        _check_options(recipe, request)
+    work.rows = {*(request.only or recipe.rows)}
 
     def is_selected(key: Key) -> bool:
-        return all(part in names for part, names in zip(key, named, strict=True) if names)
+        return not request.only or key[1] in request.only
 
-    keys = paper.select("group", "row", "column").iter_rows()
-    others = [row for row in recipe.rows if row not in paper["row"]]
-    work.rows = {key[1] for key in keys if is_selected(key)}
-    work.rows |= {row for row in others if row in (named[1] or others)}
-    if request.only and not work.rows:
-        found = f"{recipe.name} has no number in {' and '.join(request.only)} at once"
-        raise ConsilienceError(found, expected="rows, and blocks or columns that they are in")
     work.told += recipe.notes
     commands = () if request.dry else _planned(recipe, request, work.rows).commands
     with work.watch.stages([command.split()[1] for command in commands], {}):
@@ -93,22 +77,11 @@ def carry_out(recipe: Recipe, work: Work) -> pl.DataFrame:
         absent = dict.fromkeys(recipe.rows_of([name]), absent[name]) | absent
     missing = _missing_keys(recipe, work, {row for _, row, _ in ours})
     ours |= dict.fromkeys(filter(is_selected, missing))
-    settings = "; ".join(f"{name} {shlex.join(more)}" for name, more in request.options.items())
-    numbers = papers.beside(recipe.table, ours, absent, request.tolerance, settings)
+    numbers = papers.beside(recipe.table, ours, absent, request.tolerance)
     keys = numbers.select("group", "row", "column").iter_rows()
     selected = pl.Series([is_selected(key) for key in keys], dtype=pl.Boolean)
-    if any(map(asks_fewer, request.options.values())):
-        in_both = pl.col("ours").is_not_nan() & pl.col("paper").is_not_nan()
-        verdict = pl.when(in_both).then(pl.lit("not comparable")).otherwise("verdict")
-        numbers = numbers.with_columns(verdict=verdict)
     verdict = pl.when(selected).then("verdict").otherwise(pl.lit(NOT_SELECTED))
     return numbers.with_columns(verdict=verdict)
-
-
-def asks_fewer(arguments: Sequence[str]) -> bool:
-    """Whether arguments of a command choose some of its questions only."""
-    fewer = ("--limit", "-n", "--groups", "--facts-from", "--single-token")
-    return any(word.startswith(fewer) for word in arguments)
 
 
 def _missing_keys(recipe: Recipe, work: Work, measured: Collection[str]) -> list[Key]:
@@ -135,10 +108,8 @@ def _with_added_models(recipe: Recipe, added: Mapping[str, str]) -> Recipe:
     paper = papers.paper_numbers(recipe.table)
     taken = {*recipe.models, *paper["row"], *paper["group"], *paper["column"]}
     for name in [name for name in (*added, *rows) if name in taken]:
-        todo = f"--replace {name}=M replaces the paper's model." if name in recipe.models else ""
-        raise ConsilienceError(
-            f"--add {name}: the paper's table has that name", expected="a new name", todo=todo
-        )
+        found = f"--add {name}: the paper's table has that name"
+        raise ConsilienceError(found, expected="a new name")
     return replace(recipe, models={**recipe.models, **added}, user_rows=rows)
 
 
@@ -148,15 +119,6 @@ def _planned(recipe: Recipe, request: Request, rows: Collection[str] | None = No
     plan.rows = rows
     plan.attempt("", lambda: recipe.make(recipe, plan))
     return plan
-
-
-def _check_options(recipe: Recipe, request: Request) -> None:
-    """Refuse more arguments of a command that is not run, or of what the recipe decides itself."""
-    commands = _planned(recipe, replace(request, options={}, only=())).options_of
-    _refuse({*request.options} - {*commands}, f"{recipe.name} has no command", commands)
-    for name, more in request.options.items():
-        fixed = commands[name] & {word.partition("=")[0] for word in more}
-        _refuse(fixed, f"--with {name}: the recipe itself says", ["other options"])
 
 
 def _refuse(unknown: Collection[str], message: str, known: Collection[str]) -> None:
@@ -180,9 +142,6 @@ def plan_lines(commands: Sequence[str], request: Request) -> Iterator[str]:
         return
     yield f"Data: {suites.suite_folder(PARAREL, suites.data_dir(request.data_dir))}"
     probes = [words for words in typed if words[1] == "probe"]
-    if more := request.options.get("probe"):
-        yield f"Queries: not counted with {shlex.join(more)}."
-        return
     total = 0
     for words in probes:
         groups = dict(pairwise(words)).get("--groups")
@@ -193,9 +152,6 @@ def plan_lines(commands: Sequence[str], request: Request) -> Iterator[str]:
         yield f"Queries: {total:,}{several}. Answers of existing runs are reused."
 
 
-PASSING = ("same", "within", "ours only", pararel.BY_HAND, NOT_SELECTED, NOT_RUN)
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class Reproduction(Shown):
     """Our numbers next to the paper's."""
@@ -203,13 +159,11 @@ class Reproduction(Shown):
     recipe: Recipe
     numbers: pl.DataFrame
     notes: Sequence[str]
-    warnings: Sequence[str]  # Other settings than the paper's, and why numbers are missing
+    warnings: Sequence[str]  # Why numbers are missing
     commands: Sequence[str]
     files: Sequence[Path]
     record: Mapping[str, Any]
     plan: Sequence[str] = ()
-    is_absent: bool = False  # Whether a row or the whole table could not be made
-    is_strict: bool = False
     is_dry: bool = False
 
     def __repr__(self) -> str:
@@ -244,12 +198,6 @@ class Reproduction(Shown):
     def remarks(self, output: Output) -> Sequence[str]:
         return self.warnings
 
-    def exit_status(self) -> int:
-        """3 where a selected number is missing or differs from the paper's, if that matters."""
-        failed = self.numbers.remove(pl.col("verdict").is_in(PASSING)).height > 0
-        failed |= self.numbers.is_empty() and self.is_absent
-        return 3 if self.is_strict and not self.is_dry and failed else 0
-
 
 def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Reproduction:
     """Run the commands that a recipe takes, read their numbers, and write them in its layout."""
@@ -262,24 +210,15 @@ def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Reproduction:
         raise ConsilienceError(
             f"{recipe.name} takes no further model", expected=f"one of {', '.join(takers)}"
         )
-    models = _named(options.replace, "--replace", "ROW=M, such as BERT-base=bert-base-cased")
     data = _named(options.data, "--data", "TASK:SPLIT=FILE, such as rte:train=train.tsv")
     for file in data.values():
         if not Path(file).exists() and not file.startswith(f"{HUB}:"):
             raise ConsilienceError("no such file", where=file, todo="Check the path.")
-    arguments = {}
-    for command, text in _named(options.more, "--with", "'probe=--limit 5'").items():
-        try:
-            arguments[command] = shlex.split(text)
-        except ValueError as error:
-            raise ConsilienceError(f"--with {command}={text}: {error}") from error
     request = Request(
         options.out,
-        models=models,
         added=added,
         only=list(dict.fromkeys([*(options.only or ()), *recipe.rows_of(added)])),
         data=data,
-        options=arguments,
         data_dir=options.data_dir,
         device=options.device,
         tolerance=options.tolerance,
@@ -289,7 +228,7 @@ def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Reproduction:
         from consilience.models.loading import find_device
 
         find_device(options.device)
-    for spec in (*models.values(), *added.values()) if request.dry else ():
+    for spec in added.values() if request.dry else ():
         if not spec.startswith("baseline:"):
             from consilience.models.sources import locate
 
@@ -309,14 +248,12 @@ def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Reproduction:
         ]
         files = [*work.files, *_write(recipe, numbers, notes, request)]
     record = record_of(
-        recipe=recipe.name, models=models, added=added, tolerance=request.tolerance,
-        only=request.only, data=data, **{"with": arguments},
+        recipe=recipe.name, added=added, tolerance=request.tolerance, only=request.only, data=data,
     )  # fmt: skip
     plan = [*plan_lines(work.commands, request)] if request.dry else ()
     return Reproduction(
         recipe, numbers, work.notes, warnings, work.commands, files, record, plan,
-        bool({*work.absent.values()} - {NOT_RUN, NOT_SELECTED, pararel.BY_HAND}),
-        is_strict=options.strict, is_dry=request.dry,
+        is_dry=request.dry,
     )  # fmt: skip
 
 
@@ -351,24 +288,11 @@ def _named(texts: Sequence[str] | None, option: str, expected: str) -> dict[str,
 
 
 def _warnings(recipe: Recipe, work: Work) -> list[str]:
-    absent, request = work.absent, work.request
-    models = [
-        f"{row}: replaced by {spec}; the paper's numbers are of another model"
-        for row, spec in request.models.items()
-        if row not in absent
-    ]
-    fewer = "; of fewer questions, so numbers are not comparable with the paper's"
-    arguments = [
-        f"{command} was run with {shlex.join(words)}, which the paper did not use"
-        f"{fewer if asks_fewer(words) else ''}"
-        for command, words in request.options.items()
-    ]
-    missing = [
+    return [
         f"{row or recipe.name}: {reason}"
-        for row, reason in absent.items()
+        for row, reason in work.absent.items()
         if reason.startswith(UNAVAILABLE)
     ]
-    return models + arguments + missing
 
 
 def _write(
@@ -380,9 +304,9 @@ def _write(
     if not numbers.height:
         texts |= {".csv": "", ".tex": ""}
     else:
-        texts[".csv"] = csv_of(numbers.with_columns(options=pl.lit(str(request)))).decode()
-    request.runs.mkdir(parents=True, exist_ok=True)
-    files = {request.runs / f"{recipe.name}{suffix}": text for suffix, text in texts.items()}
+        texts[".csv"] = csv_of(numbers).decode()
+    request.folder.mkdir(parents=True, exist_ok=True)
+    files = {request.folder / f"{recipe.name}{suffix}": text for suffix, text in texts.items()}
     for file, text in files.items():
         if text:
             write_whole(file, text.encode())

@@ -65,25 +65,6 @@ def cache_of_the_tests(tmp_path_factory):
     os.environ["CONSILIENCE_CACHE"] = str(cache)
 
 
-@pytest.fixture
-def measured_next(monkeypatch):
-    """``measured_next("onednn", "torch")``: what multiplies faster in the trainings that follow."""
-    from consilience.models.fast import products
-    from consilience.models.fast.products import Products
-
-    usual = products._choose
-
-    def follow(*libraries):
-        left = list(libraries)
-
-        def choose(model, layers, library, *more, **options):
-            if library is not None or options["usual"] != "torch":
-                return usual(model, layers, library, *more, **options)
-            return Products(left.pop(0), "a processor", 1)
-
-        monkeypatch.setattr(products, "_choose", choose)
-
-    return follow
 
 
 @pytest.fixture

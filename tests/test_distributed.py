@@ -1,21 +1,18 @@
-"""Trainings in two processes end as those in one: halves, as of `accelerate launch`, or seeds."""
+"""Trainings in two processes (`accelerate launch`) end as those in one."""
 
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from safetensors.torch import load_file
 
 import test_finetune
 import test_improve
-from consilience.train.classifiers import HEAD, Backbone, train_seeds
-from test_finetune import ONE, PLAN, TWO
+from test_finetune import TWO
 
 LAUNCHER = """
-import ast, gc, multiprocessing, os, socket, sys
+import ast, gc, os, socket, sys
 from pathlib import Path
 code = ast.parse(Path(sys.argv[1]).read_text())
 lines = {True: [], False: []}
@@ -39,30 +36,19 @@ for rank in ("0", "1"):
         sys.exit()
 if any([os.waitpid(child, 0)[1] for child in children]):
     sys.exit(1)
-multiprocessing.get_context = {"spawn": multiprocessing.get_context("fork")}.__getitem__
-exec(code)
 """
 """All processes are forks of one that has imported what they need, which takes less time."""
 
 TRAININGS = """
-from test_distributed import seeds
 from test_finetune import TWO, train as finetune
 from test_train import train as improve
 folder, model = Path({folder!r}), {model!r}
-if "RANK" in os.environ:
-    done = finetune(model, folder / "finetune", TWO, epochs=2, batch=5)
-    sys.stdout.write("finetuned " + str(done.validation) + chr(10))  # one write: the pipe is shared
-    plan = dict(epochs=1, loss="vote", subject=dict(device="cpu"))
-    done = "measured" if improve(model, folder / "improve", **plan) else "trained"
-    sys.stdout.write("improved " + done + chr(10))
-else:
-    seeds(model, folder / "seeds", jobs=2)
+done = finetune(model, folder / "finetune", TWO, epochs=2, batch=5)
+sys.stdout.write("finetuned " + str(done.validation) + chr(10))  # one write: the pipe is shared
+plan = dict(epochs=1, loss="vote", subject=dict(device="cpu"))
+done = "measured" if improve(model, folder / "improve", **plan) else "trained"
+sys.stdout.write("improved " + done + chr(10))
 """
-
-
-def seeds(model, folder, **jobs):
-    backbone = Backbone(str(model), device="cpu")
-    return train_seeds(backbone, ONE, [replace(PLAN, epochs=1)], folder, (3, 4), **jobs)
 
 
 @pytest.fixture(scope="module")
@@ -95,15 +81,3 @@ def test_a_consistency_training_ends_with_the_same_weights(launched, tmp_path):
     assert lines[2:] == ["improved measured", "improved trained"]
     test_improve.train(model, tmp_path, epochs=1, loss="vote")
     test_improve.assert_same(tmp_path, folder / "improve", 1e-5)
-
-
-def test_every_seed_has_a_head_an_order_and_a_result_of_its_own(launched, tmp_path):
-    """And side by side they come to the same as one after the other."""
-    model, folder, _ = launched
-    in_turn = seeds(model, tmp_path)
-    assert in_turn.grid == []
-    for seed, found in in_turn.seeds.items():
-        assert found.folder == tmp_path / f"seed-{seed}"
-        test_finetune.assert_same(found.folder / "rte", folder / f"seeds/seed-{seed}/rte")
-    one, other = (load_file(in_turn.seeds[seed].folder / "rte" / HEAD) for seed in (3, 4))
-    assert not one["classifier.weight"].equal(other["classifier.weight"])

@@ -1,10 +1,6 @@
 """Fine-tuning on sentence pairs: every family, against a plain loop; what goes on, and what is refused."""
 
-import errno
 import json
-import multiprocessing
-import os
-import pickle
 import random
 import re
 import resource
@@ -32,7 +28,6 @@ from conftest import SENTENCES, WORDS, _tokenizer, cases
 from consilience import ConsilienceError
 from consilience.core.errors import Loading
 from consilience.core.items import TextPair
-from consilience.models import classifier
 from consilience.models.batches import Budget
 from consilience.models.classifier import (
     FILE,
@@ -42,37 +37,32 @@ from consilience.models.classifier import (
     load_pair_classifier,
     predict,
 )
-from consilience.models.fast import products
-from consilience.models.fast.products import Products
 from consilience.suites.pairs import TASKS, Pairs, original
 from consilience.train import classifiers as heads_module
 from consilience.train.batch_trainer import TrainingFolder, disk_errors
 from consilience.train.classifiers import (
-    BODY,
-    HEAD,
     Backbone,
     EncodedPairs,
     Heads,
     PairBatches,
     PairTrainer,
     TaskPairs,
-    _start,
-    batches_of,
-    best_of,
-    check_sources,
     load_heads,
-    reading_of,
     train_classifier,
-    train_seeds,
 )
 from consilience.train.plan import ClassifierPlan
 from test_models import build_bart
 
 RTE, MNLI, MRPC = TASKS["rte"], TASKS["mnli"], TASKS["mrpc"]
 PLAN = ClassifierPlan(
-    learning_rate=6e-3, batch=8, epochs=2, weight_decay=1e-3, warmup=0.1, patience=0,
-    stop_on="accuracy", sampling="proportional", seed=3, bf16=False, gradient_checkpointing=False,
-)  # fmt: skip
+    learning_rate=6e-3,
+    batch=8,
+    epochs=2,
+    patience=0,
+    seed=3,
+    bf16=False,
+)
+WEIGHTS = "model.safetensors"
 NONE = 1e-12
 """A rate at which nothing changes."""
 
@@ -115,7 +105,7 @@ def measured(folder, name):
 
 def weights_of(folder):
     """All tensors of a saved model."""
-    return load_file(folder / BODY) | load_file(folder / HEAD)
+    return load_file(folder / WEIGHTS)
 
 
 def assert_same(one, other, atol=None):
@@ -181,10 +171,6 @@ def test_every_family_learns_and_is_saved_as_any_other_model(
     assert not any(info.values()), info
     assert model.config.id2label == dict(enumerate(RTE.labels))
     assert model.config.label2id == {label: at for at, label in enumerate(RTE.labels)}
-    files = json.loads((place / "model.safetensors.index.json").read_text())["weight_map"]
-    assert files == {name: file for file in (BODY, HEAD) for name in load_file(place / file)}
-    prefix = f"{model.base_model_prefix}."
-    assert all(name.startswith(prefix) == (file == BODY) for name, file in files.items())
     reading = PairFormat.beside(place)
     joined = "pair" if family in ENCODERS else "string"
     assert reading == PairFormat(joined, indicators=RTE.indicators)
@@ -246,17 +232,6 @@ def test_padding_changes_no_logits_which_are_those_of_transformers(family, pool,
         torch.testing.assert_close(row, model.score.weight @ read_at, rtol=0, atol=1e-9)
 
 
-def test_forms_are_encoded_in_parts_as_one_by_one(plain, monkeypatch):
-    monkeypatch.setattr(classifier, "PART", 3)
-    heads, tokenizer = load_heads(str(plain), {"rte": RTE.labels}, None)
-    reader = PairInput(heads.models["rte"], tokenizer, heads.reading)
-    forms = [original(each, RTE.indicators) for each in make(7).items]
-    encoded = reader.encode(forms)
-    assert encoded == [reader.encode([form])[0] for form in forms]
-    assert {tuple(each) for each in encoded} == {("input_ids", "token_type_ids")}
-    assert reader.encode([]) == []
-
-
 def test_tasks_share_one_body_and_have_heads_of_their_own(plain):
     set_seed(0)
     heads, _ = load_heads(str(plain), LABELS, None)
@@ -283,27 +258,6 @@ def test_tasks_share_one_body_and_have_heads_of_their_own(plain):
     assert {"body.embeddings.word_embeddings.weight", "body.pooler.dense.weight"} <= changed
 
 
-@pytest.mark.parametrize("links", [True, False])
-def test_the_tasks_of_a_training_share_the_file_of_the_body(links, plain, tmp_path, monkeypatch):
-    def refuse(source, place):
-        raise OSError(errno.EPERM, "Operation not permitted")
-
-    if not links:
-        monkeypatch.setattr(heads_module.os, "link", refuse)
-    heads, tokenizer = load_heads(str(plain), LABELS, None)
-    indicators = {"rte": ("A", "B"), "mnli": ("C", "D")}
-    for _ in range(2):  # the second time over existing output
-        heads.save(tmp_path, tokenizer, indicators)
-    files = [(tmp_path / task / BODY).stat().st_ino for task in indicators]
-    assert (files[0] == files[1]) == links
-    bodies = [(tmp_path / task / BODY).read_bytes() for task in indicators]
-    assert bodies[0] == bodies[1]
-    for task, pair in indicators.items():
-        model = AutoModelForSequenceClassification.from_pretrained(tmp_path / task)
-        assert model.classifier.weight.equal(heads.models[task].classifier.weight)
-        assert json.loads((tmp_path / task / FILE).read_text())["indicators"] == list(pair)
-
-
 def test_weights_with_two_names_are_kept_once_and_stay_one(model_folder, tmp_path):
     """T5's two stacks read with one embedding."""
     heads, _ = load_heads(str(model_folder("t5")), LABELS, None)
@@ -324,7 +278,7 @@ def test_weights_with_two_names_are_kept_once_and_stay_one(model_folder, tmp_pat
     shared = model.transformer.shared.weight
     assert shared is model.transformer.decoder.embed_tokens.weight
     assert not shared.equal(known["body.shared.weight"])
-    assert shared.equal(load_file(tmp_path / "o" / "rte" / BODY)["transformer.shared.weight"])
+    assert shared.equal(load_file(tmp_path / "o" / "rte" / WEIGHTS)["transformer.shared.weight"])
 
 
 def made(**counts):
@@ -371,54 +325,6 @@ def test_an_epoch_has_every_pair_once_and_keeps_the_short_batch():
     assert sizes == {4: 36, 1: 6}
 
 
-@pytest.mark.parametrize(
-    ("sampling", "few", "many"), [("proportional", 3, 40), ("square-root", 5, 20), ("even", 10, 10)]
-)
-def test_how_many_batches_each_task_has(sampling, few, many):
-    """Main: 40 pairs by 4 are 10. Beside it 10 pairs: 3; 10 * sqrt(10/40); 10. 160: 40; 20; 10."""
-    found = batches(made(main=40, few=10, many=160), epochs=4, sampling=sampling)
-    assert found.per_epoch == 10 + few + many
-    for epoch in range(4):
-        items = [found[at] for at in range(epoch * found.per_epoch, (epoch + 1) * found.per_epoch)]
-        pairs, counts = read_by(items)
-        assert counts == {"main": 10, "few": few, "many": many}
-        assert {pairs["main", row] for row in range(40)} == {1}
-    total, _ = read_by(found)
-    read = [total["many", row] for row in range(160)]
-    assert max(read) - min(read) <= 1, "all are read before one is read again"
-    assert sum(read) == 4 * 4 * many
-    few_pairs = batches(made(main=4, small=1), sampling="square-root")
-    assert read_by(few_pairs)[1] == {"main": 1, "small": 1}, "no task is without a batch"
-
-
-def padding(lengths, parts):
-    return sum(max(lengths[at] for at in rows) * len(rows) - sum(lengths[at] for at in rows) for rows in parts)  # fmt: skip
-
-
-def test_pairs_of_like_lengths_meet_and_not_always_the_same():
-    draw = random.Random(1)
-    lengths = [draw.randrange(5, 60) for _ in range(1000)]
-    first, second = (batches_of(lengths, 8, random.Random(seed)) for seed in (0, 1))
-    drawn = draw.sample(range(1000), 1000)
-    random_ones = [drawn[at : at + 8] for at in range(0, 1000, 8)]
-    assert padding(lengths, first) < padding(lengths, random_ones) / 5
-    assert len(first) == 125
-    assert {frozenset(rows) for rows in first}.isdisjoint(frozenset(rows) for rows in second)
-    means = [fmean(lengths[at] for at in rows) for rows in first]
-    assert fmean(means[:60]) == pytest.approx(fmean(means[65:]), abs=8), "short ones not first"
-
-
-def test_the_seed_alone_decides_the_order():
-    encoded = made(a=30, b=20)
-    orders = [
-        [(item["task"], rows_of(item)) for item in map(found.__getitem__, range(len(found)))]
-        for found in (batches(encoded, epochs=2, seed=seed) for seed in (0, 0, 1))
-    ]
-    assert orders[0] == orders[1]
-    assert orders[0] != orders[2]
-    assert orders[0][:13] != orders[0][13:], "another order in each epoch"
-
-
 @pytest.mark.parametrize("processes", [2, 3])
 def test_processes_share_every_batch(processes):
     """Of the batch of one pair a process has a copy without weight; weights make up the mean."""
@@ -442,10 +348,12 @@ def test_one_epoch_is_that_of_a_plain_loop(plain, tmp_path, monkeypatch):
 
     The rates are 0, 1/2, 1, 2/3, 1/3 of the highest; gradients are clipped at 1.
     """
+    monkeypatch.setattr(heads_module, "WARMUP", 0.4)
+    monkeypatch.setattr(heads_module, "WEIGHT_DECAY", 0.3)
     trainers = []
     usual = PairTrainer.train
     monkeypatch.setattr(PairTrainer, "train", lambda self, **k: (trainers.append(self), usual(self, **k)))  # fmt: skip
-    change = {"epochs": 1, "warmup": 0.4, "weight_decay": 0.3, "batch": 6}
+    change = {"epochs": 1, "batch": 6}
     train(plain, tmp_path / "o", TWO, **change)
     set_seed(PLAN.seed)
     heads, tokenizer = load_heads(str(plain), LABELS, None)
@@ -484,23 +392,19 @@ def test_one_epoch_is_that_of_a_plain_loop(plain, tmp_path, monkeypatch):
     assert sorted(moved)[len(moved) // 2] > 1e-3, "the loop is no idle one"
 
 
-@pytest.mark.parametrize(
-    ("stop_on", "patience", "epochs"), [("accuracy", 1, 2), ("loss", 2, 3), ("accuracy", 0, 4)]
-)
-def test_it_stops_where_so_many_epochs_brought_nothing_better(
-    stop_on, patience, epochs, plain, tmp_path
-):
+@pytest.mark.parametrize(("patience", "epochs"), [(1, 2), (2, 3), (0, 4)])
+def test_it_stops_where_so_many_epochs_brought_nothing_better(patience, epochs, plain, tmp_path):
     """Nothing changes, so the first epoch is the best."""
-    change = {"learning_rate": NONE, "epochs": 4, "patience": patience, "stop_on": stop_on}
+    change = {"learning_rate": NONE, "epochs": 4, "patience": patience}
     assert train(plain, tmp_path / "o", **change).epochs == epochs
     assert len(measured(tmp_path / "o", "eval_loss")) == epochs
 
 
-@pytest.mark.parametrize("stop_on", ["accuracy", "loss"])
-def test_the_best_epoch_is_kept_where_later_ones_are_worse(stop_on, plain, tmp_path):
+def test_the_best_epoch_is_kept_where_later_ones_are_worse(plain, tmp_path, monkeypatch):
     """Validation says the opposite of training; by a lucky head already at first, so by one of four."""
+    monkeypatch.setattr(heads_module, "WARMUP", 1.0)
     source = replace(ONE[0], validation=flipped(make(16, seed=1)))
-    slow = {"epochs": 5, "learning_rate": 3e-3, "warmup": 1.0, "stop_on": stop_on}
+    slow = {"epochs": 5, "learning_rate": 3e-3}
     for seed in range(4):
         place = tmp_path / f"{seed}"
         found = train(plain, place, (source, TWO[1]), **slow, seed=seed)
@@ -510,7 +414,7 @@ def test_the_best_epoch_is_kept_where_later_ones_are_worse(stop_on, plain, tmp_p
     assert accuracies == measured(place, "eval_rte_accuracy")
     assert accuracies[-1] < max(accuracies)
     assert losses[-1] > min(losses)
-    best = losses.index(min(losses)) if stop_on == "loss" else accuracies.index(max(accuracies))
+    best = accuracies.index(max(accuracies))
     accuracy, loss = judge(place, source)
     assert accuracy == accuracies[best]
     assert loss == pytest.approx(losses[best], rel=1e-4)
@@ -518,16 +422,6 @@ def test_the_best_epoch_is_kept_where_later_ones_are_worse(stop_on, plain, tmp_p
     assert found.validation == {"rte": accuracy, "mnli": of_mnli}
     assert found.validation == record_of(place)["validation"]
     assert judge(place, TWO[1])[0] == of_mnli
-
-
-def test_of_equal_epochs_the_first_is_the_best():
-    """Accuracies 1/2, 3/4, 3/4 and losses 3, 2, 1: the second by accuracy, the third by loss."""
-    history = [{"loss": 9.0}] + [
-        {"eval_accuracy": accuracy, "eval_loss": loss, "step": loss}
-        for accuracy, loss in ((0.5, 3), (0.75, 2), (0.75, 1))
-    ]
-    assert best_of(history, "accuracy")["step"] == 2
-    assert best_of(history, "loss")["step"] == 1
 
 
 def stop_at(monkeypatch, target, name, count):
@@ -571,43 +465,10 @@ def test_a_training_that_was_killed_ends_with_the_weights_of_an_unbroken_one(
     assert sorted(each.name for each in place.iterdir()) == ["mnli", "rte", "training.json"]
 
 
-def test_a_training_that_resumes_multiplies_as_it_began(plain, tmp_path, monkeypatch):
-    """Whatever a new measurement says; one that begins anew takes what is measured."""
-    measured_now, folder = ["onednn"], TrainingFolder(tmp_path / "new", {})
-
-    def choose(model, layers, library, usual):
-        chosen = library or measured_now[0]
-        return Products(chosen, "a processor", 1, {"onednn": 2.0, "torch": 1.0})
-
-    def begin(names=("rte",)):
-        models = {
-            name: load_heads(str(plain), {name: RTE.labels}, None)[0].models[name] for name in names
-        }
-        return folder.speed_up(models)
-
-    monkeypatch.setattr(products, "_choose", choose)
-    first = begin()
-    assert first["rte"]["library"] == "onednn"
-    measured_now[:] = ["torch"]
-    assert begin()["rte"]["library"] == "torch", "there is no checkpoint"
-    measured_now[:] = ["onednn"]
-    (tmp_path / "new" / "checkpoint-4").mkdir()
-    (tmp_path / "new" / "checkpoint-4" / "trainer_state.json").write_text('{"global_step": 4}')
-    assert begin()["rte"] == {**first["rte"], "library": "torch"}
-    assert {name: each["library"] for name, each in begin(("rte", "mnli")).items()} == {
-        "rte": "torch", "mnli": "onednn",
-    }  # fmt: skip
-    folder.finish()
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["training.json"]
-
-
 def test_patience_is_not_forgotten_and_a_folder_may_be_moved(plain, tmp_path, monkeypatch):
-    """The first epoch is the best, and two are waited for: three, wherever it was killed."""
-    worse = (replace(ONE[0], validation=flipped(make(16, seed=1))),)
-    change = {"epochs": 6, "patience": 2, "stop_on": "loss"}
+    """Nothing changes: the first epoch is the best, and two are waited for, wherever it was killed."""
+    worse, change = ONE, {"epochs": 6, "patience": 2, "learning_rate": NONE}
     whole = train(plain, tmp_path / "whole", worse, **change)
-    losses = measured(tmp_path / "whole", "eval_loss")
-    assert losses[0] == min(losses)
     assert whole.epochs == 3
     for place, count in ((PairTrainer, 2), (PairTrainer, 3), (Heads, 1)):
         name, moved = "save" if place is Heads else "_save_checkpoint", tmp_path / f"{place}{count}"
@@ -624,18 +485,17 @@ def test_patience_is_not_forgotten_and_a_folder_may_be_moved(plain, tmp_path, mo
 def test_what_is_finished_is_taken_and_another_training_is_refused(plain, tmp_path, monkeypatch):
     place = tmp_path / "o"
     first = train(plain, place, epochs=1)
-    written = (place / "rte" / BODY).stat().st_mtime_ns
+    written = (place / "rte" / WEIGHTS).stat().st_mtime_ns
     (place / "checkpoint-4").mkdir()  # of a process that was killed when all but this was done
     again = train(plain, place, epochs=1)
     assert again == first
     assert sorted(each.name for each in place.iterdir()) == ["rte", "training.json"]
-    assert (place / "rte" / BODY).stat().st_mtime_ns == written
+    assert (place / "rte" / WEIGHTS).stat().st_mtime_ns == written
     record = json.loads((place / "training.json").read_text())
     whole = (place / "training.json").read_text()
     for damage, message in (
         ({"finished": "yes"}, "'finished' is \"yes\"; expected true or false"),
         ({"settings": []}, "'settings' is"),
-        ({"products": []}, "'products' is"),
         ({"validation": {"rte": "0.5"}}, "'validation' is .*expected an object of numbers"),
         ({"validation": {}}, "no 'validation.rte'"),
         ({"epochs": None}, "'epochs' is null"),
@@ -667,13 +527,8 @@ def test_a_mistake_does_not_take_the_folder(plain, folder_of, tmp_path):
     with pytest.raises(ConsilienceError, match="--input pair, and the tokenizer puts nothing"):
         train(folder_of("gpt2"), place, reading=PairFormat("pair"), epochs=1)
     with pytest.raises(ConsilienceError, match=r"the loss of rte is nan at step \d"):
-        train(plain, place, learning_rate=1e30, warmup=0, epochs=1)
+        train(plain, place, learning_rate=1e30, epochs=1)
     assert train(plain, place, epochs=1).epochs == 1
-
-
-def test_only_the_first_task_needs_pairs_that_choose():
-    refused("no validation pairs of rte", check_sources, (replace(ONE[0], validation=None),))
-    check_sources((ONE[0], replace(TWO[1], validation=None)))
 
 
 def test_only_a_body_that_is_there_is_trained(plain, tmp_path):
@@ -731,49 +586,13 @@ def test_what_a_model_was_pretrained_with_stays_in_its_head(model_folder):
 def test_a_task_may_have_any_name(name, plain, tmp_path):
     found = train(plain, tmp_path / "o", (replace(ONE[0], task=replace(RTE, name=name)),), epochs=1)
     assert list(found.validation) == [name]
-    assert (tmp_path / "o" / name / HEAD).is_file()
-
-
-def test_gradient_checkpointing_changes_nothing_but_the_memory(plain, tmp_path):
-    for name, on in (("usual", False), ("saved", True)):
-        train(plain, tmp_path / name, TWO, epochs=1, gradient_checkpointing=on)
-    assert_same(tmp_path / "usual" / "rte", tmp_path / "saved" / "rte")
+    assert (tmp_path / "o" / name / WEIGHTS).is_file()
 
 
 def test_half_precision_trains_and_saves_whole_numbers_of_single_precision(plain, tmp_path):
     found = train(plain, tmp_path / "o", bf16=True)
     assert {each.dtype for each in weights_of(tmp_path / "o" / "rte").values()} == {torch.float32}
     assert found.validation["rte"] == judge(tmp_path / "o", ONE[0])[0]
-
-
-def test_the_recipe_with_the_best_validation_is_that_of_every_seed(plain, tmp_path):
-    """A rate that changes nothing, and one that learns."""
-    recipes = [replace(PLAN, epochs=3, batch=4, learning_rate=rate) for rate in (NONE, 6e-3)]
-    reading = reading_of(str(plain), Loading(), "string", None, 40)
-    result = train_seeds(Backbone(str(plain), reading, "cpu"), ONE, recipes, tmp_path, (3, 5))
-    best, tried, found = result.best, result.grid, result.seeds
-    assert [recipe for recipe, _ in tried] == recipes
-    reached = [each.validation["rte"] for _, each in tried]
-    assert best == recipes[reached.index(max(reached))]
-    assert best.learning_rate == 6e-3
-    of_pairs = PairFormat("string", "last", 40, RTE.indicators)
-    for seed, each in found.items():
-        plan = record_of(each.folder)["settings"]["plan"]
-        assert (plan["seed"], plan["learning_rate"]) == (seed, 6e-3)
-        assert PairFormat.beside(each.folder / "rte") == of_pairs
-    assert found[3].validation["rte"] == max(reached)
-    names = sorted(each.name for each in (tmp_path / "grid").iterdir())
-    assert names == ["batch-4-lr-0.006", "batch-4-lr-1e-12"]
-
-
-def test_each_process_sees_an_accelerator_of_its_own(monkeypatch):
-    """The Trainer takes the first that it sees; three processes, the machine's 4 and 7."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    turn, seen = multiprocessing.Value("i", 0), []
-    for _ in range(3):
-        _start(torch.get_num_threads(), turn, ["4", "7"])
-        seen.append(os.environ["CUDA_VISIBLE_DEVICES"])
-    assert seen == ["4", "7", "4"]
 
 
 def test_weights_that_cannot_be_written_are_one_message(tmp_path):
@@ -793,13 +612,6 @@ def test_weights_that_cannot_be_written_are_one_message(tmp_path):
         raise full
     with pytest.raises(ValueError, match="a bug"), disk_errors(tmp_path):
         raise ValueError("a bug")
-
-
-def test_an_error_of_another_process_says_what_it_said():
-    error = ConsilienceError("found", expected="other", where="here", todo="Do.")
-    again = pickle.loads(pickle.dumps(error))
-    assert str(again) == str(error) == "here: found; expected other. Do."
-    assert again.expected == "other"
 
 
 def write_csv(path, pairs, columns=("sentence1", "sentence2", "label")):
@@ -839,23 +651,7 @@ def test_one_command_trains_two_tasks_and_says_what_was_cut(consilience, asked, 
         "1 of 8 validation pairs of rte were too long and were truncated",
     ]
     assert document["warnings"] == notes
-    progress = r"seed-[01]: update (\d+) of \1: "
-    losses, validations = (
-        [line for line in err.splitlines() if re.match(progress + name, line)]
-        for name in (r"loss \d", r"validation accuracy \d.*, loss \d")
-    )
-    assert (len(losses), len(validations)) == (2, 2)
-    said = [line for line in err.splitlines() if line not in (*losses, *validations)]
-    loading = re.escape(f"loading {asked[asked.index('--model') + 1]} ...")
-    stages = r"\d of 2.*: training rte, seed-\d$"
-    other = rf"{loading}$|{stages}|trainings: |estimated time: |(?!work: ).* updates"
-    assert [line for line in said if not re.match(other, line)] == [
-        "timing one update and a few queries ...",
-        "work: 2 trainings (2 seeds) of 4 updates and 1 validation of 14 queries",
-        "training rte with 2 seeds, batch size 8, learning rate 0.006",
-    ]
-    assert document["best"] == {"batch": 8, "learning_rate": 6e-3}
-    assert document["grid"] == []
+    assert len(re.findall(r"seed-[01]: update (\d+) of \1: validation accuracy", err)) == 2
     assert [each["seed"] for each in document["seeds"]] == [0, 1]
     for each in document["seeds"]:
         record = record_of(Path(each["folder"]))
@@ -867,7 +663,6 @@ def test_one_command_trains_two_tasks_and_says_what_was_cut(consilience, asked, 
         assert (each["epochs"], record["settings"]["reading"]["longest"]) == (1, 24)
     status, out, err = consilience(*asked, *more)
     assert status == 0, err
-    assert "estimated time" not in err, "there is nothing left to do"
     load, *_ = [line for line in out.splitlines() if line.startswith("  model = ")]
     names = {}
     exec(f"from transformers import pipeline\n{load.strip()}", names)
@@ -882,33 +677,6 @@ def test_one_command_trains_two_tasks_and_says_what_was_cut(consilience, asked, 
     encoded = PairInput(model, tokenizer, PairFormat.beside(place))
     forms = [original(each, RTE.indicators) for each in long]
     assert min(len(each["input_ids"]) for each in encoded.encode(forms)) > 24
-
-
-def test_a_dry_run_counts_the_work_and_trains_nothing(consilience, asked, tmp_path):
-    """16 pairs by 8 are 2 updates an epoch; three plans are tried, one is trained with 2 seeds."""
-    more = ["--learning-rate", "1e-5,1e-4,1e-3", "--seeds", "0,1", "--epochs", "3", "--dry-run"]
-    out = output(consilience, *asked, *more)
-    work, trainings, time, _ = out.splitlines()
-    assert work == "work: 5 trainings (2 seeds) of 6 updates and 3 validations of 8 queries"
-    assert trainings == (
-        "trainings: 3 batch sizes and learning rates with the first seed; then one for each seed: "
-        "0, 1"
-    )
-    assert time.startswith("estimated time: ")
-    assert not (tmp_path / "o").exists()
-
-
-def test_several_rates_are_shown_with_the_one_that_was_kept(consilience, asked):
-    asked += ["--learning-rate", f"{NONE},6e-3"]
-    document = json.loads(output(consilience, *asked, "--json"))
-    tried = {each["learning_rate"]: each["validation"]["rte"] for each in document["grid"]}
-    assert list(tried) == [NONE, 6e-3]
-    best = max(tried, key=lambda rate: tried[rate])
-    assert document["best"] == {"batch": 8, "learning_rate": best}
-    out = output(consilience, *asked)
-    assert "Tried with the first seed" in out
-    (chosen,) = [line for line in out.splitlines() if "chosen" in line]
-    assert f"{best:g}" in chosen and f"{100 * tried[best]:.1f}" in chosen
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from conftest import WORDS
 from consilience import load_model
 from consilience.models import batches
 from consilience.models.fast import products
-from consilience.models.fast.products import processor, speed_up, speed_up_training
+from consilience.models.fast.products import processor, speed_up
 from reference import QUERIES, scores_of, words_of
 
 pytestmark = [
@@ -40,43 +40,41 @@ def measured_model():
     return BertForMaskedLM(BertConfig(vocab_size=99, num_hidden_layers=1, **shape)).eval()
 
 
-@pytest.mark.parametrize(("faster", "in_inference", "in_training"), [
-    ("torch", "torch", "torch"), ("onednn", "onednn", "onednn"), ("", "onednn", "torch"),
+@pytest.mark.parametrize(("faster", "chosen"), [
+    ("torch", "torch"), ("onednn", "onednn"), ("", "onednn"),
 ])  # fmt: skip
-def test_the_largest_product_decides(faster, in_inference, in_training, monkeypatch):
+def test_the_largest_product_decides(faster, chosen, monkeypatch):
     timed = []
 
-    def time_them(tokens, into, out, *, is_packed):
-        timed.append((tokens, into, out, is_packed, torch.get_num_threads()))
+    def time_them(tokens, into, out):
+        timed.append((tokens, into, out, torch.get_num_threads()))
         return {name: [1.0 + (name != faster)] * 3 if faster else [1.0] * 3 for name in
                 ("onednn", "torch")}  # fmt: skip
 
     monkeypatch.setattr(products, "_time", time_them)
     found = speed_up(measured_model(), head=False)
-    assert (found.library, found.processor, found.threads) == (in_inference, processor(), 2)
+    assert (found.library, found.processor, found.threads) == (chosen, processor(), 2)
     assert set(found.gflops) == {"onednn", "torch"}
-    assert speed_up_training(measured_model()).library == in_training
     # The products of 256 to 256 together take longer than those of 256 to 512.
-    assert timed == [(512, 256, 256, True, 1), (512, 256, 256, False, 2)]
+    assert timed == [(512, 256, 256, 1)]
     assert torch.get_num_threads() == 2
 
 
 def test_small_products_are_not_timed(model_folder, monkeypatch):
     monkeypatch.delattr(products, "_time")
-    for speed in (partial(speed_up, head=True), speed_up_training):
-        found = speed(model_of(model_folder("gpt2"), "gpt2"))
-        assert (found.library, found.gflops) == ("torch", {})
+    found = speed_up(model_of(model_folder("gpt2"), "gpt2"), head=True)
+    assert (found.library, found.gflops) == ("torch", {})
 
 
 def test_a_real_timing_is_short_and_leaves_the_random_numbers_alone():
-    model, other = measured_model(), measured_model()
+    model = measured_model()
     torch.manual_seed(3)
     expected = torch.rand(2)
     torch.manual_seed(3)
     start = time.process_time()
-    for found in (speed_up(model, head=False), speed_up_training(other)):
-        assert found.library in ("onednn", "torch")
-        assert all(speed > 0.1 for speed in found.gflops.values())
+    found = speed_up(model, head=False)
+    assert found.library in ("onednn", "torch")
+    assert all(speed > 0.1 for speed in found.gflops.values())
     assert time.process_time() - start < 10
     assert torch.equal(torch.rand(2), expected)
 
@@ -115,14 +113,6 @@ def test_packed_products_are_the_same_products(family, model_folder):
         expected = plain(input_ids=ids).logits
         scale = float(expected.abs().max())
         assert torch.allclose(model(input_ids=ids).logits, expected, atol=1e-5 * scale, rtol=0)
-
-
-def test_training_multiplies_with_what_was_chosen(model_folder):
-    model = model_of(model_folder("bert"), "bert")
-    assert speed_up_training(model, "torch").library == "torch"
-    assert not [each for each in model.modules() if "forward" in vars(each)]
-    assert speed_up_training(model, "onednn").library == "onednn"
-    assert len([each for each in model.modules() if "forward" in vars(each)]) >= 12
 
 
 def test_a_run_says_what_multiplied_also_resumed_elsewhere(consilience, model_folder, tmp_path):

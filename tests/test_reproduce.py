@@ -20,7 +20,7 @@ from consilience.report.papers import Measured, beside, beside_layout, beside_ta
 from consilience.report.table import fitted_text
 from consilience.reproduce import pararel
 from consilience.reproduce import recipe as work_module
-from consilience.reproduce.pararel import IMPROVED, SQUAD, TEST, TRAIN, VALIDATION
+from consilience.reproduce.pararel import SQUAD, TEST, TRAIN, VALIDATION
 from consilience.reproduce.recipe import MissingError, Recipe, Request, Work
 from consilience.reproduce.reproduction import RECIPES, carry_out
 from consilience.suites import load_suite
@@ -440,9 +440,9 @@ def of_few(release, tmp_path_factory):
 
 
 def test_a_users_model_has_rows_before_and_after_training(answered, tmp_path):
-    """Its own training, without the ablations of the paper's model."""
+    """Its own training with each lambda, without the ablations of the paper's model."""
     request = {"added": {"mine": "my/model"}, "only": ("mine", "mine-ft")}
-    folder = Request(tmp_path, **request).folder_of("mine", "pararel-improve")
+    folder = Request(tmp_path, **request).folder_of("mine", "pararel-improve") / "lambda-1"
     for part, value in (("before", 0.5), ("seed-42/improved/after", 0.75)):
         (folder / part).mkdir(parents=True)
         row = {"metric": "accuracy", "subset": "all", "group": "MACRO", "value": value}
@@ -450,9 +450,9 @@ def test_a_users_model_has_rows_before_and_after_training(answered, tmp_path):
     called = answered(0, {})
     numbers = make_cells("pararel-table-7", tmp_path, **request)
     assert [numbers["added", name, "Accuracy"]["ours"] for name in request["only"]] == [50, 75]
-    assert [(command[:3], "--ablations" in command) for command in called] == [
-        (["improve", "--model", "my/model"], False)
-    ]
+    assert [command[:3] for command in called] == [["improve", "--model", "my/model"]] * 3
+    weights = [command[command.index("--lambda") + 1] for command in called]
+    assert weights == ["0.1", "0.5", "1"]
 
 
 def test_single_relations_and_correlations_take_all_models(of_few, here, tmp_path):
@@ -533,21 +533,36 @@ def test_a_training_is_read_and_tested(release, here, model_folder, tmp_path, mo
     models, run = {"BERT-base": str(model_folder("bert"))}, Work.run
 
     def quick(self, row, name, *arguments, **more):
-        few = ("--epochs", "1", "--limit", "2", "--lambda", "1") if name == "improve" else ()
+        few = ("--epochs", "1", "--limit", "2") if name == "improve" else ()
         return run(self, row, name, *arguments, *few, **more)
 
     monkeypatch.setattr(Work, "run", quick)
     work = Once(replace(request, data={}))
     found = work.make("pararel-table-7", models=models)
-    trained = request.folder_of("BERT-base", "pararel-improve")
-    table = pl.read_csv(trained / "table-7.csv").filter(metric="consistency")
-    told = dict(table.select("name", "value").iter_rows())
-    names = ("before", "improved", "no-consistency", "no-typing", "no-mlm")
+    trained = [each for command, each in work.documents.items() if "improve" in command]
+    assert len(trained) == 6
+    validated = [
+        (each["outcomes"][0]["validation"]["consistent_accuracy"],
+         each["outcomes"][0]["validation"].get("corrected_consistency", -math.inf), at)
+        for at, each in enumerate(trained[:3])
+    ]  # fmt: skip
+    best = trained[max(validated)[-1]]
+    weights = [each["outcomes"][0]["lambda"] for each in trained]
+    assert weights == [0.1, 0.5, 1.0, 0.0, *[best["outcomes"][0]["lambda"]] * 2]
+
+    def consistency(rows):
+        (row,) = [row for row in rows if row["metric"] == "consistency" and row["subset"] == "all"
+                  and row["group"] == "MACRO"]  # fmt: skip
+        return 100 * row["value"]
+
+    told = [consistency(best["before"])]
+    told += [consistency(each["outcomes"][0]["after"]) for each in (best, *trained[3:])]
+    rows = ("BERT-base", "BERT-ft", "-consistency", "-typed", "-MLM")
     ours = [
         found["ablation" if row.startswith("-") else "BERT", row, "Consistency"]["ours"]
-        for row in IMPROVED
+        for row in rows
     ]
-    assert ours == pytest.approx([100 * told[name] for name in names])
+    assert ours == pytest.approx(told)
     assert found["", "majority", "Consistency"]["ours"] == 100.0
     row = "BERT-ft vs BERT-base"
     found = {
@@ -557,8 +572,8 @@ def test_a_training_is_read_and_tested(release, here, model_folder, tmp_path, mo
     assert found["Consistency"] == pytest.approx(ours[1] - ours[0])
     tested = [found[f"p of {name}, exact McNemar"] for name in ("Accuracy", "Consistent-Acc")]
     assert found["p (McNemar)"] == max(tested)
-    assert [command[0] for command in here] == ["probe", "improve"]
-    (improved,) = {each["model"] for of, each in work.documents.items() if "improve" in of}
+    assert [command[0] for command in here] == ["probe", *["improve"] * 6]
+    improved = best["model"]
     called = []
 
     def answer(self, row, script, *arguments, is_script=False, **more):
@@ -600,8 +615,8 @@ def test_squad_is_run_by_its_recipe(tmp_path):
     files = {f"squad:{name}": f"{name}.json" for name in names}
     work = Work(Request(tmp_path, data=files, dry=True))
     carry_out(RECIPES["pararel-squad"], work)
-    assert [command.split()[1] for command in work.commands] == ["improve", str(SQUAD)]
-    assert work.commands[1].endswith("--device auto")
+    assert [command.split()[1] for command in work.commands] == [*["improve"] * 3, str(SQUAD)]
+    assert work.commands[3].endswith("--device auto")
 
 
 def test_the_larger_p_of_mcnemars_tests_counts(answered, tmp_path):
@@ -617,7 +632,8 @@ def test_the_larger_p_of_mcnemars_tests_counts(answered, tmp_path):
         for metric, test, p in tests
         for group in ("MACRO", "MICRO") for subset in ("no_change", "all")
     ]  # fmt: skip
-    place = Request(tmp_path).folder_of("BERT-base", "pararel-improve") / "seed-42" / "improved"
+    place = Request(tmp_path).folder_of("BERT-base", "pararel-improve") / "lambda-1"
+    place = place / "seed-42" / "improved"
     place.mkdir(parents=True)
     pl.DataFrame(rows).write_csv(place / "comparison.csv")
     found = make_cells("pararel-mcnemar", tmp_path)

@@ -45,27 +45,22 @@ def relation(id_, subjects="abcdefghijkl"):
 
 SUITE = Suite("hand", tuple(map(relation, ("A", "B", "C", "D"))), "strict")
 PLAN = Plan(
-    train=("A", "B"), validation=("C",), weights=(1.0,), loss="pairs", vocabulary=False,
-    text="patterns", facts=8, batch=4, accumulation=1, epochs=4, learning_rate=3e-3,
-    validation_facts=200, seed=42, lora_rank=0, bf16=False, gradient_checkpointing=False,
-    report_to="none",
+    train=("A", "B"), validation=("C",), weight=1.0, loss="pairs", vocabulary=False,
+    text="patterns", facts=8, batch=4, epochs=4, learning_rate=3e-3,
+    validation_facts=200, seed=42, lora_rank=0, bf16=False,
 )  # fmt: skip
 
 
-def train(spec, folder, suite=SUITE, *, seeds=(), ablations=False, subject=None, **change):
+def train(spec, folder, suite=SUITE, *, seeds=(), subject=None, **change):
     """Improve a model by ``PLAN`` with some changes; ``subject``: further fields of ``Subject``."""
     whom = Subject(str(spec), suite, "strict", **(subject or {}))
-    return train_and_measure(
-        whom, replace(PLAN, **change), folder, seeds=seeds, ablations=ablations
-    )
+    return train_and_measure(whom, replace(PLAN, **change), folder, seeds=seeds)
 
 
-def trainer_of(spec, folder, suite=SUITE, weight=1.0, **change):
+def trainer_of(spec, folder, suite=SUITE, **change):
     """A trainer before its first step."""
     subject = Subject(str(spec), suite, "strict", device="cpu")
-    return ConsistencyTrainer(
-        subject, replace(PLAN, **change), weight, batch_trainer.TrainingFolder(folder, {})
-    )
+    return ConsistencyTrainer(subject, replace(PLAN, **change), folder)
 
 
 def loaded(folder, kind="masked"):
@@ -129,7 +124,7 @@ def test_the_loss_is_not_negative_and_ignores_order_and_constants(facts, pattern
 
 
 def steps_of(model, relations=SUITE.relations[:2], longest=64, lines=(), **change):
-    trained = [trained_relation(one, model, "strict", "pairs") for one in relations]
+    trained = [trained_relation(one, model, "strict") for one in relations]
     plan = replace(PLAN, **{"epochs": 2, "seed": 1, **change})
     return Steps(trained, model, plan, longest=longest, lines=lines)
 
@@ -166,7 +161,7 @@ def test_the_positions_of_masks_in_questions_and_in_text(bert):
 def test_a_causal_model_is_read_after_what_precedes_the_object(gpt2):
     """Two of the three patterns end in the object; the answer is read at their last token."""
     tokenizer = gpt2.tokenizer
-    trained = trained_relation(relation("A"), gpt2, "strict", "pairs")
+    trained = trained_relation(relation("A"), gpt2, "strict")
     assert trained.patterns == (PATTERNS[0], PATTERNS[2])
     words = [tokenizer.decode([int(token)]) for token in trained.tokens[0]]
     assert words == [f" {word}" for word in WORDS]
@@ -186,17 +181,16 @@ def test_a_causal_model_is_read_after_what_precedes_the_object(gpt2):
 
 
 def test_which_columns_are_compared(bert, gpt2):
-    """A column is a word, of the released loss a row of the data, of a causal model a first token."""
-    losses = ("pairs", "released")
-    one, rows = (trained_relation(relation("A"), bert, "strict", loss) for loss in losses)
-    assert (one.tokens.shape, rows.tokens.shape) == ((3, 6), (3, 12))
+    """A column is a word, of a causal model a first token."""
+    one = trained_relation(relation("A"), bert, "strict")
+    assert one.tokens.shape == (3, 6)
     assert one.tokens.tolist() == [bert.tokenizer.convert_tokens_to_ids(WORDS)] * 3
     longer = {"Paris": "Parisian", "Oslo": "Osloan"}
     facts = relation("A").facts
     facts = tuple(replace(fact, object=longer.get(fact.object, fact.object)) for fact in facts)
     facts += (Fact("z", "A z", "Paris"),)
     joined = replace(relation("A"), facts=facts, candidates=Candidates.of(facts))
-    assert trained_relation(joined, gpt2, "strict", "pairs").tokens.shape == (2, 6)
+    assert trained_relation(joined, gpt2, "strict").tokens.shape == (2, 6)
 
 
 SAME = (Fact("1", "a", "Paris"), Fact("2", "b", "Paris"))
@@ -211,7 +205,7 @@ SAME = (Fact("1", "a", "Paris"), Fact("2", "b", "Paris"))
 def test_relations_that_cannot_disagree_are_refused(request, kind, change, message):
     refused(
         message, trained_relation, replace(relation("A"), **change), request.getfixturevalue(kind),
-        "strict", "strict",
+        "strict",
     )  # fmt: skip
 
 
@@ -245,20 +239,17 @@ def test_the_head_at_some_positions_has_the_logits_and_gradients_of_the_whole(fa
     assert torch.allclose(plain_copy(model)(input_ids=ids).logits[rows, columns], whole, atol=1e-5)
 
 
-@pytest.mark.parametrize("loss", ["pairs", "released"])
-def test_the_loss_of_a_step_from_its_questions_and_words(loss, model_folder, tmp_path):
-    """Each pair of patterns by torch's own divergence; as released, padding is attended to."""
+def test_the_loss_of_a_step_from_its_questions_and_words(model_folder, tmp_path):
+    """Each pair of patterns by torch's own divergence."""
     subjects = ["a", "b b b", "c", "d d", "e", "f f f f", "g", "h"]
     suite = replace(SUITE, relations=tuple(relation(each.id, subjects) for each in SUITE.relations))
-    trainer = trainer_of(model_folder("bert"), tmp_path, suite, 0.5, loss=loss)
+    trainer = trainer_of(model_folder("bert"), tmp_path, suite, weight=0.5)
     model = trainer.model.eval()
     step = collate(trainer.train_dataset[1], trainer.steps.tokenizer.pad_token_id)
     facts, patterns = step["shape"]
     count = facts * patterns
-    ids, mask = step["input_ids"], step["attention_mask"].clone()
+    ids, mask = step["input_ids"], step["attention_mask"]
     assert not mask[:count].all()
-    if loss == "released":
-        mask[:count] = 1
     with torch.no_grad():
         found = trainer.compute_loss(model, step)
         all_logits = model(input_ids=ids, attention_mask=mask).logits
@@ -270,7 +261,7 @@ def test_the_loss_of_a_step_from_its_questions_and_words(loss, model_folder, tmp
             first, second = (found_at.log_softmax(-1) for found_at in both)
             total += (second.exp() * (second - first)).sum().item()
     pairs = facts * patterns * (patterns - 1) / 2
-    consistency = total / (step["candidates"].shape[1] if loss == "released" else pairs)
+    consistency = total / pairs
     words = torch.nn.functional.cross_entropy(
         all_logits[step["rows"][count:], step["columns"][count:]], step["labels"]
     )
@@ -348,10 +339,8 @@ def test_the_steps_of_an_update_are_a_multiple_of_the_processes(
 ):
     """Else an update of several processes is not that of one."""
     monkeypatch.setattr(batch_trainer.TrainingArguments, "world_size", 4)
-    found = "2 steps an update on 4 processes. Let --accumulation"
+    found = "2 steps an update on 4 processes. Let the training relations"
     refused(found, trainer_of, model_folder("bert"), tmp_path)
-    trainer = trainer_of(model_folder("bert"), tmp_path, accumulation=2)
-    assert trainer.args.gradient_accumulation_steps == 1
 
 
 def test_a_folder_is_no_base_model_on_the_hub(tmp_path, monkeypatch):
@@ -360,7 +349,7 @@ def test_a_folder_is_no_base_model_on_the_hub(tmp_path, monkeypatch):
         monkeypatch.setattr(improvement, name, lambda *given: "")
     told = {"title": "", "suite": SUITE, "kind": "masked", "verdict": [], "harms": []}
     result = SimpleNamespace(plan=PLAN, subject=Subject("models/bert", SUITE, "strict"), **told)
-    outcome = SimpleNamespace(compared=[], weight=1.0, chosen=(1.0, 0.1), seed=1)
+    outcome = SimpleNamespace(compared=[], seed=1)
     assert "base_model: models/bert" in improvement.model_card(result, outcome)
     Path("models/bert").mkdir(parents=True)
     assert "base_model" not in improvement.model_card(result, outcome)

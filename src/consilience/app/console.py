@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -164,9 +164,10 @@ class Screen(Watch):
             err.print(f"{text}: {', '.join(filter(None, parts))}")
 
     @contextmanager
-    def stages(self, kinds: Sequence[str], seconds: Mapping[str, float]) -> Iterator[None]:
+    def stages(self, kinds: Sequence[str]) -> Iterator[None]:
         """Inside, ``say`` counts stages, with the time left where it is known of each kind."""
-        self._kinds, self._seconds, self._stage = kinds, dict(seconds), 0
+        self._kinds, self._stage = kinds, 0
+        self._seconds: dict[str, float] = {}
         yield
         self._kinds = ()
 
@@ -175,7 +176,7 @@ class Screen(Watch):
             err.print(f"{step} ...")
             return
         now = time.monotonic()
-        if self._stage:  # the last one of a kind counts in place of the estimate
+        if self._stage:  # the last one of a kind counts
             self._seconds[self._kinds[self._stage - 1]] = now - self._began
         rest = sum(self._seconds.get(kind, NAN) for kind in self._kinds[self._stage :])
         left = "" if math.isnan(rest) else f", {duration(rest)} left"

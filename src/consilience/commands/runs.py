@@ -224,19 +224,18 @@ def report_study(options: runs.StudyReportOptions) -> study_pages.StudyReport:
     return study_pages.report_study(options, options.watch)
 
 
-@command(ImproveOptions, "improve", panel="Improve", output=("details", "json"), examples=(
+@command(ImproveOptions, "improve", panel="Improve", examples=(
     "improve --model packaged:smollm2 --suite mini-questions --vary paraphrase=1,2 --vary "
     "order=reversed --train-groups capital --validation-groups currency --train-facts 8 "
     "--validation-facts 8 --limit 2 --epochs 1",
     "improve --model bert-base-cased --suite pararel --train-groups P36,P138 "
     "--validation-groups P19 --seeds 42,43 --out runs/better"))
-def improve(options: ImproveOptions) -> improvement.Improved | export.Lines | None:
+def improve(options: ImproveOptions) -> improvement.Improved | None:
     """Train a model to give one answer to all variants of a fact or a question; show gain and harm.
 
-    The loss is `vote` by default; that of the ParaRel paper is --loss pairs. Trains with each
-    weight of the consistency loss and each learning rate, keeps the best checkpoint on the
-    validation groups, and compares the model before and after on the held-out groups. Rerun the
-    same command to resume an interrupted run.
+    The loss is `vote` by default; that of the ParaRel paper is --loss pairs. Keeps the best
+    checkpoint on the validation groups, and compares the model before and after on the held-out
+    groups. Rerun the same command to resume an interrupted run.
     """
     return consistency.improve(options, options.watch)
 
@@ -246,7 +245,7 @@ def improve(options: ImproveOptions) -> improvement.Improved | export.Lines | No
     "--out models/rte",
     "finetune --model packaged:minilm --task mrpc --train train.tsv --validation dev.tsv "
     "--seeds 0 --limit 64 --out models/mrpc"))
-def finetune(options: FinetuneOptions) -> improvement.Finetuning | export.Lines | None:
+def finetune(options: FinetuneOptions) -> improvement.Finetuning | None:
     """Fine-tune a classifier on the original form of sentence pairs (CALUM, Sections 4.3, 6.1).
 
     The best checkpoint of each seed is saved as --out/seed-N/TASK. Rerun the same command to

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -188,19 +188,12 @@ CandidateSet = Literal["objects", "vocabulary"]
 Long = Literal["truncate", "exclude"]
 Joined = Literal["pair", "string"]
 Pool = Literal["last", "end", "mean"]
-Loss = Literal["vote", "vote-hard", "bct", "pairs", "released"]
+Loss = Literal["vote", "pairs"]
 TrainingText = Literal["patterns", "file", "none"]
-StopOn = Literal["accuracy", "loss"]
 Colour = Literal["subject", "object", "pattern"]
 ExampleKind = Literal[
     "right_and_wrong", "same_wrong", "scattered", "other_gold", "gold_in_subject", "always_right"
 ]
-
-Sampling = Literal["proportional", "square-root", "even"]
-"""How many batches each task has in an epoch: like its pairs, like their square root, or the same.
-
-The main task always has all of its own once. ``proportional`` is MT-DNN's.
-"""
 
 SERVED = ("openai", "llamacpp")
 """Prefixes of models that a server scores: behind a URL, or llama.cpp's in this process."""
@@ -255,10 +248,8 @@ class Watch:
         """While so many steps are made; ``total`` is None where it is not known."""
         return nullcontext(lambda *steps: None)
 
-    def stages(
-        self, kinds: Sequence[str], seconds: Mapping[str, float]
-    ) -> AbstractContextManager[None]:
-        """While a command does stages, which ``say`` begins; ``seconds``: estimates by kind."""
+    def stages(self, kinds: Sequence[str]) -> AbstractContextManager[None]:
+        """While a command does stages of these kinds, which ``say`` begins."""
         return nullcontext()
 
     def say(self, step: str) -> None:

@@ -115,7 +115,6 @@ Scoring = Annotated[str | None, Option(
 TrainingDevice = Annotated[str, Option(
     "Train on this device: auto, cpu, cuda, cuda:1 or mps.", metavar="DEVICE", panel="Training")]
 Bf16 = Annotated[bool, Option("Train in bfloat16.", panel="Training")]
-GradientCheckpointing = Annotated[bool, Option("Use less memory and more time.", panel="Training")]
 Indicators = Annotated[Sequence[str] | None, Option(
     "Write these words before the two sentences: Premise,Hypothesis.", metavar="A,B",
     panel="Sentence pairs only")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -17,6 +17,7 @@ from consilience.report.papers import Measured
 from consilience.reproduce.recipe import UNAVAILABLE, MissingError, Numbers, Recipe, Work
 from consilience.runs.run import read_answers
 from consilience.suites.layouts import N_TO_1
+from consilience.train.improvement import last_best
 
 ADDED = "added"  # The block of a user's models
 BY_HAND = "counted by hand"  # The reason for a number of ours that only people can find
@@ -24,15 +25,15 @@ BY_HAND = "counted by hand"  # The reason for a number of ours that only people 
 TRAIN, VALIDATION = ("P364", "P138", "P449"), ("P159", "P176", "P37")
 TEST = [relation for relation in N_TO_1 if relation not in TRAIN + VALIDATION]
 SEED = "42"
+AFTER = f"seed-{SEED}/improved/after"  # The run after a training, in its folder
 
-IMPROVED = {
-    "BERT-base": "before",
-    "BERT-ft": f"seed-{SEED}/improved/after",
-    "-consistency": f"seed-{SEED}/no-consistency/after",
-    "-typed": f"seed-{SEED}/no-typing/after",
-    "-MLM": f"seed-{SEED}/no-mlm/after",
+LAMBDAS = ("0.1", "0.5", "1")  # Tried in Section 8.2; validation chooses
+ABLATIONS: Mapping[str, tuple[str, Sequence[str]]] = {
+    "-consistency": ("no-consistency", ("--lambda", "0")),
+    "-typed": ("no-typing", ("--whole-vocabulary",)),
+    "-MLM": ("no-mlm", ("--mlm", "none")),
 }
-"""The runs of the rows of Table 7, in the folder of ``improve``."""
+"""The folder of the training of an ablation of Table 7, and its options."""
 
 COEFFICIENTS = {"pearson": "Correlation Accuracy/Consistency", "spearman": "the same, Spearman's"}
 
@@ -219,22 +220,24 @@ def improvement(recipe: Recipe, work: Work) -> Numbers:
     asked = partial(work.probe, "majority", spec, "--groups", groups, part="pararel-test")
     if run := work.attempt("majority", partial(asked, is_read=True)):
         numbers |= _keyed(blocks["majority"], "majority", read_numbers(run, recipe.columns))
-    before, after = IMPROVED["BERT-base"], IMPROVED["BERT-ft"]
-    models = {"": IMPROVED} | {
-        name: {name: before, f"{name}-ft": after} for name in work.request.added
-    }
-    for name, runs in models.items():
-        rows = [row for row in runs if work.is_selected(row)]
-        if rows and (trained := work.attempt(name, partial(_improved, recipe, work, name))):
+    for name in ("", *work.request.added):
+        base, after = (name, f"{name}-ft") if name else ("BERT-base", "BERT-ft")
+        rows = [base, after, *(() if name else ABLATIONS)]
+        rows = [row for row in rows if work.is_selected(row)]
+        if rows and (trained := work.attempt(name, partial(_trained, recipe, work, name))):
             for row in rows:
-                measured = read_numbers(trained / runs[row], recipe.columns)
+                folder = trained[row if row in ABLATIONS else ""]
+                part = "before" if row == base else AFTER
+                measured = read_numbers(folder / part, recipe.columns)
                 numbers |= _keyed(blocks.get(row, ADDED), row, measured)
     return numbers
 
 
 def improvement_tests(recipe: Recipe, work: Work) -> Numbers:
     """Differences of means over the test relations, in points; p over their pooled facts."""
-    path = _improved(recipe, work) / f"seed-{SEED}/improved/comparison.csv"
+    _, folder, _ = _best(recipe, work)
+    work.stop_if_dry()
+    path = folder / f"seed-{SEED}/improved/comparison.csv"
     table = pl.read_csv(path, schema_overrides=COMPARISON_SCHEMA).filter(pl.col("subset") == "all")
     rows = {(row["metric"], row["group"]): row for row in table.iter_rows(named=True)}
     numbers: Numbers = {}
@@ -249,22 +252,48 @@ def improvement_tests(recipe: Recipe, work: Work) -> Numbers:
     return numbers
 
 
-def _improve(recipe: Recipe, work: Work, name: str = "") -> dict[str, Any]:
-    """The document of ``improve``; ``name``: a user's model, which has no ablations."""
+def _trained(recipe: Recipe, work: Work, name: str = "") -> dict[str, Path]:
+    """The folders of the trainings: of the best lambda (""), and with it of each ablation.
+
+    ``name``: a user's model, which has no ablations.
+    """
+    best, folder, _ = _best(recipe, work, name)
+    folders = {"": folder}
+    for row, (part, options) in ABLATIONS.items() if not name else ():
+        folders[row] = _improve(recipe, work, name, part, "--lambda", best, *options)[0]
+    work.stop_if_dry()
+    return folders
+
+
+def _best(recipe: Recipe, work: Work, name: str = "") -> tuple[str, Path, dict[str, Any]]:
+    """The lambda with the best validation, the folder of its training, and its document."""
+
+    def validation(weight: str) -> Mapping[str, float]:
+        (outcome,) = tried[weight][1].get("outcomes", [{"validation": {}}])
+        values: Mapping[str, float] = outcome["validation"]
+        return values
+
+    tried = {
+        weight: _improve(recipe, work, name, f"lambda-{weight}", "--lambda", weight)
+        for weight in LAMBDAS
+    }
+    best = last_best(LAMBDAS, validation)
+    return best, *tried[best]
+
+
+def _improve(
+    recipe: Recipe, work: Work, name: str, part: str, *options: str
+) -> tuple[Path, dict[str, Any]]:
+    """The folder of a training, and the document of ``improve``."""
     request, row = work.request, name or "BERT-base"
-    return work.run(
+    folder = request.folder_of(row, "pararel-improve") / part
+    document = work.run(
         name, "improve", "--model", recipe.models[row],
         "--suite", "pararel", "--train-groups", ",".join(TRAIN),
-        "--validation-groups", ",".join(VALIDATION), "--loss", "pairs",
-        "--seeds", SEED, *(() if name else ("--ablations",)),
-        "--out", request.folder_of(row, "pararel-improve"), "--device", request.training_device,
+        "--validation-groups", ",".join(VALIDATION), "--loss", "pairs", "--seeds", SEED, *options,
+        "--out", folder, "--device", request.training_device,
     )  # fmt: skip
-
-
-def _improved(recipe: Recipe, work: Work, name: str = "") -> Path:
-    _improve(recipe, work, name)
-    work.stop_if_dry()
-    return work.request.folder_of(name or "BERT-base", "pararel-improve")
+    return folder, document
 
 
 def question_answering(recipe: Recipe, work: Work) -> Numbers:
@@ -277,9 +306,8 @@ def question_answering(recipe: Recipe, work: Work) -> Numbers:
         if missing := [name for name in recipe.files if name not in request.data]:
             raise MissingError(f"{UNAVAILABLE}: give {', '.join(missing)}")
         files = [(f"--{name.partition(':')[2]}", request.data[name]) for name in recipe.files]
-        folder = request.folder_of(base, "pararel-improve")
-        chosen = folder / f"seed-{SEED}/improved/lambda-*/model"
-        improved = _improve(recipe, work).get("model", chosen)
+        _, folder, training = _best(recipe, work)
+        improved = training.get("model", folder / f"seed-{SEED}/improved/lambda-*/model")
         document = work.run(
             base, SQUAD, recipe.models[base], improved,
             *chain(*files), "--out", request.folder_of(base, "pararel-squad"),

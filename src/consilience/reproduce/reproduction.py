@@ -69,7 +69,7 @@ def carry_out(recipe: Recipe, work: Work) -> pl.DataFrame:
 
     work.told += recipe.notes
     commands = () if request.dry else _planned(recipe, request, work.rows).commands
-    with work.watch.stages([command.split()[1] for command in commands], {}):
+    with work.watch.stages([command.split()[1] for command in commands]):
         made = work.attempt("", lambda: recipe.make(recipe, work)) or {}
     ours: dict[Key, Measured | None] = {key: made[key] for key in filter(is_selected, made)}
     absent = work.absent

@@ -1,16 +1,13 @@
-"""The trainer: batches, progress, resuming, and how long an update takes."""
+"""The trainer: batches, progress and resuming."""
 
 from __future__ import annotations
 
 import json
-import math
-import multiprocessing
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,6 @@ import torch
 from accelerate.state import PartialState
 from torch.utils.data import Dataset
 from transformers import (
-    PreTrainedModel,
     PreTrainedTokenizerBase,
     PrinterCallback,
     ProgressCallback,
@@ -33,7 +29,6 @@ from consilience.core.provenance import versions
 from consilience.files.read import parse_json
 from consilience.files.write import is_disk_full, write_whole
 from consilience.models.batches import give_memory_back
-from consilience.models.fast.products import speed_up_training
 from consilience.models.loading import find_device
 from consilience.runs.folder import Fields, fault
 from consilience.train.plan import TrainingPlan
@@ -57,7 +52,7 @@ class TrainingProgress(TrainerCallback):
     """Counts the updates, and writes a line for each loss and each validation.
 
     A line begins with the folder's name. Of several processes that train one model only the first
-    writes. Trainings that run side by side write lines but show no steps.
+    writes.
     """
 
     def __init__(self, watch: Watch, stack: ExitStack) -> None:
@@ -75,7 +70,7 @@ class TrainingProgress(TrainerCallback):
             path = Path(args.output_dir) / f"checkpoint-{state.best_global_step}"
             state.best_model_checkpoint = str(path)
         self.shown_step = state.global_step
-        if state.is_world_process_zero and multiprocessing.parent_process() is None:
+        if state.is_world_process_zero:
             left = state.max_steps - state.global_step
             steps = self.watch.steps(Path(args.output_dir).name, left, "updates")
             self.advance = self.stack.enter_context(steps)
@@ -108,7 +103,7 @@ FILE = "training.json"
 """The record of a training: settings, versions, whether it is finished, history, result."""
 
 FIELDS: Fields = {
-    "an object": ("settings", "products"),
+    "an object": ("settings",),
     "true or false": ("finished",),
     "a number": ("epochs", "seconds"),
     "a number or null": ("perplexity",),
@@ -177,21 +172,6 @@ class TrainingFolder:
                 step = int(parse_json(path.read_text(encoding="utf-8"))["global_step"])
                 complete[step] = path.parent
         return str(complete[max(complete)]) if complete else None
-
-    def speed_up(self, models: Mapping[str, PreTrainedModel]) -> dict[str, dict[str, Any]]:
-        """Let linear layers multiply with the faster library; the choice for each model.
-
-        The libraries round differently, so a resumed training keeps the choice that it began with.
-        """
-        before = self._read().get("products", {}) if self.last_checkpoint() else {}
-        products = {}
-        for name, model in models.items():
-            known = before.get(name, {})
-            measured = asdict(speed_up_training(model, known.get("library")))
-            products[name] = known if known.get("library") == measured["library"] else measured
-        if PartialState().is_main_process:
-            self._write(finished=False, products=products)
-        return products
 
     def _remove_checkpoints(self) -> None:
         """Each has the optimizer's state, and so three times the size of the model."""
@@ -270,7 +250,7 @@ def training_arguments(
         save_total_limit=2, load_best_model_at_end=True,
         metric_for_best_model=f"eval_{best_metric}", remove_unused_columns=False,
         use_cpu=uses_cpu(device), dataloader_pin_memory=torch.cuda.is_available(),
-        disable_tqdm=True, **more,
+        disable_tqdm=True, report_to="none", **more,
     )  # fmt: skip
     arguments._n_gpu = min(1, arguments.n_gpu)
     if device != "auto":  # the Trainer takes the first accelerator
@@ -358,41 +338,3 @@ def trained(
     if not is_finished:
         trainer().train_in(folder, watch)
     return folder.result(needed, validation)
-
-
-def time_training(
-    trainer: BatchTrainer,
-    batches: Sequence[dict[str, Any]],
-    samples: Mapping[int, Callable[[], object]],
-) -> dict[str, float]:
-    """Seconds of an update, of a query and of the rest of a validation; NaN of several processes.
-
-    ``batches``: those of an update. The first is run once before, untimed; the weights change, so
-    the trainer is of no further use. ``samples``: validations by their number of queries. The time
-    of two samples of different size is split into queries and rest; one counts as queries alone.
-    """
-    names = ("update_seconds", "query_seconds", "overhead_seconds")
-    if trainer.args.world_size > 1:
-        return dict.fromkeys(names, math.nan)
-    model: Any = trainer.model
-    optimizer = torch.optim.AdamW(each for each in model.parameters() if each.requires_grad)
-    model.train()
-    start = 0.0
-    for batch in (batches[0], *batches):
-        inputs = trainer._prepare_inputs(trainer.data_collator([batch]))
-        with trainer.accelerator.autocast():
-            loss: Any = trainer.compute_loss(model, inputs)
-        loss.backward()
-        start = start or time.perf_counter()
-    optimizer.step()
-    update, seconds = time.perf_counter() - start, {}
-    for count, validate in samples.items():
-        start = time.perf_counter()
-        validate()
-        seconds[count] = time.perf_counter() - start
-    (few, short), (many, long) = min(seconds.items()), max(seconds.items())
-    query, rest = long / many, 0.0
-    if few < many and long > short:
-        query = (long - short) / (many - few)
-        rest = max(0.0, short - few * query)
-    return dict(zip(names, (update, query, rest), strict=True))

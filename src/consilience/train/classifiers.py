@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
-import multiprocessing
 import os
 import random
-import shutil
-import signal
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from accelerate.state import PartialState
-from safetensors.torch import save_file
 from torch.utils.data import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, set_seed
 
@@ -30,8 +23,6 @@ from consilience.core.errors import (
     Joined,
     Loading,
     Pool,
-    Sampling,
-    StopOn,
     Watch,
 )
 from consilience.core.items import Task
@@ -44,11 +35,10 @@ from consilience.models.classifier import (
     logits_of,
     predict,
 )
-from consilience.models.loading import kind_of, load_classifier, untied_weights
+from consilience.models.loading import kind_of, load_classifier
 from consilience.models.sources import locate
 from consilience.options import shared_fields
 from consilience.options.training import FinetuneOptions
-from consilience.report.export import Lines
 from consilience.suites.pairs import (
     Pairs,
     half_of,
@@ -63,7 +53,6 @@ from consilience.train.batch_trainer import (
     TrainingFolder,
     check_device,
     quiet_transformers,
-    time_training,
     trained,
     training_arguments,
     uses_cpu,
@@ -71,14 +60,11 @@ from consilience.train.batch_trainer import (
 from consilience.train.improvement import (
     Finetuned,
     Finetuning,
-    SeedTrainings,
-    TrainingCost,
-    dry_run,
 )
 from consilience.train.plan import ClassifierPlan
 
-EXPONENT: Mapping[Sampling, float] = {"proportional": 1.0, "square-root": 0.5, "even": 0.0}
-"""A task's batches are in proportion to its pairs to this power."""
+WEIGHT_DECAY, WARMUP = 0.001, 0.1
+"""That of AdamW, and the share of the updates in which the learning rate rises."""
 
 SORTED_TOGETHER = 50
 """Batches whose pairs are sorted by length together, so that they need little padding."""
@@ -107,7 +93,6 @@ class PairBatches(Dataset[dict[str, Any]]):
         size: int,
         epochs: int,
         seed: int,
-        sampling: Sampling = "proportional",
         processes: int = 1,
     ) -> None:
         """``pairs``: those of each task; the first is the main task, which is read as a whole."""
@@ -115,16 +100,10 @@ class PairBatches(Dataset[dict[str, Any]]):
         generator = random.Random(seed)
         self.order: list[tuple[str, list[int]]] = []
         unread: dict[str, list[list[int]]] = {task: [] for task in pairs}
-        main = next(iter(pairs))
-        pairs_of_main = len(pairs[main].forms)
-        batches_of_main = math.ceil(pairs_of_main / size)
         for _ in range(epochs):
             epoch: list[tuple[str, list[int]]] = []
             for task, encoded in pairs.items():
-                share = (len(encoded.forms) / pairs_of_main) ** EXPONENT[sampling]
-                count = max(1, round(batches_of_main * share))
-                if task == main or sampling == "proportional":
-                    count = math.ceil(len(encoded.forms) / size)
+                count = math.ceil(len(encoded.forms) / size)
                 while len(unread[task]) < count:
                     lengths = [len(form["input_ids"]) for form in encoded.forms]
                     unread[task] += batches_of(lengths, size, generator)
@@ -158,10 +137,6 @@ def batches_of(lengths: Sequence[int], size: int, generator: random.Random) -> l
         batches += [part[at : at + size] for at in range(0, len(part), size)]
     generator.shuffle(batches)
     return batches
-
-
-BODY, HEAD = "body.safetensors", "head.safetensors"
-INDEX = "model.safetensors.index.json"  # Written last
 
 
 class Heads(torch.nn.Module):
@@ -213,35 +188,11 @@ class Heads(torch.nn.Module):
         tokenizer: PreTrainedTokenizerBase,
         indicators: Mapping[str, tuple[str, str]],
     ) -> None:
-        """Save ``folder/TASK`` for each task, with its indicators, as ``from_pretrained`` reads it.
-
-        The folders share one file of the body where the file system has links.
-        """
-        shared: Path | None = None
+        """Save ``folder/TASK`` for each task, with its indicators."""
         for task, model in self.models.items():
-            path = folder / task
-            path.mkdir(parents=True, exist_ok=True)
-            model.config.architectures = [type(model).__name__]
-            model.config.save_pretrained(path)
-            tokenizer.save_pretrained(path)
-            replace(self.reading, indicators=indicators[task]).save(path)
-            weights = untied_weights(model)
-            body = {name for name in weights if name.startswith(f"{model.base_model_prefix}.")}
-            head = {name: weights[name] for name in weights if name not in body}
-            save_file(head, path / HEAD, {"format": "pt"})
-            if shared is None:
-                shared = path / BODY
-                save_file({name: weights[name] for name in body}, shared, {"format": "pt"})
-            else:
-                (path / BODY).unlink(missing_ok=True)
-                try:
-                    os.link(shared, path / BODY)
-                except OSError:  # the file system has no links
-                    shutil.copyfile(shared, path / BODY)
-            files = {name: BODY if name in body else HEAD for name in sorted(weights)}
-            size = sum(weight.numel() * weight.itemsize for weight in weights.values())
-            index = {"metadata": {"total_size": size}, "weight_map": files}
-            (path / INDEX).write_text(json.dumps(index, indent=1))
+            model.save_pretrained(folder / task)
+            tokenizer.save_pretrained(folder / task)
+            replace(self.reading, indicators=indicators[task]).save(folder / task)
 
 
 def load_heads(
@@ -367,8 +318,8 @@ class PairTrainer(BatchTrainer):
         folder: TrainingFolder,
     ) -> None:
         arguments = training_arguments(
-            plan, folder.path, backbone.device, best_metric=plan.stop_on,
-            weight_decay=plan.weight_decay, report_to="none", ddp_find_unused_parameters=True,
+            plan, folder.path, backbone.device, best_metric="accuracy",
+            weight_decay=WEIGHT_DECAY, ddp_find_unused_parameters=True,
         )  # fmt: skip
         set_seed(plan.seed)
         self.folder, self.plan = folder, plan
@@ -377,8 +328,6 @@ class PairTrainer(BatchTrainer):
         heads, self.tokenizer = load_heads(
             backbone.model, labels, backbone.reading, backbone.loading
         )
-        if plan.gradient_checkpointing:
-            heads.body.activation_checkpointing_enable()
         reader = PairInput(next(iter(heads.models.values())), self.tokenizer, heads.reading)
         self.training = {one.task.name: encode(one.task, one.train, reader) for one in sources}
         self.validation = {
@@ -389,14 +338,11 @@ class PairTrainer(BatchTrainer):
         """The pairs of each task that has some, the main task first."""
         self.batches = PairBatches(
             self.training, size=plan.batch, epochs=plan.epochs, seed=plan.seed,
-            sampling=plan.sampling, processes=arguments.world_size,
+            processes=arguments.world_size,
         )  # fmt: skip
         interval = self.batches.per_epoch
         arguments.eval_steps = arguments.save_steps = arguments.logging_steps = interval
-        arguments.warmup_steps = round(plan.warmup * interval * plan.epochs)
-        self.products: dict[str, Any] = {}
-        if arguments.device.type == "cpu" and not plan.bf16:
-            self.products = folder.speed_up(heads.models)
+        arguments.warmup_steps = round(WARMUP * interval * plan.epochs)
         self.heads, self.history = heads, History(plan)
         pad = int(self.tokenizer.pad_token_id or 0)
 
@@ -410,7 +356,7 @@ class PairTrainer(BatchTrainer):
     def save(self) -> dict[str, Any]:
         indicators = {name: task.indicators for name, task in self.tasks.items()}
         self.heads.save(self.folder.path, self.tokenizer, indicators)
-        best = best_of(self.state.log_history, self.plan.stop_on)
+        best = best_of(self.state.log_history)
         return {
             "validation": {name: float(best[f"eval_{name}_accuracy"]) for name in self.validation},
             "epochs": self.state.global_step // self.batches.per_epoch,
@@ -419,7 +365,6 @@ class PairTrainer(BatchTrainer):
             "truncated_validation": {
                 name: pairs.truncated for name, pairs in self.validation.items()
             },
-            "products": self.products,
         }
 
     def compute_loss(  # type: ignore[override]
@@ -487,7 +432,7 @@ class History(TrainerCallback):
 
     def _stop(self, history: Sequence[dict[str, Any]], control: Any) -> None:
         if self.plan.patience:
-            best = history.index(best_of(history, self.plan.stop_on))
+            best = history.index(best_of(history))
             control.should_training_stop = len(history) - best - 1 >= self.plan.patience
 
 
@@ -495,10 +440,9 @@ def _validations(history: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [log for log in history if "eval_accuracy" in log]
 
 
-def best_of(history: Sequence[dict[str, Any]], stop_on: StopOn) -> dict[str, Any]:
+def best_of(history: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The best validation in a history; of equal ones the first."""
-    sign = -1 if stop_on == "loss" else 1
-    return max(_validations(history), key=lambda log: sign * float(log[f"eval_{stop_on}"]))
+    return max(_validations(history), key=lambda log: float(log["eval_accuracy"]))
 
 
 def reading_of(
@@ -514,122 +458,29 @@ def reading_of(
 def train_seeds(
     backbone: Backbone,
     sources: Sequence[TaskPairs],
-    plans: Sequence[ClassifierPlan],
+    plan: ClassifierPlan,
     folder: Path,
     seeds: Sequence[int],
-    jobs: int = 1,
     watch: Watch = SILENT,
-) -> SeedTrainings:
-    """Choose the best plan by the first seed's validation, and train it with each seed.
+) -> dict[int, Finetuned]:
+    """The training with each seed."""
+    done = {}
+    for seed in seeds:
+        path = folder / f"seed-{seed}"
+        watch.say(f"training {sources[0].task.name}, {path.name}")
+        done[seed] = train_classifier(backbone, sources, replace(plan, seed=seed), path, watch)
+    return done
 
-    ``jobs`` trainings run side by side, each in its own process with its share of the processor or
-    with its own accelerator.
-    """
-    main = sources[0].task.name
-    best, grid = plans[0], list[tuple[ClassifierPlan, Finetuned]]()
-
-    def side_by_side(tried: Mapping[Path, ClassifierPlan]) -> list[Finetuned]:
-        job = partial(train_classifier, backbone, list(sources), watch=watch)
-        if jobs == 1 or len(tried) == 1:
-            done = []
-            for path, plan in tried.items():
-                watch.say(f"training {main}, {path.name}")
-                done.append(job(plan, path))
-            return done
-        context = multiprocessing.get_context("spawn")
-        threads = max(1, torch.get_num_threads() // jobs)
-        count = torch.cuda.device_count()
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count))))
-        accelerators = visible.split(",") if count and backbone.device == "auto" else []
-        start = threads, context.Value("i", 0), accelerators
-        with ProcessPoolExecutor(jobs, context, _start, start) as pool:
-            return list(pool.map(job, tried.values(), tried))
-
-    if len(plans) > 1:
-        watch.inform(f"trying {len(plans)} plans with seed {best.seed}")
-        name = "batch-{0.batch}-lr-{0.learning_rate:g}"
-        tried = side_by_side({folder / "grid" / name.format(plan): plan for plan in plans})
-        grid = list(zip(plans, tried, strict=True))
-        best, _ = max(grid, key=lambda one: one[1].validation[main])
-    several = "s" * (len(seeds) != 1)
-    watch.inform(
-        f"training {main} with {len(seeds)} seed{several}, batch size {best.batch}, "
-        f"learning rate {best.learning_rate:g}"
-    )
-    done = side_by_side({folder / f"seed-{seed}": replace(best, seed=seed) for seed in seeds})
-    return SeedTrainings(best, grid, dict(zip(seeds, done, strict=True)))
-
-
-def _start(threads: int, started: Any, accelerators: Sequence[str]) -> None:
-    """Give a new process its share of the processor, and its own accelerator.
-
-    The Trainer takes the first accelerator that it sees, so each process is to see only its own.
-    Ctrl-C ends the process at once, without a traceback: the first process reports it.
-    """
-    if multiprocessing.parent_process():
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    torch.set_num_threads(threads)
-    with started.get_lock():
-        number, started.value = started.value, started.value + 1
-    if accelerators:
-        os.environ["CUDA_VISIBLE_DEVICES"] = accelerators[number % len(accelerators)]
-
-
-TIMED_PAIRS = 64  # Sentence pairs whose validation is timed
-
-
-@quiet_transformers()
-def classifier_cost(
-    backbone: Backbone,
-    sources: Sequence[TaskPairs],
-    plans: Sequence[ClassifierPlan],
-    seeds: Sequence[int],
-) -> TrainingCost:
-    """Count the work of ``finetune``, and time an update and a few validation pairs."""
-    check_sources(sources)
-    check_device(backbone.device)
-    start = time.perf_counter()
-    with TemporaryDirectory() as folder:
-        trainer = PairTrainer(backbone, sources, plans[0], TrainingFolder(Path(folder), {}))
-        load = time.perf_counter() - start
-        batches = trainer.batches
-        by_length = sorted(
-            (batches[at] for at in range(batches.per_epoch)),
-            key=lambda batch: max(len(form["input_ids"]) for form in batch["forms"]),
-        )
-        task, pairs = next(iter(trainer.validation.items()))
-        timed = EncodedPairs(pairs.forms[:TIMED_PAIRS], pairs.labels[:TIMED_PAIRS])
-        samples = {len(timed.forms): partial(trainer.judge, task, timed)}
-        seconds = time_training(trainer, [by_length[len(by_length) // 2]], samples)
-    queries = sum(len(pairs.forms) for pairs in trainer.validation.values())
-    grid = f"{len(plans)} batch sizes and learning rates with the first seed; then "
-    return TrainingCost(
-        split={}, seeds=len(seeds),
-        trainings=len(seeds) + (len(plans) if len(plans) > 1 else 0),
-        breakdown=grid * (len(plans) > 1) + f"one for each seed: {', '.join(map(str, seeds))}",
-        updates=batches.per_epoch * plans[0].epochs, validations=plans[0].epochs,
-        validation_queries=queries, runs=0, run_queries=0, load_seconds=load, **seconds,
-    )  # fmt: skip
-
-
-GRID_BATCHES, GRID_RATES = (32, 64, 128), (5e-4, 1e-5, 5e-6)
-"""The batch sizes and learning rates of the grid (CALUM paper, Appendix A.1)."""
 
 SEED = 0  # Seed of halves and samples, the same for every training
 
 
-def finetune(options: FinetuneOptions, watch: Watch = SILENT) -> Finetuning | Lines | None:
+def finetune(options: FinetuneOptions, watch: Watch = SILENT) -> Finetuning | None:
     """Train with each seed; None in every process but the first (``accelerate launch``)."""
     locate(options.model)  # an impossible name raises
     sources = _sources(options)
-    rates = GRID_RATES if options.grid else options.learning_rate
-    batches = GRID_BATCHES if options.grid else options.batch_size
     settings, seeds = shared_fields(options, ClassifierPlan), tuple(dict.fromkeys(options.seeds))
-    plans = [
-        ClassifierPlan(**{**settings, "learning_rate": rate, "batch": size, "seed": seeds[0]})
-        for size in dict.fromkeys(batches)
-        for rate in dict.fromkeys(rates)
-    ]
+    plan = ClassifierPlan(**{**settings, "batch": options.batch_size, "seed": seeds[0]})
     task = sources[0].task
     is_first = not int(os.environ.get("RANK", "0"))
     if not is_first:
@@ -639,20 +490,9 @@ def finetune(options: FinetuneOptions, watch: Watch = SILENT) -> Finetuning | Li
         longest = options.max_length or 0
         reading = reading_of(options.model, loading, options.input, options.pool, longest)
         backbone = Backbone(options.model, reading, options.device, options.trust_remote_code)
-        cost, saved = None, [options.out / f"seed-{seed}" / task.name / INDEX for seed in seeds]
-        if is_first and (options.dry_run or not all(path.exists() for path in saved)):
-            watch.say("timing one update and a few queries")
-            cost = classifier_cost(backbone, sources, plans, seeds)
-        if options.dry_run:
-            return dry_run(cost) if cost else None
-        for line in cost.lines if cost else ():
-            watch.inform(line)
-        with watch.stages(*(cost.stages if cost else ((), {}))):
-            trainings = train_seeds(
-                backbone, sources, plans, options.out, seeds, options.jobs, watch
-            )
+        trainings = train_seeds(backbone, sources, plan, options.out, seeds, watch)
     notes = _notes(trainings, sources)
-    return Finetuning(task.name, cost, trainings, notes, options) if is_first else None
+    return Finetuning(task.name, trainings, notes, options) if is_first else None
 
 
 def _sources(options: FinetuneOptions) -> list[TaskPairs]:
@@ -678,8 +518,8 @@ def _sources(options: FinetuneOptions) -> list[TaskPairs]:
     return sources
 
 
-def _notes(trainings: SeedTrainings, sources: Sequence[TaskPairs]) -> list[str]:
-    first = next(iter(trainings.seeds.values()))
+def _notes(trainings: Mapping[int, Finetuned], sources: Sequence[TaskPairs]) -> list[str]:
+    first = next(iter(trainings.values()))
     notes = [
         note
         for source in sources

@@ -6,49 +6,36 @@ import copy
 import hashlib
 import json
 import math
-import time
 import warnings
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from functools import partial
-from itertools import product
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import polars as pl
 import torch
 from accelerate.state import PartialState
 from transformers import PreTrainedModel
-from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
 from consilience import suites
 from consilience.analysis.votes import against_vote
 from consilience.asking.questions import cues_of
 from consilience.core.errors import SILENT, ConsilienceError, Loading, Watch, needs_extra
-from consilience.core.text import counted, listed
 from consilience.files.read import read_rows, read_text
 from consilience.files.write import csv_of, write_whole
-from consilience.kinds import inquiries_of
-from consilience.kinds.base import Inquiry
 from consilience.kinds.counting import CountedRun
 from consilience.kinds.probing import probe
 from consilience.kinds.questions import OwnQuestions, questions_of
 from consilience.metrics.differences import compare
-from consilience.metrics.measure import measure, too_few
-from consilience.metrics.registry import headline_metrics
+from consilience.metrics.measure import measure
 from consilience.models.batches import positions
-from consilience.models.fast.products import speed_up_training
-from consilience.models.fast.trees import reading_tree, trains_on_trees
 from consilience.models.loading import Pretrained, load_pretrained
 from consilience.models.masked import PositionHead
 from consilience.models.prompted import AnswerWriter
 from consilience.models.sources import locate
 from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.training import ImproveOptions
-from consilience.report.export import Lines
 from consilience.runs.folder import IN_PLAN, RunFolder, default_folder
 from consilience.suites.question_suites import QUESTION_SUITES, is_questions
 from consilience.suites.questions import Questions
@@ -57,50 +44,42 @@ from consilience.train.batch_trainer import (
     TrainingFolder,
     check_device,
     quiet_transformers,
-    time_training,
     trained,
     training_arguments,
     uses_cpu,
 )
-from consilience.train.harness import accuracies, check_tasks
 from consilience.train.improvement import (
     BEST_METRIC,
     HINTS,
+    IMPROVED,
     TIE_METRIC,
     VALIDATED,
     Improved,
     Outcome,
-    TableRow,
     Trained,
-    TrainingCost,
-    dry_run,
     harm_rows,
     last_best,
     macro,
     model_card,
-    task_row,
     text_row,
 )
 from consilience.train.objectives import (
     LONGEST,
-    LOSSES,
     QuestionSteps,
     Steps,
     collate,
+    consistency_loss,
     objective_of,
     perplexity_of,
     text_losses,
     trained_items,
     trained_relation,
+    vote_loss,
 )
 from consilience.train.plan import (
-    ABLATIONS,
-    DEFAULT_WEIGHTS,
     HELD_OUT,
-    IMPROVED,
     PARTS,
     SAMPLE_SEED,
-    TAUGHT,
     Plan,
     Subject,
     check_plan,
@@ -125,33 +104,27 @@ def validations(history: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, flo
 class ConsistencyTrainer(BatchTrainer):
     """Trains with ``L = lambda * Lc + Llm``; a teacher of facts is the model as given."""
 
-    def __init__(self, subject: Subject, plan: Plan, weight: float, folder: TrainingFolder) -> None:
-        """``weight``: lambda."""
-        self.subject, self.plan, self.weight = subject, plan, weight
+    def __init__(self, subject: Subject, plan: Plan, folder: Path) -> None:
+        self.subject, self.plan = subject, plan
         self.loaded = loaded = load_trainable(subject)
         self.steps = steps = steps_of(subject, plan, loaded)
         arguments = training_arguments(
-            plan, folder.path, subject.device, best_metric=BEST_METRIC, weight_decay=0.0,
-            report_to=plan.report_to, activation_checkpointing=plan.gradient_checkpointing,
+            plan, folder, subject.device, best_metric=BEST_METRIC, weight_decay=0.0,
         )  # fmt: skip
         # The steps of an update are divided among the processes.
         turns = 1 if subject.asks_questions else len(plan.train)
-        accumulated, left = divmod(turns * plan.accumulation, arguments.world_size)
+        accumulated, left = divmod(turns, arguments.world_size)
         if left:
-            what = "--accumulation" if turns == 1 else "--accumulation times the training relations"
-            found = (
-                f"{turns * plan.accumulation} steps an update on {arguments.world_size} processes"
+            raise ConsilienceError(
+                f"{turns} steps an update on {arguments.world_size} processes",
+                todo="Let the training relations be a multiple of the processes.",
             )
-            raise ConsilienceError(found, todo=f"Let {what} be a multiple of the processes.")
         arguments.gradient_accumulation_steps = accumulated
         updates = math.ceil(len(steps) / (accumulated * arguments.world_size))
         interval = math.ceil(updates / 3)
         if not subject.asks_questions:
             interval = max(1, updates // (2 * plan.epochs))
         arguments.eval_steps = arguments.save_steps = arguments.logging_steps = interval
-        self.products: dict[str, Any] = {}  # What multiplies in the model, and in the teacher
-        if arguments.device.type == "cpu" and not plan.bf16:
-            self.products = folder.speed_up({"model": loaded.model})["model"]
         model: Any = loaded.model
         if plan.lora_rank:
             with needs_extra("train"):
@@ -166,18 +139,14 @@ class ConsistencyTrainer(BatchTrainer):
                 except ValueError as error:  # such as Mamba
                     raise ConsilienceError(str(error), todo="Use --lora-rank 0.") from error
         pad = steps.tokenizer.pad_token_id or 0
-        is_tree = isinstance(steps, QuestionSteps) and not plan.gradient_checkpointing
-        is_tree = is_tree and trains_on_trees(loaded.model, steps.longest)
-        step = partial(collate, pad=pad, is_tree=is_tree)
+        step = partial(collate, pad=pad)
         super().__init__(model, arguments, steps, step, tokenizer=steps.tokenizer)
-        self.model_accepts_loss_kwargs = False  # the loss is a mean, whatever the accumulation
+        self.model_accepts_loss_kwargs = False  # the loss is a mean over relations
         self.teacher: PositionHead | None = None
-        if plan.loss in TAUGHT and not subject.asks_questions:
+        if plan.loss == "vote" and not subject.asks_questions:
             teacher: Any = plain_copy(model)
             teacher.to(self.args.device)
             teacher.requires_grad_(False)
-            if not self.args.bf16:
-                speed_up_training(teacher, self.products.get("library"))
             self.teacher = PositionHead(teacher)
         self.head = PositionHead(model)
         self.parts: dict[str, list[float]] = {"consistency_loss": [], "lm_loss": []}
@@ -185,41 +154,32 @@ class ConsistencyTrainer(BatchTrainer):
     def compute_loss(  # type: ignore[override]
         self, model: Any, inputs: dict[str, Any], **_: Any
     ) -> Any:
-        """The loss of a step; the released code attends to padding in the questions."""
         answered, rows, columns = (inputs[name] for name in ("answered", "rows", "columns"))
-        questions = slice(answered)
-        if self.plan.loss == "released":
-            inputs["attention_mask"][questions] = 1
-        with self._reading(inputs) as read:
-            logits = self.head.logits_at(rows, columns, model=model, **read)
+        read = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+        logits = self.head.logits_at(rows, columns, model=model, **read)
         compared = self._compared(logits[:answered], inputs)
         taught = [teacher[None] for teacher in inputs.get("teachers", ())]
         if self.teacher:
+            questions = slice(answered)
             with torch.no_grad():
                 asked = {name: tensor[questions] for name, tensor in read.items()}
                 votes = self.teacher.logits_at(rows[questions], columns[questions], **asked)
             taught = self._compared(votes, inputs)
-        if self.plan.loss not in TAUGHT:
-            losses = [LOSSES[self.plan.loss](one) for one in compared]
+        if self.plan.loss == "pairs":
+            losses = list(map(consistency_loss, compared))
         else:
-            losses = list(map(LOSSES[self.plan.loss], compared, taught))
+            losses = list(map(vote_loss, compared, taught))
         consistency = torch.stack(losses).mean()
         language = torch.zeros((), device=logits.device)
         if len(inputs["labels"]):
             language = torch.nn.functional.cross_entropy(
                 logits[answered:].float(), inputs["labels"]
             )
-        loss = self.weight * consistency + language
+        loss = self.plan.weight * consistency + language
         self.check_finite(loss, "the loss", "Lower --learning-rate or --lambda.")
         self.parts["consistency_loss"].append(consistency.item())
         self.parts["lm_loss"].append(language.item())
         return loss
-
-    def _reading(self, inputs: Mapping[str, Any]) -> AbstractContextManager[dict[str, Any]]:
-        """What the model reads; only inside does it know the tree."""
-        if "tree" in inputs:
-            return reading_tree(inputs["tree"], inputs["rows"].device)
-        return nullcontext({name: inputs[name] for name in ("input_ids", "attention_mask")})
 
     def _compared(self, logits: torch.Tensor, inputs: dict[str, Any]) -> list[torch.Tensor]:
         """What is compared: logits (fact, pattern, candidate) of all facts of a step, or of words.
@@ -227,9 +187,8 @@ class ConsistencyTrainer(BatchTrainer):
         Of questions log-probabilities (1, variant, option) of each; ``logits`` (position, word) are
         those of the positions at which answers are predicted.
         """
-        if "picks" in inputs or self.plan.loss == "bct":
-            logits = logits.float().log_softmax(dim=-1)
         if "picks" in inputs:
+            logits = logits.float().log_softmax(dim=-1)
             positions_, tokens, answers = inputs["picks"].unbind(dim=1)
             sizes = [variants * options for variants, options in inputs["shapes"]]
             scores = logits.new_zeros(sum(sizes)).index_add(0, answers, logits[positions_, tokens])
@@ -260,14 +219,14 @@ class ConsistencyTrainer(BatchTrainer):
                 values.clear()
         super().log(logs, *args, **kwargs)
 
-    def validation(self, items: int | None = None) -> Inquiry:
-        """What is asked to validate: at most so many items of each group."""
-        plan, limit = self.plan, items or self.plan.validation_facts
-        return self.subject.inquiry(plan.validation, limit, plan, self.loaded)
-
     def validate(self, items: int | None = None) -> dict[str, float]:
-        """Means over the validation relations or questions; a copy of the model answers."""
-        inquiry, plain = self.validation(items), plain_copy(self.model)
+        """Means over the validation relations or questions; a copy of the model answers.
+
+        ``items``: ask at most so many of each group.
+        """
+        plan, plain = self.plan, plain_copy(self.model)
+        limit = items or plan.validation_facts
+        inquiry = self.subject.inquiry(plan.validation, limit, plan, self.loaded)
         if self.subject.asks_questions:
             named: dict[str, object] = {"model": "in training"}
             inquiry.model = AnswerWriter(replace(self.loaded, model=plain, identity=named))
@@ -281,9 +240,7 @@ class ConsistencyTrainer(BatchTrainer):
 
     def save(self) -> dict[str, Any]:
         done, model = validations(self.state.log_history), Path(str(self.args.output_dir)) / MODEL
-        by = self.plan.chosen_by
-        best = last_best([*done], done.__getitem__, by)
-        equal = [step for step in done if done[step].get(by) == done[best].get(by)]
+        best = last_best([*done], done.__getitem__, self.plan.chosen_by)
         plain_copy(self.model).save_pretrained(model)
         if self.plan.lora_rank and self.teacher is None:  # else it adapts the teacher
             adapted: Any = self.model
@@ -292,13 +249,9 @@ class ConsistencyTrainer(BatchTrainer):
         self.steps.tokenizer.save_pretrained(model)
         return {
             "validation": done[best],
-            "checkpoint": {
-                "step": best, "updates": self.state.global_step, "equal": len(equal),
-                "checkpoints": len(done),
-            },
+            "checkpoint": {"step": best, "updates": self.state.global_step},
             "perplexity": perplexity_of(held_out_losses(self.subject, model)),
-            "products": dict(self.products),
-        }  # fmt: skip
+        }
 
 
 def plain_copy(model: Any) -> PreTrainedModel:
@@ -315,40 +268,31 @@ def plain_copy(model: Any) -> PreTrainedModel:
 def steps_of(subject: Subject, plan: Plan, loaded: Pretrained) -> Steps | QuestionSteps:
     """The steps of a training on facts or on questions."""
     longest, lines = min(LONGEST, positions(loaded.model)), subject.lines[HELD_OUT:]
-    if subject.asks_questions and loaded.kind != "causal":
-        raise ConsilienceError(
-            f"'{subject.model}' is a {loaded.kind} model",
-            expected="a causal language model, which answers questions",
-            todo="Train it on a suite of facts, such as mini.",
-        )
     if not isinstance(subject.suite, Questions):
         relations = [
-            trained_relation(subject.suite.relation(id_), loaded, subject.protocol, plan.loss)
+            trained_relation(subject.suite.relation(id_), loaded, subject.protocol)
             for id_ in plan.train
         ]
         return Steps(relations, loaded, plan, longest=longest, lines=lines)
     inquiry = subject.inquiry(plan.train, plan.facts, plan, loaded)
     assert isinstance(inquiry, OwnQuestions)
-    return QuestionSteps(trained_items(inquiry, subject.taught, loaded, plan), loaded, plan, lines)
+    return QuestionSteps(trained_items(inquiry, subject.taught, loaded), loaded, plan, lines)
 
 
 MODEL = "model"  # The folder of the best checkpoint of a training, a model like any other
 ADAPTER = "adapter"  # The folder of its LoRA adapter, beside it
 
 
-def train(
-    subject: Subject, plan: Plan, weight: float, path: Path, watch: Watch = SILENT
-) -> Trained:
-    """Train with one lambda, resume that training, or take its result.
+def train(subject: Subject, plan: Plan, path: Path, watch: Watch = SILENT) -> Trained:
+    """Train, resume that training, or take its result.
 
     ``path`` gets checkpoints, and at the end the best one as ``model``, and ``training.json`` with
     the history of losses and validation.
     """
-    settings = {"lambda": weight, "plan": asdict(replace(plan, weights=(weight,)))}
-    folder = TrainingFolder(path, settings)
+    folder = TrainingFolder(path, {"plan": asdict(plan)})
 
     def trainer() -> ConsistencyTrainer:
-        made = ConsistencyTrainer(subject, plan, weight, folder)
+        made = ConsistencyTrainer(subject, plan, path)
         if all(math.isnan(made.validate(items)["consistency"]) for items in (1, None)):
             raise ConsilienceError(
                 f"no answer to any question of {', '.join(plan.validation)}",
@@ -373,95 +317,69 @@ def load_trainable(subject: Subject) -> Pretrained:
     loading = Loading("cpu", trust_remote_code=subject.trust_remote_code)
     loaded = load_pretrained(subject.model, loading)
     objective_of(loaded)
+    if subject.asks_questions and loaded.kind != "causal":
+        raise ConsilienceError(
+            f"'{subject.model}' is a {loaded.kind} model",
+            expected="a causal language model, which answers questions",
+            todo="Train it on a suite of facts, such as mini.",
+        )
     return loaded
-
-
-TABLE = "table-7.csv"  # The file of the finished table
 
 
 @quiet_transformers()
 def train_and_measure(
-    subject: Subject,
-    plan: Plan,
-    folder: Path,
-    *,
-    seeds: Sequence[int] = (),
-    ablations: bool = False,
-    watch: Watch = SILENT,
+    subject: Subject, plan: Plan, folder: Path, *, seeds: Sequence[int] = (), watch: Watch = SILENT
 ) -> Improved | None:
-    """Train with each seed, choose, and measure on the relations that are left.
+    """Train with each seed, and measure on the relations that are left.
 
-    ``ablations``: also train those of Table 7, with the chosen lambda.
-
-    ``folder`` gets ``before`` (a run), ``table-7.csv``, ``lambdas.csv``, and for each seed and row
-    a folder with ``lambda-*`` (``train``), ``after`` (a run) and ``comparison.csv``. Existing
-    output is reused. Of several processes (``accelerate launch``) all train and the first one
-    measures; the others return None.
+    ``folder`` gets ``before`` (a run), and for each seed ``improved`` with ``lambda-*`` (of
+    ``train``), a run ``after`` and ``comparison.csv``. Existing output is reused. Of several
+    processes (``accelerate launch``) all train and the first one measures; the others return None.
     """
     seeds = tuple(seeds) or (plan.seed,)
     check_settings(subject, plan)
     kind = load_trainable(subject).kind
-    if subject.harm_tasks and kind != "causal":
-        found = f"--harm-tasks with a {kind} model"
-        raise ConsilienceError(found, expected="a causal model", todo="Leave the tasks out.")
     if not is_first_process(subject):
         for seed in seeds:
-            list(_train_rows(subject, replace(plan, seed=seed), folder, ablations))
+            _trained(subject, replace(plan, seed=seed), folder)
         return None
     settings: dict[str, object] = {
         "suite": subject.suite.name, "suite_digest": subject.suite.digest,
         "protocol": subject.protocol, "model": subject.model,
         "plan": json.loads(json.dumps(asdict(plan))), "seeds": list(seeds),
-        "ablations": ablations, "test_facts": subject.test_facts,
+        "test_facts": subject.test_facts,
     } | ({"trust_remote_code": True} if subject.trust_remote_code else {})  # fmt: skip
     settings["weights"] = locate(subject.model).digest
     if subject.lines:
         text = json.dumps(list(subject.lines)).encode()
         settings["text_digest"] = hashlib.sha256(text).hexdigest()
-    tasks = [read_text(Path(one)) if one.endswith(".yaml") else one for one in subject.harm_tasks]
-    settings |= {"harm_tasks": tasks} if tasks else {}
     record = RunFolder(folder, settings)
-    chosen = [
-        outcome
-        for seed in seeds
-        for outcome in _train_rows(subject, replace(plan, seed=seed), folder, ablations, watch)
-    ]
+    trainings = {seed: _trained(subject, replace(plan, seed=seed), folder, watch) for seed in seeds}
     watch.say("measuring the model before")
     measures = measures_of(subject, plan)
     before = _measured(measures, subject.model, folder / "before")
-    first, by_name = before[""], defaultdict[str, list[tuple[Outcome, Runs]]](list)
-    for one in chosen:
-        watch.say(f"measuring {one.name}, seed {one.seed}, lambda {one.weight:g}")
-        path = folder / f"seed-{one.seed}" / one.name
-        runs = _measured(measures, one.training.model, path / "after")
-        compared = _compared(first, [runs[""]], one.name)
+    first, pairs = before[""], list[tuple[Outcome, Runs]]()
+    for seed, training in trainings.items():
+        watch.say(f"measuring seed {seed}")
+        path = folder / f"seed-{seed}" / IMPROVED
+        runs = _measured(measures, training.model, path / "after")
+        compared = _compared(first, [runs[""]], IMPROVED)
         write_whole(path / "comparison.csv", csv_of(compared))
-        outcome = replace(one, metrics=runs[""].metrics, compared=compared)
-        by_name[one.name].append((outcome, runs))
-    rows = []
-    for name, pairs in by_name.items():
-        outcomes, after = zip(*pairs, strict=True)
-        mean, difference = outcomes[0].metrics, outcomes[0].compared
-        if len(pairs) > 1:
-            tables = [runs[""].answers[0] for runs in after]
-            mean = measure(tables, first.suite, first.protocol)
-            difference = _compared(first, [runs[""] for runs in after], name)
-        rows.append(TableRow(name, outcomes, mean, difference))
+        pairs.append((Outcome(seed, training, runs[""].metrics, compared), runs))
+    outcomes, after = zip(*pairs, strict=True)
+    difference = _compared(first, [runs[""] for runs in after], IMPROVED)
     texts = held_out_losses(subject, subject.model)
-    harms = _harms(subject, before, by_name[IMPROVED], rows[0].compared, texts)
-    harms += tuple(_task_rows(subject, folder, [one for one, _ in by_name[IMPROVED]]))
-    answers = [runs[""].answers[0] for _, runs in by_name[IMPROVED]]
+    harms = _harms(subject, before, pairs, difference, texts)
+    answers = [runs[""].answers[0] for runs in after]
     votes = against_vote(first.answers[0], answers, first.suite, first.protocol)
     result = Improved(
-        subject, plan, first.suite, folder, kind, first.metrics, perplexity_of(texts), tuple(rows),
-        harms, votes,
+        subject, plan, first.suite, folder, kind, first.metrics, perplexity_of(texts), outcomes,
+        difference, harms, votes,
     )  # fmt: skip
-    write_whole(folder / TABLE, csv_of(result.table))
-    write_whole(folder / "lambdas.csv", csv_of(result.lambdas))
     write_whole(folder / "vote.csv", csv_of(votes))
-    write_whole(folder / "harm.csv", csv_of(pl.from_dicts(harms, infer_schema_length=None)))
-    for one in result.rows[0].outcomes:
+    for one in outcomes:
         write_whole(one.training.model / "README.md", model_card(result, one).encode())
+    write_whole(folder / "harm.csv", csv_of(pl.from_dicts(harms, infer_schema_length=None)))
     record.finish(result.best.metrics)
     return result
 
@@ -530,35 +448,10 @@ def _harms(
     return tuple(rows)
 
 
-def _task_rows(
-    subject: Subject, folder: Path, improved: Sequence[Outcome]
-) -> Iterator[Mapping[str, Any]]:
-    """A row of ``harm_table`` for each task of lm-evaluation-harness."""
-    names, limit = subject.harm_tasks, subject.test_facts
-    loading = Loading(subject.device, trust_remote_code=subject.trust_remote_code)
-    models = {folder / "before-tasks.json": subject.model} | {
-        folder / f"seed-{one.seed}" / one.name / "after-tasks.json": str(one.training.model)
-        for one in improved
-    }
-    before, *after = (
-        accuracies(spec, loading, names, limit, file) if names else {}
-        for file, spec in models.items()
-    )
-    for name in names:
-        label = Path(name).name.removesuffix(".yaml")
-        yield task_row(label, before[name], [of_seed[name] for of_seed in after])
-
-
 def check_settings(subject: Subject, plan: Plan) -> None:
-    """Refuse a plan, a device or a service for reports that cannot be used."""
+    """Refuse a plan or a device that cannot be used."""
     check_plan(plan, subject)
     check_device(subject.device)
-    try:
-        for callback in get_reporting_integration_callbacks(plan.report_to):
-            callback()
-    except (ImportError, RuntimeError, ValueError) as error:
-        found = f"--report-to {plan.report_to}: {str(error).rstrip('.')}"
-        raise ConsilienceError(found) from error
 
 
 def is_first_process(subject: Subject) -> bool:
@@ -566,30 +459,17 @@ def is_first_process(subject: Subject) -> bool:
     return bool(PartialState(cpu=uses_cpu(subject.device)).is_main_process)
 
 
-def _train_rows(
-    subject: Subject, plan: Plan, folder: Path, ablations: bool, watch: Watch = SILENT
-) -> Iterator[Outcome]:
-    path, best = folder / f"seed-{plan.seed}", (0.0, plan.learning_rate)
+def _trained(subject: Subject, plan: Plan, folder: Path, watch: Watch = SILENT) -> Trained:
+    path = folder / f"seed-{plan.seed}"
     if subject.asks_questions:
         subject = replace(subject, taught=teacher_answers(subject, plan, folder / "teacher", watch))
-    elif plan.loss in TAUGHT:
+    elif plan.loss == "vote":
         watch.say(f"training the teacher, seed {plan.seed}")
-        teaching = replace(plan, loss="pairs")
-        teacher = train(subject, teaching, 0.0, path / "teacher" / "lambda-0", watch)
+        teaching = replace(plan, loss="pairs", weight=0.0)
+        teacher = train(subject, teaching, path / "teacher" / "lambda-0", watch)
         subject = replace(subject, model=str(teacher.model))
-    for name in (IMPROVED, *(ABLATIONS if ablations else ())):
-        row, rates = plan, plan.rates or (plan.learning_rate,)
-        if name != IMPROVED:
-            row, rates = replace(plan, **{"weights": best[:1], **ABLATIONS[name]}), best[1:]
-        tried: dict[tuple[float, float], Trained] = {}
-        for weight, rate in product(row.weights, rates):
-            place = f"lambda-{weight:g}" + f"-rate-{rate:g}" * (len(rates) > 1)
-            watch.say(f"training {name}, seed {plan.seed}, {place.replace('-', ' ')}")
-            tried_now = replace(row, learning_rate=rate, rates=())
-            tried[weight, rate] = train(subject, tried_now, weight, path / name / place, watch)
-        of_row, _ = last_best([*tried.items()], lambda item: item[1].validation, plan.chosen_by)
-        best = of_row if name == IMPROVED else best
-        yield Outcome(name, plan.seed, of_row, tried)
+    watch.say(f"training seed {plan.seed}, lambda {plan.weight:g}")
+    return train(subject, plan, path / IMPROVED / f"lambda-{plan.weight:g}", watch)
 
 
 def teacher_answers(subject: Subject, plan: Plan, folder: Path, watch: Watch) -> pl.DataFrame:
@@ -600,71 +480,11 @@ def teacher_answers(subject: Subject, plan: Plan, folder: Path, watch: Watch) ->
         return probe(options, suite=subject.suite).answers[0].answers
 
 
-TIMED_FACTS = 8  # Facts of each validation relation whose queries are timed
-
-
-@quiet_transformers()
-def consistency_cost(
-    subject: Subject, plan: Plan, seeds: Sequence[int], *, ablations: bool
-) -> TrainingCost:
-    """Count the work of ``improve``, and time an update and a few queries of the first seed."""
-    rows, measures = 1 + len(ABLATIONS) * ablations, measures_of(subject, plan)
-    has_teacher = plan.loss in TAUGHT and not subject.asks_questions
-    tried = len(plan.weights) * max(1, len(plan.rates))
-    lambdas, rates = (", ".join(map("{:g}".format, of)) for of in (plan.weights, plan.rates))
-    breakdown = ["the teacher, without a consistency loss"] * has_teacher
-    breakdown += [f"one for each lambda: {lambdas}"]
-    breakdown += [f"and learning rate: {rates}"] * (len(plan.rates) > 1)
-    breakdown += [f"one for each ablation: {', '.join(ABLATIONS)}"] * ablations
-    start = time.perf_counter()
-    with TemporaryDirectory() as folder:
-        untimed = replace(plan, report_to="none")
-        trainer = ConsistencyTrainer(
-            subject, untimed, plan.weights[0], TrainingFolder(Path(folder), {})
-        )
-        load = time.perf_counter() - start
-        per_update, interval = trainer.args.gradient_accumulation_steps, trainer.args.eval_steps
-        updates = math.ceil(len(trainer.steps) / (per_update * trainer.args.world_size))
-        batches = [trainer.steps[at] for at in range(min(per_update, len(trainer.steps)))]
-        samples = {
-            queries_of(trainer.validation(items)): partial(trainer.validate, items)
-            for items in (1, TIMED_FACTS)
-        }
-        seconds = time_training(trainer, batches, samples)
-    asked = [inquiries_of(options, suite=suite)[0] for options, suite in measures.values()]
-    words, held_out = asked[0].words, asked[0].groups
-    train, validation = subject.inquiry(plan.train, plan.facts, plan), trainer.validation()
-    parts = {"train": train, "validation": validation, "held out": asked[0]}
-    sizes = {name: sum(len(group.facts) for group in of.suite) for name, of in parts.items()}
-    split = {name: counted(size, words.item) for name, size in sizes.items()}
-    if not {*plan.train} <= {*PARTS}:
-        split = {name: f"{of} of {listed([*parts[name].groups])}" for name, of in split.items()}
-    has_means = words.has_means and len(held_out) > 1  # one relation is tested by its facts
-    units = (len(held_out), words.group) if has_means else (sizes["held out"], words.item)
-    if subject.harm_tasks:
-        split["lm-eval"] = f"{', '.join(subject.harm_tasks)}; not in the estimated time"
-    if few := too_few(*units, len(headline_metrics())):
-        split["held out"] += f"; {few}"
-    return TrainingCost(
-        split=split,
-        seeds=len(seeds), trainings=len(seeds) * (tried + (rows - 1) + has_teacher),
-        breakdown=f"with seed {', '.join(map(str, seeds))}: {'; '.join(breakdown)}",
-        updates=updates, validations=math.ceil(updates / int(interval or 1)),
-        validation_queries=queries_of(trainer.validation()), runs=1 + len(seeds) * rows,
-        run_queries=sum(map(queries_of, asked)), load_seconds=load, **seconds,
-    )  # fmt: skip
-
-
-def queries_of(inquiry: Inquiry) -> int:
-    """The number of queries."""
-    return sum(inquiry.groups.values())
-
-
 NAMED = {option: name for name, option in IN_PLAN.items()}  # Of options in the plan
 
 
-def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improved | Lines | None:
-    """Train, choose and measure; None in every process but the first (``accelerate launch``)."""
+def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improved | None:
+    """Train and measure; None in every process but the first (``accelerate launch``)."""
     named = {NAMED.get(name, name): value for name, value in vars(options).items()}
     suite: Suite | Questions
     has_questions = is_questions(options.suite) or options.as_questions is not None
@@ -679,38 +499,23 @@ def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improved | Lines 
             named["train"], named["validation"], _ = ([part] for part in PARTS)
     else:
         suite = suites.load_suite(options.suite, options.data_dir)
-    protocol = options.protocol or ("strict" if isinstance(suite, Questions) else suite.protocol)
+    protocol = "strict" if isinstance(suite, Questions) else suite.protocol
     subject = Subject(
         options.model, suite, protocol, read_lines(options.text) if options.text else (),
-        options.limit, options.device, options.trust_remote_code, margin=options.margin,
-        harm_tasks=tuple(options.harm_tasks),
+        options.limit, options.device, options.trust_remote_code,
     )  # fmt: skip
     named |= usual_settings(options, subject)
-    for name in ("train", "validation", "weights", "rates"):
+    for name in ("train", "validation"):
         named[name] = tuple(dict.fromkeys(named[name]))
-    named |= {"seed": options.seeds[0], "learning_rate": named["rates"][0]}
+    named["seed"] = options.seeds[0]
     named["vary"] = options.vary and tuple(options.vary)
     plan = Plan(**{field.name: named[field.name] for field in fields(Plan)})
     check_settings(subject, plan)
-    check_tasks(subject.harm_tasks)
     locate(subject.model)  # an impossible name raises
-    folder = options.out or _folder_of(options, suite)
-    seeds, ablations, cost = tuple(dict.fromkeys(options.seeds)), options.ablations, None
+    folder, seeds = options.out or _folder_of(options, suite), tuple(dict.fromkeys(options.seeds))
     with watch.loading(options.model):
-        is_first = is_first_process(subject)
-        if is_first and (options.dry_run or not (folder / TABLE).exists()):
-            watch.say("timing one update and a few queries")
-            cost = consistency_cost(subject, plan, seeds, ablations=ablations)
-        if options.dry_run:
-            return dry_run(cost) if cost else None
-        for line in cost.lines if cost else ():
-            watch.inform(line)
-        with watch.stages(*(cost.stages if cost else ((), {}))):
-            result = train_and_measure(
-                subject, plan, folder, seeds=seeds, ablations=ablations,
-                watch=watch if is_first else SILENT,
-            )  # fmt: skip
-    return result and replace(result, cost=cost)
+        shown = watch if is_first_process(subject) else SILENT
+        return train_and_measure(subject, plan, folder, seeds=seeds, watch=shown)
 
 
 LORA_RANK, LORA_RATE, QUESTIONS_RATE, FACTS_RATE = 8, 3e-4, 1e-5, 6e-5
@@ -723,16 +528,15 @@ def usual_settings(options: ImproveOptions, subject: Subject) -> dict[str, Any]:
     rank = options.lora_rank if options.lora_rank is not None else LORA_RANK * is_new
     rate = (LORA_RATE if rank else QUESTIONS_RATE) if is_new else FACTS_RATE
     return {
-        "weights": options.weights or ((1.0,) if is_new else DEFAULT_WEIGHTS[options.loss]),
-        "rates": options.learning_rate or (rate,), "lora_rank": rank,
+        "learning_rate": options.learning_rate or rate, "lora_rank": rank,
         "text": options.mlm or ("none" if is_new else "patterns"),
-        "chosen_by": TIE_METRIC if is_new and not options.use_gold else BEST_METRIC,
+        "chosen_by": TIE_METRIC if is_new else BEST_METRIC,
     }  # fmt: skip
 
 
 def _folder_of(options: ImproveOptions, suite: Suite | Questions) -> Path:
     """The folder of a training without ``--out``: named by suite, model and all settings."""
-    others = ("out", "dry_run", "device", "report_to", "data_dir", "watch")
+    others = ("out", "device", "data_dir", "watch")
     settings = {NAMED.get(k, k): v for k, v in vars(options).items() if k not in others}
     text = options.text and str(options.text)
     return default_folder(

@@ -6,7 +6,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, TypeVar
@@ -16,8 +16,7 @@ import polars as pl
 import yaml
 from scipy.special import stdtrit
 
-from consilience.core.provenance import busy
-from consilience.core.text import counted, duration, listed
+from consilience.core.text import counted, listed
 from consilience.kinds.counting import CountedRun
 from consilience.metrics.measure import few_relations
 from consilience.metrics.registry import headline_metrics, label_of
@@ -30,34 +29,30 @@ from consilience.report.columns import (
     Columns,
     difference_columns,
     frame_table,
-    metric_column,
     tests_of,
 )
 from consilience.report.comparison_tables import (
     clear_of,
     compared_on,
-    comparison_table,
     differ,
 )
 from consilience.report.export import (
-    Lines,
     Shown,
     as_markdown,
     in_sentences,
     without_nan,
 )
 from consilience.report.table import CI, Cell, Column, Table
-from consilience.train.plan import IMPROVED, ClassifierPlan, Plan, Subject
+from consilience.train.plan import Plan, Subject
 from consilience.types import Suite, SuiteWords
+
+IMPROVED = "improved"  # The folder of a seed's training and runs
 
 PIPELINES = {"masked": "fill-mask", "causal": "text-generation"}
 """The pipeline of transformers that loads a trained model, by its kind."""
 
-DRY_RUN = "Nothing was trained. Rerun the command without --dry-run to start."
 LOAD = ("Load it:", "  from transformers import pipeline")
-"""The last line of the dry run of a training; the first lines of how a trained model is loaded."""
-
-PERPLEXITY = Column("perplexity", "number", digits=2)
+"""The first lines of how a trained model is loaded."""
 
 
 def result_table(compared: pl.DataFrame, suite: Suite, title: str) -> Table:
@@ -72,61 +67,6 @@ def result_table(compared: pl.DataFrame, suite: Suite, title: str) -> Table:
     columns: Columns = {"label": Column("metric"), **difference_columns(means, "before", "after")}
     notes = [*compared_on(compared, suite), f"p: {tests_of(means, suite.words)}"]
     return frame_table(rows, title, columns, notes)
-
-
-def table_7(result: Improved) -> Iterator[Table]:
-    """ParaRel's Table 7, and each row's differences from the model before."""
-    rows, metrics, seeds = result.table.to_dicts(), headline_metrics(), len(result.rows[0].outcomes)
-    over = f"; means of {seeds} seeds" if seeds > 1 else ""
-    means: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        mean = means.setdefault(row["name"], {"name": row["name"]})
-        mean |= {row["metric"]: Cell(row["value"], std=row["std"]), "perplexity": row["perplexity"]}
-    columns: Columns = {"name": Column("model"), **{name: metric_column(name) for name in metrics}}
-    word = result.suite.words.group if result.suite.words.has_means else result.suite.words.item
-    title = f"means ± std over {result.items} held-out {word}s, in percent{over}"
-    yield frame_table(
-        [*means.values()], f"Table 7 of the ParaRel paper: {title}",
-        {**columns, "perplexity": PERPLEXITY},
-    )  # fmt: skip
-    changes = [
-        {
-            **row,
-            "label": label_of(row["metric"]),
-            "name": row["name"] * (row["metric"] == metrics[0]),
-        }
-        for row in rows[len(metrics) :]
-    ]
-    columns = {
-        "name": Column("model"), "label": Column("metric"), "difference": POINTS,
-        ("low", "high"): Column(CI, "points"), "p": Column("p", "p"),
-    }  # fmt: skip
-    of_seeds: Columns = {
-        "lowest": Column("lowest seed", "points"), "highest": Column("highest seed", "points"),
-        "largest_p": Column("largest p of a seed", "p"),
-    }  # fmt: skip
-    columns = {**columns, **of_seeds} if seeds > 1 else columns
-    yield frame_table(changes, f"After minus before, in points{over}", columns)
-
-
-def lambda_table(lambdas: pl.DataFrame) -> Table:
-    """Validation of every training; ``lambdas``: ``Improved.lambdas``."""
-    metrics = ("accuracy", "consistency", "consistent_accuracy")
-    columns: Columns = {
-        "name": Column("model"), "seed": Column("seed", "count"),
-        "lambda": Column("lambda", "number"), "rate": Column("learning rate", "number"),
-        "kept": Column(""),
-        "step": Column("updates", "count"),
-        **{name: metric_column(name) for name in metrics}, "perplexity": PERPLEXITY,
-    }  # fmt: skip
-    rows = [
-        {**row, "seed": str(row["seed"]), "lambda": f"{row['lambda']:g}",
-         "rate": f"{row['rate']:g}",
-         "kept": "chosen" * row["kept"], "step": str(row["step"])}
-        for row in lambdas.to_dicts()
-    ]  # fmt: skip
-    title = "Every training: validation relations, best checkpoint, in percent"
-    return frame_table(rows, title, columns)
 
 
 VALIDATED = ("accuracy", "consistency", "consistent_accuracy")  # The metrics of validation
@@ -160,9 +100,8 @@ class Trained:
     """A finished consistency training.
 
     ``validation``: the metrics of the best checkpoint, in ``model``, on the validation relations.
-    ``checkpoint``: the updates of that checkpoint (``step``), of so many ``updates``; ``equal`` of
-    so many ``checkpoints`` have its consistent accuracy, itself included. ``perplexity``: that of
-    held-out text; None without text.
+    ``checkpoint``: the updates of that checkpoint (``step``), of so many ``updates``.
+    ``perplexity``: that of held-out text; None without text.
     """
 
     model: Path
@@ -173,34 +112,10 @@ class Trained:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A row of Table 7 with one seed: its trainings by lambda and learning rate, and the best one.
+    """The training of a seed, and the metrics of its model, compared with the one before."""
 
-    ``metrics``, ``compared``: of the best model, and its comparison with the one before.
-    """
-
-    name: str
     seed: int
-    chosen: tuple[float, float]
-    tried: Mapping[tuple[float, float], Trained]
-    metrics: pl.DataFrame = field(default_factory=pl.DataFrame)
-    compared: pl.DataFrame = field(default_factory=pl.DataFrame)
-
-    @property
-    def weight(self) -> float:
-        """The lambda of the best one."""
-        return self.chosen[0]
-
-    @property
-    def training(self) -> Trained:
-        return self.tried[self.chosen]
-
-
-@dataclass(frozen=True, slots=True)
-class TableRow:
-    """A row of Table 7: the outcomes of its seeds, and their means in ``Outcome``'s tables."""
-
-    name: str
-    outcomes: tuple[Outcome, ...]
+    training: Trained
     metrics: pl.DataFrame
     compared: pl.DataFrame
 
@@ -213,80 +128,6 @@ def macro(table: pl.DataFrame, metric: str, pool: str = "MACRO") -> Mapping[str,
     of_metric = (pl.col("metric") == metric) & (pl.col("group") == pool)
     rows = table.filter(of_metric & (pl.col("subset") == "all")).to_dicts()
     return rows[0] if rows else defaultdict(lambda: math.nan)
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingCost:
-    """The work of ``improve`` or ``finetune``, and how long it takes on this machine.
-
-    ``split``: the data that train, validate, and are held out to measure the trained model, in
-    words; empty where nothing is measured. ``breakdown``: what the trainings are, in words.
-    ``updates`` and ``validations``: of one training, at most. ``runs``: those that measure a model,
-    before and after training.
-
-    Measured seconds, NaN where nothing was timed: to load the model, of an update, of a query, and
-    of a validation or a run beside its queries (``overhead_seconds``).
-    """
-
-    split: Mapping[str, str]
-    seeds: int
-    trainings: int
-    breakdown: str
-    updates: int
-    validations: int
-    validation_queries: int
-    runs: int
-    run_queries: int
-    load_seconds: float
-    update_seconds: float
-    query_seconds: float
-    overhead_seconds: float
-
-    @property
-    def stages(self) -> tuple[list[str], dict[str, float]]:
-        """Trainings and runs that measure a model, and the estimated seconds of one of each."""
-        queries = self.overhead_seconds + self.query_seconds * self.validation_queries
-        training = self.load_seconds + self.updates * self.update_seconds
-        measuring = self.overhead_seconds + self.query_seconds * self.run_queries
-        trained = training + self.validations * queries
-        kinds = ["training"] * self.trainings + ["run"] * self.runs
-        return kinds, {"training": trained, "run": self.load_seconds + measuring}
-
-    @property
-    def seconds(self) -> float:
-        """The estimated time of everything, one training after the other."""
-        return sum(map(self.stages[1].__getitem__, self.stages[0]))
-
-    @property
-    def lines(self) -> list[str]:
-        """The work and the time in words."""
-        seeds = f" ({counted(self.seeds, 'seed')})" if self.seeds > 1 else ""
-        trainings, updates = counted(self.trainings, "training"), counted(self.updates, "update")
-        work = (
-            f"work: {trainings}{seeds} of {updates} and {counted(self.validations, 'validation')} "
-            f"of {counted(self.validation_queries, 'query', 'queries')}"
-        )
-        if self.runs:
-            run = counted(self.run_queries, "query", "queries")
-            work += f"; then {counted(self.runs, 'run')} of {run}"
-        lines = [f"{part}: {data}" for part, data in self.split.items()]
-        lines += [work, f"trainings: {self.breakdown}"]
-        if not math.isnan(self.seconds):
-            lines.append(
-                f"estimated time: {duration(self.seconds)} (measured: {self.load_seconds:.2g} s to "
-                f"load, {self.update_seconds:.2g} s an update, {self.query_seconds:.2g} s a query)"
-                + (f"; unreliable: {doubt}" if (doubt := busy()) else "")
-            )
-        return lines
-
-
-def _record(cost: TrainingCost | None) -> Any:
-    return cost and without_nan(asdict(cost) | {"seconds": cost.seconds})
-
-
-def dry_run(cost: TrainingCost) -> Lines:
-    """What a command with ``--dry-run`` prints."""
-    return Lines({"cost": _record(cost)}, *cost.lines, DRY_RUN)
 
 
 def training_verdict(compared: pl.DataFrame, words: SuiteWords) -> list[str]:
@@ -361,21 +202,8 @@ def _over_units(values: pl.Series) -> dict[str, float]:
     return {"difference": mean, "low": mean - error, "high": mean + error}
 
 
-def task_row(
-    name: str, before: Mapping[str, float], after: Sequence[Mapping[str, float]]
-) -> dict[str, Any]:
-    """What a training changed of the accuracy in a task of lm-evaluation-harness.
-
-    ``before``, and ``after`` of each seed: 0 or 1 by document. The 95 % interval is over documents.
-    """
-    first = np.array([*before.values()])
-    second = np.mean([[of_seed[document] for document in before] for of_seed in after], axis=0)
-    sides = {"before": float(first.mean()), "after": float(second.mean())}
-    return {"what": f"Accuracy, {name} (lm-eval)", **sides,
-            **_over_units(pl.Series(second - first))}  # fmt: skip
-
-
-NO_TASKS = "MMLU was not measured; --harm-tasks mmlu measures it with lm-eval, if that is installed"
+MARGIN = 2.0
+"""A harm is ruled out where the 95 % interval of a loss ends within this many points."""
 
 TEXT = "Perplexity of text, relative"
 
@@ -401,37 +229,37 @@ def text_row(
     }  # fmt: skip
 
 
-def harm_of(row: Mapping[str, Any], margin: float) -> str:
-    """What a row says: a harm, none within the margin (points); neither without an interval."""
+def harm_of(row: Mapping[str, Any]) -> str:
+    """What a row says: a harm, none within the margin; neither without an interval."""
     worst, best = row["low"], row["high"]
     if row.get("is_cost"):
         worst, best = -best, -worst
     if "before" not in row:
         return ""
-    if worst >= -margin / 100:
-        return f"none within {margin:g}"
+    if worst >= -MARGIN / 100:
+        return f"none within {MARGIN:g}"
     return "harm" if best < 0 else "not ruled out"
 
 
-def harm_verdict(rows: Sequence[Mapping[str, Any]], margin: float) -> list[str]:
+def harm_verdict(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """One sentence on the harm of a training: which, or none within the margin."""
     named = defaultdict[str, list[str]](list)
     for row in rows:
         what = row["what"][:1].lower() + row["what"][1:]
         points = (100 * row[of] for of in ("difference", "low", "high"))
         text = "{} {:+.1f} ({:+.1f} to {:+.1f})".format(what, *points)
-        named[harm_of(row, margin)].append(text.replace(" (+nan to +nan)", "").replace(" +nan", ""))
+        named[harm_of(row)].append(text.replace(" (+nan to +nan)", "").replace(" +nan", ""))
     texts = [f"Harm: {'; '.join(of)}." for kind, of in named.items() if kind == "harm"]
     if unclear := named["not ruled out"]:
-        found = f"A harm of more than {margin:g} points is not ruled out"
+        found = f"A harm of more than {MARGIN:g} points is not ruled out"
         texts.append(f"{found}: {'; '.join(unclear)}.")
-    return texts or [f"No harm shown within {margin:g} points."]
+    return texts or [f"No harm shown within {MARGIN:g} points."]
 
 
-def harm_table(rows: Sequence[Mapping[str, Any]], margin: float, kind: str) -> Table:
-    """What the training of a model of a kind may have cost, in percent and points."""
+def harm_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """What a training may have cost, in percent and points."""
     shown = [
-        {"before": math.nan, "after": math.nan, **row, "harm": harm_of(row, margin)}
+        {"before": math.nan, "after": math.nan, **row, "harm": harm_of(row)}
         | {name: f"{row[name]:.2f}" for name in ("before", "after") if row["what"] == TEXT}
         for row in rows
     ]  # fmt: skip
@@ -440,9 +268,7 @@ def harm_table(rows: Sequence[Mapping[str, Any]], margin: float, kind: str) -> T
         "after": Column("after", "share"), "difference": POINTS,
         ("low", "high"): Column(CI, "points"), "harm": Column("harm"),
     }  # fmt: skip
-    notes = [f"harm: none where the 95 % interval ends within {margin:g} points of no change"]
-    has_tasks = any("(lm-eval)" in row["what"] for row in rows)
-    notes += [NO_TASKS] * (kind == "causal" and not has_tasks)
+    notes = [f"harm: none where the 95 % interval ends within {MARGIN:g} points of no change"]
     return frame_table(shown, "Harm: what the training may have cost", columns, notes)
 
 
@@ -475,10 +301,10 @@ def model_card(result: Improved, outcome: Outcome) -> str:
     parts = [
         f"# {name}, more consistent",
         f"Trained with `consilience improve` on {result.suite.name} ({listed(plan.train)}): loss "
-        f"{plan.loss}, lambda {outcome.weight:g}, learning rate {outcome.chosen[1]:g}, {adapters}, "
+        f"{plan.loss}, lambda {plan.weight:g}, learning rate {plan.learning_rate:g}, {adapters}, "
         f"seed {outcome.seed}.",
         " ".join(result.verdict),
-        as_markdown(rows), as_markdown(harm_table(result.harms, subject.margin, result.kind)),
+        as_markdown(rows), as_markdown(harm_table(result.harms)),
     ]  # fmt: skip
     metadata = yaml.safe_dump({name: value for name, value in data.items() if value})
     return f"---\n{metadata}---\n\n" + "\n\n".join(parts) + "\n"
@@ -486,12 +312,11 @@ def model_card(result: Improved, outcome: Outcome) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Improved(Shown):
-    """The result of ``improve``: the model before, on the test relations, and all other rows.
+    """The result of ``improve``: the model before, on the test relations, and that of each seed.
 
     ``suite``: the test relations or questions. ``folder``: that of checkpoints, runs and the best
-    model. ``kind``: of the model. ``harms``: rows of ``harm_table``. ``votes``: of
-    ``against_vote``. ``cost``: the work and an estimate of its time; None where the results existed
-    already.
+    model. ``kind``: of the model. ``compared``: the mean over seeds, compared with the model
+    before. ``harms``: rows of ``harm_table``. ``votes``: of ``against_vote``.
     """
 
     subject: Subject
@@ -501,52 +326,29 @@ class Improved(Shown):
     kind: str
     before: pl.DataFrame
     perplexity: float | None
-    rows: tuple[TableRow, ...]
+    outcomes: tuple[Outcome, ...]
+    compared: pl.DataFrame
     harms: tuple[Mapping[str, Any], ...]
     votes: pl.DataFrame
-    cost: TrainingCost | None = None
-
-    @property
-    def outcomes(self) -> list[Outcome]:
-        return [outcome for row in self.rows for outcome in row.outcomes]
 
     @property
     def best(self) -> Outcome:
-        """The improved model of the seed with the best validation."""
-        improved = [outcome for outcome in self.outcomes if outcome.name == IMPROVED]
+        """The outcome of the seed with the best validation."""
         by = self.plan.chosen_by
-        return last_best(improved, lambda outcome: outcome.training.validation, by)
+        return last_best(self.outcomes, lambda outcome: outcome.training.validation, by)
 
     @property
     def verdict(self) -> list[str]:
         """What training changed on the held-out relations, and which harm, in sentences."""
-        changed = training_verdict(self.rows[0].compared, self.suite.words)
-        harm = harm_verdict(self.harms, self.subject.margin)
+        changed = training_verdict(self.compared, self.suite.words)
+        harm = harm_verdict(self.harms)
         return [*changed, *vote_sentence(self.votes), *harm]
 
     @property
     def notes(self) -> list[str]:
-        """Checkpoints and lambdas with equal validation; a mean over few relations."""
-        chosen, training = self.best, self.best.training
-        by, checkpoint = self.plan.chosen_by, training.checkpoint
-        best = training.validation.get(by, math.nan)
-        lambdas = sum(one.validation.get(by) == best for one in chosen.tried.values())
-        ties = [
-            f"{equal} of {count} {name}"
-            for equal, count, name in (
-                (checkpoint["equal"], checkpoint["checkpoints"], "checkpoints"),
-                (lambdas, len(chosen.tried), "lambdas"),
-            )
-            if equal > 1
-        ]
-        words, metric = self.suite.words, label_of(by).lower()
-        note = (
-            f"{' and '.join(ties)} have the same {metric} on the validation {words.group}s, "
-            f"{best:.1%}: chance-corrected consistency chose between them, and of equal ones the "
-            f"last was kept; validate on more {words.group}s or {words.item}s"
-        )
-        headline = chosen.compared.filter(chosen.compared["metric"].is_in(headline_metrics()))
-        return [*[note] * bool(ties), *few_relations(headline, self.suite)]
+        """What a mean over few relations says."""
+        headline = self.best.compared.filter(pl.col("metric").is_in(headline_metrics()))
+        return few_relations(headline, self.suite)
 
     @property
     def items(self) -> int:
@@ -554,53 +356,9 @@ class Improved(Shown):
         return int(macro(self.before, "accuracy", self.suite.words.pool)["n"])
 
     @property
-    def table(self) -> pl.DataFrame:
-        """Table 7, a row for each name and metric: means over relations and seeds.
-
-        ``std`` is over relations. ``difference`` is from the model before, with its interval and
-        ``p``; ``lowest``, ``highest`` and ``largest_p`` are those of single seeds.
-        """
-        rows, pool = list[dict[str, object]](), self.suite.words.pool
-        for metric in headline_metrics():
-            mean = macro(self.before, metric, pool)
-            numbers = {"value": mean["value"], "std": mean["std"], "seeds": 1}
-            cost = {"perplexity": self.perplexity}
-            rows.append({"name": "before", "metric": metric, **numbers, **cost})
-        for row in self.rows:
-            costs = [one.training.perplexity for one in row.outcomes]
-            known = [cost for cost in costs if cost is not None]
-            for metric in headline_metrics():
-                mean, change = macro(row.metrics, metric, pool), macro(row.compared, metric, pool)
-                changes = [macro(outcome.compared, metric, pool) for outcome in row.outcomes]
-                differences = [of_seed["difference"] for of_seed in changes]
-                rows.append({
-                    "name": row.name, "metric": metric, "value": mean["value"],
-                    "std": mean["std"], "seeds": len(row.outcomes),
-                    **{name: change[name] for name in ("difference", "low", "high", "p")},
-                    "lowest": float(np.min(differences)), "highest": float(np.max(differences)),
-                    "largest_p": float(np.max([of_seed["p"] for of_seed in changes])),
-                    "perplexity": fmean(known) if known else None,
-                })  # fmt: skip
-        return pl.from_dicts(rows, infer_schema_length=None)
-
-    @property
-    def lambdas(self) -> pl.DataFrame:
-        """The best validation of every training, and whether its lambda was chosen."""
-        rows = [
-            {
-                "name": outcome.name, "seed": outcome.seed, "lambda": weight, "rate": rate,
-                "kept": (weight, rate) == outcome.chosen, "step": trained.checkpoint["step"],
-                **trained.validation, "perplexity": trained.perplexity,
-            }
-            for outcome in self.outcomes
-            for (weight, rate), trained in outcome.tried.items()
-        ]  # fmt: skip
-        return pl.from_dicts(rows, infer_schema_length=None)
-
-    @property
     def title(self) -> str:
         """That of the result."""
-        words, outcomes = self.suite.words, self.rows[0].outcomes
+        words, outcomes = self.suite.words, self.outcomes
         unit = words.group if words.has_means else words.item
         notes = [self.subject.protocol] if words.has_means else [f"loss {self.plan.loss}"]
         notes += [f"mean of {len(outcomes)} seeds"] * (len(outcomes) > 1)
@@ -608,38 +366,28 @@ class Improved(Shown):
         return f"{self.subject.model} on {self.suite.name}: {items} ({', '.join(notes)})"
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        best, suite, (row, *others) = self.best, self.suite, self.rows
+        best = self.best
         yield from in_sentences(self.verdict, output)
-        yield result_table(row.compared, suite, self.title)
+        yield result_table(self.compared, self.suite, self.title)
         if not self.votes.is_empty():
             note = "difference: from the vote before, paired"
             title = "The vote at inference, in percent"
             yield frame_table(self.votes, title, VOTES, [note])
-        yield harm_table(self.harms, self.subject.margin, self.kind)
-        if others or output.details:
-            yield from table_7(self)
-        if output.details:
-            yield lambda_table(self.lambdas)
-            compared = comparison_table(best.compared, suite, by="group")
-            yield replace(compared, title=f"{compared.title}, seed {best.seed}")
+        yield harm_table(self.harms)
         model, checkpoint = best.training.model, best.training.checkpoint
         updates = f"{checkpoint['step']} of {counted(checkpoint['updates'], 'update')}"
-        yield f"Model (lambda {best.weight:g}, seed {best.seed}, after {updates}): {model}"
+        yield f"Model (seed {best.seed}, after {updates}): {model}"
         yield from LOAD
         yield f'  model = pipeline("{PIPELINES[self.kind]}", model="{model}")'
-        after = self.folder / f"seed-{best.seed}" / best.name / "after"
-        more = "" if output.details else "--details, or "
+        after = self.folder / f"seed-{best.seed}" / IMPROVED / "after"
         runs = f"before={self.folder / 'before'} after={after}"
-        yield f"More: {more}consilience report {runs} --out {self.folder / 'report.html'}"
+        yield f"More: consilience report {runs} --out {self.folder / 'report.html'}"
 
     def document(self) -> dict[str, Any]:
         outcomes = [
             {
-                "name": one.name, "seed": one.seed, "lambda": one.weight,
-                "validation": {
-                    ", ".join(map("{:g}".format, at if len(self.plan.rates) > 1 else at[:1])):
-                    dict(trained.validation) for at, trained in one.tried.items()
-                },
+                "seed": one.seed, "lambda": self.plan.weight,
+                "validation": dict(one.training.validation),
                 "checkpoint": dict(one.training.checkpoint), "perplexity": one.training.perplexity,
                 "after": one.metrics.to_dicts(), "differences": one.compared.to_dicts(),
                 "model": str(one.training.model),
@@ -647,9 +395,9 @@ class Improved(Shown):
             for one in self.outcomes
         ]  # fmt: skip
         return {
-            "verdict": self.verdict, "cost": _record(self.cost),
+            "verdict": self.verdict,
             "before": self.before.to_dicts(), "perplexity": self.perplexity,
-            "outcomes": outcomes, "table": self.table.to_dicts(), "notes": self.notes,
+            "outcomes": outcomes, "differences": self.compared.to_dicts(), "notes": self.notes,
             "harm": without_nan([dict(row) for row in self.harms]),
             "vote": self.votes.to_dicts(),
             "model": str(self.best.training.model),
@@ -678,49 +426,18 @@ class Finetuned:
 
 
 @dataclass(frozen=True, slots=True)
-class SeedTrainings:
-    """The trainings of one model with several seeds.
-
-    ``best``: the plan with the best validation of the first seed, among those of ``grid``, which is
-    empty where there was one plan. ``seeds``: the training of the best plan with each seed.
-    """
-
-    best: ClassifierPlan
-    grid: Sequence[tuple[ClassifierPlan, Finetuned]]
-    seeds: Mapping[int, Finetuned]
-
-
-@dataclass(frozen=True, slots=True)
 class Finetuning(Shown):
-    """The classifiers of one model, for its main task.
-
-    ``cost``: the work and an estimate of its time; None where the trainings exist already.
-    ``notes``: those on the pairs.
-    """
+    """The classifiers of one model, for its main task, by seed; ``notes``: those on the pairs."""
 
     task: str
-    cost: TrainingCost | None
-    trainings: SeedTrainings
+    trainings: Mapping[int, Finetuned]
     notes: Sequence[str]
     options: FinetuneOptions
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        trainings, task, options = self.trainings, self.task, self.options
+        task, options = self.task, self.options
         yield self.seed_table()
-        if trainings.grid:
-            rows: list[dict[str, Any]] = [
-                {"batch": str(plan.batch), "rate": f"{plan.learning_rate:g}",
-                 "accuracy": tried.validation[task],
-                 "chosen": "chosen" * (plan == trainings.best)}
-                for plan, tried in trainings.grid
-            ]  # fmt: skip
-            columns: Columns = {
-                "batch": Column("batch size", "count"), "rate": Column("learning rate", "number"),
-                "accuracy": Column(task, "share"), "chosen": Column(""),
-            }  # fmt: skip
-            title = "Tried with the first seed: validation accuracy, in percent"
-            yield frame_table(rows, title, columns)
-        best = max(trainings.seeds.values(), key=lambda training: training.validation[task])
+        best = max(self.trainings.values(), key=lambda training: training.validation[task])
         model = best.folder / task
         yield f"Models: {options.out}/seed-*/{task}; best validation: {model}"
         yield from LOAD
@@ -731,7 +448,7 @@ class Finetuning(Shown):
 
     def seed_table(self) -> Table:
         """Accuracy of each seed on each task, and the mean."""
-        trained = self.trainings.seeds
+        trained = self.trainings
         tasks = list(next(iter(trained.values())).validation)
         rows: list[dict[str, Any]] = [
             {"seed": str(seed), **one.validation, "epochs": one.epochs, "minutes": one.seconds / 60}
@@ -749,20 +466,12 @@ class Finetuning(Shown):
         return frame_table(rows, title, columns)
 
     def document(self) -> dict[str, Any]:
-        trainings, best = self.trainings, self.trainings.best
         return {
-            "cost": _record(self.cost),
             "model": self.options.model, "task": self.task,
-            "best": {"batch": best.batch, "learning_rate": best.learning_rate},
-            "grid": [
-                {"batch": plan.batch, "learning_rate": plan.learning_rate,
-                 "validation": dict(training.validation)}
-                for plan, training in trainings.grid
-            ],
             "seeds": [
                 {"seed": seed, "validation": dict(training.validation), "epochs": training.epochs,
                  "seconds": training.seconds, "folder": str(training.folder)}
-                for seed, training in trainings.seeds.items()
+                for seed, training in self.trainings.items()
             ],
             "warnings": [*self.notes],
         }  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any, NamedTuple
@@ -16,14 +16,13 @@ import torch
 from transformers import PreTrainedModel
 
 from consilience.asking.questions import prompts_of
-from consilience.core.errors import ConsilienceError, Loading, Loss, Protocol
+from consilience.core.errors import ConsilienceError, Loading, Protocol
 from consilience.core.patterns import Pattern
 from consilience.kinds.questions import OwnQuestions
 from consilience.models import LanguageModel
 from consilience.models.batches import Budget, equal_length_batches, positions
 from consilience.models.candidates import candidates_in_slot, encode, slot_anchor, start_token
 from consilience.models.causal import CausalModel
-from consilience.models.fast.trees import Tree
 from consilience.models.loading import Pretrained, load_pretrained
 from consilience.models.masked import MaskedModel
 from consilience.models.prompt_tokens import PromptTokens
@@ -51,18 +50,6 @@ def consistency_loss(logits: torch.Tensor) -> torch.Tensor:
     return (entropies - crossed).mean() / (patterns * (patterns - 1) / 2)
 
 
-def released_loss(logits: torch.Tensor) -> torch.Tensor:
-    """The loss of the released code: the same divergences, summed over pairs and facts.
-
-    ``logits`` (fact, pattern, row) have a column for each row of the relation's data, so that a
-    candidate counts as often as it is an object. The sum over all ordered pairs is divided by the
-    number of columns: the released code transposes the logits, and its mean over the batch is a
-    mean over columns.
-    """
-    facts, patterns, rows = logits.shape
-    return consistency_loss(logits) * facts * (patterns * (patterns - 1) / 2) / rows
-
-
 def vote_loss(logits: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
     """Divergence of each pattern from the vote of a teacher's patterns, in nats.
 
@@ -75,47 +62,6 @@ def vote_loss(logits: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
     votes = (votes / 0.5).log_softmax(dim=-1)
     logprob = logits.float().log_softmax(dim=-1)
     return (votes.exp() * (votes - logprob)).sum(dim=-1).mean()
-
-
-def hard_vote_loss(logits: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy of each pattern on the answer that most patterns of a teacher give, in nats.
-
-    Both (fact, pattern, candidate). The mean over patterns and over the facts in which more than
-    half of the teacher's patterns have one answer; 0 where there is none (the consensus term of
-    Flip-Flop Consistency, arXiv 2510.14242).
-    """
-    answers = teacher.argmax(dim=-1)
-    votes = torch.nn.functional.one_hot(answers, teacher.shape[-1]).sum(dim=1)
-    most, majority = votes.max(dim=-1)
-    decided = most * 2 > answers.shape[1]
-    if not decided.any():
-        return logits.sum() * 0
-    return _negative(logits[decided].float().log_softmax(dim=-1), majority[decided])
-
-
-def own_answer_loss(logprob: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy of each pattern on the answer of a teacher's first pattern, in nats.
-
-    Both (fact, pattern, candidate); ``logprob`` over all that the model could write, not over the
-    candidates. The mean over facts and patterns (BCT: Chua et al. 2024, arXiv 2403.05518).
-    """
-    return _negative(logprob.float(), teacher[:, 0].argmax(dim=-1))
-
-
-def _negative(logprob: torch.Tensor, answers: torch.Tensor) -> torch.Tensor:
-    """Minus the mean of one answer (fact,) in ``logprob`` (fact, pattern, candidate)."""
-    chosen = answers[:, None, None].expand(-1, logprob.shape[1], 1)
-    return -logprob.gather(-1, chosen).mean()
-
-
-LOSSES: Mapping[str, Callable[..., torch.Tensor]] = {
-    "pairs": consistency_loss,
-    "released": released_loss,
-    "vote": vote_loss,
-    "vote-hard": hard_vote_loss,
-    "bct": own_answer_loss,
-}
-"""The losses: those of ``TAUGHT`` also need the logits of a teacher."""
 
 
 MASKED = 0.15
@@ -215,20 +161,14 @@ a longer question left out."""
 
 @dataclass(frozen=True, slots=True)
 class TrainedRelation:
-    """A relation to train on, with what is compared in it.
-
-    ``tokens``: those (pattern, candidate) of the candidates in each pattern; a column is one word,
-    for the loss ``released`` a row of the relation's data.
-    """
+    """A relation to train on, and the tokens (pattern, candidate) that are compared in it."""
 
     relation: Relation
     patterns: tuple[Pattern, ...]
     tokens: torch.Tensor
 
 
-def trained_relation(
-    relation: Relation, loaded: Pretrained, protocol: Protocol, loss: Loss
-) -> TrainedRelation:
+def trained_relation(relation: Relation, loaded: Pretrained, protocol: Protocol) -> TrainedRelation:
     """Choose the patterns and the candidate tokens that are compared.
 
     Masked models: the words that are one token in every pattern. Causal models read only what
@@ -258,13 +198,9 @@ def trained_relation(
         for anchor in anchors
     ]
     columns = [at for at in range(len(words)) if all(sheet.tokens[at] for sheet in sheets)]
-    if loss == "released":
-        counts = relation.candidates.counts
-        columns = [at for at in columns for _ in range(counts[at])]
-    else:
-        first_of = {int(sheets[0].same[at]): at for at in reversed(columns)}
-        columns = sorted(first_of.values())
-    if len(set(columns)) < 2:
+    first_of = {int(sheets[0].same[at]): at for at in reversed(columns)}
+    columns = sorted(first_of.values())
+    if len(columns) < 2:
         raise ConsilienceError(
             f"{relation.id} has {'one candidate' if columns else 'no candidate'} of one token",
             expected="two or more",
@@ -364,17 +300,12 @@ class TrainedItem:
     teacher: torch.Tensor
 
 
-GOLD = 100.0  # By how many nats a gold that is learned is ahead of the other options
-
-
 def trained_items(
-    inquiry: OwnQuestions, taught: pl.DataFrame | None, loaded: Pretrained, plan: Plan
+    inquiry: OwnQuestions, taught: pl.DataFrame | None, loaded: Pretrained
 ) -> list[TrainedItem]:
     """The questions that can differ: two variants or more that the teacher answered.
 
     ``taught``: the answers of the teacher, the table of a run; without it all options are equal.
-    An open question has one option, what the teacher wrote in the first variant. Of the loss
-    ``vote-hard`` items without a strict majority are left out.
     """
     rows = () if taught is None else taught.to_dicts()
     known = {(row["group"], row["item"], row["variant_index"]): row for row in rows}
@@ -382,47 +313,31 @@ def trained_items(
     asks, scores = defaultdict[Any, list[Any]](list), defaultdict[Any, list[Any]](list)
     for group, questions in inquiry.by_group.items():
         presenter = inquiry.presenter(group)
-        for at, variant, shown in prompts_of(questions, presenter):
-            question, prompt, key = questions[at], shown, (group, questions[at].item)
-            options, row = len(question.options), known.get((*key, variant), {})
-            told = row.get("option_scores") if known else [0.0] * options
-            if not options:
-                reply = question.gold.text if plan.use_gold or not known else ""
-                reply = reply or known.get((*key, 0), {}).get("text") or ""
-                told, prompt = [0.0], replace(shown, answers=(reply,), options=(0,))
+        for at, variant, prompt in prompts_of(questions, presenter):
+            question, key = questions[at], (group, questions[at].item)
+            row = known.get((*key, variant), {})
+            told = row.get("option_scores") if known else [0.0] * len(question.options)
             if told is None or not all(prompt.answers):
                 continue
-            if plan.use_gold and options:
-                told = [GOLD * (option == question.gold_position) for option in range(options)]
             ids, targets = tokens.encode(prompt)
             sizes = np.array([len(target) for target in targets])
             scales = presenter.rule.scores(np.ones(len(sizes)), sizes, prompt.answers)
             places = [prompt.options.index(option) for option in range(len(told))]
             asks[key].append((ids, [targets[at] for at in places], scales[places].tolist()))
             scores[key].append(told)
-    if plan.loss == "bct":  # what is not the answer to the base variant need not be read
-        for key, variants in asks.items():
-            base = int(np.argmax(scores[key][0]))
-            asks[key] = [(ids, targets[base : base + 1], scales[base : base + 1])
-                         for ids, targets, scales in variants]  # fmt: skip
-            scores[key] = [[0.0]] * len(variants)
     items = [TrainedItem(asks[key], torch.tensor(scores[key])) for key in asks]
-    items = [item for item in items if len(item.asks) > 1]
-    if plan.loss == "vote-hard":
-        items = [item for item in items if has_majority(item.teacher)]
-    return items
+    return [item for item in items if len(item.asks) > 1]
 
 
-def has_majority(teacher: torch.Tensor) -> bool:
-    """Whether one option is the best in more than half of the variants (variant, option)."""
-    return bool(teacher.argmax(dim=-1).bincount().max() * 2 > len(teacher))
+VARIANTS = 8
+"""At most so many variants of a question are read in a step."""
 
 
 class QuestionSteps(torch.utils.data.Dataset[dict[str, Any]]):
     """All steps of a training on questions; an item is the same whenever it is read.
 
     An epoch has every question once, ``plan.batch`` in a step, without a last one that is not full,
-    each in at most ``plan.variants`` of its variants, which are drawn for each step.
+    each in at most ``VARIANTS`` of its variants, which are drawn for each step.
     """
 
     def __init__(
@@ -437,18 +352,11 @@ class QuestionSteps(torch.utils.data.Dataset[dict[str, Any]]):
             starts = range(0, len(order) - len(order) % plan.batch, plan.batch)
             self.groups += [order[start : start + plan.batch] for start in starts]
         if not self.groups:
-            majority = " and a majority answer" * (plan.loss == "vote-hard")
             raise ConsilienceError(
-                f"{len(items)} questions to train on with two variants{majority}",
+                f"{len(items)} questions to train on with two variants",
                 expected=f"{plan.batch} or more",
                 todo="Lower --batch-size or train on more questions.",
             )
-
-    @property
-    def longest(self) -> int:
-        """Tokens of the longest prompt with an answer, or of a text."""
-        asks = (ask for item in self.items for ask in item.asks)
-        return max(LONGEST, *(len(ids) + max(map(len, targets)) for ids, targets, _ in asks))
 
     def __len__(self) -> int:
         return len(self.groups)
@@ -465,7 +373,7 @@ class QuestionSteps(torch.utils.data.Dataset[dict[str, Any]]):
         shapes, teachers, scales, answers = [], [], list[float](), 0
         generator = random.Random(f"{self.plan.seed} {index}")
         for item in (self.items[at] for at in self.groups[index]):
-            count = min(self.plan.variants, len(item.asks))
+            count = min(VARIANTS, len(item.asks))
             drawn = sorted(generator.sample(range(len(item.asks)), count))
             for ids, targets, of_ask in map(item.asks.__getitem__, drawn):
                 scales += of_ask
@@ -498,20 +406,12 @@ class QuestionSteps(torch.utils.data.Dataset[dict[str, Any]]):
         }
 
 
-def collate(item: dict[str, Any], pad: int, *, is_tree: bool = False) -> dict[str, Any]:
-    """One step's tensors: its sequences as one tree, or padded to the longest.
-
-    ``rows, columns``: in the sequences, of a tree in its only row.
-    """
+def collate(item: dict[str, Any], pad: int) -> dict[str, Any]:
+    """One step's tensors: its sequences padded to the longest."""
     sequences = item["sequences"]
     tensors = {name: torch.tensor(item[name]) for name in ("rows", "columns")}
     tensors["labels"] = torch.tensor(item["labels"], dtype=torch.long)
     rest = {name: value for name, value in item.items() if name != "sequences"}
-    if is_tree:
-        tree = Tree.of(-1, sequences)
-        tensors["columns"] = torch.from_numpy(tree.nodes[item["rows"], item["columns"]] - 1)
-        tensors["rows"] = torch.zeros_like(tensors["rows"])
-        return {**rest, **tensors, "tree": tree}
     ids = torch.full((len(sequences), max(map(len, sequences))), pad)
     attention = torch.zeros_like(ids)
     for row, sequence in enumerate(sequences):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import polars as pl
 
-from consilience.core.errors import ConsilienceError, Loss, Protocol, Sampling, StopOn, TrainingText
+from consilience.core.errors import ConsilienceError, Loss, Protocol, TrainingText
 from consilience.core.expectations import linked_questions
 from consilience.core.text import listed
 from consilience.kinds import inquiries_of
@@ -26,23 +26,6 @@ HELD_OUT = 500
 SAMPLE_SEED = 0
 """Samples the facts to validate and to test on: the same ones whatever the seed of the training."""
 
-DEFAULT_WEIGHTS: Mapping[Loss, Sequence[float]] = {
-    **dict.fromkeys(("vote", "vote-hard", "bct"), (1.0, 3.0, 10.0)),
-    **dict.fromkeys(("pairs", "released"), (0.1, 0.5, 1.0)),
-}
-"""The lambdas to try with each loss on facts; 0.1, 0.5 and 1 are in the ParaRel paper (8.2)."""
-
-TAUGHT: Sequence[Loss] = ("vote", "vote-hard", "bct")  # The losses that learn from a teacher
-
-IMPROVED = "improved"  # The name of the plan itself, next to its ablations
-
-ABLATIONS: Mapping[str, Mapping[str, Any]] = {
-    "no-consistency": {"weights": (0.0,)},
-    "no-typing": {"vocabulary": True},
-    "no-mlm": {"text": "none"},
-}
-"""The fields that each ablation of Table 7 changes: -consistency, -typed and -MLM."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingPlan:
@@ -50,8 +33,7 @@ class TrainingPlan:
 
     ``batch``: facts of one relation in a step, or sentence pairs in a batch. ``epochs``: how often
     each fact, or each pair of the main task, is read. ``seed``: of facts, heads, order, masks and
-    dropout. ``bf16``: products are in bfloat16. ``gradient_checkpointing``: activations are
-    computed again for the gradients, to save memory.
+    dropout. ``bf16``: products are in bfloat16.
     """
 
     learning_rate: float
@@ -59,7 +41,6 @@ class TrainingPlan:
     epochs: int
     seed: int
     bf16: bool
-    gradient_checkpointing: bool
 
 
 def factor_of(text: str) -> str:
@@ -71,38 +52,30 @@ def factor_of(text: str) -> str:
 class Plan(TrainingPlan):
     """The settings of a consistency training (ParaRel, Section 8.2).
 
-    ``validation``: relations that choose the checkpoint and the lambda, with at most
-    ``validation_facts`` facts each. ``weights``: the lambdas to try, weights of a mean over pairs
-    where the paper sums (docs/training.md). ``vocabulary``: distributions over the whole vocabulary
-    are compared, not over the candidates. ``text``: that of language modelling. ``accumulation``:
-    steps of each relation in an update. ``lora_rank``: of the adapters that are trained; 0 trains
-    all weights. ``report_to``: where transformers reports progress; none for nowhere. ``rates``:
-    the learning rates to try.
+    ``validation``: relations that choose the checkpoint, with at most ``validation_facts`` facts
+    each. ``weight``: lambda, the weight of a mean over pairs where the paper sums
+    (docs/training.md). ``vocabulary``: distributions over the whole vocabulary are compared, not
+    over the candidates. ``text``: that of language modelling. ``lora_rank``: of the adapters that
+    are trained; 0 trains all weights.
 
     Of questions: ``template``, ``option_score`` and ``vary`` are those of ``probe``; the factors in
-    ``hold_out`` are only measured. ``variants``: of an item in a step, at most. ``use_gold``: the
-    gold is learned in place of the teacher's answers. ``chosen_by``: the metric of validation that
-    chooses checkpoint, lambda and learning rate.
+    ``hold_out`` are only measured. ``chosen_by``: the metric of validation that chooses the
+    checkpoint.
     """
 
     train: tuple[str, ...]
     validation: tuple[str, ...]
-    weights: tuple[float, ...]
+    weight: float
     loss: Loss
     vocabulary: bool
     text: TrainingText
     facts: int
-    accumulation: int
     validation_facts: int
     lora_rank: int
-    report_to: str
-    rates: tuple[float, ...] = ()
     template: str | None = None
     option_score: str | None = None
     vary: tuple[str, ...] | None = None
     hold_out: tuple[str, ...] = ()
-    variants: int = 8
-    use_gold: bool = False
     chosen_by: str = "consistent_accuracy"
 
     def varied(self) -> tuple[str, ...] | None:
@@ -120,17 +93,12 @@ class Plan(TrainingPlan):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassifierPlan(TrainingPlan):
-    """How to fine-tune. CALUM leaves warm-up, patience, stopping and sampling open.
+    """How to fine-tune. CALUM leaves warm-up and patience open.
 
-    ``warmup``: share of the updates in which the learning rate rises. ``patience``: epochs without
-    a better validation (``stop_on``) before training stops; 0 for none.
+    ``patience``: epochs without a better validation before training stops; 0 for none.
     """
 
-    weight_decay: float
-    warmup: float
     patience: int
-    stop_on: StopOn
-    sampling: Sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +107,7 @@ class Subject:
 
     ``lines``: text for language modelling and perplexity. ``test_facts``: at most this many facts
     of each test relation; None for all. ``device``: auto, or any device of torch. ``taught``: the
-    answers of the teacher to the training questions. ``margin``: of a harm, in points.
-    ``harm_tasks``: of lm-evaluation-harness.
+    answers of the teacher to the training questions.
     """
 
     model: str
@@ -151,8 +118,6 @@ class Subject:
     device: str = "auto"
     trust_remote_code: bool = False
     taught: pl.DataFrame | None = field(default=None, repr=False, compare=False)
-    margin: float = 2.0
-    harm_tasks: tuple[str, ...] = ()
 
     @property
     def asks_questions(self) -> bool:
@@ -226,9 +191,9 @@ def check_plan(plan: Plan, subject: Subject) -> None:
         _check_relations(plan, suite)
     if not subject.test_groups(plan):
         raise ConsilienceError(f"no {group} is left to test on", todo="Train on fewer.")
-    if plan.loss in TAUGHT and plan.text == "none" and not subject.asks_questions:
+    if plan.loss == "vote" and plan.text == "none" and not subject.asks_questions:
         raise ConsilienceError(
-            f"--loss {plan.loss} with --mlm none",
+            "--loss vote with --mlm none",
             expected="text that the teacher learns from",
             todo="Use --mlm patterns, or another --loss.",
         )
@@ -266,10 +231,8 @@ def _check_factors(plan: Plan, subject: Subject, suite: Questions) -> None:
         raise ConsilienceError(
             "no factor is left to train on", todo="Add one: --vary paraphrase=all."
         )
-    for flag, value in (("--loss released", plan.loss), ("--mlm patterns", plan.text),
-                        ("--option-score pmi", plan.option_score),
-                        ("--vary ask", "ask" * ("ask" in varied)),
-                        ("--use-gold --loss pairs", plan.loss * plan.use_gold)):  # fmt: skip
+    for flag, value in (("--mlm patterns", plan.text), ("--option-score pmi", plan.option_score),
+                        ("--vary ask", "ask" * ("ask" in varied))):  # fmt: skip
         if flag.endswith(f" {value}"):
             raise ConsilienceError(f"{flag} in a training on questions", todo="Leave it out.")
     used = (*plan.train, *plan.validation)
@@ -280,8 +243,5 @@ def _check_factors(plan: Plan, subject: Subject, suite: Questions) -> None:
                 "a question has one variant",
                 expected=f"a factor with two levels or more: {', '.join(vary or ())}",
             )
-    if plan.loss != "bct" and not all(one.options for one in suite.items if one.group in used):
-        raise ConsilienceError(
-            f"open questions with --loss {plan.loss}", expected="questions with options",
-            todo="Use --loss bct, which learns the text that the model writes in the base variant.",
-        )  # fmt: skip
+    if not all(one.options for one in suite.items if one.group in used):
+        raise ConsilienceError("open questions", expected="questions with options")

@@ -3,8 +3,7 @@
 Without this package every family would call the transformers model on one sentence after another
 and read the logits. A model family uses:
 
-- ``speed_up(model)``: linear layers multiply with the faster of torch's two libraries;
-  ``speed_up_training``: the same for products with gradients.
+- ``speed_up(model)``: linear layers multiply with the faster of torch's two libraries.
 - ``reproducibly()``: inside, products are torch's own and on one thread; near ties are decided so.
 - ``tree_scorer``: the log-probabilities of sentences under a causal model; beginnings that
   sentences share are read once.

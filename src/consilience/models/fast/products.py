@@ -1,8 +1,8 @@
 """Faster float32 matrix products on a processor, through oneDNN.
 
 Torch multiplies with MKL or with oneDNN. With weights packed in its own order oneDNN does twice the
-products on an AMD EPYC; on an Intel Xeon both are about equally fast, and in training MKL is faster
-(docs/log.md). So both are timed when a model is loaded. They add in another order: the choice
+products on an AMD EPYC; on an Intel Xeon both are about equally fast (docs/log.md). So both are
+timed when a model is loaded. They add in another order: the choice
 changes the last bits of a score and no answer (docs/decisions/0007).
 """
 
@@ -15,7 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -102,7 +102,7 @@ def speed_up(model: PreTrainedModel, *, head: bool, library: Library | None = No
     layers: list[Any] = [
         part for part in model.modules() if type(part) in (torch.nn.Linear, Conv1D)
     ]
-    chosen = _choose(model, layers, library, usual="onednn")
+    chosen = _choose(model, layers, library)
     if chosen.library == "onednn":
         packed = [layer for layer in layers if head or layer is not output]
         if _pack(model, packed, output):
@@ -114,22 +114,10 @@ def speed_up(model: PreTrainedModel, *, head: bool, library: Library | None = No
     return chosen
 
 
-def speed_up_training(model: PreTrainedModel, library: Library | None = None) -> Products:
-    """Choose the library of products with gradients; the weights stay in place, to be trained."""
-    layers = [part for part in model.modules() if type(part) is torch.nn.Linear]
-    chosen = _choose(model, layers, library, usual="torch")
-    if chosen.library == "onednn":
-        for layer in layers:
-            vars(layer)["forward"] = partial(_trained, layer)
-    return chosen
-
-
-def _choose(
-    model: PreTrainedModel, layers: list[Any], library: Library | None, usual: Library
-) -> Products:
+def _choose(model: PreTrainedModel, layers: list[Any], library: Library | None) -> Products:
     """``library``, else the faster one, by the product that takes most of the time of ``layers``.
 
-    In inference, where oneDNN is usual, each thread computes a batch of its own, so one is timed.
+    Each thread computes a batch of its own, so one is timed.
     """
     device, threads = model.device, torch.get_num_threads()
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
@@ -141,7 +129,7 @@ def _choose(
     weights = [_weight(layer) for layer in layers if layer is not output]
     shapes = Counter(tuple(weight.shape) for weight in weights)
     out, into = max(shapes, key=lambda shape: shape[0] * shape[1] * shapes[shape], default=(0, 0))
-    a_token, is_packed = 2 * out * into, usual == "onednn"
+    a_token = 2 * out * into
     tokens = min(CPU_TOKENS, max(32, int(TIMED / max(1, a_token))))
     try:
         _product(torch.ones(1, 2), torch.ones(1, 2), None)
@@ -149,15 +137,14 @@ def _choose(
             return Products(library, name, threads)
         if CPU_TOKENS * a_token < SMALL:
             return torchs_own
-        with torch.inference_mode(), one_thread() if is_packed else nullcontext():
-            seconds = _time(tokens, into, out, is_packed=is_packed)
+        with torch.inference_mode(), one_thread():
+            seconds = _time(tokens, into, out)
     except (RuntimeError, AttributeError):  # another torch
         return torchs_own
     speeds = {
         way: round(tokens * a_token / min(rounds) / 1e9, 1) for way, rounds in seconds.items()
     }
-    other: Library = "torch" if is_packed else "onednn"
-    chosen = other if is_faster(seconds[other], seconds[usual]) else usual
+    chosen: Library = "torch" if is_faster(seconds["torch"], seconds["onednn"]) else "onednn"
     return Products(chosen, name, threads, speeds)
 
 
@@ -166,13 +153,11 @@ def is_faster(seconds: list[float], than: list[float]) -> bool:
     return all(of(than) >= CLEARLY * of(seconds) for of in (statistics.median, min))
 
 
-def _time(
-    tokens: int, into: int, out: int, *, is_packed: bool, rounds: int = 5
-) -> dict[str, list[float]]:
+def _time(tokens: int, into: int, out: int, rounds: int = 5) -> dict[str, list[float]]:
     """Seconds (round,) of a product with each library, in turn, after a round that prepares it."""
     hidden, weight = torch.full((tokens, into), 0.5), torch.full((out, into), 0.01)
     bias = torch.full((out,), 0.1)
-    onednns = torch.ops.mkldnn._reorder_linear_weight(weight) if is_packed else weight
+    onednns = torch.ops.mkldnn._reorder_linear_weight(weight)
     seconds: dict[str, list[float]] = {"onednn": [], "torch": []}
     for _ in range(1 + rounds):
         for name, of_rounds in seconds.items():
@@ -186,7 +171,7 @@ def _time(
 
 
 def _product(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """``linear`` by oneDNN: ``hidden`` (..., in), ``weight`` (out, in), packed or not."""
+    """``linear`` by oneDNN: ``hidden`` (..., in), ``weight`` (out, in), packed."""
     return cast(Tensor, torch.ops.mkldnn._linear_pointwise(hidden, weight, bias, "none", [], ""))
 
 
@@ -235,26 +220,3 @@ def _multiply(layer: Any, packed: Tensor, hidden: Tensor) -> Tensor:
         rows = torch.addmm(layer.bias, hidden.reshape(-1, len(weight.T)), weight.T.contiguous())
         return rows.view(*hidden.shape[:-1], layer.nf)
     return linear(hidden, weight, layer.bias)
-
-
-def _trained(layer: Any, hidden: Tensor) -> Tensor:
-    apply: Any = _TrainedProduct.apply
-    return cast(Tensor, apply(hidden, layer.weight, layer.bias))
-
-
-class _TrainedProduct(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.save_for_backward(hidden, weight)
-        return _product(hidden, weight, bias)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        hidden, weight = ctx.saved_tensors
-        rows, columns = (tensor.reshape(-1, tensor.shape[-1]) for tensor in (gradient, hidden))
-        needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad
-        return (
-            _product(gradient, weight.T, None) if needs_hidden else None,
-            _product(rows.T, columns.T, None) if needs_weight else None,
-            rows.sum(dim=0) if needs_bias else None,
-        )

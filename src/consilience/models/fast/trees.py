@@ -377,44 +377,6 @@ def _sight(
     return moved[0], moved[1], moved[2][:, None]
 
 
-@contextmanager
-def reading_tree(tree: Tree, device: torch.device) -> Iterator[dict[str, Any]]:
-    """Let a model read a tree in one row, with gradients, which may be computed after it.
-
-    Yields its inputs. The root is no token, so that node n is at position n - 1 of the row.
-    """
-    ids, depths = (torch.from_numpy(of[None, 1:]).to(device) for of in (tree.ids, tree.depths - 1))
-    paths = np.maximum(tree.paths(np.arange(1, len(tree.ids)))[:, 1:] - 1, -1)
-    count, sight = ids.shape[1], _sight(paths, device)
-    with _reading(_Pass([], 0, slice(0, count), *sight, count, paths.shape[1] - 1)):
-        yield {"input_ids": ids, "position_ids": depths, "use_cache": False}
-
-
-def trains_on_trees(model: PreTrainedModel, longest: int) -> bool:
-    """Let a model that is trained read trees; False, and unchanged, where it cannot.
-
-    A model with dropout cannot: sequences would share what is dropped. Nor can one whose window of
-    attention is shorter than the ``longest`` sequence (tokens).
-    """
-    window = getattr(model.config.get_text_config(), "sliding_window", None)
-    if longest > min(window or longest, _short(model)):
-        return False
-    attention, is_training = model.config._attn_implementation, model.training
-    sentences = _tried(model)
-    tree, same = Tree.of(-1, sentences), False
-    with one_thread(), torch.no_grad(), suppress(*CANNOT):
-        model.train()
-        alone = model(input_ids=torch.tensor(sentences), use_cache=False).logits
-        model.set_attn_implementation(ATTENTION)
-        with reading_tree(tree, model.device) as inputs:
-            shared = model(**inputs).logits[0, tree.nodes - 1]
-        same = torch.allclose(shared, alone, rtol=0, atol=TOLERANCE[torch.float32])
-    model.train(is_training)
-    if not same:
-        model.set_attn_implementation(attention)
-    return same
-
-
 HEAD_ROWS = 64  # Tokens whose logits over the vocabulary are held at once
 TRIED = 7  # Tokens of the sentences on which a family is tried when it is loaded
 FILL = {"cpu": 192, "cuda": 2048}  # Tokens in a pass that make good use of a device, by its type

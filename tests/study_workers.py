@@ -35,7 +35,7 @@ class HereWorkers:
     def __init__(self, count=1, logs=None):
         self.count, self.log, self.lock = count, [], Lock()
 
-    def start(self, factory, key, needs):
+    def start(self, factory, key):
         self.log.append(key)
         return HereWorker(factory, key, self.lock)
 
@@ -79,7 +79,7 @@ def waits(key):
 
     def do(task, advance):
         end = time.monotonic() + 100
-        while not (key.needs.is_network or (home / "asked").exists()):
+        while not (key.is_network or (home / "asked").exists()):
             if time.monotonic() > end:
                 raise TimeoutError("no server was asked")
             time.sleep(0.01)

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from conftest import ROOT
-from consilience.study.workers import Backlog, LocalWorkers, Needs, Unit, described, run_units
+from consilience.study.workers import Backlog, LocalWorkers, Unit, described, run_units
 from engine_work import factory
 from study_workers import HereWorkers
 
@@ -31,8 +31,8 @@ def outcomes(work, count=1, logs=None, **options):
 
 
 def test_what_waits_on_the_network_is_one_process_here_beside_a_cluster():
-    cluster, needs = HereWorkers(1), Needs(is_network=True)
-    work = [*units(*[("tell",)] * 3), *units(*[("tell",)] * 3, key="net", needs=needs)]
+    cluster = HereWorkers(1)
+    work = [*units(*[("tell",)] * 3), *units(*[("tell",)] * 3, key="net", is_network=True)]
     values = [one.value for one in run_units(work, factory, cluster, network=LocalWorkers(0))]
     assert sorted(key for key, _ in values) == ["a"] * 3 + ["net"] * 3
     assert cluster.log == ["a"]
@@ -120,7 +120,7 @@ class Recorder:
     def __init__(self, count):
         self.count, self.log = count, []
 
-    def start(self, factory, key, needs):
+    def start(self, factory, key):
         self.log.append(key)
         return self
 
@@ -210,7 +210,7 @@ if __name__ == "__main__":
 
 def test_a_worker_that_misses_signals_is_not_killed(tmp_path):
     workers, file = LocalWorkers(), tmp_path / "deaf"
-    worker = workers.start(factory, "k", Needs())
+    worker = workers.start(factory, "k")
     with ThreadPoolExecutor() as pool:
         done = pool.submit(worker.do, ("deaf", 2, file), print)
         while not file.exists():

@@ -16,7 +16,6 @@ from consilience.options.runs import StudyRunOptions
 from consilience.study import running, workers
 from consilience.study.file import failure_file, read_study, state_of
 from consilience.study.running import run_study
-from consilience.study.workers import Needs
 from replay_server import replay
 
 WHOLE = """
@@ -31,8 +30,6 @@ name = "trained"
 model = "models/size-{seed}/seed-{seed}"
 seeds = [0, 7]
 limit = 5
-num_cpus = 2.5
-resources = { disk = 1 }
 [[suites]]
 suite = "mini"
 groups = "capital,sport"
@@ -76,8 +73,6 @@ def test_runs_are_models_by_suites_by_factors_by_seeds_without_those_skipped(stu
     assert (options.model, options.suite) == ("models/size-7/seed-7", "data/questions.csv")
     assert (options.limit, options.device, options.protocol) == (5, "cpu", "strict")
     assert str(options.out) == f"out/{last.name}"
-    assert (last.needs, last.threads) == (Needs(2.5, 0, (("disk", 1),)), 2)
-    assert (study.runs[0].needs, study.runs[0].threads) == (Needs(), 0)
     assert (study.runs[0].options.groups, study.runs[0].options.limit) == (("capital", "sport"), 2)
 
 
@@ -162,19 +157,6 @@ def test_a_run_without_all_groups_is_not_complete(studied):
     assert (state.state, state.done, state.groups, state.answers) == ("part", 1, 2, 9)
 
 
-def test_an_earlier_failure_is_gone_when_the_run_is_asked_again(tmp_path):
-    (tmp_path / "study.toml").write_text(f"""
-        folder = '{tmp_path}/out'
-        options = {{ limit = 1, groups = "capital,sport" }}
-        models = [{{ name = "oracle", model = "baseline:oracle" }}]
-        suites = [{{ suite = "mini" }}]
-        """)
-    run = read_study(tmp_path / "study.toml").runs[0]
-    failure = failure_file(read_study(tmp_path / "study.toml"), run)
-    failure.parent.mkdir(parents=True)
-    failure.write_text('{"run": "oracle/mini", "message": "out of memory", "traceback": ""}')
-    state = run_study(StudyRunOptions(tmp_path / "study.toml"))
-    assert [(one.state, one.done) for one in state.runs] == [("complete", 2)]
 
 
 def test_status_is_printed_and_is_a_document(studied, consilience):

@@ -20,7 +20,7 @@ from consilience.options.runs import StudyRunOptions
 from consilience.runs.folder import record_of
 from consilience.study import running
 from consilience.study.running import plan_study, run_study
-from consilience.study.workers import Needs
+from consilience.study.file import read_study, state_of
 from pair_builders import SAME, write_pairs
 from replay_server import replay
 from study_workers import HereWorkers
@@ -66,7 +66,7 @@ def folder(tmp_path_factory, model_folder, classifier):
 
 @pytest.fixture(scope="module")
 def studied(folder):
-    """The state of the study, and its workers."""
+    """The state of the study; its workers, and the models that were read."""
     pools, loads, usual = [], [], loading._load
 
     def pool(count, logs):
@@ -88,7 +88,7 @@ def studied(folder):
 
 def files_of(run):
     """The content of the files of a run, and its records without times and places."""
-    others, files, records = ("started", "finished", "command", "options"), {}, {}
+    others, files, records = ("started", "finished", "command", "options", "products"), {}, {}
     for path in filter(Path.is_file, sorted(run.rglob("*"))):
         name = path.relative_to(run).as_posix()
         if path.name == "run.json":
@@ -121,11 +121,13 @@ def test_a_model_is_read_once_by_each_worker(studied):
     assert all(count <= started[path] for path, count in models.items())
 
 
-def test_an_option_that_was_changed_after_the_run_is_refused(studied, folder, monkeypatch):
+def test_an_option_that_was_changed_after_the_run_is_named(studied, folder, monkeypatch):
     monkeypatch.chdir(folder)
     text = (folder / "all.toml").read_text(encoding="utf-8").replace("capital,sport", "sport")
     (folder / "changed.toml").write_text(text, encoding="utf-8")
-    assert refused("", plan_study, StudyRunOptions(folder / "changed.toml")) == (
+    state = state_of(read_study(folder / "changed.toml")).runs[0]
+    assert state.state == "failed"
+    assert state.message == (
         'out/masked/mini/limit=2: groups was ["capital", "sport"] when this run was asked, and is '
         '["sport"] in the study file. Restore it, or set another `folder` in the study file, or '
         "remove this folder to ask again."
@@ -208,7 +210,7 @@ def test_a_run_is_counted_by_the_worker_that_gets_its_files(tmp_path):
     options = replace(options, out=tmp_path / "run")
     probe(options)
     files = running._files(options.out)
-    key = running.WorkerKey(options.model, options.loading, Needs(), str(Path.cwd()), 0)
+    key = running.WorkerKey(options.model, options.loading, False, str(Path.cwd()), 0)
     kept = {name: content for name, content in files.items() if name != "metrics.csv"}
     task = running.StudyTask("oracle/mini", options, files=kept)
     written = running.StudyWorker(key)(task, lambda steps: None)

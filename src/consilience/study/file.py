@@ -1,4 +1,4 @@
-"""A study: its file, and how far its runs are, here and on other machines."""
+"""A study: its file, and how far its runs are."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from itertools import chain, combinations, product
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
@@ -17,7 +17,7 @@ import polars as pl
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.text import counted, listed, names_a_file
 from consilience.files.read import POLARS_FAULTS, parse_json, read_document
-from consilience.files.write import path_of, write_whole
+from consilience.files.write import path_of
 from consilience.options import Output, option_fields, refuse_unknown
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import StudyStatusOptions
@@ -26,7 +26,6 @@ from consilience.report.export import record_of as record_of_settings
 from consilience.report.table import Column, Table, Value
 from consilience.runs.folder import record_of
 from consilience.runs.run import model_name, options_record, seed_folders
-from consilience.study.workers import Needs
 
 if TYPE_CHECKING:
     pass
@@ -36,8 +35,8 @@ FAILURES, LOGS = "failures", "logs"  # Folders of a study beside those of its mo
 SCHEMA: Mapping[str, Any] = json.loads(
     Path(__file__).with_name("study.schema.json").read_text(encoding="utf-8")
 )
-"""The keys of a study file; ``description`` is what is expected. Amounts of a worker have Ray's
-names; tables of models and suites have options of ``probe`` beside their keys."""
+"""The keys of a study file; ``description`` is what is expected. Tables of models and suites have
+options of ``probe`` beside their keys."""
 
 KEYS: Mapping[str, Any] = SCHEMA["properties"]
 FIELDS = {option.name: option for option in option_fields(ProbeOptions)}
@@ -54,8 +53,6 @@ class StudyRun:
     seed: int | None
     name: str  # The folder of the run inside that of the study
     options: ProbeOptions
-    needs: Needs
-    threads: int  # Threads of each of its workers; 0 where the file does not say
 
     @property
     def folder(self) -> Path:
@@ -75,7 +72,6 @@ class Study:
     file: Path
     name: str
     folder: Path
-    address: str  # Where finished runs are copied to, an address of fsspec; empty for nowhere
     reference: str
     pairs: Literal["reference", "all"]  # Compare each model with the reference, or every two
     runs: Sequence[StudyRun]  # The runs, by model, suite, factors and seed in the order of the file
@@ -105,8 +101,7 @@ def _study(file: Path, document: TomlTable) -> Study:
     name = document.get("name", file.stem).strip()
     with _at("name"):
         default = str(Path("runs", _slug(name)))
-    address = document.get("folder", default).strip()
-    folder = Path(default if "://" in address else address)
+    folder = Path(document.get("folder", default).strip())
     every = (_runs(*pair, shared, factors, folder) for pair in product(models, suites))
     runs = _without_skipped([*chain(*every)], document.get("skip", []), factors)
     names = [model.name for model in models]
@@ -114,8 +109,7 @@ def _study(file: Path, document: TomlTable) -> Study:
     if reference not in names:
         todo = did_you_mean(reference, names)
         raise ConsilienceError(f"reference: no model '{reference}'", todo=todo)
-    address, pairs = address * ("://" in address), document.get("pairs", "reference")
-    return Study(file, name, folder, address, reference, pairs, runs)
+    return Study(file, name, folder, reference, document.get("pairs", "reference"), runs)
 
 
 def _check(document: TomlTable) -> None:
@@ -224,9 +218,6 @@ def _runs(
     model: _Choice, suite: _Choice, shared: TomlTable, factors: Factors, folder: Path
 ) -> Iterator[StudyRun]:
     table = model.table
-    cpus, resources = table.get("num_cpus"), tuple(sorted(table.get("resources", {}).items()))
-    needs = Needs(1 if cpus is None else cpus, table.get("num_gpus", 0), resources)
-    threads = 0 if cpus is None else max(1, int(cpus))
     for values in product(*factors.values()):
         options = dict(shared)
         for one, other in combinations([model, suite, *values], 2):
@@ -243,7 +234,7 @@ def _runs(
             name, spec = "/".join(filter(None, places)), table["model"].replace(SEED, str(seed))
             options |= {"model": spec, "suite": suite.table["suite"], "out": folder / name}
             named = model.name, suite.name, chosen, seed, name
-            yield StudyRun(*named, ProbeOptions(**options), needs, threads)
+            yield StudyRun(*named, ProbeOptions(**options))
 
 
 def _without_skipped(
@@ -282,62 +273,6 @@ def _text_of(value: object) -> str:
 
 
 RECORD = "run.json"
-
-
-def copy_run(study: Study, run: StudyRun, *, is_fetched: bool = False) -> None:
-    """Copy a finished run to the address of the study, or from there; without an address nothing.
-
-    Records are removed first and copied last: where one of each seed is, the run is whole.
-    """
-    if not study.address:
-        return
-    here = sorted(path.read_bytes() for path in run.folder.rglob(RECORD))
-    seeds = [] if (run.folder / RECORD).exists() else seed_folders(Path(run.options.model))
-    if is_fetched == (_is_finished(here) and len(here) >= len(seeds)):
-        return
-    from fsspec.core import url_to_fs
-
-    try:
-        files, root = url_to_fs(study.address)
-        root = f"{root.rstrip('/')}/{run.name}"
-        paths = sorted(files.find(root) if files.exists(root) else [], key=_is_record)
-        there = {path: files.cat_file(path) for path in filter(_is_record, paths)}
-        if is_fetched and _is_finished(there.values()):
-            for path in paths:
-                name = PurePosixPath(path).relative_to(root)
-                if ".." in name.parts:
-                    raise ValueError(f"a file '{path}', which would leave the folder")
-                (run.folder / name).parent.mkdir(parents=True, exist_ok=True)
-                write_whole(run.folder / name, files.cat_file(path))
-        elif not is_fetched and sorted(there.values()) != here:
-            for path in there:
-                files.rm_file(path)
-            for file in sorted(filter(Path.is_file, run.folder.rglob("*")), key=_is_record):
-                target = f"{root}/{file.relative_to(run.folder).as_posix()}"
-                files.makedirs(target.rpartition("/")[0], exist_ok=True)
-                files.pipe_file(target, file.read_bytes())
-    except ConsilienceError:
-        raise
-    except Exception as error:  # each file system has errors of its own
-        raise ConsilienceError(
-            f"{type(error).__name__}: {error}".splitlines()[0],
-            where=f"{study.file}: folder = '{study.address}'",
-            expected="an address of fsspec that this machine may read and write",
-            todo="Install its package (s3:// s3fs, gs:// gcsfs, abfs:// adlfs) and set its "
-            "credentials, then rerun the same command.",
-        ) from error
-
-
-def _is_record(path: str | Path) -> bool:
-    return PurePosixPath(path).name == RECORD
-
-
-def _is_finished(records: Iterable[bytes]) -> bool:
-    with suppress(ValueError, AttributeError):  # AttributeError: it is no object
-        finished = [parse_json(record).get("finished") for record in records]
-        return bool(finished) and all(finished)
-    return False
-
 
 NOT_COMPARED = (
     "out", "device", "data_dir", "base_url", "api_key_env", "max_requests",
@@ -449,11 +384,8 @@ class StudyState(Shown):
 
 
 def study_status(options: StudyStatusOptions) -> StudyState:
-    """How far the runs of a study are; those at its address are fetched."""
-    study = read_study(options.file)
-    for run in study.runs:
-        copy_run(study, run, is_fetched=True)
-    return state_of(study)
+    """How far the runs of a study are."""
+    return state_of(read_study(options.file))
 
 
 def state_of(study: Study) -> StudyState:
@@ -488,19 +420,6 @@ def _state(study: Study, run: StudyRun) -> RunState:
         answers, min((record["started"] for record in records), default=None),
         max(finished) if is_complete else None, message,
     )  # fmt: skip
-
-
-def refuse_changes(study: Study) -> None:
-    """Raise where the study file has changed an option of a run that is finished."""
-    for run in study.runs:
-        change = None
-        with suppress(ConsilienceError):  # a damaged record is the state of its run
-            _, record, _ = next(kept(run))
-            change = changed_option(run, record) if record.get("finished") else None
-        if change and study.address:
-            raise change.replaced(where=f"{run.folder}, and in {study.address}")
-        if change:
-            raise change
 
 
 def changed_option(run: StudyRun, record: Mapping[str, Any]) -> ConsilienceError | None:

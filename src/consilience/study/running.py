@@ -35,7 +35,7 @@ from consilience.runs.folder import RunFolder
 from consilience.runs.run import options_record
 from consilience.study import file as studies
 from consilience.study import workers as engine
-from consilience.study.workers import Backlog, LocalWorkers, Needs, RayWorkers, Unit, UnitFailure
+from consilience.study.workers import Backlog, LocalWorkers, RayWorkers, Unit, UnitFailure
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class WorkerKey:
 
     model: str
     loading: Loading
-    needs: Needs
+    is_network: bool  # Whether it waits on a server
     home: str  # The folder where the study was started; relative paths begin there
     threads: int  # Threads of torch; 0 for as many as it has by default
 
@@ -77,7 +77,7 @@ class StudyWorker:
     def __init__(self, key: WorkerKey) -> None:
         if Path(key.home).is_dir():
             os.chdir(key.home)
-        if not key.needs.is_network and not key.model.startswith("baseline:"):
+        if not key.is_network and not key.model.startswith("baseline:"):
             import torch
 
             from consilience.models.loading import keep_weights
@@ -155,13 +155,13 @@ def units_of(run: studies.StudyRun, threads: int = 0, watch: Watch = SILENT) -> 
     """The units of a run, complete or not; no model is loaded."""
     options, home, groups = run.options, str(Path.cwd()), _groups_of(run.options, watch)
     if (connection := options.connection) is not None:
-        key = WorkerKey(base_url_of(connection), DEFAULT_LOADING, Needs(is_network=True), home, 0)
+        key = WorkerKey(base_url_of(connection), DEFAULT_LOADING, True, home, 0)
         whole = StudyTask(run.name, options, groups)
-        return [Unit(run.name, key, whole, sum(groups.values()), key.needs)]
-    key = WorkerKey(options.model, options.loading, run.needs, home, run.threads or threads)
+        return [Unit(run.name, key, whole, sum(groups.values()), is_network=True)]
+    key = WorkerKey(options.model, options.loading, False, home, threads)
     return [
         Unit(f"{run.name}: {'/'.join(filter(None, group))}", key,
-             StudyTask(run.name, options, {group: size}), size, key.needs)
+             StudyTask(run.name, options, {group: size}), size)
         for group, size in groups.items()
     ]  # fmt: skip
 
@@ -192,20 +192,14 @@ def _groups_of_all(options: ProbeOptions) -> Mapping[GroupOfSeed, int]:
 
 def run_study(options: StudyRunOptions, watch: Watch = SILENT) -> studies.StudyState:
     """Ask all runs that are not complete; how far the study is then."""
-    planned = _planned(options, watch, is_fetched=True)
+    planned = _planned(options, watch)
     study = planned.state.study
     left = {one.run.name: one.run for one in planned.state.unfinished}
-    if options.engine == "local" and any(
-        unit.needs.gpus or unit.needs.resources for of in planned.units.values() for unit in of
-    ):
-        watch.inform("num_gpus and resources are for --engine ray; processes here ignore them")
     for name, text in planned.faults.items():
         if name in left:
             _fail(study, left[name], UnitFailure(text), watch)
-    if planned.units.keys() & left.keys():
+    if planned.units:
         _Asking(options, planned, watch).ask()
-    for run in study.runs:
-        studies.copy_run(study, run)  # what could not be copied when it was finished
     return replace(studies.state_of(study), was_run=True)
 
 
@@ -224,21 +218,17 @@ def plan_study(options: StudyRunOptions, watch: Watch = SILENT) -> studies.Study
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """How far a study is, the units of its runs, and why runs have none."""
+    """How far a study is, the units of its unfinished runs, and why some have none."""
 
     state: studies.StudyState
     units: Mapping[str, Sequence[Unit]]  # By run
     faults: Mapping[str, str]
 
 
-def _planned(options: StudyRunOptions, watch: Watch, *, is_fetched: bool = False) -> _Plan:
-    """Plan a study; ``is_fetched``: what is finished at its address is fetched first."""
+def _planned(options: StudyRunOptions, watch: Watch) -> _Plan:
     if options.ray_address is not None and options.engine != "ray":
         raise ConsilienceError("--ray-address without --engine ray", todo="Add --engine ray.")
     study = studies.read_study(options.file)
-    if is_fetched:
-        for run in study.runs:
-            studies.copy_run(study, run, is_fetched=True)
     for run in study.runs:
         try:
             kind = kind_of(run.options.suite, run.options.as_questions)
@@ -246,7 +236,6 @@ def _planned(options: StudyRunOptions, watch: Watch, *, is_fetched: bool = False
             kind.refuse_unknown(run.options)
         except ConsilienceError as error:
             raise error.replaced(where=f"{study.file}: {run.name}") from error
-    studies.refuse_changes(study)
     state, count = studies.state_of(study), options.workers or 1
     is_shared = options.engine == "local" and count > 1  # each has a share of the processors
     threads = max(1, cores() // count) if is_shared else 0
@@ -268,7 +257,7 @@ class _Asking:
         self._study, self._options, self._watch = plan.state.study, options, watch
         self._plan = plan
         left = {one.run.name: one.run for one in plan.state.unfinished}
-        self._runs = {name: left[name] for name in plan.units if name in left}
+        self._runs = {name: left[name] for name in plan.units}
         self._backlog = Backlog()
         self._advance: Advance = lambda steps: None
         self._folders: dict[tuple[str, str], RunFolder] = {}
@@ -284,7 +273,7 @@ class _Asking:
                     self._left[name] += 1
                     self._backlog.add(unit)
             if not self._left[name]:
-                self._count_if_complete(run)
+                self._count(run)
         options, inform, logs = self._options, self._watch.inform, self._study.folder / studies.LOGS
         workers: LocalWorkers | RayWorkers = LocalWorkers(options.workers or 1, logs)
         network = None
@@ -292,7 +281,7 @@ class _Asking:
         if options.engine == "ray" and not all(
             run.options.connection for run in self._runs.values()
         ):
-            workers, network = RayWorkers(options.ray_address, options.workers, inform), workers
+            workers, network = RayWorkers(options.ray_address, options.workers), workers
         title = f"asking {counted(len(self._runs), 'run')}"
         with self._watch.steps(title, self._backlog.total, "queries") as self._advance:
             show = self._advance
@@ -327,7 +316,7 @@ class _Asking:
             self._folders[task.run, seed].adopt(record, answers)
             self._left[task.run] -= 1
             if not self._left[task.run]:
-                self._count_if_complete(run)
+                self._count(run)
             return
         for seed, record, _ in studies.kept(run) if written else ():  # a link there raises
             RunFolder(run.folder / seed, record.get("settings", {}))
@@ -338,20 +327,14 @@ class _Asking:
         self._ended.add(task.run)
         studies.failure_file(self._study, run).unlink(missing_ok=True)
         self._watch.inform(f"{task.run}: complete")
-        try:
-            studies.copy_run(self._study, run)
-        except ConsilienceError as error:
-            self._watch.inform(f"{task.run} is not yet copied: {error}")
 
-    def _count_if_complete(self, run: studies.StudyRun) -> None:
-        """Have the run counted if all its groups have answers."""
-        units = self._plan.units[run.name]
-        if {group for unit in units for group in unit.payload.groups} <= answered(run):
-            key = units[0].key
-            # The nodes of Ray may not have the folder, and this machine no such accelerator.
-            files = _files(run.folder) if self._options.engine == "ray" else {}
-            task = StudyTask(run.name, run.options, files=files)
-            self._backlog.add(Unit(f"{run.name}: counting", key, task, 0, key.needs), is_next=True)
+    def _count(self, run: studies.StudyRun) -> None:
+        """Have the run counted, all of whose groups have answers."""
+        key = self._plan.units[run.name][0].key
+        # The nodes of Ray may not have the folder, and this machine no such accelerator.
+        files = _files(run.folder) if self._options.engine == "ray" else {}
+        task = StudyTask(run.name, run.options, files=files)
+        self._backlog.add(Unit(f"{run.name}: counting", key, task, 0, key.is_network), is_next=True)
 
 
 def _fail(study: studies.Study, run: studies.StudyRun, failure: UnitFailure, watch: Watch) -> None:

@@ -36,16 +36,6 @@ shows progress. An importable function."""
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
-    """What a worker occupies. The local engine gives each worker a process and ignores this."""
-
-    cpus: float = 1
-    gpus: float = 0  # GPUs; a fraction shares one
-    resources: tuple[tuple[str, float], ...] = ()  # Of nodes of a cluster, and amounts
-    is_network: bool = False  # Of these each key has one worker, which does not count
-
-
-@dataclass(frozen=True, slots=True)
 class Unit:
     """A unit of work. Units are independent: they may run anywhere and in any order."""
 
@@ -53,7 +43,7 @@ class Unit:
     key: Any  # The state of its worker, such as a loaded model: workers serve the units of one key
     payload: Any  # What the worker gets; it can be pickled
     size: int = 1
-    needs: Needs = field(default_factory=Needs)
+    is_network: bool = False  # Of these each key has one worker, which does not count
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +105,7 @@ class LocalWorkers:
         self._started: list[LocalWorker] = []
         self._scratch = TemporaryDirectory(prefix="consilience-")
 
-    def start(self, factory: Factory, key: Hashable, needs: Needs) -> LocalWorker:
+    def start(self, factory: Factory, key: Hashable) -> LocalWorker:
         log = self._logs / f"worker-{len(self._started) + 1}.txt" if self._logs else None
         self._started.append(LocalWorker(factory, key, log, self._scratch.name))
         return self._started[-1]
@@ -242,21 +232,18 @@ class RayWorkers:
         self,
         address: str | None = None,
         count: int | None = None,  # None for as many at once as the cluster has processors
-        inform: Callable[[str], None] = lambda line: None,
     ) -> None:
         with needs_extra("ray"):
             import ray
-        self._ray, self._inform = ray, inform
+        self._ray = ray
         _connect(ray, address or os.environ.get("RAY_ADDRESS") or "local", count)
         self.count = count or max(1, int(ray.cluster_resources().get("CPU", 1)))
         self._started: list[RayWorker] = []
 
-    def start(self, factory: Factory, key: Hashable, needs: Needs) -> RayWorker:
-        self._note_unmet(needs)
+    def start(self, factory: Factory, key: Hashable) -> RayWorker:
         actor_class = self._ray.remote(RayActor).options(
-            max_restarts=0, num_cpus=needs.cpus, num_gpus=needs.gpus,
-            resources=dict(needs.resources), scheduling_strategy="SPREAD",
-        )  # fmt: skip
+            max_restarts=0, num_cpus=1, scheduling_strategy="SPREAD"
+        )
         self._started.append(RayWorker(self._ray, actor_class.remote(factory, key)))
         return self._started[-1]
 
@@ -264,16 +251,6 @@ class RayWorkers:
         for worker in self._started:
             worker.stop()
         self._ray.shutdown()
-
-    def _note_unmet(self, needs: Needs) -> None:
-        wanted = {"CPU": needs.cpus, "GPU": needs.gpus, **dict(needs.resources)}
-        for node in self._ray.nodes():
-            has = node["Resources"]
-            fits = all(has.get(name, 0) >= amount for name, amount in wanted.items() if amount)
-            if node["Alive"] and fits:
-                return
-        text = ", ".join(f"{name}={amount}" for name, amount in wanted.items() if amount)
-        self._inform(f"no node of the cluster has {text}: waiting for one (Ctrl-C ends)")
 
 
 class RayWorker:
@@ -309,12 +286,10 @@ class RayActor(Doer):
 
 
 def _connect(ray: Any, address: str, count: int | None) -> None:
-    """Join a cluster, or start one here. Ray prints errors only, and nothing on standard output."""
+    """Join a cluster, or start one here. Ray prints errors only."""
     options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if address == "local":
         options |= {"include_dashboard": False, "num_cpus": count}
-    # Ray prints that a worker died on standard output, which may be a JSON document of ours.
-    ray._private.worker.print_to_stdstream = lambda *arguments, **options: None
     usual = signal.getsignal(signal.SIGTERM)
     try:
         host, _, port = address.rpartition(":")
@@ -453,14 +428,14 @@ class _Dispatcher:
             keys = [
                 key
                 for key, units in self.backlog.waiting.items()
-                if (not present[key] if units[0].needs.is_network else has_room)
+                if (not present[key] if units[0].is_network else has_room)
             ]
             if not keys:
                 return
             key = max(keys, key=lambda key: self.backlog.size(key) / (present[key] + 1))
-            needs = self.backlog.waiting[key][0].needs
-            site = self.network if needs.is_network else self.site
-            worker = _Hired(site.start(self.factory, key, needs), key, needs.is_network)
+            is_network = self.backlog.waiting[key][0].is_network
+            site = self.network if is_network else self.site
+            worker = _Hired(site.start(self.factory, key), key, is_network)
             self.workers.append(worker)
             self._occupy(worker)
 

@@ -58,10 +58,10 @@ test-ray: $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -c requirements/ray.txt -e '.[ray]'
 	HF_HUB_OFFLINE=1 $(BIN)/pytest -n 0 tests/test_ray.py
 
-# lm-evaluation-harness and inspect_ai, driven as their users do, in an environment of their own.
+# lm-evaluation-harness, driven as its users do, in an environment of its own.
 test-harness:
 	$(PYTHON) -m venv $(VENV)/harness
-	$(VENV)/harness/bin/pip install --quiet --disable-pip-version-check -c requirements/harness.txt -e '.[models,dev,lm-eval,inspect]' openai
+	$(VENV)/harness/bin/pip install --quiet --disable-pip-version-check -c requirements/harness.txt -e '.[models,dev,lm-eval]'
 	HF_HUB_OFFLINE=1 $(VENV)/harness/bin/pytest -n 0 tests/test_harnesses.py
 
 # The wheel, installed in an empty virtual environment without models, and used there: no torch is needed.

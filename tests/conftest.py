@@ -65,8 +65,6 @@ def cache_of_the_tests(tmp_path_factory):
     os.environ["CONSILIENCE_CACHE"] = str(cache)
 
 
-
-
 @pytest.fixture
 def plain_charts(monkeypatch):
     """Pages are written without the libraries of charts, which take seconds to bundle."""

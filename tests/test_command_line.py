@@ -134,7 +134,7 @@ def test_an_option_means_the_same_in_all_commands():
     assert mixed == {
         "--data": {"F", "TASK:SPLIT=FILE"},  # a recipe reads several data sets
         "--format": {  # of a table, of prompts, of what is imported and of what is published
-            "eee|model-card|eval-results|dataset", "table|md|latex|csv|json", "jsonl|csv|lm-eval|trl|trl-preference",
+            "eee|model-card|eval-results|dataset", "table|md|latex|csv|json", "jsonl|csv|lm-eval",
             "proposals|suite|mpararel|lpaqa|table",
         },
         "--kind": {  # of examples, and of a new suite

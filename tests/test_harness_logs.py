@@ -16,11 +16,9 @@ from types import SimpleNamespace
 import pytest
 
 from checks import output, refusal, refused
-from consilience import load_suite
 from consilience.files import tables
 from consilience.integrations import lm_eval_task as task
 from consilience.runs.run import read_answers
-from consilience.suites.question_suites import questions_of_relation
 
 QUESTIONS = """group,question,question_2,answer,options
 city,Capital of France?,France's capital?,Paris,Lyon;Paris;Nice
@@ -272,7 +270,7 @@ def test_logs_of_inspect_become_rows_of_answers(log):
     ]  # fmt: skip
     assert tables.model_of_log(path) == "openai/small"
     log.samples[0].metadata = {"item": "a", "variant_index": 0}
-    refused("without variant in its metadata; expected a log of", read_answers, path)
+    refused("without variant in its metadata; expected the columns of", read_answers, path)
     log.samples = None  # a log of an evaluation that failed
     assert read_answers(path).is_empty()
 
@@ -300,24 +298,6 @@ def test_epochs_of_questions_are_levels_of_the_factor_sample(consilience, questi
     for one in log.samples:
         del one.metadata["options"]  # a form of a sentence pair
     assert read_answers(path)["variant"].to_list() == ["base"]
-
-
-def test_a_log_of_facts_as_questions_says_which_options_were_drawn(consilience, log):
-    path, log = log
-    relation = load_suite("mini")["capital"]
-    question = questions_of_relation(relation, 2, 5).items[0]
-    log.samples = [
-        sample(question.item, f"paraphrase={at}", [one.text for one in question.options], label)
-        for at, label in [(1, "A"), (2, "B")]
-    ]
-    for one in log.samples:
-        one.metadata |= {"group": "capital", "as_questions": 2, "seed": 5}
-    output(consilience, "score", path, "-s", "mini", "-o", "run")
-    answers = read_answers("run")
-    assert answers["answer"].to_list() == [question.options[0].text, question.options[1].text]
-    assert answers["gold"].unique().to_list() == [question.gold.text]
-    status, _, err = consilience("score", path, "-s", "mini-questions")
-    assert (status, "answers to facts that were asked as questions" in err) == (2, True)
 
 
 def test_a_log_of_inspect_needs_inspect(consilience, monkeypatch, tmp_path):

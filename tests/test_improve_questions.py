@@ -292,8 +292,6 @@ def test_when_a_difference_is_a_harm(low, high, is_cost, harm):
     assert sentence.startswith(shown[harm])
 
 
-
-
 def test_the_harm_to_facts_is_that_of_relations_with_one_right_object(tmp_path):
     """As the mean over relations of ``metrics``; of the others every right object counts there."""
     asked = ProbeOptions(model="", suite="mini", limit=4)

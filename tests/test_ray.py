@@ -75,8 +75,6 @@ def test_a_cluster_is_joined_by_its_address_and_failures_stay_alone(cluster, tmp
     assert (sum(steps), sum("It is tried again." in line for line in lines)) == (10 + 2 + 2 + 1, 3)
 
 
-
-
 def test_units_of_a_lost_node_are_done_elsewhere(cluster):
     """A node is killed in the middle; its worker had at most one value that was not read yet."""
     whole, nodes = cluster
@@ -158,8 +156,6 @@ def test_another_version_is_refused_and_both_are_named(cluster, monkeypatch):
     assert "expected 9.9 (source 000), as where the command was started" in failure.message
     assert "Install the same version on all nodes." in failure.message
     assert f"consilience {build()}" in failure.message
-
-
 
 
 def test_an_address_without_a_cluster_raises():

@@ -157,8 +157,6 @@ def test_a_run_without_all_groups_is_not_complete(studied):
     assert (state.state, state.done, state.groups, state.answers) == ("part", 1, 2, 9)
 
 
-
-
 def test_status_is_printed_and_is_a_document(studied, consilience):
     file, state = studied
     assert "oracle/good    complete" in output(consilience, "study", "status", file)

@@ -12,15 +12,14 @@ from zlib import crc32
 import pytest
 
 import study_workers
-from checks import refused
 from consilience.kinds.probing import probe
 from consilience.models import loading
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import StudyRunOptions
 from consilience.runs.folder import record_of
 from consilience.study import running
-from consilience.study.running import plan_study, run_study
 from consilience.study.file import read_study, state_of
+from consilience.study.running import plan_study, run_study
 from pair_builders import SAME, write_pairs
 from replay_server import replay
 from study_workers import HereWorkers

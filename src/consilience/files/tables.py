@@ -31,8 +31,8 @@ LOG_PROBABILITIES = "log_probabilities"
 DOCUMENT = ("group", "item", "subject", "variant", "variant_index", "gold")
 """What a document of ours says of its prompt."""
 
-SAMPLE = (*DOCUMENT, "options", "as_questions", "seed")
-"""What the metadata of a sample say; of facts, how many wrong options were drawn, by which seed."""
+SAMPLE = (*DOCUMENT, "options")
+"""What the metadata of a sample say."""
 
 INSPECT = ".eval"  # How the name of a log of inspect_ai ends
 
@@ -69,12 +69,13 @@ def _refuse_another(
 
 
 def inspect_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a log of our tasks in inspect_ai; a sample without an output has no answer."""
+    """The rows of a log of inspect_ai; a sample without an output has no answer."""
     samples = _read_inspect(path).samples or ()
     for sample in samples:
         names, where = ("item", "variant", "variant_index"), f"{path}, sample {sample.id}"
         what, inside = "a sample of inspect_ai", " in its metadata"
-        _refuse_another(names, sample.metadata, what, inside, "a log of consilience/suite", where)
+        expected = "the columns of `consilience suite export`"
+        _refuse_another(names, sample.metadata, what, inside, expected, where)
     return sample_rows(
         [(sample.metadata, sample.epoch, sample.output.completion) for sample in samples]
     )

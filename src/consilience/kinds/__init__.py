@@ -11,7 +11,6 @@ import csv
 import io
 import itertools
 import json
-import random
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -37,7 +36,7 @@ from consilience.kinds.counting import (
 )
 from consilience.kinds.facts import Facts
 from consilience.kinds.pairs import SentencePairs
-from consilience.kinds.questions import OwnQuestions, questions_of
+from consilience.kinds.questions import OwnQuestions
 from consilience.kinds.records import maker_of
 from consilience.options import shared_fields
 from consilience.options.probe import ProbeOptions, refuse_options
@@ -178,11 +177,8 @@ def score_answers(
 def score_table(run: Run, options: ScoreOptions, questions: Questions | None = None) -> CountedRun:
     """Measure a table of answers to the suite that the options name; with ``--out`` keep a run.
 
-    A table with the column ``as_questions`` answers the facts of the suite as questions.
     ``questions``: in place of those that the options name.
     """
-    if questions is None and "as_questions" in run.answers.columns:
-        questions = _facts_as_questions(run, options)
     kind = kind_of(options.suite or "" if questions is None else questions)
     refuse_options(options, kind.kind, kind.a_suite)
     read = kind.read_answers(run, options, questions)
@@ -203,27 +199,10 @@ def score_table(run: Run, options: ScoreOptions, questions: Questions | None = N
     return save_counted(scored, folder)
 
 
-def _facts_as_questions(run: Run, options: ScoreOptions) -> Questions:
-    """The questions that the facts of the suite were asked as."""
-    if kind_of(options.suite or "").kind != Facts.kind:
-        found = f"--suite {options.suite} with answers to facts that were asked as questions"
-        expected = "the suite of these facts, such as mini"
-        raise ConsilienceError(found, expected=expected, where=str(options.answers))
-    row = run.answers.row(0, named=True)
-    return questions_of(
-        ProbeOptions(
-            suite=options.suite or "",
-            as_questions=int(row["as_questions"]),
-            seed=int(row.get("seed", 0)),
-            data_dir=options.data_dir,
-        )
-    )
-
-
-def to_export(options: ExportOptions, whole: Questions | None = None) -> Inquiry:
-    """What is exported. An option of another suite raises; ``whole``: in place of the named one."""
+def to_export(options: ExportOptions) -> Inquiry:
+    """What is exported. An option of another suite raises."""
     chosen = replace(ProbeOptions(**shared_fields(options, ProbeOptions)), out=None)
-    return kind_of(whole or options.suite).to_export(chosen, whole)
+    return kind_of(options.suite).to_export(chosen)
 
 
 def exported_lines(options: ExportOptions) -> Iterator[str]:
@@ -233,37 +212,7 @@ def exported_lines(options: ExportOptions) -> Iterator[str]:
     form = options.format or ("csv" if is_csv else "jsonl")
     if form == "csv":
         return _csv_lines(rows)
-    if form.startswith("trl"):
-        rows = (_trl_row(row, is_preference=form == "trl-preference") for row in rows)
     return (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-
-
-def _trl_row(row: ExportedRow, *, is_preference: bool) -> ExportedRow:
-    """A prompt as a row of a data set of TRL, with its item and variant: a group is an item.
-
-    Prompt and completion; of a preference the right answer, and a wrong one that is the same in all
-    variants. A prompt of a chat is a list of messages.
-    """
-    texts, gold = row.get("options"), row["gold"]
-    wrong = sorted({*(texts or ())} - {gold})
-    if texts is None or (is_preference and not wrong):
-        raise ConsilienceError(
-            "a preference without a wrong answer" if is_preference else "a suite without questions",
-            expected="questions with options" if is_preference else "a suite of questions",
-            todo="Export it with --format jsonl.",
-        )
-
-    def said(text: str) -> object:
-        answer = row["candidates"][texts.index(text)] if texts else text
-        chat = [{"role": "assistant", "content": answer}]
-        return chat if row["messages"] else f" {answer}"
-
-    answers = {"completion": said(gold)}
-    if is_preference:
-        other = random.Random(row["item"]).choice(wrong)
-        answers = {"chosen": said(gold), "rejected": said(other)}
-    known = {name: row[name] for name in ("group", "item", "variant", "gold")}
-    return {"prompt": row["messages"] or row["prompt"], **answers, **known}
 
 
 def _csv_lines(rows: Iterator[ExportedRow]) -> Iterator[str]:

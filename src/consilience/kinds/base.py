@@ -70,9 +70,6 @@ class Inquiry(ABC):
     """The kinds of examples (``analysis.examples``) that there are."""
     is_same_for_models: ClassVar[bool] = False
     """Whether no option of a model decides which items and variants there are."""
-    as_questions: ClassVar[int | None] = None
-    """The usual number of wrong options, of items that a model without scores answers as questions;
-    None of items that it answers as they are."""
     method: ClassVar[str]  # What tells a model of it from others
     takes: ClassVar[str]  # What a user may give in place of a model
 
@@ -109,9 +106,9 @@ class Inquiry(ABC):
         return [cls(options, watch, suite, model)]
 
     @classmethod
-    def to_export(cls, options: ProbeOptions, suite: Any = None) -> Self:
+    def to_export(cls, options: ProbeOptions) -> Self:
         """What ``suite export`` writes, with no model in view."""
-        return cls(options, SILENT, suite)
+        return cls(options)
 
     @classmethod
     @abstractmethod

@@ -48,7 +48,6 @@ class Facts(base.Inquiry):
     unit = "queries"
     example_kinds = tuple(KINDS)
     is_same_for_models = True
-    as_questions = 3
     method, takes = "score", "prompts to texts, or what load_model gives"
 
     @classmethod
@@ -224,7 +223,7 @@ class Facts(base.Inquiry):
             suite = replace(suite, relations=tuple(kept))
         if names := settings.get("perturbations"):
             suite = selection.with_asked_patterns(suite, run.seeds[0].answers, names)
-        if not run.record and "as_questions" not in run.answers.columns:
+        if not run.record:
             with_facts(run.answers, suite)  # a table of somebody: its rows are the suite's
         return suite, protocol or run.protocol or suite.protocol
 

@@ -78,7 +78,7 @@ class SentencePairs(base.Inquiry):
         return inquiries
 
     @classmethod
-    def to_export(cls, options: ProbeOptions, suite: Any = None) -> Self:
+    def to_export(cls, options: ProbeOptions) -> Self:
         return cls(replace(options, generate=True))
 
     def __init__(

@@ -89,8 +89,8 @@ class OwnQuestions(base.Inquiry):
             raise ConsilienceError(found, todo=todo)
 
     @classmethod
-    def to_export(cls, options: ProbeOptions, suite: Any = None) -> Self:
-        return cls(options, SILENT, suite, is_for_a_model=False)
+    def to_export(cls, options: ProbeOptions) -> Self:
+        return cls(options, is_for_a_model=False)
 
     def __init__(
         self,

@@ -18,9 +18,8 @@ ImportFormat = Literal["proposals", "suite", "mpararel", "lpaqa", "table"]
 class ExportOptions(Options):
     suite: str = arg("The suite: a name, a folder or a file of questions.", metavar="SUITE")
     format: ExportFormat | None = opt(
-        "Write JSON Lines, CSV, a task of lm-evaluation-harness, or rows of TRL with a completion "
-        "or a preference [default: by the name of --out, else jsonl].", default=None,
-        panel="Output")
+        "Write JSON Lines, CSV, or a task of lm-evaluation-harness [default: by the name of --out, "
+        "else jsonl].", default=None, panel="Output")
     out: OptionalPath = opt(
         "Write to this file; lm-eval: into this folder.", default=None, metavar="FILE", short="-o",
         panel="Output")

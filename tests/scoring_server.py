@@ -18,7 +18,6 @@ VLLM = frozenset({"prompt_logprobs", "echo", "logprob_token_ids", "tokenize", "i
 SGLANG = frozenset({"echo", "tokenize", "ids"})
 LLAMA_CPP_PYTHON = frozenset({"echo"})
 LLAMA_CPP = frozenset({"echo", "ids", "llama.cpp"})
-"""The tokens of llama.cpp, with values that are computed here."""
 OPENAI = frozenset({"ids", "most=5"})
 OLLAMA = frozenset({"most=20"})
 
@@ -57,10 +56,7 @@ class TinyServer:
         if "tokenize" in self.ways:
             routes["/tokenize"] = self.tokenize
         if "llama.cpp" in self.ways:
-            routes |= {
-                "/props": self.props, "/tokenize": self.pieces, "/detokenize": self.text,
-                "/apply-template": self.joined,
-            }  # fmt: skip
+            routes["/props"] = self.props
         if "chats only" in self.ways:
             del routes["/v1/completions"]
         if path not in routes:
@@ -68,22 +64,7 @@ class TinyServer:
         return routes[path](body)
 
     def props(self, body):
-        names = ("bos_token", "eos_token", "chat_template")
-        settings = {"default_generation_settings": {"n_ctx": self.longest}, "total_slots": 2}
-        return settings | {name: getattr(self.tokenizer, name) for name in names}
-
-    def pieces(self, body):
-        ids = self.tokenizer(body["content"], add_special_tokens=body["add_special"])["input_ids"]
-        return {"tokens": [{"id": one, "piece": self.tokenizer.decode([one])} for one in ids]}
-
-    def text(self, body):
-        return {"content": self.tokenizer.decode(body["tokens"])}
-
-    def joined(self, body):
-        chat = self.tokenizer.apply_chat_template(
-            body["messages"], tokenize=False, add_generation_prompt=body["add_generation_prompt"]
-        )
-        return {"prompt": chat}
+        return {"default_generation_settings": {"n_ctx": self.longest}, "total_slots": 2}
 
     def tokenize(self, body):
         ids = self.tokenizer(body["prompt"])["input_ids"]

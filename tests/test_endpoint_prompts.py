@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from transformers import AddedToken
 
 from checks import refused
 from conftest import cases
@@ -42,13 +41,12 @@ def loaded(model_folder):
 
 @pytest.fixture
 def connect(loaded, tmp_path):
-    """A connection to a server, with the tokenizer of the chat model where it has none."""
+    """A connection to a server, with the tokenizer of the chat model."""
     loaded.tokenizer.save_pretrained(tmp_path)
     loaded.model.config.save_pretrained(tmp_path)
 
-    def connection(server, ways=VLLM, **more):
-        local = {} if "llama.cpp" in ways else {"tokenizer": str(tmp_path)}
-        return Connection(server.url, **local, **more)
+    def connection(server, **more):
+        return Connection(server.url, tokenizer=str(tmp_path), **more)
 
     return connection
 
@@ -91,7 +89,7 @@ def test_scores_of_options_are_those_of_these_weights(loaded, connect, template,
     asked = prompts(template, labels)
     expected = scored(local, asked)
     with scoring_server(loaded.model.name_or_path, ways, chat_template=CHAT) as server:
-        model = served.load_served("openai:tiny", connect(server, ways), longest=512)
+        model = served.load_served("openai:tiny", connect(server), longest=512)
         assert [model.text(prompt) for prompt in asked] == [local.text(prompt) for prompt in asked]
         assert not any(model.why_not(asked))
         found = scored(model, asked)
@@ -99,25 +97,6 @@ def test_scores_of_options_are_those_of_these_weights(loaded, connect, template,
         for row, (totals, sizes) in found.items():
             np.testing.assert_allclose(totals, expected[row][0], atol=3e-5)
             assert (sizes == expected[row][1]).all()
-
-
-@pytest.mark.parametrize("template", [PLAIN, SYSTEM])
-def test_prompts_are_tokenised_together_and_once(loaded, template):
-    """All texts by one request; a chat without and with an answer, each by one."""
-    asked = prompts(template, "none")
-    routes = ("/tokenize", "/apply-template")
-    with scoring_server(loaded.model.name_or_path, LLAMA_CPP, chat_template=CHAT) as server:
-        model = served.load_served("openai:tiny", Connection(server.url), longest=512)
-        before = [len(server.bodies(route)) for route in routes]
-        model.why_not(asked)
-        sent = [server.bodies(route)[at:] for route, at in zip(routes, before, strict=True)]
-        list(model.score(asked))
-        again = [server.bodies(route)[at:] for route, at in zip(routes, before, strict=True)]
-        assert again == sent
-    texts, chats = sent
-    assert len({json.dumps(body) for body in [*texts, *chats]}) == len(texts) + len(chats)
-    assert len(chats) == (2 * len(asked) if template is SYSTEM else 0)
-    assert template is SYSTEM or len(texts) == 1  # these chats end with the separator
 
 
 @pytest.mark.parametrize("ways", [VLLM, LLAMA_CPP, LLAMA_CPP_PYTHON])
@@ -128,13 +107,13 @@ def test_written_answers_are_those_of_the_same_weights_here(loaded, connect, way
     local = AnswerWriter(loaded, most_written=4)
     expected = written(local, asked)
     with scoring_server(loaded.model.name_or_path, ways, chat_template=CHAT) as server:
-        connection = Connection(server.url) if ways is LLAMA_CPP_PYTHON else connect(server, ways)
+        connection = Connection(server.url) if ways is LLAMA_CPP_PYTHON else connect(server)
         asked_server = served.open_server("openai:tiny", connection)
         longest = 0 if ways is LLAMA_CPP_PYTHON else 512
         model = served.Writer(asked_server, "tiny", most_written=4, longest=longest)
         found = written(model, asked)
         if ways is LLAMA_CPP_PYTHON:  # with a tokenizer it gets texts, in the template of the chat
-            connection = connect(server, ways)
+            connection = connect(server)
             model = served.Writer(
                 served.open_server("openai:tiny", connection), "t", most_written=4
             )
@@ -156,19 +135,6 @@ def test_a_local_tokenizer_is_part_of_what_a_run_is(loaded, connect, tmp_path):
         plain = served.Served(served.open_server("openai:t", Connection(server.url)), "t", None)
     assert first == again != other == {**first, "tokenizer": other["tokenizer"]}
     assert {*first} - {*plain.identity} == {"tokenizer", "scoring"}
-
-
-@pytest.mark.parametrize("is_known", [True, False])
-def test_weights_that_lack_the_tokens_of_chatml_are_asked_plainly(loaded, tmp_path, is_known):
-    """llama.cpp names this template for weights that have none."""
-    start = "<|im_start|>"
-    loaded.tokenizer.add_tokens([AddedToken(start, special=True)] * is_known)
-    loaded.tokenizer.save_pretrained(tmp_path)
-    loaded.model.config.save_pretrained(tmp_path)
-    chatml = CHAT.replace("{{ m.role }}", start + "{{ m.role }}")
-    with scoring_server(tmp_path, LLAMA_CPP, chat_template=chatml) as server:
-        tokenizer = served.open_server("openai:tiny", Connection(server.url)).tokenizer
-    assert tokenizer.chat_template == (chatml if is_known else None)
 
 
 def test_a_number_of_tokens_is_refused_where_there_are_none(loaded):
@@ -254,7 +220,7 @@ def test_labels_of_sentence_pairs_are_those_of_the_same_weights_here(writer):
         expected |= dict(zip(scores.rows.tolist(), scores.totals, strict=True))
     with scoring_server(local.model.name_or_path, VLLM) as server:
         connection = Connection(server.url, tokenizer=local.model.name_or_path)
-        model = served.load_served_labels("openai:tiny", connection, None, task)
+        model = served.load_served_labels("openai:tiny", connection, task)
         assert [model.text(form) for form in forms] == [local.text(form) for form in forms]
         for scores in model.score(forms):
             np.testing.assert_allclose(scores.totals[0], expected[scores.rows[0]], atol=3e-5)
@@ -408,7 +374,7 @@ def test_labels_of_sentence_pairs_are_enforced_by_a_server_of_chats(writer):
     folder = writer("llama").model.name_or_path
     ways = OPENAI | {"enforces", "reasons"}
     with scoring_server(folder, ways, chat_template=CHAT, longest=512) as server:
-        model = served.load_served_labels("openai:tiny", Connection(server.url), None, task)
+        model = served.load_served_labels("openai:tiny", Connection(server.url), task)
         assert model.identity["scoring"] == "answers-only"
         assert "Label:" not in model.text(forms[0]) and "Rome is big." in model.text(forms[0])
         tiny = server.answer
@@ -429,7 +395,7 @@ def test_labels_of_sentence_pairs_are_enforced_by_a_server_of_chats(writer):
 @pytest.mark.parametrize("scoring", ["echo", "chat-top-k", "nonsense"])
 def test_a_strategy_that_sentence_pairs_have_not_is_refused(loaded, scoring):
     with scoring_server(loaded.model.name_or_path, OPENAI, chat_template=CHAT) as server:
-        asked = ("openai:tiny", Connection(server.url, scoring=scoring), None, TASKS["mrpc"])
+        asked = ("openai:tiny", Connection(server.url, scoring=scoring), TASKS["mrpc"])
         refused(scoring, served.load_served_labels, *asked)
 
 

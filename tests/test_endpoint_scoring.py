@@ -45,7 +45,7 @@ def local(folder):
 
 def served(url, folder=None, **more):
     connection = Connection(url, tokenizer=str(folder) if folder else None, **more)
-    model = load_served("openai:tiny", connection, more.get("scoring"), in_chats=())
+    model = load_served("openai:tiny", connection, in_chats=())
     assert isinstance(model, TokenScorer)
     return ServedFacts(model)
 
@@ -62,7 +62,7 @@ def served(url, folder=None, **more):
 def test_scores_are_those_of_the_same_weights_here(folder, local, ways, scoring, takes_ids):
     """The first strategy that is proved; a server without token ids gets texts."""
     with scoring_server(folder, ways) as server:
-        model = served(server.url, None if ways is LLAMA_CPP else folder)
+        model = served(server.url, folder)
         assert model.proof.strategy == model.identity["scoring"] == scoring
         assert (model.proof.as_text, model.proof.repeated) == (not takes_ids, 0)
         assert (model.proof.other_route or 0) < 1e-9
@@ -194,4 +194,4 @@ def test_scores_are_not_called_exact_where_equal_requests_differ(folder):
 
 def test_a_server_without_a_tokenizer_says_what_is_missing(folder):
     with scoring_server(folder, OPENAI) as server:
-        refused("name a local tokenizer with --tokenizer", served, server.url)
+        refused("name one with --tokenizer", served, server.url)

@@ -8,10 +8,8 @@ import pytest
 import consilience as cs
 from checks import output, refused
 from consilience import new_suite
-from consilience.endpoints import server as endpoint
 from consilience.suites.questions import COLUMNS, read_question_file
 from scoring_server import VLLM, scoring_server
-from test_llamacpp import has_smollm2
 from test_prompted import CHAT
 
 
@@ -59,7 +57,7 @@ def test_a_folder_with_files_is_refused_and_an_empty_one_is_taken(tmp_path):
 
 WAYS = {
     "tokens": VLLM, "texts": {"echo"}, "chats": {"enforces", "no logprobs"}, "dry run": VLLM,
-    "evaluate": VLLM, "in process": None, "decisions": {},
+    "evaluate": VLLM, "decisions": {},
 }  # fmt: skip
 FEW = {"limit": 1, "groups": "geography,computing", "vary": "paraphrase=2", "max_new_tokens": 2}
 
@@ -68,18 +66,13 @@ FEW = {"limit": 1, "groups": "geography,computing", "vary": "paraphrase=2", "max
 def test_the_example_of_a_served_model(consilience, model_folder, tmp_path, monkeypatch, way):
     """Options are chosen and open questions are answered in one run, by one server."""
     folder, suite = str(model_folder("llama")), new_suite(tmp_path / "mine")[1].parent
-    if way == "in process" and not has_smollm2():
-        pytest.skip("needs the extra llamacpp and the package with SmolLM2")
-    with scoring_server(folder, WAYS[way] or {}, chat_template=CHAT, longest=4096) as server:
+    with scoring_server(folder, WAYS[way], chat_template=CHAT, longest=4096) as server:
         named = {"model": "openai:tiny", "base_url": server.url, **FEW}
-        if "echo" in (WAYS[way] or {}):
+        if "echo" in WAYS[way]:
             named["tokenizer"] = folder
         if way == "evaluate":
             assert_complete(cs.evaluate(suite, **named))
             return
-        if way == "in process":
-            named = {"model": "llamacpp:packaged:smollm2", **FEW}
-            monkeypatch.setattr(endpoint, "cores", lambda: 1)  # torch's OpenMP spins here
         if way == "decisions":
             named["model"] = "systemone:tiny"
         options = [f"--{name.replace('_', '-')}={value}" for name, value in named.items()]

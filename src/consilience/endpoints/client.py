@@ -390,7 +390,6 @@ class Client:
     ``journal`` keeps replies, and gives those that an interrupted run kept.
     """
 
-    is_free = False
     _http: httpx2.AsyncClient | None = None
     _loop: asyncio.AbstractEventLoop | None = None
     journal: Journal | None = None

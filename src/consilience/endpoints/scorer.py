@@ -17,7 +17,7 @@ import numpy.typing as npt
 from consilience.core.errors import ConsilienceError, unknown_name
 from consilience.core.items import group_rows
 from consilience.endpoints.client import Refused
-from consilience.endpoints.server import ABSENT, MARKED, Server, ServerTokenizer
+from consilience.endpoints.server import ABSENT, MARKED, Server
 from consilience.endpoints.usage import tokens_of
 
 Ids = Sequence[int]
@@ -421,8 +421,6 @@ class Scorer:
         """Whether a next token is part of a character: llama.cpp cannot be made to write it."""
         if not self.strategy.is_native:
             return False
-        if isinstance(tokenizer := self.server.tokenizer, ServerTokenizer):
-            return not tokenizer.parts.isdisjoint(work.rest(at))
         return any(BROKEN in self._piece(token) for token in work.rest(at))
 
     def _look(self, jobs: Sequence[Job], *, lists_all: bool = False) -> None:
@@ -472,7 +470,7 @@ class Scorer:
         bodies = (ask(*parts(group)) for group in groups)
         for index, reply in self._replies(groups, bodies):
             prefix, targets = parts(groups[index])
-            values = read(reply, prefix, targets, self._local_piece)
+            values = read(reply, prefix, targets, self._piece)
             for (work, at), target, value in zip(groups[index], targets, values, strict=True):
                 work.add(at, value, len(target))
 
@@ -534,9 +532,6 @@ class Scorer:
     def _piece(self) -> Callable[[int], str]:
         decode = self.server.tokenizer.decode
         return cache(lambda token: str(decode([token])))
-
-    def _local_piece(self, token: int) -> str:
-        return "" if isinstance(self.server.tokenizer, ServerTokenizer) else self._piece(token)
 
 
 def _prefix(work: Totals, at: int) -> list[int]:

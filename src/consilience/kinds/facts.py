@@ -130,7 +130,6 @@ class Facts(base.Inquiry):
             multi_token=options.multi_token,
             template=options.template,
             connection=options.connection,
-            scoring=options.scoring,
             **asdict(options.loading),
         )
 

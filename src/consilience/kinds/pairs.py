@@ -33,7 +33,7 @@ from consilience.kinds.counting import (
 from consilience.kinds.variants import decides, load_decider
 from consilience.models import PairModel
 from consilience.models.functions import LabelFunction, label_baseline
-from consilience.options.probe import DEFAULT_MODEL, SERVED, ProbeOptions
+from consilience.options.probe import BEHIND_A_URL, DEFAULT_MODEL, ProbeOptions
 from consilience.options.runs import ScoreOptions
 from consilience.runs.folder import RunFolder, digest_of
 from consilience.runs.run import SENTENCE_PAIRS, Run, model_name, seed_folders
@@ -164,13 +164,12 @@ class SentencePairs(base.Inquiry):
 
     def _load_writer(self, options: ProbeOptions) -> PairModel:
         """A model that writes. The original form is T5's where there is no template."""
-        if self.spec.partition(":")[0] in SERVED:
+        if self.spec.partition(":")[0] in BEHIND_A_URL:
             from consilience.models.served import load_served_labels
 
             return load_served_labels(
                 self.spec,
                 options.connection,
-                options.scoring,
                 self.task,
                 options.template,
                 options.max_length or 0,

@@ -44,7 +44,7 @@ from consilience.kinds.variants import (
 )
 from consilience.models import Model, is_chat_model, load_prompt_model, load_writer
 from consilience.models.functions import PromptFunction
-from consilience.options.probe import SERVED, ProbeOptions
+from consilience.options.probe import BEHIND_A_URL, ProbeOptions
 from consilience.options.runs import ScoreOptions
 from consilience.runs.folder import RunFolder
 from consilience.runs.run import EXPECTATIONS, QUESTIONS, TEXTS, Run
@@ -175,7 +175,7 @@ class OwnQuestions(base.Inquiry):
     def new_model(self) -> Model:
         options = self.options
         loading, longest = options.loading, options.max_length or 0
-        is_served, chooser = options.model.partition(":")[0] in SERVED, None
+        is_served, chooser = options.model.partition(":")[0] in BEHIND_A_URL, None
         writes = self.writes and not options.model.startswith("baseline:")
         if not writes or (is_served and self._chosen_groups):
             chooser = load_prompt_model(
@@ -185,7 +185,6 @@ class OwnQuestions(base.Inquiry):
                 seed=options.seed,
                 longest=longest,
                 connection=options.connection,
-                scoring=options.scoring,
             )
         if not writes:
             assert chooser is not None
@@ -486,7 +485,7 @@ def _writes(options: ProbeOptions, groups: Sequence[GroupOfQuestions]) -> bool:
     """Whether answers of a group are written; else options of writing raise."""
     if options.match:
         rule_of(options.match)  # an unknown one raises
-    is_here = options.model.partition(":")[0] not in SERVED
+    is_here = options.model.partition(":")[0] not in BEHIND_A_URL
     sampling = "Measure the noise of sampling instead: --samples 2 --temperature 0.7."
     for is_wanted, flag, todo in (
         (options.noise_floor and is_here, "--noise-floor", sampling),

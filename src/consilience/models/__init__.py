@@ -20,7 +20,6 @@ from typing import Protocol as Interface
 
 from consilience.core.errors import (
     DEFAULT_LOADING,
-    SERVED,
     Connection,
     ConsilienceError,
     Loading,
@@ -120,20 +119,18 @@ def load_model(
     trust_remote_code: bool = False,
     adapter: Path | None = None,
     connection: Connection | None = None,
-    scoring: str | None = None,
 ) -> LanguageModel:
     """Load a model.
 
     - ``spec``: a Hub id, a folder, a GGUF file, ``packaged:smollm2`` (in a PyPI package),
       ``baseline:majority|random|oracle|constant``, ``openai:NAME`` behind a URL,
-      ``llamacpp:FILE`` for llama.cpp in this process, or ``PLUGIN:NAME`` of another package.
+      or ``PLUGIN:NAME`` of another package.
     - ``protocol``: which token represents a candidate. ``seed``: of ``baseline:random``.
     - ``multi_token``: what a masked model does with a candidate of several tokens.
     - ``template``: a text with ``{sentence}`` that a sequence-to-sequence model reads; without one
       it fills in a sentinel. ``trust_remote_code``: run the Python code of the model.
     - ``adapter``: the folder of a PEFT adapter that is merged into the weights.
-    - ``connection``: how a model behind a URL is reached. ``scoring``: the strategy of one that a
-      server scores (``endpoints/scorer.py``); None for the first that is proved.
+    - ``connection``: how a model behind a URL is reached.
     """
     scheme, _, name = spec.partition(":")
     loader: Callable[[str], LanguageModel] | None = None
@@ -143,17 +140,17 @@ def load_model(
             expected="questions with options",
             todo="Ask the facts as questions: --as-questions 3.",
         )
-    if scheme != "baseline" and scheme not in SERVED and name:
+    if scheme not in ("baseline", "openai") and name:
         loader = plugin("consilience.models", scheme)  # of a name that there is not it raises
-    if scheme == "baseline" or scheme in SERVED or loader is not None:
-        _refuse_template(template, f"{scheme}:" if scheme in SERVED else scheme)
+    if scheme in ("baseline", "openai") or loader is not None:
+        _refuse_template(template, "openai:" if scheme == "openai" else scheme)
         if loader is not None:
             return loader(name)
         if scheme == "baseline":
             return load_baseline(name, seed)
         from consilience.models.served import ServedFacts, TokenScorer, load_served
 
-        model = load_served(spec, connection, scoring, in_chats=())
+        model = load_served(spec, connection, in_chats=())
         assert isinstance(model, TokenScorer)  # in chats no facts are asked
         return ServedFacts(model)
     try:
@@ -189,7 +186,6 @@ def load_prompt_model(
     seed: int = 0,
     longest: int = 0,
     connection: Connection | None = None,
-    scoring: str | None = None,
 ) -> OptionScorer | PromptBaseline | DecisionModel | ServedModel:
     """The model of questions of that name; options as in ``load_model``.
 
@@ -203,10 +199,10 @@ def load_prompt_model(
         return connected(spec, connection)
     if scheme in ROUTES:
         return load_decision_pipeline(name, loading, longest)
-    if scheme in SERVED:
+    if scheme == "openai":
         from consilience.models.served import load_served
 
-        return load_served(spec, connection, scoring, longest=longest)
+        return load_served(spec, connection, longest=longest)
     from consilience.models.loading import load_pretrained
     from consilience.models.prompted import OptionScorer
 
@@ -233,7 +229,7 @@ def load_writer(
     ``chooser``: the same served model as one that chooses among options. ``how``: ``most_written``
     tokens, ``temperature`` and ``seed``.
     """
-    if spec.partition(":")[0] in SERVED:
+    if spec.partition(":")[0] == "openai":
         from consilience.models.served import Writer, open_server
 
         server = chooser.server if chooser else open_server(spec, connection)

@@ -182,23 +182,6 @@ class PromptTokens:
             targets = [[*ids, *end] for ids in targets]
         return whole[0][:shared], targets
 
-    def read_chats(self, chats: Sequence[tuple[Sequence[Turn], bool]]) -> None:
-        """Let a server join the turns of chats, many at a time instead of one by one."""
-        if hasattr(self.tokenizer, "read_chats"):
-            self.tokenizer.read_chats(chats)
-
-    def read_ahead(self, prompts: Sequence[Prompt], *, has_answers: bool = True) -> None:
-        """Let a server tokenise prompts by a few requests, many at a time."""
-        if not hasattr(self.tokenizer, "read_chats"):
-            return
-        readable = [prompt for prompt in prompts if self.refused(prompt) is None]
-        chats = (self.chats(prompt) for prompt in readable if prompt.is_chat)
-        self.read_chats(
-            [one for question, whole in chats for one in ((question, True), (whole, False))]
-        )
-        texts = (self.texts(one)[0] if has_answers else [self.prompt_text(one)] for one in readable)
-        self.ids([text for of_prompt in texts for text in of_prompt])
-
     def texts(self, prompt: Prompt) -> tuple[list[str], str]:
         """The text of a prompt and those of the prompt with each answer; what ends an answer."""
         before, after = self.around(prompt)
@@ -214,10 +197,8 @@ class PromptTokens:
 
     def special_in(self, texts: Sequence[str]) -> str | None:
         """Why the first text with a special token cannot be read; None where none has one."""
-        find = getattr(self.tokenizer, "special_in", None)  # of a server
-        known = () if find else self._special
         for text in texts:
-            if token := find(text) if find else next((one for one in known if one in text), None):
+            if token := next((one for one in self._special if one in text), None):
                 return f"has the special token '{token}' in it"
         return None
 
@@ -245,7 +226,6 @@ class OptionPrompts:
         return self.tokens.around(shown)[0]
 
     def why_not(self, shown: Sequence[Prompt]) -> list[str | None]:
-        self.tokens.read_ahead(shown)
         return [self._why_not(prompt) for prompt in shown]
 
     def _why_not(self, prompt: Prompt) -> str | None:

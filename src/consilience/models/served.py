@@ -12,7 +12,6 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,7 +31,7 @@ from consilience.endpoints.scorer import (
     prove,
     strategy_named,
 )
-from consilience.endpoints.server import LlamaCppClient, Server
+from consilience.endpoints.server import Server
 from consilience.models.candidates import (
     FactModel,
     candidates_after_space,
@@ -58,15 +57,11 @@ if TYPE_CHECKING:
     from consilience.core.errors import Connection
 
 AT_ONCE = 64  # Queries whose sentences are tokenised together
-NO_TOKENS = "no tokenizer is known; name a local tokenizer with --tokenizer"
+NO_TOKENS = "no tokenizer is known; name one with --tokenizer"
 
 
-def open_server(spec: str, connection: Connection | None, scoring: str | None = None) -> Server:
-    """The server of ``openai:NAME`` at a URL, or that of ``llamacpp:FILE`` in this process."""
-    scheme, _, name = spec.partition(":")
-    if scheme == "llamacpp":
-        path = Path(file_of(name))
-        return Server(LlamaCppClient(path, scoring), path.name)
+def open_server(spec: str, connection: Connection | None) -> Server:
+    """The server of ``openai:NAME`` at a URL."""
     if connection is None:
         raise ConsilienceError(f"{spec} needs --base-url, such as http://127.0.0.1:8000/v1")
 
@@ -75,28 +70,11 @@ def open_server(spec: str, connection: Connection | None, scoring: str | None = 
 
         return load_tokenizer(named, Loading(trust_remote_code=connection.trust_remote_code))
 
-    return Server(Client(connection), name, local_tokenizer)
+    return Server(Client(connection), spec.partition(":")[2], local_tokenizer)
 
 
-def file_of(name: str) -> str:
-    """The GGUF file of a name: a path, or ``packaged:NAME``."""
-    from consilience.models.sources import locate
-
-    expected = "llamacpp:FILE.gguf or llamacpp:packaged:smollm2"
-    for path in locate(name).files.values() if name else ():
-        if path.suffix == ".gguf":
-            return str(path)
-    todo = "Leave llamacpp: out to load another model here."
-    raise ConsilienceError(f"'llamacpp:{name}' names no GGUF file", expected=expected, todo=todo)
-
-
-def _digests(server: Server, spec: str) -> dict[str, str]:
-    """SHA-256 of the weights that llama.cpp reads here, or of a local tokenizer."""
-    scheme, _, name = spec.partition(":")
-    if scheme == "llamacpp":
-        from consilience.models.sources import locate
-
-        return {"digest": str(locate(name).digest)}
+def _digests(server: Server) -> dict[str, str]:
+    """SHA-256 of the tokenizer."""
     if not server.client.connection.tokenizer:
         return {}
     backend = getattr(server.tokenizer, "backend_tokenizer", None)
@@ -121,7 +99,7 @@ class Served:
             "model": spec,
             "server": server.client.connection.base_url,
             "kind": server.kind,
-            **_digests(server, spec),
+            **_digests(server),
             **({"scoring": proof.strategy} if proof else {}),
             **(chats.identity if chats else {}),
         }
@@ -157,7 +135,6 @@ class TokenScorer(OptionPrompts, Served):
         self.tokens = prompt_tokens(server, spec)
 
     def requests(self, shown: Sequence[Prompt]) -> list[Continuations]:
-        self.tokens.read_ahead(shown)
         encoded = map(self.tokens.encode, shown)
         return [Continuations(tuple(ids), tuple(map(tuple, targets))) for ids, targets in encoded]
 
@@ -251,11 +228,6 @@ class Writer(Served):
             return self.tokens.around(shown)[0]
         return super().text(shown) if shown.is_chat else str(shown.text)
 
-    def why_not(self, shown: Sequence[Any]) -> list[str | None]:
-        if self.tokens is not None:
-            self.tokens.read_ahead(shown, has_answers=False)
-        return super().why_not(shown)
-
     def _why_not(self, shown: Prompt) -> str | None:
         if self.tokens is None:
             return None
@@ -267,8 +239,6 @@ class Writer(Served):
     def write(
         self, prompts: Sequence[Prompt], samples: Sequence[int]
     ) -> Iterator[tuple[Ints, list[str | NoAnswer]]]:
-        if self.tokens is not None:
-            self.tokens.read_ahead(prompts, has_answers=False)
         bodies = [self._body(*one) for one in zip(prompts, samples, strict=True)]
         routes = (ROUTE if "messages" in body else "completions" for body in bodies)
         for route, rows in group_rows(routes).items():
@@ -429,8 +399,6 @@ class ServedLabels(Served):
     def encode(self, forms: Sequence[Form]) -> list[dict[str, list[int]]]:
         if self.tokens is None:
             return [{"input_ids": list(map(ord, self.text(form)))} for form in forms]
-        if self.prompts.is_chat:
-            self.tokens.read_chats([(self.prompts.turns(form), True) for form in forms])
         start = [] if self.prompts.is_chat else self.tokens.beginning
         every = self.tokens.ids([self.text(form) for form in forms]) if forms else []
         return [{"input_ids": [*start, *ids]} for ids in every]
@@ -485,7 +453,6 @@ ServedModel = TokenScorer | ChatScorer  # A model on a server that chooses among
 def load_served(
     spec: str,
     connection: Connection | None,
-    scoring: str | None = None,
     *,
     longest: int = 0,
     in_chats: Sequence[str] = tuple(STRATEGIES),
@@ -495,7 +462,7 @@ def load_served(
     A server of which no strategy with tokens is proved is asked in chats, by the strategies
     ``in_chats``: for the most probable first tokens, and where it lists none, for answers alone.
     """
-    server = open_server(spec, connection, scoring)
+    server = open_server(spec, connection)
     named, reasons = server.client.connection.scoring, {"tokens": NO_TOKENS}
     if named and named in in_chats:
         _refuse_length(longest)
@@ -533,16 +500,15 @@ def _refuse_length(longest: int) -> None:
 def load_served_labels(
     spec: str,
     connection: Connection | None,
-    scoring: str | None,
     task: Task,
     template: str | None = None,
     longest: int = 0,
 ) -> ServedLabels:
     """The model of that name, asked for the labels of a task."""
-    if CHAT_TOP_K in (scoring, connection and connection.scoring):
+    if connection and connection.scoring == CHAT_TOP_K:
         raise ConsilienceError(
             f"--scoring {CHAT_TOP_K} with sentence pairs, whose labels are words of several tokens",
             todo=f"Write --scoring {ANSWERS_ONLY}.",
         )
-    model = load_served(spec, connection, scoring, in_chats=(ANSWERS_ONLY,))
+    model = load_served(spec, connection, in_chats=(ANSWERS_ONLY,))
     return ServedLabels(model, task, template, longest)

@@ -22,11 +22,7 @@ DEFAULT_MODEL = "packaged:smollm2"
 BEHIND_A_URL = ("openai", "decisions", "systemone")
 """Prefixes of models that a server has; one of ``systemone`` runs here if no URL is given."""
 
-SERVED = (*BEHIND_A_URL, "llamacpp")
-"""Prefixes of models that answer requests, there or in this process."""
-
-
-HERE = ("baseline", "llamacpp", "packaged", "none")
+HERE = ("baseline", "packaged", "none")
 
 
 def at_url(model: str, url: str | None) -> str:
@@ -70,7 +66,7 @@ class ProbeOptions(Options):
     max_requests: shared.MaxRequests = None
     scoring: shared.Scoring = opt(default=None, is_rare=True)
     tokenizer: str | None = opt(
-        "Use this model's tokenizer: a Hub id or a folder [default: that of a llama.cpp server].",
+        "Use this model's tokenizer: a Hub id or a folder.",
         default=None, metavar="M", panel="Models behind a URL", is_rare=True)
     concurrency: int | None = opt(
         "Keep at most this many requests in flight [default: 8, up to 32 while it answers].",
@@ -152,8 +148,8 @@ class ProbeOptions(Options):
         scheme = self.model.partition(":")[0]
         decides = ("decisions", "systemone")[: 2 if self.base_url else 1]  # at a server
         for name, schemes in (
-            ("adapter", ("baseline", *SERVED)),
-            ("revision", ("baseline", "openai", "llamacpp", *decides)),
+            ("adapter", ("baseline", *BEHIND_A_URL)),
+            ("revision", ("baseline", "openai", *decides)),
             ("max_length", decides),
         ):
             if getattr(self, name) and scheme in schemes:
@@ -202,12 +198,10 @@ class ProbeOptions(Options):
         )
 
     def _refuse_connection(self) -> None:
-        """Raise for an option of models behind a URL; one of llama.cpp has ``scoring``, too."""
-        scheme = self.model.partition(":")[0]
+        """Raise for an option of models behind a URL."""
         for field in option_fields(ProbeOptions):
             is_of_url = field.option.panel == "Models behind a URL"
-            is_known = scheme == "llamacpp" and field.name == "scoring"
-            if is_known or not is_of_url or getattr(self, field.name) == field.default:
+            if not is_of_url or getattr(self, field.name) == field.default:
                 continue
             raise ConsilienceError(
                 f"{field.flag} with --model {self.model}",

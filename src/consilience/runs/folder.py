@@ -261,7 +261,7 @@ class RunFolder:
         client: Client | None = getattr(model, "client", None)
         if proof := getattr(model, "proof", None):
             self.describe("scoring", asdict(proof))
-        if client is not None and not client.is_free:
+        if client is not None:
             self._client = client
             self._journal = client.journal = Journal(self.path / REPLIES)
             before = self.record.get("cost", {})

@@ -1,9 +1,8 @@
 """How often the intervals of `analyze factors` contain the true value.
 
-`python bench/factor_simulations.py [SIMULATIONS] [POPULATION,POPULATION]` prints the tables of
+`python bench/factor_simulations.py [SIMULATIONS] [POPULATION,POPULATION]` prints the table of
 docs/factors.md: a row for each population and number of questions, the share of data sets whose
-95 % interval contains the true value, in percent; then how often the range of accuracy has a p
-below .05 though all variants are equally accurate. 1,000 data sets a row take some 20 minutes on
+95 % interval contains the true value, in percent. 1,000 data sets a row take some 20 minutes on
 one core of an AMD EPYC. Everything is seeded by the name of its row.
 
 A question has four options. In each variant the model chooses the option with the highest utility:
@@ -21,22 +20,13 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from consilience.analysis.factor_effects import (
-    MOST_NATS,
     CellAnswers,
     consistency_by_factor,
     variance_components,
 )
 from consilience.core.factors import Factor, FactorialDesign
-from consilience.metrics.components import (
-    ItemNumbers,
-    accuracy_range,
-    exact_parts,
-    item_estimates,
-    prompt_sensitivity,
-    shuffled_spreads,
-)
+from consilience.metrics.components import exact_parts
 from consilience.metrics.registry import METRICS, Grid, quotient
-from consilience.metrics.statistics import TIE
 
 Random = np.random.Generator
 Ints = np.ndarray
@@ -65,9 +55,6 @@ NUMBERS = {
     "answer: total effect, labels": ("answer", "total", "labels", "share"),
     "answer: interactions": ("answer", "interactions", "", "share"),
     "correctness: main effect, order": ("correctness", "main", "order", "share"),
-    "correctness: between questions": ("correctness", "between items", "", "share"),
-    "PromptSensiScore": ("PSS",),
-    "POSIX": ("POSIX",),
 }
 """The numbers of the table, and where the analysis has them."""
 
@@ -123,19 +110,19 @@ def grid_of(answers: Ints, right: Ints) -> CellAnswers:
     return CellAnswers({"all": grid})
 
 
-def drawn(population: Population, generator: Random, size: int) -> tuple[CellAnswers, Ints]:
-    """A data set and its POSIX by question; 60 % of golds are what the model tends to say."""
+def drawn(population: Population, generator: Random, size: int) -> CellAnswers:
+    """A data set; 60 % of golds are what the model tends to say."""
     answers = population(generator, size)
     gold = np.where(
         generator.random(size) < 0.6, answers[:, 0], generator.integers(0, OPTIONS, size)
     )
-    return grid_of(answers, answers == gold[:, None]), generator.lognormal(0, 1, size)
+    return grid_of(answers, answers == gold[:, None])
 
 
 Row = dict[tuple[str, ...], tuple[float, float, float]]
 
 
-def numbers_of(data: CellAnswers, psi: Ints) -> Row:
+def numbers_of(data: CellAnswers) -> Row:
     """Value, lower and upper bound of every number."""
     found: Row = {}
     for row in consistency_by_factor([data], DESIGN, 0).iter_rows(named=True):
@@ -149,21 +136,14 @@ def numbers_of(data: CellAnswers, psi: Ints) -> Row:
     for row in parts.iter_rows(named=True):
         key = row["outcome"], row["effect"], row["factors"], "share"
         found[key] = row["share"], row["share_low"], row["share_high"]
-    sensitivity = prompt_sensitivity(data.right, data.answers >= 0)
-    indices = {
-        "PSS": ItemNumbers.mean(sensitivity),
-        "POSIX": ItemNumbers.mean(psi, greatest=MOST_NATS),
-    }
-    for name, estimate in item_estimates([indices], data.subjects, 0).items():
-        found[name,] = estimate.value, estimate.low, estimate.high
     return found
 
 
 def truth_of(name: str) -> dict[tuple[str, ...], float]:
     """The value of every number in a very large data set."""
-    data, _ = drawn(POPULATIONS[name], random_for(name), LARGE)
+    data = drawn(POPULATIONS[name], random_for(name), LARGE)
     (grid,) = data.grids.values()
-    truth: dict[tuple[str, ...], float] = {("POSIX",): float(np.exp(0.5))}
+    truth: dict[tuple[str, ...], float] = {}
     for factor, pairs in DESIGN.pairs_by_factor().items():
         for key, metric in (("value", "consistency"), ("corrected", "corrected_consistency")):
             tally = METRICS[metric].count(grid.only_pairs(pairs))
@@ -172,8 +152,7 @@ def truth_of(name: str) -> dict[tuple[str, ...], float]:
         if is_share:
             value = float(quotient(*numbers.finish(numbers.columns.sum(axis=0))))
             truth[part[0], part[1], " x ".join(part[2]), "share"] = value
-    sensitivity = prompt_sensitivity(data.right, data.answers >= 0)
-    return truth | {("PSS",): float(sensitivity.mean())}
+    return truth
 
 
 def coverage(name: str, size: int, count: int, truth: dict[tuple[str, ...], float]) -> list[str]:
@@ -181,7 +160,7 @@ def coverage(name: str, size: int, count: int, truth: dict[tuple[str, ...], floa
     generator = random_for(f"{name} {size}")
     hits: dict[str, list[bool]] = {number: [] for number in NUMBERS}
     for _ in range(count):
-        found = numbers_of(*drawn(POPULATIONS[name], generator, size))
+        found = numbers_of(drawn(POPULATIONS[name], generator, size))
         for number, key in NUMBERS.items():
             _, low, high = found[key]
             if not np.isnan(low):
@@ -198,38 +177,14 @@ def rows(count: int, names: list[str]) -> Iterator[tuple[str, list[str]]]:
             yield f"{size} questions", coverage(name, size, count, truth)
 
 
-def range_tests(name: str, size: int, count: int) -> list[str]:
-    """Percent of p below .05, mean range and mean expected range, of equally accurate variants.
-
-    Golds are what most variants of the question say, or any option: no variant is favoured.
-    """
-    generator, results = random_for(f"range, {name} {size}"), []
-    for _ in range(count):
-        answers = POPULATIONS[name](generator, size)
-        most = np.array([np.bincount(row, minlength=OPTIONS).argmax() for row in answers])
-        random_golds = generator.integers(0, OPTIONS, size)
-        right = answers == np.where(generator.random(size) < 0.6, most, random_golds)[:, None]
-        lowest, highest = accuracy_range(right)
-        shuffled = shuffled_spreads(right, 0, 199)
-        p = (1 + (shuffled >= highest - lowest - TIE).sum()) / (1 + len(shuffled))
-        results.append((p < 0.05, highest - lowest, shuffled.mean()))
-    return [f"{100 * value:.1f}" for value in np.mean(results, axis=0)]
-
-
 def main() -> None:
-    """Both tables, of all or of some populations."""
+    """The table, of all or of some populations."""
     count = int(sys.argv[1]) if sys.argv[1:] else 1000
     names = sys.argv[2].split(",") if sys.argv[2:] else list(POPULATIONS)
     print("| questions | " + " | ".join(NUMBERS) + " |")
     print("|---|" + "---|" * len(NUMBERS))
     for name, cells in rows(count, names):
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
-    print("\n| equally accurate variants | p < .05 | range | range expected |")
-    print("|---|---|---|---|")
-    for name in names:
-        for size in SIZES[:-1]:
-            cells = range_tests(name, size, count)
-            print(f"| {name}, {size} questions | " + " | ".join(cells) + " |", flush=True)
 
 
 if __name__ == "__main__":

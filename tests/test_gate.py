@@ -365,11 +365,6 @@ def test_a_rule_that_fails_says_where_and_what_to_read(consilience, tmp_path):
 
 
 def test_models_that_read_no_question_are_noted():
-    """It is consistent where the order stays, so the rule passes."""
-    run = cs.evaluate("mini-questions", "baseline:first", groups=["capital"], vary=["paraphrase"])
-    checked = cs.gate(run, rule=["consistency >= 0.8"])
-    assert checked.verdict == "pass"
-    assert any("100.0% of" in note and "position 1" in note for note in checked.notes)
     run = cs.evaluate("mini", "baseline:majority", groups=["capital"])
     checked = cs.gate(run, rule=["consistency >= 0.8", "accuracy <= 0.9"])
     assert any("over 90 % of the answers are the same word" in note for note in checked.notes)

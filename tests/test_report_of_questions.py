@@ -17,7 +17,6 @@ from consilience.analysis.examples import Example, Reply
 from consilience.kinds import suite_of
 from consilience.metrics.counts import ResampleCache
 from consilience.report.analysis_tables import differing_lines, in_one_line
-from consilience.report.export import Tiles
 from consilience.report.overview import opening_example
 from consilience.report.report_page import report_page
 from consilience.results.reporting import view_of
@@ -48,18 +47,6 @@ def view(path):
 @pytest.fixture(scope="module")
 def sections(view):
     return {section.id: section for section in report_page([view]).sections}
-
-
-def test_a_concentration_on_one_position_is_below_the_headline_numbers(view, sections):
-    parts = sections["summary"].parts
-    at = next(at for at, part in enumerate(parts) if isinstance(part, Tiles))
-    assert at == 0
-    cautions = next(part for part in parts if isinstance(part, list))
-    assert "are the option in position 1, against 33.3%" in cautions[0]
-    assert cautions[0] in view.summary.table().notes[-1]
-    sentences = [tile["sentence"].replace("\xa0", " ") for tile in parts[at].tiles]
-    assert "in the base variant (paraphrase=1, order=given) is right for 100.0 %" in sentences[0]
-    assert "differ only in the order of the options get the same answer 0.0 %" in sentences[-1]
 
 
 def test_the_example_has_the_question_and_what_differs(view, sections):

@@ -1,4 +1,4 @@
-"""Where inconsistency comes from: consistency, variance components and indices by factor.
+"""Where inconsistency comes from: consistency, variance components, accuracy by factor.
 
 The tables have a row a factor of the design, over the items of all groups together.
 """
@@ -16,70 +16,21 @@ import polars as pl
 
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import FactorialDesign
-from consilience.core.items import Bools, Floats, Ints
+from consilience.core.items import Bools, Ints
 from consilience.metrics.components import (
-    Estimate,
     ItemNumbers,
     accuracy_range,
     exact_parts,
     item_estimates,
-    pair_parts,
-    posix,
-    prompt_sensitivity,
-    shuffled_spreads,
 )
 from consilience.metrics.counts import resampled
 from consilience.metrics.measure import pooled_row
-from consilience.metrics.registry import METRICS, Grid, Tally, rows_of_lists
+from consilience.metrics.registry import METRICS, Grid, Tally
 from consilience.metrics.resampling import Key, Resampling
-from consilience.metrics.statistics import NAN, TIE
-
-MOST_NATS = 1000.0
-"""An upper bound of POSIX for its interval, which so far from it is that of its logarithm."""
-
-LOG_PROBABILITIES = ("label", "sum", "mean", "decision")
-"""The scoring rules whose scores and tokens give the log-probability of an option."""
-
-NO_VARIANT: dict[str, Any] = {
-    "lowest_variant": "", "highest_variant": "", "n_lowest": 0, "n_highest": 0,
-}  # fmt: skip
-"""The variants of an index that has none, and how many tie with each."""
+from consilience.metrics.statistics import TIE
 
 OF_PAIRS = ("consistency", "chance_consistency", "corrected_consistency")
 """The metrics that are counted of the pairs of each factor."""
-
-
-@dataclass(frozen=True, slots=True)
-class OptionScores:
-    """What a model scored of every option, of the items of a group in the order of its grid."""
-
-    scores: Floats
-    """Log-probability of an option in nats, not normalised (item, cell, option); NaN for none."""
-    tokens: Floats  # How many tokens an option has (item, cell, option)
-    chosen: Ints  # The position of the chosen option (item, cell); -1 for none
-
-
-def option_scores(answers: pl.DataFrame, cells: int, rule: str) -> OptionScores | None:
-    """The scores in an answers table of one group with ``questions.QUESTION_COLUMNS``.
-
-    ``rule``: the scoring rule, one of ``presentation.RULES``. None where the table has no scores,
-    or where no log-probability follows from them: those of ``bytes`` and ``pmi``.
-    """
-    if rule not in LOG_PROBABILITIES or "option_scores" not in answers.columns:
-        return None
-    items = answers["item"].rank("dense").cast(pl.Int64) - 1
-    there = pl.all_horizontal(pl.col("option_scores", "option_tokens").is_not_null())
-    known = answers.with_columns(place=items).filter(there)
-    if known.is_empty():
-        return None
-    shape = (int(items.max()) + 1, cells)  # type: ignore[arg-type]
-    at = known["place"].to_numpy(), known["variant_index"].to_numpy()
-    chosen = np.full(shape, -1, dtype=np.int64)
-    chosen[at] = known["option"].cast(pl.Int64).fill_null(-1).to_numpy()
-    rows = np.stack([rows_of_lists(known[name]) for name in ("option_scores", "option_tokens")])
-    scores, tokens = np.full((2, *shape, rows.shape[-1]), np.nan)
-    scores[at], tokens[at] = rows
-    return OptionScores(scores * tokens if rule == "mean" else scores, tokens, chosen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +38,6 @@ class CellAnswers:
     """The answers of one seed of a run in the cells of a design."""
 
     grids: Mapping[str, Grid]  # The answers of each group (item, cell)
-    options: Mapping[str, OptionScores] | None = None
-    """The scores of each group, where the model gave them."""
 
     @property
     def answers(self) -> Ints:
@@ -100,9 +49,9 @@ class CellAnswers:
         return np.concatenate([grid.right for grid in self.grids.values()])
 
     @property
-    def graded(self) -> Bools:
-        """Whether there is an answer that is right or wrong (item, cell)."""
-        return np.concatenate([grid.taken for grid in self.grids.values()])
+    def taken(self) -> Bools:
+        """Whether there is an answer (item, cell)."""
+        return self.answers >= 0
 
     @property
     def subjects(self) -> npt.NDArray[np.object_]:
@@ -115,8 +64,9 @@ class FactorTables:
 
     consistency: pl.DataFrame
     """A row a factor: agreement of the pairs that differ in it alone, with its level of chance."""
-    components: pl.DataFrame  # A row a part of the variation of the answer and of correctness
-    indices: pl.DataFrame  # A row an index: PromptSensiScore, POSIX, range of accuracy
+    components: pl.DataFrame
+    """A row a part of the variation of the answer and of correctness, of a full design."""
+    indices: pl.DataFrame  # One row: the range of accuracy
     levels: pl.DataFrame  # A row a level of each factor: the accuracy of the variants that have it
     notes: Sequence[str]
 
@@ -130,13 +80,12 @@ def factor_tables(
         todo = "Vary a factor: consilience probe --vary order."
         raise ConsilienceError("no factor with two levels", expected=expected, todo=todo)
     components, notes = variance_components(seeds, design, seed)
-    indices, more = sensitivity_indices(seeds, design, seed)
     return FactorTables(
         consistency_by_factor(seeds, design, seed),
         components,
-        indices,
+        range_of_accuracy(seeds, design),
         accuracy_by_level(seeds, design, seed),
-        [*notes, *more],
+        notes,
     )
 
 
@@ -189,7 +138,7 @@ def accuracy_by_level(
     numbers: list[dict[tuple[str, str], ItemNumbers]] = [{} for _ in seeds]
     for one, of_seed in zip(seeds, numbers, strict=True):
         for key, of_level in cells.items():
-            count = one.graded[:, of_level].sum(axis=1).astype(np.float64)
+            count = one.taken[:, of_level].sum(axis=1).astype(np.float64)
             columns = np.stack([one.right[:, of_level].sum(axis=1), count], axis=1)
             columns[count == 0] = np.nan
             of_seed[key] = ItemNumbers(columns)
@@ -202,85 +151,57 @@ def accuracy_by_level(
     )
 
 
+COMPONENTS: dict[str, type[pl.DataType]] = {
+    **dict.fromkeys(("outcome", "effect", "factors"), pl.String),
+    **dict.fromkeys(("value", "low", "high"), pl.Float64),
+    **dict.fromkeys(("n", "n_excluded"), pl.Int64),
+    **dict.fromkeys(("share", "share_low", "share_high"), pl.Float64),
+}
+
+
 def variance_components(
     seeds: Sequence[CellAnswers], design: FactorialDesign, seed: int
 ) -> tuple[pl.DataFrame, list[str]]:
-    """The parts of the variation: exact where items have a full design, else total effects."""
-    complete = np.all(np.stack([(one.answers >= 0).all(axis=1) for one in seeds]), axis=0)
+    """The parts of the variation, of items that have a full design (``COMPONENTS``)."""
+    complete = np.all(np.stack([one.taken.all(axis=1) for one in seeds]), axis=0)
     items, every = int(complete.sum()), len(complete)
-    is_exact = design.is_full and items > 0
-    notes = []
-    if not is_exact:
+    if not (design.is_full and items):
         of_design = "no question was answered in all variants"
         reason = of_design if design.is_full else "the design is not a full one"
-        notes.append(
-            f"{reason}, so there are no main effects and interactions; total effects are those of "
-            "pairs"
-        )
-    elif items < every:
+        return pl.DataFrame(schema=COMPONENTS), [f"{reason}, so there are no shares of variance"]
+    notes = []
+    if items < every:
         notes.append(
             f"main and total effects are over the {items} of {every} questions that were answered "
             f"in all variants, consistency is over all {every}: neither follows from the other"
         )
-    count = exact_parts if is_exact else pair_parts
-    numbers = [count(one.answers, one.right, design) for one in seeds]
-    for one, of_seed in zip(seeds, numbers, strict=True):
-        for columns in (of.columns for (part, _), of in of_seed.items() if part[0] != "answer"):
-            columns[~one.graded.any(axis=1)] = np.nan
+    numbers = [exact_parts(one.answers, one.right, design) for one in seeds]
     estimates = item_estimates(numbers, seeds[0].subjects, seed)
     rows = []
     for part in dict.fromkeys(part for part, _ in estimates):
-        share = estimates.get((part, True), Estimate(NAN, NAN, NAN, 0, 0))
+        share = estimates[part, True]
         shares = {"share": share.value, "share_low": share.low, "share_high": share.high}
         outcome, effect, factors = part
         row = {"outcome": outcome, "effect": effect, "factors": " x ".join(factors)}
-        method = {"method": "exact" if is_exact else "pairs"}
-        rows.append({**row, **asdict(estimates[part, False]), **shares, **method})
-    return pl.DataFrame(rows), notes
+        rows.append({**row, **asdict(estimates[part, False]), **shares})
+    return pl.DataFrame(rows, COMPONENTS), notes
 
 
-def sensitivity_indices(
-    seeds: Sequence[CellAnswers], design: FactorialDesign, seed: int
-) -> tuple[pl.DataFrame, list[str]]:
-    """PromptSensiScore, POSIX where options have scores, and the range of accuracy."""
-    numbers = [
-        {"prompt_sensitivity": ItemNumbers.mean(prompt_sensitivity(one.right, one.graded))}
-        for one in seeds
-    ]
-    notes = []
-    if all(one.options is not None for one in seeds):
-        for one, of_seed in zip(seeds, numbers, strict=True):
-            values = np.concatenate(
-                [posix(of.scores, of.tokens, of.chosen) for of in (one.options or {}).values()]
-            )
-            of_seed["posix"] = ItemNumbers.mean(values, greatest=MOST_NATS)
-    else:
-        notes.append("no POSIX: not every option has a log-probability in every variant")
-    estimates = item_estimates(numbers, seeds[0].subjects, seed)
-    unknown = dict.fromkeys(("lowest", "highest", "expected", "p"), NAN) | NO_VARIANT
-    rows = [{"index": name, **asdict(estimate), **unknown} for name, estimate in estimates.items()]
-    return pl.DataFrame([*rows, _range_row(seeds, design, seed)]), notes
-
-
-def _range_row(seeds: Sequence[CellAnswers], design: FactorialDesign, seed: int) -> dict[str, Any]:
+def range_of_accuracy(seeds: Sequence[CellAnswers], design: FactorialDesign) -> pl.DataFrame:
     """The range of accuracy over the variants, of the items that were answered in all of them."""
-    complete = np.all(np.stack([one.graded.all(axis=1) for one in seeds]), axis=0)
+    complete = np.all(np.stack([one.taken.all(axis=1) for one in seeds]), axis=0)
     right = [one.right[complete] for one in seeds]
-    ranges = np.array([accuracy_range(of) for of in right])
-    lowest, highest = ranges.mean(axis=0)
-    value = highest - lowest
-    estimate = Estimate(value, NAN, NAN, int(complete.sum()), int((~complete).sum()))
-    row = {"index": "accuracy_range", **asdict(estimate), "lowest": lowest, "highest": highest}
-    if not complete.any():
-        return row | {"expected": NAN, "p": NAN} | NO_VARIANT
-    shuffled = np.mean([shuffled_spreads(of, seed) for of in right], axis=0)
-    as_wide = int((shuffled >= value - TIE).sum())
-    accuracy = np.mean([of.mean(axis=0) for of in right], axis=0)
-    return row | {
-        "expected": float(shuffled.mean()),
-        "p": (1 + as_wide) / (1 + len(shuffled)),
-        "lowest_variant": design.names[int(accuracy.argmin())],
-        "highest_variant": design.names[int(accuracy.argmax())],
-        "n_lowest": int((accuracy < accuracy.min() + TIE).sum()),
-        "n_highest": int((accuracy > accuracy.max() - TIE).sum()),
-    }
+    lowest, highest = np.array([accuracy_range(of) for of in right]).mean(axis=0)
+    row = {"index": "accuracy_range", "value": highest - lowest, "lowest": lowest}
+    row |= {"highest": highest, "n": int(complete.sum()), "n_excluded": int((~complete).sum())}
+    ends: dict[str, Any] = {"lowest_variant": "", "highest_variant": ""}
+    ends |= {"n_lowest": 0, "n_highest": 0}
+    if complete.any():
+        accuracy = np.mean([of.mean(axis=0) for of in right], axis=0)
+        ends = {
+            "lowest_variant": design.names[int(accuracy.argmin())],
+            "highest_variant": design.names[int(accuracy.argmax())],
+            "n_lowest": int((accuracy < accuracy.min() + TIE).sum()),
+            "n_highest": int((accuracy > accuracy.max() - TIE).sum()),
+        }
+    return pl.DataFrame([row | ends])

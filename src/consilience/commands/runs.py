@@ -346,8 +346,8 @@ def analyze_factors(options: runs.FactorsOptions) -> analyses.FactorAnalysis:
     """Show where inconsistency comes from: what each factor of a run of questions changes.
 
     For each factor: the consistency of the variants that differ in it alone, its main effect and
-    its total effect on the answer and on correctness. Then POSIX, PromptSensiScore and the range
-    of accuracy. The file of --csv has a row for each number. See docs/factors.md.
+    its total effect on the answer and on correctness, and the range of accuracy. The file of
+    --csv has a row for each number. See docs/factors.md.
     """
     return analyses.analyze_factors(options)
 

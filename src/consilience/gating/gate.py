@@ -23,7 +23,6 @@ from consilience.gating.rules import (
     parse_rules,
 )
 from consilience.kinds import protocol_notes, suite_notes, suite_of
-from consilience.metrics.components import position_notes
 from consilience.metrics.counts import Prepared, is_averaged, refuse_other_questions
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import (
@@ -346,7 +345,6 @@ def worst_notes(rule: GateRule, table: pl.DataFrame, suite: Suite) -> Iterator[s
 def _cautions(rules: Sequence[GateRule], numbers: pl.DataFrame, of: GateRuns) -> Iterator[str]:
     """Notes on items without an answer, and on models that say the same always (docs/gate.md)."""
     suite = of.suite
-    yield from position_notes(of.whole[of.labels[0]][0].answers)
     named = {rule.group or "MACRO" for rule in rules if rule.metric == "consistency"}
     if named:
         is_of_rule = pl.col("group").is_in([*named]) if suite.words.pool else pl.lit(True)

@@ -18,7 +18,7 @@ from consilience.core.schemas import FLIPS, METRICS_SCHEMA
 from consilience.files.read import read_csv
 from consilience.files.tables import different
 from consilience.files.write import texts_of
-from consilience.metrics.components import ItemNumbers, item_estimates, position_notes
+from consilience.metrics.components import ItemNumbers, item_estimates
 from consilience.metrics.counts import (
     Answers,
     Prepared,
@@ -102,14 +102,13 @@ def count_answers(
     by_seed = [metrics]
     if len(tables) > 1:
         by_seed = [measure(table, suite, protocol, seed) for table in tables]
-    positions, notes = dict[str, list[str]](), dict[str, list[str]]()
+    notes = dict[str, list[str]]()
     is_of_items, first = suite.words.is_pooled, tables[0].answers
     for name, table, numbers in zip(answers, tables, by_seed, strict=True):
-        positions[name] = [*position_notes(table.answers)] if is_of_items else []
-        notes[name] = [*positions[name], *notes_on(table, numbers, chosen, protocol)]
+        notes[name] = notes_on(table, numbers, chosen, protocol)
         notes[name] += unchecked_note(suite, table.instances) if suite.expectations else ()
     left_out = facts_left_out(first, metrics, suite)
-    cautions = [f"{note}." for note in seed_notes(positions)] + [left_out] * bool(left_out)
+    cautions = [left_out] * bool(left_out)
     baseline = majority_baseline(tables[0], suite, protocol)
     if noise_floor is not None:
         metrics = pl.concat([metrics, noise_floor], how="diagonal")

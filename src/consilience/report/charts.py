@@ -484,10 +484,9 @@ def factor_rows(views: Sequence[FactorView]) -> pl.DataFrame:
     """The numbers of the figure (``FACTOR_SCHEMA``)."""
     rows: list[dict[str, Any]] = []
     for view in views:
-        for record in factor_records(view, is_exact=view.is_exact):
-            effect = "total effect" if view.is_exact else "changes"
+        for record in factor_records(view):
             for outcome in OUTCOMES:
-                panel = f"{outcome}: {effect}" if outcome else "consistency"
+                panel = f"{outcome}: total effect" if outcome else "consistency"
                 before = f"{outcome}_" * bool(outcome)
                 names = {name: before + name for name in ("low", "high", "chance", "main")}
                 names["value"] = f"{outcome}_total" if outcome else "value"
@@ -505,7 +504,7 @@ def factor_figure(views: Sequence[FactorView]) -> Spec:
     numbers = ("value", "low", "high", "chance", "main")
     rows = factor_rows(views).with_columns(percents(*numbers))
     runs, names = [view.name for view in views], _names(rows, "name")
-    last = [name for name in ("interactions", "between questions", NOISE) if name in names]
+    last = [name for name in ("interactions", NOISE) if name in names]
     order = [*(name for name in names if name not in last), *last]
     axis = {"labelLimit": 0, "ticks": False}
     known = [name for name, of in {EXPECTED: "chance", MAIN: "main"}.items() if rows[of].count()]

@@ -36,7 +36,6 @@ from consilience.report.run_view import (
     factor_table,
     factor_verdict,
     group_names,
-    index_table,
     interaction_table,
     level_table,
     name_and_id,
@@ -302,7 +301,7 @@ def _expectations(runs: Sequence[RunView]) -> Parts:
 
 
 def factor_parts(views: Sequence[FactorView]) -> Parts:
-    """The table and the figure of factors, the indices, and every interaction; none without."""
+    """The table and the figure of factors, and every interaction; none without."""
     if not views:
         return
     title = "What each factor changes"
@@ -311,10 +310,6 @@ def factor_parts(views: Sequence[FactorView]) -> Parts:
     caption = "Marks have 95 % confidence intervals."
     yield Figure("factors", title, charts.factor_figure(views), caption, is_fluid=False)
     yield intervals_below(factor_table(views, f"{title}, in percent"))
-    indices = index_table(views, "Sensitivity indices: the larger, the more variants differ")
-    yield Folded(
-        "Sensitivity indices, to compare with other models on the same questions", [indices]
-    )
     interactions = interaction_table(views, "Interactions, percent of the variation")
     yield from [Folded("Each interaction", [interactions])] if interactions.rows else []
     yield Folded("Accuracy by level", [level_table(views, "Accuracy by level")])

@@ -19,7 +19,7 @@ from consilience.core.text import counted
 from consilience.report.columns import Columns, frame_table
 from consilience.report.export import Spec
 from consilience.report.summary import Key, Summary
-from consilience.report.table import CI, Cell, Column, Table
+from consilience.report.table import CI, Column, Table
 from consilience.types import Suite
 
 NOISE = "noise"  # the rows of pairs that differ in nothing about the question
@@ -34,14 +34,6 @@ EXACT: Columns = {
     ("correctness_low", "correctness_high"): Column(CI, "share", is_extra=True),
 }
 """Shares of the variation, of a design whose variance components are known."""
-
-OF_PAIRS: Columns = {
-    "answer_total": Column("answer changes", "share"),
-    ("answer_low", "answer_high"): Column(CI, "share", is_extra=True),
-    "correctness_total": Column("correctness changes", "share"),
-    ("correctness_low", "correctness_high"): Column(CI, "share", is_extra=True),
-}
-"""Total effects as probabilities, where they are all that is known."""
 
 CONSISTENCY: Columns = {
     "factor": Column("factor"),
@@ -65,22 +57,8 @@ OF_SHARES = (
     "100, of correctness with the difference between questions"
 )
 
-OF_PROBABILITIES = "changes: probability that it changes when this factor alone gets a random level"
-
 OUTCOMES = ("answer", "correctness")
 
-INDICES: Mapping[str, tuple[str, str]] = {
-    "prompt_sensitivity": ("PromptSensiScore", "percent"),
-    "posix": ("POSIX", "nats per token"),
-    "accuracy_range": ("Range of accuracy", "points"),
-}
-"""Labels and units of the indices."""
-
-INDEX: Columns = {
-    "index": Column("index"), "value": Column("value", "number"), "bounds": Column(CI, "number"),
-    "unit": Column("unit"), "expected": Column("of equal variants", "number"),
-    "p": Column("p", "p"), "n": Column("questions", "count"),
-}  # fmt: skip
 LEVELS: Columns = {
     "factor": Column("factor"), "level": Column("level"), "value": Column("accuracy", "share"),
     ("low", "high"): Column(CI, "share"), "n": Column("questions", "count"),
@@ -105,15 +83,16 @@ class FactorView:
 def factor_table(views: Sequence[FactorView], title: str) -> Table:
     """A row a factor of each run, then interactions, the difference of items and noise."""
     is_exact = all(view.is_exact for view in views)
-    columns = {**CONSISTENCY, **(EXACT if is_exact else OF_PAIRS)}
+    columns = {**CONSISTENCY, **(EXACT if is_exact else {})}
 
     def records_of(view: FactorView) -> Iterator[dict[str, Any]]:
-        yield from factor_records(view, is_exact=is_exact)
+        yield from factor_records(view)
         for count, value in view.noise.select("n", "value").iter_rows():
             yield {"factor": NOISE, "n": count, "value": 1 - value}
 
-    notes = [OF_CONSISTENCY, OF_SHARES if is_exact else OF_PROBABILITIES]
-    return _table(views, title, columns, records_of, notes + _by_view(views, _variation_note))
+    notes = [OF_CONSISTENCY, *([OF_SHARES] if is_exact else [])]
+    notes += _by_view(views, _variation_note) + _by_view(views, _range_note)
+    return _table(views, title, columns, records_of, notes)
 
 
 def _table(
@@ -153,23 +132,20 @@ def view_notes(views: Sequence[FactorView]) -> list[str]:
     return _by_view(views, lambda view: view.tables.notes)
 
 
-def factor_records(view: FactorView, *, is_exact: bool) -> Iterator[dict[str, Any]]:
+def factor_records(view: FactorView) -> Iterator[dict[str, Any]]:
     """The rows of a run by the names of the columns."""
     parts = parts_of(view.tables)
-    names = ("share", "share_low", "share_high") if is_exact else ("value", "low", "high")
     for row in view.tables.consistency.to_dicts():
-        for outcome in OUTCOMES:
+        for outcome in OUTCOMES if view.is_exact else ():
             total = parts[outcome, "total", row["factor"]]
-            for name, of in zip(("total", "low", "high"), names, strict=True):
-                row[f"{outcome}_{name}"] = total[of]
-            if is_exact:
-                row[f"{outcome}_main"] = parts[outcome, "main", row["factor"]]["share"]
+            row[f"{outcome}_total"] = total["share"]
+            row[f"{outcome}_low"], row[f"{outcome}_high"] = total["share_low"], total["share_high"]
+            row[f"{outcome}_main"] = parts[outcome, "main", row["factor"]]["share"]
         yield row
-    for effect in ("interactions", "between questions"):
-        known = [outcome for outcome in OUTCOMES if (outcome, effect, "") in parts]
-        if known:
-            mains = {f"{outcome}_main": parts[outcome, effect, ""]["share"] for outcome in known}
-            yield {"factor": effect, **mains}
+    known = [outcome for outcome in OUTCOMES if (outcome, "interactions", "") in parts]
+    if known:
+        mains = {f"{of}_main": parts[of, "interactions", ""]["share"] for of in known}
+        yield {"factor": "interactions", **mains}
 
 
 def parts_of(tables: FactorTables) -> dict[tuple[str, str, str], dict[str, Any]]:
@@ -187,11 +163,23 @@ def _variation_note(view: FactorView) -> Iterator[str]:
         row = parts[outcome, "within questions", ""]
         known = f" (95 % CI {100 * row['low']:.1f} to {100 * row['high']:.1f})"
         shares.append(f"{100 * row['value']:.1f} %" + known * (not math.isnan(row["low"])))
-    is_graded = not math.isnan(row["value"])  # of the last outcome, correctness
     yield (
         f"two variants of a question, chosen at random, have different answers in {shares[0]} of "
-        "the draws" + f", and only one of the two is right in {shares[1]}" * is_graded
+        f"the draws, and only one of the two is right in {shares[1]}"
     )
+
+
+def _range_note(view: FactorView) -> Iterator[str]:
+    for row in view.tables.indices.filter(pl.col("lowest") != pl.col("highest")).to_dicts():
+        ends = []
+        for end in ("lowest", "highest"):
+            others = row[f"n_{end}"] - 1
+            ties = f" and {counted(others, 'other')}" if others > 0 else ""
+            ends.append(f"{end} in {row[f'{end}_variant']}{ties} ({100 * row[end]:.1f})")
+        yield (
+            f"of the {counted(row['n'], 'question')} answered in all variants, accuracy is "
+            f"{' and '.join(ends)}"
+        )
 
 
 def _most_changed(view: FactorView) -> Iterator[str]:
@@ -221,42 +209,6 @@ def _most_changed(view: FactorView) -> Iterator[str]:
                 f"The effect of {' and '.join(inside)} is inside the noise floor: "
                 f"{100 * flips:.1f} % of answers change when nothing in the prompt does."
             )
-
-
-def index_table(views: Sequence[FactorView], title: str) -> Table:
-    """PromptSensiScore, POSIX and the range of accuracy of each run."""
-
-    def records_of(view: FactorView) -> Iterator[dict[str, Any]]:
-        for row in view.tables.indices.to_dicts():
-            label, unit = INDICES[row["index"]]
-            scale, digits = (1, 3) if unit == "nats per token" else (100, 1)
-            value, low, high = (scale * row[name] for name in ("value", "low", "high"))
-            row |= {"index": label, "unit": unit, "value": Cell(value, digits=digits)}
-            if unit == "points":
-                yield row | {"bounds": "", "expected": Cell(scale * row["expected"])}
-            else:
-                bounds = Cell(low=low, high=high, digits=digits)
-                yield row | {"bounds": bounds, "expected": "", "p": ""}
-
-    notes = _by_view(views, _range_notes)
-    notes.append(
-        "of equal variants: the mean range if the right answers of each question fell on its "
-        "variants at random, and p: the probability that the range is then as wide"
-    )
-    return _table(views, title, INDEX, records_of, notes)
-
-
-def _range_notes(view: FactorView) -> Iterator[str]:
-    for row in view.tables.indices.filter(pl.col("lowest") != pl.col("highest")).to_dicts():
-        ends = []
-        for end in ("lowest", "highest"):
-            others = row[f"n_{end}"] - 1
-            ties = f" and {counted(others, 'other')}" if others > 0 else ""
-            ends.append(f"{end} in {row[f'{end}_variant']}{ties} ({100 * row[end]:.1f})")
-        yield (
-            f"of the {counted(row['n'], 'question')} answered in all variants, accuracy is "
-            f"{' and '.join(ends)}"
-        )
 
 
 def interaction_table(views: Sequence[FactorView], title: str) -> Table:

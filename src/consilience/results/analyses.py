@@ -12,7 +12,7 @@ import polars as pl
 
 from consilience import suites
 from consilience.analysis import examples, patterns
-from consilience.analysis.factor_effects import CellAnswers, factor_tables, option_scores
+from consilience.analysis.factor_effects import CellAnswers, factor_tables
 from consilience.analysis.task_types import read_runs, task_effects, without_models
 from consilience.analysis.votes import vote_tables
 from consilience.asking.facts import ask_suite
@@ -24,7 +24,6 @@ from consilience.kinds import facts_of, kind_of_run, refuse_other_kinds, suite_n
 from consilience.kinds.counting import noise_floor_of
 from consilience.kinds.facts import Facts
 from consilience.kinds.questions import design_of_run
-from consilience.metrics.components import position_notes
 from consilience.metrics.counts import prepared_seeds
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import MANY_VARIANTS, headline_metrics
@@ -40,7 +39,6 @@ from consilience.report.run_view import (
     FactorView,
     factor_table,
     factor_verdict,
-    index_table,
     view_notes,
 )
 from consilience.report.table import Table
@@ -283,21 +281,15 @@ def _notes(metrics: pl.DataFrame, effects: pl.DataFrame) -> list[str]:
 
 
 def analyze_factors(options: runs.FactorsOptions) -> FactorAnalysis:
-    """Consistency by factor, variance components and sensitivity indices of each run."""
+    """Consistency by factor, variance components and the range of accuracy of each run."""
     views: list[FactorView] = []
     for run in open_runs(options.runs):
         first, *others = factor_views(run, options.groups, options.seed)
-        answers = pl.concat(run.tables, how="diagonal")
-        if options.groups is not None:
-            answers = answers.filter(pl.col("group").is_in(options.groups))
-        changes = suite_notes(run, suite_of(run)[0])
-        notes = [*changes, *position_notes(answers), *first.tables.notes]
+        notes = [*suite_notes(run, suite_of(run)[0]), *first.tables.notes]
         views += [replace(first, tables=replace(first.tables, notes=notes)), *others]
     of_run = f" of {views[0].name}" if len(views) == 1 else ""
     shown: list[Table | str] = [
         factor_table(views, f"What each factor changes in the answers{of_run}, in percent"),
-        "",
-        index_table(views, f"How sensitive the answers{of_run} are to the prompt"),
     ]
     frames = {
         name: [getattr(view.tables, name) for view in views]
@@ -356,29 +348,23 @@ def factor_views(run: Run, groups: Sequence[str] | None = None, seed: int = 0) -
     noise = pl.DataFrame(schema=METRICS_SCHEMA) if noise is None else noise.filter(metric=FLIPS)
     views = []
     for design, names in designs.items():
-        seeds = _answers_of(run, select_relations(suite, names), design)
+        seeds = _answers_of(run, select_relations(suite, names))
         label = run.label if len(designs) == 1 else f"{run.label}, {', '.join(names)}"
         views.append(FactorView(label, factor_tables(seeds, design, seed), noise))
     return views
 
 
-def _answers_of(run: Run, suite: Suite, design: FactorialDesign) -> list[CellAnswers]:
+def _answers_of(run: Run, suite: Suite) -> list[CellAnswers]:
     _, tables = _of_groups(run, suite, None)
-    is_asked_in_ways = any(factor.name == "ask" for factor in design.factors)
-    rule = "" if is_asked_in_ways else str(run.settings.get("option_score", "label"))
-    answers = []
-    for prepared, table in zip(prepared_seeds(tables, suite), tables, strict=True):
-        grids = {
-            relation.id: prepared.views(relation, "strict")["pairs"]
-            for relation in prepared.relations
-        }
-        scores = {
-            group: option_scores(table.filter(group=group), len(design.cells), rule)
-            for group in grids
-        }
-        known = {group: of_group for group, of_group in scores.items() if of_group is not None}
-        answers.append(CellAnswers(grids, known if len(known) == len(grids) else None))
-    return answers
+    return [
+        CellAnswers(
+            {
+                relation.id: prepared.views(relation, "strict")["pairs"]
+                for relation in prepared.relations
+            }
+        )
+        for prepared in prepared_seeds(tables, suite)
+    ]
 
 
 SETTINGS = ("suite", "suite_digest", "groups", "limit", "seed", "protocol", "model")

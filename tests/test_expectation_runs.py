@@ -15,9 +15,7 @@ from conftest import ROOT
 from consilience.kinds import score_answers, suite_of
 from consilience.kinds.probing import probe
 from consilience.kinds.variants import factors_of
-from consilience.metrics.counts import prepared_seeds
 from consilience.metrics.differences import compare
-from consilience.metrics.measure import measure
 from consilience.models.functions import PromptFunction
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import ScoreOptions
@@ -158,19 +156,13 @@ is-not,Which city is not the capital of Italy?,Milan
 """
 
 
-def test_answers_to_open_questions_are_the_same_if_they_mean_the_same(tmp_path):
-    """Rome and 'rome.' are the same; what a judge merged is in the column meaning."""
+def test_answers_to_open_questions_are_the_same_if_their_normalized_texts_are(tmp_path):
+    """Rome and 'rome.' are the same."""
     folder = written(tmp_path / "open", OPEN, "kind,item,other_item\ndifferent,is,is-not\n")
     both = ("Rome", "rome.")
     model = PromptFunction(lambda prompts: [both[" not " in one] for one in prompts])
     counted = probe(ProbeOptions(suite=str(folder), out=folder / "run"), model=model)
     assert values(counted.metrics, "violation_rate")["open", "different"] == 1
-    table, suite = Run.open(folder / "run").answers, counted.suite
-    other = table.with_columns(answer=pl.Series(["Rome", "the eternal city"]))
-    merged = other.with_columns(meaning=pl.Series(["Rome", "Rome"]))
-    for answers_table, rate in ((other, 0), (merged, 1)):
-        metrics = measure(prepared_seeds([answers_table], suite), suite, "strict")
-        assert values(metrics, "violation_rate")["open", "different"] == rate
 
 
 def test_expectations_of_questions_that_were_not_asked_are_named(folder):

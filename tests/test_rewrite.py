@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from checks import output, refused
 from conftest import cases
@@ -14,9 +13,6 @@ from consilience import Suite, load_suite
 from consilience.authoring import rewriting
 from consilience.authoring.importing import import_patterns
 from consilience.authoring.rewriting import draft_rewrites
-from consilience.models.judges import ParaphraseJudge
-from consilience.models.loading import load_pretrained
-from consilience.models.prompted import OptionScorer
 from consilience.options.suites import ImportOptions, RewriteOptions
 from consilience.suites.proposals import read_proposals
 from scoring_server import VLLM, scoring_server
@@ -108,22 +104,15 @@ def test_rewrites_stay_in_the_language_of_the_suite(tmp_path):
     assert [refusal.reason for refusal in refusals] == ["language", "language"]
 
 
-def test_the_meaning_score_is_the_mean_over_facts_and_orders():
+def test_the_meaning_score_is_the_mean_over_facts():
     (capital, _), (first, second) = SUITE.relations, SUITE.relations[0].patterns
     pair = rewriting.PatternPair(capital, first, second, capital.facts)
     # 'The capital of France is Paris.' and 'Paris is the capital of France.' share capital, of and
-    # is; three words of each are not in the other one: 3 - 3 in both orders.
+    # is; three words of each are not in the other one: 3 - 3.
     assert rewriting.meaning_scores([pair], WordJudge()).tolist() == [0]
     same = rewriting.PatternPair(capital, first, first, capital.facts[:1])
     assert rewriting.meaning_scores([pair, same], WordJudge()).tolist() == [0, 6]
     assert rewriting.meaning_scores([], WordJudge()).tolist() == []
-
-    class Deaf(WordJudge):
-        def meaning(self, pairs):
-            return np.array([1.0, math.nan, math.nan, 2.0])
-
-    unread = rewriting.meaning_scores([pair], Deaf())
-    assert unread.tolist() == [1.5], "what is not read is left out"
 
 
 def test_separation_by_hand():
@@ -171,47 +160,19 @@ def test_proposals_are_written_with_scores_edit_and_provenance(tmp_path):
     assert not problems
     assert [p.relation for p in proposals] == [f"r{at}" for at in range(5)]
     first = proposals[0].row()
-    # 'x has a0 y.' and 'x now has a0 y.': 4 words are shared, 1 is not in one of the orders: (4 + 3) / 2
+    # 'x has a0 y.' and 'x now has a0 y.': 4 words are shared
     assert first == {
         "relation": "r0", "pattern": "[X] now has a0 [Y].", "origin": "rewritten",
         "source": "org/writer", "parent": "[X] has a0 [Y].", "reason": rewriting.UNREAD,
-        "meaning": 3.5, "sample": 1, "seed": 0, "temperature": 0.7,
+        "meaning": 4, "sample": 1, "seed": 0, "temperature": 0.7,
     }  # fmt: skip
-    strict = RewriteOptions("five", tmp_path / "p.jsonl", "w", samples=2, fillings=1, min_meaning=4)
+    strict = RewriteOptions("five", tmp_path / "p.jsonl", "w", samples=2, fillings=1, min_meaning=5)
     result = rewriting.rewrite_suite(FIVE, writer, WordJudge(), strict, measured_on=FIVE)
     assert result.reasons == {"no plain words": 5, "meaning": 5}
     assert options.out.read_text() == ""
     nothing = ScriptedWriter({})
     few = rewriting.rewrite_suite(SUITE, nothing, WordJudge(), options, measured_on=SUITE)
     assert "is not measured, because the suite has fewer than 5 relations" in few.notes[0]
-
-
-@pytest.fixture
-def scorer(model_folder):
-    loaded = load_pretrained(str(model_folder("llama")))
-    loaded.model.config.max_position_embeddings = 4096
-    return OptionScorer(loaded)
-
-
-@torch.inference_mode()
-def test_the_judge_compares_yes_and_no_after_the_question(scorer):
-    judge = ParaphraseJudge(scorer)
-    pairs = [("Rome is in Italy.", "Italy has Rome."), ("Paris.", "Berlin is the capital.")]
-    odds = judge.meaning(pairs)
-    for pair, value in zip(pairs, odds, strict=True):
-        text = judge.prompt(*pair).text
-        ending = "Do the two sentences mean the same? Answer Yes or No.\nAnswer:"
-        assert text.endswith(f"Sentence 1: {pair[0]}\nSentence 2: {pair[1]}\n{ending}")
-        totals = []
-        for answer in (" Yes", " No"):
-            begin, whole = (scorer.tokenizer(t)["input_ids"] for t in (text, text + answer))
-            logs = scorer.model(torch.tensor([whole])).logits[0].log_softmax(-1)
-            pieces = enumerate(zip(begin, whole, strict=False))
-            shared = next((at for at, (a, b) in pieces if a != b), len(begin))
-            totals.append(sum(float(logs[at - 1, whole[at]]) for at in range(shared, len(whole))))
-        assert value == pytest.approx(totals[0] - totals[1], abs=1e-3)
-    alone = judge.meaning(pairs[:1])[0]
-    assert alone == pytest.approx(odds[0], abs=1e-4), "a pair does not depend on the others"
 
 
 def test_the_command_runs_with_a_model(consilience, model_folder, write_suite, tmp_path):
@@ -226,13 +187,13 @@ def test_the_command_runs_with_a_model(consilience, model_folder, write_suite, t
     assert (tmp_path / "p.jsonl").read_text() == ""
 
 
-def test_one_behind_a_url_writes_one_here_judges(consilience, model_folder, write_suite, tmp_path):
+def test_one_behind_a_url_writes(consilience, model_folder, write_suite, tmp_path):
     with scoring_server(model_folder("mamba"), VLLM, longest=512, chat_template=CHAT) as server:
         arguments = ["suite", "rewrite", write_suite(), "--model", "openai:tiny", "--samples", "2"]
         arguments += [
             "--base-url", server.url, "--max-new-tokens", "4", "--out", "p.jsonl", "--json",
         ]  # fmt: skip
-        out = output(consilience, *arguments, "--judge", model_folder("mamba"))
+        out = output(consilience, *arguments)
     document = json.loads(out)
     assert document["run"]["settings"]["model"]["model"] == "openai:tiny"
     assert sum(document["refused"].values()) == 2
@@ -245,11 +206,9 @@ def test_one_behind_a_url_writes_one_here_judges(consilience, model_folder, writ
     ({"model": "baseline:random"}, "'baseline:random' is a baseline"),
     ({"out": Path(__file__)}, "a file already, and it may have edits.*--out"),
     ({"temperature": 0.0}, "--samples 8 at temperature 0"),
-    ({"model": "t5"}, "cannot judge sentences.*--judge"),
+    ({"model": None, "temperature": 0.7, "judge": "minilm"}, "the judge minilm; expected embedding:MODEL"),
 ])  # fmt: skip
-def test_a_model_that_cannot_has_a_message(options, message, model_folder, tmp_path):
-    if options.get("model") == "t5":
-        options = {"model": str(model_folder("t5"))}
+def test_a_model_that_cannot_has_a_message(options, message, tmp_path):
     given = RewriteOptions(
         **{"suite": "mini", "model": "none", "out": tmp_path / "p.jsonl"} | options
     )

@@ -214,33 +214,6 @@ def test_open_questions_have_samples_aliases_and_their_own_words():
     assert notes_on_writing(table.filter(pl.col("unmatched").is_null())) == []
 
 
-def test_answers_that_mean_the_same_are_merged_and_the_judge_is_measured():
-    """Big and large are the same; the judge calls every labelled pair different but this one."""
-    design = FactorialDesign.full(sample_factor(3, 1.0))
-    scripted, judge = Scripted("big", "large", "green"), Same("big|large")
-    writer = Writer(scripted, equivalence="test:big", judge=judge)
-    question = Question("q", "g", {"": ("?",)}, Choice("blue"))
-    table = writer.ask([question], Presenter(design, {}, Presentation()), "own")
-    assert table["answer"].to_list() == ["big", "big", "green"]
-    assert table["text"].to_list() == ["big", "large", "green"]
-    unmatched, merged = writer.notes(table)
-    assert unmatched.startswith("3 of 3 written answers")
-    one = "1 answer merged with another of the same meaning (test:big); the judge's error on 1"
-    assert merged.startswith(one)
-    assert "precision undefined, recall 0%" in merged
-
-
-def test_answers_of_linked_questions_have_one_meaning_where_the_judge_merges_them():
-    """Big, right of q, and large, wrong of r, become one; s is linked to none."""
-    golds = {"q": "big", "r": "green", "s": "green"}
-    questions = [Question(item, "g", {"": ("?",)}, Choice(gold)) for item, gold in golds.items()]
-    scripted, judge = Scripted("Big", "large", "large"), Same("big|large")
-    writer = Writer(scripted, judge=judge, links={"q": "q", "r": "q"})
-    table = writer.ask(questions, Presenter(FactorialDesign.full([]), {}, Presentation()), "own")
-    assert table["answer"].to_list() == ["big", "large", "large"]
-    assert table["meaning"].to_list() == ["big", "big", None]
-
-
 def test_an_open_question_takes_a_sentence_where_no_rule_is_named():
     """And a question with options the option alone."""
     sentence, nothing = "Oslo it is.", Prompt((), (), (), is_open=True)
@@ -257,3 +230,12 @@ def test_samples_need_a_temperature_and_rules_have_names():
     refused("--samples 3 at temperature 0", sample_factor, 3, 0.0)
     refused("no rule 'first'", rule_of, "first")
     refused("does not write answers", as_writer, object())
+
+
+def test_answers_that_mean_the_same_are_merged():
+    design = FactorialDesign.full(sample_factor(3, 1.0))
+    writer = Writer(Scripted("big", "large", "green"), judge=Same("big|large"))
+    question = Question("q", "g", {"": ("?",)}, Choice("blue"))
+    table = writer.ask([question], Presenter(design, {}, Presentation()), "own")
+    assert table["answer"].to_list() == ["big", "big", "green"]
+    assert table["text"].to_list() == ["big", "large", "green"]

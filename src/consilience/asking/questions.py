@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,6 @@ from consilience.core.presentation import (
 from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.core.text import counted, truncated
 from consilience.files.read import read_document, read_lines
-from consilience.metrics.statistics import wilson_interval
 from consilience.models import Model, Reader, WritingModel
 
 QUESTION_COLUMNS: Mapping[str, type[pl.DataType] | pl.DataType] = {
@@ -526,7 +525,6 @@ def templates_of_document(document: Mapping[str, Any], where: str) -> Iterator[T
 
 
 AnswerPair = tuple[str, str, str]  # A question and two answers to it
-LABELLED = Path(__file__).parents[1] / "suites" / "answer_pairs.tsv"
 
 
 class Judge(Interface):
@@ -536,49 +534,6 @@ class Judge(Interface):
 
     def same(self, pairs: Sequence[AnswerPair]) -> list[bool]:
         """Whether the answers of each pair mean the same; symmetric in the two answers."""
-
-
-@dataclass(frozen=True, slots=True)
-class LabelledPair:
-    """Two answers to a question, and whether they mean the same."""
-
-    pair: AnswerPair
-    is_same: bool  # Whether whoever accepts one of the answers would accept the other
-
-
-@cache
-def labelled_pairs(part: str = "") -> tuple[LabelledPair, ...]:
-    """The labelled pairs that come with the package; of one part where it is named.
-
-    Thresholds may be chosen on ``tune``; errors are reported on ``test``.
-    """
-    table = pl.read_csv(LABELLED, separator="\t", quote_char=None, infer_schema=False)
-    columns = table.select("question", "first", "second", "label", "part")
-    return tuple(
-        LabelledPair((question, first, second), label == "same")
-        for question, first, second, label, of in columns.iter_rows()
-        if part in ("", of)
-    )
-
-
-def error_of(judge: Judge, pairs: Sequence[LabelledPair]) -> str:
-    """How often a judge is right about labelled pairs, with Wilson's 95 % intervals.
-
-    Precision and recall are those of "the same"; the error is the share of wrong judgements.
-    """
-    judged = judge.same([labelled.pair for labelled in pairs])
-    outcomes = Counter(zip((pair.is_same for pair in pairs), judged, strict=True))
-    right, false_same = outcomes[True, True], outcomes[False, True]
-    false_different, texts = outcomes[True, False], []
-    for name, hits, total in (
-        ("precision", right, right + false_same),
-        ("recall", right, right + false_different),
-        ("error", false_same + false_different, len(pairs)),
-    ):
-        low, high = wilson_interval(hits / max(1, total), total)
-        interval = f"{hits / total:.0%} ({low:.0%} to {high:.0%})" if total else "undefined"
-        texts.append(f"{name} {interval}")
-    return f"on {counted(len(pairs), 'pair')} labelled by hand: {', '.join(texts)}"
 
 
 def clusters(texts: Mapping[str, int], question: str, judge: Judge) -> list[list[str]]:
@@ -604,45 +559,16 @@ def merge_answers(
 ) -> pl.DataFrame:
     """The table with one answer, the most frequent one, for each cluster of unmatched answers.
 
-    Answers are merged within an item; ``text`` and ``unmatched`` remain. No answer becomes an
-    option or the gold.
+    Answers are merged within an item, whose first phrasing the judge reads. ``text`` and
+    ``unmatched`` remain. No answer becomes an option or the gold.
     """
     unmatched = pl.col("unmatched").is_not_null() & (pl.col("answer") != EMPTY)
-    merged = _meanings(answers.filter(unmatched), ["group", "item"], questions, judge)
-    rows_of = answers.select("group", "item", "answer", unmatched).iter_rows()
-    texts = [merged.get(tuple(key), key[-1]) if is_open else key[-1] for *key, is_open in rows_of]
-    return answers.with_columns(answer=pl.Series(texts, dtype=pl.String))
-
-
-def with_meanings(
-    answers: pl.DataFrame, questions: Sequence[Question], judge: Judge, links: Mapping[str, str]
-) -> pl.DataFrame:
-    """The table with a column ``meaning``: one text for answers that mean the same across items.
-
-    ``links``: item -> what its linked items have in common; null for other items. The question that
-    the judge reads is the first of linked ones.
-    """
-    link = pl.col("item").replace_strict(links, default=None, return_dtype=pl.String)
-    rows = answers.with_columns(_link=link)
-    known = rows.filter(pl.col("_link").is_not_null() & (pl.col("answer") != EMPTY))
-    meanings = _meanings(known, ["_link"], questions, judge)
-    texts = [
-        meanings.get(row, None if row[0] is None else row[1])
-        for row in rows.select("_link", "answer").iter_rows()
-    ]
-    return answers.with_columns(meaning=pl.Series(texts, dtype=pl.String))
-
-
-def _meanings(
-    rows: pl.DataFrame, key: Sequence[str], questions: Sequence[Question], judge: Judge
-) -> dict[tuple[str, ...], str]:
-    """The values of ``key`` and an answer -> the first answer of its cluster, in rows of that key.
-
-    The judge reads the first phrasing of their first item.
-    """
     phrasings = {one.item: next(iter(one.paraphrases.values()))[0] for one in questions}
-    meanings: dict[tuple[str, ...], str] = {}
-    for names, of in rows.group_by(key, maintain_order=True):
-        for cluster in clusters(Counter(of["answer"].to_list()), phrasings[of["item"][0]], judge):
-            meanings |= {(*map(str, names), text): cluster[0] for text in cluster}
-    return meanings
+    merged: dict[tuple[str, str], str] = {}
+    for (item,), of in answers.filter(unmatched).group_by("item", maintain_order=True):
+        counts = Counter(of["answer"].to_list())
+        for cluster in clusters(counts, phrasings[str(item)], judge):
+            merged |= {(str(item), text): cluster[0] for text in cluster}
+    rows_of = answers.select("item", "answer", unmatched).iter_rows()
+    texts = [merged.get((item, text), text) if is_open else text for item, text, is_open in rows_of]
+    return answers.with_columns(answer=pl.Series(texts, dtype=pl.String))

@@ -62,9 +62,7 @@ from consilience.suites.question_suites import (
 from consilience.types import Fact, Relation, Suite, SuiteWords
 
 if TYPE_CHECKING:
-    from consilience.models.judges import EmbeddingJudge, ParaphraseJudge
-
-    Judge = ParaphraseJudge | EmbeddingJudge
+    from consilience.models.judges import EmbeddingJudge as Judge
 
 UNREAD = "a model wrote it: read whether it means the same"
 QUESTION_MARKS = ("?", "\uff1f", "\u061f")
@@ -315,18 +313,9 @@ class PatternPair:
 def meaning_scores(pairs: Sequence[PatternPair], judge: Judge) -> Floats:
     """The two-way meaning score (pair,) of pairs of patterns.
 
-    The mean, over the facts of a pair and over both orders of its sentences, of what the judge
-    says. A causal model gives the log-odds that they mean the same, in nats (after ParaPLUIE,
-    Lemesle et al., COLING 2025, which asks in one order; 0: undecided), embeddings their cosine.
-    NaN where it could read no sentence.
+    The mean, over the facts of a pair, of the cosine of the embeddings of its sentences.
     """
-    asked = [(at, both) for at, pair in enumerate(pairs) for both in pair.sentences]
-    odds = judge.meaning([order for _, both in asked for order in (both, both[::-1])])
-    is_known = ~np.isnan(odds)
-    rows = np.repeat(np.array([at for at, _ in asked], dtype=np.int64), 2)[is_known]
-    sums = np.bincount(rows, odds[is_known], len(pairs))
-    counts = np.bincount(rows, minlength=len(pairs))
-    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+    return np.array([judge.meaning(pair.sentences).mean() for pair in pairs])
 
 
 @dataclass(frozen=True, slots=True)
@@ -509,9 +498,7 @@ def _load_models(options: RewriteOptions) -> tuple[WritingModel | None, Judge | 
     connection = options.connection  # options of a URL without a model raise
     if not (options.model or options.judge):
         return None, None
-    from consilience.models.judges import EmbeddingJudge, ParaphraseJudge, load_judge
-    from consilience.models.loading import load_pretrained
-    from consilience.models.prompted import OptionScorer
+    from consilience.models.judges import load_judge
 
     writer: Any = None
     if options.model:
@@ -520,13 +507,7 @@ def _load_models(options: RewriteOptions) -> tuple[WritingModel | None, Judge | 
             most_written=options.max_new_tokens, temperature=options.temperature, seed=options.seed,
         )  # fmt: skip
     loading = Loading(options.device, options.dtype, None, options.trust_remote_code)
-    if str(options.judge).startswith("embedding:"):
-        judge = load_judge(str(options.judge), loading)
-        assert isinstance(judge, EmbeddingJudge)
-        return writer, judge
-    if options.judge not in (None, options.model):
-        return writer, ParaphraseJudge(OptionScorer(load_pretrained(str(options.judge), loading)))
-    return writer, ParaphraseJudge(writer) if isinstance(writer, OptionScorer) else None
+    return writer, load_judge(options.judge, loading) if options.judge else None
 
 
 def rewrite_suite(

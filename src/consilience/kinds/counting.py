@@ -239,7 +239,7 @@ def majority_baseline(answers: Answers, suite: Suite, protocol: Protocol) -> dic
         rows = run.coded_rows(group.id)
         word = pl.lit(_most_frequent(group, rows)).cast(pl.Categorical)
         answer = pl.when(pl.col("answer").is_not_null()).then(word)
-        columns = {"answer": answer, "option": answer, "gold_token": none, "meaning": none}
+        columns = {"answer": answer, "option": answer, "gold_token": none}
         return rows.select(*QUERY_COLUMNS, **columns)
 
     whole = None  # Expectations are between groups; else one is in memory at once

@@ -20,7 +20,6 @@ from consilience.asking.asker import Progress
 from consilience.asking.noise import Sample, question_samples
 from consilience.asking.verifying import parts_of
 from consilience.core.errors import SILENT, ConsilienceError, Protocol, Watch
-from consilience.core.expectations import linked_questions
 from consilience.core.factors import Factor, FactorialDesign, levels_of
 from consilience.core.free_text import DEFAULT_RULES, OPEN_RULE, RULES, rule_of
 from consilience.core.items import Question
@@ -207,13 +206,9 @@ class OwnQuestions(base.Inquiry):
             from consilience.models.judges import load_judge
 
             judge = load_judge(options.equivalence, options.loading)
-        compared = [one for one in self.whole.expectations if one.compares_texts]
         # A baseline writes an option or a gold alone, which every rule should accept.
         match = None if options.model.startswith("baseline:") else options.match
-        links = linked_questions(one.items for one in compared)
-        return varying.Writer(
-            varying.as_writer(self.model), match, options.equivalence, judge, links
-        )
+        return varying.Writer(varying.as_writer(self.model), match, judge)
 
     @cached_property
     def settings(self) -> Mapping[str, object]:
@@ -277,7 +272,7 @@ class OwnQuestions(base.Inquiry):
         return asking.prompt_table(self.by_group[group], self.presenter(group), reader)
 
     def notes_on(self, answers: pl.DataFrame) -> Sequence[str]:
-        return self.writer.notes(answers) if self.writes else ()
+        return asking.notes_on_writing(answers) if self.writes else ()
 
     def rows(self) -> Iterator[base.ExportedRow]:
         for group, questions in self.by_group.items():

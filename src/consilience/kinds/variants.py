@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice, permutations
 from math import factorial
 from string import ascii_uppercase
@@ -25,9 +25,8 @@ from consilience.core.factors import (
     Factor,
     FactorialDesign,
 )
-from consilience.core.free_text import Rule, normalized, rule_of, usual_rule
+from consilience.core.free_text import Rule, rule_of
 from consilience.core.items import Question, Task
-from consilience.core.text import counted
 from consilience.models import WritingModel, load_prompt_model
 from consilience.models.decisions import ROUTES, DecisionModel, DecisionPairs
 from consilience.options.probe import ProbeOptions
@@ -452,10 +451,7 @@ class Writer:
 
     model: WritingModel
     match: str | None = None  # Finds the answer in a text (``free_text.RULES``); None: the usual
-    equivalence: str | None = None
     judge: asking.Judge | None = None  # Says what means the same; None where only equal answers do
-    links: Mapping[str, str] = field(default_factory=dict)
-    """Open items that are expected to have the same or different answers -> the component."""
 
     @property
     def rule(self) -> Rule | None:
@@ -472,33 +468,4 @@ class Writer:
         answers = asking.ask_writing(questions, presenter, self.model, suite, self.rule, progress)
         if self.judge is None:
             return answers
-        merged = asking.merge_answers(answers, questions, self.judge)
-        if not self.links:
-            return merged
-        return asking.with_meanings(merged, questions, self.judge, self.links)
-
-    def notes(self, answers: pl.DataFrame) -> list[str]:
-        """Notes on answers that match nothing, and on the judge and its error."""
-        notes = asking.notes_on_writing(answers)
-        if self.judge is not None:
-            error = asking.error_of(self.judge, asking.labelled_pairs("test"))
-            merged = counted(self._merged(answers), "answer")
-            notes.append(
-                f"{merged} merged with another of the same meaning "
-                f"({self.equivalence}); the judge's error {error}"
-            )
-        return notes
-
-    def _merged(self, answers: pl.DataFrame) -> int:
-        """How many different unmatched answers of an item became another answer."""
-        unmatched = answers.filter(
-            pl.col("unmatched").is_not_null() & (pl.col("answer") != asking.EMPTY),
-            *([pl.col("affirmed").is_null()] if "affirmed" in answers.columns else []),
-        ).select("group", "item", "answer", "text", pl.col("gold_option").is_null())
-        changed = set()
-        for group, item, answer, text, is_open in unmatched.iter_rows():
-            rule = self.rule or usual_rule(is_open=is_open)
-            extracted = rule.extract(text).answer or normalized(text)
-            if extracted != answer:
-                changed.add((group, item, extracted))
-        return len(changed)
+        return asking.merge_answers(answers, questions, self.judge)

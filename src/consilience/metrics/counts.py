@@ -38,7 +38,7 @@ from consilience.metrics.statistics import KEPT, NAN, PERMUTATIONS, REPLICATES, 
 from consilience.types import Cardinality, Relation, Suite
 
 NEEDED = ("group", "item", "subject", "variant", "gold", "answer")
-OPTIONAL = ("gold_token", "n_candidates", "option", "gold_option", "meaning")
+OPTIONAL = ("gold_token", "n_candidates", "option", "gold_option")
 REASON = "excluded"  # The column that says why there is no answer; no metric reads it
 TEXT_SCORES = ("text_logprob", "gold_text_logprob")
 """Columns that are kept and that no metric reads."""
@@ -332,14 +332,13 @@ def _replies(table: pl.DataFrame, suite: Suite) -> Replies:
     """The answers to the questions that something is expected of; options by their text.
 
     The column ``option`` alone says which option an answer is: a text without one is ``NO_OPTION``,
-    whatever it reads. Two answers to open questions are the same if their normalized texts are
-    equal, or if a judge merged them (``meaning``).
+    whatever it reads. Two answers to open questions are the same if their normalized texts are.
     """
     options = _options(suite)
     rows = table.filter(pl.col("item").is_in(list(options)))
     position = pl.col("option").cast(pl.Float64, strict=False).cast(pl.Int64)
     replies: dict[tuple[str, str], str | None] = {}
-    columns = rows.select("item", "variant", pl.coalesce("meaning", "answer"), position)
+    columns = rows.select("item", "variant", "answer", position)
     shown = _open_texts(rows, suite)
     for item, variant, text, at in columns.iter_rows():
         known = options[item]

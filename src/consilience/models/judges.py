@@ -1,28 +1,24 @@
-"""Vectors of texts, and judges of whether two texts mean the same or a pattern is a paraphrase."""
+"""Vectors of texts, and a judge of whether two texts mean the same."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from consilience.core.errors import DEFAULT_LOADING, ConsilienceError, Loading, did_you_mean
+from consilience.core.errors import DEFAULT_LOADING, ConsilienceError, Loading
 from consilience.core.free_text import numbers_in
-from consilience.core.items import Floats, Ints, Segment
-from consilience.core.presentation import Prompt, Role
+from consilience.core.items import Floats, Ints
 from consilience.core.text import NEGATIONS
-from consilience.models import LanguageModel, is_chat_model
+from consilience.models import LanguageModel
 from consilience.models.batches import StateReader, positions, score_batches
-from consilience.models.classifier import PairClassifier, PairFormat
 from consilience.models.fast.products import reproducibly
-from consilience.models.loading import load_classifier, load_encoder
-from consilience.models.prompted import OptionScorer
+from consilience.models.loading import load_encoder
 from consilience.types import Query
 
 Vectors = npt.NDArray[np.float32]
@@ -86,11 +82,9 @@ THRESHOLD = 0.96
 """Cosine similarity from which two answers mean the same, unless another is given.
 
 Chosen for all-MiniLM-L6-v2: of 0.50, 0.51, ..., 0.99 the one with the fewest errors on the part
-``tune`` of ``suites/answer_pairs.tsv`` (docs/free-text.md).
+``tune`` of ``docs/results/free-text/answer-pairs.tsv`` (docs/free-text.md).
 """
 
-ENTAILMENT = "entailment"  # The label that an NLI classifier has to have
-KINDS = ("nli", "embedding")  # What a judge begins with, before the name of its model
 AnswerPair = tuple[str, str, str]  # A question and two answers to it
 
 
@@ -100,42 +94,6 @@ LONGEST_QUESTION = 300
 
 def _asked(question: str, answer: str) -> str:
     return f"{question[-LONGEST_QUESTION:]} {answer}"
-
-
-class EntailmentJudge:
-    """Two answers mean the same if each, after the question, entails the other.
-
-    Both directions must have entailment as the most probable label (Kuhn et al. 2023, Section 3.2).
-    """
-
-    def __init__(self, spec: str, loading: Loading = DEFAULT_LOADING) -> None:
-        loaded = load_classifier(spec, loading)
-        of_model: Mapping[Any, str] = loaded.model.config.id2label or {}
-        names = [str(name).casefold() for name in of_model.values()]
-        if ENTAILMENT not in names:
-            raise ConsilienceError(
-                f"the labels of '{spec}' are {', '.join(names)}",
-                expected=f"an NLI classifier, with the label '{ENTAILMENT}'",
-            )
-        labels = [ENTAILMENT, *(name for name in names if name != ENTAILMENT)]
-        family = loaded.model.config.model_type
-        reading = PairFormat.beside(Path(spec)) or PairFormat.of(loaded.kind, family)
-        self._classifier = PairClassifier(loaded, labels, reading)
-        self.identity: dict[str, object] = {"judge": "nli", **self._classifier.identity}
-
-    def same(self, pairs: Sequence[AnswerPair]) -> list[bool]:
-        if not pairs:
-            return []
-        forms = [
-            tuple(Segment("", _asked(question, answer), after="") for answer in order)
-            for question, one, two in pairs
-            for order in ((one, two), (two, one))
-        ]
-        entails = np.zeros(len(forms), dtype=bool)
-        for scores in self._classifier.score(self._classifier.fit(forms)):
-            assert scores.logprob is not None  # a classifier scores every label
-            entails[scores.rows] = scores.logprob.argmax(axis=1) == 0
-        return [bool(one and two) for one, two in entails.reshape(-1, 2)]
 
 
 def contradict(one: str, two: str) -> bool:
@@ -202,63 +160,15 @@ class EmbeddingJudge:
         return self._embeddings[text]
 
 
-def load_judge(spec: str, loading: Loading = DEFAULT_LOADING) -> EntailmentJudge | EmbeddingJudge:
-    """The judge of ``nli:MODEL``, ``embedding:MODEL`` or ``embedding:MODEL:THRESHOLD``."""
+def load_judge(spec: str, loading: Loading = DEFAULT_LOADING) -> EmbeddingJudge:
+    """The judge of ``embedding:MODEL`` or ``embedding:MODEL:THRESHOLD``."""
     kind, _, model = spec.partition(":")
-    if kind not in KINDS or not model:
-        raise ConsilienceError(
-            f"--equivalence {spec}",
-            expected="nli:MODEL or embedding:MODEL[:THRESHOLD]",
-            todo=did_you_mean(kind, list(KINDS)) if kind not in KINDS else "Name a model.",
-        )
-    if kind == "nli":
-        return EntailmentJudge(model, loading)
+    if kind != "embedding" or not model:
+        found = f"the judge {spec}"
+        raise ConsilienceError(found, expected="embedding:MODEL or embedding:MODEL:THRESHOLD")
     name, _, number = model.rpartition(":")
     try:
         threshold = float(number)
     except ValueError:
         return EmbeddingJudge(model, loading=loading)
     return EmbeddingJudge(name, threshold, loading) if name else EmbeddingJudge(model)
-
-
-QUESTION = "Sentence 1: {}\nSentence 2: {}\nDo the two sentences mean the same? Answer Yes or No."
-ANSWERS = ("Yes", "No")
-
-EXAMPLES = (
-    ("The bridge was built by Anna Weber.", "Anna Weber constructed the bridge.", "Yes"),
-    ("The bridge was built by Anna Weber.", "Anna Weber crossed the bridge.", "No"),
-)
-
-
-class ParaphraseJudge:
-    """Log-odds that two sentences mean the same."""
-
-    def __init__(self, scorer: OptionScorer) -> None:
-        if not scorer.continuation.shares_context:
-            raise ConsilienceError(
-                f"'{scorer.identity['model']}' cannot judge sentences",
-                expected="a causal language model",
-                todo="Name one with --judge.",
-            )
-        self.scorer = scorer
-        self.identity = scorer.identity
-        self._is_chat = is_chat_model(scorer)
-
-    def prompt(self, first: str, second: str) -> Prompt:
-        ending = "" if self._is_chat else "\nAnswer:"
-        turns: list[tuple[Role, str]] = []
-        for *pair, answer in EXAMPLES:
-            turns += [("user", QUESTION.format(*pair) + ending), ("assistant", answer)]
-        turns.append(("user", QUESTION.format(first, second) + ending))
-        return Prompt(tuple(turns), ANSWERS, (0, 1), is_chat=self._is_chat)
-
-    def meaning(self, pairs: Sequence[tuple[str, str]]) -> Floats:
-        """``log p(Yes) - log p(No)`` (pair,) in nats; NaN where the model cannot read a pair."""
-        prompts = [self.prompt(*pair) for pair in pairs]
-        odds = np.full(len(pairs), np.nan)
-        readable = [at for at, reason in enumerate(self.scorer.why_not(prompts)) if reason is None]
-        for scores in self.scorer.score([prompts[at] for at in readable]):
-            assert scores.totals is not None
-            for row, totals in zip(scores.rows.tolist(), scores.totals, strict=True):
-                odds[readable[row]] = totals[0] - totals[1]
-        return odds

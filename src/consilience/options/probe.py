@@ -137,8 +137,8 @@ class ProbeOptions(Options):
         "Let the model write at most this many tokens.", default=32, min=1, panel="Questions only",
         is_rare=True)
     equivalence: str | None = opt(
-        "Merge written answers that mean the same by this judge: nli:MODEL, or "
-        "embedding:MODEL[:THRESHOLD] such as embedding:packaged:minilm.", default=None,
+        "Merge written answers that mean the same by this judge: embedding:MODEL[:THRESHOLD], such "
+        "as embedding:packaged:minilm.", default=None,
         metavar="JUDGE", panel="Questions only", is_rare=True)
 
     def __post_init__(self) -> None:

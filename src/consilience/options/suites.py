@@ -114,8 +114,8 @@ class RewriteOptions(Watched):
         "The model that writes [default: none; questions are rewritten by rule].", default=None,
         metavar="M", short="-m", panel="Model")
     judge: str | None = opt(
-        "What compares meanings: a causal model, or embedding:MODEL [default: the model that "
-        "writes, if it runs here].", default=None, metavar="M", panel="Model")
+        "What compares meanings: embedding:MODEL [default: none].", default=None, metavar="M",
+        panel="Model")
     columns: shared.ColumnNames = opt(default=None, panel="Questions")
     groups: shared.Groups = None
     words: shared.WordsFile = opt(default=None, is_rare=True)

@@ -269,7 +269,7 @@ def record_families_and_servers(out: Path) -> None:
     """Tiny models of other families, and one behind a URL by each strategy, with its requests."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
     from conftest import build_model
-    from scoring_server import LLAMA_CPP_PYTHON, OPENAI, SGLANG, VLLM, scoring_server
+    from scoring_server import SGLANG, VLLM, scoring_server
 
     for family in ("gpt2", "t5", "llama"):
         if not (out / "tiny" / family).is_dir():
@@ -283,9 +283,6 @@ def record_families_and_servers(out: Path) -> None:
     served = {
         "prompt-logprobs": VLLM,
         "echo": SGLANG,
-        "label-ids": VLLM - {"prompt_logprobs", "echo"},
-        "top-k": OPENAI,
-        "echo-of-texts": LLAMA_CPP_PYTHON,
     }
     for suite in ("mini", "mini-questions"):
         for name, ways in served.items():

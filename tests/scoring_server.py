@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from replay_server import replay
 
-VLLM = frozenset({"prompt_logprobs", "echo", "logprob_token_ids", "tokenize", "ids"})
+VLLM = frozenset({"prompt_logprobs", "echo", "tokenize", "ids"})
 SGLANG = frozenset({"echo", "tokenize", "ids"})
 LLAMA_CPP_PYTHON = frozenset({"echo"})
 LLAMA_CPP = frozenset({"echo", "ids", "llama.cpp"})
@@ -145,9 +145,6 @@ class TinyServer:
 
     def record(self, ids, written, values, body):
         top = self.listed(values[-1], body["logprobs"])
-        if "logprob_token_ids" in self.ways and "logprob_token_ids" in body:
-            wanted = [*body["logprob_token_ids"], written]
-            top = {token: float(values[-1, token]) for token in wanted}
         known = {self.piece(token, body): value for token, value in top.items()}
         tokens, logprobs, tops = [written], [float(values[-1, written])], [known]
         if body.get("echo") and "echo" in self.ways:

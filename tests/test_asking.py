@@ -7,77 +7,59 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consilience.asking.asker import UNCERTAIN, judge
+from consilience.asking.asker import judge
 from consilience.core.items import Ask, Item, Scores
 
 NUMBERS = ("logprob", "gold_logprob", "gold_rank", "margin", "n_candidates")
 
 
-def plain(options, scores, bounds, gold):
+def plain(options, scores, gold):
     """The columns of one row: scores by option, None for one that takes no part."""
-    taken = {at: score for at, score in enumerate(scores) if score is not None}
-    known = {at: score for at, score in taken.items() if not bounds[at]}
-    highest = max((taken[at] for at in taken if bounds[at]), default=-math.inf)
-    if gold in taken and (not known or max(known.values()) < highest):
-        return {"excluded": UNCERTAIN}
-    if gold not in taken:
-        return {"excluded": "the gold is out"}
+    known = {at: score for at, score in enumerate(scores) if score is not None}
     best = max(known, key=lambda at: (known[at], -at))
-    mass = sum(math.exp(score) for score in known.values())
-    others = [score for at, score in known.items() if at != best]
-    second = max(others, default=-math.inf)
-    is_whole = highest == -math.inf or abs(mass - 1) < 1e-3
+    mass = math.log(sum(math.exp(score) for score in known.values()))
     row = {"excluded": None, "answer": options[best], "option": best}
-    row |= {"n_candidates": len(taken), "text_logprob": known[best]}
-    if is_whole:
-        row["logprob"] = known[best] - math.log(mass)
-    if len(taken) > 1 and second >= highest and second > -math.inf:
-        row["margin"] = known[best] - second
-    if gold in known:
-        row["gold_text_logprob"] = known[gold]
-        if is_whole:
-            row["gold_logprob"] = known[gold] - math.log(mass)
-        if known[gold] >= highest:
-            ahead = [at for at in known if (-known[at], at) < (-known[gold], gold)]
-            row["gold_rank"] = 1 + len(ahead)
-    return row
+    row |= {"n_candidates": len(known), "text_logprob": known[best]}
+    row |= {"gold_text_logprob": known[gold], "gold_logprob": known[gold] - mass}
+    row |= {"logprob": known[best] - mass}
+    if others := [score for at, score in known.items() if at != best]:
+        row["margin"] = known[best] - max(others)
+    ahead = [at for at in known if (-known[at], at) < (-known[gold], gold)]
+    return row | {"gold_rank": 1 + len(ahead)}
 
 
 @st.composite
 def asked(draw):
-    """Options, scores (None for one that is excluded), bounds, the gold and the shown order."""
+    """Options, scores (None for one that is excluded), the gold and the shown order."""
     size = draw(st.integers(2, 6))
     score = st.sampled_from([-0.25, -0.5, -1.0, -1.0, -2.5, -4.0])
     scores = draw(st.lists(st.none() | score, min_size=size, max_size=size))
-    bounds = draw(st.lists(st.booleans(), min_size=size, max_size=size))
-    is_bounded = draw(st.booleans())
     order = draw(st.permutations(range(size)))
     gold = draw(st.integers(0, size - 1))
     options = tuple(f"o{at}" for at in range(size))
-    return options, scores, [flag and is_bounded for flag in bounds], gold, tuple(order)
+    return options, scores, gold, tuple(order)
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(asked(), min_size=1, max_size=4))
 def test_scores_are_judged_by_the_plain_definition(rows):
     """Rows with different numbers of options, each shown in its own random order."""
-    rows = [row for row in rows if row[1][row[3]] is not None]
+    rows = [row for row in rows if row[1][row[2]] is not None]
     orders = enumerate(row[-1] for row in rows)
     asks = [Ask(at, 0, None, tuple("ABCDEF"[: len(order)]), order) for at, order in orders]
-    items = [Item(str(at), "", row[0][row[3]], row[0], row[3]) for at, row in enumerate(rows)]
+    items = [Item(str(at), "", row[0][row[2]], row[0], row[2]) for at, row in enumerate(rows)]
 
     def shown(values, order):
         return np.array([math.nan if values[at] is None else values[at] for at in order])
 
     scores = Scores.of_rows(
         np.arange(len(rows)),
-        [shown(of, order) for _, of, _, _, order in rows],
+        [shown(of, order) for _, of, _, order in rows],
         [np.ones(len(order), dtype=int) for *_, order in rows],
-        bounds=[shown(bounds, order).astype(bool) for _, _, bounds, _, order in rows],
     )
     columns = judge(scores, asks, items) if rows else {}
-    for at, (options, of, bounds, gold, order) in enumerate(rows):
-        expected = plain(options, of, bounds, gold)
+    for at, (options, of, gold, order) in enumerate(rows):
+        expected = plain(options, of, gold)
         found = {name: values[at] for name, values in columns.items()}
         assert found["excluded"] == expected["excluded"]
         for name in {*NUMBERS, "answer", "option", "text_logprob", "gold_text_logprob"}:
@@ -87,8 +69,7 @@ def test_scores_are_judged_by_the_plain_definition(rows):
                 assert is_null if value is None else found[name] == value, name
             else:
                 assert found[name] == pytest.approx(value, abs=1e-12), name
-        if expected["excluded"] is None:
-            assert found["label"] == "ABCDEF"[order.index(expected["option"])]
+        assert found["label"] == "ABCDEF"[order.index(expected["option"])]
 
 
 def test_words_in_another_language_are_answers_of_the_facts():

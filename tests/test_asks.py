@@ -260,8 +260,8 @@ def test_the_score_of_an_option_is_the_log_odds_of_yes():
     (scores,) = Verifier(Told([[-1, -2], [-0.5, -3], [-4, -1]])).score([prompt])
     assert scores.totals.tolist() == [[1, 2.5, -3]]
     assert scores.affirmed.tolist() == [[True, True, False]] and not scores.answers_only
-    bounds = [[False, False], [False, True], [False, False]]
-    (scores,) = Verifier(Told([[-1, -2]] * 3, bounds=bounds)).score([prompt])
+    unknown = [[-1, -2], [-1, np.nan], [-1, -2]]
+    (scores,) = Verifier(Told(unknown)).score([prompt])
     assert scores.unasked == ["the probability of yes or of no is not known"]
     refused_ = [None, "too long", None]
     (scores,) = Verifier(Told([[-1, -2]] * 3, refused=refused_)).score([prompt])

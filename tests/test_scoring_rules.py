@@ -127,10 +127,10 @@ def test_near_ties_of_the_rule_are_decided_alone():
     assert found == ["in New York"] * 2, "by the order of the file, whatever order is shown"
 
 
-@pytest.mark.parametrize("known", [{"bounds": np.eye(3, dtype=bool)[1:2]}, {"unasked": ["long"]}])
+@pytest.mark.parametrize(
+    "known", [{"totals": np.array([[-1.0, np.nan, -1.0]])}, {"unasked": ["long"]}]
+)
 def test_a_difference_is_not_known_where_the_subtrahend_is_none(known):
-    """An upper bound of what is subtracted gives a lower bound, which decides nothing."""
-
     class Bounded(Written):
         def score(self, prompts):
             for scores in super().score(prompts):

@@ -37,11 +37,8 @@ that it may choose, in the order in which they are shown, and ``options`` their 
 options in their given order, from 0.
 """
 
-UNCERTAIN = "a candidate of which only a bound is known may be the most probable"
 """In ``excluded``: the server lists the most probable tokens only, and the answer is not among
 them."""
-
-WHOLE = 1e-3  # How far from 1 the sum of known probabilities may be for the others to be 0
 
 
 def prompt_table(group: Group, model: Reader) -> pl.DataFrame:
@@ -160,18 +157,16 @@ def judge(scores: Scores, asks: Sequence[Ask], items: Sequence[Item]) -> dict[st
 
     The answer is the option with the highest score, of equal ones the first in the order of the
     file. If the gold shares its token with another candidate (``Scores.same``), that candidate's
-    score is the gold's; if it ranks first, the answer is the gold. Where an answer of which only a
-    bound is known may have a higher score, the answer is not known. A text that is none of the
+    score is the gold's; if it ranks first, the answer is the gold. A text that is none of the
     answers is a wrong answer; an empty one is no answer.
     """
     of_rows, rows = [items[one.item] for one in asks], np.arange(len(asks))
     scores, is_by_option = _by_option(scores, asks), any(one.order for one in asks)
-    value, bound = scores.totals if scores.logprob is None else scores.logprob, scores.bounds
+    value = scores.totals if scores.logprob is None else scores.logprob
     if value is None:
         raise TypeError("scores without logprob and totals")
     taken = ~np.isnan(value)
-    is_known = taken if bound is None else taken & ~bound
-    known = np.where(is_known, value, -np.inf)
+    known = np.where(taken, value, -np.inf)
     best = known.argmax(axis=1)
     gold_at, names = _names(scores.words, asks, of_rows, best)
     right = np.where(gold_at < 0, 0, gold_at if scores.same is None else scores.same[gold_at])
@@ -184,19 +179,13 @@ def judge(scores: Scores, asks: Sequence[Ask], items: Sequence[Item]) -> dict[st
     sizes = [len(one.order) for one in asks] if is_by_option else value.shape[1]
     count = np.array(sizes) - len(scores.reasons) if is_partial else taken.sum(axis=1)
     columns["n_candidates"] = np.full(len(asks), count, dtype=np.float64)
-    highest = np.full(len(asks), -np.inf)
-    if bound is not None:
-        highest = np.where(bound & taken, value, -np.inf).max(axis=1, initial=-np.inf)
     if not (is_partial or scores.answers_only):
-        columns |= _compared(scores, known, taken, highest, best, right)
+        columns |= _compared(scores, known, taken, best, right)
     if scores.totals is not None and not scores.answers_only:
         columns["text_logprob"] = scores.totals[rows, best]
         columns["gold_text_logprob"] = scores.totals[rows, right]
-    if bound is not None:
-        for name in {"gold_logprob", "gold_rank", "gold_text_logprob"} & columns.keys():
-            columns[name][bound[rows, right]] = np.nan
     for name in {"gold_logprob", "gold_rank", "gold_text_logprob"} & columns.keys():
-        columns[name][gold_at < 0] = np.nan
+        columns[name][(gold_at < 0) | ~taken[rows, right]] = np.nan
     if is_by_option:
         columns |= _of_options(scores, asks, best)
     if scores.texts:
@@ -204,13 +193,10 @@ def judge(scores: Scores, asks: Sequence[Ask], items: Sequence[Item]) -> dict[st
         for name in {"answer", "label", "option"} & columns.keys():
             texts = _objects(scores.texts) if name != "option" else np.full(len(asks), None)
             columns[name][is_other] = texts[is_other]
-    uncertain = np.asarray((known[rows, best] < highest) | ~is_known.any(axis=1))
     has_scores = np.asarray(taken.any(axis=1))
     reasons = [
-        _why_excluded(scores, row, gold, has_some) or (UNCERTAIN if is_open else None)
-        for row, (gold, has_some, is_open) in enumerate(
-            zip(gold_at.tolist(), list(has_scores), list(uncertain), strict=True)
-        )
+        _why_excluded(scores, row, gold, has_some)
+        for row, (gold, has_some) in enumerate(zip(gold_at.tolist(), list(has_scores), strict=True))
     ]
     out = np.array([reason is not None for reason in reasons], dtype=bool)
     for values in columns.values():
@@ -226,7 +212,7 @@ def _by_option(scores: Scores, asks: Sequence[Ask]) -> Scores:
     for row, one in enumerate(asks):
         places[row, : len(one.order)] = one.order
     placed = {}
-    for name in ("totals", "bounds", "lengths", "affirmed"):
+    for name in ("totals", "lengths", "affirmed"):
         if (values := getattr(scores, name)) is not None:
             placed[name] = np.empty_like(values)
             np.put_along_axis(placed[name], places, values, axis=1)
@@ -239,8 +225,7 @@ def _of_options(scores: Scores, asks: Sequence[Ask], best: Ints) -> dict[str, Co
     lists: dict[str, npt.NDArray[Any]] = {}
     if scores.totals is not None and not scores.answers_only:
         lists["option_scores"] = scores.totals.astype(np.object_)
-        if scores.bounds is not None:
-            lists["option_scores"][scores.bounds] = None
+        lists["option_scores"][np.isnan(scores.totals)] = None
         if scores.lengths is not None:
             lists["option_tokens"] = scores.lengths
     if scores.affirmed is not None:
@@ -268,9 +253,9 @@ def _names(
 
 
 def _compared(
-    scores: Scores, known: Floats, taken: Bools, highest: Floats, best: Ints, right: Ints
+    scores: Scores, known: Floats, taken: Bools, best: Ints, right: Ints
 ) -> dict[str, Column]:
-    """The columns that need all scores (row, candidate); ``highest``: the highest bound."""
+    """The columns that need all scores (row, candidate)."""
     rows = np.arange(len(known))
     top, gold, log = known[rows, best], known[rows, right], known
     others = known.copy()
@@ -282,14 +267,12 @@ def _compared(
     with np.errstate(invalid="ignore"):
         margin = top - second
         if scores.logprob is None:
-            total = np.logaddexp.reduce(known, axis=1)
-            is_whole = (highest == -np.inf) | (np.abs(np.exp(total) - 1) < WHOLE)
-            log = np.where(is_whole[:, None], known - total[:, None], np.nan)
+            log = known - np.logaddexp.reduce(known, axis=1)[:, None]
     return {
         "logprob": log[rows, best],
         "gold_logprob": log[rows, right],
-        "gold_rank": np.where(highest <= gold, 1.0 + (ahead & taken).sum(axis=1), np.nan),
-        "margin": np.where((count > 1) & (second >= highest), margin, np.nan),
+        "gold_rank": 1.0 + (ahead & taken).sum(axis=1),
+        "margin": np.where(count > 1, margin, np.nan),
     }
 
 

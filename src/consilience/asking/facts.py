@@ -19,10 +19,6 @@ from consilience.models import LanguageModel
 from consilience.runs.folder import RunFolder
 from consilience.types import Query, Relation, Suite
 
-N_BOUNDS = "n_bounds"
-"""The column of answers with the number of candidates of which only a bound is known, where a
-server lists the most probable tokens only."""
-
 
 def ask_suite(
     suite: Suite,
@@ -96,19 +92,14 @@ def ask(
     group = facts_of(relation, suite_name, whole_vocabulary=whole_vocabulary)
     width = len(relation.candidates.words) if keep_scores else 0
     every_score = np.full((len(group.asks), width), np.nan)
-    n_bounds = np.zeros(len(group.asks), dtype=np.int32)
 
     def keep(rows: Ints, scores: Scores) -> None:
-        if scores.bounds is not None:
-            n_bounds[rows] = scores.bounds.sum(axis=1)
         if keep_scores and scores.logprob is not None:
             every_score[rows] = scores.logprob
 
     among = None if whole_vocabulary else relation
     score = partial(scores_of_facts, model, among, every=keep_scores)
     table = asker.ask(group, score, seen=keep, progress=progress)
-    if n_bounds.any():
-        table = table.with_columns(pl.Series(N_BOUNDS, n_bounds))
     if not keep_scores:
         return table
     flat = pl.Series("scores", every_score.ravel()).fill_nan(None)

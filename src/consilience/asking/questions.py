@@ -314,10 +314,9 @@ def _distinct_totals(prompts: Sequence[Prompt], model: Model) -> list[Floats]:
     totals: dict[Prompt, dict[str, float]] = {}
     for scores in model.score(distinct) if distinct else ():
         assert scores.totals is not None
-        unknown = np.zeros_like(scores.totals, bool) if scores.bounds is None else scores.bounds
         for at, row in enumerate(scores.rows):
             is_refused = bool(scores.unasked and scores.unasked[at])
-            values = np.where(unknown[at] | is_refused, np.nan, scores.totals[at])
+            values = np.where(is_refused, np.nan, scores.totals[at])
             totals[distinct[row]] = dict(zip(distinct[row].answers, values.tolist(), strict=False))
     return [
         np.array([totals[once][answer] for answer in prompt.answers])

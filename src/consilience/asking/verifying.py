@@ -49,7 +49,7 @@ class Verifier:
             with np.errstate(invalid="ignore"):  # neither yes nor no
                 odds[scores.rows] = scores.totals[:, 0] - scores.totals[:, 1]
             for at, row in enumerate(scores.rows.tolist()):
-                is_bound = scores.bounds is not None and scores.bounds[at].any()
+                is_bound = scores.totals is not None and np.isnan(scores.totals[at]).any()
                 reasons[row] = scores.why_not(at) or UNKNOWN * bool(is_bound)
         rows = [row for row, prompt in enumerate(shown) if prompt.checks]
         ends = np.cumsum([0, *(len(shown[row].checks) for row in rows)]).tolist()

@@ -101,9 +101,6 @@ class Scores:
     candidate); ``text_logprob`` of the answers table. Of a model without probabilities 0 for the
     answer that it chose, minus infinity for the others."""
     answers_only: bool = False  # Whether the scores only order the candidates
-    bounds: Bools | None = None
-    """Which totals are only upper bounds, of a server that lists the most probable tokens (row,
-    candidate)."""
     is_complete: bool = False
     """Whether every answer has a total. Otherwise totals without ``logprob`` are those of the best
     candidate and of some others, and candidates without one have smaller totals."""
@@ -122,7 +119,6 @@ class Scores:
         lengths: Sequence[Ints] | None = None,
         *,
         texts: Sequence[str] = (),
-        bounds: Sequence[Bools] = (),
         refused: Sequence[str | None] = (),
         affirmed: Sequence[Bools] = (),
     ) -> Self:
@@ -130,13 +126,11 @@ class Scores:
 
         Without ``lengths`` the model has no probabilities.
         """
-        is_bound = padded(bounds, False) if bounds else None
         return cls(
             rows,
             totals=padded(totals, np.nan),
             unasked=refused or None,
             answers_only=lengths is None,
-            bounds=is_bound if is_bound is not None and is_bound.any() else None,
             is_complete=lengths is not None,
             lengths=None if lengths is None else padded(lengths, 0),
             affirmed=padded(affirmed, False) if affirmed else None,

@@ -106,7 +106,7 @@ class Chats:
         except UnprovedError as error:
             raise scorer.UnprovedServerError({name: str(error)}) from error
         requests = usage.requests - before
-        return Proof(name, STRATEGIES[name][0], True, requests, repeated, None, total)
+        return Proof(name, STRATEGIES[name][0], requests, repeated, None, total)
 
     def _prove_listed(self) -> tuple[float, float]:
         """The largest difference of equal chats in nats, and of listed probabilities the sum."""
@@ -117,6 +117,8 @@ class Chats:
                 for _ in range(2)
             )
             masses.append(float(np.exp(list(first.values())).sum()))
+            if masses[-1] > 1 + scorer.TOLERANCE:
+                raise UnprovedError("logprobs", f"probabilities with a sum of {masses[-1]:.3f}")
             if answer not in first:
                 problem = f"'{answer}' is not listed as an answer to '{question}'"
                 raise UnprovedError("top_logprobs", problem)
@@ -144,7 +146,7 @@ class Chats:
     ) -> Iterator[tuple[int, Any]]:
         """The position of each chat with options, and what a strategy reads; or why nothing.
 
-        ``chat-top-k``: values and bounds of labels (``values_of``). ``answers-only``: a position.
+        ``chat-top-k``: values of labels (``values_of``). ``answers-only``: a position.
         """
         _, ask, read = STRATEGIES[name]
         bodies = (self.body(messages, *ask(options)) for messages, options in chats)
@@ -170,19 +172,17 @@ def _listed(reply: Any) -> list[tuple[str, float]]:
     if len(entries) < MOST_LISTED:
         problem = f"{len(entries)} tokens where {MOST_LISTED} were asked for"
         raise UnprovedError("top_logprobs", problem)
-    scorer.bound_of(entries, MOST_LISTED)
     return entries
 
 
 def values_of(
     entries: Sequence[tuple[str, float]], labels: Sequence[str]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """The value (label,) of each label among listed tokens, or the bound of what is not listed."""
-    bound, known = scorer.bound_of(entries, MOST_LISTED), dict[str, float]()
+) -> npt.NDArray[np.float64]:
+    """The value (label,) of each label among listed tokens; NaN of what is not listed."""
+    known: dict[str, float] = {}
     for name, value in entries:  # tokens with one text, such as one with a space that is not shown
         known[name] = float(np.logaddexp(known.get(name, -np.inf), value))
-    values = np.array([known.get(label, bound) for label in labels])
-    return values, np.array([label not in known for label in labels])
+    return np.array([known.get(label, np.nan) for label in labels])
 
 
 def enforcing(options: Sequence[str]) -> tuple[int, Mapping[str, Any]]:
@@ -253,7 +253,7 @@ def _shown(value: Any) -> str:
 
 STRATEGIES: Mapping[str, tuple[str, Callable[..., Any], Callable[[Any, Sequence[str]], Any]]] = {
     CHAT_TOP_K: (
-        f"the first token; a bound for labels that are not among the {MOST_LISTED} listed",
+        f"the first token, of labels that are among the {MOST_LISTED} listed",
         lambda labels: (1, LISTING),
         lambda reply, labels: values_of(_listed(reply), labels),
     ),

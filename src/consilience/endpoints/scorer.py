@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from consilience.core.errors import ConsilienceError, unknown_name
 from consilience.core.items import group_rows
 from consilience.endpoints.client import Refused
 from consilience.endpoints.server import ABSENT, MARKED, Server
-from consilience.endpoints.usage import tokens_of
 
 Ids = Sequence[int]
 Body = dict[str, Any]
@@ -60,10 +58,9 @@ class Known:
 class Strategy:
     """How a server is asked for log-probabilities.
 
-    ``gives``: what a reader of the scores should know. ``field``: that of a request on which it
-    rests. ``is_censored``: whether some tokens have only a bound. ``whole``: how the request for
-    continuations of a prefix is made, and how their log-probabilities are read; ``first``: the same
-    of the next token among wanted ones.
+    ``field``: that of a request on which it rests. ``whole``: how the request for continuations of
+    a prefix is made, and how their log-probabilities are read; ``first``: the same of the next
+    token among wanted ones.
 
     ``is_native``: whether it is llama.cpp's own route. There requests that differ in their prompt
     only are sent as one. The request for the next token writes one that nobody reads, a letter that
@@ -71,13 +68,11 @@ class Strategy:
     """
 
     name: str
-    gives: str
     field: str
+    whole: tuple[Callable[[Ids, Sequence[Ids]], Body], ReadWhole]
     path: str = "completions"
-    whole: tuple[Callable[[Ids, Sequence[Ids]], Body], ReadWhole] | None = None
     first: tuple[Callable[[Ids, Ids], Body], Callable[[Any, Ids, Piece], Known]] | None = None
     is_native: bool = False
-    is_censored: bool = False
 
 
 @contextmanager
@@ -203,35 +198,6 @@ def _among(values: Mapping[Any, float], wanted: Ids, bound: float) -> Known:
     return Known(known, None if len(known) == len(set(wanted)) else bound)
 
 
-def _next_token(prefix: Ids, **fields: Any) -> Body:
-    ids = {"return_tokens_as_token_ids": True}
-    return {"prompt": list(prefix), "max_tokens": 1, "temperature": 0, **ids, **fields}
-
-
-def _read_label_ids(reply: Any, wanted: Ids, piece: Piece) -> Known:
-    known = _among(_top(reply, wanted, piece)[0], wanted, 0.0)
-    if known.bound is not None:
-        missing = next(token for token in wanted if token not in known.values)
-        raise UnprovedError("logprob_token_ids", f"no value of the token {missing}; it was ignored")
-    return known
-
-
-def _top(reply: Any, wanted: Ids, piece: Piece) -> tuple[dict[int, float], list[tuple[str, float]]]:
-    """The wanted tokens among the next ones that a reply lists, and all of these by their text."""
-    with rests_on("logprobs"):
-        (choice,) = reply["choices"]
-        entries = named_tokens(choice["logprobs"])
-    ids = {f"token_id:{token}": token for token in wanted}
-    if not any(name.startswith("token_id:") for name, _ in entries):
-        pieces = {token: piece(token) for token in wanted}
-        readable = {token: text for token, text in pieces.items() if BROKEN not in text}
-        ids = {text: token for token, text in readable.items()}
-        if len(ids) < len(readable):
-            raise UnprovedError("return_tokens_as_token_ids", "two tokens with the same text")
-    known = {ids[name]: value for name, value in entries if name in ids and BROKEN not in name}
-    return known, entries
-
-
 def named_tokens(record: Mapping[str, Any]) -> list[tuple[str, float]]:
     """The texts and values of next tokens in a record ``logprobs`` of completions or chats."""
     pairs: Iterable[tuple[Any, Any]]
@@ -244,57 +210,22 @@ def named_tokens(record: Mapping[str, Any]) -> list[tuple[str, float]]:
     return [(str(name), _number(value, "top_logprobs")) for name, value in pairs]
 
 
-def bound_of(entries: Sequence[tuple[str, float]], size: int) -> float:
-    """What no token exceeds that is not listed: the smallest of the ``size`` largest values.
-
-    Fewer entries than ``size`` raise, and so do probabilities with a sum above 1. A token without a
-    readable text may be any; several of these may be listed as one.
-    """
-    broken = [value for name, value in entries if BROKEN in name]
-    if len(entries) < size and not broken:
-        raise UnprovedError("logprobs", f"{len(entries)} tokens where {size} were asked for")
-    largest = sorted((value for _, value in entries), reverse=True)[:size]
-    total = sum(map(math.exp, largest))
-    if total > 1 + TOLERANCE:
-        raise UnprovedError("logprobs", f"probabilities with a sum of {total:.3f}")
-    return max([largest[-1], *broken])
-
-
-def top_k(size: int) -> Strategy:
-    """The strategy that reads the ``size`` most probable tokens; others have a bound."""
-
-    def read(reply: Any, wanted: Ids, piece: Piece) -> Known:
-        values, entries = _top(reply, wanted, piece)
-        return _among(values, wanted, bound_of(entries, size))
-
-    gives = f"a bound for tokens that are not among the {size} most probable"
-    ask = lambda prefix, wanted: _next_token(prefix, logprobs=size)  # noqa: E731
-    return Strategy("top-k", gives, "logprobs", first=(ask, read), is_censored=True)
-
-
 STRATEGIES: Mapping[str, Strategy] = {
     strategy.name: strategy
     for strategy in (
         Strategy(
-            "prompt-logprobs", EXACT, "prompt_logprobs",
-            whole=(_continued(prompt_logprobs=1), _read_prompt_logprobs),
+            "prompt-logprobs", "prompt_logprobs",
+            (_continued(prompt_logprobs=1), _read_prompt_logprobs),
         ),
         Strategy(
-            "echo", EXACT, "echo",
-            whole=(_continued(echo=True, logprobs=1, return_tokens_as_token_ids=True), _read_echo),
+            "echo", "echo",
+            (_continued(echo=True, logprobs=1, return_tokens_as_token_ids=True), _read_echo),
         ),
         Strategy(
-            "forced-tokens", EXACT, "logit_bias", "/completion",
-            whole=(_ask_forced, _read_forced), is_native=True,
+            "forced-tokens", "logit_bias", (_ask_forced, _read_forced), "/completion",
+            is_native=True,
             first=(lambda prefix, wanted: _native(prefix, 1, MOST_LIKELY), _read_most_likely),
         ),
-        Strategy(
-            "label-ids", EXACT, "logprob_token_ids",
-            first=(lambda prefix, wanted: _next_token(
-                prefix, logprobs=1, logprob_token_ids=list(dict.fromkeys(wanted))
-            ), _read_label_ids),
-        ),
-        top_k(20),
     )
 }  # fmt: skip
 
@@ -331,18 +262,15 @@ class Totals:
         self.is_bound: npt.NDArray[np.bool_] = np.ones(size, dtype=bool)
         self.refused: str | None = None
         self.done = [0] * size  # Tokens that are in the values
-        self.is_closed = [False] * size  # Whether nothing more can be known
 
-    def add(self, at: int, value: float, tokens: int, *, is_bound: bool = False) -> None:
+    def add(self, at: int, value: float, tokens: int) -> None:
         self.values[at] = value if self.done[at] == 0 else self.values[at] + value
         self.done[at] += tokens
-        is_whole = self.done[at] == len(self.parts.targets[at])
-        self.is_closed[at] = is_bound or is_whole
-        self.is_bound[at] = is_bound or not is_whole
+        self.is_bound[at] = self.done[at] < len(self.parts.targets[at])
 
     def open(self, *, every: bool) -> list[int]:
         """The continuations that must be followed further."""
-        wanted = [at for at, closed in enumerate(self.is_closed) if not closed]
+        wanted = np.flatnonzero(self.is_bound).tolist()
         if self.refused:
             return []
         if every or not wanted:
@@ -373,9 +301,8 @@ def _groups(jobs: Sequence[Job], alike: Callable[[Totals, int], object]) -> list
 class Scorer:
     """Scores continuations of token sequences on a server."""
 
-    def __init__(self, server: Server, strategy: Strategy, *, as_text: bool = False) -> None:
-        """``as_text``: prompts are sent as texts, because the server does not take token ids."""
-        self.server, self.strategy, self.as_text = server, strategy, as_text
+    def __init__(self, server: Server, strategy: Strategy) -> None:
+        self.server, self.strategy = server, strategy
 
     def totals(
         self, parts: Sequence[Continuations], *, every: bool = True
@@ -407,9 +334,6 @@ class Scorer:
         else:
             every = True  # no bound of a first token says which ones can be left out
         while jobs := [(work, at) for work in works for at in work.open(every=every)]:
-            if strategy.whole is None:
-                self._look(jobs)
-                continue
             with_parts, others = list[Job](), list[Job]()
             for job in jobs:
                 (with_parts if self._has_parts(*job) else others).append(job)
@@ -437,26 +361,19 @@ class Scorer:
         both = zip(groups, wanted, strict=True)
         bodies = (ask(_prefix(*group[0]), ids) | more for group, ids in both)
         for index, reply in self._replies(groups, bodies):
-            known, prefix = read(reply, wanted[index], self._piece), _prefix(*groups[index][0])
-            if self.as_text and (count := tokens_of(reply)) and count[0] != len(prefix):
-                problem = f"{count[0]} tokens for the {len(prefix)} of a prompt"
-                raise UnprovedError("prompt_tokens", problem)
+            known = read(reply, wanted[index], self._piece)
             for (work, at), token in zip(groups[index], wanted[index], strict=True):
                 if token in known.values:
                     work.add(at, known.values[token], 1)
                 elif lists_all:
                     raise UnprovedError("n_probs", f"no value of the token {token}")
-                elif strategy.whole is None:
-                    work.add(at, known.bound or 0.0, 1, is_bound=True)
                 else:
                     work.values[at] = known.bound or 0.0
 
     def _complete(self, jobs: Sequence[Job]) -> None:
         strategy = self.strategy
-        assert strategy.whole is not None
         ask, read = strategy.whole
-        is_alone = strategy.is_native or self.as_text
-        groups = _groups(jobs, lambda work, at: at if is_alone else None)
+        groups = _groups(jobs, lambda work, at: at if strategy.is_native else None)
         end = self.server.tokenizer.eos_token_id
 
         def parts(group: Sequence[Job]) -> tuple[list[int], list[tuple[int, ...]]]:
@@ -513,20 +430,8 @@ class Scorer:
                     yield rows[at], alone
 
     def addressed(self, body: Body) -> Body:
-        """A request with the name of the model, and with a text where the server takes texts."""
-        if self.as_text:
-            prompt = body["prompt"]
-            ids = prompt[0] if isinstance(prompt[0], list) else prompt
-            body = body | {"prompt": self.text_of(ids)}
+        """A request with the name of the model."""
         return {"model": self.server.name, **body}
-
-    def text_of(self, ids: Sequence[int]) -> str:
-        """The text of token ids, without the token that the server puts before a text itself."""
-        tokenizer = self.server.tokenizer
-        beginning = list(tokenizer("a")["input_ids"])[:1]
-        if beginning == [tokenizer.bos_token_id] and list(ids[:1]) == beginning:
-            ids = ids[1:]
-        return str(tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))
 
     @cached_property
     def _piece(self) -> Callable[[int], str]:
@@ -542,22 +447,20 @@ BEGIN, END = "The capital of France is", " Paris."
 OTHERS = (" London", " Madrid", " the", " a", " not")
 NONSENSE = " Qzx vjk wfp."
 AGREEMENT = 0.05  # Nats by which two routes may differ: batches are in half precision
-SMALLER_K = 5  # How many of the most probable tokens a server lists that refuses 20
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
     """What the proof of a strategy found, by so many requests.
 
-    ``gives``: what a reader of the scores should know. ``as_text``: whether prompts are sent as
-    texts. ``repeated`` and ``other_route``: the largest differences of equal requests and of two
-    routes in nats; ``total_probability``: of some next tokens; None where there are none.
-    ``refused``: why strategies that were tried before it are not used, by their name.
+    ``gives``: what a reader of the scores should know. ``repeated`` and ``other_route``: the
+    largest differences of equal requests and of two routes in nats; ``total_probability``: of some
+    next tokens; None where there are none. ``refused``: why strategies that were tried before it
+    are not used, by their name.
     """
 
     strategy: str
     gives: str
-    as_text: bool
     requests: int
     repeated: float | None = None
     other_route: float | None = None
@@ -568,14 +471,13 @@ class Proof:
     def note(self) -> str:
         if self.repeated is None:
             return f"the server gives {self.gives} ({self.strategy}); proved on known prompts"
-        form = ", prompts sent as texts" if self.as_text else ""
         other = steady = ""
         if self.repeated > TOLERANCE:
             steady = "; for repeatable scores use a server with one slot and --concurrency 1"
         if self.other_route is not None:
             other = f", another route differs by {self.other_route:.1e} nats"
         return (
-            f"scored by {self.strategy} ({self.gives}{form}); proved on known prompts: equal "
+            f"scored by {self.strategy} ({self.gives}); proved on known prompts: equal "
             f"requests differ by {self.repeated:.1e} nats{other}{steady}"
         )
 
@@ -584,23 +486,20 @@ def prove(server: Server) -> tuple[Scorer, Proof]:
     """The first strategy that a server proves, or the one that the connection names."""
     named = server.client.connection.scoring
     strategies = [strategy_named(named)] if named else list(STRATEGIES.values())
-    forms = (False, True) if server.kind == "other" else (False,)
     refused: dict[str, str] = {}
     for strategy in strategies:
         if not named and strategy.is_native and server.kind != "llama.cpp":
             refused[strategy.name] = "only llama.cpp's server has it"
             continue
-        sizes = [strategy, top_k(SMALLER_K)] if strategy.is_censored else [strategy]
-        for tried, as_text in product(sizes, forms):
-            scorer = Scorer(server, tried, as_text=as_text)
-            try:
-                return scorer, replace(_proof(scorer), refused=refused)
-            except UnprovedError as error:
-                refused[strategy.name] = str(error)
-            except ConsilienceError as error:
-                if not error.found.startswith(ABSENT):
-                    raise
-                refused[strategy.name] = error.found
+        scorer = Scorer(server, strategy)
+        try:
+            return scorer, replace(_proof(scorer), refused=refused)
+        except UnprovedError as error:
+            refused[strategy.name] = str(error)
+        except ConsilienceError as error:
+            if not error.found.startswith(ABSENT):
+                raise
+            refused[strategy.name] = error.found
     if named:
         found = f"--scoring {named}: {refused[strategies[0].name]}"
         expected = "a strategy that the server proves (docs/endpoints.md)"
@@ -624,27 +523,26 @@ def _proof(scorer: Scorer) -> Proof:
     start = [id_ for id_ in begins if id_ == tokenizer.bos_token_id]
     parts = Continuations((*start, *sentence[:shared]), tuple(targets))
     first, again = _totals(scorer, parts), _totals(scorer, parts)
-    values, bounds = first.values.tolist(), first.is_bound.tolist()
+    values = first.values.tolist()
     means = [value / len(target) for value, target in zip(values, targets, strict=True)]
-    known = [value for value, is_bound in zip(values[2:], bounds[2:], strict=True) if not is_bound]
-    total = sum(map(math.exp, known))
+    total = sum(map(math.exp, values[2:]))
     repeated = max(abs(a - b) for a, b in zip(values, again.values.tolist(), strict=True))
     by_word = dict(zip(words, values[2:], strict=True))
-    are_equal = len(by_word) > 1 and len({*by_word.values()}) == 1 and not any(bounds[2:])
+    are_equal = len(by_word) > 1 and len({*by_word.values()}) == 1
     random = f"random tokens ({means[1]:.2f} each) are as probable as"
     for is_wrong, problem in (
-        (not bounds[0] and means[1] >= means[0], f"{random} a sentence ({means[0]:.2f})"),
+        (means[1] >= means[0], f"{random} a sentence ({means[0]:.2f})"),
         (are_equal, f"{len(by_word)} different next words have the value {means[2]}"),
         (total > 1 + TOLERANCE, f"probabilities with a sum of {total:.3f}"),
         (repeated > 1, f"equal requests differ by {repeated:.2f} nats"),
     ):
         if is_wrong:
             raise UnprovedError(strategy.field, problem)
-    gives = strategy.gives
-    if gives == EXACT and repeated > TOLERANCE:
+    gives = EXACT
+    if repeated > TOLERANCE:
         gives = "all candidates, with values that change from request to request"
     requests, other_route = client.usage.requests - before, _other_route(scorer, parts)
-    return Proof(strategy.name, gives, scorer.as_text, requests, repeated, other_route, total)
+    return Proof(strategy.name, gives, requests, repeated, other_route, total)
 
 
 def _encode(tokenizer: Any, text: str) -> list[int]:
@@ -666,8 +564,9 @@ def _totals(scorer: Scorer, parts: Continuations) -> Totals:
 def _other_route(scorer: Scorer, parts: Continuations) -> float | None:
     """How far the value of the most probable next token is from that of a plain completion."""
     server = scorer.server
-    prompt: Any = scorer.text_of(parts.prefix) if scorer.as_text else list(parts.prefix)
-    body = {"model": server.name, "prompt": prompt, "max_tokens": 1, "temperature": 0}
+    body: Body = {
+        "model": server.name, "prompt": list(parts.prefix), "max_tokens": 1, "temperature": 0,
+    }  # fmt: skip
     if server.kind != "other":
         body["return_tokens_as_token_ids"] = True
     reply = server.client.post("completions", {**body, "logprobs": 1})

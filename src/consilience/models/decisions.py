@@ -27,7 +27,7 @@ from consilience.core.errors import (
     Loading,
     shortened,
 )
-from consilience.core.items import Bools, Choice, Floats, Form, Task, TaskKind, as_lines, group_rows
+from consilience.core.items import Choice, Floats, Form, Task, TaskKind, as_lines, group_rows
 from consilience.core.presentation import Prompt
 from consilience.core.text import counted
 from consilience.endpoints.client import Client, Refused
@@ -146,15 +146,10 @@ def fault_of(probabilities: Mapping[str, Any], names: Sequence[str]) -> str | No
     return f"the probabilities sum to {total:.4g}, not to 1" if abs(total - 1) > ROUNDING else None
 
 
-def log_scores(probabilities: Sequence[float]) -> tuple[Floats, Bools]:
-    """The logarithms (option,) of probabilities over their sum, and which are only upper bounds.
-
-    Of a probability that the server rounded to 0, the smallest of the others is the bound.
-    """
+def log_scores(probabilities: Sequence[float]) -> Floats:
+    """The logarithms (option,) of probabilities over their sum; NaN of one rounded to 0."""
     values = np.array(probabilities, dtype=np.float64)
-    is_bound = values == 0
-    smallest = values[~is_bound].min()
-    return np.log(np.where(is_bound, smallest, values) / values.sum()), is_bound
+    return np.asarray(np.log(np.where(values == 0, np.nan, values) / values.sum()))
 
 
 def connected(spec: str, connection: Connection) -> DecisionModel:
@@ -215,10 +210,9 @@ class DecisionModel:
             read = [self._read(answer, prompts[row]) for row in requests[at]]
             yield Scores.of_rows(
                 np.array(requests[at]),
-                [scores for scores, _, _ in read],
-                [np.ones(len(scores), dtype=np.int64) for scores, _, _ in read],
-                bounds=[is_bound for _, is_bound, _ in read],
-                refused=[reason for _, _, reason in read],
+                [scores for scores, _ in read],
+                [np.ones(len(scores), dtype=np.int64) for scores, _ in read],
+                refused=[reason for _, reason in read],
             )
         if self._zeros:
             self.notes[:] = [
@@ -226,16 +220,16 @@ class DecisionModel:
                 "server rounds them: their logarithms are unknown"
             ]
 
-    def _read(self, answer: Answer, prompt: Prompt) -> tuple[Floats, Bools, str | None]:
-        """The scores (option,) of an answer, which are bounds, and why there are none."""
+    def _read(self, answer: Answer, prompt: Prompt) -> tuple[Floats, str | None]:
+        """The scores (option,) of an answer, and why there are none."""
         names = list(_options(prompt))
         reason = answer if isinstance(answer, str) else fault_of(answer, names)
         if isinstance(answer, str) or reason is not None:
-            return np.full(len(names), np.nan), np.zeros(len(names), dtype=bool), reason
-        scores, is_bound = log_scores([answer[name] for name in names])
-        self._zeros += int(is_bound.sum())
+            return np.full(len(names), np.nan), reason
+        scores = log_scores([answer[name] for name in names])
+        self._zeros += int(np.isnan(scores).sum())
         self._options += len(names)
-        return scores, is_bound, None
+        return scores, None
 
 
 class DecisionPairs(PlainPairs):
@@ -258,14 +252,12 @@ class DecisionPairs(PlainPairs):
         """Log-probabilities of the labels (form, label); rounded to 0 they only order these."""
         for scores in self.model.score([self._prompt(form) for form in forms]):
             assert scores.totals is not None
-            is_bound = np.zeros(1, bool) if scores.bounds is None else scores.bounds
-            totals = np.where(is_bound, np.nextafter(scores.totals, -np.inf), scores.totals)
             yield Scores(
                 scores.rows,
                 self.labels,
-                totals,
+                scores.totals,
                 unasked=scores.unasked,
-                answers_only=bool(is_bound.any()),
+                answers_only=bool(np.isnan(scores.totals).any()),
             )
 
     def _prompt(self, form: Form) -> Prompt:

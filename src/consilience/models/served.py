@@ -141,8 +141,8 @@ class TokenScorer(OptionPrompts, Served):
     def scored(self, requests: Sequence[Continuations]) -> Iterator[Scores]:
         for at, totals in self.scorer.totals(requests):
             sizes = np.array([len(target) for target in requests[at].targets])
-            values, bounds, refused = [totals.values], [totals.is_bound], [totals.refused]
-            yield Scores.of_rows(np.array([at]), values, [sizes], bounds=bounds, refused=refused)
+            values, refused = [totals.values], [totals.refused]
+            yield Scores.of_rows(np.array([at]), values, [sizes], refused=refused)
 
 
 class ChatScorer(Served):
@@ -176,9 +176,12 @@ class ChatScorer(Served):
             reason = found if isinstance(found, str) else None
             if self.strategy == CHAT_TOP_K:
                 size = len(answers)
-                values, bounds = (np.zeros(size), np.zeros(size, bool)) if reason else found
+                values = np.zeros(size) if reason else found
+                if np.isnan(values).all():
+                    reason = "no label is among the most probable first tokens"
                 lengths = [np.ones(size, dtype=np.int64)]
-                yield Scores.of_rows(rows, [values], lengths, bounds=[bounds], refused=[reason])
+                scores = Scores.of_rows(rows, [values], lengths, refused=[reason])
+                yield replace(scores, is_complete=not np.isnan(values).any())
                 continue
             totals = np.full(len(answers), -np.inf)
             if reason is None:
@@ -274,9 +277,6 @@ class Writer(Served):
         }
         if self.tokens is None:
             return body | {"prompt": prompt.text.rstrip(" ")}
-        if self.server.kind == "other":  # takes texts, and puts the beginning there itself
-            begin = "".join(self.tokenizer.convert_ids_to_tokens(self.tokens.beginning))
-            return body | {"prompt": self.tokens.prompt_text(prompt).removeprefix(begin)}
         return body | {"prompt": self.tokens.prompt_ids(prompt)}
 
 
@@ -317,7 +317,6 @@ class ServedFacts(FactModel):
     def score_words(
         self, queries: Sequence[Query], words: tuple[str, ...], *, every: bool
     ) -> Iterator[Scores]:
-        """Of partial scores a bound of what was not finished is left out."""
         model, scorer = self.model, self.model.scorer
         sheet = candidates_after_space(model.tokenizer, words)
         index, texts = sheet.index_of_scored(), [words[at] for at in sheet.scored]
@@ -339,19 +338,8 @@ class ServedFacts(FactModel):
             if totals.refused:
                 yield excluded([rows[at]], words, totals.refused)
                 continue
-            values, bounds = totals.values[None].copy(), totals.is_bound[None]
-            if not scorer.strategy.is_censored:
-                values[bounds], bounds = np.nan, np.zeros_like(bounds)
-            placed = np.zeros((1, len(words)), dtype=bool)
-            placed[:, sheet.scored] = bounds
-            scores = scores_of(
-                [[rows[at]]],
-                sheet.spread(values),
-                sheet,
-                are_totals=True,
-                every=every and not bounds.any(),
-            )
-            yield replace(scores, bounds=placed if bounds.any() else None)
+            values = np.where(totals.is_bound, np.nan, totals.values)[None]
+            yield scores_of([[rows[at]]], sheet.spread(values), sheet, are_totals=True, every=every)
 
 
 def _continuations(start: int, sentences: Sequence[Sequence[int]], gold: int) -> Continuations:
@@ -443,8 +431,7 @@ class ServedLabels(Served):
         return [Continuations(tuple(one["input_ids"]), self.targets) for one in encoded]
 
     def scored(self, requests: Sequence[Any]) -> Iterator[Scores]:
-        for scores in self.model.scored(requests):
-            yield replace(scores, is_complete=scores.is_complete and scores.bounds is None)
+        yield from self.model.scored(requests)
 
 
 ServedModel = TokenScorer | ChatScorer  # A model on a server that chooses among options

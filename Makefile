@@ -77,7 +77,7 @@ demo: $(READY)
 	HF_HUB_OFFLINE=1 $(BIN)/consilience probe --model packaged:smollm2 --suite mini --limit 8
 
 bench: $(READY)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[models,gguf,train,syntax,hub,test-server,dev,bench]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[models,gguf,train,syntax,hub,test-server,dev]'
 	HF_HUB_OFFLINE=1 $(BIN)/python bench
 
 # Damaged files, hostile pickles and servers, kills: SECONDS=600 SEED=0 (docs/reliability.md).

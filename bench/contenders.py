@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ RELEASED_BATCH = 200
 """Sentences a batch in ParaRel's released evaluation."""
 
 
-def ours(model, *, every: bool = True) -> Ask:
+def ours(model: Any, *, every: bool = True) -> Ask:
     """Consilience."""
 
     def ask(queries: list[Query], candidates: Candidates) -> Answers:
@@ -34,7 +34,8 @@ def ours(model, *, every: bool = True) -> Ask:
 
 def fill_mask(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, batch: int | None) -> Ask:
     """The fill-mask pipeline: one sentence a call, or in batches as the released evaluation."""
-    fill = pipeline("fill-mask", model=model, tokenizer=tokenizer)
+    parts: Any = {"model": model, "tokenizer": tokenizer}
+    fill = pipeline("fill-mask", **parts)
 
     def ask(queries: list[Query], candidates: Candidates) -> Answers:
         ids = {
@@ -43,7 +44,7 @@ def fill_mask(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, batch:
         }
         mask = str(tokenizer.mask_token)
         texts = [mask.join(query.pattern.around_object(query.subject)) for query in queries]
-        options = {"targets": list(candidates.words), "top_k": 1}
+        options: dict[str, Any] = {"targets": list(candidates.words), "top_k": 1}
         if batch is None:
             found = [fill(text, **options) for text in texts]
         else:
@@ -78,51 +79,5 @@ def sentences_in_batches(
                 total[batch] = (chosen - logits.logsumexp(-1)).double().sum(1).cpu().numpy()
         best = total.reshape(len(queries), -1).argmax(1)
         return [candidates.words[each] for each in best]
-
-    return ask
-
-
-def minicons(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, causal: bool) -> Ask:
-    """`minicons`: sums of the token scores of whole sentences.
-
-    Version 0.3 calls the tokenizer by a name that transformers 5 no longer has; it gets it back.
-    """
-    from minicons import scorer
-
-    tokenizer = copy.deepcopy(tokenizer)
-    tokenizer.batch_encode_plus = tokenizer.__call__
-    kind = scorer.IncrementalLMScorer if causal else scorer.MaskedLMScorer
-    lm = kind(model, "cpu", tokenizer=tokenizer)
-
-    def ask(queries: list[Query], candidates: Candidates) -> Answers:
-        answers = []
-        for query in queries:
-            texts = [query.pattern.fill(query.subject, word) for word in candidates.words]
-            found = lm.sequence_score(texts, reduction=lambda steps: steps.sum(0).item())
-            answers.append(candidates.words[int(np.argmax(found))])
-        return answers
-
-    return ask
-
-
-def lm_pub_quiz(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, causal: bool) -> Ask:
-    """`lm-pub-quiz`: sums of the token scores of whole sentences."""
-    from lm_pub_quiz import Evaluator
-
-    kind = "CLM" if causal else "MLM"
-    evaluator = Evaluator.from_model(model, model_type=kind, tokenizer=tokenizer, device="cpu")
-
-    def ask(queries: list[Query], candidates: Candidates) -> Answers:
-        answers = []
-        for query in queries:
-            found = evaluator.score_answers(
-                template=query.pattern.text,
-                subject=query.subject,
-                answers=list(candidates.words),
-                reduction="sum",
-                batch_size=32,
-            )
-            answers.append(candidates.words[int(np.argmax(found))])
-        return answers
 
     return ask

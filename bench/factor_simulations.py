@@ -69,7 +69,7 @@ def utilities(question: float, effects: Mapping[str, float], bias: tuple[float, 
             levels = generator.normal(0, deviation, (size, len(factor.levels), OPTIONS))
             total = total + levels[:, CELLS[:, at]]
         total = total + generator.normal(0, effects["together"], (size, len(CELLS), OPTIONS))
-        return total.argmax(axis=-1)
+        return np.asarray(total.argmax(axis=-1))
 
     return draw
 

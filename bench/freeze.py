@@ -22,20 +22,15 @@ import time
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import get_args
+from typing import Any
 
 import polars as pl
-
-from consilience.core import errors
 
 SHARED = Path(os.environ.get("CONSILIENCE_SHARED", Path(__file__).parents[2] / "shared")).resolve()
 MASKED = SHARED / "models" / "minilm-mlm"
 PAIRS = SHARED / "data" / "glue"
 
 CONSISTENCY = Path(__file__).parents[1] / "examples" / "consistency"
-
-HAS_PAIRS_LOSS = "pairs" in get_args(getattr(errors, "Loss", None))
-"""Whether the installed revision has today's names of the options of trainings."""
 
 KEYS = ("first", "second", "metric", "subset", "group", "relation", "item", "variant_index")
 """Columns that name a row in tables with ``metric`` or ``item``: rows are compared by them."""
@@ -268,8 +263,8 @@ vary = ["order=rotations"]
 def record_families_and_servers(out: Path) -> None:
     """Tiny models of other families, and one behind a URL by each strategy, with its requests."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-    from conftest import build_model
-    from scoring_server import SGLANG, VLLM, scoring_server
+    from conftest import build_model  # type: ignore[import-not-found]
+    from scoring_server import SGLANG, VLLM, scoring_server  # type: ignore[import-not-found]
 
     for family in ("gpt2", "t5", "llama"):
         if not (out / "tiny" / family).is_dir():
@@ -315,11 +310,7 @@ def masked_commands(mini: list[str]) -> Iterator[tuple[str, list[str]]]:
     vectors = ["analyze", "representations", *mini, *model, "--groups", "capital,sport"]
     yield "representations", [*vectors, "--limit", "10"]
     training = ["--train-groups", "capital,sport", "--validation-groups", "currency"]
-    training += (
-        ["--train-facts", "8", "--batch-size", "4", "--loss", "pairs"]
-        if HAS_PAIRS_LOSS
-        else ["--facts", "8", "--batch-facts", "4"]
-    )
+    training += ["--train-facts", "8", "--batch-size", "4", "--loss", "pairs"]
     training += ["--epochs", "1", "--lambda", "0.5"]
     training += ["--validation-facts", "8", "--limit", "5", "--out", "improved"]
     yield "improve", ["improve", *mini, *model, *training]
@@ -340,8 +331,8 @@ def masked_commands(mini: list[str]) -> Iterator[tuple[str, list[str]]]:
 def pair_commands() -> Iterator[tuple[str, list[str]]]:
     """Of sentence pairs: a classifier with two seeds, its forms, a comparison, a label writer."""
     train, held_out = (str(PAIRS / "mrpc" / f"{name}.tsv") for name in ("train", "validation"))
-    batch, rate = ("--batch-size", "--learning-rate") if HAS_PAIRS_LOSS else ("--batch", "--lr")
-    small = ["--limit", "64", "--epochs", "1", batch, "16", rate, "1e-4", "--seeds", "0,1"]
+    small = ["--limit", "64", "--epochs", "1", "--batch-size", "16"]
+    small += ["--learning-rate", "1e-4", "--seeds", "0,1"]
     options = ["--train", train, "--validation", held_out, "--max-length", "64", *small]
     classifier = ["finetune", "--model", "packaged:minilm", "--task", "mrpc", *options]
     yield "finetune", [*classifier, "--out", "classifiers"]
@@ -479,7 +470,8 @@ def _values(name: str, one: object, two: object) -> Iterator[str]:
             else:
                 yield from _values(f"{name}/{key}", one[key], two[key])
     elif _are_rows(one) and _are_rows(two):
-        yield from _tables(name, pl.DataFrame(one), pl.DataFrame(two))
+        rows: Any = (one, two)
+        yield from _tables(name, *map(pl.DataFrame, rows))
     elif isinstance(one, list) and isinstance(two, list) and len(one) == len(two):
         for place, (first, second) in enumerate(zip(one, two, strict=True)):
             yield from _values(f"{name}[{place}]", first, second)

@@ -20,19 +20,21 @@ from itertools import combinations
 
 import numpy as np
 
+from consilience.core.items import Floats
 from consilience.gating.rules import Precise, Threshold
 from consilience.metrics import resampling, statistics
-from consilience.metrics.registry import METRICS, Grid
+from consilience.metrics.registry import METRICS, Grid, Tally
 from consilience.metrics.resampling import ClusterCounts, Resampling
 from consilience.metrics.statistics import (
-    Floats,
+    NAN,
     bootstrap_error,
     difference_bounds,
     skewness,
     within_error,
 )
 
-statistics.REPLICATES = resampling.REPLICATES = 500
+for module in (statistics, resampling):
+    vars(module)["REPLICATES"] = 500
 
 VARIANTS = 4
 PAIRS = np.array(list(combinations(range(VARIANTS), 2)))
@@ -111,7 +113,7 @@ def moved(world: World, base: np.ndarray, value: float, generator: Random) -> np
         later -= (generator.exponential(1, world.groups) - 1) * world.moves
     elif world.groups > 1:
         later += generator.uniform(-1, 1, world.groups) * world.moves * 3**0.5
-    return np.clip(base + later, 0, 1)
+    return np.asarray(np.clip(base + later, 0, 1))
 
 
 def draws(world: World, generator: Random) -> np.ndarray:
@@ -138,22 +140,36 @@ def models(world: World, value: float, generator: Random) -> list[Codes]:
     return [baseline, answered(world, second < later[:, None], usual, generator)]
 
 
-def numbers(world: World, runs: Sequence[Codes]) -> list[tuple[Floats, Floats, Floats, int, int]]:
-    """Groups' values, replicates, those of the same groups, clusters and subjects of each run."""
+def tally(world: World, codes: np.ndarray, names: Sequence[str]) -> Tally:
+    """The metric of a group; ``codes``: its answers (item, variant)."""
+    subjects = np.repeat(np.array(names, dtype=object), world.per_subject)
+    grid = Grid(codes, np.zeros_like(codes), PAIRS, subjects, np.arange(len(world.shares)))
+    counted = METRICS[world.metric].count(grid)
+    assert counted is not None
+    return counted
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What the interval of a mean over groups is made of."""
+
+    values: Floats  # Of each group
+    replicates: Floats
+    within: Floats  # Replicates of the same groups
+    clusters: int
+    units: int
+
+
+def numbers(world: World, runs: Sequence[Codes]) -> list[Numbers]:
+    """The numbers of each run."""
     key = world.metric, "all"
     tallies = [
         {
-            group: METRICS[world.metric].count(
-                Grid(
-                    codes, np.zeros_like(codes), PAIRS,
-                    np.repeat(np.array(names, dtype=object), world.per_subject),
-                    np.arange(len(world.shares)),
-                )
-            )
+            group: tally(world, codes, names)
             for (group, names), codes in zip(world.names.items(), run, strict=True)
         }
         for run in runs
-    ]  # fmt: skip
+    ]
     counted = {
         group: [ClusterCounts({key: run[group]}, names) for run in tallies]
         for group, names in world.names.items()
@@ -165,32 +181,34 @@ def numbers(world: World, runs: Sequence[Codes]) -> list[tuple[Floats, Floats, F
         of = {group: drawn[group][at][key] for group in shares}
         spread, pooled = world.resampling.over((shares, of))
         values = np.array([share.value for share in shares.values()])
-        made.append((values, spread.replicates, spread.within, spread.clusters, pooled.clusters))
+        within = spread.ways[1] if spread.ways else np.full_like(spread.replicates, NAN)
+        made.append(Numbers(values, spread.replicates, within, spread.clusters, pooled.clusters))
     return made
 
 
 def absolute(world: World, runs: Sequence[Codes]) -> Precise:
     """The number of the first run, as ``gate`` decides it."""
-    return _precise(world, *numbers(world, runs[:1])[0], METRICS[world.metric].bounds)
+    return _precise(world, numbers(world, runs[:1])[0], METRICS[world.metric].bounds)
 
 
 def against_first(world: World, runs: Sequence[Codes]) -> Precise:
     """The difference of the second run from the first."""
-    bounds = difference_bounds(METRICS[world.metric].bounds)
     first, other = numbers(world, runs)
     # No subject is in two groups, so the replicates of a run are not rescaled before subtracting.
-    return _precise(world, *(other[at] - first[at] for at in range(3)), *first[3:], bounds)
+    change = Numbers(
+        other.values - first.values, other.replicates - first.replicates,
+        other.within - first.within, first.clusters, first.units,
+    )  # fmt: skip
+    return _precise(world, change, difference_bounds(METRICS[world.metric].bounds))
 
 
-def _precise(
-    world: World, values: Floats, replicates: Floats, within: Floats, clusters: int, units: int,
-    bounds: tuple[float, float],
-) -> Precise:  # fmt: skip
+def _precise(world: World, of: Numbers, bounds: tuple[float, float]) -> Precise:
     least, greatest = METRICS[world.metric].bounds
+    within = NAN if world.groups == 1 else within_error(of.within, world.groups, of.units)
     return Precise(
-        float(np.mean(values)), bounds, greatest - least, bootstrap_error(replicates, clusters),
-        clusters, units, within_error(within, world.groups, units), bounds[0] == least - greatest,
-        skewness(values),
+        float(np.mean(of.values)), bounds, greatest - least,
+        bootstrap_error(of.replicates, of.clusters), of.clusters, of.units, within,
+        bounds[0] == least - greatest, skewness([*of.values]),
     )  # fmt: skip
 
 

@@ -14,11 +14,11 @@ import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 
-from consilience.metrics.registry import METRICS, Grid
+from consilience.metrics.registry import METRICS, Grid, Tally
 from consilience.metrics.resampling import ClusterCounts, Resampling
 from consilience.metrics.statistics import bootstrap_interval
 
@@ -100,9 +100,10 @@ POPULATIONS = {
 def intervals(grids: dict[str, Grid], seed: int) -> dict[str, tuple[float, float]]:
     """The interval of each number over all groups, as that of ``MICRO`` is made."""
     keys = [(name, "all") for name in SHOWN]
-    tallies = {
-        group: {key: METRICS[key[0]].count(grid) for key in keys} for group, grid in grids.items()
-    }
+    tallies: dict[str, dict[tuple[str, str], Tally]] = {group: {} for group in grids}
+    for (group, grid), key in product(grids.items(), keys):
+        if tally := METRICS[key[0]].count(grid):
+            tallies[group][key] = tally
     subjects = {group: grid.subjects.tolist() for group, grid in grids.items()}
     counted = {group: [ClusterCounts(tallies[group], subjects[group])] for group in grids}
     resampling = Resampling(subjects, seed)

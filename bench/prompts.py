@@ -6,11 +6,10 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-import machines
 import numpy as np
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from consilience import load_suite
 from consilience.asking.questions import Presenter, prompts_of
@@ -19,8 +18,7 @@ from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Question
 from consilience.core.presentation import Presentation, Prompt
 from consilience.models.fast.products import CPU_TOKENS, speed_up
-from consilience.models.fast.trees import Tree
-from consilience.models.loading import Pretrained, load_pretrained
+from consilience.models.loading import load_pretrained
 from consilience.models.prompted import OptionScorer
 from consilience.suites.question_suites import mini_questions
 
@@ -37,7 +35,7 @@ GROUPS = {"label": "capital", "sum": "composer"}
 
 ORDERS = tuple(f"rotation {at}" if at else "given" for at in range(OPTIONS))
 
-Scores = list[np.ndarray]
+Scores = list[Any]
 """The log-probabilities of the options of each prompt."""
 
 
@@ -102,7 +100,7 @@ def ours(model: OptionScorer, prompts: Sequence[Prompt]) -> Callable[[], Scores]
     def ask() -> Scores:
         totals: Scores = [np.empty(0)] * len(prompts)
         for scores in model.score(prompts):
-            for row, values in zip(scores.rows, scores.totals, strict=True):
+            for row, values in zip(scores.rows, np.asarray(scores.totals), strict=True):
                 totals[row] = values[: len(prompts[row].answers)]
         return totals
 
@@ -110,7 +108,12 @@ def ours(model: OptionScorer, prompts: Sequence[Prompt]) -> Callable[[], Scores]
 
 
 def padded(
-    plain, scorer: OptionScorer, prompts: Sequence[Prompt], *, single: bool, tokens: int = TOKENS
+    plain: Any,
+    scorer: OptionScorer,
+    prompts: Sequence[Prompt],
+    *,
+    single: bool,
+    tokens: int = TOKENS,
 ) -> Callable[[], Scores]:
     """Texts in padded batches, the longest first; the output embedding only where it is needed.
 
@@ -159,24 +162,6 @@ def padded(
     return ask
 
 
-def loaded(*, is_tiny: bool) -> Pretrained:
-    """SmolLM2-135M; or a model of 2 layers of width 64 with random weights and its tokenizer."""
-    real = load_pretrained(MODEL, Loading(device="cpu"))
-    if not is_tiny:
-        return real
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(real.tokenizer),
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        max_position_embeddings=2048,
-    )
-    identity = {"model": "tiny"}
-    return Pretrained("causal", LlamaForCausalLM(config).eval(), real.tokenizer, identity)
-
-
 def seconds_of_work(run: Callable[[], Scores]) -> float:
     """Processor time of a call."""
     start = time.process_time()
@@ -184,50 +169,35 @@ def seconds_of_work(run: Callable[[], Scores]) -> float:
     return time.process_time() - start
 
 
-def tokens_of(encoded: Sequence[tuple[list[int], list[list[int]]]]) -> tuple[int, int, int]:
-    """Tokens that one tree has, a text for each prompt has, and a text for each option has."""
-    texts = [ids + target[:-1] for ids, targets in encoded for target in targets]
-    single = sum(len(ids) for ids, _ in encoded)
-    return len(Tree.of(-1, texts).ids) - 1, single, sum(map(len, texts))
-
-
-def row(case: Case, scorer: OptionScorer, plain, repeats: int) -> str:
+def row(case: Case, scorer: OptionScorer, plain: Any, rounds: int) -> str:
     """A row of the table, for one case; scores that differ raise."""
     prompts = prompts_of_case(case)
     encoded = [scorer.encode(prompt) for prompt in prompts]
-    runs = {"ours": ours(scorer, prompts), "paired": padded(plain, scorer, prompts, single=False)}
+    runs = {"consilience": ours(scorer, prompts)}
+    runs["a text for each option"] = padded(plain, scorer, prompts, single=False)
     if all(len(target) == 1 for _, targets in encoded for target in targets):
-        runs["single"] = padded(plain, scorer, prompts, single=True)
+        runs["a text for each prompt"] = padded(plain, scorer, prompts, single=True)
     first = {name: np.concatenate(run()) for name, run in runs.items()}
     for scores in first.values():
-        np.testing.assert_allclose(scores, first["ours"], rtol=0, atol=1e-3)
+        np.testing.assert_allclose(scores, first["consilience"], rtol=0, atol=1e-3)
     spent: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(repeats):
+    for _ in range(rounds):
         for name, run in runs.items():
             spent[name].append(seconds_of_work(run))
     middles = {name: statistics.median(times) for name, times in spent.items()}
-    for name, title in (("single", "a text for each prompt"), ("paired", "a text for each option")):
-        if name in spent:
-            machines.keep(f"options, {case.name}", title, spent["ours"], spent[name])
-    tree, single, paired = tokens_of(encoded)
-    ratios = [
-        f"{middles[name]:.2f} ({middles[name] / middles['ours']:.1f}; tokens {size / tree:.1f})"
-        if name in middles
-        else "-"
-        for name, size in (("single", single), ("paired", paired))
-    ]
-    mine = f"{middles['ours']:.2f} ({min(spent['ours']):.2f}-{max(spent['ours']):.2f})"
-    length = single / len(prompts)
-    return f"| {case.name} | {len(prompts)} of {length:.0f} | {mine} | {' | '.join(ratios)} |"
+    base = middles["consilience"]
+    parts = [f"{name} {each:.2f} ({each / base:.1f})" for name, each in middles.items()]
+    return f"  {case.name}, {len(prompts)} prompts: {'; '.join(parts)}"
 
 
-def table(repeats: int) -> Iterator[str]:
-    """The rows of all cases and both models, each computed on one thread."""
+def table(rounds: int) -> Iterator[str]:
+    """The rows of all cases, each computed on one thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    for is_tiny, title in ((False, "SmolLM2-135M"), (True, "2 layers of width 64")):
-        scorer, plain = OptionScorer(loaded(is_tiny=is_tiny)), loaded(is_tiny=is_tiny).model.eval()
-        speed_up(plain, head=True)
-        for case in CASES:
-            yield row(replace(case, name=f"{title}: {case.name}"), scorer, plain, repeats)
+    real = load_pretrained(MODEL, Loading(device="cpu"))
+    plain = load_pretrained(MODEL, Loading(device="cpu")).model.eval()
+    scorer = OptionScorer(real)
+    speed_up(plain, head=True)
+    for case in CASES:
+        yield row(case, scorer, plain, rounds)
     torch.set_num_threads(threads)

@@ -16,11 +16,11 @@ from itertools import combinations
 import numpy as np
 from scipy.special import expit, ndtr, stdtr, stdtrit
 
+from consilience.core.items import Floats
 from consilience.metrics import statistics
 from consilience.metrics.differences import flip, flipped_differences
 from consilience.metrics.registry import METRICS, Grid, Tally, ratio
 from consilience.metrics.statistics import (
-    Floats,
     Signs,
     bootstrap_interval,
     difference_bounds,
@@ -47,7 +47,9 @@ def tally_of(codes: np.ndarray, metric: str, per_subject: int = 1) -> Tally:
     pairs = np.array(list(combinations(range(codes.shape[1]), 2)), dtype=np.int64)
     subjects = (np.arange(len(codes)) // per_subject).astype(str).astype(object)
     grid = Grid(codes, np.zeros_like(codes), pairs, subjects, np.arange(10))
-    return METRICS[metric].count(grid)
+    tally = METRICS[metric].count(grid)
+    assert tally is not None
+    return tally
 
 
 def answers(
@@ -340,12 +342,12 @@ def relations(kind: str, size: int, mean: float, between: float, generator: Rand
     )
     right = generator.random((size, 20, 2, 4)) < expit(logits)
     if kind == "accuracy":
-        return right[..., 0].mean(axis=(1, 2))
+        return np.asarray(right[..., 0].mean(axis=(1, 2)))
     if kind == "Consistent-Acc":
-        return right.all(axis=3).mean(axis=(1, 2))
+        return np.asarray(right.all(axis=3).mean(axis=(1, 2)))
     wrong = generator.random(right.shape) < 0.5
     same = [(right).sum(axis=3), (~right & wrong).sum(axis=3), (~right & ~wrong).sum(axis=3)]
-    return sum(each * (each - 1) / 12 for each in same).mean(axis=(1, 2))
+    return np.asarray(sum(each * (each - 1) / 12 for each in same).mean(axis=(1, 2)))
 
 
 def mostly_zero(size: int, generator: Random) -> Floats:

@@ -2,14 +2,12 @@
 
 import json
 import re
-import runpy
 import shlex
 import subprocess
 import sys
 import tomllib
 
 import click
-import polars as pl
 import pytest
 
 import consilience as package
@@ -178,19 +176,6 @@ def test_links_of_the_docs_lead_to_files_and_headings(page):
         if fragment:
             headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
             assert fragment in map(anchor, headings), f"{name}#{fragment}"
-
-
-def test_the_page_of_benchmarks_has_the_table_of_all_machines():
-    made = runpy.run_path(str(ROOT / "bench" / "machines.py"))
-    text = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-    assert made["page"](text) == text
-    rows = made["kept"]().filter(pl.col("task") == "masked, BERT-base")[:1]
-    older = rows.with_columns(date=pl.lit("2026-11-20"), times=9.0)
-    other = rows.with_columns(machine=pl.lit("Other"), value=12.0, times=1.5)
-    against = "fill-mask pipeline, batches of 200 as released"
-    assert made["merged"](pl.concat([older, rows, other])).splitlines()[2] == (
-        f"| masked, BERT-base | {against} | 5.0 (185 queries/s) | 1.5 (12 queries/s) | 1.5 to 9.0 |"
-    )
 
 
 def test_the_workflow_to_copy_has_the_actions_of_our_own():

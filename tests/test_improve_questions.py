@@ -165,13 +165,15 @@ def command(chat, tmp_path_factory):
 
 
 def assert_votes(consilience, rows, folder):
-    """Both models' rows are those of ``analyze vote``; the difference is from the vote before."""
+    """Both models' rows are metrics of their runs; the difference is from the vote before."""
     names = [f"{way}, {when}" for when in ("before", "after") for way in ("single variant", "vote")]
     assert [row["answer"] for row in rows] == names
     runs, found = (folder / "before", folder / "seed-42" / "improved" / "after"), []
     for run in runs:
-        votes = json.loads(output(consilience, "analyze", "vote", run, "--json"))["votes"]
-        found += [votes[0]["accuracy"], votes[-1]["accuracy"]]
+        rows_of = json.loads(output(consilience, "score", run, "--json"))["metrics"]
+        values = {row["metric"]: row["value"] for row in rows_of
+                  if (row["group"], row["subset"]) == ("MICRO", "all")}  # fmt: skip
+        found += [values["mean_accuracy"], values["vote_accuracy"]]
     assert [row["accuracy"] for row in rows] == pytest.approx(found)
     assert [row["difference"] for row in rows] == [
         pytest.approx(found[0] - found[1]), None, *(pytest.approx(of - found[1]) for of in found[2:])

@@ -10,7 +10,6 @@ from consilience.commands.runs import analyze_patterns as analyze_patterns
 from consilience.commands.runs import analyze_representations as analyze_representations
 from consilience.commands.runs import analyze_syntax as analyze_syntax
 from consilience.commands.runs import analyze_tasks as analyze_tasks
-from consilience.commands.runs import analyze_vote as analyze_vote
 from consilience.commands.runs import finetune as finetune
 from consilience.commands.runs import gate as gate
 from consilience.commands.runs import improve as improve

@@ -352,19 +352,6 @@ def analyze_factors(options: runs.FactorsOptions) -> analyses.FactorAnalysis:
     return analyses.analyze_factors(options)
 
 
-@command(runs.PatternsOptions, "analyze vote", output=TABLE, examples=(
-    "analyze vote runs/questions",
-    "analyze vote runs/bert --groups P36 --csv votes.csv"))
-def analyze_vote(options: runs.PatternsOptions) -> analyses.Analysis:
-    """Show what the vote gains: the answer that most variants of an item give.
-
-    Its accuracy is compared with that of one variant, on average, and of the best one; also for the
-    vote of fewer variants, and of all but one. The vote of k variants costs k times as much. The
-    file of --csv has a row for each number of variants.
-    """
-    return analyses.analyze_vote(options)
-
-
 @command(runs.SyntaxOptions, "analyze syntax", output=TABLE, examples=(
     "analyze syntax pararel",
     "analyze syntax pararel --csv edges.csv"))

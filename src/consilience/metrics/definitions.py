@@ -12,6 +12,7 @@ import numpy.typing as npt
 from consilience.core.expectations import NO_OPTION, Expectation, Instance, linked_questions
 from consilience.core.items import Bools, Floats, Ints
 from consilience.metrics.registry import DESCRIPTIONS, METRICS, Grid, Tally, metric, ratio
+from consilience.metrics.statistics import TIE
 
 
 @metric("tuples", "Accuracy", "share of items with the right answer in the base variant",
@@ -250,6 +251,35 @@ def mean_accuracy(grid: Grid) -> Tally:
     """
     left_out = int((~grid.taken & ~grid.lacking).sum())
     return replace(Tally.of_hits(grid.subjects, grid.right, grid.taken), left_out=left_out)
+
+
+def voted(grid: Grid) -> Bools:
+    """Whether the vote of all variants is right (item,).
+
+    Of answers with equally many votes that with the highest sum of their log-probabilities wins;
+    where these are equal, or not all known, that of the first variant. A text that is none of the
+    options has no vote. Without a vote it is wrong.
+    """
+    voting = grid.taken & ~np.isin(grid.answers, grid.invalid)
+    logprob = grid.scores["logprob"]
+    known = (np.isfinite(logprob) | ~voting).all(axis=1, keepdims=True)
+    weights = np.where(known & voting, logprob, 0)
+    votes, sums = np.zeros((2, *voting.shape))
+    for at, answers in enumerate(grid.answers.T):
+        same = (grid.answers == answers[:, None]) & voting
+        votes[:, at], sums[:, at] = same.sum(axis=1), (same * weights).sum(axis=1)
+    leads = voting & (votes == np.where(voting, votes, 0).max(axis=1, keepdims=True))
+    sums = np.where(leads, sums, -np.inf)
+    wins = leads & (sums >= sums.max(axis=1, keepdims=True) - TIE)
+    right = np.take_along_axis(grid.right, wins.argmax(axis=1)[:, None], axis=1)[:, 0]
+    return np.asarray(right & wins.any(axis=1))
+
+
+@metric("tuples", "Vote accuracy", "share of items with the right answer in most variants",
+        level="detail", binary=True, better="higher", scores=("logprob",))  # fmt: skip
+def vote_accuracy(grid: Grid) -> Tally:
+    """Share of items of which the answer that most variants give is right (``voted``)."""
+    return Tally.of_hits(grid.subjects, voted(grid), grid.complete)
 
 
 def _of_pairs(grid: Grid, hits: Ints, items: Bools | None = None) -> Tally:

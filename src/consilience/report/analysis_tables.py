@@ -10,7 +10,6 @@ from itertools import takewhile
 import polars as pl
 
 from consilience.analysis.examples import Example
-from consilience.analysis.votes import BEST, FEWEST, VoteTables
 from consilience.core.expectations import KINDS
 from consilience.core.text import counted, truncated
 from consilience.metrics.registry import short_label_of
@@ -370,13 +369,6 @@ VOTES: Columns = {
     ("difference_low", "difference_high"): Column(CI, "points"),
     "p": Column("p", "p"),
 }
-LEFT_OUT: Columns = {
-    "group": Column("group"),
-    "variant": Column("variant"),
-    "accuracy": metric_column("accuracy"),
-    "others": Column("vote of the others", "share"),
-    "difference": POINTS,
-}
 CURVE: Columns = {
     "k": Column("k", "count"),
     "at_least": Column("right in k or more", "share"),
@@ -385,41 +377,6 @@ CURVE: Columns = {
     ("all_low", "all_high"): Column(CI, "share"),
 }
 """What the vote gives, and how many variants are right (``analysis.votes``)."""
-
-
-def vote_verdict(tables: VoteTables, words: SuiteWords) -> list[str]:
-    """What the vote of all variants gains over one of them, in sentences."""
-    rows = tables.votes.to_dicts()
-    vote, size = rows[-1], rows[-1]["variants"]
-    best = next(row for row in rows if row["answer"] == BEST)
-    up_to = "up to " * (tables.fewest < size)
-    p = "p < 0.001" if vote["p"] < 0.001 else f"p = {vote['p']:.3f}"
-    unclear = "" if vote["p"] < CLEAR else ", not a clear difference"
-    return [
-        f"The vote of {up_to}{size} variants is right in {100 * vote['accuracy']:.1f} %, "
-        f"{100 * vote['difference']:+.1f} points over the mean of single variants ({p}{unclear}), "
-        f"at {up_to}{size} times the cost.",
-        *[f"The best single variant, chosen on one half of the {words.item}s and counted on the "
-          f"other, is right in {100 * best['accuracy']:.1f} %."] * (tables.items >= FEWEST),
-    ]  # fmt: skip
-
-
-def vote_tables(tables: VoteTables, name: str, words: SuiteWords) -> Iterator[Table]:
-    """The ways to answer and, of variants that all groups have, each against the others."""
-    rule = "the highest sum of log-probabilities" if tables.has_scores else "the first variant"
-    notes = [
-        "difference: minus a single variant, paired; vote of fewer variants: the expected accuracy "
-        "over all subsets, or 1,000 drawn ones; best: the most accurate variant, chosen on the "
-        "same items, which is optimistic, or on one half for the other, pessimistic with few; "
-        "items share the choice, so only over relations is there an interval of its difference",
-        f"several answers have most votes in {tables.tied} of {counted(tables.items, words.item)}; "
-        f"there {rule} decides",
-    ]
-    yield frame_table(tables.votes, f"{name}: the vote of variants, in percent", VOTES, notes)
-    if tables.left_out["group"].n_unique() == 1:
-        left_out = tables.left_out.drop("group")
-        yield frame_table(left_out, "Each variant, and the vote of the others", LEFT_OUT)
-    yield curve_table(tables.curve, name, words)
 
 
 def curve_table(curve: pl.DataFrame, name: str, words: SuiteWords) -> Table:

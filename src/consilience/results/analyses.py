@@ -14,7 +14,6 @@ from consilience import suites
 from consilience.analysis import examples, patterns
 from consilience.analysis.factor_effects import CellAnswers, factor_tables
 from consilience.analysis.task_types import read_runs, task_effects, without_models
-from consilience.analysis.votes import vote_tables
 from consilience.asking.facts import ask_suite
 from consilience.core.errors import SILENT, Colour, ConsilienceError, Protocol, Watch
 from consilience.core.factors import OF_OPTIONS, FactorialDesign
@@ -124,20 +123,6 @@ def _of_groups(
     suite = suite if groups is None else select_relations(suite, groups)
     is_chosen = pl.col("group").is_in([relation.id for relation in suite.relations])
     return suite, [table.filter(is_chosen) for table in run.tables]
-
-
-def analyze_vote(options: runs.PatternsOptions) -> Analysis:
-    """What the vote of the variants of an item gives: ``votes, left_out, right_counts``."""
-    run = Run.open(options.run)
-    suite, protocol = suite_of(run, options.suite, options.protocol, options.data_dir)
-    chosen, answers = _of_groups(run, suite, options.groups)
-    found = vote_tables(prepared_seeds(answers, chosen), chosen, protocol, options.seed)
-    notes = suite_notes(run, suite)
-    notes += [f"means over {len(run.seeds)} seeds"] * (len(run.seeds) > 1)
-    tables = {"votes": found.votes, "left_out": found.left_out, "right_counts": found.curve}
-    more = {"tied": found.tied, "items": found.items, "ties_by_scores": found.has_scores}
-    shown = [*layouts.vote_tables(found, run.label, suite.words)]
-    return Analysis(tables, shown, None, notes, more, layouts.vote_verdict(found, suite.words))
 
 
 def analyze_edits(options: runs.EditsOptions) -> Analysis:

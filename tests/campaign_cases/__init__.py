@@ -1,1 +1,0 @@
-"""The cases of ``make campaign`` (``campaign.py``)."""

@@ -12,7 +12,7 @@ from consilience.analysis.examples import Example, Reply
 from consilience.asking.pairs import CHANGED_ANSWERS_SCHEMA
 from consilience.core.schemas import ANSWERS_SCHEMA, COMPARISON_SCHEMA, METRICS_SCHEMA
 from consilience.kinds.pairs import suite_of_task
-from consilience.report.export import Beside, Folded, html_text
+from consilience.report.export import Folded, html_text
 from consilience.report.report_page import report_page
 from consilience.report.run_view import RunView
 from consilience.report.summary import Summary, SummaryRow
@@ -217,7 +217,7 @@ def texts(parts):
                 for _, row in part.by_block()
             ]
             found[part.title] = [[column.heading for column in part.columns], *rows]
-        elif isinstance(part, Folded | Beside):
+        elif isinstance(part, Folded):
             found |= texts(part.parts)
     return found
 
@@ -243,7 +243,7 @@ def changed_answers(**times):
 
 def page_of_facts():
     rows = {group: {"metric": "accuracy", "group": group} for group in ("MACRO", "MICRO", "R")}
-    return report_page([shown()], differences(**rows), ["so"], "R")
+    return report_page([shown()], differences(**rows), ["so"])
 
 
 def page_of_pairs():

@@ -12,7 +12,6 @@ from polars.testing import assert_frame_equal
 
 import consilience as cs
 from checks import refused
-from consilience.results import reporting
 
 FRAME = {
     "stem": ["What do bees make?", "Who wrote Hamlet?", "Is Kyoto in Japan?"],
@@ -119,27 +118,13 @@ def test_a_run_of_questions_without_a_file_is_kept_and_opened(tmp_path, question
 def test_a_result_has_figures_a_page_and_factors(tmp_path, result):
     assert micro(result, "consistency", "paraphrase") == 1
     assert micro(result, "consistency", "order") == 0
-    plot = result.plot
-    charts = (plot.agreement("culture"), plot.consistency(), plot.accuracy_consistency())
-    agreement, *drawn = (chart.to_dict() for chart in charts)
-    assert [chart["title"]["text"][0] for chart in (agreement, *drawn)] == [
-        "culture: agreement of variants", "choose_a: consistency",
-        "choose_a: accuracy and consistency",
-    ]  # fmt: skip
+    drawn = result.plot.consistency().to_dict()
+    assert drawn["title"]["text"][0] == "choose_a: consistency"
     assert "'group'" in str(drawn) and "relation" not in str(drawn)
     page = result.report(tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "2 groups, 3 questions" in page and "order=rotation 2" in page
+    assert "2 groups, 3 questions" in page and "rotation 1" in page
     table = cs.analyze_factors(result).tables["consistency"]
     assert table.select("factor", "value").rows() == [("paraphrase", 1.0), ("order", 0.0)]
-
-
-def test_too_many_variants_for_a_figure_are_refused_with_what_shows_them(result, monkeypatch):
-    """``analyze patterns`` is for facts."""
-    monkeypatch.setattr(reporting, "MANY_VARIANTS", 2)
-    said = refused("expected 2 to 2, which a figure can show", result.plot.agreement, "culture")
-    assert "analyze" not in said
-    facts = cs.evaluate("mini", "baseline:majority", groups=["capital"], limit=2)
-    refused("`consilience analyze patterns` has their mean agreement", facts.plot.agreement)
 
 
 def test_answers_to_questions_are_scored_and_compared(result, questions, tmp_path):

@@ -11,9 +11,9 @@ from xml.etree import ElementTree
 import polars as pl
 import pytest
 
-from checks import output, refusal
+from checks import refusal
 from conftest import cases, run_command
-from consilience.metrics.registry import label_of, main_metrics
+from consilience.metrics.registry import label_of
 from consilience.report.export import Page, Section
 from consilience.report.overview import page_in_words
 from consilience.runs.folder import RunFolder
@@ -101,28 +101,11 @@ def test_the_numbers_are_those_of_the_run(html_of_one, runs):
         bounds = " to ".join(shown_number(row[bound]) for bound in ("low", "high"))
         return none if math.isnan(row["low"]) else bounds
 
-    expected = {}
-    for name in set(main_metrics()) & macro.keys():
-        row, bounds = macro[name], bounds_of(macro[name], "-")
-        spread = "" if math.isnan(row["std"]) else f" ± {shown_number(row['std'])}"
-        number = shown_number(row["value"]) + spread
-        counts = [str(row[count]) for count in ("n", "n_excluded")]
-        expected[label_of(name)] = [label_of(name), number, bounds, *counts]
-    assert (html.rows("Means over relations"), len(expected)) == (expected, 11)
     rows = by_relation(html)
     for name, group in (("consistency", "A"), ("determinism", "C")):
         (row,) = metrics.filter((pl.col("metric") == name) & (pl.col("group") == group)).to_dicts()
         mark = "*" * (name == "determinism")
         assert rows[group][3] == shown_number(row["value"]) + mark + bounds_of(row, "")
-
-
-def test_the_same_answers_by_the_other_protocol(runs):
-    """The oracle knows every fact: of what it does not know, strict has no data, published 0."""
-    run, unknown = runs / "oracle", label_of("unknown_consistency")
-    pages = [page_of(run, "--protocol", protocol) for protocol in ("strict", "published")]
-    shown = [page.rows("Means over relations").get(unknown, ["-", "-"])[1] for page in pages]
-    assert [text.split()[0] for text in shown] == ["-", "0.0"]
-    assert "asked under" in pages[1].text and "asked under" not in pages[0].text
 
 
 def test_what_came_from_data_stays_text(html_of_two):
@@ -158,9 +141,9 @@ def test_the_page_can_be_used_by_keyboard_and_read_aloud(html_of_two, text_of_tw
     assert tables == sum(box.get("class") == "scroll" for box in html.all("section"))
     assert all(cell["scope"] in ("row", "col", "rowgroup") for cell in html.all("th"))
     assert all(all(rows[0]) and all(row[0] for row in rows) for rows in html.tables.values())
-    assert len(html.all("figure")) == len(html.all("figcaption")) == 7
+    assert len(html.all("figure")) == len(html.all("figcaption")) == 2
     specs = re.findall(r'<script type="application/json" id="[^"]+">(.*?)</script>', text_of_two)
-    assert len(specs) == 7
+    assert len(specs) == 2
     for spec in map(json.loads, specs):
         assert len(spec["description"]) > 20 and spec["background"] == "transparent"
 
@@ -169,12 +152,11 @@ def test_the_answer_is_on_the_first_screen_and_digests_are_folded(html_of_two, t
     html = html_of_two
     assert "How consistent are baseline:random, baseline:majority?" in html.text
     assert [section["id"] for section in html.all("section") if "id" in section] == [
-        "verdict", "summary", "differences", "flips", "numbers", "by-relation", "spread", "patterns",
-        "edits", "examples", "curve", "caveats", "setup", "repeat",
+        "verdict", "summary", "differences", "flips", "by-relation", "patterns", "edits", "examples",
+        "caveats", "setup", "repeat",
     ]  # fmt: skip
     first = text_of_two[: text_of_two.index('id="differences"')]
     assert first.index("headline numbers") < first.index("figure-relations")
-    assert "figure-agreement" in first
     rows = html.rows("The headline numbers")
     assert rows.keys() == {"baseline:random", "baseline:majority", "majority baseline"}
     assert rows["baseline:majority"][2].startswith("100.0")
@@ -210,18 +192,8 @@ def test_runs_with_other_settings_are_noted(runs, tmp_path):
 
 
 def test_seeds_of_facts_are_averaged(runs, tmp_path):
-    """The means are those of `score`; each fact counts once."""
     html = page_of(runs / "seeds", "--out", tmp_path / "seeds.html")
-    options = ["--suite", runs / "suite", "--json"]
-    document = json.loads(run_command("score", runs / "seeds", *options)[1])
-    means = html.rows("Means over relations")
-    for row in document["metrics"]:
-        if (row["group"], row["subset"]) == ("MACRO", "all") and label_of(row["metric"]) in means:
-            shown = means[label_of(row["metric"])][1].split(" ")[0]
-            assert shown == shown_number(row["value"])
     assert "mean of 2 seeds" in html.text
-    facts = [int(row[1]) for row in html.rows("Facts with one right answer").values()]
-    assert facts == [18]
     both = page_of(runs / "random", runs / "seeds", "--out", tmp_path / "other.html")
     assert "1 seed of baseline:random (random), 2 of baseline:random (seeds)" in both.text
 
@@ -246,7 +218,7 @@ def test_a_table_of_answers_is_reported_as_far_as_it_goes(runs, tmp_path):
         return page_of(tmp_path / "answers.csv", *options)
 
     text = page(answers).text
-    assert "its origin is not known" in text and "The noise floor was not measured" in text
+    assert "its origin is not known" in text
     assert "Every query has an answer." in text
     blank = pl.when(pl.int_range(pl.len()) < 5).then(pl.lit(" ")).otherwise("answer")
     html = page(answers.with_columns(answer=blank))
@@ -311,7 +283,7 @@ def test_sections_without_data_are_left_out(consilience, write_suite):
     options = ["--model", "baseline:majority", "--suite", suite, "--out", "one"]
     assert consilience("probe", *options)[0] == 0
     headings = {section.get("id") for section in page_of("one").all("section")}
-    assert headings - {None} == {"summary", "numbers", "by-relation", "caveats", "setup", "repeat"}
+    assert headings - {None} == {"summary", "by-relation", "caveats", "setup", "repeat"}
     out = consilience("analyze", "patterns", "one")[1]
     assert "capital: patterns" in out and "agreement of each two" not in out
     facts = {"subject": ["France", "Germany", "Italy"], "gold": ["Paris", "Berlin", "Rome"]}
@@ -319,30 +291,7 @@ def test_sections_without_data_are_left_out(consilience, write_suite):
         group=pl.lit("capital"), variant=pl.lit(pattern), answer=pl.lit("")
     ).write_csv("none.csv")
     html = page_of("none.csv", "--suite", suite, "--out", "none.html")
-    assert {row[1] for row in html.rows("Means over").values()} <= {"-", "50.0"}
-
-
-def test_perturbed_facts_have_a_row_and_a_mark_for_each_form(runs):
-    """No form changes the answers of a majority baseline; none of its agreement is above chance."""
-    html = page_of(runs / "forms")
-    rows = html.rows("means over relations by form")
-    assert list(rows) == ["original", "upper_case", "typo"]
-    (headings,) = (rows[0] for title, rows in html.tables.items() if "by form" in title)
-    assert "Chance-corrected consistency" not in headings  # no form has a value
-    at = headings.index("Consistency")
-    assert {rows[form][at] for form in ("upper_case", "typo")} == {"100.0"}
-    assert rows["original"][at] == "-"
-    assert "figure-forms" in {figure["id"] for figure in html.all("figure")}
-
-
-def test_vectors_of_a_run_are_drawn(consilience, model_folder, tmp_path):
-    options = ["--suite", "mini", "--groups", "capital,sport", "--limit", "8", "--out", "run"]
-    model = ["--model", model_folder("bert")]
-    assert consilience("analyze", "representations", *model, *options)[0] == 0
-    html = page_of("run", "--figures", "figures")
-    assert html.rows("k-means").keys() == {"pattern", "subject", "object"}
-    assert len(html.all("figure")) == 6
-    assert (tmp_path / "figures" / "vectors-0.svg").is_file()
+    assert "No data." in html.text
 
 
 # -- sentence pairs ------------------------------------------------------------------------------
@@ -355,9 +304,6 @@ def test_runs_on_sentence_pairs_are_reported_with_their_differences(tmp_path):
     files = ["--tables", tmp_path / "tables", "--figures", tmp_path / "figures"]
     specs = [f"one={first}", f"two={second}"]
     html = page_of(*specs, "--out", tmp_path / "page.html", *files)
-    rows = html.rows("one, rte, in percent")
-    assert rows["original"][1] == "100.0"
-    assert (rows["reverse"][1], rows["reverse"][3], rows["signal"][3]) == ("75.0", "75.0", "100.0")
     differences = {tuple(row[:2]): row for row in html.tables["rte: two minus one"][1:]}
     assert differences["C_R", "reverse"][2:5] == ["75.0", "91.7", "+16.7"]
     assert {tuple(row) for row in html.tables["one: labels that changed"][1:]} == {
@@ -378,9 +324,7 @@ def test_runs_on_sentence_pairs_are_reported_with_their_differences(tmp_path):
         "| two | 100.0 | 91.7 | 100.0 |", "* All runs: two items were truncated",
     ):  # fmt: skip
         assert line in lines
-    assert (tmp_path / "figures" / "forms.pdf").read_bytes().startswith(b"%PDF")
-    drawn = (tmp_path / "figures" / "headline.svg").read_text()
-    assert "RoBERTa-large" in drawn
+    assert "reverse" in (tmp_path / "figures" / "forms.svg").read_text()
 
 
 def differing(tmp_path, name, value, items):
@@ -455,42 +399,23 @@ def test_seeds_and_one_of_them(tmp_path):
 
 
 def test_figures_and_tables_are_whole_files(copied, tmp_path):
-    """No label is truncated; a figure is a column wide, its text has 8 points, and it has no title.
-
-    A PNG has 300 dots an inch.
-    """
+    """No label is truncated."""
     run, figures, tables = copied("random"), tmp_path / "figures", tmp_path / "tables"
     change_record(run, warnings=["mind the gap"])
     out = run_command("report", run, "--figures", figures, "--tables", tables, "--json")[1]
     document = json.loads(out)
     assert all(Path(file).is_file() for file in document["files"])
-    names = {"relations", "knowledge", "agreement", "edits", "items", "curve"}
-    assert {file.stem for file in figures.iterdir()} == {*names, "figures"}
+    names = {"relations", "edits"}
+    assert {file.name for file in figures.iterdir()} == {f"{name}.svg" for name in names}
     drawn = {}
     for name in names:
         svg = (figures / f"{name}.svg").read_text(encoding="utf-8")
         drawn[name] = [node.text for node in ElementTree.fromstring(svg).iter() if node.text]
         assert not any("\N{HORIZONTAL ELLIPSIS}" in text for text in drawn[name])
         assert "currentColor" not in svg
-        width = float(re.search(r'width="([\d.]+)pt"', svg)[1])
-        assert width == pytest.approx(72 * 3.03, abs=1) or (name == "agreement" and width < 300)
-        assert width / float(re.search(r'viewBox="0 0 ([\d.]+)', svg)[1]) == pytest.approx(
-            8 / 11, 1e-3
-        )
-        png = (figures / f"{name}.png").read_bytes()
-        assert int.from_bytes(png[16:20], "big") >= 300 * 3.03
-        assert (figures / f"{name}.pdf").read_bytes().startswith(b"%PDF")
     relations = " ".join(drawn["relations"])
-    caption = (
-        "Consistency of each relation, with 95 \\% confidence intervals. For a relation with several "
-        "right answers this number is its determinism, which is left out of the mean of consistency."
-    )
-    included = (figures / "figures.tex").read_text(encoding="utf-8")
-    assert f"{{relations.pdf}}\n\\caption{{{caption}}}\n\\label{{fig:relations}}" in included
     assert {"expected by chance", "majority baseline"} <= {*drawn["relations"]}
     assert all(label.split()[0][:20] in relations for label in HOSTILE[:3])
-    labels = [f"{at}  {text}" for at, text in enumerate(PATTERNS, 1)]
-    assert [drawn["agreement"].count(label) for label in labels] == [1, 1, 1]
     rows = pl.read_csv(tables / "relations.csv")
     assert rows.select("group", "relation").rows() == [("baseline:random", name) for name in "ABC"]
     assert rows["Determinism"].is_not_null().to_list() == [False, False, True]
@@ -509,19 +434,6 @@ def test_bad_input_is_refused_with_a_reason(arguments, message, consilience, run
     (tmp_path / "empty").mkdir()
     err = refusal(consilience, "report", *arguments)
     assert message in " ".join(err.split())
-
-
-def test_a_group_that_no_matrix_shows_is_not_shown_first(consilience, write_suite):
-    lone = write_suite(
-        patterns=[{"relation": "capital", "pattern": "[X]: [Y]"}],
-        facts=[{"relation": "capital", "subject": "France", "object": "Paris"}],
-    )
-    many = ("mini-questions", "sport", "30 variants")
-    for suite, group, size in (many, (lone, "capital", "1 pattern")):
-        asked = ("--suite", suite, "--groups", group, "--limit", 1, "--out", group)
-        output(consilience, "probe", "--model", "baseline:random", *asked)
-        err = refusal(consilience, "report", group, "--group", group)
-        assert f"--group {group}, which has {size}; expected 2 to 20. Leave it out." in err
 
 
 # -- in a browser ---------------------------------------------------------------------------------
@@ -563,18 +475,15 @@ def check_layout(seen):
 def test_a_browser_opens_sorts_and_switches(width, seen_in, text_of_two, runs):
     seen = seen_in(runs / "both.html", width)
     check_layout(seen)
-    assert (seen["drawn"], seen["before"], seen["sorted"]) == (7, "ABC", "descending")
+    assert (seen["drawn"], seen["before"], seen["sorted"]) == (2, "ABC", "descending")
     assert seen["names"] == seen["ascending"][::-1]
     assert seen["numbers"] == sorted(seen["numbers"], reverse=True)
     assert seen["marks"] == 9  # with the majority baseline
-    assert seen["focus-relations"] and seen["focus-agreement"]
+    assert seen["focus-relations"]
     assert "Consistency" in seen["first"] and seen["first"] != seen["then"]
-    assert "Accuracy" in seen["then"] and len(seen["cells"]) == len(seen["switched"]) == 6
-    assert all("relation: C;" in cell for cell in seen["switched"])
-    assert not any("relation: C;" in cell for cell in seen["cells"])
-    assert seen["layout"]["tables"] > 8 and seen["layout"]["cards"] == (width == 390)
+    assert "Accuracy" in seen["then"]
+    assert seen["layout"]["tables"] > 5 and seen["layout"]["cards"] == (width == 390)
     assert (width > 390) or seen["layout"]["wider"] == []
-    assert any(pattern in seen["tip"] for pattern in PATTERNS) and seen["bold"] == 0
 
 
 def test_a_browser_shows_every_column_of_a_run_with_long_names(seen_in, tmp_path):
@@ -582,7 +491,7 @@ def test_a_browser_shows_every_column_of_a_run_with_long_names(seen_in, tmp_path
     options = ["--suite", "mini", "--limit", 4, "--out", tmp_path / "run"]
     assert run_command("probe", "--model", "baseline:random", *options)[0] == 0
     pairs = pair_run(tmp_path / "pairs", {1, 4})
-    for path, figures in ((tmp_path / "run", 6), (pairs, 3)):
+    for path, figures in ((tmp_path / "run", 2), (pairs, 1)):
         page_of(path)
         seen = seen_in(path / "report.html", 1280)
         check_layout(seen)

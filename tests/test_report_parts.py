@@ -7,15 +7,12 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from xml.etree import ElementTree
 
 import altair
 import polars as pl
 import pytest
 
 from checks import refused
-from consilience import measure
-from consilience.analysis.patterns import form_tables, item_table
 from consilience.asking.pairs import CHANGED_ANSWERS_SCHEMA
 from consilience.core.factors import BETWEEN
 from consilience.core.provenance import command_line
@@ -24,11 +21,7 @@ from consilience.report import export as html_module
 from consilience.report.analysis_tables import LONGEST_PROMPT
 from consilience.report.charts import (
     COLOURS,
-    MEASURED,
     RUN_SHAPES,
-    in_tenths,
-    matrix_figure,
-    outlying,
     percents,
     wrapped,
 )
@@ -40,9 +33,7 @@ from consilience.report.export import (
     Page,
     Section,
     Tiles,
-    latex_figures,
     render,
-    save_figure,
     spec_of,
 )
 from consilience.report.overview import again, by_run
@@ -52,7 +43,6 @@ from consilience.report.table import CI, Cell, Column, Table, intervals_below, n
 from consilience.results.reporting import layouts_of
 from consilience.suites.pairs import TASKS
 from consilience.types import FACT_WORDS, QUESTION_WORDS, Suite
-from pair_builders import answers_of, suite_of
 from report_builders import (
     CASES,
     FORMS,
@@ -65,7 +55,7 @@ from report_builders import (
     summary_of,
     texts,
 )
-from test_metrics import make_suite, table
+from test_metrics import make_suite
 
 
 @pytest.mark.parametrize("page", [page_of_facts, page_of_pairs])
@@ -102,7 +92,6 @@ def test_the_texts_beside_the_tables():
     assert parts["differences"][0] == ["so"]
     assert parts["caveats"][0] == ["mind the gap"]
     assert "40 of 42 facts of 1 relation" in parts["setup"][0]["suite"]
-    assert not any(isinstance(part, str) for part in parts["numbers"])
     pairs = {"task": TASKS["rte"], "changed": pl.DataFrame(schema=CHANGED_ANSWERS_SCHEMA)}
     summary, metrics = summary_of(("accuracy", 0.8, 0.5)), form_metrics(("accuracy", "all", 0.8))
     run = RunView("run", [{}], FORMS, metrics, summary, **pairs)
@@ -181,40 +170,12 @@ def test_a_note_of_several_runs_is_shown_once():
     assert (by_run(notes), by_run({"a": ["x", "x"]})) == (["All runs: x", "a, c: y"], ["x"])
 
 
-def test_labels_of_outlying_relations_overlap_no_other_and_cover_no_mark():
-    """Two relations in one place get one label; the mean gets none while others are farther.
-
-    The label of ``a relation`` would reach from 12 to 30, over the mark at 20.
-    """
-    rows = [("far", 0.0, 0.0), ("near it", 1.0, 1.0), *((f"m{at}", 50.0, 50.0) for at in range(8)),
-            ("right", 100.0, 60.0), ("none", math.nan, 1.0)]  # fmt: skip
-    labels = [name for _, name in outlying(against(rows).fill_nan(None))]
-    assert labels[:2] == ["far", "right"] and not {"near it", "none"} & set(labels)
-    rows = [("a relation", 10.0, 50.0), ("b", 20.0, 51.0), ("c", 90.0, 90.0)]
-    assert set(outlying(against(rows))) == {("first", "b"), ("first", "c")}
-    assert outlying(against(rows), [91.5]) == [("first", "b")], "a line crosses the label of c"
-    both = pl.concat([against(rows[1:]), against([("d", 80.0, 90.0)], "second")])
-    assert set(outlying(both)) == {("first", "b"), ("first", "c"), ("second", "d")}
-    near = pl.concat([against(rows[1:]), against([("d", 87.8, 90.0)], "second")])
-    assert ("first", "c") not in outlying(near), "a mark of another run is below its label"
-
-
-def against(rows, run="first"):
-    columns = ["name", "accuracy", "consistency"]
-    return pl.DataFrame(rows, columns, orient="row").insert_column(0, pl.lit(run).alias("run"))
-
-
 def test_figures_round_as_tables_do():
-    """Halves go to the even digit: 6.25 to 6.2, and in a matrix 12.5 to 12."""
+    """Halves go to the even digit: 6.25 to 6.2."""
     values = [0.0625, 0.125, 0.1875]
     rounded = pl.DataFrame({"v": [*values, math.nan]}).select(percents("v"))["v"].to_list()
     assert rounded == [*(float(number_text(value, "share")) for value in values), None]
     assert rounded == [6.2, 12.5, 18.8, None]
-    pairs = pl.DataFrame({"run": "a", "group": "g", "first": 0, "second": 1, "agreement": [0.125]})
-    indexed = {"variant_index": [0, 1], "variant": ["x", "y"]}
-    patterns = pl.DataFrame({"run": "a", "group": "g", **indexed})
-    spec = json.dumps(spec_of(matrix_figure(pairs, patterns, "g", {}, FACT_WORDS)))
-    assert f'"v": 12.5, "shown": "{number_text(0.125, "share", 0)}"' in spec
 
 
 def test_blocks_of_a_table_have_headings_on_a_page():
@@ -280,12 +241,12 @@ def test_tables_of_questions_have_their_words_and_no_empty_column_or_table():
     assert rows_of_table(tables["factors"]) == [["one", 0.6]]
 
 
-HEADLINES = ["model", "number", "value", "low", "high", "source"]
+HEADLINES = ["model", "number", "value", "low", "high"]
 
 
 def test_the_axis_of_headline_numbers_begins_at_the_lowest_interval():
-    rows = [("m", "Accuracy", 0.5, math.nan, math.nan, MEASURED),
-            ("m", "Chance-corrected consistency", -0.01, -0.2, 0.1, MEASURED)]  # fmt: skip
+    rows = [("m", "Accuracy", 0.5, math.nan, math.nan),
+            ("m", "Chance-corrected consistency", -0.01, -0.2, 0.1)]  # fmt: skip
     rows = pl.DataFrame(rows, schema=HEADLINES, orient="row")
     spec = json.dumps(spec_of(charts.headline_figure(rows)))
     scales = re.findall(r'"domain": \[(-?[0-9.]+), 100\]', spec)
@@ -315,12 +276,11 @@ from consilience.report.export import save_figure
 
 data = pl.DataFrame({"group": ["a\\x1b[2Jb\\u202ec", "\\x00"], "value": [1, 2]})
 chart = altair.Chart(data).mark_bar().encode(x="value", y="group")
-save_figure(chart.to_dict(), *map(Path, sys.argv[1:]))
+save_figure(chart.to_dict(), Path(sys.argv[1]))
 """
-    paths = [tmp_path / f"figure.{suffix}" for suffix in ("svg", "png", "pdf")]
-    subprocess.run([sys.executable, "-c", code, *paths], check=True)
-    assert all(path.stat().st_size > 1000 for path in paths)
-    assert "a\ufffd[2Jb\ufffdc" in paths[0].read_text(encoding="utf-8")
+    path = tmp_path / "figure.svg"
+    subprocess.run([sys.executable, "-c", code, path], check=True)
+    assert "a\ufffd[2Jb\ufffdc" in path.read_text(encoding="utf-8")
 
 
 def test_a_page_shows_what_would_control_a_terminal_or_the_direction_of_text():
@@ -363,8 +323,7 @@ def test_figures_draw_the_numbers_and_order_of_their_tables():
     assert [scale["domain"][0] for scale in starts] == [
         0.0, -50.0, {"expr": '({"Accuracy": 0.0, "Corrected": -50.0})[metric_metric]'},
     ]  # fmt: skip
-    paper = ("BERT", "Accuracy", 0.5, None, None, "paper")
-    rows = [paper, ("m", "Accuracy", 0.4, 0.3, 0.6, MEASURED)]
+    rows = [("BERT", "Accuracy", 0.5, None, None), ("m", "Accuracy", 0.4, 0.3, 0.6)]
     spec = spec_of(charts.headline_figure(pl.DataFrame(rows, schema=HEADLINES, orient="row")))
     drawn = spec["data"]["values"]
     assert [(row["model"], row["start"], row["value"], row["stop"]) for row in drawn] == [
@@ -380,91 +339,9 @@ def test_figures_draw_the_numbers_and_order_of_their_tables():
     assert (row["low"], row["start"], row["stop"]) == (None, -11.0, -11.0), "no interval, no line"
 
 
-def test_accuracy_goes_to_the_right_and_consistency_up():
-    rows = pl.DataFrame({"run": ["one"], "name": ["R"], "accuracy": [0.2], "consistency": [0.7],
-                         "chance": [0.3]})  # fmt: skip
-    chart = charts.against_figure(rows)
-    spec = spec_of(chart)
-    marks, left, *_ = (layer["encoding"] for layer in spec["layer"])
-    for encoding in (marks, left):
-        assert (encoding["x"]["field"], encoding["y"]["field"]) == ("accuracy", "consistency")
-    (drawn,), (chance,) = spec["data"]["values"], spec["layer"][3]["data"]["values"]
-    assert (drawn["accuracy"], drawn["consistency"], drawn["label"]) == (20.0, 70.0, "R")
-    assert chance["y"] == 30.0
-
-
-def test_the_least_consistent_relation_is_shown_first(monkeypatch):
-    """Means of R 0.5, of S 0.2, of T none."""
-    pairs = pl.DataFrame(
-        {"group": ["R", "S", "S", "T"], "first": [0, 0, 0, 0], "second": [1, 1, 2, 1],
-         "agreement": [0.5, 0.1, 0.3, math.nan]}
-    )  # fmt: skip
-    patterns = pl.concat(
-        shown().patterns.with_columns(group=pl.lit(each), variant_index=pl.lit(at, dtype=pl.Int64))
-        for each in "RST"
-        for at in range(3)
-    )
-    (figure,) = overview._agreement([shown(pairs=pairs, patterns=patterns)], None)
-    assert figure.title == "Agreement of patterns: S"
-    few = pairs.with_columns(n=pl.Series([3, 2, 2, 3]))
-    (figure,) = overview._agreement([shown(pairs=few, patterns=patterns)], None)
-    assert figure.title == "Agreement of patterns: R", "S has two facts"
-    last = pl.col("variant_index").replace(2, overview.LARGEST_MATRIX)
-    is_s = pl.col("group") == "S"
-    large = patterns.with_columns(pl.when(is_s).then(last).otherwise("variant_index"))
-    (figure,) = overview._agreement([shown(pairs=pairs, patterns=large)], None)
-    assert figure.title == "Agreement of patterns: R", "S has too many patterns"
-    kept = {"pairs": pairs.filter(group="R"), "patterns": patterns.filter(group="R")}
-    runs = [shown(**kept), shown(pairs=pairs, patterns=patterns)]
-    runs = [replace(run, name=name) for run, name in zip(runs, "ab", strict=True)]
-    (figure,) = overview._agreement(runs, None)
-    assert figure.title == "Agreement of patterns: R, a", "the first run has no S"
-    known = json.dumps(spec_of(figure.chart))
-    assert all(f'"key": "{name} 1"' in known for name in "RST")
-    (figure,) = overview._agreement(runs, "S")
-    assert figure.title == "Agreement of patterns: R, a", "no matrix of nothing"
-
-
 def test_intervals_are_over_relations_where_all_have_several_right_answers():
     several = Suite("s", tuple(make_suite(cardinality="N-M", ids=("R", "S"))), "strict")
     assert overview.scope([replace(shown(), suite=several)]).startswith("Means over 2 relations")
-
-
-def test_the_rows_of_a_paper_stand_beside_runs_of_its_task_alone(tmp_path):
-    metrics = form_metrics(("accuracy", "all", 0.8))
-    run = RunView(
-        "run", [{}], FORMS, metrics, summary_of(("accuracy", 0.8, 0.5)), task=TASKS["rte"]
-    )
-    (figure,) = overview._headlines([run, replace(run, name="other")])
-    assert "paper's rows" in figure.caption
-    unknown = replace(run, metrics=metrics.with_columns(group=pl.lit("my-task")))
-    for other in (unknown, replace(run, task=TASKS["mrpc"])):
-        (figure,) = overview._headlines([run, other])
-        assert "paper" not in figure.caption + json.dumps(spec_of(figure.chart))
-
-
-def test_the_caption_of_a_figure_without_a_title_begins_with_its_words():
-    figures = [
-        Figure("vectors-0", "", {}, "Hidden states.", True),
-        Figure("a", "A", {}, "B.", True),
-    ]
-    text = latex_figures(figures)
-    assert "\\caption{Hidden states.}" in text and "\\caption{A. B.}" in text
-
-
-def test_the_agreement_of_forms_counts_the_pairs_that_both_forms_answered():
-    """Of five pairs reverse keeps four labels, signal five; one answer of signal is removed."""
-    answers = answers_of("yynny", "yynnn", "yynyn", "yynnn")
-    is_removed = (pl.col("variant") == "signal") & (pl.col("item") == answers["item"][0])
-    fewer = answers.with_columns(answer=pl.when(~is_removed).then("answer"))
-    suite = suite_of([answers])
-    pairs, forms = form_tables([answers], suite)
-    assert forms["variant"].to_list() == ["original", "reverse", "signal"]
-    assert pairs.rows() == [("t", 0, 1, 0.8), ("t", 0, 2, 1.0), ("t", 1, 2, 0.8)]
-    pairs, _ = form_tables([fewer], suite)
-    assert pairs.rows() == [("t", 0, 1, 0.8), ("t", 0, 2, 1.0), ("t", 1, 2, 0.75)]
-    metrics = measure(answers, suite, "strict").filter(metric="consistency", subset="reverse")
-    assert metrics["value"].to_list() == [0.8], "agreement with the original form is consistency"
 
 
 @pytest.mark.parametrize(("text", "lines"), [
@@ -474,39 +351,6 @@ def test_the_agreement_of_forms_counts_the_pairs_that_both_forms_answered():
 ])  # fmt: skip
 def test_lines_of_a_label_have_similar_lengths(text, lines):
     assert wrapped(text).split("\n") == lines
-
-
-def test_the_matrix_has_each_pair_in_two_cells_beside_its_patterns(tmp_path):
-    """Of patterns 1 to 3: 10 percent of 1 and 2, 20 of 1 and 3, none of 2 and 3; 90 of a relation S."""
-    rows = [("R", 0, 1, 0.1), ("R", 0, 2, 0.2), ("R", 1, 2, math.nan), ("S", 0, 1, 0.9)]
-    pairs = pl.DataFrame(rows, schema=["group", "first", "second", "agreement"], orient="row")
-    words = [("R", 0, "aa"), ("R", 1, "bb"), ("R", 2, "cc"), ("S", 0, "dd"), ("S", 1, "ee")]
-    patterns = pl.DataFrame(words, schema=["group", "variant_index", "variant"], orient="row")
-    named = [each.with_columns(run=pl.lit("a")) for each in (pairs, patterns)]
-    names = {"R": "r", "S": "s"}
-    save_figure(matrix_figure(*named, "R", names, FACT_WORDS), tmp_path / "matrix.svg")
-
-    def texts_in(role):
-        """What is drawn there, with its place from the left and the top."""
-        drawing = ElementTree.parse(tmp_path / "matrix.svg")
-        for group in drawing.iter("{http://www.w3.org/2000/svg}g"):
-            if role in group.get("class", ""):
-                for each in group:
-                    x, y = re.findall(r"-?[\d.]+", each.get("transform", ""))[:2]
-                    yield each.text, float(x), float(y)
-
-    labels = {text: (x, y) for text, x, y in texts_in("role-axis-label")}
-    assert {"1  aa", "2  bb", "3  cc", "1", "2", "3"} == set(labels)
-    columns = sorted(x for text, (x, _) in labels.items() if len(text) == 1)
-    lines = [labels[text][1] for text in ("1  aa", "2  bb", "3  cc")]
-    assert lines == sorted(lines)
-
-    def nearest(places, place):
-        return min(range(3), key=lambda at: abs(places[at] - place)) + 1
-
-    drawn = texts_in("mark-text role-mark")
-    cells = {(nearest(lines, y), nearest(columns, x)): text for text, x, y in drawn}
-    assert cells == {(1, 2): "10", (2, 1): "10", (1, 3): "20", (3, 1): "20"}
 
 
 def _seen(colour, matrix):
@@ -565,27 +409,6 @@ def test_a_command_that_made_several_runs_stands_once():
     assert section.intro == ""
     (folded,) = (part for part in section.parts if isinstance(part, Folded))
     assert folded.parts[0]["Weights"] == "none, a baseline"
-
-
-def test_agreement_of_each_item_worked_out_by_hand():
-    """Answers a a b: one of three pairs agrees; a a a: all; a missing answer leaves one pair."""
-    answers = table([("1", "s", "a", ["a", "a", "b"]), ("2", "t", "a", ["a", "a", "a"]),
-                     ("3", "u", "a", ["a", None, "a"]), ("4", "v", "a", ["a", None, None])])  # fmt: skip
-    found = item_table(answers, make_suite(), "strict")
-    assert found["agreement"].to_list()[:3] == [pytest.approx(1 / 3), 1.0, 1.0]
-    assert math.isnan(found["agreement"][3]) and found["pairs"].to_list() == [3, 3, 1, 0]
-    assert item_table(answers, make_suite(cardinality="N-M"), "strict").is_empty()
-
-
-def test_items_in_tenths_worked_out_by_hand():
-    """0.1 and 0.3 are the left ends of bars, 1 the right end of the last; 0.95 is in that, too."""
-    agreement = [0.0, 0.1, 0.1, 0.3, 0.29, 0.95, 1.0, 1.0, math.nan]
-    items = pl.DataFrame({"run": ["a"] * 9 + ["b"], "agreement": [*agreement, 0.5]})
-    found = {tuple(row[:2]): row[2:] for row in in_tenths(items).iter_rows()}
-    assert found == {
-        ("a", "0 to 10"): (1, 1 / 8), ("a", "10 to 20"): (2, 2 / 8), ("a", "20 to 30"): (1, 1 / 8),
-        ("a", "30 to 40"): (1, 1 / 8), ("a", "90 to 100"): (3, 3 / 8), ("b", "50 to 60"): (1, 1.0),
-    }  # fmt: skip
 
 
 def test_a_page_of_every_part_that_is_not_too_large(monkeypatch):

@@ -15,7 +15,7 @@ import polars as pl
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.factors import Edge
 from consilience.core.items import Bools, Floats
-from consilience.metrics.counts import Answers, Prepared, prepared, prepared_seeds
+from consilience.metrics.counts import Answers, Prepared, prepared_seeds
 from consilience.metrics.differences import CHANGE_SCHEMA, accuracy_changes
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import Grid, headline_metrics, quotient
@@ -140,51 +140,6 @@ def _pattern_table(ready: Prepared, protocol: Protocol) -> pl.DataFrame:
     ]  # fmt: skip
     table = pl.DataFrame(rows, columns, orient="row", infer_schema_length=None)
     return table.cast({"closest": pl.Int64})  # where it is nowhere known, too
-
-
-def form_tables(seeds: Sequence[Answers], suite: Suite) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """How often each two forms of a sentence pair get the same answer, and the forms.
-
-    Pairs: ``group, first, second, agreement`` over the items with an answer in both forms, NaN
-    without any; means over seeds. Forms: ``group, variant_index, variant``.
-    """
-    names = {"group": pl.String, "variant_index": pl.Int64, "variant": pl.String}
-    forms = [
-        (group.id, at, name)
-        for group in suite.relations
-        for at, name in enumerate(group.design.variants)
-    ]
-    pairs = over_seeds(
-        [_form_pairs(answers, suite) for answers in seeds], ["group", "first", "second"]
-    )
-    return pairs, pl.DataFrame(forms, names, orient="row")
-
-
-def _form_pairs(answers: Answers, suite: Suite) -> pl.DataFrame:
-    """As consistency counts them: a text that is no label agrees with nothing."""
-    tables = []
-    for group, grid in _grids(prepared(answers, suite), "strict"):
-        every = grid.only_variants(range(len(group.design.variants)))
-        agreement = quotient(every.same.sum(axis=0), every.both.sum(axis=0))
-        columns = {"first": every.pairs[:, 0], "second": every.pairs[:, 1], "agreement": agreement}
-        tables.append(pl.DataFrame(columns).select(pl.lit(group.id).alias("group"), pl.all()))
-    return pl.concat(tables)
-
-
-def item_table(answers: Answers, suite: Suite, protocol: Protocol) -> pl.DataFrame:
-    """The share of each item's pairs of patterns that give the same answer.
-
-    One row an item of the N-1 relations: ``group, subject, agreement, pairs``; NaN without a pair.
-    """
-    tables = []
-    for relation, grid in _grids(prepared(answers, suite), protocol):
-        if relation.cardinality == "N-1":
-            agreement = quotient(grid.n_same.astype(float), grid.n_both.astype(float))
-            columns = {"subject": grid.subjects.astype(str), "agreement": agreement}
-            table = pl.DataFrame({**columns, "pairs": grid.n_both})
-            tables.append(table.select(pl.lit(relation.id).alias("group"), pl.all()))
-    schema = {"group": pl.String, "subject": pl.String, "agreement": pl.Float64, "pairs": pl.Int64}
-    return pl.concat(tables) if tables else pl.DataFrame(schema=schema)
 
 
 def agreement_matrix(grid: Grid) -> Floats:

@@ -87,17 +87,10 @@ class ReportOptions(Counted, Watched):
         "Write the page to this file [default: report.html in the folder of the run].",
         default=None, metavar="FILE", short="-o", panel="Output")
     figures: OptionalPath = opt(
-        "Write every figure to this folder, as SVG, PNG and PDF.", default=None, metavar="DIR",
-        panel="Output")
-    width: float | None = opt(
-        "Make the figures so wide, in inches, with text of 8 points [default: 3.03, a column of "
-        "ACL].", default=None, metavar="IN", min=2, panel="Output")
+        "Write every figure to this folder, as SVG.", default=None, metavar="DIR", panel="Output")
     tables: OptionalPath = opt(
         "Write the papers' tables of these runs to this folder, as CSV, Markdown and LaTeX.",
         default=None, metavar="DIR", panel="Output")
-    group: str | None = opt(
-        "Show the patterns of this relation first [default: the least consistent].", default=None,
-        metavar="G", panel="Output")
     data_dir: shared.DataDir = opt(default=None)
 
 
@@ -256,8 +249,6 @@ class VectorOptions(Watched):
         "Draw this relation by t-SNE, at the last of --layers.", default=None, metavar="G",
         panel="Output")
     draw_facts: int = opt("Draw at most this many facts.", default=30, min=1, panel="Output")
-    draw_format: Literal['svg', 'png', 'pdf', 'html'] = opt(
-        "Write the drawing in this format.", default="svg", panel="Output")
     color_by: Colour = opt("Color the drawing by this property.", default="subject", panel="Output")
     protocol: shared.ProtocolName = None
     out: shared.Folder = opt(default=None)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
 import polars as pl
@@ -24,7 +22,6 @@ from consilience.report.run_view import (
     groups_with_forms,
     relation_values,
 )
-from consilience.types import SuiteWords
 
 COLOURS = (
     "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", INK, "#a39000",
@@ -36,19 +33,13 @@ OUTLINES = {
     EXPECTED: "M-.15,-1H.15V1H-.15Z",
     MAJORITY: "M0,-1L1,0L0,1L-1,0ZM0,-.6L-.6,0L0,.6L.6,0Z",
     MAIN: "M-1,-.6H1V.6H-1Z",
-    f"mean {EXPECTED}": "M-1,-.12H-.25V.12H-1ZM.25,-.12H1V.12H.25Z",
 }
 """What a legend shows beside the runs, and its outlines in a square from -1 to 1."""
-MEASURED = "measured"  # the source of a number that is not a paper's
 MARKS = "marks"  # the layer of a chart that its menus and pointers are for
 LINES = "split(datum.label, '\\n')"  # how Vega shows a label of several lines
 LINE_HEIGHT = 13  # pixels from a line of a label to the next
 LABEL = 30  # characters in a line of a label
 WIDE, NARROW, PANEL, PLANE = 360, 280, 120, 190  # widths of planes in pixels of a file
-OUTLYING = 6  # groups of a scatter plot that are labelled
-LONGEST_LABEL = 26  # characters of their labels
-LETTER, LABEL_HEIGHT = 2.4, 6  # size of a character of their labels, in points of the axes
-
 LIFTS = [
     {"test": f"length({LINES}) == {lines}", "value": -LINE_HEIGHT * (lines - 1) / 2}
     for lines in range(2, 7)
@@ -231,100 +222,26 @@ def _scale(start: Any) -> Spec:
 def headline_figure(rows: pl.DataFrame) -> Spec:
     """The headline numbers of several models, a panel a number.
 
-    ``rows``: ``model, number, value, low, high, source``; a row of a paper has a hollow mark.
+    ``rows``: ``model, number, value, low, high``.
     """
     bounds = ("value", "low", "high")
     label, lines = _labels(rows["model"])
     order = [wrapped(model) for model in _names(rows, "model")]
     rows = rows.with_columns(percents(*bounds), label=label)
     y = {"y": _field("label", "nominal", title=None, sort=order, axis=LINED_AXIS)}
-    sources = _names(rows, "source")
-    fills = [COLOURS[0] if source == MEASURED else "transparent" for source in sources]
-    legend = {"title": None, "orient": "top"} if len(sources) > 1 else None
-    fill = _field("source", "nominal", scale={"domain": sources, "range": fills}, legend=legend)
     scale = _scale(_least(rows))
     start = _field("start", title="percent", scale=scale, axis={"values": [0, 50, 100]})
-    point = {"type": "point", "opacity": 1, "size": 45, "stroke": COLOURS[0]}
-    tips = _tips({"model": "model", "number": "number", "source": "source"}, bounds)
+    point = MARK | {"size": 45, "color": COLOURS[0]}
+    tips = _tips({"model": "model", "number": "number"}, bounds)
     layers = [
         _layer(BOUNDS | {"color": COLOURS[0]}, y | {"x": start, "x2": STOP}),
-        _layer(point, y | {"x": _field("value", scale=scale), "fill": fill} | tips),
+        _layer(point, y | {"x": _field("value", scale=scale)} | tips),
     ]
     plane = {"layer": layers, "width": PANEL, "height": {"step": max(18, 14 * lines)}}
     return _styled(
         "The headline numbers of each model with 95 % confidence intervals.",
         **_panels(plane, "number", _names(rows, "number"), _data(rows, "value")),
     )
-
-
-def against_figure(table: pl.DataFrame, noun: str = "relation") -> Spec:
-    """Accuracy against consistency, a mark a relation and run; outlying relations have labels.
-
-    ``table``: ``run, name, accuracy, consistency, chance``. A dashed line is the mean consistency
-    of a run expected by chance. ``noun``: what a mark is, such as group.
-    """
-    runs, numbers = _names(table, "run"), ("accuracy", "consistency")
-    rows = table.with_columns(percents(*numbers))
-    chance = table.drop_nans("chance").group_by("run", maintain_order=True)
-    expected = chance.agg(y=100 * pl.col("chance").mean()).to_dicts()
-    labels = {
-        key: textwrap.shorten(key[1], LONGEST_LABEL, placeholder=" ...")
-        for key in outlying(rows, [line["y"] for line in expected])
-    }
-    shown = [labels.get(key) for key in rows.select("run", "name").iter_rows()]
-    rows = rows.with_columns(label=pl.Series(shown, dtype=pl.String))
-    axis = _percent_axis(0, 20, 40, 60, 80, 100)
-    axis["axis"]["grid"] = False  # labels would cross its lines
-    base = {
-        channel: _field(name, title=f"{name}, percent", **axis)
-        for channel, name in zip("xy", numbers, strict=True)
-    }
-    nearest = {"type": "point", "fields": ["name"], "on": "pointerover", "nearest": True}
-    params = [{"name": "chosen", "select": nearest, "views": [MARKS]}]
-    clear = {"condition": {"param": "chosen", "empty": False, "value": 1}, "value": 0.65}
-    line = [f"mean {EXPECTED}"] * bool(expected)
-    channels = base | _by_run(runs, line, has_shapes=True) | {"opacity": clear}
-    text = {"type": "text", "fontSize": 11, "color": INK}
-    label = base | {"text": _field("label", "nominal")}
-    layers = [
-        _layer(
-            {"type": "point", "filled": True, "size": 45},
-            channels | _tips({"run": "run", "name": noun}, numbers),
-        )
-        | {"name": MARKS},
-        _layer(text | {"align": "left", "dx": 7}, label, "datum.label && datum.accuracy <= 50"),
-        _layer(text | {"align": "right", "dx": -7}, label, "datum.label && datum.accuracy > 50"),
-        _line("y", expected, **(_by_run(runs, line) if len(runs) > 1 else {})),
-    ]
-    return _styled(
-        f"Accuracy against consistency of each {noun}, for each run.",
-        data=_data(rows.drop("chance")), params=params, layer=layers, width=NARROW,
-        height=NARROW,
-    )  # fmt: skip
-
-
-def outlying(rows: pl.DataFrame, lines: Sequence[float] = ()) -> list[tuple[str, str]]:
-    """Run and name of the marks whose labels cover no mark, line or other label.
-
-    Those farthest from the mean come first. ``rows``: ``run, name, accuracy, consistency`` in
-    percent. ``lines``: where horizontal lines are.
-    """
-    known = rows.select("run", "name", "accuracy", "consistency").drop_nulls().rows()
-    points = [(x, y) for _, _, x, y in known]
-    centre = [fmean(of) for of in zip(*points, strict=True)]
-    labels: dict[tuple[str, str], tuple[float, float, float]] = {}
-    for run, name, x, y in sorted(known, key=lambda mark: -math.dist(mark[2:], centre)):
-        width = LETTER * min(len(name), LONGEST_LABEL)
-        left, right = (x + 2, x + width) if x <= 50 else (x - width, x - 2)
-        covered = [
-            *(abs(y - line) < LABEL_HEIGHT / 2 for line in lines),
-            *(left < at < right and abs(y - of) < LABEL_HEIGHT / 2 for at, of in points),
-            *(left < end and start < right and abs(y - of) < LABEL_HEIGHT
-              for start, end, of in labels.values()),
-        ]  # fmt: skip
-        if not any(covered) and len(labels) < OUTLYING:
-            labels[run, name] = (left, right, y)
-    return list(labels)
 
 
 def edit_figure(edits: pl.DataFrame) -> Spec:
@@ -344,130 +261,6 @@ def edit_figure(edits: pl.DataFrame) -> Spec:
         "Consistency of pairs that differ in a way, minus that of the others.",
         data=_data(edits.with_columns(percents(*bounds)), "difference"), layer=layers,
         width=NARROW, height=len(kinds) * (26 if len(runs) == 1 else 13 * len(runs)),
-    )  # fmt: skip
-
-
-TENTHS = [f"{10 * at} to {10 * at + 10}" for at in range(10)]
-"""Bars of the distribution over items, in percent; each has its lower bound."""
-
-
-def in_tenths(items: pl.DataFrame) -> pl.DataFrame:
-    """``run, agreement, items, share``: how many items of a run have how much agreement."""
-    tenth = (pl.col("agreement") * 10 + 1e-9).floor().clip(0, 9).cast(pl.Int32)
-    counts = items.drop_nans("agreement").group_by("run", tenth=tenth, maintain_order=True)
-    return counts.agg(items=pl.len().cast(pl.Int64)).sort("tenth", maintain_order=True).select(
-        "run",
-        agreement=pl.col("tenth").replace_strict(dict(enumerate(TENTHS))),
-        items="items",
-        share=pl.col("items") / pl.col("items").sum().over("run"),
-    )  # fmt: skip
-
-
-def item_figure(items: pl.DataFrame, words: SuiteWords) -> Spec:
-    """How many items have how much agreement, in tenths; ``items`` as for ``in_tenths``."""
-    runs = _names(items, "run")
-    tips = _tips({"run": "run", "agreement": "agreement"}, ["share"], items="items")
-    title = f"pairs of {words.variant}s that agree, percent"
-    x = _field("agreement", "ordinal", title=title, scale={"domain": TENTHS})
-    y = _field("share", title=f"{words.item}s, percent")
-    channels = {"x": x | {"axis": {"labelAngle": -40}}, "y": y} | _beside(runs, "xOffset")
-    return _styled(
-        f"How many {words.item}s have how much agreement among their {words.variant}s.",
-        data=_data(in_tenths(items).with_columns(percents("share"))), width=WIDE, height=180,
-        **_layer({"type": "bar"}, channels | _by_run(runs) | tips),
-    )  # fmt: skip
-
-
-def curve_figure(curves: pl.DataFrame, words: SuiteWords) -> Spec:
-    """The share of items that are right in k variants or more, a line a run.
-
-    ``curves``: ``right_counts`` with ``run``.
-    """
-    runs, bounds = _names(curves, "run"), ("at_least", "low", "high")
-    x = _field("k", title=f"{words.variant}s, at least", axis={"tickMinStep": 1, "format": "d"})
-    y = _field(
-        "at_least", title=f"{words.item}s that are right, percent", **_percent_axis(0, 50, 100)
-    )
-    channels = {"x": x} | _by_run(runs)
-    band = {"y": _field("low", title=y["title"]), "y2": {"field": "high"}}
-    tips = _tips({"run": "run", "k": "k"}, bounds)
-    return _styled(
-        f"How many {words.item}s are right in how many {words.variant}s.",
-        data=_data(curves.with_columns(percents(*bounds))), width=WIDE, height=180,
-        layer=[
-            _layer({"type": "area", "opacity": 0.15}, channels | band),
-            _layer({"type": "line", "point": True}, channels | {"y": y} | tips),
-        ],
-    )  # fmt: skip
-
-
-def matrix_figure(
-    pairs: pl.DataFrame,
-    patterns: pl.DataFrame,
-    group: str,
-    names: Mapping[str, str],
-    words: SuiteWords,
-) -> Spec:
-    """How often each two patterns or forms of a group agree; menus choose group and run.
-
-    ``pairs`` and ``patterns``: those of the analysis of patterns, with ``run``. ``group`` is shown
-    first. ``names``: how the menu names the groups. Each pair is in two cells; the patterns are
-    listed once for all runs.
-    """
-    groups, runs, menus = _names(pairs, "group"), _names(pairs, "run"), []
-    if len(groups) > 1 or words.pool:
-        labels = [names.get(name, name) for name in groups]
-        menus.append(_chooser("group", groups, words.group.capitalize(), group, labels))
-    menus += [_chooser("run", runs, "Run")] if len(runs) > 1 else []
-    number = (pl.col("variant_index") + 1).cast(pl.String)
-    text = pl.col("variant").map_elements(wrapped, pl.String)
-    labels_of_keys = patterns.unique(["group", "variant_index"], maintain_order=True).select(
-        key=pl.col("group") + " " + number, pattern=number + "  " + text
-    )
-    rows = pairs.select(
-        "run",
-        "group",
-        one=pl.col("first") + 1,
-        two=pl.col("second") + 1,
-        v=percents("agreement"),
-        shown=pl.col("agreement").map_elements(lambda value: f"{100 * value:.0f}", pl.String),
-    )
-    looked_up = {"data": _data(labels_of_keys), "key": "key", "fields": ["pattern"]}
-    transform = [
-        *({"filter": {"param": menu["name"]}} for menu in menus),
-        {"calculate": "[datum.one, datum.two]", "as": "a"},
-        {"calculate": "[datum.two, datum.one]", "as": "b"},
-        {"flatten": ["a", "b"]},
-        {"calculate": "datum.group + ' ' + datum.a", "as": "key"},
-        {"lookup": "key", "from": looked_up},
-    ]
-    order = {"field": "a", "op": "min"}
-    base = {
-        "x": _field("b", "ordinal", title=None, axis={"labelAngle": 0, "orient": "top"}),
-        "y": _field("pattern", "nominal", title=None, sort=order, axis=LINED_AXIS),
-    }
-    colour = _field(
-        "v",
-        title="agreement, percent",
-        scale={"scheme": "viridis", "domain": [0, 100]},
-        legend={"orient": "bottom", "gradientLength": 130},
-    )
-    tips = _tips({"group": words.group, "pattern": words.variant, "b": "with"})
-    tips["tooltip"].append(_field("v", title="agree", format=".1f"))
-    ink = {"condition": {"test": "datum.v > 55", "value": "black"}, "value": "white"}
-    shown = base | {"text": _field("shown", "nominal"), "color": ink}
-    _, lines = _labels(patterns["variant"])
-    layers = [
-        _layer({"type": "rect"}, base | {"color": colour} | tips) | {"name": MARKS},
-        _layer({"type": "text", "fontSize": 9}, shown, "datum.v != null"),
-    ]
-    about = (
-        f"How often two {words.variant}s of a {words.item} get the same {words.answer}, in "
-        "percent. A cell is empty where there is no such pair."
-    )
-    return _styled(
-        about, data=_data(rows), transform=transform, params=menus,
-        layer=layers, width={"step": 26}, height={"step": LINE_HEIGHT * lines + 6},
     )  # fmt: skip
 
 
@@ -579,18 +372,6 @@ def _with_references(
     rows = rows.sort(pl.col("metric").replace_strict(order), maintain_order=True)
     labels = {name: label_of(name) for name in shown}
     return rows.with_columns(metric=pl.col("metric").replace_strict(labels))
-
-
-def accuracy_and_consistency(runs: Sequence[RunView]) -> pl.DataFrame:
-    """Both numbers of each relation for ``against_figure``."""
-    names = group_names(runs[0].suite)
-    wanted = ("accuracy", "consistency", "chance_consistency")
-    values = relation_values(runs, wanted).pivot(
-        "metric", index=["run", "group"], values="value", maintain_order=True
-    )
-    known = {name: name if name in values.columns else pl.lit(math.nan) for name in wanted}
-    known["chance"] = known.pop("chance_consistency")
-    return values.select("run", **known, name=pl.col("group").replace(names))
 
 
 SHOWN: Mapping[Colour, str] = {"subject": "subject", "object": "gold", "pattern": "variant"}

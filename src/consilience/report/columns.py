@@ -197,19 +197,6 @@ CLUSTER_CORRELATIONS: Columns = {
 }
 """Mean clusters, and how they are correlated with consistency over relations."""
 
-FORM_CHANGES: Columns = {
-    "first": Column("from"),
-    "second": Column("to"),
-    "first_accuracy": Column("accuracy from", "share"),
-    "second_accuracy": Column("accuracy to", "share"),
-    "change": POINTS,
-    ("change_low", "change_high"): Column(CI, "points"),
-    "test": Column("test"),
-    "p": Column("p", "p"),
-    "p_holm": P_HOLM,
-}
-"""Changes of accuracy between forms (``FORM_CHANGE_SCHEMA``)."""
-
 
 def in_words(table: Table, words: SuiteWords) -> Table:
     """The table with the headings that a kind of suite has for its groups, items and variants."""

@@ -55,24 +55,6 @@ def in_black(chart: Spec) -> Spec:
     return black
 
 
-FORMATS = (".png", ".svg", ".pdf", ".html")
-"""Suffixes of the files of figures; a PNG has five times the resolution of a screen."""
-
-FIGURE = """\
-<!DOCTYPE html>
-<meta charset="utf-8">
-<div id="figure"></div>
-<script>{vega}</script>
-<script>embedChart("#figure", {chart}, {{actions: false}});</script>
-"""
-"""A page with a chart that needs no network."""
-
-
-POINTS = 8 / 11  # of a figure in a paper to a pixel of a chart: its text has 8 points
-LEAST = {True: 16, False: 60}  # pixels of a cell with a number, and of another plane
-NARROW = 480  # pixels of a figure with at most two panels, and one name of a legend, in a row
-
-
 def with_legend(chart: Spec, **more: Any) -> Spec:
     """A chart with the place of its legend, which the schema of Altair does not know."""
     config: Spec = chart.get("config", {})
@@ -80,64 +62,12 @@ def with_legend(chart: Spec, **more: Any) -> Spec:
     return chart | {"config": config | {"legend": config.get("legend", {}) | place}}
 
 
-def fitted(chart: Spec, inches: float) -> str:
-    """A chart on white without its title, as an SVG in points that is so wide.
-
-    Its plane gets the room that its labels leave, or the least that its text needs.
-    """
+def save_figure(chart: Spec, path: Path) -> None:
+    """Write a chart as SVG; ink is black."""
     import vl_convert
 
-    room = inches * 72 / POINTS
-    chart = with_legend({name: chart[name] for name in chart if name != "title"})
-    if room < NARROW:
-        chart = with_legend(chart, columns=1) | ({"columns": 2} if "facet" in chart else {})
-    chart["background"], plane = "white", chart.get("spec", chart)
-    is_step = isinstance(plane["width"], dict)
-    first = plane["width"]["step"] if is_step else plane["width"]
-
-    def drawn(width: float) -> tuple[str, list[str]]:
-        """The figure with such a plane, and its own width and height."""
-        plane["width"] = {"step": width} if is_step else width
-        svg: str = vl_convert.vegalite_to_svg(chart)
-        return svg, re.findall(r'(?:width|height)="([\d.]+)"', svg)[:2]
-
-    one, two = (float(drawn(width)[1][0]) for width in (first, 2 * first))
-    width = first + first * (room - one) / max(1.0, two - one)
-    svg, size = drawn(max(width, LEAST[is_step]))
-    form = 'width="{}" height="{}"'
-    points = (f"{POINTS * float(of):.1f}" for of in size)
-    return svg.replace(form.format(*size), form.format(*points), 1)
-
-
-def save_figure(chart: Spec, *paths: Path, inches: float | None = None) -> None:
-    """Write a chart in the format of each file's suffix (``FORMATS``); ink is black.
-
-    Each file is complete or absent. The chart is drawn as SVG, whatever the formats. ``inches``:
-    the width of a figure of a paper, which has no title (``fitted``).
-    """
-    import vl_convert
-
-    for path in paths:
-        if path.suffix.lower() not in FORMATS:
-            found = f"a figure as '{path.suffix or path.name}'"
-            raise ConsilienceError(found, expected=", ".join(FORMATS), where=str(path))
-    shown, svg = in_black(chart), ""
-    for path in paths:
-        suffix = path.suffix.lower()
-        if suffix == ".html":
-            page = FIGURE.format(vega=_vega(), chart=in_script(shown))
-            write_whole(path, page.encode())
-            continue
-        if not svg:
-            svg = fitted(shown, inches) if inches else vl_convert.vegalite_to_svg(shown)
-        content = svg.encode()
-        if suffix == ".png":
-            content = vl_convert.svg_to_png(svg, scale=5)
-        elif suffix == ".pdf":
-            content = vl_convert.svg_to_pdf(svg)
-        elif inches:
-            content = re.sub('(width|height)="([^"]+)"', r'\1="\2pt"', svg, count=2).encode()
-        write_whole(path, content)
+    svg: str = vl_convert.vegalite_to_svg(in_black(chart))
+    write_whole(path, svg.encode())
 
 
 def spec_of(chart: Any) -> Any:
@@ -183,13 +113,6 @@ class Cards:
     cards: Sequence[tuple[str, str, str]]  # Heading, prompt and answer
 
 
-@dataclass(frozen=True, slots=True)
-class Beside:
-    """Parts that are side by side where the page is wide enough."""
-
-    parts: Sequence[Part]
-
-
 class Code(str):
     """A command, which keeps its lines."""
 
@@ -205,7 +128,7 @@ class Folded:
 
 
 Part = (
-    Table | Figure | Tiles | Cards | Beside | Folded | Code | str
+    Table | Figure | Tiles | Cards | Folded | Code | str
     | Mapping[str, str] | list[str] | list[tuple[str, str]]
 )  # fmt: skip
 """A part of a page.
@@ -275,7 +198,7 @@ def render(page: Page) -> str:
         undefined=jinja.StrictUndefined,
         finalize=finalize,
     )
-    for kind in (Table, Figure, Tiles, Cards, Beside, Folded, Code):
+    for kind in (Table, Figure, Tiles, Cards, Folded, Code):
         environment.tests[kind.__name__.lower()] = lambda part, kind=kind: isinstance(part, kind)
     template = environment.from_string(
         (files("consilience.report") / "page.html").read_text(encoding="utf-8")
@@ -449,27 +372,6 @@ def as_latex(table: Table, name: str = "") -> str:
     lines += [r"\bottomrule", rf"\end{{tabular}}{end}", rf"\end{{table{star}}}"]
     lines += [f"% {' '.join(note.split())}" for note in table.notes]
     return "\n".join(lines) + "\n"
-
-
-def latex_figures(figures: Sequence[Figure]) -> str:
-    """What includes the files of figures in a paper, each with its caption and label."""
-
-    def caption(figure: Figure) -> str:
-        """The title, and what else a reader needs without the page."""
-        sentences = re.split(r"(?<=\.) ", figure.caption)
-        more = [text for text in sentences if "95 %" not in text and "menu" not in text]
-        return _latex(" ".join([*[f"{figure.title}."] * bool(figure.title), *more]))
-
-    return "\n".join(
-        rf"""\begin{{figure}}
-\centering
-\includegraphics{{{figure.id}.pdf}}
-\caption{{{caption(figure)}}}
-\label{{fig:{figure.id}}}
-\end{{figure}}
-"""
-        for figure in figures
-    )
 
 
 def in_formats(table: Table, name: str) -> dict[str, str]:

@@ -16,13 +16,10 @@ from consilience.core.factors import BETWEEN, FACTORS, WITHIN, levels_of
 from consilience.core.schemas import FLIPS
 from consilience.core.text import AGGREGATES, counted, spread
 from consilience.endpoints.usage import cost_in_words
-from consilience.metrics.registry import DESCRIPTIONS, label_of, main_metrics
 from consilience.report import charts
 from consilience.report import columns as layouts
 from consilience.report.analysis_tables import differing_lines, lines_asked, whole_or_end
-from consilience.report.columns import Columns, frame_table
 from consilience.report.export import (
-    Beside,
     Cards,
     Code,
     Figure,
@@ -32,11 +29,9 @@ from consilience.report.export import (
     Section,
     Tiles,
 )
-from consilience.report.metric_tables import form_metrics, form_table, mean_row
-from consilience.report.papers import papers_headlines
-from consilience.report.run_view import RunView, group_names, groups_with_forms, together, values_of
-from consilience.report.summary import FEWEST_FACTS, NO_OPTION, VIOLATIONS, SummaryRow
-from consilience.report.table import CI, NAN, Cell, Column, Table, Value
+from consilience.report.run_view import RunView
+from consilience.report.summary import NO_OPTION, VIOLATIONS, SummaryRow
+from consilience.report.table import NAN, Cell, Column, Table, Value
 from consilience.types import SuiteWords
 
 
@@ -200,81 +195,8 @@ def facts_in_words(metrics: pl.DataFrame, noun: str = "fact") -> str:
     return f"{known:,} of {total}" if left_out else total
 
 
-def numbers(runs: Sequence[RunView]) -> Iterator[Part]:
-    """Means over relations, a table a group with a row a form, and what the metrics mean."""
-    means, shown, words = [*_means(runs)], set[str](), runs[0].suite.words
-    for run in runs:
-        if "MACRO" in run.metrics["group"]:
-            shown.update(set(main_metrics()).intersection(run.metrics["metric"]))
-        if groups_with_forms(run):
-            shown.update(form_metrics(run.metrics))
-    meanings = {
-        of.label: of.meaning.replace("item", words.item).replace("variant", words.variant)
-        for name, of in DESCRIPTIONS.items()
-        if name in shown
-    }
-    is_beside = len(runs) == 1 and means
-    yield from [Beside([*means, meanings])] if is_beside else means
-    yield from _form_tables(runs)
-    if not is_beside:
-        yield Folded("What each number means", [meanings])
-
-
-def _means(runs: Sequence[RunView]) -> Iterator[Table]:
-    """The means over relations, or the numbers of all questions; none of runs without any."""
-    words = runs[0].suite.words
-    is_pooled, of_runs = words.is_pooled, [values_of(run.metrics, words.pool) for run in runs]
-    names = [name for name in main_metrics() if any((name, "all") in values for values in of_runs)]
-    counts = [of[name, "all"]["n"] for of in of_runs for name in names if (name, "all") in of]
-    over = "relations" if max(counts, default=0) > 1 else "facts"
-    title = f"{'All questions together' if is_pooled else f'Means over {over}'}, in percent"
-    count = "counted" if is_pooled else "n"
-    rows: list[dict[str, Any]] = []
-    for name in names:
-        row: dict[str, Any] = {"metric": label_of(name)}
-        known = [values.get((name, "all")) for values in of_runs]
-        if len(runs) == 1 and known[0]:
-            value = "value" if is_pooled else "mean"
-            row |= mean_row(known[0], value=value, counted=count)
-        else:
-            cells = (
-                Cell(of["value"], low=of["low"], high=of["high"]) if of else None for of in known
-            )
-            row |= zip((f"of {run.name}" for run in runs), cells, strict=True)
-            row[count] = max(of["n"] for of in known if of)
-        rows.append(row)
-    columns = layouts.MEANS
-    if len(runs) > 1:
-        of_names: Columns = {f"of {run.name}": Column(run.name, "share") for run in runs}
-        columns = {"metric": layouts.MEANS["metric"], **of_names, count: layouts.MEANS[count]}
-        title += f"; below each its {CI}"
-    if rows:
-        yield frame_table(rows, title, columns, sortable=False)
-
-
-def _form_tables(runs: Sequence[RunView]) -> Iterator[Part]:
-    """A table with a row a form for each group, or for the means over relations.
-
-    Of a task also what accuracy gains or loses between forms.
-    """
-    for run, group in [(one, group) for one in runs for group in groups_with_forms(one)]:
-        seeds = f", means and std of {run.seeds} seeds" if run.seeds > 1 else ""
-        name = "means over relations by form" if group == "MACRO" else group
-        metrics = run.metrics.filter(group=group)
-        yield form_table(metrics, f"{run.name}, {name}{seeds}, in percent")
-        if run.changes is None or (changes := run.changes.filter(group=group)).is_empty():
-            continue
-        from_original = pl.col("first") == changes["first"][0]
-        title = f"{run.name}, {group}: change of accuracy {{}}, the same items"
-        against = title.format("against the original form")
-        yield frame_table(changes.filter(from_original), against, layouts.FORM_CHANGES)
-        others, between = changes.filter(~from_original), title.format("between the other forms")
-        if others.height:
-            yield Folded(between, [frame_table(others, between, layouts.FORM_CHANGES)])
-
-
 def caveats(runs: Sequence[RunView]) -> Iterator[Part]:
-    """Warnings, queries without an answer by reason, and the noise floor."""
+    """Warnings, and queries without an answer by reason."""
     if warnings := by_run({run.name: run.warnings for run in runs}):
         yield warnings
     unanswered = [run for run in runs if run.excluded.height]
@@ -286,11 +208,8 @@ def caveats(runs: Sequence[RunView]) -> Iterator[Part]:
             title += f", the {MOST_REASONS} most common reasons"
         columns = [Column("relation"), Column("reason"), Column("queries", "count")]
         yield Folded(title, [Table(title, columns, most.rows())])
-    sentences = [] if unanswered else ["Every query has an answer."]
-    if unmeasured := [run.name for run in runs if layouts.noise_row(run.metrics) is None]:
-        of = f" of {', '.join(unmeasured)}" if len(runs) > 1 else ""
-        sentences.append(f"The noise floor{of} was not measured (probe --noise-floor 256).")
-    yield from sentences
+    if not unanswered:
+        yield "Every query has an answer."
 
 
 def by_run(notes: Mapping[str, Sequence[str]]) -> list[str]:
@@ -440,89 +359,34 @@ def _card(heading: str, prompt: str, answer: str) -> tuple[str, str, str]:
     return heading, whole_or_end("\n".join(lines_asked(prompt))), whole_or_end(answer)
 
 
-OF_SERVER = "the server "  # how notes of a run on what its server did begin
-PROOF = {
-    "repeated": "equal requests differ by {:.1e} nats",
-    "other_route": "another route differs by {:.1e} nats",
-    "total_probability": "the probabilities of some next tokens have a sum of {:.3f}",
-}
-
-
-def servers(runs: Sequence[RunView]) -> Iterator[Part]:
-    """The servers of runs; none where all models ran without one."""
-    for run in runs:
-        if rows := [*_server_rows(run)]:
-            yield dict([*[("Run", run.name)] * (len(runs) > 1), *rows])
-
-
 def server_line(run: RunView) -> list[str]:
     """The server of a run in one line, with how it scored; no line without one."""
-    rows = dict(_server_rows(run))
-    parts = [" at ".join(rows[name] for name in ("Model", "Address") if name in rows)]
-    parts += [f"scored by {rows['Scoring']}"] if "Scoring" in rows else []
-    parts += [rows["Requests"].partition(",")[0]] if "Requests" in rows else []
-    return [f"Server: {'; '.join(parts)}."] if rows else []
-
-
-def _server_rows(run: RunView) -> Iterator[tuple[str, str]]:
-    """Names and values of what is known of the server of a run."""
     record: Mapping[str, Any] = run.records[0] if run.records else {}
     model = record.get("settings", {}).get("model", {})
     if "server" not in model and not {"cost", "scoring"} & record.keys():
-        return
-    yield "Model", str(model.get("model", run.name))
-    if names := record.get("served_as"):
-        yield "Name in replies", ", ".join(names)
-    if address := model.get("server"):
-        yield "Address", str(address)
-    scoring = record.get("scoring", {})
-    if scoring:
-        yield "Scoring", f"{scoring.get('strategy')} ({scoring.get('gives')})"
-        proof = [counted(int(scoring.get("requests", 0)), "request") + " on known prompts"]
-        known = ((text, scoring.get(name)) for name, text in PROOF.items())
-        proof += [
-            text.format(value)
-            for text, value in known
-            if value is not None and not math.isnan(value)
-        ]
-        yield "Proof", "; ".join(proof)
-        if refused := scoring.get("refused"):
-            yield "Other strategies", "; ".join(f"{name}: {why}" for name, why in refused.items())
-    elif model.get("kind") == "decisions":
-        yield "Scoring", "the probability of every option, which the server replies"
-    limits = [f"{of[0].upper()}{of[1:]}." for of in run.warnings if of.startswith(OF_SERVER)]
-    no_bound = "No bound was used: every score is a value." if scoring else "None known."
-    yield "Limits and notes", " ".join(limits) or no_bound
+        return []
+    parts = [" at ".join(filter(None, (str(model.get("model", run.name)), model.get("server"))))]
+    if scoring := record.get("scoring"):
+        parts.append(f"scored by {scoring.get('strategy')} ({scoring.get('gives')})")
     if cost := record.get("cost"):
-        yield "Requests", cost_in_words(cost)
-    yield "Noise floor", layouts.noise_sentence(run.metrics).partition(": ")[2] or "not measured"
+        parts.append(cost_in_words(cost).partition(",")[0])
+    return [f"Server: {'; '.join(parts)}."]
 
 
-LARGEST_MATRIX = 20  # variants of a group whose agreement is legible as a matrix
-MOST_PAIRS = 25_000  # of variants on a page, about 2.5 MB; of more, one group is shown
 DETERMINISM = (
     "For a relation with several right answers this number is its determinism, which is left out "
     "of the mean of consistency."
 )
 
 
-def first_screen(relation: str | None, runs: Sequence[RunView]) -> Iterator[Part]:
-    """The answer to the question of the page.
-
-    ``relation``: whose patterns are shown first; None for the least consistent.
-    """
+def first_screen(runs: Sequence[RunView]) -> Iterator[Part]:
+    """The answer to the question of the page."""
     notes = {run.name: [*server_line(run), *run.summary.groups_in_words(UNIT)] for run in runs}
     lists = (by_run({run.name: run.summary.notes for run in runs}), by_run(notes))
     yield Tiles(list(_tiles(runs[0]))) if len(runs) == 1 else _headline_table(runs)
     yield from opening_example(runs[0])
     yield from filter(None, lists)
-    yield from _headlines(runs)
-    yield from beside([*_intervals(runs), *_agreement(runs, relation)])
-
-
-def beside(parts: Sequence[Part]) -> Sequence[Part]:
-    """Parts side by side, if there are several."""
-    return [Beside(parts)] if len(parts) > 1 else parts
+    yield from _intervals(runs)
 
 
 def scope(runs: Sequence[RunView]) -> str:
@@ -589,43 +453,6 @@ def _run_and_task(run: RunView, runs: Sequence[RunView]) -> str:
     return f"{run.name}, {run.task.name}" if run.task and len(tasks) > 1 else run.name
 
 
-def _headlines(runs: Sequence[RunView]) -> Iterator[Figure]:
-    """The headline numbers of several models; beside a paper's rows those that it has.
-
-    None of one model alone.
-    """
-    tasks = {run.task.name for run in runs if run.task}  # the rows of a paper are of one
-    is_known = len(tasks) < 2 and all(papers_headlines(run.metrics) for run in runs)
-    papers = papers_headlines(runs[0].metrics) if is_known else {}
-    if len(runs) == 1 and not papers:
-        return
-    shown = {row.label: (row.metric, row.subset) for run in runs for row in run.summary.rows}
-    in_papers = {
-        key for of in papers.values() for key, cell in of.items() if cell.number is not None
-    }
-    labels = {key: of for of, key in reversed(shown.items()) if not papers or key in in_papers}
-    fields = ("model", "number", "value", "low", "high", "source")
-    rows: list[tuple[Any, ...]] = [
-        (model, labels[key], cell.number, NAN, NAN, "paper")
-        for model, values in papers.items()
-        for key, cell in values.items()
-        if key in labels
-    ]
-    rows += [
-        (_run_and_task(run, runs), row.label, row.value, row.low, row.high, charts.MEASURED)
-        for run in runs
-        for row in run.summary.rows
-        if (row.metric, row.subset) in labels
-    ]
-    rows.sort(key=lambda row: list(shown).index(row[1]))
-    frame = pl.DataFrame(rows, fields, orient="row", infer_schema_length=None)
-    caption = "The numbers above, with their 95 % confidence intervals."
-    if papers:
-        caption += " Hollow marks are the paper's rows, which have no interval."
-    title = f"Headline numbers on {runs[0].suite.name}, with 95 % confidence intervals"
-    yield Figure("headline", title, charts.headline_figure(frame), caption, is_fluid=False)
-
-
 def _intervals(runs: Sequence[RunView]) -> Iterator[Figure]:
     """Each relation's number with its interval, chance and the majority baseline; not of tasks.
 
@@ -646,29 +473,3 @@ def _intervals(runs: Sequence[RunView]) -> Iterator[Figure]:
             "intervals. The menu chooses the number."
         )
         yield Figure("forms", title, charts.interval_figure(forms, "form"), caption)
-
-
-def _agreement(runs: Sequence[RunView], relation: str | None) -> Iterator[Figure]:
-    """The agreement of each two patterns or forms of a group; nothing with fewer than two pairs."""
-    words, names = runs[0].suite.words, group_names(runs[0].suite)
-    pairs, patterns = together(runs, "pairs"), together(runs, "patterns")
-    if pairs.is_empty():
-        return
-    large = patterns.filter(pl.col("variant_index") >= LARGEST_MATRIX)["group"].unique()
-    pairs = pairs.filter(~pl.col("group").is_in(large.implode()))
-    if pairs.height < 2 * len(runs):
-        return
-    shown = pairs.filter(pl.col("run") == pairs["run"][0])  # the menu begins with it
-    if relation is None or relation not in shown["group"]:  # the least consistent, if any of enough
-        is_large = pl.col("n") >= FEWEST_FACTS if "n" in pairs.columns else pl.lit(True)
-        means = shown.group_by("group", few=~is_large, maintain_order=True).agg(
-            pl.col("agreement").fill_nan(None).mean()
-        )
-        relation = str(means.sort("few", "agreement", nulls_last=True)["group"][0])
-    if pairs.height > MOST_PAIRS:
-        pairs = pairs.filter(group=relation)
-    patterns = patterns.join(pairs, on=["run", "group"], how="semi", maintain_order="left")
-    first_run = f", {pairs['run'][0]}" if len(runs) > 1 else ""
-    title = f"Agreement of {words.variant}s: {names.get(relation, relation)}{first_run}"
-    figure = charts.matrix_figure(pairs, patterns, relation, names, words)
-    yield Figure("agreement", title, figure, figure["description"], is_fluid=False)

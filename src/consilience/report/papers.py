@@ -10,7 +10,6 @@ from typing import Any
 
 import polars as pl
 
-from consilience.core.text import AGGREGATES
 from consilience.report.table import NAN, Cell, Column, Table, Value, text_of
 
 
@@ -211,17 +210,6 @@ def paper_values(table: str, group: str = "") -> dict[str, Values]:
             cell = Cell(number["value"] / 100, number["std"] / 100)
             rows.setdefault(number["row"], {})[PAPER_KEYS[number["column"]]] = cell
     return dict(rows)
-
-
-def papers_headlines(metrics: pl.DataFrame) -> dict[str, Values]:
-    """The papers' rows on the questions of a run, by model; none where a paper has no such rows.
-
-    ``metrics``: the metrics table of a run on all of ParaRel, or on a task of CALUM.
-    """
-    if is_of_pararel(metrics):
-        return paper_values("pararel-table-3")
-    groups = metrics.filter(~pl.col("group").is_in(AGGREGATES))["group"].unique().to_list()
-    return paper_values("calum-table-2", groups[0]) if len(groups) == 1 else {}
 
 
 def is_of_pararel(metrics: pl.DataFrame) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -17,7 +16,6 @@ from consilience.report import columns as layouts
 from consilience.report.analysis_tables import (
     ALL_GROUPS,
     accuracy_of_patterns,
-    curve_table,
     in_one_line,
     violation_examples,
 )
@@ -46,22 +44,11 @@ from consilience.report.run_view import (
 from consilience.report.table import Cell, Column, intervals_below
 
 MOST_APART = 8  # patterns that differ from the others and are named
-MOST_PATTERNS = 1_000  # rows of the table of patterns; of more, those with the lowest agreement
 MOST_MOVES = 60  # rows of a table of labels that changed; a written answer may be any text
 MOST_EXAMPLES = 12  # changed answers on the page; all are in inconsistent.csv
 
-AGAINST = (
-    "Each mark is a relation. Bottom right: the answers are right, but only in some patterns. Top "
-    "left: the answers are the same and wrong."
-)
-
 OF_RELATIONS: Columns = {
     "relation": Column("relation"), "run": Column("run"), "facts": Column("facts", "count"),
-}  # fmt: skip
-OF_ITEMS: Columns = {
-    "run": Column("run"), "facts": Column("facts", "count"),
-    "all": Column("all patterns agree", "share"), "none": Column("no two agree", "share"),
-    "median": Column("median agreement", "share"),
 }  # fmt: skip
 MOVES: Columns = {
     "perturbation": Column("form"), "group": Column("task"),
@@ -108,16 +95,6 @@ def _named(run: RunView, runs: Sequence[RunView]) -> dict[str, str]:
     return {"run": run.name} if len(runs) > 1 else {}
 
 
-def _spread(runs: Sequence[RunView]) -> Parts:
-    values, parts = charts.accuracy_and_consistency(runs), [*_items(runs)]
-    if values["name"].n_unique() > 1:
-        chart = charts.against_figure(values, runs[0].suite.words.group)
-        parts.insert(0, Figure("knowledge", "Accuracy and consistency", chart, AGAINST))
-    of_figures = [part for part in parts if isinstance(part, Figure)]
-    yield from overview.beside(of_figures)
-    yield from parts[len(of_figures) :]
-
-
 def languages(runs: Sequence[RunView]) -> Parts:
     """Each language and each two; nothing where all patterns are in one language."""
     for run in runs:
@@ -126,11 +103,11 @@ def languages(runs: Sequence[RunView]) -> Parts:
 
 
 def _patterns(runs: Sequence[RunView]) -> Parts:
-    """Accuracy and agreement of each pattern; nothing where no fact was asked in two."""
-    if together(runs, "pairs").is_empty():
+    """The outliers, and whether accuracy differs; nothing where no fact was asked in two."""
+    frame = together(runs, "patterns")
+    if frame.is_empty() or frame.drop_nans("agreement").is_empty():
         return
     words, names = runs[0].suite.words, group_names(runs[0].suite)
-    frame = together(runs, "patterns")
     apart = [
         f"{row['run']}, "
         * (len(runs) > 1)
@@ -141,18 +118,8 @@ def _patterns(runs: Sequence[RunView]) -> Parts:
     none = [] if apart else [f"No {words.variant} is an outlier."]
     yield " ".join([*none, *accuracy_of_patterns(frame, words)])
     if len(apart) > MOST_APART:
-        apart[MOST_APART:] = [f"{len(apart) - MOST_APART} more, in the table"]
+        apart[MOST_APART:] = [f"{len(apart) - MOST_APART} more (consilience analyze patterns)"]
     yield from [apart] if apart else []
-    shown = frame.drop("highest", "n", *["run"] * (len(runs) == 1))
-    shown = layouts.with_outliers(shown).with_columns(relation=pl.col("group").replace(names))
-    title, notes = "Every pattern", [layouts.PATTERN_NOTE]
-    if frame.height > MOST_PATTERNS:
-        shown = shown.filter(pl.col("agreement").fill_nan(None).rank("ordinal") <= MOST_PATTERNS)
-        title = f"The {shown.height:,} patterns with the lowest agreement"
-        notes.append("`consilience analyze patterns --csv` writes all patterns.")
-    in_all = " in all" * (frame.height > MOST_PATTERNS)
-    table = frame_table(shown, f"{title}, in percent", layouts.PATTERNS, notes)
-    yield Folded(f"{title} ({frame.height:,}{in_all})", [table])
 
 
 def _edits(runs: Sequence[RunView]) -> Parts:
@@ -165,25 +132,6 @@ def _edits(runs: Sequence[RunView]) -> Parts:
     title = "Consistency of pairs of patterns with and without the edit, means over relations"
     yield Figure("edits", "Effect of each edit on consistency", charts.edit_figure(frame), caption)
     yield frame_table(frame.drop("run") if len(runs) == 1 else frame, title, layouts.EDITS)
-
-
-def _items(runs: Sequence[RunView]) -> Parts:
-    """Agreement over facts: its figure and tables, if facts were answered in two patterns."""
-    frame = together(runs, "items")
-    if frame.is_empty() or (known := frame.drop_nans("agreement")).height < 2 * len(runs):
-        return
-    caption = "Facts by the share of their pairs of patterns that get the same answer."
-    chart = charts.item_figure(frame, runs[0].suite.words)
-    yield Figure("items", "Agreement over facts", chart, caption)
-    rows = known.group_by("run", maintain_order=True).agg(
-        facts=pl.len()
-        // pl.col("run").first().replace_strict({of.name: max(1, of.seeds) for of in runs}),
-        all=(pl.col("agreement") == 1).mean(),
-        none=(pl.col("agreement") == 0).mean(),
-        median=pl.col("agreement").median(),
-    )
-    title = "Facts with one right answer, by the agreement among their patterns, in percent"
-    yield frame_table(rows, title, OF_ITEMS, sortable=False)
 
 
 def _examples(runs: Sequence[RunView]) -> Parts:
@@ -209,21 +157,6 @@ def _examples(runs: Sequence[RunView]) -> Parts:
                 tables.append(frame_table(rows, title, columns, sortable=False))
         is_folded = run is not runs[0] and tables
         yield from [Folded(f"{run.name}: examples", tables)] if is_folded else tables
-
-
-def _vectors(runs: Sequence[RunView]) -> Parts:
-    """What vectors cluster by; nothing where no run has them."""
-    for at, run in enumerate(runs):
-        if run.vectors is None:
-            continue
-        if run.drawing is not None:
-            caption = (
-                f"{run.name}. Hidden states at the object's position, projected by t-SNE. Shapes "
-                "that cluster: grouped by pattern. Colours that cluster: grouped by subject."
-            )
-            yield Figure(f"vectors-{at}", "", run.drawing, caption, False)
-        title = f"{run.name}: agreement of k-means' clusters with pattern, subject and object"
-        yield frame_table(run.vectors, title, layouts.CLUSTER_CORRELATIONS)
 
 
 def _label_changes(runs: Sequence[RunView]) -> Parts:
@@ -256,18 +189,6 @@ def _changed_examples(runs: Sequence[RunView]) -> Parts:
         if not run.changed.is_empty():
             title = f"{run.name}: the most confident first"
             yield changed_answers_table(run.changed, MOST_EXAMPLES, title)
-
-
-def _curves(runs: Sequence[RunView]) -> Parts:
-    """In how many variants items are right; nothing where none has three."""
-    known = [run for run in runs if run.curve.height > 2]
-    if not known:
-        return
-    words = runs[0].suite.words
-    chart = charts.curve_figure(together(known, "curve"), words)
-    yield Figure("curve", "Right in k variants or more", chart, "Bands are 95 % intervals.")
-    tables = [curve_table(run.curve, run.name, words) for run in known]
-    yield Folded("The numbers, and the probability that k drawn ones are all right", tables)
 
 
 APPLICABLE = "applicable: a map has the first answers, counted in each variant"
@@ -328,7 +249,6 @@ Sections = Sequence[tuple[str, str, str, Callable[[Sequence[RunView]], Iterable[
 
 OF_FACTS: Sections = (
     ("by-relation", "Relations", "", _relations),
-    ("spread", "Spread", "A mean hides how relations and facts differ.", _spread),
     (
         "languages", "Languages",
         "Patterns of one language are compared with one another, and with those of the other "
@@ -354,7 +274,6 @@ OF_FACTS: Sections = (
         "three prompts each.",
         _examples,
     ),
-    ("vectors", "Representations", "Do hidden states cluster by fact, or by pattern?", _vectors),
 )  # fmt: skip
 OF_PAIRS: Sections = (
     ("changes", "Label changes", "", _label_changes),
@@ -365,12 +284,6 @@ OF_PAIRS: Sections = (
     ),
 )  # fmt: skip
 OF_ALL: Sections = (
-    (
-        "curve", "Right in k variants",
-        "Accuracy falls with the number of variants that must be right: from one at all to each "
-        "of them.",
-        _curves,
-    ),
     (
         "factors", "Factors",
         "The same questions were asked in variants. A factor is what differs between them, such as "
@@ -385,12 +298,6 @@ OF_ALL: Sections = (
         "another expectation.",
         _expectations,
     ),
-    (
-        "server", "Server",
-        "The model answered behind a URL or in llama.cpp. How its candidates were scored was "
-        "proved on a few known prompts before anything of the suite was sent.",
-        overview.servers,
-    ),
     ("caveats", "Caveats", "", overview.caveats),
     ("setup", "Suite and models", "", overview.setup),
 )  # fmt: skip
@@ -403,14 +310,12 @@ def report_page(
     runs: Sequence[RunView],
     compared: pl.DataFrame | None = None,
     notes: Sequence[str] = (),
-    relation: str | None = None,
     flips: tuple[pl.DataFrame, pl.DataFrame] | None = None,
 ) -> Page:
     """The report of runs on the same suite.
 
     ``compared``: later runs against the first (``COMPARISON_SCHEMA``). ``notes``: differences
-    between the settings of the runs. ``relation``: the relation whose agreement is shown first;
-    None for the least consistent. ``flips``: which answers changed (``flip_parts``).
+    between the settings of the runs. ``flips``: which answers changed (``flip_parts``).
     """
     suite, words, names = runs[0].suite, runs[0].suite.words, [run.name for run in runs]
     found: list[Part] = []
@@ -421,10 +326,9 @@ def report_page(
     flipped = flip_parts(*flips, suite) if flips and flips[1].height else ()
     rows: Sections = [
         ("verdict", "Result", "", lambda runs: found),
-        ("summary", "Summary", overview.scope(runs), partial(overview.first_screen, relation)),
+        ("summary", "Summary", overview.scope(runs), overview.first_screen),
         ("differences", "Differences", PAIRED * (compared is not None), lambda runs: changes),
         ("flips", "Changed answers", "", lambda runs: flipped),
-        ("numbers", "All numbers", "", overview.numbers),
         *(OF_PAIRS if runs[0].task else OF_FACTS),
         *OF_ALL,
     ]

@@ -17,7 +17,6 @@ from consilience.core.factors import FACTORS
 from consilience.core.items import Task
 from consilience.core.text import counted
 from consilience.report.columns import Columns, frame_table
-from consilience.report.export import Spec
 from consilience.report.summary import Key, Summary
 from consilience.report.table import CI, Column, Table
 from consilience.types import Suite
@@ -247,31 +246,22 @@ class RunView:
     warnings: Sequence[str] = ()
     excluded: pl.DataFrame = field(default_factory=pl.DataFrame)
     """How many questions have no answer, by relation and reason: ``group, excluded, len``."""
-    pairs: pl.DataFrame = field(default_factory=pl.DataFrame)
-    """The agreement of each two patterns or forms of each group (``analysis.patterns``)."""
-    patterns: pl.DataFrame = field(default_factory=pl.DataFrame)  # Patterns or forms of each group
+    patterns: pl.DataFrame = field(default_factory=pl.DataFrame)  # Patterns of each group
 
     # Of facts and questions:
     protocol: Protocol = "strict"
     edits: pl.DataFrame = field(default_factory=pl.DataFrame)  # What each kind of edit costs
-    items: pl.DataFrame = field(default_factory=pl.DataFrame)  # The agreement over each fact
-    curve: pl.DataFrame = field(default_factory=pl.DataFrame)  # ``right_counts`` of ``votes``
     examples: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """The most informative facts, by the description of their kind."""
     prompts: Mapping[tuple[str, str, str], str] = field(default_factory=dict, repr=False)
     """What was sent, by group, item and variant; of facts the pattern of each example, filled in as
     it was asked."""
     violations: pl.DataFrame = field(default_factory=partial(pl.DataFrame, schema=EXAMPLES))
-    vectors: pl.DataFrame | None = None
-    """Mean V-measures and their correlations with consistency, if the run has vectors."""
-    drawing: Spec | None = None  # The vectors of one relation, drawn
     factors: Sequence[FactorView] = ()  # What each factor changes, a view for each design
 
     # Of sentence pairs:
     task: Task | None = None
     changed: pl.DataFrame = field(default_factory=pl.DataFrame)  # ``CHANGED_ANSWERS_SCHEMA``
-    changes: pl.DataFrame | None = None
-    """What accuracy gains or loses between forms (``FORM_CHANGE_SCHEMA``)."""
 
     @property
     def seeds(self) -> int:

@@ -363,7 +363,7 @@ def analyze_representations(options: runs.VectorOptions, watch: Watch = SILENT) 
     row a layer and property: means, and the correlation with consistency.
     """
     for entry in option_fields(runs.VectorOptions):
-        is_of_draw = entry.name in ("draw_facts", "draw_format", "color_by")
+        is_of_draw = entry.name in ("draw_facts", "color_by")
         if is_of_draw and options.draw is None and getattr(options, entry.name) != entry.default:
             raise ConsilienceError(f"{entry.flag} without --draw", todo="Add --draw G.")
     inquiry = Facts(ProbeOptions(**shared_fields(options, ProbeOptions)), watch)
@@ -388,7 +388,7 @@ def analyze_representations(options: runs.VectorOptions, watch: Watch = SILENT) 
     run.finish(metrics)
     figure = None
     if options.draw is not None:
-        figure = run.path / f"tsne-{options.draw}-{options.color_by}.{options.draw_format}"
+        figure = run.path / f"tsne-{options.draw}-{options.color_by}.svg"
         title = f"{options.model}, {suite.name}: {options.draw}"
         of = (options.draw, options.draw_facts, options.color_by, title, options.seed)
         save_figure(drawing_of(run.path, *of), figure)

@@ -16,20 +16,17 @@ import polars as pl
 
 from consilience.analysis import patterns
 from consilience.analysis.examples import KINDS, about, examples, violated_examples
-from consilience.analysis.votes import right_counts
 from consilience.core import expectations
 from consilience.core.errors import SILENT, Advance, ConsilienceError, Protocol, Watch
 from consilience.core.factors import FACTORS
-from consilience.core.text import counted
-from consilience.files.read import read_csv
-from consilience.files.write import path_of, texts_of, write_whole
+from consilience.files.write import path_of, write_whole
 from consilience.kinds import kind_of_run, protocol_notes, suite_notes, suite_of
 from consilience.kinds.counting import count_run, record_notes
 from consilience.kinds.pairs import changed_answers_of, task_of_run
 from consilience.metrics.counts import Prepared, ResampleCache, in_texts
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import few_relations
-from consilience.metrics.registry import MANY_VARIANTS, headline_metrics, label_of
+from consilience.metrics.registry import headline_metrics, label_of
 from consilience.options import Output, options_of
 from consilience.options.runs import ReportOptions, ViewOptions
 from consilience.report import charts, export
@@ -37,14 +34,14 @@ from consilience.report.analysis_tables import symbol_of
 from consilience.report.answers_page import answers_page
 from consilience.report.export import Shown
 from consilience.report.metric_tables import SUBSETS
-from consilience.report.overview import LARGEST_MATRIX, by_run
+from consilience.report.overview import by_run
 from consilience.report.papers import Values, is_of_pararel, paper_values
 from consilience.report.report_page import report_page
-from consilience.report.run_view import RunView, group_names
+from consilience.report.run_view import RunView
 from consilience.report.summary import FACT_ROWS, VIOLATIONS, Key, Summary, brief_notes
 from consilience.report.table import Cell, Column, Table, Value, without_empty_columns
 from consilience.results import comparing
-from consilience.results.analyses import correlations_of, drawing_of, factor_views
+from consilience.results.analyses import factor_views
 from consilience.results.comparing import Comparison
 from consilience.runs.run import Run, open_runs
 from consilience.suites.facts import select_relations
@@ -177,29 +174,17 @@ def _values(metrics: pl.DataFrame) -> Values:
 
 
 EXAMPLES = 3  # of each kind
-DRAWN = 30  # facts in the drawing of a run's vectors, as in ParaRel's Figure 3
-FIGURE_FORMATS = ("svg", "png", "pdf")
-COLUMN = 3.03  # inches of a column of ACL
 
 
 def report(options: ReportOptions, watch: Watch = SILENT) -> export.Lines:
     """Write one page on one run, or on several with the first as the reference."""
     runs = open_runs(options.runs)
     file = _page_of(runs, options.out)
-    if options.width and not options.figures:
-        raise ConsilienceError("--width without --figures", todo="Add --figures DIR.")
     comparing.refuse_mixed(runs)
     suite, protocol = suite_of(runs[0], options.suite, options.protocol, options.data_dir)
-    if options.group and not suite.words.pool:
-        raise ConsilienceError("--group with runs of sentence pairs", todo="Leave it out.")
-    if options.group:
-        size = len(_groups_of_runs(suite, runs[:1]).relation(options.group).design.variants)
-        if not 2 <= size <= LARGEST_MATRIX:
-            found = f"--group {options.group}, which has {counted(size, suite.words.variant)}"
-            raise ConsilienceError(found, expected=f"2 to {LARGEST_MATRIX}", todo="Leave it out.")
     with watch.steps("counting", 2 * len(runs) - 1, "tables") as advance:
         views, compared, notes, flips = _measured(runs, suite, protocol, options.seed, advance)
-    page = report_page(views, compared, notes, options.group, flips)
+    page = report_page(views, compared, notes, flips)
     warnings = [*notes, *by_run({view.name: view.warnings for view in views})]
     _, _, sizes = views[0].summary.title.partition(f" on {suite.name}")
     about = suite.name + sizes  # the sizes and the protocol
@@ -219,11 +204,8 @@ def _save(
     if options.figures:
         options.figures.mkdir(parents=True, exist_ok=True)
         for figure in page.figures:
-            files = [options.figures / f"{figure.id}.{suffix}" for suffix in FIGURE_FORMATS]
-            export.save_figure(figure.chart, *files, inches=options.width or COLUMN)
-            written += files
-        written.append(options.figures / "figures.tex")
-        write_whole(written[-1], export.latex_figures(page.figures).encode())
+            written.append(options.figures / f"{figure.id}.svg")
+            export.save_figure(export.with_legend(figure.chart), written[-1])
     if options.tables:
         for name, table in tables.items():
             written += export.save_table(table, options.tables, name)
@@ -350,34 +332,20 @@ def view_of(
         warnings=list(dict.fromkeys(chain.from_iterable(notes))),
     )
     if not suite.words.pool:
-        pairs, rows = patterns.form_tables(run.tables, suite)
         changed, task = changed_answers_of(run.path), task_of_run(run)
-        view = replace(view, task=task, changed=changed, changes=known.changes)
-        return replace(view, pairs=pairs, patterns=rows), seeds
+        return replace(view, task=task, changed=changed), seeds
     pairs = patterns.pair_table(seeds, suite, protocol, seed)
     rows = patterns.with_changes(patterns.pattern_table(seeds, suite, protocol), pairs)
     kind, first = kind_of_run(run), seeds[0]  # whose examples are shown
     found = kind.with_texts(run, examples(first, suite, list(KINDS), EXAMPLES))
     items = {(one.group, one.item) for of_kind in found.values() for one in of_kind}
     sent = {(item, variant): text for _, item, variant, text in run.prompts.iter_rows()}
-    if (run.path / "clusters.csv").is_file():  # of `analyze representations`
-        clusters = texts_of(read_csv(run.path / "clusters.csv"))
-        drawn = str(clusters["relation"][0])
-        view = replace(view, vectors=correlations_of(known.metrics, clusters))
-        try:
-            drawing = drawing_of(run.path, drawn, DRAWN, "subject", f"{run.label}: {drawn}", seed)
-            view = replace(view, drawing=drawing)
-        except ConsilienceError as error:  # such as too few vectors
-            view = replace(view, warnings=[*view.warnings, f"no drawing: {error.found}"])
     kinds = patterns.annotated_kinds(suite)
     view = replace(
         view,
         protocol=protocol,
         patterns=rows,
-        pairs=pairs,
         edits=patterns.edit_table(seeds, suite, protocol, kinds, seed),
-        curve=right_counts(seeds, suite, protocol, seed),
-        items=pl.concat(patterns.item_table(one, suite, protocol) for one in seeds),
         examples={about(kind): of_kind for kind, of_kind in found.items()},
         prompts=kind.shown_texts(run, suite, items),
         violations=violated_examples(first.instances, sent, EXAMPLES),
@@ -474,32 +442,6 @@ class Plots:
 
     result: Result = field(repr=False)
 
-    def agreement(self, group: str | None = None) -> altair.Chart:
-        """How often each two patterns of a relation, or variants of questions, agree.
-
-        Without ``group``, an id or a label, the least consistent relation or group.
-        """
-        suite, tables = self._facts()
-        result, variant = self.result, suite.words.variant
-        least = result.summary.least
-        relation = suite[group or least[0][0]] if group or least else suite.relations[0]
-        size = len(relation.design.variants)
-        if not 2 <= size <= MANY_VARIANTS:
-            has_table = size > MANY_VARIANTS and suite.words.has_means
-            found = f"{relation.id} has {counted(size, variant)}"
-            expected = f"2 to {MANY_VARIANTS}, which a figure can show"
-            todo = "`consilience analyze patterns` has their mean agreement." * has_table
-            raise ConsilienceError(found, expected=expected, where=result.label, todo=todo)
-        answers = [table.filter(group=relation.id) for table in tables]
-        if answers[0].is_empty():
-            raise ConsilienceError(f"no answers for {relation.id}", where=result.label)
-        pairs, rows = (
-            table_of(answers, suite, result.protocol).with_columns(run=pl.lit(result.label))
-            for table_of in (patterns.pair_table, patterns.pattern_table)
-        )
-        figure = charts.matrix_figure(pairs, rows, relation.id, group_names(suite), suite.words)
-        return _still(figure, f"{relation.label}: agreement of {variant}s")
-
     def consistency(self) -> altair.Chart:
         """Consistency with its 95 % interval: of each relation or group, or of each form."""
         view, words = self._view(), self.result.suite.words
@@ -508,22 +450,9 @@ class Plots:
         figure = charts.interval_figure(rows, words.group if words.pool else words.variant)
         return _still(figure, f"{self.result.label}: consistency")
 
-    def accuracy_consistency(self) -> altair.Chart:
-        """Accuracy against consistency, a mark for each relation or group of questions."""
-        self._facts()
-        table = charts.accuracy_and_consistency([self._view()])
-        title = f"{self.result.label}: accuracy and consistency"
-        return _still(charts.against_figure(table, self.result.suite.words.group), title)
-
     def _view(self) -> RunView:
         of = self.result
         return RunView(of.label, [], of.suite, of.metrics, of.summary, of.baseline)
-
-    def _facts(self) -> tuple[Suite, list[pl.DataFrame]]:
-        if not self.result.suite.words.pool:
-            todo = "Use plot.consistency()."
-            raise ConsilienceError("a figure of patterns for a run of sentence pairs", todo=todo)
-        return self.result.suite, self.result.run.tables
 
 
 def _still(chart: export.Spec, title: str) -> altair.Chart:

@@ -22,7 +22,7 @@ from consilience.options import Output
 from consilience.options.runs import StudyReportOptions, StudyStatusOptions
 from consilience.report import columns as layouts
 from consilience.report import export
-from consilience.report.charts import MEASURED, headline_figure
+from consilience.report.charts import headline_figure
 from consilience.report.comparison_tables import with_undefined_means
 from consilience.report.overview import again, by_run
 from consilience.report.summary import SummaryRow
@@ -226,7 +226,7 @@ def _figure(at: int, cell: str, rows: Sequence[StudyRow]) -> export.Figure:
     numbers = [
         {
             "model": row.model, "number": label_of(metric), "value": number.value,
-            "low": number.low, "high": number.high, "source": MEASURED,
+            "low": number.low, "high": number.high,
         }
         for row in rows
         for metric, number in row.numbers.items()

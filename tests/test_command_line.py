@@ -133,9 +133,8 @@ def test_an_option_means_the_same_in_all_commands():
     mixed = {name: values for name, values in kinds.items() if len(values) > 1}
     assert mixed == {
         "--data": {"F", "TASK:SPLIT=FILE"},  # a recipe reads several data sets
-        "--format": {  # of a table, of prompts, of what is imported and of what is published
-            "eee|model-card|eval-results|dataset", "table|md|latex|csv|json", "jsonl|csv|lm-eval",
-            "proposals|suite|mpararel|lpaqa|table",
+        "--format": {  # of a table, of prompts and of what is published
+            "eee|model-card", "table|md|latex|csv|json", "jsonl|csv|lm-eval",
         },
         "--kind": {  # of examples, and of a new suite
             "right_and_wrong|same_wrong|scattered|other_gold|gold_in_subject|always_right", "questions|facts|judge",

@@ -10,7 +10,7 @@ import consilience as cs
 from checks import output, refusal, refused
 from consilience.core.items import Choice, Question
 from consilience.suites import check_suite
-from consilience.suites.known import KNOWN, RELEASES, how_to_import
+from consilience.suites.known import KNOWN
 from consilience.suites.question_suites import SUITE_NAMES, load_questions
 from hub_server import serving
 
@@ -238,28 +238,3 @@ def test_without_a_network_the_message_says_what_to_do(consilience, tmp_path, mo
     (snapshot / "ARC-Challenge").mkdir(parents=True)
     (snapshot / "ARC-Challenge" / made.name).write_bytes(made.read_bytes())
     assert load_questions("arc", data=tmp_path).source["revision"] == KNOWN["arc"].revision
-
-
-def test_mpararel_is_imported_into_the_folder_of_its_name(consilience, tmp_path, monkeypatch):
-    """The command that the error names, on a clone in the layout of the release."""
-    folder = tmp_path / "data" / "mpararel"
-    error = refusal(consilience, "suite", "check", "mpararel", "--data-dir", tmp_path / "data")
-    assert how_to_import("mpararel", folder) in error and RELEASES["mpararel"]["revision"] in error
-    clone = tmp_path / "mpararel" / RELEASES["mpararel"]["folder"]
-    facts = {"en": ("[X] is next to [Y] .", ["Germany", "France", "Spain"]), "de": ("[X] liegt neben [Y] .", ["Deutschland", "Frankreich", "Spanien"]),
-             "fr": ("[X] touche [Y] .", ["Allemagne", "France", "Espagne"])}  # fmt: skip
-    for language, (pattern, names) in facts.items():
-        for part, rows in (
-            ("patterns", [{"pattern": pattern, "checked-by-human": True}]),
-            ("tuples", [{"sub_uri": f"Q{at}", "obj_uri": f"Q{at + 1}", "sub_label": names[at], "obj_label": names[at + 1], "lineid": at} for at in (0, 1)]),
-        ):  # fmt: skip
-            path = clone / part / language / "P530.jsonl"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    monkeypatch.chdir(tmp_path)
-    command = error[error.index("consilience suite import") :].partition("`")[0]
-    output(consilience, *command.split()[1:])
-    suite = cs.load_suite("mpararel", tmp_path / "data")
-    (relation,) = suite
-    assert (suite.name, [one.language for one in relation.patterns]) == ("mpararel", ["de", "en"])
-    assert [fact.subject for fact in relation.facts] == ["Germany", "France"]

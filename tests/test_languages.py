@@ -15,7 +15,7 @@ from consilience.analysis.examples import examples
 from consilience.asking.facts import ask, ask_suite
 from consilience.asking.questions import answered
 from consilience.authoring.checks import cautions
-from consilience.authoring.pattern_mining import other_language, sentences
+from consilience.authoring.pattern_mining import sentences
 from consilience.authoring.rewriting import scripts
 from consilience.core.factors import Design
 from consilience.core.free_text import RULES, match
@@ -615,9 +615,3 @@ def test_every_language_has_all_words_with_the_same_slots(tmp_path):
 def test_faults_of_a_file_of_words(tmp_path, text, message):
     (tmp_path / "w.toml").write_text(text)
     refused(message, read_words, tmp_path / "w.toml")
-
-
-def test_mining_says_that_the_parser_reads_another_language():
-    assert other_language("en", "en-GB") == other_language("en", "") == []
-    (note,) = other_language("en", "de")
-    assert note.startswith("the parser reads 'en', and the facts are in 'de'")

@@ -20,7 +20,6 @@ from consilience.authoring.pattern_mining import (
 from consilience.metrics.statistics import wilson_interval
 from consilience.options.suites import MineOptions
 from consilience.suites import load_facts
-from consilience.suites.proposals import read_proposals
 
 CAPITALS = {"Paris": "France", "Oslo": "Norway", "Rome": "Italy"}
 
@@ -40,13 +39,13 @@ def test_texts_are_lines_or_paragraphs(tmp_path):
 
 
 def test_texts_are_in_a_column(tmp_path):
-    rows = [{"title": "Oslo", "body": "It grew. Oslo is old."}, {"title": "Rome", "body": " "}]
+    rows = [{"title": "Oslo", "text": "It grew. Oslo is old."}, {"title": "Rome", "text": " "}]
     jsonl = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
     pl.DataFrame(rows).write_parquet(tmp_path / "a.parquet")
     for path in (jsonl, tmp_path / "a.parquet"):
-        texts = [list(text) for text in read_sentences(path, "body", "title")]
+        texts = [list(text) for text in read_sentences(path, "title")]
         assert texts == [["Oslo grew.", "Oslo is old."]]
-        refused("no column 'text'.*--column", lambda path: list(read_corpus(path)), path)
+        refused("no column 'name'", lambda path: list(read_sentences(path, "name")), path)
 
 
 @pytest.mark.parametrize(("name", "content", "message"), [
@@ -222,15 +221,16 @@ def test_proposals_of_a_corpus(tmp_path):
     rows = "relation\tsubject\tobject\ncapital\tFrance\tParis\ncapital\tNorway\tOslo\nmoon\tIo\tJupiter\n"
     facts = write(tmp_path / "facts.tsv", rows)
     out = tmp_path / "proposals.jsonl"
-    options = MineOptions(corpus, suite=str(facts), groups=["capital"], licence="CC0-1.0")
+    options = MineOptions(corpus, suite=str(facts), groups=["capital"])
     result = mine_patterns(replace(options, out=out))
     (proposal,) = result.proposals["capital"]
     assert (proposal.pattern, proposal.source) == ("[Y] is the capital of [X].", "corpus.txt")
     assert proposal.scores["facts"] == proposal.scores["texts"] == 2
-    problems = []
-    (row,) = read_proposals(out, problems)
-    assert not problems and row.row() == proposal.row()
-    plan = cs.import_patterns(str(out), into=tmp_path / "suite", facts_from=str(facts))
+    assert json.loads(out.read_text()) == {"accept": "yes", **proposal.row()}
+    (tmp_path / "suite").mkdir()
+    write(tmp_path / "suite" / "relations.tsv", "relation\ncapital\n")
+    write(tmp_path / "suite" / "facts.tsv", rows.replace("moon\tIo\tJupiter\n", ""))
+    plan = cs.import_patterns(str(out), into=tmp_path / "suite")
     assert [row.pattern for row in plan.patterns] == ["[Y] is the capital of [X]."]
     none = tmp_path / "none.jsonl"
     result = mine_patterns(replace(options, groups=["moon"], out=none))
@@ -244,7 +244,6 @@ def test_proposals_of_a_corpus(tmp_path):
         ({"out": out}, "a file already.*--out"),
         ({"groups": ["capitals"]}, "no relation 'capitals'.*Did you mean 'capital'"),
         ({"corpus": write(tmp_path / "empty.txt", " \n")}, "the corpus is empty"),
-        ({"parser": "de_core_news_sm"}, "spacy download de_core_news_sm"),
     ):
         refused(message, mine_patterns, replace(options, **changes))
     assert not edited.read_text().endswith("\n"), "edits are kept"

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +10,10 @@ import pytest
 
 from checks import output, refused
 from conftest import cases
-from consilience import Suite, load_suite
+from consilience import Suite
 from consilience.authoring import rewriting
-from consilience.authoring.importing import import_patterns
 from consilience.authoring.rewriting import draft_rewrites
-from consilience.options.suites import ImportOptions, RewriteOptions
-from consilience.suites.proposals import read_proposals
+from consilience.options.suites import RewriteOptions
 from scoring_server import VLLM, scoring_server
 from test_prompted import CHAT
 
@@ -94,10 +93,11 @@ def test_each_rule_refuses_and_is_counted():
 def test_rewrites_stay_in_the_language_of_the_suite(tmp_path):
     """One word that both languages have, such as capital, is not enough."""
     base = "La capital de [X] es [Y]."
-    row = f"relation,pattern,subject,object\ncapital,{base},Francia,París"
-    (tmp_path / "table.csv").write_text(row)
-    import_patterns(ImportOptions(tmp_path / "table.csv", tmp_path / "es", language=("es",)))
-    suite = load_suite(tmp_path / "es")
+    facts = {"capital": [("Francia", "París")]}
+    suite = Suite.from_patterns({"capital": [base]}, facts)
+    (relation,) = suite
+    spanish = replace(relation.patterns[0], language="es")
+    suite = replace(suite, relations=(replace(relation, patterns=(spanish,)),), language="es")
     texts = ["The capital of [X] is [Y].", "[X] is the capital [Y].", "[Y] es la capital de [X]."]
     drafts, refusals = draft_rewrites(suite, ScriptedWriter({base: texts}), 3)
     assert [draft.pattern for draft in drafts] == ["[Y] es la capital de [X]."]
@@ -155,14 +155,12 @@ def test_proposals_are_written_with_scores_edit_and_provenance(tmp_path):
     assert done.reasons == {"no plain words": 5}
     assert (done.separation.auc, done.separation.low) == (1, 1)
     assert "AUC of 1.00 (1.00 to 1.00); rewrites below" in done.notes[0]
-    problems = []
-    proposals = read_proposals(options.out, problems)
-    assert not problems
-    assert [p.relation for p in proposals] == [f"r{at}" for at in range(5)]
-    first = proposals[0].row()
+    proposals = [json.loads(line) for line in options.out.read_text().splitlines()]
+    assert [p["relation"] for p in proposals] == [f"r{at}" for at in range(5)]
+    first = proposals[0]
     # 'x has a0 y.' and 'x now has a0 y.': 4 words are shared
     assert first == {
-        "relation": "r0", "pattern": "[X] now has a0 [Y].", "origin": "rewritten",
+        "accept": "yes", "relation": "r0", "pattern": "[X] now has a0 [Y].", "origin": "rewritten",
         "source": "org/writer", "parent": "[X] has a0 [Y].", "reason": rewriting.UNREAD,
         "meaning": 4, "sample": 1, "seed": 0, "temperature": 0.7,
     }  # fmt: skip

@@ -4,7 +4,6 @@ import math
 
 import pytest
 
-from checks import refused
 from conftest import cases, real_data
 from consilience.analysis import syntax
 from consilience.analysis.syntax import (
@@ -135,10 +134,6 @@ def test_nouns_that_are_made_of_a_verb():
         assert syntax.is_made_of(*pair.split()), pair
     for pair in ("party part", "creature create", "own owner"):
         assert not syntax.is_made_of(*pair.split()), pair
-
-
-def test_a_parser_that_is_not_there_says_what_to_install():
-    refused("spacy download no_such_parser", load_parser, "no_such_parser")
 
 
 @pytest.fixture(scope="module")

@@ -39,25 +39,17 @@ the agreement of ``path`` with ParaRel's released labels is 97.6 to 98.9 %; thes
 SILENT = frozenset({"PUNCT", "SYM", "SPACE"})  # Parts of speech that are no words
 
 
-def load_parser(name: str = ENGLISH) -> Language:
-    """The spaCy pipeline of that name; raises with what to install where it is missing."""
+def load_parser() -> Language:
+    """The English spaCy pipeline; raises with what to install where it is missing."""
     try:
         import spacy
 
-        parser = spacy.load(name, exclude=["ner"])
+        return spacy.load(ENGLISH, exclude=["ner"])
     except (ImportError, OSError) as error:
         reason = str(error).partition("\n")[0].rstrip(".")
-        is_missing = isinstance(error, ImportError) or name == ENGLISH
-        download = f"Install it with `python -m spacy download {name}`, or name its folder."
-        found = f"the parser '{name}' cannot be loaded: {reason}"
-        todo = how_to_install("syntax") if is_missing else download
+        found = f"the parser '{ENGLISH}' cannot be loaded: {reason}"
+        todo = how_to_install("syntax")
         raise ConsilienceError(found, expected="spaCy and that pipeline", todo=todo) from error
-    if "parser" not in parser.pipe_names:
-        raise ConsilienceError(
-            f"the spaCy pipeline '{name}' has no parser",
-            expected=f"an English pipeline like '{ENGLISH}'",
-        )
-    return parser
 
 
 @dataclass(frozen=True, slots=True)

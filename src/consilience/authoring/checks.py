@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-from consilience.analysis.syntax import DETERMINERS
 from consilience.core.items import Question
 from consilience.core.patterns import Pattern
 from consilience.core.text import (
@@ -24,16 +23,6 @@ from consilience.core.text import (
 from consilience.suites.question_suites import gold_position_note
 from consilience.suites.questions import Questions, normal
 from consilience.types import Fact, Relation, Suite
-
-Likeness = Literal["duplicate", "determiners", "one token"]
-"""How a pattern is like another one.
-
-duplicate: the same in ``normal_form``. determiners: the same without English determiners. one
-token: one token is added, removed or replaced, in patterns of at least ``LEAST`` tokens besides the
-slots.
-"""
-
-LEAST = 3
 
 TOKEN = re.compile(rf"\[[xy]\]|[{WITHOUT_SPACES}]|[^\s{WITHOUT_SPACES}]+")
 """A slot, a character of a script without spaces, or a word."""
@@ -76,27 +65,6 @@ def same_phrasing(one: str, two: str) -> bool:
 def tokens_of(pattern: str) -> tuple[str, ...]:
     """The tokens of a pattern in ``normal_form``: words and slots."""
     return tuple(TOKEN.findall(normal_form(pattern)))
-
-
-def likeness(a: str, b: str, *, in_english: bool = True) -> Likeness | None:
-    """How two patterns are alike; None where they are neither duplicates nor near-duplicates."""
-    if normal_form(a) == normal_form(b):
-        return "duplicate"
-    tokens = tokens_of(a), tokens_of(b)
-    bare = [[token for token in of if token not in DETERMINERS] for of in tokens]
-    if in_english and bare[0] == bare[1]:
-        return "determiners"
-    is_long = max(map(len, tokens)) >= LEAST + len(SLOTS)
-    return "one token" if is_long and _differ_in_one(*tokens) else None
-
-
-def _differ_in_one(a: Sequence[str], b: Sequence[str]) -> bool:
-    shorter, longer = sorted((a, b), key=len)
-    if len(longer) - len(shorter) > 1 or a == b:
-        return False
-    at = next((at for at, token in enumerate(shorter) if token != longer[at]), len(shorter))
-    rest = shorter[at + 1 :] if len(shorter) == len(longer) else shorter[at:]
-    return rest == longer[at + 1 :]
 
 
 def has_words(pattern: str) -> bool:

@@ -502,9 +502,7 @@ class Mined:
     refused: Counter[str] = field(default_factory=Counter)
     by_relation: Counter[str] = field(default_factory=Counter)
 
-    def ranked(
-        self, relation: str, top: int | None = None, *, source: str = "", licence: str = ""
-    ) -> list[Proposal]:
+    def ranked(self, relation: str, top: int | None = None, *, source: str = "") -> list[Proposal]:
         """The patterns of a relation as proposals, the most specific first.
 
         ``other_facts``: distinct facts of all other relations that a pattern connects, but for
@@ -530,7 +528,7 @@ class Mined:
                 ranked.append((order, text, tuple(support.evidence[at]), scores))
         return [
             Proposal(
-                relation, text, "mined", source, licence,
+                relation, text, "mined", source,
                 evidence=evidence, scores={"rank": rank, **scores},
             )
             for rank, (_, text, evidence, scores) in enumerate(sorted(ranked)[:top], start=1)

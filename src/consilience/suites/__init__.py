@@ -12,8 +12,8 @@ from consilience.files.rows import Problems, find_table, raise_first, suite_rows
 from consilience.files.write import path_of
 from consilience.suites import question_suites
 from consilience.suites.facts import read_folder
-from consilience.suites.known import RELEASES, how_to_import, known_suite
 from consilience.suites.known import data_dir as data_dir
+from consilience.suites.known import known_suite
 from consilience.suites.layouts import check_folder, load_folder
 from consilience.suites.pairs import TASKS, is_task, load_task
 from consilience.suites.proposals import columns_in
@@ -44,9 +44,7 @@ def suite_folder(spec: str, data: Path) -> Path:
                 f"the suite '{spec}' is not in {data}"
                 + ("" if data.is_dir() else ": no such folder"),
                 expected=f"{folder}; name the folder that contains {spec}",
-                todo=how_to_import(spec, folder)
-                if spec in RELEASES
-                else f"Get it with `consilience suite fetch {spec}`, or name the folder with "
+                todo=f"Get it with `consilience suite fetch {spec}`, or name the folder with "
                 "--data-dir.",
             )
         return folder

@@ -160,10 +160,7 @@ class KnownSuite:
 
 _ROWS = tomllib.loads(Path(__file__).with_name("known.toml").read_text("utf-8"))
 
-KNOWN = {name: KnownSuite(name, **row) for name, row in _ROWS.items() if "dataset" in row}
-RELEASES = {name: row for name, row in _ROWS.items() if "git" in row}
-"""Suites of facts that are imported from a repository with `suite import`."""
-
+KNOWN = {name: KnownSuite(name, **row) for name, row in _ROWS.items()}
 ABOUT = {name: "{about}; {licence}, {citation}".format(**row) for name, row in _ROWS.items()}
 """What each is, its licence, and whom to cite."""
 
@@ -173,12 +170,3 @@ def known_suite(spec: str) -> KnownSuite | None:
     name, _, split = spec.partition(":")
     known = KNOWN.get(name)
     return replace(known, split=split) if known and split else known
-
-
-def how_to_import(name: str, folder: Path) -> str:
-    """The commands that make a suite of ``RELEASES`` in a folder."""
-    row = RELEASES[name]
-    return (
-        f"Import it: `git clone {row['git']}`, `git -C {name} checkout {row['revision']}`, "
-        f"`consilience suite import {name}/{row['folder']} --language en,de --into {folder}`."
-    )

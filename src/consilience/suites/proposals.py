@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import codecs
-import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any, Literal, get_args
+from pathlib import Path
+from typing import Any
 
 from consilience.core.errors import ConsilienceError
 from consilience.files.read import read_rows
 from consilience.files.rows import (
     Problems,
-    Row,
     Table,
     suite_rows,
 )
 from consilience.files.write import csv_of, json_lines, table_of, text_of_cell, write_whole
 
-Origin = Literal["written", "mined", "imported", "rewritten"]
-ORIGINS: tuple[Origin, ...] = get_args(Origin)
-
-TEXTS = ("source", "licence", "parent", "edit", "reason", "language", "form", "subject_form")
+TEXTS = ("source", "parent", "edit", "reason", "language")
 
 Names = tuple[str, str]  # What the columns of the group and of the text are called
 OF_FACTS: Names = ("relation", "pattern")
@@ -39,14 +34,11 @@ class Proposal:
 
     relation: str
     pattern: str
-    origin: Origin
+    origin: str  # ``mined``, ``rewritten`` or ``imported``
     source: str = ""  # The name of a corpus, file or model that it comes from; no absolute path
-    licence: str = ""  # An SPDX id or the words of the source; empty where it states none
     parent: str = ""  # The pattern that it was rewritten from
     edit: str = ""  # The edit kind or the rule that separates it from ``parent`` or the base
     language: str = ""  # Its language (BCP 47); empty for that of the suite
-    form: str = ""  # The written form of the object that it needs, such as ``dative``
-    subject_form: str = ""  # The written form of the subject that it needs
     evidence: tuple[str, ...] = ()  # Short texts that speak for it, such as sentences of a corpus
     scores: Mapping[str, float] = field(default_factory=dict)
     """Numbers of the step that proposed it, such as ``facts`` or ``meaning``; all finite."""
@@ -69,72 +61,19 @@ def columns_in(path: Path) -> set[str]:
 
 
 def read_proposals(path: Path, problems: Problems) -> list[Proposal]:
-    """The valid rows of a file of proposals (JSONL, TSV or CSV); what is wrong is a problem.
-
-    Columns that are none of a proposal's are scores where they hold a number; others are ignored.
-    """
+    """The valid rows of a file of proposals (JSONL, TSV or CSV); what is wrong is a problem."""
     proposals: list[Proposal] = []
-    columns = (*OF_FACTS, "origin", *TEXTS, "evidence", "accept")
-    table = Table(
-        (*OF_FACTS, "origin"), (*TEXTS, "accept"), {"origin": ORIGINS, "accept": ("yes", "no")}
-    )
-    for row in _rows(path, problems):
-        before = len(problems)
-        cells = row.read(table)
-        if cells and not row.pattern():
-            continue
-        evidence = row.cells.get("evidence") or []
-        texts = [evidence] if isinstance(evidence, str) else evidence
-        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            expected = 'a list such as ["a sentence"]'
-            row.report("'evidence' is not a list of texts", expected=expected)
-        scores = scores_of(row, columns)
-        source = row.optional_text("source") if cells is None else cells["source"]
-        if PurePosixPath(source).is_absolute() or PureWindowsPath(source).is_absolute():
-            row.report(
-                f"the source '{source}' is an absolute path",
-                expected="a name that means the same on every computer",
-                todo="Name the file, corpus or model without its folder.",
-            )
-        if cells and row.is_relation_id(cells["relation"]) and len(problems) == before:
-            values: dict[str, Any] = cells
-            proposals.append(
-                Proposal(**values, evidence=tuple(texts), scores=scores, where=row.where)
-            )
+    table = Table((*OF_FACTS, "origin"), ("accept", "language"), {"accept": ("yes", "no")})
+    for given in suite_rows(path, problems):
+        texts = given.cells
+        if path.suffix == ".csv":  # without the apostrophes of ``csv_of``
+            texts = {name: text_of_cell(str(cell)) for name, cell in texts.items()}
+        row = replace(given, cells=texts)
+        cells, pattern = row.read(table), row.pattern()
+        if cells and pattern and row.is_relation_id(cells["relation"]):
+            named: dict[str, Any] = cells
+            proposals.append(Proposal(**named, where=row.where))
     return proposals
-
-
-def _rows(path: Path, problems: Problems) -> Iterator[Row]:
-    """The rows; in CSV without the apostrophes of ``csv_of``."""
-    for row in suite_rows(path, problems):
-        cells = {
-            name: text_of_cell(cell) if isinstance(cell, str) else cell
-            for name, cell in row.cells.items()
-        }
-        yield replace(row, cells=cells) if path.suffix == ".csv" else row
-
-
-def scores_of(row: Row, known: Collection[str]) -> dict[str, float]:
-    """The finite numbers of a row beside the ``known`` columns; truth values are 1 and 0."""
-    scores = {
-        name: value
-        for name, cell in row.cells.items()
-        if name not in known and (value := _number(cell)) is not None
-    }
-    for name, value in scores.items():
-        if not math.isfinite(value):
-            row.report(f"'{name}' is {value}", expected="a finite number", todo="Remove the field.")
-    return scores
-
-
-def _number(cell: Any) -> float | None:
-    if not isinstance(cell, int | float | str):
-        return None
-    try:
-        number = float(cell)
-    except (ValueError, OverflowError):
-        return None
-    return int(number) if number.is_integer() else number
 
 
 def check_no_file(path: Path | None) -> None:

@@ -53,8 +53,7 @@ OPTION_NAMES = ("option", "choice", "candidate", "alternative", "answer", "endin
 SIMILAR = 0.88  # From this similarity (``difflib``) a column is taken for a misspelt one
 
 MAKE_A_SUITE = (
-    "Make a suite of the facts with patterns: "
-    "`consilience suite import PATTERNS --into FOLDER --facts-from TABLE`."
+    "Add a column pattern, and make a suite: `consilience suite import TABLE --into FOLDER`."
 )
 
 

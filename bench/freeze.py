@@ -112,7 +112,7 @@ def question_commands() -> Iterator[tuple[str, list[str]]]:
     """Of questions: each scoring rule, factors, languages, written answers, expectations."""
     ask = ["probe", "--model", "packaged:smollm2", "--limit", "1", "--suite"]
     some = ["mini-questions", "--groups", "capital,sport"]
-    for rule in ("label", "sum", "mean", "bytes", "pmi"):
+    for rule in ("label", "sum", "mean", "bytes"):
         run = f"questions-{rule}"
         yield run, [*ask, *some, "--option-score", rule, "--out", run]
     orders = ["--vary", "order=rotations", "--vary", "labels=A,1"]

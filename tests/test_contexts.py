@@ -1,4 +1,4 @@
-"""Contexts of several passages: reading them, their orders, and passages of other questions."""
+"""Contexts of several passages: reading them, and their orders."""
 
 import json
 import re
@@ -10,10 +10,8 @@ import pytest
 
 import consilience as cs
 from checks import refused
-from consilience.asking.questions import Presenter
-from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question
-from consilience.core.presentation import Presentation, in_context
+from consilience.core.presentation import Presentation, present
 from consilience.suites.question_suites import load_questions
 
 DIGEST = "095047d175af8e1de34de35801d8a619c68196dab4f17f8efa451f0b9be614b7"
@@ -98,9 +96,8 @@ def test_the_digest_of_questions_without_lists_is_as_it_was():
 
 
 def test_orders_of_passages_by_hand():
-    shown = [
-        in_context(ASKED, order, (), 0) for order in ("given", "rotation 1", "CAB", "reversed")
-    ]
+    orders = ("given", "rotation 1", "CAB", "reversed")
+    shown = [present(ASKED, Presentation(context=order)) for order in orders]
     assert [one.context for one in shown] == [
         "A\n\nB\n\nC",
         "B\n\nC\n\nA",
@@ -108,14 +105,9 @@ def test_orders_of_passages_by_hand():
         "C\n\nB\n\nA",
     ]
     alone = replace(ASKED, context="A")
-    assert in_context(alone, "given", (), 0).context == "A"
-    assert in_context(alone, "reversed", (), 0) is in_context(ASKED, "DABC", (), 0) is None
-    assert in_context(replace(alone, context=""), "given", ("D",), 0) is None
-    mixed = [
-        in_context(ASKED, order, ("D", "E")).context.split("\n\n") for order in ("given", "CAB")
-    ]
-    assert [[one for one in of if one in "ABC"] for of in mixed] == [[*"ABC"], [*"CAB"]]
-    assert [mixed[0].index(one) for one in "DE"] == [mixed[1].index(one) for one in "DE"]
+    assert present(alone, Presentation(context="given")).context == "A"
+    assert present(alone, Presentation(context="reversed")) is None
+    assert present(ASKED, Presentation(context="DABC")) is None
 
 
 @pytest.mark.parametrize(("passages", "vary", "orders"), [
@@ -135,29 +127,6 @@ def test_the_variants(tmp_path, passages, vary, orders):
         for prompt in prompts.values()
         if "0.1" in prompt
     )
-
-
-def test_distractors_are_passages_of_other_questions(tmp_path):
-    """Of a larger number the first are the same; the order of the own passages is as without."""
-    rows = made(6, 2)
-    rows[1]["context"] = rows[0]["context"]  # the passages of a question are never its distractors
-    path = suite_of(tmp_path, rows)
-    named = {"vary": ["context=orders", "distractors=1,4"]}
-    prompts = exported(path, **named)
-    assert prompts == exported(path, **named) != exported(path, **named, seed=1)
-    for at, row in enumerate(rows):
-        own, few = row["context"], set()
-        for order in ("given", "BA"):
-            for number in ("0", "1", "4"):
-                found = passages_in(prompts[f"q{at}", f"context={order}, distractors={number}"])
-                others = [one for one in found if one not in own]
-                assert len(set(others)) == len(others) == int(number)
-                kept = [one for one in found if one in own]
-                assert kept == (own if order == "given" else own[::-1])
-                assert few <= set(others) or number == "0"
-                few = set(others) if number == "1" else few
-    part = exported(path, **named, limit=2)
-    assert part.items() <= prompts.items(), "whichever questions are asked"
 
 
 def test_a_model_that_believes_the_first_passage(tmp_path):
@@ -181,15 +150,11 @@ def test_a_model_that_believes_the_first_passage(tmp_path):
     factors = cs.analyze_factors([tmp_path / "run"]).tables["consistency"]
     assert factors["factor"].to_list() == ["context"]
     path = suite_of(tmp_path, rows)
-    lacking = cs.evaluate(path, "baseline:oracle", vary=["context=rotations", "distractors=1"])
-    assert lacking.answers.filter(item="last")["variant"].to_list() == [
-        "context=given, distractors=0"
-    ]
+    lacking = cs.evaluate(path, "baseline:oracle", vary="context=rotations")
+    assert lacking.answers.filter(item="last")["variant"].to_list() == ["context=given"]
     answers = lacking.answers.filter(variant_index=0).select("item", "variant", "answer")
     scored = cs.score(
-        pl.concat(
-            [answers, answers.with_columns(variant=pl.lit("context=rotation 1, distractors=1"))]
-        ),
+        pl.concat([answers, answers.with_columns(variant=pl.lit("context=rotation 1"))]),
         path,
     )
     assert scored.answers.filter(item="last").height == 2, (
@@ -212,13 +177,6 @@ def test_refusals(tmp_path):
             "context=shuffles:900",
             "context=shuffles:900: 901 orders.*--vary context=shuffles:10",
         ),
-        (several, "distractors=few", "--vary distractors=few; expected numbers of passages"),
-        (several, "distractors", "--vary distractors=all; expected numbers"),
-        (
-            several,
-            "distractors=16",
-            "15 passages of other questions than 'q0'; expected 16 or more",
-        ),
     ):
         refused(message, cs.evaluate, path, "baseline:oracle", vary=vary)
     message = r"no \{context\} in the template 'own'; expected it, because it varies"
@@ -232,17 +190,9 @@ def test_refusals(tmp_path):
     )
 
 
-def test_other_passages_are_drawn_from_the_whole_suite():
-    asked = [replace(ASKED, item=f"q{at}", context=str(at)) for at in range(5)]
-    design = FactorialDesign.full([Factor("distractors", ("0", "4"))])
-    presenter = Presenter(design, {}, Presentation(), pool=asked)
-    assert {*presenter.other_passages(asked[0], 4)} == {"1", "2", "3", "4"}
-    assert presenter.other_passages(asked[0], 0) == []
-
-
 @pytest.mark.parametrize("languages", [("fr",), ("fr", "en")])
 def test_languages_that_do_not_vary(tmp_path, languages):
-    """Each question is asked in its first language, with yes and no in it."""
+    """Each question is asked in its first language."""
     texts = {"fr": "Où est Rome ?", "en": "Where is Rome?"}
     row = {
         "question": {name: texts[name] for name in languages},
@@ -250,7 +200,5 @@ def test_languages_that_do_not_vary(tmp_path, languages):
         "options": ["x", "y"],
     }
     (tmp_path / "own.jsonl").write_text(json.dumps(row))
-    for vary, count in (("order=reversed", 2), ("ask=verify", 3)):
-        asked = [*cs.export_prompts(tmp_path / "own.jsonl", vary=[vary])]
-        assert [texts["fr"] in of["prompt"] for of in asked] == [True] * count
-    assert ["La réponse" in of["prompt"] for of in asked] == [False, True, True]
+    asked = [*cs.export_prompts(tmp_path / "own.jsonl", vary="order=reversed")]
+    assert [texts["fr"] in of["prompt"] for of in asked] == [True] * 2

@@ -45,16 +45,12 @@ def test_full_design_has_every_combination_and_its_pairs():
 
 
 def test_smaller_designs_hold_pairs_of_every_factor():
-    """One factor at a time: 1 + 1 + 2 + 1 cells. Radial: each point with one more a factor."""
+    """One factor at a time: 1 + 1 + 2 + 1 cells."""
     star = FactorialDesign.one_factor(FACTORS)
     assert len(star.cells) == 5
     assert all(differing(star.cells[0], cell) == 1 for cell in star.cells[1:])
-    radial = FactorialDesign.radial(FACTORS, 2, seed=0)
-    assert radial.cells[0] == (0, 0, 0)
-    assert len(radial.cells) <= 2 * (1 + 3)
-    assert all(radial.pairs_by_factor().values())
-    assert radial.cells == FactorialDesign.radial(FACTORS, 2, seed=0).cells
-    assert not radial.is_full
+    assert all(star.pairs_by_factor().values())
+    assert not star.is_full
 
 
 MANY = Factor("order", tuple(map(str, range(1000))))
@@ -89,15 +85,14 @@ def test_orders_are_permutations():
     (Presentation(order="rotation 1"),
      "Question: What is the capital of France?\nA. Paris\nB. Nice\nC. Lyon\nAnswer:",
      ("A", "B", "C"), (1, 2, 0)),
-    (Presentation(labels="none", paraphrase=1, separator=" - ", case="upper"),
-     "QUESTION - Which city is France's capital?\n- Lyon\n- Paris\n- Nice\nANSWER -",
+    (Presentation(labels="none", paraphrase=1),
+     "Question: Which city is France's capital?\n- Lyon\n- Paris\n- Nice\nAnswer:",
      ("Lyon", "Paris", "Nice"), (0, 1, 2)),
     (Presentation(labels="1", template=TEMPLATES["chat"]),
      "What is the capital of France?\n1. Lyon\n2. Paris\n3. Nice\n"
      "Answer with the number of the right option and nothing else.", ("1", "2", "3"), (0, 1, 2)),
 ])  # fmt: skip
 def test_prompts_say_what_their_levels_say(presentation, text, answers, options):
-    """The words of the template change case, the question and its options do not."""
     prompt = present(FRANCE, presentation)
     assert (prompt.text, prompt.answers, prompt.options) == (text, answers, options)
 

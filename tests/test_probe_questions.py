@@ -178,7 +178,6 @@ def test_wrong_options_are_refused_before_a_question(consilience, quiz, tmp_path
     (("order=all",), 6),
     (("order=shuffles:2", "labels=A,1"), 6),
     (("order=CBA,BCA",), 3),
-    (("case=all", "separator=: | - "), 6),
     (("template=plain,chat",), 2),
     (("paraphrase=2", "labels=all"), 8),
 ])  # fmt: skip

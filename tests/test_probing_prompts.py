@@ -110,9 +110,7 @@ def test_a_system_prompt_that_no_template_has_is_refused():
 def test_the_rule_is_that_of_the_labels_unless_one_is_named():
     unlabelled = FactorialDesign.full([Factor("labels", ("A", "none"))])
     assert presenter_of(ProbeOptions(), []).of_group(unlabelled, ()).record["option_score"] == "sum"
-    assert (
-        presenter_of(ProbeOptions(option_score="pmi"), []).of_group(ONE, ()).record["option_score"]
-        == "pmi"
-    )
+    named = presenter_of(ProbeOptions(option_score="mean"), []).of_group(ONE, ())
+    assert named.record["option_score"] == "mean"
     labels = presenter_of(ProbeOptions(option_score="label"), [])
     refused("scored by their labels", labels.of_group, unlabelled, ())

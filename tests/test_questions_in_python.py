@@ -231,11 +231,10 @@ def test_a_question_without_the_unnamed_language_is_not_asked_in_it(tmp_path):
 
 @pytest.mark.parametrize(("named", "variant", "said"), [
     ({"vary": {"labels": "A,none"}}, "labels=A", "B. Rome"),
-    ({"vary": {"ask": "open"}}, "ask=open", "The capital is Rome."),
     ({"option_score": "sum"}, "order=given", "B. Rome"),
 ])  # fmt: skip
 def test_a_function_is_read_by_what_it_was_shown(named, variant, said):
-    """As what a model writes: by the labels on the page, an open answer within a sentence."""
+    """As what a model writes: by the labels on the page."""
     row = {"question": "Capital of Italy?", "options": ["Paris", "Rome"], "answer": "Rome"}
     questions = cs.Questions.from_frame([row])
     found = cs.evaluate(questions, lambda prompts: [said] * len(prompts), **named)

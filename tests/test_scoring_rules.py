@@ -1,13 +1,12 @@
 """Scoring rules: which number decides between the options, by hand."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from checks import refused
-from consilience.asking.questions import NO_PREMISE, Presenter, ask_options
+from consilience.asking.questions import Presenter, ask_options
 from consilience.core import presentation
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question, Scores
@@ -18,8 +17,7 @@ QUESTION = Question(
     (Choice("in New York"), Choice("à Paris"), Choice("here", ("there",))),
 )  # fmt: skip
 ORDERS = FactorialDesign.full([Factor("order", ("given", "reversed"))])
-CONDITIONAL = {"in New York": -6.0, "à Paris": -5.0, "here": -4.0}
-UNCONDITIONAL = {"in New York": -9.0, "à Paris": -6.5, "here": -4.5}
+TOTALS = {"in New York": -6.0, "à Paris": -5.0, "here": -4.0}
 TOKENS = {"in New York": 3, "à Paris": 4, "here": 1}
 
 
@@ -38,8 +36,7 @@ class Written:
         return prompt.text
 
     def totals(self, prompt):
-        is_premise = "café" not in prompt.text
-        return np.array([(UNCONDITIONAL if is_premise else CONDITIONAL)[a] for a in prompt.answers])
+        return np.array([TOTALS[answer] for answer in prompt.answers])
 
     def score(self, prompts):
         self.seen += prompts
@@ -61,7 +58,6 @@ def asked(rule, model=None, **base):
     ("sum", [-6, -5, -4], "here"),
     ("mean", [-2, -1.25, -4], "à Paris"),
     ("bytes", [-6 / 11, -5 / 8, -4 / 4], "in New York"),  # à is two bytes
-    ("pmi", [3, 1.5, 0.5], "in New York"),
 ])  # fmt: skip
 def test_each_rule_by_hand(rule, scores, answer):
     """The same scores in both orders of the options; log-probabilities over the options."""
@@ -86,67 +82,26 @@ def test_a_text_is_asked_for_whatever_labels_the_options_have():
     assert not prompt.are_labels
 
 
-def test_without_the_question_each_text_is_scored_once():
-    """Two orders of three options: two prompts, and one premise with three texts."""
-    model = Written()
-    asked("pmi", model, separator=" - ")
-    premise, *prompts = model.seen
-    assert (premise.text, premise.answers) == ("Answer -", tuple(sorted(CONDITIONAL)))
-    given = ("in New York", "à Paris", "here")
-    assert [prompt.answers for prompt in prompts] == [given, given[::-1]]
-
-
-@pytest.mark.parametrize(("template", "premise"), [
-    (presentation.TEMPLATES["plain"], "Answer: "),
-    (presentation.TEMPLATES["chat"], "Answer with the text of the right option and nothing else."),
-    (presentation.Template("t", "{instruction}\n{question}\n{options}"), "Answer: "),
-    (presentation.Template("t", "Q: {question}\n\n{options}\n\nSo it is "), "So it is "),
-])  # fmt: skip
-def test_the_premise_is_what_a_template_has_after_the_question(template, premise):
-    prompt = presentation.premise_of(presentation.Presentation(template=template), ("a", "b"))
-    assert prompt.turns == (("user", premise),)
-    assert prompt.is_chat is template.is_chat
-    assert (prompt.answers, prompt.options) == (("a", "b"), (0, 1))
-
-
 def test_near_ties_of_the_rule_are_decided_alone():
-    """By the score of the rule: a sum of -6 and -5 is 1 nat apart, its PMI 1.5."""
+    """By the score of the rule: sums of -5 and -4 are 1 nat apart, means -1.25 and -2 less."""
     model = Written()
-    model.tie = 1.2
+    model.tie = 0.9
     asked("sum", model)
-    assert len(model.alone) == 2
-    model.alone.clear()
-    asked("pmi", model)
     assert not model.alone
-    model.tie = 1.6
-    asked("pmi", model)
-    assert [prompt.text == "Answer:" for prompt in model.alone] == [True, False] * 2
+    asked("mean", model)
+    assert len(model.alone) == 2
     equal = Written()
     equal.totals = lambda prompt: np.zeros(3)
     found = asked("sum", equal)["answer"].to_list()
     assert found == ["in New York"] * 2, "by the order of the file, whatever order is shown"
 
 
-@pytest.mark.parametrize(
-    "known", [{"totals": np.array([[-1.0, np.nan, -1.0]])}, {"unasked": ["long"]}]
-)
-def test_a_difference_is_not_known_where_the_subtrahend_is_none(known):
-    class Bounded(Written):
-        def score(self, prompts):
-            for scores in super().score(prompts):
-                is_premise = "café" not in prompts[0].text
-                yield replace(scores, **known) if is_premise else scores
-
-    assert asked("pmi", Bounded())["excluded"].to_list() == [NO_PREMISE] * 2
-    assert asked("sum", Bounded())["answer"].to_list() == ["here"] * 2
-
-
 def test_which_rules_go_with_which_labels():
     """Options without labels have no label that could be scored."""
     assert rule_for("", ["A", "1"]).name == "label"
     assert rule_for("", ["A", "none"]).name == "sum"
-    assert rule_for("pmi", ["A"]) is RULES["pmi"]
-    refused("a rule for texts: sum, mean, bytes, pmi", rule_for, "label", ["A", "none"])
+    assert rule_for("mean", ["A"]) is RULES["mean"]
+    refused("a rule for texts: sum, mean, bytes", rule_for, "label", ["A", "none"])
     refused("Did you mean 'bytes'", rule_for, "byte", ["A"])
     unlabelled = presentation.Presentation(labels="none")
     message = "without labels, scored by their labels"

@@ -212,7 +212,7 @@ def _by_option(scores: Scores, asks: Sequence[Ask]) -> Scores:
     for row, one in enumerate(asks):
         places[row, : len(one.order)] = one.order
     placed = {}
-    for name in ("totals", "lengths", "affirmed"):
+    for name in ("totals", "lengths"):
         if (values := getattr(scores, name)) is not None:
             placed[name] = np.empty_like(values)
             np.put_along_axis(placed[name], places, values, axis=1)
@@ -228,8 +228,6 @@ def _of_options(scores: Scores, asks: Sequence[Ask], best: Ints) -> dict[str, Co
         lists["option_scores"][np.isnan(scores.totals)] = None
         if scores.lengths is not None:
             lists["option_tokens"] = scores.lengths
-    if scores.affirmed is not None:
-        lists["affirmed"] = scores.affirmed
     for name, values in lists.items():
         rows = zip(values.tolist(), asks, strict=True)
         columns[name] = _objects([of_row[: len(one.order)] for of_row, one in rows])

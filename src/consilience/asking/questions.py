@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from typing import Protocol as Interface
 
 import numpy as np
@@ -17,26 +16,22 @@ import polars as pl
 
 from consilience.asking import asker
 from consilience.asking.asker import Progress, ask_texts
-from consilience.asking.verifying import Verifier, match_checks
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.factors import FACTORS, Cell, FactorialDesign
 from consilience.core.free_text import NO_CHOICE, Rule, match, usual_rule
-from consilience.core.items import Ask, Floats, Group, Item, Question, Scores, margins
+from consilience.core.items import Ask, Group, Item, Question, Scores, margins
 from consilience.core.presentation import (
-    RULES,
     TEMPLATES,
     Presentation,
     Prompt,
     ScoringRule,
     Template,
-    in_context,
-    premise_of,
     present,
     rule_for,
 )
 from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.core.text import counted, truncated
-from consilience.files.read import read_document, read_lines
+from consilience.files.read import read_document
 from consilience.models import Model, Reader, WritingModel
 
 QUESTION_COLUMNS: Mapping[str, type[pl.DataType] | pl.DataType] = {
@@ -45,7 +40,6 @@ QUESTION_COLUMNS: Mapping[str, type[pl.DataType] | pl.DataType] = {
     "label": pl.String,
     "option_scores": pl.List(pl.Float64),
     "option_tokens": pl.List(pl.Int32),
-    "affirmed": pl.List(pl.Boolean),
     **dict.fromkeys(FACTORS, pl.String),
 }
 """Columns of answers to questions after those of ``ANSWERS_SCHEMA``.
@@ -55,14 +49,12 @@ their given order, from 0, whatever order was shown. ``label`` is what the model
 ``option_scores`` has the score of every option by the scoring rule, in their given order, not
 normalised over the options; ``option_tokens`` the tokens that were scored of each. Both are null
 of a model that chooses an answer without scores. ``option`` is null where it wrote none of the
-answers. ``affirmed`` has whether the model said yes to each option, where each was verified
-(``verifying``: the scores are log-odds of yes). The others are the levels of the factors.
+answers. The others are the levels of the factors.
 """
 
 SCHEMA = ANSWERS_SCHEMA | dict(QUESTION_COLUMNS)  # The columns of answers to questions
 PROMPTS_AT_ONCE = 4096  # Prompts in memory at once; one question may have more
 NO_VARIANT = "no such variant"  # Why a question is not asked that lacks the phrasing or option
-NO_PREMISE = "the score of an option without the question is not known"
 OTHERS = ("paraphrase", "template", "examples", "sample")  # Their levels are no texts as they are
 NO_FACTORS = FactorialDesign((), ((),))  # One variant
 
@@ -80,7 +72,6 @@ class Presenter:
     rule_name: str = ""  # Of ``presentation.RULES``; empty for the usual one of the labels
     rule: ScoringRule = field(init=False)  # How options are scored
     _groups: Mapping[str, list[Question]] = field(init=False, repr=False)  # The pool by group
-    _passages: tuple[str, ...] = field(init=False, repr=False)  # Those of the pool, each once
 
     def __post_init__(self) -> None:
         labels = {self.presentation(cell).labels for cell in self.design.cells}
@@ -89,9 +80,6 @@ class Presenter:
         for question in self.pool:
             groups.setdefault(question.group, []).append(question)
         object.__setattr__(self, "_groups", groups)
-        adds = any(factor.name == "distractors" for factor in self.design.factors)
-        known = dict.fromkeys(chain(*(question.passages for question in self.pool if adds)))
-        object.__setattr__(self, "_passages", tuple(known))
 
     def of_group(self, design: FactorialDesign, pool: Sequence[Question]) -> Presenter:
         """The same for a group; ``pool``: the questions that examples are drawn from."""
@@ -110,7 +98,6 @@ class Presenter:
     @property
     def record(self) -> dict[str, object]:
         """What a run keeps of it."""
-        cues = {name: list(of) for name, of in self.base.cues.items()}
         return {
             "templates": {
                 name: {"text": template.text, "chat": template.is_chat, "system": template.system}
@@ -118,7 +105,6 @@ class Presenter:
             },
             "option_score": self.rule.name,
             "shots": self.examples,
-            **({"cues": cues} if cues else {}),
         }
 
     def presentation(self, cell: Cell) -> Presentation:
@@ -141,26 +127,7 @@ class Presenter:
         if varies and presentation.language not in question.paraphrases:
             return None
         examples = self.drawn_examples(question, presentation.draw)
-        others = self.other_passages(question, int(presentation.distractors))
-        shown = in_context(question, presentation.context, others, self.seed)
-        return None if shown is None else present(shown, presentation, examples, seed=self.seed)
-
-    def other_passages(self, question: Question, count: int) -> Sequence[str]:
-        """Drawn passages of other questions: of a larger count the first are the same."""
-        if not count:
-            return []
-        own, drawn = {*question.passages}, dict[str, None]()
-        if count > (known := len({*self._passages} - own)):
-            raise ConsilienceError(
-                f"{counted(known, 'passage')} of other questions than '{question.item}'",
-                expected=f"{count} or more, for --vary distractors",
-                todo="Name a smaller number, or add questions with a context.",
-            )
-        generator = random.Random(f"passages {self.seed} {question.item}")
-        while len(drawn) < count:
-            text = generator.choice(self._passages)
-            drawn |= dict.fromkeys({text} - own)
-        return list(drawn)
+        return present(question, presentation, examples, seed=self.seed)
 
     def drawn_examples(self, question: Question, draw: int) -> Sequence[Question]:
         """The solved questions before a question: of its group, never itself.
@@ -223,7 +190,7 @@ def prompt_table(
 ) -> pl.DataFrame:
     """What a model is sent for questions (``asker.PROMPT_SCHEMA``), and what it cannot be."""
     slices = slices_of(questions, presenter)
-    return pl.concat(asker.prompt_table(group, Verifier(model)) for _, group in slices)
+    return pl.concat(asker.prompt_table(group, model) for _, group in slices)
 
 
 def ask_of(at: int, variant: int, prompt: Prompt | None) -> Ask:
@@ -273,55 +240,25 @@ def ask_asks(
     presenter: Presenter, group: Group, model: Model, progress: Progress = lambda done: None
 ) -> pl.DataFrame:
     """The answers to asks of questions with options."""
-    model = Verifier(model)
-    rule, group, premises = presenter.rule, asker.askable(group, model), dict[Any, Prompt]()
-    if rule.has_premise:
-        cells = presenter.design.cells
-        premises = {
-            one[:2]: premise_of(presenter.presentation(cells[one.variant]), one.answers)
-            for one in group.asks
-            if one.why_not is None and not one.shown.checks
-        }
-    without = dict(zip(premises, _distinct_totals([*premises.values()], model), strict=True))
+    rule, group = presenter.rule, asker.askable(group, model)
 
     def rescale(scores: Scores, asks: Sequence[Ask]) -> Scores:
         if scores.totals is None or scores.lengths is None:
             return scores
-        totals, reasons = np.full_like(scores.totals, np.nan), list(scores.unasked or ())
-        reasons = reasons or [None] * len(asks)
+        totals = np.full_like(scores.totals, np.nan)
         for row, one in enumerate(asks):
-            size, premise = len(one.answers), without.get(one[:2])
-            if premise is not None and reasons[row] is None and np.isnan(premise).any():
-                reasons[row] = NO_PREMISE
-            if reasons[row]:
+            if scores.unasked and scores.unasked[row]:
                 continue
-            tokens, of_row = scores.lengths[row, :size], RULES["sum"] if one.shown.checks else rule
-            values = of_row.scores(scores.totals[row, :size], tokens, one.answers, premise)
+            size = len(one.answers)
+            tokens = scores.lengths[row, :size]
+            values = rule.scores(scores.totals[row, :size], tokens, one.answers)
             if margins(values[None])[0] < model.tie:
-                premise = model.score_alone(premises[one[:2]]) if premise is not None else None
-                alone = model.score_alone(one.shown)
-                values = of_row.scores(alone, tokens, one.answers, premise)
+                alone = cast(Any, model).score_alone(one.shown)
+                values = rule.scores(alone, tokens, one.answers)
             totals[row, :size] = values
-        return replace(scores, totals=totals, unasked=reasons)
+        return replace(scores, totals=totals)
 
     return asker.ask(group, model.score, rescale=rescale, progress=progress)
-
-
-def _distinct_totals(prompts: Sequence[Prompt], model: Model) -> list[Floats]:
-    """Log-probabilities (answer,) of each prompt, equal ones once; NaN where not known."""
-    in_order = [replace(prompt, answers=tuple(sorted(prompt.answers))) for prompt in prompts]
-    distinct = list(dict.fromkeys(in_order))
-    totals: dict[Prompt, dict[str, float]] = {}
-    for scores in model.score(distinct) if distinct else ():
-        assert scores.totals is not None
-        for at, row in enumerate(scores.rows):
-            is_refused = bool(scores.unasked and scores.unasked[at])
-            values = np.where(is_refused, np.nan, scores.totals[at])
-            totals[distinct[row]] = dict(zip(distinct[row].answers, values.tolist(), strict=False))
-    return [
-        np.array([totals[once][answer] for answer in prompt.answers])
-        for prompt, once in zip(prompts, in_order, strict=True)
-    ]
 
 
 WRITTEN_COLUMNS: Mapping[str, type[pl.DataType]] = {"text": pl.String, "unmatched": pl.String}
@@ -358,8 +295,7 @@ def ask_writing(
         def read(text: str, one: Ask, some: Sequence[Question] = some) -> dict[str, object]:
             return answered(text, one.shown, some[one.item], rule)
 
-        reader = Verifier(model)
-        tables.append(ask_texts(asker.askable(group, reader), reader, read, samples, progress))
+        tables.append(ask_texts(asker.askable(group, model), model, read, samples, progress))
     return pl.concat(tables)
 
 
@@ -367,22 +303,18 @@ def answered(
     text: str, prompt: Prompt, question: Question, rule: Rule | None = None
 ) -> dict[str, object]:
     """The answer columns of a written text."""
-    named, rule = rule, rule or usual_rule(is_open=prompt.is_open)
+    rule = rule or usual_rule(is_open=prompt.is_open)
     if not question.options:
         matched = match(text, [question.gold], rule)
         answer = question.gold.text if matched.position == 0 else matched.answer or EMPTY
         reason = "not the gold" if matched.reason == NO_CHOICE else matched.reason
         return {"answer": answer, "text": text, "unmatched": reason or None}
-    if prompt.checks:
-        matched, affirmed = match_checks(text, prompt, named)
-    else:
-        matched, affirmed = match(text, prompt.choices, rule, prompt.labels), None
+    matched = match(text, prompt.choices, rule, prompt.labels)
     record: dict[str, object] = {
         "answer": matched.answer or EMPTY,
         "text": text,
         "unmatched": matched.reason or None,
         "n_candidates": len(prompt.choices),
-        "affirmed": affirmed,
     }
     if matched.position is not None:
         record["option"] = option = prompt.options[matched.position]
@@ -410,30 +342,6 @@ def notes_on_writing(answers: pl.DataFrame) -> list[str]:
                 f"({share:.1%}) are {kind}; most often: {quoted}"
             )
     return notes
-
-
-CUES = Path(__file__).parents[1] / "suites" / "cues.tsv"
-
-
-def cues_of(path: Path | None) -> dict[str, tuple[str, ...]]:
-    """The sentences that hint at an answer, by language; those of a file, a line each, are of any.
-
-    A sentence has ``{answer}`` and may have ``{question}`` where the question goes; without it, it
-    comes after the question.
-    """
-    if path is None:
-        rows = pl.read_csv(CUES, separator="\t", quote_char=None, infer_schema=False)
-        by_language = rows.group_by("language", maintain_order=True).agg("sentence")
-        return {language: tuple(of) for language, of in by_language.iter_rows()}
-    lines = [(line.strip(), where) for where, line in read_lines(path) if line.strip()]
-    for line, where in lines or [("", str(path))]:
-        if line.count("{answer}") != 1 or line.count("{question}") > 1:
-            raise ConsilienceError(
-                f"the hint '{truncated(line, LONGEST_SHOWN)}'",
-                expected="a line with {answer} once, and {question} once at most",
-                where=where,
-            )
-    return {"": tuple(line if "{question}" in line else "{question}" + line for line, _ in lines)}
 
 
 AUTO = "auto"  # The template ``chat`` for a model with a chat template, and ``plain`` for any other

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,27 +12,20 @@ from typing import Literal
 from consilience.core.errors import ConsilienceError
 from consilience.core.items import group_rows
 from consilience.core.patterns import Pattern
-from consilience.core.presentation import ASKS, BIASES, CUES
 
 FACTORS: Mapping[str, str] = {
     "language": "the language of the question",
     "paraphrase": "the phrasing of the question",
     "order": "the order of the options",
     "labels": "the labels of the options: A, a, 1, none or BA",
-    "repeated": "the option whose text is written twice",
-    "ask": "how the answer is asked for: choice, open or verify",
-    "cue": "the hint at an answer: none, wrong or right",
     "context": "the order of the passages of the context",
-    "distractors": "the number of passages of other questions in the context",
     "template": "the text around the question",
-    "separator": "what follows the words Question and Answer",
-    "case": "the case of the words of the template",
     "examples": "the draw of the solved examples before the question",
     "sample": "the sample that is drawn of what the model writes",
 }
 """The factors, in the order in which the variants are numbered, and what each changes."""
 
-OF_OPTIONS = ("order", "labels", "repeated", "ask", "cue")  # Open questions do not have these
+OF_OPTIONS = ("order", "labels")  # Open questions do not have these
 MOST_CELLS = 200  # The most variants of an item: every two of them are compared
 Cell = tuple[int, ...]  # A level of each factor, by its position
 
@@ -61,7 +53,13 @@ class FactorialDesign:
 
     @classmethod
     def full(cls, factors: Sequence[Factor]) -> FactorialDesign:
-        _refuse_too_many(_size(factors), factors)
+        if (size := _size(factors)) > MOST_CELLS:
+            levels = " x ".join(f"{len(factor.levels)} ({factor.name})" for factor in factors)
+            raise ConsilienceError(
+                f"{size:,} variants of each question: {levels}",
+                expected=f"at most {MOST_CELLS:,}",
+                todo="Take fewer levels, such as --vary order=shuffles:8, or --design one-factor.",
+            )
         cells = product(*(range(len(factor.levels)) for factor in factors))
         return cls(tuple(factors), tuple(cells))
 
@@ -70,54 +68,17 @@ class FactorialDesign:
         """The base variant, and each other level of one factor with the base levels of the rest."""
         base = (0,) * len(factors)
         others = [
-            _replaced(base, at, level)
+            (*base[:at], level, *base[at + 1 :])
             for at, factor in enumerate(factors)
             for level in range(1, len(factor.levels))
         ]
         return cls(tuple(factors), (base, *others))
-
-    @classmethod
-    def radial(cls, factors: Sequence[Factor], points: int, seed: int) -> FactorialDesign:
-        """Drawn combinations, each with one more for each factor, of which only this level differs.
-
-        The first is the base variant; the others are drawn by ``seed``, and so is the other level
-        of each factor. From such a design the effect of a factor, together with all factors that
-        it interacts with, is estimated without bias (Jansen 1999; Campolongo et al. 2011). It
-        takes ``points * (1 + factors)`` variants instead of all combinations.
-        """
-        if points < 1:
-            raise ConsilienceError(f"{points} points of a radial design", expected="1 or more")
-        generator = random.Random(seed)
-        cells: dict[Cell, None] = {}
-        for point in range(points):
-            center = tuple(
-                0 if point == 0 else generator.randrange(len(factor.levels)) for factor in factors
-            )
-            cells[center] = None
-            for at, factor in enumerate(factors):
-                if len(factor.levels) > 1:
-                    level = generator.randrange(len(factor.levels) - 1)
-                    cells[_replaced(center, at, level + (level >= center[at]))] = None
-        _refuse_too_many(min(len(cells), _size(factors)), factors)
-        return cls(tuple(factors), tuple(cells))
 
     def without(self, names: Collection[str]) -> FactorialDesign:
         """The design without some factors; of cells that become the same, the first."""
         positions = [at for at, factor in enumerate(self.factors) if factor.name not in names]
         cells = dict.fromkeys(tuple(cell[at] for at in positions) for cell in self.cells)
         return FactorialDesign(tuple(self.factors[at] for at in positions), tuple(cells))
-
-    def visible(self) -> FactorialDesign:
-        """The design without the cells that vary order or labels of options that are not shown."""
-        names = [factor.name for factor in self.factors]
-        if "ask" not in names:
-            return self
-        ask = names.index("ask")
-        of_shown = [at for at, name in enumerate(names) if name in BIASES]
-        shown = (
-            cell for cell in self.cells if not cell[ask] or not any(cell[at] for at in of_shown)
-        )
-        return FactorialDesign(self.factors, tuple(shown))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -138,18 +99,6 @@ class FactorialDesign:
     def levels(self, name: str) -> tuple[str, ...]:
         at = [factor.name for factor in self.factors].index(name)
         return tuple(self.factors[at].levels[cell[at]] for cell in self.cells)
-
-    @property
-    def contrasts(self) -> dict[str, tuple[tuple[int, int], ...]]:
-        """Two hints or ways to ask, such as ``ask=choice/verify`` -> cells that differ in them."""
-        contrasts: dict[str, tuple[tuple[int, int], ...]] = {}
-        for name, order in (("ask", ASKS), ("cue", CUES)):
-            pairs = self.pairs_by_factor().get(name, ())
-            places = [order.index(level) for level in self.levels(name)] if pairs else []
-            for first, second in sorted(sorted(pair, key=places.__getitem__) for pair in pairs):
-                levels = f"{name}={order[places[first]]}/{order[places[second]]}"
-                contrasts[levels] = (*contrasts.get(levels, ()), (first, second))
-        return contrasts
 
     def pairs_by_factor(self) -> dict[str, tuple[tuple[int, int], ...]]:
         """The pairs of cells that differ in one factor only, by its name."""
@@ -178,21 +127,6 @@ def levels_of(variant: str) -> dict[str, str]:
 
 def _size(factors: Sequence[Factor]) -> int:
     return prod(len(factor.levels) for factor in factors)
-
-
-def _replaced(cell: Cell, at: int, level: int) -> Cell:
-    return (*cell[:at], level, *cell[at + 1 :])
-
-
-def _refuse_too_many(size: int, factors: Sequence[Factor]) -> None:
-    if size > MOST_CELLS:
-        levels = " x ".join(f"{len(factor.levels)} ({factor.name})" for factor in factors)
-        raise ConsilienceError(
-            f"{size:,} variants of each question: {levels}",
-            expected=f"at most {MOST_CELLS:,}",
-            todo="Take fewer levels, such as --vary order=shuffles:8, or another design: "
-            "--design one-factor or --design radial:8.",
-        )
 
 
 VariantPair = tuple[int, int]
@@ -269,7 +203,6 @@ class Design:
     """Whether answers are compared by the option that they choose: its position in the suite."""
     is_ragged: bool = False  # Whether an item may lack variants, which then do not count against it
     languages: Mapping[str, tuple[int, ...]] = field(default_factory=dict, repr=False)
-    contrasts: Mapping[str, tuple[VariantPair, ...]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of_patterns(cls, patterns: Sequence[Pattern], edges: Mapping[VariantPair, Edge]) -> Design:
@@ -325,20 +258,17 @@ class Design:
     def of_cells(cls, design: FactorialDesign, options: int) -> Design:
         """Questions in the cells of a design of factors: every two cells are compared.
 
-        The kinds are the factors, pairs of cells that differ in this factor only, and two ways to
-        ask. ``options``: the greatest number of a question, 0 for open questions.
+        The kinds are the factors: pairs of cells that differ in this factor only. ``options``: the
+        greatest number of a question, 0 for open questions.
         """
-        size, contrasts = len(design.cells), design.contrasts
-        ways = {name: pairs for name, pairs in contrasts.items() if name.startswith("ask=")}
         return cls(
             variants=design.names,
-            forms={ORIGINAL: tuple(range(size))},
+            forms={ORIGINAL: tuple(range(len(design.cells)))},
             compared=None,
-            kinds={name: of for name, of in design.pairs_by_factor().items() if of} | ways,
+            kinds={name: of for name, of in design.pairs_by_factor().items() if of},
             unit="item",
             is_averaged=True,
             labels=tuple(map(str, range(options))),
             by_option=options > 0,
             is_ragged=True,
-            contrasts=contrasts,
         )

@@ -370,15 +370,6 @@ def _labelled(
     return {at} | equal if equal and first[2].strip() else set()
 
 
-def match_verdict(text: str, choices: Sequence[Choice], rule: Rule | None = None) -> int | None:
-    """The position of yes or no: what a text, or its answer, begins with, or a named rule finds."""
-    if rule is not None:
-        return match(text, choices, rule).position
-    starts = [normalized(_said(text)), normalized(_announced(text))]
-    words = [whole_words(normalized(choice.text)) for choice in choices]
-    return next((words.index(word) for of in starts for word in words if word.match(of)), None)
-
-
 def matched_word(text: str, words: Sequence[str]) -> str | None:
     """The word that a written text is, such as the label of a task; None for no or several."""
     position = match(text, [Choice(word) for word in words], RULES[DEFAULT_RULE]).position

@@ -106,7 +106,6 @@ class Scores:
     candidate and of some others, and candidates without one have smaller totals."""
     lengths: Ints | None = None
     """How many tokens were scored of each answer (row, answer); None where that is not known."""
-    affirmed: Bools | None = None  # Which answers got yes, where each was verified (row, answer)
     texts: Sequence[str] = ()
     """For each row what a model without probabilities wrote. Where it is none of the answers, all
     totals are minus infinity."""
@@ -120,7 +119,6 @@ class Scores:
         *,
         texts: Sequence[str] = (),
         refused: Sequence[str | None] = (),
-        affirmed: Sequence[Bools] = (),
     ) -> Self:
         """Those of asks with answers of their own: for each row its totals (answer,).
 
@@ -133,7 +131,6 @@ class Scores:
             answers_only=lengths is None,
             is_complete=lengths is not None,
             lengths=None if lengths is None else padded(lengths, 0),
-            affirmed=padded(affirmed, False) if affirmed else None,
             texts=texts,
         )
 

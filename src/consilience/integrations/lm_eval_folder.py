@@ -67,10 +67,6 @@ def written_task(options: ExportOptions) -> Lines:
         todo = "Use `consilience probe`, or --format jsonl."
         raise ConsilienceError(found, expected="facts, or questions with options", todo=todo)
     inquiry = to_export(options)
-    if any("ask=verify" in name for group in inquiry.suite for name in group.design.variants):
-        found = "--vary ask=verify in a task of lm-evaluation-harness"
-        todo = "Leave verify out: --vary ask=open; or use `consilience probe`, or --format jsonl."
-        raise ConsilienceError(found, expected="one prompt for each variant", todo=todo)
     documents_of, notes = DOCUMENTS[kind]
     documents = documents_of(inquiry)
     name = "consilience_" + re.sub(r"\W+", "_", inquiry.suite.name)

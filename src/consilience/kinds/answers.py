@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from string import ascii_uppercase
 from typing import Any
 
 import numpy as np
@@ -32,14 +31,7 @@ from consilience.core.factors import (
 )
 from consilience.core.free_text import RULES, Rule, match
 from consilience.core.items import DEFAULT_LANGUAGE, Ask, Choice, Question, Task
-from consilience.core.presentation import (
-    Presentation,
-    Prompt,
-    hinted,
-    labels_of,
-    permutation,
-    present,
-)
+from consilience.core.presentation import Prompt, labels_of, permutation
 from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.core.text import listed, names_a_group, truncated, visible
 from consilience.files.read import read_document
@@ -355,36 +347,6 @@ def unknown(name: str, kind: str, known: list[str], suite: str, where: str) -> C
     )
 
 
-CHECK = r"ask=verify (\d{1,4})\b"  # In a variant: the option, from 1, that a prompt verifies
-
-
-def _with_checks_together(table: pl.DataFrame, known: Mapping[str, Question]) -> pl.DataFrame:
-    """The rows with numbers; those about all options as one, whose answers are a list in JSON."""
-    table = table.with_row_index("row", 1)
-    is_check = pl.col("variant").str.contains("ask=verify")
-    checks = table.filter(is_check)
-    whole = pl.col("variant").str.replace(CHECK, "ask=verify").alias("whole")
-    option = pl.col("variant").str.extract(CHECK).cast(pl.Int64).alias("option")
-    rows = []
-    groups = checks.with_columns(whole, option).group_by("item", "whole", maintain_order=True)
-    for (item, name), of_question in groups:
-        size = len(known[str(item)].options) if item in known else 0
-        last, numbers = of_question.row(-1, named=True), of_question["option"].to_list()
-        if "answer" not in last or not {*numbers} <= {*range(1, size + 1)}:
-            raise ConsilienceError(
-                f"the variant '{last['variant']}' of '{item}'",
-                expected="a row for each option with a text in 'answer', and its number in the "
-                f"variant: ask=verify 1 to ask=verify {size or 'K'}",
-                where=f"{WHERE}, row {last['row']}",
-            )
-        answers = dict(zip(numbers, of_question["answer"], strict=True))
-        texts = [answers.get(at + 1) for at in range(size)]
-        answer = json.dumps(texts, ensure_ascii=False) if all(texts) else None
-        rows.append({**last, "variant": name, "answer": answer, "options": None})
-    merged = pl.DataFrame(rows, schema=table.schema) if rows else checks
-    return pl.concat([table.filter(~is_check), merged]).sort("row")
-
-
 Levels = Mapping[str, str]  # The level of each factor that varies
 
 Answered = tuple[Question, int, Prompt, dict[str, object]]
@@ -403,7 +365,7 @@ def answers_to_questions(
     table = checked(table, ("item", "variant"))
     refuse_repeated(table)
     known = {question.item: question for question in questions.items}
-    table = _with_checks_together(table, known)
+    table = table.with_row_index("row", 1)
     variants = {name: _levels(name) for name in variants_in(table)}
     if "variant_index" not in table.columns:
         order = [*questions.languages, *(of.get("language") for of in variants.values())]
@@ -476,17 +438,7 @@ def _has_variant(question: Question, levels: Levels) -> bool:
     phrasings = len(question.paraphrases.get(language, ()))
     sizes = {"order": len(question.options), "context": len(question.passages)}
     orders = [permutation(levels.get(name, "given"), size) for name, size in sizes.items()]
-    if None in orders or (not question.context and levels.get("distractors", "0") != "0"):
-        return False
-    size, cue = len(question.options), levels.get("cue", "none")
-    if cue != "none":
-        gold = question.gold_position
-        if gold < 0 or (cue == "wrong" and hinted(question.item, gold, size) is None):
-            return False
-    return (
-        int(levels.get("paraphrase", 1)) <= phrasings
-        and ascii_uppercase.find(levels.get("repeated", "none")) < size
-    )
+    return None not in orders and int(levels.get("paraphrase", 1)) <= phrasings
 
 
 USUAL = ("A", "base", "given", "none")  # Levels that come before others
@@ -564,16 +516,12 @@ def _shown(question: Question, levels: Levels, options: str | None, where: str) 
         raise ConsilienceError(f"{size} options have no order '{levels.get('order')}'", where=where)
     language = levels.get("language", next(iter(question.paraphrases)))
     paraphrase = int(levels.get("paraphrase", 1)) - 1
-    ask = levels.get("ask", "choice")
-    shown = Presentation(language, paraphrase, labels=levels.get("labels", "A"), ask=ask)
-    if shown.ask == "verify" and (prompt := present(question, shown)):
-        return prompt
     written = question.in_phrasing(language, paraphrase)
     choices = tuple(written.options[at] for at in order)
-    has_labels, is_open = size and shown.shown_labels != "none", shown.ask == "open" or not size
-    labels = labels_of(shown.labels, size) if has_labels else ()
+    style = levels.get("labels", "A")
+    labels = labels_of(style, size) if size and style != "none" else ()
     answers = labels or tuple(choice.text for choice in choices)
-    return Prompt((), answers, order, choices, labels=labels, is_open=is_open)
+    return Prompt((), answers, order, choices, labels=labels, is_open=not size)
 
 
 Entry = Mapping[str, Any]  # A result: one output of one provider for one prompt and test

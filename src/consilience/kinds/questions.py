@@ -18,7 +18,6 @@ from consilience.analysis.examples import KINDS, OF_FACTS, with_prompts
 from consilience.asking import questions as asking
 from consilience.asking.asker import Progress
 from consilience.asking.noise import Sample, question_samples
-from consilience.asking.verifying import parts_of
 from consilience.core.errors import SILENT, ConsilienceError, Protocol, Watch
 from consilience.core.factors import Factor, FactorialDesign, levels_of
 from consilience.core.free_text import DEFAULT_RULES, OPEN_RULE, RULES, rule_of
@@ -110,7 +109,7 @@ class OwnQuestions(base.Inquiry):
         samples = varying.sample_factor(options.samples, options.temperature)
         self.writes = _writes(options, groups)
         self.factors = varying.factors_of(options, self.questions, samples if self.writes else ())
-        self.design = varying.design_of(options.design, self.factors, options.seed)
+        self.design = varying.design_of(options.design, self.factors)
         self.pool: Sequence[Question] = whole.items  # examples are drawn from them
         if self.decides:
             self.writes, groups = False, groups_of_questions(self.questions)
@@ -136,11 +135,8 @@ class OwnQuestions(base.Inquiry):
         presenter = self.prompting.of_group(self.design, self.pool)  # the rule fits the labels
         if presenter.rule.reply == "label" and self._chosen_groups:
             presenter.refuse_hidden_options()
-        levels = {factor.name: factor.levels for factor in self.factors}
-        most = max(map(int, levels.get("distractors", "0")))
         for question in self.questions.items:
             presenter.drawn_examples(question, 0)  # a group with too few questions raises
-            presenter.other_passages(question, most)  # and a suite with too few passages
 
     @property
     def _chosen_groups(self) -> list[str]:
@@ -278,29 +274,22 @@ class OwnQuestions(base.Inquiry):
         for group, questions in self.by_group.items():
             presenter = self.presenter(group)
             names = presenter.design.names
-            prompts = asking.prompts_of(questions, presenter)
-            shown = [(at, variant, one) for at, variant, of in prompts for one in parts_of(of)]
-            for at, variant, prompt in shown:
+            for at, variant, prompt in asking.prompts_of(questions, presenter):
                 question = questions[at]
                 turns = [*[("system", prompt.system)] * bool(prompt.system), *prompt.turns]
                 messages = [{"role": role, "content": text} for role, text in turns]
-                options, gold, name = question.options, question.gold, names[variant]
-                if prompt.about is not None:
-                    whole, place = prompt.about
-                    options, gold = prompt.choices, [*prompt.choices, gold][prompt.gold]
-                    name = name.replace("ask=verify", f"ask=verify {whole.options[place] + 1}")
                 yield {
                     "suite": self.questions.name,
                     "group": group,
                     "item": question.item,
                     "subject": question.item,
-                    "variant": name,
+                    "variant": names[variant],
                     "variant_index": variant,
                     "prompt": f"{prompt.system}\n\n{prompt.text}" if prompt.system else prompt.text,
                     "messages": messages if prompt.is_chat else None,
                     "candidates": list(prompt.answers) if question.options else [],
-                    "options": [options[option].text for option in prompt.options],
-                    "gold": gold.text,
+                    "options": [question.options[option].text for option in prompt.options],
+                    "gold": question.gold.text,
                 }
 
     @classmethod

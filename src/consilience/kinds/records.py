@@ -45,8 +45,6 @@ FIELDS: dict[str, str] = {
         "paraphrase": "paraphrase phrasing wording instruction instruction_phrasing",
         "order": "order choices_order choice_order option_order",
         "labels": "labels enumerator choices_enumerator choice_enumerator",
-        "separator": "separator choices_separator choice_separator",
-        "case": "case",
         "examples": "examples shots num_shots n_shots demonstrations",
         "sample": "sample seed repeat trial run",
     }.items()

@@ -15,7 +15,7 @@ import polars as pl
 from consilience.asking import questions as asking
 from consilience.asking.asker import Progress
 from consilience.core import presentation
-from consilience.core.errors import ConsilienceError, unknown_name
+from consilience.core.errors import Combinations, ConsilienceError, unknown_name
 from consilience.core.expectations import Expectation
 from consilience.core.factors import (
     FACTORS,
@@ -110,8 +110,8 @@ def factors_of(
     for text in vary:
         name, equals, value = text.partition("=")
         name, value = name.strip(), value.strip()
-        if name not in FACTORS:
-            raise unknown_name(f"--vary {text}: no factor '{name}'", name, FACTORS)
+        if name not in (known := (*LEVELS, "template")):
+            raise unknown_name(f"--vary {text}: no factor '{name}'", name, known)
         if name in chosen:
             todo = "Name all its levels after one --vary."
             raise ConsilienceError(f"--vary {name}=... more than once", todo=todo)
@@ -147,17 +147,10 @@ def fixed_note(vary: Sequence[str] | None, questions: Questions) -> list[str]:
     return [f"fixed, because --vary does not name it: {names}; to vary it too, add {more}"]
 
 
-def design_of(kind: str, factors: Sequence[Factor], seed: int) -> FactorialDesign:
-    """The design that ``--design`` names: full, one-factor, or radial:N."""
-    name, _, number = kind.partition(":")
-    if name == "radial" and number.isdecimal():
-        return FactorialDesign.radial(factors, int(number), seed).visible()
-    if kind == "full":
-        return FactorialDesign.full(factors).visible()
-    if kind == "one-factor":
-        return FactorialDesign.one_factor(factors)
-    expected = "full, one-factor, or radial:N with a number of points, such as radial:8"
-    raise ConsilienceError(f"--design {kind}", expected=expected)
+def design_of(kind: Combinations, factors: Sequence[Factor]) -> FactorialDesign:
+    """The design that ``--design`` names."""
+    is_full = kind == "full"
+    return FactorialDesign.full(factors) if is_full else FactorialDesign.one_factor(factors)
 
 
 def _usual_factors(questions: Questions) -> list[Factor]:
@@ -210,12 +203,11 @@ def _languages(value: str, questions: Questions) -> Sequence[str]:
     return _some_of("language", value, questions.languages)
 
 
-def _size(name: str, questions: Questions) -> int:
-    """The greatest number of options, for a factor of options; open questions raise."""
+def _option_orders(value: str, questions: Questions) -> Sequence[str]:
     if (size := _most_options(questions)) < 2:
         todo = "Leave it out, or give the questions options."
-        raise ConsilienceError(f"--vary {name} of open questions", todo=todo)
-    return size
+        raise ConsilienceError("--vary order of open questions", todo=todo)
+    return _orders(size, value, "order")
 
 
 def _contexts(value: str, questions: Questions) -> Sequence[str]:
@@ -229,21 +221,12 @@ def _contexts(value: str, questions: Questions) -> Sequence[str]:
     return _orders(size, value, "context")
 
 
-def _distractors(value: str, questions: Questions) -> Sequence[str]:
-    """Numbers of passages of other questions; none is the first level."""
-    numbers = _listed(value)
-    if not numbers or not all(number.isdecimal() for number in numbers):
-        expected = "numbers of passages of other questions, such as distractors=2"
-        raise ConsilienceError(f"--vary distractors={value}", expected=expected)
-    return [*dict.fromkeys(["0", *(str(int(number)) for number in numbers)])]
-
-
 def _orders(size: int, value: str, name: str) -> Sequence[str]:
     """Orders: rotations, reversed, shuffles:K, all, or orders such as BACD."""
     kind, _, number = value.partition(":")
     if kind == "rotations":
         return ["given", *(f"rotation {steps}" for steps in range(1, size))]
-    if kind in ("shuffles", "shuffle") and number.isdecimal():
+    if kind == "shuffles" and number.isdecimal():
         _refuse_orders(int(number) + 1, f"{name}={value}")
         return ["given", *(f"shuffle {at}" for at in range(1, int(number) + 1))]
     if value == ALL:
@@ -265,32 +248,9 @@ def _orders(size: int, value: str, name: str) -> Sequence[str]:
 
 def _refuse_orders(count: int, value: str) -> None:
     if count > MOST_CELLS:
-        shown = f"{count:,}" if count < 10**12 else "over a trillion"
-        found = f"--vary {value}: {shown} orders"
+        found = f"--vary {value}: {count:,} orders"
         todo = f"Draw some of them: --vary {value.partition('=')[0]}=shuffles:10."
         raise ConsilienceError(found, expected=f"at most {MOST_CELLS:,} variants", todo=todo)
-
-
-def _beside_first(
-    name: str, value: str, questions: Questions, known: Sequence[str]
-) -> Sequence[str]:
-    """The levels of a factor of options, of which the first is always there."""
-    _size(name, questions)
-    return list(dict.fromkeys([known[0], *_some_of(name, value, known)]))
-
-
-def _repeated(value: str, questions: Questions) -> Sequence[str]:
-    """Options by their letters in the order of the file; none is the first level."""
-    known = ["none", *ascii_uppercase[: _size("repeated", questions)]]
-    return _beside_first("repeated", value, questions, known)
-
-
-def _separators(value: str, questions: Questions) -> Sequence[str]:
-    """Texts between bars, because a comma may be part of one; a backslash and n is a line end."""
-    if value == ALL:
-        todo = "Name them between bars: --vary 'separator=: | - '."
-        raise ConsilienceError("--vary separator without texts", todo=todo)
-    return [part.replace("\\n", "\n") for part in value.split("|")]
 
 
 def _examples(value: str, questions: Questions) -> Sequence[str]:
@@ -300,27 +260,15 @@ def _examples(value: str, questions: Questions) -> Sequence[str]:
     return _numbers(int(value))
 
 
-def _samples(value: str, questions: Questions) -> Sequence[str]:
-    todo = "Sample texts with --samples 3 --temperature 0.7."
-    raise ConsilienceError(f"--vary sample={value}", todo=todo)
-
-
 LEVELS: Mapping[str, Levels] = {
     "language": _languages,
     "paraphrase": _paraphrases,
-    "order": lambda value, of: _orders(_size("order", of), value, "order"),
+    "order": _option_orders,
     "labels": lambda value, _: _some_of(
         "labels", value, [*presentation.LABEL_STYLES, *[presentation.REVERSED] * (value != ALL)]
     ),
-    "repeated": _repeated,
-    "separator": _separators,
-    "ask": lambda value, of: _beside_first("ask", value, of, presentation.ASKS),
-    "cue": lambda value, of: _beside_first("cue", value, of, presentation.CUES),
     "context": _contexts,
-    "distractors": _distractors,
-    "case": lambda value, _: _some_of("case", value, presentation.CASES),
     "examples": _examples,
-    "sample": _samples,
 }
 """How the levels of each factor are written."""
 
@@ -346,13 +294,10 @@ def presenter_of(
         raise ConsilienceError("--vary examples without solved examples", todo=todo)
     used = asking.with_system(used, options.system) if options.system else used
     lacking = [one.name for one in used.values() if "context" not in one.slots]
-    if lacking and {"context", "distractors"} & levels.keys():
+    if lacking and "context" in levels:
         found, expected = f"no {{context}} in the template '{lacking[0]}'", "it, because it varies"
         raise ConsilienceError(found, expected=expected, todo="Write it into the text.")
-    if options.cues and "cue" not in levels:
-        raise ConsilienceError("--cues without hints", todo="Add --vary cue, or leave it out.")
-    cues = asking.cues_of(options.cues) if "cue" in levels else {}
-    base = presentation.Presentation(template=next(iter(used.values())), cues=cues)
+    base = presentation.Presentation(template=next(iter(used.values())))
     return asking.Presenter(
         asking.NO_FACTORS, used, base, options.shots, options.seed, rule_name=rule_name
     )
@@ -361,7 +306,7 @@ def presenter_of(
 OF_DECISIONS = {"decision": presentation.Template("decision", "{context}\n{question}\n{options}")}
 """What a request says, as one text; the server has a template of its own."""
 
-OF_TEMPLATES = ("ask", "cue", "template", "separator", "case", "examples", "sample")
+OF_TEMPLATES = ("template", "examples", "sample")
 """The factors that decision models do not have."""
 
 UNUSED = ("template", "system", "shots", "option_score", "generate", "scoring", "tokenizer")

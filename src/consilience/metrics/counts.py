@@ -417,7 +417,7 @@ def _subsets(grid: Grid, design: Design, metric: Metric) -> Iterator[tuple[str, 
             yield subset, grid.only_expectations(subset)
         return
     for kind, pairs in design.kinds.items():
-        is_form = kind in design.forms or is_language_kind(kind) or kind in design.contrasts
+        is_form = kind in design.forms or is_language_kind(kind)
         if metric.by_form if is_form else metric.by_edit:
             yield kind, grid.only_pairs(pairs)
 

@@ -16,7 +16,7 @@ from consilience.core.errors import Protocol
 from consilience.core.expectations import Counted, with_answers_of
 from consilience.core.factors import Design, VariantPair, levels_of
 from consilience.core.items import Bools, Floats, Ints
-from consilience.core.presentation import hinted, permutation
+from consilience.core.presentation import permutation
 from consilience.metrics.statistics import Chance, ChanceOfAll, ChanceOfPairs
 from consilience.types import Relation
 
@@ -109,10 +109,6 @@ class Grid:
     scores: Mapping[str, Floats] = field(default_factory=dict)
     """Each of ``SCORES`` that a metric reads (item, variant); NaN where a query has none."""
     is_ragged: bool = False  # Whether an item may lack variants (``Design.is_ragged``)
-    contrasts: Mapping[str, Sequence[VariantPair]] = field(default_factory=dict)
-    """``Design.contrasts``, of a whole group."""
-    hints: Ints | None = None
-    """The code of the option of a wrong hint, -1 for none, and the number of options (item, 2)."""
     shown_first: tuple[Ints, Ints] | None = None
     """Of a whole group of questions with options: the variants that differ in the order alone
     (pair, 2), and the option that is shown first (item, variant), -1 where that is not known."""
@@ -276,7 +272,6 @@ class Grid:
             answers=self.answers[:, chosen],
             golds=self.golds[:, chosen],
             compared=None,
-            contrasts={},
             shown_first=None,
             scores={name: values[:, chosen] for name, values in self.scores.items()},
             distributions=None if self.distributions is None else self.distributions[:, chosen],
@@ -391,15 +386,7 @@ def _grid_of_labels(answers: pl.DataFrame, design: Design, scores: Sequence[str]
     )
     if design.by_option:
         grid = replace(grid, shown_first=_shown_first(known, design))
-    if not any(name.startswith("cue=") for name in design.contrasts):
-        return grid
-    of_items = known.group_by("item").agg(pl.col("gold").first(), pl.col("n_candidates").max())
-    of_items = of_items.sort("item").with_columns(pl.col("n_candidates").fill_null(0).cast(int))
-    hints = [
-        (hinted(item, int(gold or -1), size), size) for item, gold, size in of_items.iter_rows()
-    ]
-    wrong = [(-1 if option is None else option, size) for option, size in hints]
-    return replace(grid, hints=np.array(wrong, dtype=np.int64))
+    return grid
 
 
 def _shown_first(answers: pl.DataFrame, design: Design) -> tuple[Ints, Ints]:
@@ -456,7 +443,6 @@ def grid_of(
         scores=read,
         is_ragged=design.is_ragged,
         distributions=distributions,
-        contrasts=design.contrasts,
     )
 
 
@@ -605,7 +591,7 @@ class Metric:
     """The columns of the answers table that it reads as ``Grid.scores``."""
     alias_of: str = ""
     """The metric that has this name on N-M relations; empty for a metric of its own."""
-    needs: Literal["", "instances", "hints", "distributions", "shown_first"] = ""
+    needs: Literal["", "instances", "distributions", "shown_first"] = ""
     """The field of ``Grid`` without which there is nothing to count."""
 
     def tally(self, grid: Grid) -> Tally | None:

@@ -18,7 +18,6 @@ from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.free_text import (
     DEFAULT_RULE,
     match,
-    match_verdict,
     matched_word,
     normalized,
     rule_of,
@@ -246,8 +245,6 @@ class PromptFunction(PlainReader, Function):
 
     def match(self, text: str, asked: Prompt, words: Sequence[str]) -> int | None:
         """The position of the answer that a text is: by label, text or alias."""
-        if asked.about:
-            return match_verdict(text, asked.choices, self.named)
         rule = self.named or usual_rule(is_open=asked.is_open)
         return match(text, asked.choices, rule, asked.labels).position
 
@@ -463,12 +460,6 @@ def prompt_baseline(name: str, questions: Sequence[Question], seed: int) -> Prom
         "oracle": lambda prompt, _: prompt.gold,
     }
     baseline = PromptBaseline(name, seed, rules)
-    rule = baseline.rule  # To a question about an option, yes if it is the one that it chooses
-    baseline.rule = lambda prompt, _: (
-        rule(prompt, _)
-        if prompt.about is None
-        else int(rule(prompt.about[0], _) != prompt.about[1])
-    )
     baseline.say = {
         "random": lambda prompt, sample: _drawn(golds[prompt.group], seed, sample, prompt.text),
         "majority": lambda prompt, sample: common[prompt.group],

@@ -113,10 +113,9 @@ class ProbeOptions(Options):
     half: shared.Half = opt(default=None, is_rare=True)
     vary: shared.Vary = None
     design: shared.DesignName = opt(default="full", is_rare=True)
-    cues: shared.Cues = opt(default=None, is_rare=True)
     columns: shared.ColumnNames = opt(default=None, is_rare=True)
     option_score: str | None = opt(
-        "Score an option by its label (label), or by its text: sum, mean, bytes or pmi "
+        "Score an option by its label (label), or by its text: sum, mean or bytes "
         "(docs/prompts.md) [default: label; sum where options have no labels].", default=None,
         metavar="RULE", panel="Questions only", is_rare=True)
     system: shared.SystemPrompt = opt(default=None, is_rare=True)

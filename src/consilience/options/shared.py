@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from consilience.core.errors import Joined, Pool, Protocol
+from consilience.core.errors import Combinations, Joined, Pool, Protocol
 from consilience.options import FilePath, Option, OptionalPath, Paths
 
 
@@ -59,14 +59,9 @@ Vary = Annotated[Sequence[str] | None, Option(
     "template=plain,chat; once for each factor. docs/factors.md has all factors. Of facts only "
     "language=L,L [default: phrasings, languages, and rotations of the options].",
     metavar="FACTOR=LEVELS", panel="Facts and questions only", is_repeated=True)]
-DesignName = Annotated[str, Option(
-    "Ask all combinations of levels (full), the base variant and each other level alone "
-    "(one-factor), or N drawn points with each factor changed once (radial:N).", metavar="DESIGN",
-    panel="Questions only")]
-Cues = Annotated[OptionalPath, Option(
-    "With --vary cue: take hints from this file, one a line, such as "
-    "'I think it is {answer}.' [default: some in en, de, es and ja].", metavar="FILE",
-    panel="Questions only")]
+DesignName = Annotated[Combinations, Option(
+    "Ask all combinations of levels (full), or the base variant and each other level alone "
+    "(one-factor).", metavar="DESIGN", panel="Questions only")]
 ColumnNames = Annotated[Sequence[str] | None, Option(
     "Read the file's columns under these names, such as "
     "question=Question+Rephrased,options=A+B+C+D.",

@@ -38,7 +38,6 @@ class ExportOptions(Options):
     half: shared.Half = None
     vary: shared.Vary = None
     design: shared.DesignName = "full"
-    cues: shared.Cues = opt(default=None, is_rare=True)
     columns: shared.ColumnNames = None
     shots: shared.Shots = 0
     system: shared.SystemPrompt = None

@@ -20,7 +20,6 @@ from transformers import PreTrainedModel
 
 from consilience import suites
 from consilience.analysis.votes import against_vote
-from consilience.asking.questions import cues_of
 from consilience.core.errors import SILENT, ConsilienceError, Loading, Watch, needs_extra
 from consilience.files.read import read_rows, read_text
 from consilience.files.write import csv_of, write_whole
@@ -50,7 +49,6 @@ from consilience.train.batch_trainer import (
 )
 from consilience.train.improvement import (
     BEST_METRIC,
-    HINTS,
     IMPROVED,
     TIE_METRIC,
     VALIDATED,
@@ -394,10 +392,10 @@ OTHER_FACTS = 20  # Facts of each of its relations
 def measures_of(subject: Subject, plan: Plan) -> dict[str, Measure]:
     """What is measured before and after; the first are the held-out groups in trained variants.
 
-    Of questions also these groups in the held-out factors and with hints at a wrong option, and
-    facts of ``OTHER`` whose relations have no name of a group that was trained. Where questions
-    made of ``OTHER`` were split one by one, its facts are left out; so they are beside ParaRel,
-    which has some of its relations under other names.
+    Of questions also these groups in the held-out factors, and facts of ``OTHER`` whose relations
+    have no name of a group that was trained. Where questions made of ``OTHER`` were split one by
+    one, its facts are left out; so they are beside ParaRel, which has some of its relations under
+    other names.
     """
     groups, limit, measures = subject.test_groups(plan), subject.test_facts, dict[str, Measure]()
     measures[""] = subject.options(groups, limit, plan), subject.suite
@@ -405,10 +403,6 @@ def measures_of(subject: Subject, plan: Plan) -> dict[str, Measure]:
         return measures
     for factor, of_factor in plan.of_held_out():
         measures[factor] = subject.options(groups, limit, of_factor), subject.suite
-    languages = {name for one in subject.suite.items for name in one.paraphrases if one.options}
-    if languages and {name.partition("-")[0] or "en" for name in languages} <= {*cues_of(None)}:
-        hinted = replace(plan, vary=("cue=wrong",), hold_out=())
-        measures[HINTS] = subject.options(groups, limit, hinted), subject.suite
     known, is_split = (OTHER, "mini-languages", *QUESTION_SUITES), {*plan.train} <= {*PARTS}
     if subject.suite.name == "pararel" or (subject.suite.name in known and is_split):
         return measures

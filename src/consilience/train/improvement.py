@@ -150,9 +150,6 @@ def training_verdict(compared: pl.DataFrame, words: SuiteWords) -> list[str]:
     return sentences
 
 
-HINTS = "hints"  # What is measured beside the held-out groups: hints at a wrong option
-
-
 def harm_rows(
     name: str, before: CountedRun, after: Sequence[CountedRun], compared: pl.DataFrame
 ) -> Iterator[dict[str, Any]]:
@@ -163,16 +160,6 @@ def harm_rows(
     """
     words = before.suite.words
 
-    def of_metric(metric: str, **more: Any) -> dict[str, Any]:
-        row = macro(compared, metric, words.pool)
-        sides = {"before": row["first_value"], "after": row["second_value"]}
-        numbers = {of: row[of] for of in ("difference", "low", "high")}
-        return {"what": f"{label_of(metric)}, {name}", **sides, **numbers, **more}
-
-    if name == HINTS:
-        followed = "wrong_hints_followed"
-        yield of_metric(followed, what=label_of(followed), is_cost=True)
-        return
     on, units = ["group", "item", "variant"], ["group"] if words.has_means else ["group", "item"]
     answer, other, gold = map(pl.col, ("answer", "answer_right", "gold"))
     tables = [before.answers[0].answers.join(run.answers[0].answers, on=on) for run in after]
@@ -188,7 +175,10 @@ def harm_rows(
     )  # fmt: skip
     sides = {side: _over_units(means[side])["difference"] for side in ("before", "after")}
     yield {"what": f"Accuracy, {name}", **sides, **_over_units(means["after"] - means["before"])}
-    yield of_metric(TIE_METRIC)
+    row = macro(compared, TIE_METRIC, words.pool)
+    sides = {"before": row["first_value"], "after": row["second_value"]}
+    numbers = {of: row[of] for of in ("difference", "low", "high")}
+    yield {"what": f"{label_of(TIE_METRIC)}, {name}", **sides, **numbers}
     yield {"what": f"Answers changed, {name}", **_over_units(means["changed"])}
 
 

@@ -202,8 +202,6 @@ def more_table_commands() -> Iterator[tuple[str, list[str]]]:
         ["publish", "seed-1", "--format", "model-card", *named[:2], "--out", "card"],
     )
     yield "plan", [*some, "--model", "baseline:random", "--dry-run"]
-    forms = ["--perturbations", "all", "--out", "mini-forms"]
-    yield "mini-forms", [*some, "--model", "baseline:random", *forms]
     for relation in ("seed-1", "questions-random", "languages"):
         yield f"report-{relation}.txt", ["report", relation, "--out", f"{relation}.html"]
     yield "report-two.txt", ["report", "seed-1", "seed-2", "--out", "two.html"]

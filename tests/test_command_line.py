@@ -57,7 +57,7 @@ def test_help_is_plain_text_that_names_defaults_and_examples(name, consilience):
     if name == "probe":
         assert re.findall(r"^(\w[\w ]+):$", out, re.MULTILINE) == [
             "Model", "Models behind a URL", "Questions", "Facts only", "Facts and questions only",
-            "Facts and sentence pairs only", "Questions only", "Sentence pairs only",
+            "Questions only", "Sentence pairs only",
             "Sentence pairs and questions only", "Counting", "Output", "Advanced", "General",
             "Examples",
         ]  # fmt: skip

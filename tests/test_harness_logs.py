@@ -234,17 +234,6 @@ def test_the_functions_of_a_task_need_nothing_of_ours(consilience, tmp_path):
     assert module.items([row("a", 0, 1, True, size=1)]) == 1
 
 
-def test_perturbed_patterns_are_compared_with_their_pattern(consilience, write_suite):
-    suite = write_suite()
-    docs = exported(consilience, suite, "--perturbations", "lower_case")
-    compared = [[], [], [], [0], [1], [2]]
-    assert [doc["compared_with"] for doc in docs] == compared * 3
-    numbers, rows = scored(consilience, docs, suite)
-    assert task.consistency(rows) == pytest.approx(numbers["consistency", "MACRO"]["value"])
-    again = metrics(consilience("score", "run", "--json")[1])
-    assert again["consistency", "MACRO"] == numbers["consistency", "MACRO"]
-
-
 def sample(item, variant, options, text, epoch=1, variant_index=0):
     about = {"group": "city", "item": item, "variant": variant, "options": options}
     about["variant_index"] = variant_index

@@ -44,12 +44,9 @@ from consilience.report.report_page import languages
 from consilience.report.run_view import RunView
 from consilience.suites import question_suites
 from consilience.suites.facts import (
-    PATTERN_PERTURBATIONS,
     filter_vocabulary,
-    no_period,
     replace_facts,
     select_languages,
-    typo,
 )
 from consilience.suites.layouts import save_suite
 from consilience.suites.question_suites import (
@@ -378,14 +375,6 @@ def test_words_of_every_script():
     within = {"Rom": "in Rom.", "東京": "東京大学", "서울": "서울은 수도이다", "NHK": "NHK交響楽団"}
     assert all(whole_words(word).search(text) for word, text in within.items())
     assert not whole_words("Rom").search("Roma") and not whole_words("NHK").search("NHKs")
-
-
-def test_perturbations_keep_texts_without_spaces_readable():
-    assert typo("[X]の首都は[Y]です。") == "[X]の首都は[Y]です。"
-    assert typo("[X]의 수도는 [Y]입니다만") == "[X]의 수도는 [Y]입다니만"
-    assert no_period("[X]の首都は[Y]です。") == "[X]の首都は[Y]です"
-    lower_case = PATTERN_PERTURBATIONS["lower_case"].rewrite
-    assert lower_case("Die Hauptstadt von [X] ist [Y].") == "die hauptstadt von [X] ist [Y]."
 
 
 def test_full_width_labels_and_marks_of_letters():

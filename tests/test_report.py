@@ -37,7 +37,6 @@ RUNS = {
     "majority": ("baseline:majority",),
     "oracle": ("baseline:oracle",),
     "published": ("baseline:majority", "--protocol", "published"),
-    "forms": ("baseline:majority", "--perturbations", "upper_case,typo"),
     "seeds/seed-1": ("baseline:random", "--seed", "1"),
     "seeds/seed-2": ("baseline:random", "--seed", "2"),
 }

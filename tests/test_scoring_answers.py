@@ -99,42 +99,17 @@ def test_what_a_table_lacks_is_said_with_its_name(consilience, tmp_path):
 PAIRS = "sentence1\tsentence2\tlabel\nRome is old.\tRome is.\tentailment\nA dog.\tA cat.\tnot_entailment\n"
 
 
-def test_own_forms_of_pairs_and_patterns_are_named(consilience, tmp_path):
+def test_own_forms_of_pairs_are_named(consilience, tmp_path):
     """Exported with a function of a file; the same option lets their answers be read."""
     (tmp_path / "dev.tsv").write_text(PAIRS)
-    (tmp_path / "own.py").write_text(
-        "def doubled(form):\n    return form\n\n\ndef loud(text):\n    return text + '!'\n"
-    )
-    data, limit = ("--data", tmp_path / "dev.tsv"), ("--limit", "1")
-    for suite, name, more in (("rte", "doubled", data), ("mini", "loud", limit)):
-        own = ("--perturbations", f"{tmp_path}/own.py:{name}")
-        rows = exported(consilience, suite, *own, *more)
-        path = tmp_path / "a.jsonl"
-        path.write_text("".join(json.dumps(row | {"answer": row["gold"]}) + "\n" for row in rows))
-        assert f"'{name}" in refusal(consilience, "score", path, "--suite", suite)
-        out = output(consilience, "score", path, "--suite", suite, *own, "--json")
-        assert value(out, "accuracy", {"rte": "rte-generated", "mini": "capital"}[suite]) == 1
-
-
-def test_rows_in_any_order_are_compared_with_their_own_patterns(consilience, tmp_path):
-    """Rows of the perturbed patterns begin with the second one; then those of the first are gone."""
-    more = ("--groups", "capital", "--limit", "2", "--perturbations", "lower_case")
-    rows = exported(consilience, "mini", *more)
-    size = len(rows) // 4
-    for row in rows:
-        others = [word for word in row["candidates"] if word != row["gold"]]
-        row["answer"] = others[0] if row["variant_index"] % size % 2 else row["gold"]
-    rows.sort(key=lambda row: (row["variant_index"] % size - 1) % size)
-    for name, kept in (("whole", rows), ("part", [r for r in rows if r["variant_index"] != size])):
-        (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
-        made = ("score", tmp_path / "a.jsonl", "--suite", "mini", "--out", tmp_path / name)
-        first, again = (
-            output(consilience, *command, "--json")
-            for command in (made, ("score", tmp_path / name))
-        )
-        assert value(again, "consistency", "capital", "lower_case") == 1
-        assert json.loads(first)["metrics"] == json.loads(again)["metrics"]
-        assert "not as it was" not in again
+    (tmp_path / "own.py").write_text("def doubled(form):\n    return form\n")
+    own = ("--perturbations", f"{tmp_path}/own.py:doubled")
+    rows = exported(consilience, "rte", *own, "--data", tmp_path / "dev.tsv")
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(row | {"answer": row["gold"]}) + "\n" for row in rows))
+    assert "'doubled" in refusal(consilience, "score", path, "--suite", "rte")
+    out = output(consilience, "score", path, "--suite", "rte", *own, "--json")
+    assert value(out, "accuracy", "rte-generated") == 1
 
 
 def test_a_table_in_several_languages_is_scored_into_a_run_first(consilience, tmp_path):
@@ -173,7 +148,7 @@ def test_a_copy_without_its_record_is_a_table(consilience, tmp_path, monkeypatch
 
 
 def test_every_printed_command_runs_as_it_is_printed(consilience, plain_charts):
-    run = ("--limit", 1, "--groups", "capital", "--perturbations", "lower_case", "--out", "a run")
+    run = ("--limit", 1, "--groups", "capital", "--out", "a run")
     output(consilience, "probe", "--model", "baseline:random", *run)
     out = output(consilience, "score", "a run", "--suite", "mini", "--protocol", "strict")
     commands = re.findall(r"consilience (.*?)(?:  \(or (.*)\))?$", out, re.M)
@@ -260,9 +235,9 @@ def test_sentence_pairs_are_exported_and_written_labels_scored(consilience, tmp_
 
 
 def test_exports_are_the_same_every_time_and_options_of_other_suites_are_refused(consilience):
-    first = exported(consilience, "mini", "--limit", "2", "--perturbations", "lower_case")
-    assert first == exported(consilience, "mini", "--limit", "2", "--perturbations", "lower_case")
-    assert len(first) == 15 * 2 * 9 * 2
+    first = exported(consilience, "mini", "--limit", "2")
+    assert first == exported(consilience, "mini", "--limit", "2")
+    assert len(first) == 15 * 2 * 9
     assert len({(row["group"], row["item"], row["variant"]) for row in first}) == len(first)
     assert "--suite rte without --data" in refusal(consilience, "suite", "export", "rte")
     for file in ("a.csv", "a.jsonl"):  # before a file is written

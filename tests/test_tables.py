@@ -203,7 +203,6 @@ def printed_tables(tmp_path_factory):
         patch.setattr(Terminal, "print", lambda self, *objects, **_: tables.extend(objects))
         probe = ["probe", "--groups", "capital,animal_class,borders", "--limit", "3", "--model"]
         commands = [[*probe, f"baseline:{each}", "--out", each] for each in ("random", "majority")]
-        commands += [[*probe, "baseline:random", "--perturbations", "lower_case", "--by", "form"]]
         for by in ("group", "edit", "pattern", "metric"):
             commands += [["score", "random", "--by", by]]
             commands += [["compare", "random", "majority", *(["--by", by] * (by != "pattern"))]]

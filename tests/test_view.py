@@ -90,7 +90,6 @@ def test_factors_languages_and_forms_are_filters(tmp_path):
     for suite, options, factors in (
         (QUESTIONS, {}, {"paraphrase": 2, "order": 3}),
         ("mini-languages", {"groups": "capital", "limit": 2}, {"language": 4}),
-        ("mini", {"groups": "capital", "limit": 2, "perturbations": "typo"}, {"form": 2}),
         ("mini", {"groups": "capital", "limit": 2}, {}),
     ):
         run = tmp_path / str(len([*tmp_path.iterdir()]))

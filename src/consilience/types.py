@@ -90,7 +90,7 @@ class SuiteWords:
 
 FACT_WORDS = SuiteWords(
     "relation", "fact", "pattern", "base pattern", "object", "word", "subjects", "MACRO",
-    ("group", "edit", "factor", "pattern", "form", "metric"), ("strict", "published"),
+    ("group", "edit", "factor", "pattern", "metric"), ("strict", "published"),
 )  # fmt: skip
 PAIR_WORDS = SuiteWords(
     "task", "sentence pair", "form", "original form", "label", "label", "sentence pairs", "",

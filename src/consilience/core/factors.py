@@ -132,7 +132,7 @@ def _size(factors: Sequence[Factor]) -> int:
 VariantPair = tuple[int, int]
 
 ORIGINAL = "original"
-"""The base form: items as the suite has them. Perturbations make the other forms."""
+"""The base form: items as the suite has them. Perturbations make the other forms of pairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,32 +206,22 @@ class Design:
 
     @classmethod
     def of_patterns(cls, patterns: Sequence[Pattern], edges: Mapping[VariantPair, Edge]) -> Design:
-        """Every two patterns are compared; perturbed ones with those that they were made of."""
-        by_form = group_rows(pattern.form or ORIGINAL for pattern in patterns)
+        """Every two patterns are compared."""
         by_language = group_rows(pattern.language for pattern in patterns)
-        forms = {form: tuple(at) for form, at in by_form.items()}
         languages = {language: tuple(at) for language, at in by_language.items()}
-        is_perturbed = len(forms) > 1
-        kinds: Mapping[str, Sequence[VariantPair]]
-        if is_perturbed:
-            kinds = {
-                form: list(zip(forms[ORIGINAL], variants, strict=True))
-                for form, variants in forms.items()
-                if form != ORIGINAL
-            }
-        else:
-            by_kind: dict[str, list[VariantPair]] = {}
-            for pair, edge in sorted(edges.items()):
-                by_kind.setdefault(edge.kind, []).append(pair)
-            kinds = by_kind | (_language_kinds(patterns) if len(languages) > 1 else {})
+        kinds: dict[str, list[VariantPair]] = {}
+        for pair, edge in sorted(edges.items()):
+            kinds.setdefault(edge.kind, []).append(pair)
+        if len(languages) > 1:
+            kinds |= _language_kinds(patterns)
         return cls(
             variants=tuple(pattern.name for pattern in patterns),
-            forms=forms,
-            compared=tuple(chain(*kinds.values())) if is_perturbed else None,
+            forms={ORIGINAL: tuple(range(len(patterns)))},
+            compared=None,
             kinds={kind: tuple(pairs) for kind, pairs in kinds.items()},
             unit="tuple",
             is_averaged=True,
-            languages={} if is_perturbed or len(languages) < 2 else languages,
+            languages=languages if len(languages) > 1 else {},
         )
 
     @classmethod

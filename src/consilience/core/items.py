@@ -195,8 +195,6 @@ class TextPair:
     first: str
     second: str
     label: str
-    columns: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """Other sentences of its row, by column; only those that perturbations ask for."""
 
 
 @dataclass(frozen=True, slots=True)

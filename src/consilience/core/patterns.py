@@ -82,8 +82,6 @@ class Pattern:
     lemma: str = ""
     extended_lemma: str = ""  # The lemma with its particles and prepositions
     tense: str = ""
-    form: str = ""
-    """The perturbation that made the pattern of another one; empty for a pattern of the suite."""
     language: str = ENGLISH
     object_form: str = ""
     """The form that the object is written in, such as ``dative``; empty for the base form."""
@@ -113,8 +111,8 @@ class Pattern:
 
     @property
     def name(self) -> str:
-        """What the answers table calls the variant: the text, after the perturbation if any."""
-        return f"{self.form}: {self.text}" if self.form else self.text
+        """What the answers table calls the variant."""
+        return self.text
 
     def fill(self, subject: str, object_: str) -> str:
         left, right = self.around_object(subject)

@@ -8,7 +8,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator
 from importlib.resources import files
-from itertools import combinations, pairwise, product
+from itertools import pairwise, product
 from typing import Any
 
 from consilience.asking.questions import prompts_of
@@ -103,11 +103,6 @@ def fact_documents(inquiry: Inquiry) -> Iterator[Document]:
     for relation in suite.relations:
         is_averaged = relation.cardinality == "N-1" or not has_means
         size, words = len(relation.patterns), relation.candidates.words
-        compared = relation.design.compared
-        every = combinations(range(size), 2)
-        earlier: list[list[int]] = [[] for _ in range(size)]
-        for first, second in every if compared is None else compared:
-            earlier[max(first, second)].append(min(first, second))
         for fact, (at, pattern) in product(relation.facts, enumerate(relation.patterns)):
             if fact.object in words:
                 query = relation.query(pattern, fact)
@@ -118,7 +113,7 @@ def fact_documents(inquiry: Inquiry) -> Iterator[Document]:
                     "subject": fact.subject,
                     "gold": fact.object,
                     "n_variants": size,
-                    "compared_with": earlier[at],
+                    "compared_with": [*range(at)],
                     "averaged_group": relation.id if is_averaged else None,
                     "unit": f"{fact.subject}\t{fact.object}",
                     "context": "",

@@ -32,8 +32,6 @@ from consilience.runs.folder import RunFolder
 from consilience.runs.run import Run
 from consilience.suites import facts as selection
 from consilience.suites.layouts import save_suite
-from consilience.suites.pairs import Perturbation
-from consilience.suites.pairs import chosen as choose_perturbations
 from consilience.suites.question_suites import BLANK
 from consilience.suites.questions import Questions
 from consilience.types import FACT_WORDS, Suite
@@ -71,13 +69,7 @@ class Facts(base.Inquiry):
             )
         self.whole, self.is_open = suite, options.candidates == "vocabulary"
         self.languages = _languages_of(options.vary) if options.vary else None
-        chosen, self.source = self._chosen()
-        self.forms: Mapping[str, Perturbation] = {}
-        self.suite = chosen
-        if options.perturbations:
-            known = selection.PATTERN_PERTURBATIONS
-            self.forms = choose_perturbations(options.perturbations, known)
-            self.suite = selection.with_perturbed_patterns(chosen, self.forms)
+        self.suite, self.source = self._chosen()
         self.protocol = options.protocol or self.suite.protocol
 
     def _chosen(self) -> tuple[Suite, dict[str, str]]:
@@ -150,7 +142,6 @@ class Facts(base.Inquiry):
             "keep_scores": options.keep_scores,
             "model": self.model.identity,
             **({"languages": self.languages} if self.languages else {}),
-            **(base.perturbation_settings(self.forms) if self.forms else {}),
         }
 
     def describe(self, folder: RunFolder) -> None:
@@ -220,8 +211,6 @@ class Facts(base.Inquiry):
                 for group in selection.select_relations(suite, [*words]).relations
             ]
             suite = replace(suite, relations=tuple(kept))
-        if names := settings.get("perturbations"):
-            suite = selection.with_asked_patterns(suite, run.seeds[0].answers, names)
         if not run.record:
             with_facts(run.answers, suite)  # a table of somebody: its rows are the suite's
         return suite, protocol or run.protocol or suite.protocol
@@ -236,7 +225,7 @@ class Facts(base.Inquiry):
     @classmethod
     def is_as_asked(cls, run: Run, suite: Suite) -> bool:
         source = run.record.get("suite_source", {})
-        known = {"digest": selection.without_perturbed_patterns(suite).digest}
+        known = {"digest": suite.digest}
         if run.settings.get("facts") or run.settings.get("vocabulary"):  # ``suite`` is a part
             known = {}
             if Path(folder := source.get("folder", "")).is_dir() and folder:
@@ -249,14 +238,7 @@ class Facts(base.Inquiry):
     def read_answers(
         cls, run: Run, options: ScoreOptions, suite: Questions | None
     ) -> base.AnswersElsewhere:
-        plain, protocol = cls.suite_of(run, options.suite, options.protocol, options.data_dir)
-        variants = run.answers["variant"] if "variant" in run.answers.columns else ()
-        names = {str(variant).partition(": ")[0] for variant in variants}  # NAME: TEXT
-        named = [name for name in selection.PATTERN_PERTURBATIONS if name in names]
-        forms = choose_perturbations(
-            [*named, *(options.perturbations or ())], selection.PATTERN_PERTURBATIONS
-        )
-        whole = selection.with_perturbed_patterns(plain, forms)
+        whole, protocol = cls.suite_of(run, options.suite, options.protocol, options.data_dir)
         rule = rule_of(options.match) if options.match else None
         answers = answers_to_facts(run.answers, whole, rule)
         table = prepare(answers, whole)
@@ -271,10 +253,9 @@ class Facts(base.Inquiry):
                 "suite_digest": whole.digest,
                 "groups": table["group"].unique(maintain_order=True).to_list(),
                 "protocol": protocol,
-                **(base.perturbation_settings(forms) if forms else {}),
                 **model_of_answers(options, options.match),
             },
-            described={"suite_source": _source_of(plain, options.suite or "", options.data_dir)},
+            described={"suite_source": _source_of(whole, options.suite or "", options.data_dir)},
             recorded=recorded(table).with_columns(suite=pl.lit(whole.name)),
         )
 
@@ -292,8 +273,7 @@ class Facts(base.Inquiry):
             facts = [fact for fact in relation.facts if (relation.id, fact.item) in items]
             for fact, pattern in product(facts, relation.patterns):
                 text = pattern.fill_blank(relation.query(pattern, fact).subject, SHOWN_BLANK)
-                prefix = f"{pattern.form}: " if pattern.form else ""
-                filled[relation.id, fact.item, pattern.name] = prefix + text
+                filled[relation.id, fact.item, pattern.name] = text
         return filled
 
 

@@ -88,8 +88,7 @@ class SentencePairs(base.Inquiry):
         self._check()
         self.task = task = tasks.load_task(options.suite, options.indicators)
         self.perturbations = tasks.chosen(options.perturbations or tasks.PAPERS)
-        columns = [form.column for form in self.perturbations.values() if form.column]
-        pairs = tasks.read_pairs(options.data or "", task, columns)
+        pairs = tasks.read_pairs(options.data or "", task)
         if options.half is not None:
             pairs = tasks.half_of(pairs, options.half, HALF_SEED)
         if options.limit is not None:

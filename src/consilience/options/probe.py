@@ -43,7 +43,7 @@ class ProbeOptions(Options):
         "baseline:majority|random|oracle|constant, of questions also baseline:first. Sentence "
         "pairs need a classifier, such as a folder that `finetune` wrote, or --generate.",
         default=DEFAULT_MODEL, metavar="M", short="-m", panel="Model")
-    perturbations: shared.FormNames = opt(default=None, panel="Facts and sentence pairs only")
+    perturbations: shared.FormNames = None
     limit: shared.Limit = None
     template: str | None = opt(
         "Write the prompt like this: a text with {sentence} for facts (T5 models), with {text} "
@@ -215,7 +215,6 @@ KINDS = {
     "Sentence pairs only": ("pairs",),
     "Questions only": ("questions",),
     "Facts and questions only": ("facts", "questions"),
-    "Facts and sentence pairs only": ("facts", "pairs"),
     "Sentence pairs and questions only": ("pairs", "questions"),
 }
 """The kinds of suites that have the options of a panel; those of other panels are of all."""

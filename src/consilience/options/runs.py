@@ -46,8 +46,8 @@ class ScoreOptions(Options):
         "Refuse answers to other pairs than those of this file, or of hub:SPLIT.", default=None,
         metavar="F", panel="Sentence pairs only")
     perturbations: Sequence[str] | None = opt(
-        "Also read answers to these forms of your own: FILE.py:FUNCTION, first:COLUMN or "
-        "second:COLUMN.", default=None, metavar="P,P", panel="Facts and sentence pairs only")
+        "Also read answers to these forms of your own: FILE.py:FUNCTION.", default=None,
+        metavar="P,P", panel="Sentence pairs only")
     provider: str | None = opt(
         "Measure the answers of this provider of promptfoo, or of this model of instance records.",
         default=None, metavar="P", panel="Counting")

@@ -44,8 +44,8 @@ Limit = Annotated[int | None, Option(
     "Ask at most this many facts of each relation, questions of each group, or sentence pairs.",
     min=1, short="-n", panel="Questions")]
 FormNames = Annotated[Sequence[str] | None, Option(
-    "Also ask in these forms: names, `all`, or FILE.py:FUNCTION [default: reverse,signal for "
-    "sentence pairs, none for facts].", metavar="P,P", panel="Questions", needs_trust=names_code)]
+    "Also ask in these forms: reverse, signal, reverse_signal, or FILE.py:FUNCTION [default: "
+    "reverse,signal].", metavar="P,P", panel="Sentence pairs only", needs_trust=names_code)]
 FactsFrom = Annotated[str | None, Option(
     "Ask about the facts of this suite instead.", metavar="S", panel="Facts only")]
 PairData = Annotated[str | None, Option(

@@ -22,7 +22,7 @@ class ExportOptions(Options):
     out: OptionalPath = opt(
         "Write to this file; lm-eval: into this folder.", default=None, metavar="FILE", short="-o",
         panel="Output")
-    perturbations: shared.FormNames = opt(default=None, panel="Facts and sentence pairs only")
+    perturbations: shared.FormNames = None
     limit: shared.Limit = None
     template: str | None = opt(
         "Write the prompt like this: a text with {text} and {labels} for sentence pairs; for "

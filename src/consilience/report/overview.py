@@ -265,7 +265,6 @@ VIOLATED = "The answers violate {value} of these expectations{chance}."
 ONE_FACTOR = (
     "Two variants that differ only in {factor} get the same answer {value} of the time{chance}."
 )
-IN_FORMS = "A pattern and its perturbed forms agree {value} of the time{chance}."
 UNDEFINED = "Not defined: all answers are the same, so chance alone gives full agreement."
 BELOW_CHANCE = "The answers agree less often than expected by chance."
 
@@ -284,8 +283,6 @@ def sentence_of(run: RunView, row: SummaryRow, chance: float) -> str:
     sentence = SENTENCES[run.suite.words.pool].get(key) or others.get(row.metric)
     if sentence is None:
         return f"{row.meaning[:1].upper()}{row.meaning[1:]}."
-    if row.metric in ("consistency", "determinism") and "forms" in row.meaning:
-        sentence = IN_FORMS
     bases = [*{base for group in run.suite for base in group.design.variants[:1]}]
     return sentence.format(
         value=f"{row.value * 100:.1f}{UNIT}",

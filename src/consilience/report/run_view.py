@@ -281,12 +281,11 @@ def together(runs: Sequence[RunView], name: str) -> pl.DataFrame:
 
 
 def groups_with_forms(run: RunView) -> list[str]:
-    """The groups that have numbers by form; ``MACRO`` for relations asked in forms."""
-    designs = [relation.design for relation in run.suite.relations]
-    if not all(design.is_averaged for design in designs):
-        groups = run.metrics["group"].unique(maintain_order=True)
-        return [group for group in groups if group in run.suite]  # MICRO has a noise floor
-    return ["MACRO"] if any(len(design.forms) > 1 for design in designs) else []
+    """The tasks that have numbers by form."""
+    if run.suite.words.pool:
+        return []
+    groups = run.metrics["group"].unique(maintain_order=True)
+    return [group for group in groups if group in run.suite]  # MICRO has a noise floor
 
 
 def group_names(suite: Suite) -> dict[str, str]:

@@ -226,13 +226,10 @@ def _headlines(
                 label, meaning = FORM_ROWS[form]
                 yield (group.id, "consistency", form), f"Consistency {label}", meaning
     if pool:
-        has_forms = any(len(group.design.forms) > 1 for group in groups)
-        patterns = "pattern and its forms" if has_forms else f"{words.variant}s"
-        word = "pattern" if has_forms else words.variant
         has_accuracy = (pool, "accuracy", "all") in values
         for metric in FACT_ROWS if has_accuracy else ("determinism",):
             meaning = FACT_ROWS.get(metric, FACT_ROWS["consistency"])
-            meaning = meaning.replace("patterns", patterns).replace("pattern", word)
+            meaning = meaning.replace("pattern", words.variant)
             yield (pool, metric, "all"), label_of(metric), meaning
         kinds = (kind for group in groups for kind in group.design.kinds)
         parts = {name: f"same if only {name} differs" for name in several_factors(kinds)}
@@ -276,11 +273,9 @@ def _mean_sizes(
     facts = sum(values[group.id, "accuracy", "all"][name] for group in averaged for name in counts)
     patterns = sorted({*fewest, *(len(group.design.forms[ORIGINAL]) for group in averaged)})
     variants = f"{patterns[0]} to " * (len(patterns) > 1) + counted(patterns[-1], words.variant)
-    forms = len(averaged[0].design.forms)
-    in_forms = f" in {forms} forms" if forms > 1 else ""
     of_all = f"{len(averaged)} of " if len(averaged) < len(groups) else ""
     relations, items = counted(len(groups), words.group), counted(facts, words.item)
-    return f"{of_all}{relations}, {items}, {variants}{in_forms} each"
+    return f"{of_all}{relations}, {items}, {variants} each"
 
 
 def _averaged(groups: Sequence[Relation]) -> Sequence[Relation]:

@@ -247,7 +247,7 @@ def absent_tables(suite: Suite) -> set[str]:
     """The tables of ``--by`` that a suite cannot have."""
     has_forms = any(len(group.design.forms) > 1 for group in suite)
     is_known = {
-        "edit": not has_forms and any(group.edges for group in suite),
+        "edit": any(group.edges for group in suite),
         "form": has_forms,
         "factor": suite.words.is_pooled or any(group.design.languages for group in suite),
     }

@@ -364,24 +364,21 @@ def printed_run(run: CountedRun, options: ScoreOptions | None = None) -> Printed
 def refuse_table(by: By | None, options: ProbeOptions) -> None:
     """Raise for a table that a run will not have."""
     words = kind_of(options.suite, options.as_questions).words
-    _refuse(by, words, has_forms=bool(options.perturbations))
+    _refuse(by, words)
 
 
-def _refuse(by: By | None, words: SuiteWords, *, has_forms: bool) -> None:
+def _refuse(by: By | None, words: SuiteWords) -> None:
     tables = words.tables
     if by is not None and by not in tables:
         expected = f"--by {', '.join(tables[:-1])} or {tables[-1]}"
         raise ConsilienceError(f"--by {by} with {words.item}s", expected=expected)
-    if by == "form" and words.pool and not has_forms:
-        todo = "Add --perturbations to probe, or use --by pattern."
-        raise ConsilienceError("--by form of facts in one form", todo=todo)
 
 
 def _table_by(by: By, run: CountedRun) -> Table:
     """The table of ``--by``; one without rows raises where the suite cannot have any."""
     metrics, suite, title = run.metrics, run.suite, f"{run.summary.title}, in percent"
     words, reason, todo = suite.words, "", "Use --by pattern."
-    _refuse(by, words, has_forms=any(len(group.design.forms) > 1 for group in suite.relations))
+    _refuse(by, words)
     match by:
         case "group":
             table = metric_tables.group_table(metrics, suite)
@@ -398,8 +395,7 @@ def _table_by(by: By, run: CountedRun) -> Table:
             patterns = pattern_table(run.answers, suite, run.protocol)
             table = metric_tables.pattern_table(patterns, suite)
         case "form":
-            chosen = metrics.filter(metrics["group"] == "MACRO") if words.pool else metrics
-            table = metric_tables.form_table(chosen, title, run.changes)
+            table = metric_tables.form_table(metrics, title, run.changes)
         case "metric":
             note, is_pooled = run.left_out, words.is_pooled
             table = metric_tables.metric_table(metrics, title, note, is_pooled=is_pooled)

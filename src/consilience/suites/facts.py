@@ -1,23 +1,19 @@
-"""Suites of facts: tables of names, the folder, selections, forms of patterns, sizes."""
+"""Suites of facts: tables of names, the folder, selections, sizes."""
 
 from __future__ import annotations
 
 import random
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import cast
 
-import polars as pl
-
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.factors import Edge
 from consilience.core.patterns import ENGLISH
-from consilience.core.text import ENDINGS, WITHOUT_SPACES, counted
+from consilience.core.text import counted
 from consilience.files.read import FirstFault, parse_json, read_text
 from consilience.files.rows import (
     Problems,
@@ -29,7 +25,6 @@ from consilience.files.rows import (
     refuse_misspelt,
     suite_rows,
 )
-from consilience.suites.pairs import Perturbation, register
 from consilience.types import Candidates, Cardinality, Draft, Relation, Suite, names_in
 
 CARDINALITIES: tuple[Cardinality, ...] = ("N-1", "N-M")
@@ -292,109 +287,6 @@ def filter_vocabulary(suite: Suite, pieces: Mapping[str, Callable[[str], int]]) 
             todo="Use fewer tokenizers, or a suite in their language.",
         )
     return replace(suite, relations=tuple(relations), notes=(*suite.notes, *notes))
-
-
-PATTERN_PERTURBATIONS: dict[str, Perturbation] = {}
-
-LETTERS = "Only the case of letters changes."
-PUNCTUATION = "Only the punctuation at the end changes."
-TYPO = "One word is misspelled and still easy to read."
-_SLOTS = re.compile(r"(\[[XY]\])")
-_WORD = re.compile(rf"[^\W{WITHOUT_SPACES}]+")
-
-
-def _literal_parts(text: str, rewrite: Callable[[str], str]) -> str:
-    parts = _SLOTS.split(text)
-    return "".join(part if _SLOTS.fullmatch(part) else rewrite(part) for part in parts)
-
-
-for _name, _case in (("lower_case", str.lower), ("upper_case", str.upper)):
-    _rewrite = partial(_literal_parts, rewrite=_case)
-    PATTERN_PERTURBATIONS[_name] = Perturbation(_name, LETTERS, _rewrite)
-
-
-@register(PATTERN_PERTURBATIONS, PUNCTUATION)
-def no_period(text: str) -> str:
-    """``[X] was born in [Y]``."""
-    stripped = text.rstrip("".join(ENDINGS) + " ")
-    return stripped or text
-
-
-@register(PATTERN_PERTURBATIONS, TYPO)
-def typo(text: str) -> str:
-    """``[X] was bron in [Y].``: the second and third letters of the longest word are swapped.
-
-    Of words of equal length the first. A pattern without a word of four letters stays, and so does
-    one in a script without spaces between words.
-    """
-    words = [word for part in _SLOTS.split(text)[::2] for word in _WORD.findall(part)]
-    longest = max(words, key=len, default="")
-    if len(longest) < 4:
-        return text
-    swapped = longest[0] + longest[2] + longest[1] + longest[3:]
-    return text.replace(longest, swapped, 1)
-
-
-def with_perturbed_patterns(suite: Suite, perturbations: Mapping[str, Perturbation]) -> Suite:
-    """The suite with every pattern in perturbed forms too, each compared with its own original.
-
-    Patterns are then not compared with one another. A perturbation that leaves a pattern as it is
-    has a note.
-    """
-    relations, notes = [], list(suite.notes)
-    unchanged = dict.fromkeys(perturbations, 0)
-    for relation in suite.relations:
-        patterns = list(relation.patterns)
-        for name, perturbation in perturbations.items():
-            made = [perturbation.pattern_of(pattern) for pattern in relation.patterns]
-            unchanged[name] += sum(
-                one.text == two.text for one, two in zip(made, relation.patterns, strict=True)
-            )
-            for text, count in Counter(pattern.text for pattern in made).items():
-                if count > 1:
-                    raise ConsilienceError(
-                        f"the perturbation '{name}' makes '{text}' of {count} patterns",
-                        expected="another text of each pattern",
-                        where=relation.id,
-                        todo="Leave the perturbation out, or all but one of these patterns.",
-                    )
-            patterns += made
-        relations.append(replace(relation, patterns=tuple(patterns)))
-    size = sum(len(relation.patterns) for relation in suite.relations)
-    for name, count in unchanged.items():
-        if count:
-            notes.append(
-                f"{name}: leaves {count} of {size} patterns as they are, so their consistency is "
-                "100 %"
-            )
-    return replace(suite, relations=tuple(relations), notes=tuple(notes))
-
-
-def with_asked_patterns(suite: Suite, answers: pl.DataFrame, names: Sequence[str]) -> Suite:
-    """The suite with the perturbed patterns of an answers table, called ``NAME: TEXT`` there."""
-    if not names:
-        return suite
-    variants = answers.select("group", "variant_index", "variant").unique()
-    known = {(group, at): variant for group, at, variant in variants.iter_rows()}
-    relations = []
-    for relation in suite.relations:
-        patterns = list(relation.patterns)
-        for name, base in product(names, relation.patterns):
-            variant = known.get((relation.id, len(patterns)), base.text)  # not asked: of no rows
-            patterns.append(replace(base, text=variant.removeprefix(f"{name}: "), form=name))
-        relations.append(replace(relation, patterns=tuple(patterns)))
-    return replace(suite, relations=tuple(relations))
-
-
-def without_perturbed_patterns(suite: Suite) -> Suite:
-    """The suite without what perturbations made."""
-    relations = (
-        replace(
-            relation, patterns=tuple(pattern for pattern in relation.patterns if not pattern.form)
-        )
-        for relation in suite.relations
-    )
-    return replace(suite, relations=tuple(relations))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,7 @@
 A perturbation makes another form of an item that is expected to get the same answer. It is a pure
 function. Of sentence pairs (CALUM, Section 3) it makes another form of one: two segments, each a
 sentence after its indicator. The built-in ones change the order of the segments and the text around
-the indicators, never a sentence nor the letters of an indicator. Of facts it makes another text of
-a cloze pattern (``suites/facts.py``).
+the indicators, never a sentence nor the letters of an indicator.
 """
 
 from __future__ import annotations
@@ -16,20 +15,17 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar, cast, get_args
+from typing import Any, get_args
 
-from consilience.core.errors import ConsilienceError, did_you_mean, missing_column
+from consilience.core.errors import ConsilienceError, did_you_mean, missing_column, unknown_name
 from consilience.core.factors import ORIGINAL
 from consilience.core.items import Form, Segment, Task, TaskKind, TextPair
-from consilience.core.patterns import Pattern
 from consilience.core.text import AGGREGATES, control_in, names_a_file, truncated
 from consilience.files.read import parquet_metadata, parse_json, read_document
 from consilience.suites.questions import file_rows, hub_dataset
 
-Rewrite = TypeVar("Rewrite", bound=Callable[..., Any])
 PAPERS = ("reverse", "signal")
 
 
@@ -40,14 +36,20 @@ class Perturbation:
     name: str
     guarantee: str
     rewrite: Callable[..., Any]
-    """Makes the form: of a ``Form``, or of a pattern's text with ``[X]`` and ``[Y]``."""
+    """Makes another ``Form`` of one."""
     source: Mapping[str, str] = field(default_factory=dict)
     """Where a user's perturbation is from, for the record of a run; empty for a built-in one."""
-    column: str = ""  # The column of the data with the rewritten sentence; empty for a function
 
     def form_of(self, pair: TextPair, form: Form) -> Form:
         """The perturbed form of a sentence pair, whose original form is ``form``."""
-        rewritten = self._call(form, pair) if self.column else self._call(form)
+        try:
+            rewritten = self.rewrite(form)
+        except Exception as error:
+            raise ConsilienceError(
+                f"the perturbation '{self.name}' failed: {type(error).__name__}: {error}",
+                where=self.source.get("file", ""),
+                todo="Correct the function.",
+            ) from error
         segments = rewritten if isinstance(rewritten, tuple) else ()
         if len(segments) != len(form) or not all(
             isinstance(segment, Segment) for segment in segments
@@ -60,71 +62,27 @@ class Perturbation:
             )
         return segments
 
-    def pattern_of(self, pattern: Pattern) -> Pattern:
-        """The perturbed pattern; a text without exactly one ``[X]`` and one ``[Y]`` raises."""
-        text = self._call(pattern.text)
-        where = f"the perturbation '{self.name}' of '{pattern.text}'"
-        if not isinstance(text, str):
-            raise ConsilienceError(f"{_shown(text)}", expected="a text", where=where)
-        Pattern.parse(text, where=where)
-        return replace(pattern, text=text, form=self.name)
-
-    def _call(self, *arguments: object) -> object:
-        try:
-            return self.rewrite(*arguments)
-        except Exception as error:
-            if not self.source.get("file"):
-                raise
-            raise ConsilienceError(
-                f"the perturbation '{self.name}' failed: {type(error).__name__}: {error}",
-                where=self.source["file"],
-                todo="Correct the function.",
-            ) from error
-
-
-PERTURBATIONS: dict[str, Perturbation] = {}  # Of sentence pairs
 
 ORDER = "Only the order changes; the indicators say which sentence is which."
 SYMBOL = "Only the symbols around the indicators change."
-SPACING = "Only the space after the indicators changes."
-CASING = "Only the case of the indicators changes."
 
 
-def register(registry: dict[str, Perturbation], guarantee: str) -> Callable[[Rewrite], Rewrite]:
-    """Keep a function as a perturbation under its name; a name that is taken raises."""
-
-    def keep(rewrite: Rewrite) -> Rewrite:
-        name = rewrite.__name__
-        if name in registry or name in (ORIGINAL, "all"):
-            raise ValueError(f"there is a perturbation '{name}' already")
-        registry[name] = Perturbation(name, guarantee, rewrite)
-        return rewrite
-
-    return keep
+def _reverse(form: Form) -> Form:
+    return form[::-1]
 
 
-def _changed(form: Form, step: int = 1, case: Callable[[str], str] = str, **around: str) -> Form:
-    """The form in an order, with other text around its indicators, and these in a case."""
-    return tuple(
-        replace(segment, indicator=case(segment.indicator), **around) for segment in form[::step]
+def _signal(form: Form) -> Form:
+    return tuple(replace(segment, before="[", after="] ") for segment in form)
+
+
+PERTURBATIONS: Mapping[str, Perturbation] = {
+    one.name: one
+    for one in (
+        Perturbation("reverse", ORDER, _reverse),
+        Perturbation("signal", SYMBOL, _signal),
+        Perturbation("reverse_signal", f"{ORDER} {SYMBOL}", lambda form: _signal(form[::-1])),
     )
-
-
-for _name, _guarantee, _changes in (
-    ("reverse", ORDER, {"step": -1}),
-    ("signal", SYMBOL, {"before": "[", "after": "] "}),
-    ("reverse_signal", f"{ORDER} {SYMBOL}", {"step": -1, "before": "[", "after": "] "}),
-    ("parentheses", SYMBOL, {"before": "(", "after": ") "}),
-    ("dash", SYMBOL, {"before": "", "after": " - "}),
-    ("equals", SYMBOL, {"before": "", "after": " = "}),
-    ("arrow", SYMBOL, {"before": "", "after": " -> "}),
-    ("no_space", SPACING, {"before": "", "after": ":"}),
-    ("line_break", SPACING, {"before": "", "after": ":\n"}),
-    ("lower_case", CASING, {"case": str.lower}),
-    ("upper_case", CASING, {"case": str.upper}),
-):
-    _rewrite = partial(_changed, **cast(dict[str, Any], _changes))
-    PERTURBATIONS[_name] = Perturbation(_name, _guarantee, _rewrite)
+}
 
 
 def original(pair: TextPair, indicators: Sequence[str]) -> Form:
@@ -145,33 +103,22 @@ def t5_original(pair: TextPair, task: Task) -> Form:
     return tuple(sorted(segments, key=lambda segment: segment.indicator))
 
 
-def chosen(
-    specs: Sequence[str], registry: Mapping[str, Perturbation] | None = None
-) -> dict[str, Perturbation]:
-    """The perturbations by name, each once; without a ``registry`` those of sentence pairs.
+def chosen(specs: Sequence[str]) -> dict[str, Perturbation]:
+    """The perturbations by name, each once.
 
-    A spec is a name, ``all`` for all of the registry, ``FILE.py:FUNCTION`` for a function of a
-    user's file, or ``first:COLUMN`` and ``second:COLUMN`` for sentences in a column of the data.
+    A spec is a name, ``all``, or ``FILE.py:FUNCTION`` for a function of a user's file.
     """
-    of_pairs = registry is None
-    registry = PERTURBATIONS if registry is None else registry
     perturbations: dict[str, Perturbation] = {}
     for spec in specs:
-        side, _, column = spec.partition(":")
         if spec == "all":
-            added = list(registry.values())
-        elif spec in registry:
-            added = [registry[spec]]
-        elif side in SIDES and column and of_pairs:
-            added = [_from_column(SIDES.index(side), column)]
+            added = list(PERTURBATIONS.values())
+        elif spec in PERTURBATIONS:
+            added = [PERTURBATIONS[spec]]
         elif ".py:" in spec:
             added = [_from_file(spec)]
         else:
-            raise ConsilienceError(
-                f"no perturbation '{spec}'",
-                expected="a name, all, FILE.py:FUNCTION, or first:COLUMN or second:COLUMN of the "
-                "data of sentence pairs",
-                todo=did_you_mean(spec, [*registry, "all"]),
+            raise unknown_name(
+                f"no perturbation '{spec}'", spec, [*PERTURBATIONS, "all", "FILE.py:FUNCTION"]
             )
         for one in added:
             known = perturbations.setdefault(one.name, one)
@@ -179,7 +126,7 @@ def chosen(
                 raise ConsilienceError(
                     f"two perturbations with the name '{one.name}'",
                     expected="a name for each",
-                    todo="Rename the function or the column.",
+                    todo="Rename the function.",
                 )
     if ORIGINAL in perturbations:
         raise ConsilienceError(
@@ -187,26 +134,6 @@ def chosen(
             expected="another name, since that of the unperturbed form is taken",
         )
     return perturbations
-
-
-SIDES = ("first", "second")
-
-
-def _from_column(side: int, column: str) -> Perturbation:
-
-    def rewrite(form: Form, pair: TextPair) -> Form:
-        sentence = pair.columns[column]
-        old = (pair.first, pair.second)[side]
-        at = next(at for at, segment in enumerate(form) if segment.sentence == old)
-        if pair.first == pair.second and form[0].sentence == form[1].sentence:
-            at = side
-        return tuple(
-            replace(segment, sentence=sentence) if position == at else segment
-            for position, segment in enumerate(form)
-        )
-
-    guarantee = f"The {SIDES[side]} sentence is that of the column '{column}'."
-    return Perturbation(column, guarantee, rewrite, {"column": column}, column)
 
 
 def _from_file(spec: str) -> Perturbation:
@@ -276,26 +203,22 @@ class Pairs:
     @property
     def digest(self) -> str:
         """SHA-256 of all items, in their order."""
-        rows = [
-            [pair.item, pair.first, pair.second, pair.label, *sorted(pair.columns.items())]
-            for pair in self.items
-        ]
+        rows = [[pair.item, pair.first, pair.second, pair.label] for pair in self.items]
         return hashlib.sha256(json.dumps(rows, ensure_ascii=False).encode()).hexdigest()
 
 
-def read_pairs(source: str, task: Task, columns: Sequence[str] = ()) -> Pairs:
+def read_pairs(source: str, task: Task) -> Pairs:
     """The labelled pairs of a file (TSV, CSV, JSON, JSONL, Parquet) or of ``hub:SPLIT``.
 
     Labels may be the task's words or the places of them (``Task.labels``); a dataset of the Hub
     names its own. Pairs without a label are left out, with a note. An unknown label, a missing
-    column and a source without pairs raise. ``columns``: further texts to keep of each row.
+    column and a source without pairs raise.
     """
     rows = _rows_of(source, task)
     if not rows:
         raise ConsilienceError("no rows", where=source)
     names_of = (task.first, task.second, task.label)
     first_name, second_name, label_name = (_column(rows[0], names, source) for names in names_of)
-    more = [_column(rows[0], (name,), source) for name in columns]
     items, unlabelled = [], 0
     ids = _ids(rows)
     for number, (row, id_) in enumerate(zip(rows, ids, strict=True), 1):
@@ -304,17 +227,16 @@ def read_pairs(source: str, task: Task, columns: Sequence[str] = ()) -> Pairs:
         if label is None or _word(label) in UNLABELLED:
             unlabelled += 1
             continue
-        texts = {name: _at(row, name) for name in (first_name, second_name, *more)}
-        for name, text in (texts | {"id": id_}).items():
+        texts = {name: _at(row, name) for name in (first_name, second_name)}
+        for name, text in texts.items():
             if not isinstance(text, str):
                 raise ConsilienceError(
                     f"'{name}' is {text!r}", expected="a text", where=where, todo="Correct the row."
                 )
         if control := control_in(id_):
             raise ConsilienceError(f"{control} in the id", where=where, todo="Remove it.")
-        extra = {name: texts[name] for name in more}
         first, second = texts[first_name], texts[second_name]
-        items.append(TextPair(id_, first, second, _label(label, task, where), extra))
+        items.append(TextPair(id_, first, second, _label(label, task, where)))
     if not items:
         raise UnlabelledError(
             len(rows),

@@ -3,9 +3,7 @@
 import os
 import signal
 import time
-from pathlib import Path
 from threading import Lock
-from uuid import uuid4
 
 from consilience.study.running import StudyWorker
 from consilience.study.workers import Doer
@@ -63,26 +61,6 @@ def slow(key):
 
     def do(task, advance):
         time.sleep(0.5)
-        return work(task, advance)
-
-    return do
-
-
-def waits(key):
-    """As ``StudyWorker``, but a model that runs here waits for the file ``asked``.
-
-    Each worker leaves a file in ``started``.
-    """
-    work, home = StudyWorker(key), Path(key.home)
-    (home / "started").mkdir(exist_ok=True)
-    (home / "started" / uuid4().hex).write_text(key.model)
-
-    def do(task, advance):
-        end = time.monotonic() + 100
-        while not (key.is_network or (home / "asked").exists()):
-            if time.monotonic() > end:
-                raise TimeoutError("no server was asked")
-            time.sleep(0.01)
         return work(task, advance)
 
     return do

@@ -57,7 +57,7 @@ def test_a_folder_with_files_is_refused_and_an_empty_one_is_taken(tmp_path):
 
 WAYS = {
     "tokens": VLLM, "texts": {"echo"}, "chats": {"enforces", "no logprobs"}, "dry run": VLLM,
-    "evaluate": VLLM, "decisions": {},
+    "evaluate": VLLM,
 }  # fmt: skip
 FEW = {"limit": 1, "groups": "geography,computing", "vary": "paraphrase=2", "max_new_tokens": 2}
 
@@ -73,14 +73,10 @@ def test_the_example_of_a_served_model(consilience, model_folder, tmp_path, monk
         if way == "evaluate":
             assert_complete(cs.evaluate(suite, **named))
             return
-        if way == "decisions":
-            named["model"] = "systemone:tiny"
         options = [f"--{name.replace('_', '-')}={value}" for name, value in named.items()]
         options += ["--dry-run"] * (way == "dry run")
         status, out, err = consilience("probe", "-s", suite, "-o", tmp_path / "run", *options)
-    if way == "decisions":
-        assert (status, "open questions to a decision model" in err) == (2, True)
-    elif way == "dry run":
+    if way == "dry run":
         assert (status, "Requests  " in out, (tmp_path / "run").exists()) == (0, True, False)
     else:
         assert status == 0, err

@@ -2,12 +2,15 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
 from conftest import ROOT
+from replay_server import replay
 
 PLUGIN = '''
 from pathlib import Path
@@ -111,3 +114,30 @@ def test_a_package_adds_a_model_a_suite_and_a_metric(installed, tmp_path):
     assert (nobody[0], "no model 'nobody'" in nobody[2]) == (2, True)
     message = "the plugin 'broken' (loud_plugin:nothing) cannot be loaded"
     assert (broken[0], message in broken[2]) == (2, True)
+
+
+def test_the_example_of_a_decision_model(installed, tmp_path):
+    """The first option gets 0.7, so all patterns agree."""
+    example = ROOT / "examples" / "decision-model"
+    shutil.copytree(installed, site := tmp_path / "site", symlinks=True)
+    shutil.copy(example / "decision_model.py", site)
+    project = tomllib.loads((example / "pyproject.toml").read_text())["project"]
+    named = project["entry-points"]["consilience.models"]
+    with (site / "loud_plugin-1.0.dist-info" / "entry_points.txt").open("a") as file:
+        file.write("[consilience.models]\n" + "".join(f"{k} = {v}\n" for k, v in named.items()))
+
+    def decide(path, body, headers):
+        first, *others = body["questions"]["q"]["criteria"]
+        shares = {first: 0.7} | dict.fromkeys(others, 0.3 / len(others))
+        return {"answers": {"q": {"type": "choice", "probabilities": shares}}}
+
+    with replay(decide) as server:
+        probe = ["probe", "--suite", "mini", "--groups", "capital", "--limit", "2", "--out", "run"]
+        ((status, out, err),) = run(
+            site, tmp_path, [*probe, "--model", f"decision:{server.url}", "--json"]
+        )
+    assert status == 0, err
+    assert server.received[0][0] == "/v1/systemone"
+    rows = [row for row in json.loads(out)["metrics"] if row["group"] == "capital"]
+    values = {row["metric"]: row["value"] for row in rows if row["subset"] == "all"}
+    assert values["consistency"] == 1

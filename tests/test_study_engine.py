@@ -3,15 +3,11 @@
 import json
 import shutil
 from collections import Counter
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from threading import Event
-from zlib import crc32
 
 import pytest
 
-import study_workers
 from consilience.kinds.probing import probe
 from consilience.models import loading
 from consilience.options.probe import ProbeOptions
@@ -21,7 +17,6 @@ from consilience.study import running
 from consilience.study.file import read_study, state_of
 from consilience.study.running import plan_study, run_study
 from pair_builders import SAME, write_pairs
-from replay_server import replay
 from study_workers import HereWorkers
 
 STUDY = """
@@ -141,66 +136,6 @@ def test_a_plan_has_the_queries_of_all_runs(studied, folder, monkeypatch):
     answers = {one.run.name: one.answers for one in studied[0].runs}
     assert {one.run.name: one.queries for one in whole.runs} == answers
     assert not (folder / "new").exists()
-
-
-SERVED = """
-folder = "out"
-options = {{ limit = 1 }}
-models = [
-    {{ name = "local", model = "baseline:random" }},
-    {{ name = "a", model = "systemone:m", base_url = "{one}" }},
-    {{ name = "b", model = "systemone:n", base_url = "{one}/" }},
-    {{ name = "c", model = "systemone:m", base_url = "{other}" }},
-]
-suites = [{{ name = "questions", suite = "quiz.csv", vary = ["order=rotations"] }}]
-"""
-
-
-def decided(path, body, headers):
-    """Probabilities of the options of each question; they depend on the names alone."""
-    answers = {}
-    for name, asked in body["questions"].items():
-        weights = {option: crc32(option.encode()) % 97 + 1 for option in asked["criteria"]}
-        shares = {option: weight / sum(weights.values()) for option, weight in weights.items()}
-        answers[name] = {"type": "choice", "choice": max(shares, key=shares.get),
-                         "probabilities": shares}  # fmt: skip
-    return {"model": body["model"], "answers": answers}
-
-
-class AtOnce(HereWorkers):
-    """Workers in this process, which work side by side."""
-
-    def __init__(self, *given):
-        super().__init__(*given)
-        self.lock = nullcontext()
-
-
-def test_servers_are_asked_at_the_same_time_as_each_other_and_as_models_here(tmp_path, monkeypatch):
-    """Each waits until the other was asked, and the model here until one was; else they fail."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(running, "LocalWorkers", AtOnce)
-    monkeypatch.setattr(running, "StudyWorker", study_workers.waits)
-    (tmp_path / "quiz.csv").write_text(QUIZ, encoding="utf-8")
-    asked = {"one": Event(), "other": Event()}
-
-    def answer(mine, others):
-        def reply(path, body, headers):
-            (tmp_path / "asked").touch()
-            asked[mine].set()
-            return decided(path, body, headers) if asked[others].wait(100) else (401, {}, {})
-
-        return reply
-
-    with replay(answer("one", "other")) as one, replay(answer("other", "one")) as other:
-        (tmp_path / "s.toml").write_text(SERVED.format(one=one.url, other=other.url))
-        state = run_study(StudyRunOptions(tmp_path / "s.toml"))
-        assert [(each.state, each.message) for each in state.runs] == [("complete", "")] * 4
-        for each in state.runs[1:]:
-            options = replace(each.run.options, out=tmp_path / each.run.name)
-            probe(options)
-            assert files_of(each.run.folder)[0] == files_of(options.out)[0]
-    workers = [path.read_text() for path in (tmp_path / "started").iterdir()]
-    assert sorted(workers) == sorted(["baseline:random", one.url, other.url])
 
 
 def test_a_run_is_counted_by_the_worker_that_gets_its_files(tmp_path):

@@ -333,12 +333,6 @@ RULES: Mapping[str, ScoringRule] = {rule.name: rule for rule in (
 )}  # fmt: skip
 """The scoring rules of language models by name."""
 
-DECISION = ScoringRule(
-    "decision", "label", "logarithm of the probability that a decision model gives the option",
-    "System One API; OpenAI, Decisions API",
-)  # fmt: skip
-"""The scoring rule of decision models, which give the probability of each option."""
-
 
 def rule_for(name: str, labels: Sequence[str]) -> ScoringRule:
     """The rule of that name, for options with labels in these styles.
@@ -347,8 +341,6 @@ def rule_for(name: str, labels: Sequence[str]) -> ScoringRule:
     options without labels raises.
     """
     has_labels = "none" not in labels
-    if name == DECISION.name:
-        return DECISION
     if not name:
         return RULES["label" if has_labels else "sum"]
     if name not in RULES:

@@ -31,7 +31,7 @@ from consilience.files.read import parse_json
 
 DEFAULT_KEY_VARIABLE = "OPENAI_API_KEY"  # The environment variable of the key, where none is named
 EXAMPLE = "http://127.0.0.1:8000/v1"
-ROUTES = ("/chat/completions", "/completions", "/completion", "/decisions", "/systemone", "/models")
+ROUTES = ("/chat/completions", "/completions", "/completion", "/models")
 SHORTEST_SECRET = 8  # Characters of a key; a shorter one, such as ``none``, is no secret
 
 

@@ -30,10 +30,9 @@ from consilience.kinds.counting import (
     noise_floor_of,
     seed_notes,
 )
-from consilience.kinds.variants import decides, load_decider
 from consilience.models import PairModel
 from consilience.models.functions import LabelFunction, label_baseline
-from consilience.options.probe import BEHIND_A_URL, DEFAULT_MODEL, ProbeOptions
+from consilience.options.probe import DEFAULT_MODEL, ProbeOptions
 from consilience.options.runs import ScoreOptions
 from consilience.runs.folder import RunFolder, digest_of
 from consilience.runs.run import SENTENCE_PAIRS, Run, model_name, seed_folders
@@ -140,8 +139,6 @@ class SentencePairs(base.Inquiry):
         if spec.startswith("baseline:"):
             baseline, items = spec.removeprefix("baseline:"), self.pairs.items
             return label_baseline(baseline, self.task.labels, items, options.seed)
-        if decides(spec):
-            return load_decider(options, self.task)
         return (self._load_writer if options.generate else self._load_classifier)(options)
 
     def _load_classifier(self, options: ProbeOptions) -> PairModel:
@@ -163,7 +160,7 @@ class SentencePairs(base.Inquiry):
 
     def _load_writer(self, options: ProbeOptions) -> PairModel:
         """A model that writes. The original form is T5's where there is no template."""
-        if self.spec.partition(":")[0] in BEHIND_A_URL:
+        if self.spec.startswith("openai:"):
             from consilience.models.served import load_served_labels
 
             return load_served_labels(

@@ -42,7 +42,7 @@ from consilience.kinds.variants import (
 )
 from consilience.models import Model, is_chat_model, load_prompt_model, load_writer
 from consilience.models.functions import PromptFunction
-from consilience.options.probe import BEHIND_A_URL, ProbeOptions
+from consilience.options.probe import ProbeOptions
 from consilience.options.runs import ScoreOptions
 from consilience.runs.folder import RunFolder
 from consilience.runs.run import EXPECTATIONS, QUESTIONS, TEXTS, Run
@@ -104,19 +104,14 @@ class OwnQuestions(base.Inquiry):
         super().__init__(options, watch, suite, model)
         self.questions = select_questions(whole, options.groups, options.limit, options.seed)
         self.by_group = self.questions.groups
-        self.decides = varying.decides(options.model, model)
         groups = groups_of_questions(self.questions, writes_freely=options.generate)
         samples = varying.sample_factor(options.samples, options.temperature)
         self.writes = _writes(options, groups)
         self.factors = varying.factors_of(options, self.questions, samples if self.writes else ())
         self.design = varying.design_of(options.design, self.factors)
         self.pool: Sequence[Question] = whole.items  # examples are drawn from them
-        if self.decides:
-            self.writes, groups = False, groups_of_questions(self.questions)
-            self.prompting = varying.decision_prompting(options, self.design.factors, groups)
-        else:
-            is_chat = is_for_a_model and (model is None or is_chat_model(model))
-            self.prompting = varying.presenter_of(options, self.factors, is_chat=is_chat)
+        is_chat = is_for_a_model and (model is None or is_chat_model(model))
+        self.prompting = varying.presenter_of(options, self.factors, is_chat=is_chat)
         self.members: Mapping[str, GroupOfQuestions] = {group.id: group for group in groups}
         self.suite = suite_of_questions(
             self.questions.name, groups, self.design, self.questions.expectations
@@ -130,8 +125,6 @@ class OwnQuestions(base.Inquiry):
         if is_plain and self.options.max_length:
             found = "--max-length with a function or a baseline"
             raise ConsilienceError(found, todo="Leave it out.")
-        if self.decides:
-            return
         presenter = self.prompting.of_group(self.design, self.pool)  # the rule fits the labels
         if presenter.rule.reply == "label" and self._chosen_groups:
             presenter.refuse_hidden_options()
@@ -161,7 +154,7 @@ class OwnQuestions(base.Inquiry):
             found = f"--option-score {rule} with a server that gives answers only"
             todo = "Leave it out; for options without labels add --vary labels=none."
             raise ConsilienceError(found, expected="log-probabilities of the options", todo=todo)
-        if not self.is_given and not self.decides:
+        if not self.is_given:
             is_chat = is_chat_model(self.model)
             self.prompting = varying.presenter_of(self.options, self.factors, is_chat=is_chat)
         if self.writes:
@@ -170,7 +163,7 @@ class OwnQuestions(base.Inquiry):
     def new_model(self) -> Model:
         options = self.options
         loading, longest = options.loading, options.max_length or 0
-        is_served, chooser = options.model.partition(":")[0] in BEHIND_A_URL, None
+        is_served, chooser = options.model.startswith("openai:"), None
         writes = self.writes and not options.model.startswith("baseline:")
         if not writes or (is_served and self._chosen_groups):
             chooser = load_prompt_model(
@@ -469,7 +462,7 @@ def _writes(options: ProbeOptions, groups: Sequence[GroupOfQuestions]) -> bool:
     """Whether answers of a group are written; else options of writing raise."""
     if options.match:
         rule_of(options.match)  # an unknown one raises
-    is_here = options.model.partition(":")[0] not in BEHIND_A_URL
+    is_here = not options.model.startswith("openai:")
     sampling = "Measure the noise of sampling instead: --samples 2 --temperature 0.7."
     for is_wanted, flag, todo in (
         (options.noise_floor and is_here, "--noise-floor", sampling),

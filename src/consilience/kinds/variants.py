@@ -26,9 +26,8 @@ from consilience.core.factors import (
     FactorialDesign,
 )
 from consilience.core.free_text import Rule, rule_of
-from consilience.core.items import Question, Task
-from consilience.models import WritingModel, load_prompt_model
-from consilience.models.decisions import ROUTES, DecisionModel, DecisionPairs
+from consilience.core.items import Question
+from consilience.models import WritingModel
 from consilience.options.probe import ProbeOptions
 from consilience.suites.question_suites import refuse_mixed
 from consilience.suites.questions import Questions
@@ -282,9 +281,6 @@ def presenter_of(
     options: ProbeOptions, factors: Sequence[Factor], *, is_chat: bool = False
 ) -> asking.Presenter:
     """The presentation that options ask for; ``is_chat``: of a model with a chat template."""
-    rule_name = options.option_score or ""
-    if rule_name == presentation.DECISION.name:
-        raise unknown_name(f"no scoring rule '{rule_name}'", rule_name, presentation.RULES)
     named = asking.templates_of([options.template or asking.AUTO], is_chat=is_chat)
     known = {**presentation.TEMPLATES, **named}
     levels = {factor.name: factor.levels for factor in factors}
@@ -299,74 +295,12 @@ def presenter_of(
         raise ConsilienceError(found, expected=expected, todo="Write it into the text.")
     base = presentation.Presentation(template=next(iter(used.values())))
     return asking.Presenter(
-        asking.NO_FACTORS, used, base, options.shots, options.seed, rule_name=rule_name
-    )
-
-
-OF_DECISIONS = {"decision": presentation.Template("decision", "{context}\n{question}\n{options}")}
-"""What a request says, as one text; the server has a template of its own."""
-
-OF_TEMPLATES = ("template", "examples", "sample")
-"""The factors that decision models do not have."""
-
-UNUSED = ("template", "system", "shots", "option_score", "generate", "scoring", "tokenizer")
-"""The options that decision models do not have."""
-
-OF_PAIRS = ("generate", "scoring", "tokenizer", "input", "pool", "model_labels")
-"""The options that decision models do not have with sentence pairs."""
-
-
-def decides(spec: str, model: object = None) -> bool:
-    """Whether a model, by its name or itself, gives the probability of every option."""
-    if model is not None:
-        return isinstance(model, DecisionModel)
-    return spec.partition(":")[0] in ROUTES
-
-
-def decision_prompting(
-    options: ProbeOptions, factors: Sequence[Factor], groups: Sequence[GroupOfQuestions]
-) -> asking.Presenter:
-    """How questions become requests; open questions and options that change nothing raise."""
-    if any(group.writes_freely for group in groups):
-        found = "open questions to a decision model, which chooses among options"
-        todo = "Give them options; facts have some with --as-questions 3."
-        raise ConsilienceError(found, expected="questions with options", todo=todo)
-    _refuse(options, UNUSED)
-    for factor in factors:
-        if factor.name in OF_TEMPLATES:
-            expected = "the factors language, paraphrase, order and labels"
-            raise _unused(f"--vary {factor.name}", expected)
-    base = presentation.Presentation(template=OF_DECISIONS["decision"], labels="none")
-    rule = presentation.DECISION.name
-    return asking.Presenter(
-        asking.NO_FACTORS, OF_DECISIONS, base, seed=options.seed, rule_name=rule
-    )
-
-
-def load_decider(options: ProbeOptions, task: Task) -> DecisionPairs:
-    """A decision model of sentence pairs; options that change nothing raise."""
-    _refuse(options, OF_PAIRS)
-    model = load_prompt_model(
-        options.model,
-        (),
-        loading=options.loading,
-        longest=options.max_length or 0,
-        connection=options.connection,
-    )
-    return DecisionPairs(cast(DecisionModel, model), task)
-
-
-def _refuse(options: ProbeOptions, names: Sequence[str]) -> None:
-    for name in names:
-        if getattr(options, name):
-            raise _unused(f"--{name.replace('_', '-')}", "the server writes the prompt itself")
-
-
-def _unused(option: str, expected: str) -> ConsilienceError:
-    return ConsilienceError(
-        f"{option} with a decision model",
-        expected=f"a probability for every option; {expected}",
-        todo=f"Leave {option} out.",
+        asking.NO_FACTORS,
+        used,
+        base,
+        options.shots,
+        options.seed,
+        rule_name=options.option_score or "",
     )
 
 

@@ -29,7 +29,6 @@ from consilience.core.errors import (
 )
 from consilience.core.items import Form, Ints, NoAnswer, Question
 from consilience.core.provenance import plugin
-from consilience.models.decisions import ROUTES, DecisionModel, connected, load_decision_pipeline
 from consilience.models.functions import PromptBaseline, load_baseline, prompt_baseline
 from consilience.types import Candidates, Query, Scores
 
@@ -134,12 +133,6 @@ def load_model(
     """
     scheme, _, name = spec.partition(":")
     loader: Callable[[str], LanguageModel] | None = None
-    if scheme in ROUTES:
-        raise ConsilienceError(
-            f"facts asked directly of {spec}, a decision model, which chooses among options",
-            expected="questions with options",
-            todo="Ask the facts as questions: --as-questions 3.",
-        )
     if scheme not in ("baseline", "openai") and name:
         loader = plugin("consilience.models", scheme)  # of a name that there is not it raises
     if scheme in ("baseline", "openai") or loader is not None:
@@ -186,7 +179,7 @@ def load_prompt_model(
     seed: int = 0,
     longest: int = 0,
     connection: Connection | None = None,
-) -> OptionScorer | PromptBaseline | DecisionModel | ServedModel:
+) -> OptionScorer | PromptBaseline | ServedModel:
     """The model of questions of that name; options as in ``load_model``.
 
     ``questions``: those of the suite, for ``baseline:majority``. ``longest``: tokens of a prompt
@@ -195,10 +188,6 @@ def load_prompt_model(
     scheme, _, name = spec.partition(":")
     if scheme == "baseline":
         return prompt_baseline(name, questions, seed)
-    if scheme in ROUTES and connection is not None:
-        return connected(spec, connection)
-    if scheme in ROUTES:
-        return load_decision_pipeline(name, loading, longest)
     if scheme == "openai":
         from consilience.models.served import load_served
 

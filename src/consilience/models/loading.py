@@ -223,7 +223,7 @@ def _described(parts: Parts) -> tuple[object, ...]:
     return type(parts.model), configs, type(tokenizer), backend, rules, weights
 
 
-Kind = Literal["masked", "causal", "seq2seq", "decision"]
+Kind = Literal["masked", "causal", "seq2seq"]
 
 AUTO_CLASSES: Mapping[Kind, Any] = {
     "masked": AutoModelForMaskedLM, "causal": AutoModelForCausalLM,
@@ -245,13 +245,10 @@ class Pretrained:
     identity: dict[str, object]  # What distinguishes it from any other model
 
 
-def load_pretrained(
-    spec: str, loading: Loading = DEFAULT_LOADING, more: Mapping[Kind, Any] | None = None
-) -> Pretrained:
-    """Load a language model with its head; ``more``: classes of other kinds."""
-    loaded, missing, mismatched = _loaded(spec, loading, {**AUTO_CLASSES, **(more or {})})
-    kind = f"{loaded.kind} {'language ' * (loaded.kind in AUTO_CLASSES)}model"
-    _refuse_absent(spec, missing | mismatched, kind)
+def load_pretrained(spec: str, loading: Loading = DEFAULT_LOADING) -> Pretrained:
+    """Load a language model with its head."""
+    loaded, missing, mismatched = _loaded(spec, loading, AUTO_CLASSES)
+    _refuse_absent(spec, missing | mismatched, f"{loaded.kind} language model")
     return loaded
 
 
@@ -351,12 +348,6 @@ def _load(
     with errors_of(source), _opened(source) as opened:
         config = AutoConfig.from_pretrained(opened.location, **opened.options)
         kind = kind_of_config(config, spec)
-        if kind not in classes:
-            raise ConsilienceError(
-                f"'{spec}' is a {kind} model",
-                expected="a masked, causal or sequence-to-sequence language model",
-                todo=f"Ask it with --model systemone:{spec}.",
-            )
         tokenizer = AutoTokenizer.from_pretrained(opened.location, **opened.options)
         model, info = classes[kind].from_pretrained(
             opened.location,
@@ -480,8 +471,6 @@ def kind_of_config(config: Any, spec: str) -> Kind:
         found = f"'{spec}' keeps the state of one text in its layers"
         raise ConsilienceError(found, expected="a model that does not")
     for architecture in getattr(config, "architectures", None) or []:
-        if architecture.endswith("ForDecision"):
-            return "decision"
         if architecture.endswith("ForMaskedLM"):
             return "masked"
         # A name of before 2020, of all three kinds; and an encoder that was never told to decode.

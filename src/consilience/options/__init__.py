@@ -76,7 +76,7 @@ EXPECTED = {
 
 Panel = Literal[
     "Arguments", "Options", "Model", "Models behind a URL", "Questions", "Facts only",
-    "Facts and questions only", "Facts and sentence pairs only", "Questions only",
+    "Facts and questions only", "Questions only",
     "Sentence pairs only", "Sentence pairs and questions only", "Training", "Counting", "Output",
     "Advanced", "General",
 ]  # fmt: skip

@@ -19,15 +19,12 @@ from consilience.options import OptionalPath, Options, opt, option_fields, share
 
 DEFAULT_MODEL = "packaged:smollm2"
 
-BEHIND_A_URL = ("openai", "decisions", "systemone")
-"""Prefixes of models that a server has; one of ``systemone`` runs here if no URL is given."""
-
 HERE = ("baseline", "packaged", "none")
 
 
 def at_url(model: str, url: str | None) -> str:
     """The model; with a URL ``openai:NAME`` for the name of a model that the server has."""
-    is_named = model.partition(":")[0] in (*BEHIND_A_URL, *HERE)
+    is_named = model.partition(":")[0] in ("openai", *HERE)
     return model if url is None or is_named or Path(model).exists() else f"openai:{model}"
 
 
@@ -145,18 +142,12 @@ class ProbeOptions(Options):
         super().__post_init__()
         object.__setattr__(self, "model", at_url(self.model, self.base_url))
         scheme = self.model.partition(":")[0]
-        decides = ("decisions", "systemone")[: 2 if self.base_url else 1]  # at a server
-        for name, schemes in (
-            ("adapter", ("baseline", *BEHIND_A_URL)),
-            ("revision", ("baseline", "openai", *decides)),
-            ("max_length", decides),
-        ):
-            if getattr(self, name) and scheme in schemes:
-                flag = f"--{name.replace('_', '-')}"
+        for name in ("adapter", "revision"):
+            if getattr(self, name) and scheme in ("baseline", "openai"):
                 raise ConsilienceError(
-                    f"{flag} with --model {self.model}",
+                    f"--{name} with --model {self.model}",
                     expected="a model whose weights are loaded here",
-                    todo=f"Leave {flag} out.",
+                    todo=f"Leave --{name} out.",
                 )
 
     @property
@@ -177,13 +168,13 @@ class ProbeOptions(Options):
     def connection(self) -> Connection | None:
         """How a model behind a URL is reached; None for a model that runs here."""
         scheme, _, name = self.model.partition(":")
-        if scheme not in BEHIND_A_URL or (scheme == "systemone" and self.base_url is None):
+        if scheme != "openai":
             self._refuse_connection()
             return None
         if not name:
             raise ConsilienceError(
                 f"--model {self.model} names no model",
-                expected=f"{scheme}:NAME",
+                expected="openai:NAME",
                 todo="Name a model that the server has.",
             )
         if self.base_url is None:
@@ -204,7 +195,7 @@ class ProbeOptions(Options):
                 continue
             raise ConsilienceError(
                 f"{field.flag} with --model {self.model}",
-                expected="a model behind a URL: openai:NAME, decisions:NAME or systemone:NAME",
+                expected="a model behind a URL: openai:NAME",
                 todo=f"Leave {field.flag} out.",
                 option=field.name,
             )

@@ -96,9 +96,8 @@ TrustRemoteCode = Annotated[bool, Option(
     "Run the Python code that comes with the model. Read that code first.", panel="Model",
     needs_trust=bool)]
 BaseUrl = Annotated[str | None, Option(
-    "Send requests to this API, such as http://127.0.0.1:8000/v1, for --model NAME, "
-    "decisions:NAME or systemone:NAME.", metavar="URL", panel="Models behind a URL",
-    needs_trust=bool)]
+    "Send requests to this API, such as http://127.0.0.1:8000/v1, for --model NAME.",
+    metavar="URL", panel="Models behind a URL", needs_trust=bool)]
 ApiKeyEnv = Annotated[str | None, Option(
     "Send the key in this environment variable [default: OPENAI_API_KEY if it is set, over https "
     "or to this machine].", metavar="NAME", panel="Models behind a URL", needs_trust=bool)]

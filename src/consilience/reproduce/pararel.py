@@ -99,7 +99,7 @@ def correlations(recipe: Recipe, work: Work) -> Numbers:
 
 def statistics(recipe: Recipe, work: Work) -> Numbers:
     """Counts of patterns, and of their kinds in syntax and in words."""
-    document = work.read("", "suite", "stats", "pararel")
+    document = work.read("", "suite", "check", "pararel")
     fields = recipe.details["fields"].items()
     return {("", row, "Value"): Measured(_number(document[name])) for row, name in fields}
 
@@ -109,7 +109,7 @@ def tuples(recipe: Recipe, work: Work) -> Numbers:
 
     Of each kind also how many subjects have several objects, and objects several subjects (note 3).
     """
-    document = work.read("", "suite", "stats", "pararel")
+    document = work.read("", "suite", "check", "pararel")
     numbers: Numbers = {("", "all relations", "Tuples"): Measured(document["facts"])}
     for kind in ("N-M", "N-1"):
         rows = [row for row in document["by_relation"] if row["cardinality"] == kind]

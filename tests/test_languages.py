@@ -3,7 +3,6 @@
 
 import json
 import math
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -16,7 +15,6 @@ from consilience.asking.facts import ask, ask_suite
 from consilience.asking.questions import answered
 from consilience.authoring.checks import cautions
 from consilience.authoring.pattern_mining import sentences
-from consilience.authoring.rewriting import scripts
 from consilience.core.factors import Design
 from consilience.core.free_text import RULES, match
 from consilience.core.items import Choice
@@ -42,7 +40,6 @@ from consilience.report.comparison_tables import comparison_table, language_diff
 from consilience.report.metric_tables import language_table
 from consilience.report.report_page import languages
 from consilience.report.run_view import RunView
-from consilience.suites import question_suites
 from consilience.suites.facts import (
     filter_vocabulary,
     replace_facts,
@@ -53,7 +50,6 @@ from consilience.suites.question_suites import (
     BLANK,
     WORDS,
     questions_of_suite,
-    read_words,
     words_in,
 )
 from consilience.types import Query
@@ -370,8 +366,6 @@ def test_sentences_end_with_the_marks_of_their_script():
 
 def test_words_of_every_script():
     """Chinese characters and the two kana are one writing; without spaces a part of a word counts."""
-    assert scripts("[X]の領域はエリアー[Y]々") == {"KANA", "CJK"}
-    assert scripts("1.ª [X] [Y]") == {"LATIN"}
     within = {"Rom": "in Rom.", "東京": "東京大学", "서울": "서울은 수도이다", "NHK": "NHK交響楽団"}
     assert all(whole_words(word).search(text) for word, text in within.items())
     assert not whole_words("Rom").search("Roma") and not whole_words("NHK").search("NHKs")
@@ -585,22 +579,7 @@ def test_one_language_is_not_compared(suite):
     refused(r"1 run .* Name a second run", differences_of_models, runs, alone, "strict")
 
 
-def test_every_language_has_all_words_with_the_same_slots(tmp_path):
-    """Read again as a file of words, they pass the checks of one."""
+def test_every_language_has_all_words():
     for language, words in WORDS.items():
         assert words.keys() == WORDS["en"].keys(), language
-    copy = tmp_path / "words.toml"
-    copy.write_bytes(Path(question_suites.__file__).with_name("words.toml").read_bytes())
-    assert read_words(copy) == WORDS
     assert words_in("pt-BR") == WORDS["en"] and words_in("de-AT") == WORDS["de"]
-
-
-@pytest.mark.parametrize(("text", "message"), [
-    ("fr = 'oui'", "no words '' of 'fr'"),
-    ("[fr]\nrewrite_pattern = 'Reformulez {text}'",
-     r"of 'fr': 'Reformulez {text}'; expected a text with \[X\] and \[Y\] and {text}"),
-    ("[fr", "cannot be read"),
-])  # fmt: skip
-def test_faults_of_a_file_of_words(tmp_path, text, message):
-    (tmp_path / "w.toml").write_text(text)
-    refused(message, read_words, tmp_path / "w.toml")

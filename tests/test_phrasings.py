@@ -1,18 +1,16 @@
 """Phrasings of one's own questions: proposed by rule or by a model, accepted, added in columns."""
 
-import numpy as np
 import polars as pl
 import pytest
 
-from checks import output, refusal, refused
+from checks import output, refusal
 from conftest import cases
 from consilience.authoring import rewriting
 from consilience.authoring.rewriting import draft_rewrites, drafts_by_rule
-from consilience.options.suites import RewriteOptions
-from consilience.suites.question_suites import load_questions, suite_of_phrasings
+from consilience.suites.question_suites import suite_of_phrasings
 from consilience.suites.questions import Questions
 from replay_server import replay
-from test_rewrite import ScriptedWriter, WordJudge
+from test_rewrite import ScriptedWriter
 
 ROWS = [
     {"item": "au", "question": "What is the capital of Australia?", "answer": "Canberra", "options": ["Sydney", "Canberra"]},
@@ -54,16 +52,6 @@ def test_what_a_model_writes_is_a_question_with_the_numbers_and_without_the_answ
     assert {one.reason for one in refusals if one.relation == "legs"} == {"numbers or negation"}
 
 
-@pytest.mark.parametrize(("base", "text", "reasons"), [
-    ("How many legs has a spider?", "What number of limbs does one spider own?", []),
-    ("Wie viele Beine hat eine Spinne?", "How many legs does a spider have?", ["language"]),
-])  # fmt: skip
-def test_a_question_that_names_no_language_may_be_english(base, text, reasons):
-    suite = suite_of({"question": base, "answer": "8"})
-    _, refusals = draft_rewrites(suite, ScriptedWriter({base: [text]}), 1)
-    assert [one.reason for one in refusals] == reasons
-
-
 def rewritten(consilience, table, *more):
     out = output(consilience, "suite", "rewrite", table, "--out", "r.csv", *more)
     return out, pl.read_csv("r.csv", infer_schema=False).rows(named=True)
@@ -75,7 +63,7 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_model_behind_a_url_and_embeddings_as_the_judge(consilience, here):
+def test_a_model_behind_a_url_writes_phrasings(consilience, here):
     pl.DataFrame(ROWS[:1]).with_columns(pl.col("options").list.join(";")).write_csv("q.csv")
     reply = {
         "choices": [
@@ -100,18 +88,6 @@ def test_a_model_behind_a_url_and_embeddings_as_the_judge(consilience, here):
     assert "7 proposals for 1 of 1 question\n" in out
     assert rows[-1]["source"] == "openai:tiny" and rows[-1]["reason"] == rewriting.UNREAD
 
-    class Cosine(WordJudge):
-        def meaning(self, pairs):
-            return np.array([0.25 if "city" in "".join(pair) else 1 for pair in pairs])
-
-    given = RewriteOptions("q.csv", here / "p.jsonl", min_meaning=0.5)
-    suite = suite_of_phrasings(load_questions("q.csv"))
-    writer = ScriptedWriter({"Australia": ["Which city is the capital of Australia?"] * 8})
-    result = rewriting.rewrite_suite(suite, writer, Cosine(), given, measured_on=suite)
-    assert result.reasons == {"duplicate": 7, "meaning": 1}
-    assert {one.scores["meaning"] for one in result.proposals} == {1}, "rules are not refused"
-    message = "--min-meaning without a judge"
-    refused(message, rewriting.rewrite_suite, suite, writer, None, given, measured_on=suite)
     for name, found in (
         ("none/p.csv", "none: no such folder"),
         ("p.tsv", "ends in .jsonl or .csv"),

@@ -186,15 +186,14 @@ def import_patterns(options: ImportOptions) -> importing.ImportPlan:
 
 @command(RewriteOptions, "suite rewrite", examples=(
     "suite rewrite questions.csv --out phrasings.csv",
-    "suite rewrite my-suite --model org/writer --judge embedding:packaged:minilm --out p.jsonl"))
+    "suite rewrite my-suite --model org/writer --out p.jsonl"))
 def rewrite_patterns(options: RewriteOptions) -> rewriting.Rewriting:
     """Propose paraphrases of patterns or of questions.
 
     A model writes new sentences for the base pattern of each relation, with [X] and [Y] in them, or
     new questions; rules also change English questions. Texts are refused that lack a slot or ask
-    something else, are known, are too long or too short, or are in another language. A judge scores
-    whether each rewrite means the same; the score is first measured on the suite. Edit the file of
-    proposals, then take it in with `suite import`.
+    something else, are known, or are too long or too short. Read the file of proposals, and take
+    in what means the same.
     """
     return rewriting.rewrite_patterns(options, options.watch)
 

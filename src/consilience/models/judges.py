@@ -142,10 +142,6 @@ class EmbeddingJudge:
             for question, one, two in pairs
         ]
 
-    def meaning(self, pairs: Sequence[tuple[str, str]]) -> Floats:
-        """The cosine (pair,) of the embeddings of two sentences."""
-        return np.array(self.similarities([("", *pair) for pair in pairs]))
-
     @torch.inference_mode()
     def _embedding(self, text: str) -> Floats:
         if text not in self._embeddings:

@@ -37,9 +37,6 @@ RunSuite = Annotated[str | None, Option(
     panel="Questions", is_of_run=True)]
 Groups = Annotated[Sequence[str] | None, Option(
     "Use only these relations or groups, such as P36,P19.", metavar="G,G", panel="Questions")]
-WordsFile = Annotated[OptionalPath, Option(
-    "Read words around the texts, such as those of the prompt, in further languages from this TOML "
-    "file.", metavar="FILE", panel="Questions", is_rare=True)]
 Limit = Annotated[int | None, Option(
     "Ask at most this many facts of each relation, questions of each group, or sentence pairs.",
     min=1, short="-n", panel="Questions")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from consilience.core.errors import Connection, ConsilienceError, ExportFormat, Loading
+from consilience.core.errors import Connection, ConsilienceError, ExportFormat
 from consilience.options import FilePath, OptionalPath, Options, Watched, arg, opt, shared
 from consilience.options.probe import at_url
 
@@ -82,12 +82,8 @@ class RewriteOptions(Watched):
     model: str | None = opt(
         "The model that writes [default: none; questions are rewritten by rule].", default=None,
         metavar="M", short="-m", panel="Model")
-    judge: str | None = opt(
-        "What compares meanings: embedding:MODEL [default: none].", default=None, metavar="M",
-        panel="Model")
     columns: shared.ColumnNames = opt(default=None, panel="Questions")
     groups: shared.Groups = None
-    words: shared.WordsFile = opt(default=None, is_rare=True)
     samples: int = opt(
         "Sample this many texts for each base pattern or question.", default=8, min=1,
         panel="Questions")
@@ -95,22 +91,9 @@ class RewriteOptions(Watched):
         "Sample tokens at this temperature; 0 writes the most probable token.", default=0.7, min=0,
         panel="Questions")
     seed: int = opt("Seed of the samples.", default=0, min=0, panel="Questions")
-    fillings: int = opt(
-        "Fill the patterns with this many facts to score them.", default=3, min=1,
-        panel="Questions")
-    min_meaning: float | None = opt(
-        "Refuse rewrites with a lower meaning score [default: as measured on the suite; "
-        "none where the measurement shows no separation].", default=None, panel="Questions")
-    max_new_tokens: int = opt(
-        "Let the model write at most this many tokens.", default=48, min=1, panel="Questions")
-    revision: shared.Revision = opt(default=None, is_rare=True)
     device: shared.Device = "auto"
-    dtype: shared.Dtype = opt(default="float32", is_rare=True)
-    trust_remote_code: shared.TrustRemoteCode = False
-    data_dir: shared.DataDir = opt(default=None, is_rare=True)
     base_url: shared.BaseUrl = None
     api_key_env: shared.ApiKeyEnv = None
-    max_requests: shared.MaxRequests = None
 
     def __post_init__(self) -> None:
         """Check every value, and name a model behind a URL as such."""
@@ -119,25 +102,21 @@ class RewriteOptions(Watched):
             object.__setattr__(self, "model", at_url(self.model, self.base_url))
 
     @property
-    def loading(self) -> Loading:
-        return Loading(self.device, self.dtype, self.revision, self.trust_remote_code)
-
-    @property
     def connection(self) -> Connection | None:
         """How a model that writes behind a URL is reached; None for a model that runs here."""
         if not str(self.model).startswith("openai:"):
-            if self.base_url or self.api_key_env or self.max_requests:
+            if self.base_url or self.api_key_env:
                 raise ConsilienceError(
                     f"an option of models behind a URL with --model {self.model}",
                     expected="--model openai:NAME",
-                    todo="Leave --base-url, --api-key-env and --max-requests out.",
+                    todo="Leave --base-url and --api-key-env out.",
                 )
             return None
         if self.base_url is None:
             raise ConsilienceError(
                 f"{self.model} needs --base-url, such as http://127.0.0.1:8000/v1"
             )
-        return Connection(self.base_url, self.api_key_env, self.max_requests)
+        return Connection(self.base_url, self.api_key_env)
 
 
 class SheetOptions(Options):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 import shlex
 import tomllib
 from collections import Counter, defaultdict
@@ -12,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 
-from consilience.core.errors import ConsilienceError, did_you_mean, unknown_name
+from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.expectations import linked_questions
 from consilience.core.items import DEFAULT_LANGUAGE, Choice, Question
 from consilience.core.patterns import ENGLISH, SUBJECT_SLOT, Pattern
 from consilience.core.text import counted, listed
-from consilience.files.read import read_document, read_rows
+from consilience.files.read import read_rows
 from consilience.files.rows import Problems, find_table, raise_first
 from consilience.files.write import path_of
 from consilience.suites.known import ABOUT, data_dir, known_suite
@@ -264,42 +263,15 @@ Words = Mapping[str, Mapping[str, str]]  # By language and name
 WORDS: Words = tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
 """What models read around the texts of a suite."""
 
-SLOT = re.compile(r"\{\w+\}|\[[XY]\]")  # What a text must keep
 
-
-def read_words(file: Path | None) -> Words:
-    """``WORDS``, and those of a file in the same form; what it leaves out is English."""
-    words, english = dict(WORDS), WORDS[ENGLISH]
-    document = {} if file is None else read_document(file)
-    for language, given in document.items() if isinstance(document, dict) else [("", document)]:
-        for name, text in given.items() if isinstance(given, dict) else [("", given)]:
-            if name not in english:
-                unknown = unknown_name(f"no words '{name}' of '{language}'", name, english)
-                raise unknown.replaced(where=str(file))
-            slots = SLOT.findall(english[name])
-            if not isinstance(text, str) or sorted(SLOT.findall(text)) != sorted(slots):
-                expected = f"a text with {' and '.join(slots) or 'nothing in braces'}"
-                found = f"{name} of '{language}': {text!r}"
-                raise ConsilienceError(found, expected=expected, where=str(file))
-        words[language] = {**english, **words.get(language, {}), **given}
-    return words
-
-
-def words_in(language: str, words: Words = WORDS) -> Mapping[str, str]:
+def words_in(language: str) -> Mapping[str, str]:
     """The words of a language, of its primary one (``pt`` of ``pt-BR``), or else English."""
-    return words.get(language) or words.get(language.partition("-")[0]) or words[ENGLISH]
+    return WORDS.get(language) or WORDS.get(language.partition("-")[0]) or WORDS[ENGLISH]
 
 
-def without_words(languages: Iterable[str], words: Words = WORDS) -> list[str]:
+def without_words(languages: Iterable[str]) -> list[str]:
     """The languages that would have English words."""
-    return [one for one in dict.fromkeys(languages) if not {one, one.partition("-")[0]} & {*words}]
-
-
-def words_note(languages: Iterable[str], words: Words) -> list[str]:
-    """That English is used for languages without words."""
-    names = listed(without_words(languages, words))
-    note = f"no words in {names}, so English ones are used; --words FILE names others"
-    return [note] * bool(names)
+    return [one for one in dict.fromkeys(languages) if not {one, one.partition("-")[0]} & {*WORDS}]
 
 
 BLANK = "____"  # Of the object in the question of a fact; the subject is filled in

@@ -358,9 +358,8 @@ def analyze_factors(options: runs.FactorsOptions) -> analyses.FactorAnalysis:
 def analyze_syntax(options: runs.SyntaxOptions) -> analyses.Analysis:
     """Compare how patterns differ by a parser with the suite's own edges.
 
-    It prints how many directed edges are the same, Cohen's kappa, the edges that only one of
-    them has, and how many pairs with the base pattern are of each paraphrase type (Appendix B).
-    It needs the extra `syntax`.
+    It prints how many directed edges are the same, and the edges that only one of them has. It
+    needs the extra `syntax`.
     """
     return analyses.analyze_syntax(options)
 

@@ -55,11 +55,6 @@ class Expectation:
     def items(self) -> Texts:
         return tuple(reference.item for reference in self.references)
 
-    @property
-    def compares_texts(self) -> bool:
-        """Whether it compares the answers to open questions with each other."""
-        return self.kind in ("same", "different") and not self.conclusion.options
-
     def permits(self, premises: Texts, conclusion: str) -> bool | None:
         """Whether the conclusion may get that answer; None where nothing is expected."""
         if self.kind in ("same", "different"):

@@ -103,14 +103,9 @@ LAYOUTS: Mapping[str, tuple[str, Columns]] = {
     "edges": (
         "{suite}: released and derived edges",
         {"attribute": Column("attribute"), "n": Column("directed edges", "count"),
-         "same": Column("same", "share"), "kappa": Column("kappa", "share"),
+         "same": Column("same", "share"),
          "both": Column("in both", "count"), "only_released": Column("released", "count"),
          "only_derived": Column("derived", "count")},
-    ),
-    "types": (
-        "{suite}: {pairs} pairs with a base pattern, by paraphrase type",
-        {"type": Column("type"), "pairs": Column("pairs", "count"),
-         "share": Column("percent", "share")},
     ),
     "clusters": ("k-means, V-measure in percent", CLUSTERS),
     "cluster_correlations": (

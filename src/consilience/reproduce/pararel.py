@@ -332,20 +332,10 @@ def question_answering(recipe: Recipe, work: Work) -> Numbers:
 
 
 def paraphrase_types(recipe: Recipe, work: Work) -> Numbers:
-    """The paper's counts by hand of 100 pairs; beside them our rules' shares of all pairs."""
-    document = work.attempt("", partial(work.read, "", "analyze", "syntax", "pararel"))
-    reason = work.absent.get("", "")
+    """The paper's counts by hand of 100 pairs, of which we have none."""
     if not work.request.dry:
         work.reasons["", ""] = BY_HAND
-    if document is None:
-        work.told.append(reason)
-        return {}
-    blocks = recipe.blocks()
-    shares = {row["type"]: row["share"] for row in document["types"]}
-    return {
-        (blocks[row], row, "by rule, % of pairs"): Measured(100 * shares[rule], unit="percent")
-        for row, rule in recipe.details["rules"].items()
-    }
+    return {}
 
 
 def _probed(recipe: Recipe, work: Work, *, is_read: bool = False) -> dict[str, Path]:

@@ -20,7 +20,7 @@ from consilience.runs.folder import fingerprint
 T = TypeVar("T")
 
 TAKE_DATA_DIR = {
-    "probe", "improve", "check", "examples", "knowledge", "representations", "syntax",
+    "probe", "improve", "check", "examples", "knowledge", "representations",
 }  # fmt: skip
 """Commands that take ``--data-dir``."""
 

@@ -208,21 +208,15 @@ def analyze_knowledge(options: runs.KnowledgeOptions) -> Analysis:
 
 
 def analyze_syntax(options: runs.SyntaxOptions) -> Analysis:
-    """Derived edges against those of the suite, and paraphrase types: ``edges, types``."""
+    """Derived edges against those of the suite: ``edges``."""
     from consilience.analysis import syntax
 
     parser = syntax.load_parser()
     suite = suites.load_suite(options.suite, options.data_dir)
     derived = {relation.id: syntax.derive_edges(relation, parser) for relation in suite.relations}
     edges = syntax.agreement_with_released(suite, derived)
-    types = syntax.base_types(suite, parser)
     overall = edges.filter(pl.col("group") == "MICRO")
-    pairs = sum(len(relation.patterns) - 1 for relation in suite.relations)
-    shown = [
-        layouts.analysis_table("edges", overall, suite=suite.name),
-        layouts.analysis_table("types", types, suite=suite.name, pairs=pairs),
-    ]
-    return Analysis({"edges": edges, "types": types}, shown)
+    return Analysis({"edges": edges}, [layouts.analysis_table("edges", overall, suite=suite.name)])
 
 
 TITLE = "Accuracy, and consistency when reversed (C_R) and with other punctuation (C_S), in percent"

@@ -1,9 +1,7 @@
 """Servers that fail in every way that a transport can, and what the client makes of it."""
 
 import asyncio
-import gzip
 import itertools
-import threading
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
@@ -12,8 +10,7 @@ import pytest
 from checks import refused
 from conftest import cases
 from consilience.core.errors import Connection, ConsilienceError
-from consilience.endpoints import client as sending
-from consilience.endpoints.client import Client, Clock, Failed, Refused, message_of, wait_of
+from consilience.endpoints.client import Client, Failed, Refused, message_of, wait_of
 from replay_server import completion, raw, replay
 
 KEY = "sk-secret-0123456789"
@@ -21,26 +18,18 @@ JSON = b"content-type: application/json\r\n"
 OK = b"HTTP/1.1 200 OK\r\n" + JSON
 
 
-class FakeTime:
-    """A clock that waits for nothing; ``waits`` are the seconds that it was to wait."""
+@contextmanager
+def client_of(answer, **connection):
+    """A client of a server that answers so, which notes its ``waits`` and does not wait."""
+    waits = []
 
-    def __init__(self):
-        self.time, self.waits = 0.0, []
-        self.clock = Clock(lambda: self.time, self.sleep)
-
-    async def sleep(self, seconds):
-        self.waits.append(seconds)
-        self.time += seconds
+    async def sleep(seconds):
+        waits.append(seconds)
         await asyncio.sleep(0)
 
-
-@contextmanager
-def client_of(answer, *, timeout=5.0, **connection):
-    """A client of a server that answers so; time passes at once where the client waits."""
-    fake = FakeTime()
     with replay(answer) as server:
-        client = Client(Connection(server.url, timeout=timeout, **connection), clock=fake.clock)
-        client.server, client.waits = server, fake.waits
+        client = Client(Connection(server.url, **connection), sleep)
+        client.server, client.waits = server, waits
         yield client
         client.close()
 
@@ -55,34 +44,24 @@ def html(path, body, headers):
     return 200, b"<!doctype html><h1>Welcome</h1>", {"content-type": "text/html"}
 
 
-def chunked(*chunks):
-    lines = [b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks]
-    return raw(OK + b"transfer-encoding: chunked\r\n\r\n", *lines)
-
-
 @pytest.mark.parametrize(("reply", "message"), [
-    (raw(OK + b'content-length: 9\r\n\r\n{"a": 1, '), "no JSON: Expecting property name"),
-    (raw(OK + b'content-length: 3\r\n\r\n{"a": 1}'), "no JSON: Unterminated string"),
-    (raw(OK + b"content-length: 0\r\n\r\n"), "no JSON: Expecting value"),
+    ((200, b'{"a": 1, ', {}), "no JSON: Expecting property name"),
+    ((200, b"", {}), "no JSON: Expecting value"),
     ((200, b"[" * 5000, {}), "no JSON"),
     ((200, b"\xff\xfe\x00", {}), "no JSON"),
-    ((200, b"<html>hello", {"content-type": "text/html"}), "an HTML page of type 'text/html'"),
+    ((200, b"<html>hello", {"content-type": "text/html"}), "an HTML page"),
     ((404, {"detail": "Not Found"}, {}), "status 404: Not Found.*usually ends in /v1"),
     ((403, {"error": "forbidden"}, {}), "status 403: forbidden.*a key"),
     ((405, b"", {}), "status 405: no message"),
-    ((302, b"", {"location": "http://other.example/v1"}), "redirect to 'http://other.example"),
-    ((308, b"", {"location": "/v2/completions"}), "redirect to '/v2/completions'"),
-    ((200, b"x", {"content-encoding": "br"}), "a reply with the encoding 'br'; expected gzip"),
-    ((200, b"not gzip", {"content-encoding": "gzip"}), "a reply that cannot be unpacked"),
+    ((302, b"", {"location": "http://other.example/v1"}), "status 302: a redirect"),
     ((429, {"error": {"code": "insufficient_quota", "message": "no credit"}}, {}), "Pay for"),
-    ((429, {}, {"retry-after": "3600"}), "asks to wait 60 min"),
 ])  # fmt: skip
 def test_a_reply_that_another_try_would_repeat_ends_the_run(reply, message):
     """At once; only after what is no JSON, such as a truncated text, the request is sent again."""
-    tries = 2 if message.startswith("no JSON") else 1
+    tries = 7 if message.startswith("no JSON") else 1
     with client_of(first(reply)) as client:
         refused(message, client.post, "completions", {"prompt": "x"})
-        assert len(client.server.received) == tries
+        assert client.usage.requests == tries
 
 
 def test_a_redirect_to_another_host_is_not_followed_and_takes_no_key(monkeypatch):
@@ -108,18 +87,15 @@ def test_a_redirect_to_another_host_is_not_followed_and_takes_no_key(monkeypatch
     {"choices": [{"finish_reason": "error", "message": {"content": "so fa"}}]},
 ])  # fmt: skip
 def test_trouble_that_passes_is_tried_again(reply):
-    times = 1 if isinstance(reply, tuple) and reply[0] == 200 else 2
-    with client_of(first(*[reply] * times, {"id": "x"})) as client:
+    with client_of(first(reply, reply, {"id": "x"})) as client:
         assert client.post("completions", {"prompt": "x"}) == {"id": "x"}
-        assert (client.usage.requests, client.usage.retries) == (times + 1, times)
-        assert 0.25 <= client.waits[0] <= 0.5 and 0.5 <= sum(client.waits) + (2 - times) <= 1.5
+        assert (client.usage.requests, client.usage.retries, client.waits) == (3, 2, [1, 2])
 
 
 def test_trouble_that_does_not_pass_says_how_to_resume():
     with client_of(first((500, {"message": "oops"}, {}))) as client:
-        refused(r"oops \(8 tries\).*Run the same command again", client.post, "completions", {})
-        assert client.usage.requests == sending.TRIES
-        assert 20 <= sum(client.waits) <= 62, "7 waits, of 0.5 to 30 s"
+        refused(r"oops \(7 tries\).*Run the same command again", client.post, "completions", {})
+        assert client.usage.requests == 7 and client.waits == [1, 2, 4, 8, 16, 32]
     with client_of(first((501, {"message": "no decision model"}, {}))) as client:
         refused("status 501: no decision model", client.post, "completions", {})
         assert client.usage.requests == 1 and not client.waits, "what it cannot do is not repeated"
@@ -131,41 +107,32 @@ def test_one_request_in_trouble_among_others_is_refused():
 
     with client_of(answer, concurrency=2) as client:
         replies = dict(client.post_all("completions", ({"n": n} for n in range(30))))
-    assert replies[3] == Failed(500, "bad row (8 tries)") != Refused(500, "bad row (8 tries)")
-    assert replies[3].reason == "no reply from the server (500): bad row (8 tries)"
+    assert replies[3] == Failed(500, "bad row (7 tries)") != Refused(500, "bad row (7 tries)")
+    assert replies[3].reason == "no reply from the server (500): bad row (7 tries)"
     assert all(isinstance(replies[n], dict) for n in replies if n != 3)
     assert client.usage.refused == 1
 
 
-def test_a_request_that_reaches_no_server_is_not_counted():
-    """It uses nothing of a limit, and the error is about the server."""
-    once = raw(OK + b'connection: close\r\ncontent-length: 8\r\n\r\n{"n": 1}')
-    with client_of(first(once), max_requests=2) as client:
-        assert client.post("completions", {}) == {"n": 1}
-        client.server.close()
-        refused(r"cannot connect: .* \(8 tries\).*Start the server", client.post, "completions", {})
-        assert (client.usage.requests, client.usage.retries) == (1, 0)
-        assert len(client.waits) == sending.TRIES - 1
-
-
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_storm_of_refusals_is_waited_out(status):
-    """Half of all requests are refused, and everything is answered in the end."""
-    turns = itertools.count()
+    """Each request is refused once, and everything is answered in the end."""
+    seen = set()
 
     def answer(path, body, headers):
-        return (status, {}, {}) if next(turns) % 2 else completion(body)
+        is_first = body["n"] not in seen
+        seen.add(body["n"])
+        return (status, {}, {}) if is_first else completion(body)
 
     with client_of(answer) as client:
         replies = dict(client.post_all("completions", ({"n": n} for n in range(40))))
     assert all(isinstance(reply, dict) for reply in replies.values())
-    assert client.usage.retries == len(client.server.received) - 40 > 0
+    assert client.usage.retries == len(client.server.received) - 40 == 40
 
 
-def test_retry_after_is_waited_for_by_all_requests():
+def test_retry_after_is_waited_for():
     with client_of(first((429, {}, {"retry-after": "7"}), then={"id": "a"})) as client:
         client.post("completions", {})
-    assert sum(client.waits) == pytest.approx(7)
+    assert client.waits == [7]
     later = {"retry-after": "Mon, 23 Nov 2026 12:00:30 GMT"}
     noon = datetime(2026, 11, 23, 12, tzinfo=UTC)
     assert wait_of(later, noon) == 30
@@ -173,68 +140,11 @@ def test_retry_after_is_waited_for_by_all_requests():
     assert [wait_of({"retry-after": text}) for text in ("", "soon", "nan", "inf")] == [None] * 4
 
 
-def test_a_hang_ends_by_timeout():
-    released = threading.Event()
-
-    def hang(path, body, headers):
-        released.wait(50)
-        return {}
-
-    with client_of(hang, timeout=0.05) as client:
-        refused(r"no complete reply in 0.05 s \(3 tries\)", client.post, "completions", {})
-        released.set()
-
-
-LONG = OK + b"content-length: 1000\r\n\r\n"
-
-
-@pytest.mark.parametrize("beginning", [LONG, b"HTTP/1.1 200 OK\r\n"])
-def test_a_slow_drip_ends_by_timeout(beginning):
-    """Each byte comes in time, and the whole does not; in the body, and in the headers."""
-    released = threading.Event()
-
-    def drip(connection):
-        connection.sendall(beginning)
-        while not released.wait(0.01):
-            connection.sendall(b"x")
-
-    with client_of(first(drip), timeout=0.05) as client:
-        refused("no complete reply", client.post, "completions", {})
-        released.set()
-
-
-def test_an_endless_body_and_a_gzip_bomb_are_cut(monkeypatch):
-    monkeypatch.setattr(sending, "LARGEST_REPLY", 1 << 20)
-
-    def endless(connection):
-        connection.sendall(OK + b"transfer-encoding: chunked\r\n\r\n")
-        while True:
-            connection.sendall(b"10000\r\n" + b" " * 65536 + b"\r\n")
-
-    bomb = gzip.compress(b" " * (20 << 20))
-    assert len(bomb) < 32_000
-    for reply in (endless, (200, bomb, {"content-encoding": "gzip"})):
-        with client_of(first(reply)) as client:
-            refused("a reply of more than 1 MiB", client.post, "completions", {})
-
-
-def test_a_gzip_reply_is_read_and_cookies_are_not_sent_back():
-    packed = gzip.compress(b'{"id": "a"}')
-    more = {"content-encoding": "gzip", "set-cookie": "who=me; path=/"}
-    with client_of(first((200, packed, more))) as client:
-        assert [client.post("completions", {}) for _ in range(2)] == [{"id": "a"}] * 2
-        assert client.server.headers[0]["accept-encoding"] == "gzip"
-        assert "cookie" not in client.server.headers[1]
-
-
 def test_the_key_is_in_nothing_that_comes_back(monkeypatch):
     """A server may send back the key in any reply, a valid one included."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    escaped = "".join(f"\\u{ord(character):04X}" for character in KEY)
     replies = [{"seen": KEY}, (400, {"error": f"got {KEY}"}, {}), (200, KEY.encode(), {})]
-    replies = [(200, f'{{"seen": "\\n{escaped} \\u00e9"}}'.encode(), {}), *replies]
     with client_of(first(*replies)) as client:
-        assert client.post("completions", {}) == {"seen": "\n[key] é"}
         assert client.post("completions", {}) == {"seen": "[key]"}
         assert client.post("completions", {}) == Refused(400, "got [key]")
         with pytest.raises(ConsilienceError, match=r"\[key\]") as raised:
@@ -247,12 +157,6 @@ def test_the_key_is_in_nothing_that_comes_back(monkeypatch):
 def test_a_reply_of_another_form_is_passed_on(reply):
     with client_of(first(reply)) as client:
         assert client.post("completions", {}) == reply
-
-
-def test_a_key_that_is_encoded_for_a_url_is_not_shown(monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "a/key+with=signs")
-    with client_of(first({"seen": "?key=a%2Fkey%2Bwith%3Dsigns"})) as client:
-        assert client.post("completions", {}) == {"seen": "?key=[key]"}
 
 
 def test_the_first_refusals_end_the_run_also_after_a_known_request():

@@ -223,12 +223,9 @@ class Connection:
     key_variable: str | None = None
     """The environment variable of the key; None for ``OPENAI_API_KEY``, where the key is safe."""
     max_requests: int | None = None
-    concurrency: int | None = None
-    """Requests in flight, at most; None for 8, and up to 32 while the server answers."""
-    timeout: float = 120.0
+    concurrency: int | None = None  # Requests in flight; None for 8
     scoring: str | None = None
     tokenizer: str | None = None
-    """A local tokenizer in place of the server's; None for the server's."""
     trust_remote_code: bool = False  # Whether the code that comes with this tokenizer may run
 
 

@@ -6,26 +6,22 @@ import asyncio
 import json
 import math
 import os
-import random
 import re
 import sys
 import threading
-import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from ipaddress import ip_address
 from queue import SimpleQueue
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import httpx2
 
 from consilience.core.errors import Connection, ConsilienceError, UnansweredError
-from consilience.core.text import counted, duration, truncated
+from consilience.core.text import counted, truncated
 from consilience.endpoints.usage import FREE, NO_REPLY, Journal, Usage
 from consilience.files.read import parse_json
 
@@ -67,15 +63,9 @@ class Key:
         return {"authorization": f"Bearer {self._text}"} if self._text else {}
 
     def removed_from(self, text: str) -> str:
-        """The text without the key, also where its characters are escapes of JSON."""
-        if len(self._text) < SHORTEST_SECRET:
-            return text
-        if "\\" in text:
-            escaped = (rf"(?:\\?{re.escape(one)}|\\u(?i:{ord(one):04x}))" for one in self._text)
-            text = re.sub("".join(escaped), "[key]", text)  # re keeps what it has compiled
-        for written in (self._text, quote(self._text, safe="")):
-            text = text.replace(written, "[key]")
-        return text
+        """The text without the key."""
+        is_secret = len(self._text) >= SHORTEST_SECRET
+        return text.replace(self._text, "[key]") if is_secret else text
 
 
 def key_of(connection: Connection) -> Key:
@@ -115,111 +105,11 @@ def url_of(base: str, path: str) -> str:
     return base.removesuffix("/v1") + path if path.startswith("/") else f"{base}/{path}"
 
 
-START, MOST, STEADY = 8, 32, 16
+REFUSALS, UNSUPPORTED = (400, 413, 422), 501
+"""Statuses of a server that refuses a request for its content, and that lacks a route or what the
+route needs."""
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.125, 5.0
-"""Seconds in which no request starts after one was too many, and at most; they double with each
-until there is a reply."""
-
-
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """The time, and how it passes."""
-
-    now: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-
-
-CLOCK = Clock()
-
-
-class Pace:
-    """A semaphore in one event loop. ``seconds``: the time in which a request was in flight."""
-
-    def __init__(self, fixed: int | None, clock: Clock = CLOCK, slow: float = math.inf) -> None:
-        """``fixed``: a number that stays. ``slow``: a reply of so many seconds adds none."""
-        self.most, self._size, self._is_fixed = fixed or MOST, float(fixed or START), bool(fixed)
-        self.in_flight, self.seconds = 0, 0.0
-        self._clock, self._slow = clock, slow
-        self._has_left, self._waiting = asyncio.Event(), 0  # Those that wait for room
-        self._paused_until = self._busy_since = 0.0
-        self._halved, self._too_many, self._ceiling = -math.inf, 0, math.inf
-
-    @property
-    def limit(self) -> int:
-        return int(self._size)
-
-    def take_at_most(self, most: int) -> None:
-        """Have so many in flight, unless the user chose a number, and never more."""
-        self.most = most
-        if not self._is_fixed:
-            self._size = float(most)
-
-    @contextmanager
-    def held(self, limit: int) -> Iterator[None]:
-        """Always this many in flight at most; nothing is in flight at the begin and the end."""
-        before = self._size, self._is_fixed
-        self._size, self._is_fixed = float(min(limit, self.most)), True
-        try:
-            yield
-        finally:
-            self._size, self._is_fixed = before
-
-    async def enter(self, admits: Callable[[], bool] = lambda: True) -> float:
-        """Wait until a request is admitted, first come first served; the time of its start."""
-        while True:
-            if (pause := self._paused_until - self._clock.now()) > 0:
-                await self._clock.sleep(pause)
-            elif (has_room := self.in_flight < self.limit) and admits():
-                break
-            else:
-                self._waiting += not has_room
-                try:
-                    await self._has_left.wait()
-                finally:
-                    self._waiting -= not has_room
-        now = self._clock.now()
-        if not self.in_flight:
-            self._busy_since = now
-        self.in_flight += 1
-        return now
-
-    def leave(self) -> None:
-        self.in_flight -= 1
-        if not self.in_flight:
-            self.seconds += self._clock.now() - self._busy_since
-        self._has_left.set()
-        self._has_left.clear()
-
-    def replied(self, started: float) -> None:
-        """A reply has arrived to a request in flight; ``started``: what ``enter`` returned."""
-        self._too_many = 0
-        is_slow = self._clock.now() - started >= self._slow
-        is_enough = self.in_flight < self.limit and not self._waiting
-        if self._is_fixed or is_slow or is_enough:
-            return
-        step = 1.0 if self._size < self._ceiling else 1 / (STEADY * self._size)
-        self._size = min(self._size + step, self.most)
-
-    def overloaded(self, started: float, wait: float | None = None) -> None:
-        """The server has too many requests; those sent before the last halving do not halve."""
-        now = self._clock.now()
-        if started >= self._halved:
-            self._halved, self._too_many = now, self._too_many + 1
-            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**self._too_many)
-            self._paused_until = max(self._paused_until, now + pause)
-            if not self._is_fixed:
-                self._ceiling = max(1, self.limit - 1)
-                self._size = float(max(1, self.limit // 2))
-        if wait:
-            self._paused_until = max(self._paused_until, now + wait)
-
-
-REFUSALS, OVERLOADS, UNSUPPORTED = (400, 413, 422), (429, 503, 529), 501
-"""Statuses of a server that refuses a request for its content, that has too many requests, and that
-lacks a route or what the route needs."""
-
-TRANSIENT = (408, 425, *OVERLOADS)  # Others a moment later, as 500 and more may be
+TRANSIENT = (408, 425, 429)  # Others a moment later, as 500 and more may be
 NO_CREDIT = ("insufficient_quota", "billing_hard_limit_reached")  # Codes of a 429 that no wait ends
 ACCEPTED = "Name the variable of a key that the server accepts: --api-key-env."
 TODO = {
@@ -228,7 +118,7 @@ TODO = {
     404: "Check --base-url (it usually ends in /v1) and the name of the model.",
     UNSUPPORTED: "Check that the server can do this with the model (docs/endpoints.md).",
 }
-LONGEST_MESSAGE = 300  # Characters of what a server says that a message quotes
+LONGEST_MESSAGE = 200  # Characters of what a server says that a message quotes
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,16 +146,13 @@ class Trouble:
     """A failure that may pass.
 
     ``status``: 0 where there was no reply. ``wait``: seconds that the server asks to wait, if any.
-    ``is_unreached``: the request was not sent. ``error``: what ends the run if the next reply is of
-    this kind, too.
+    ``is_unreached``: the request was not sent.
     """
 
     status: int
     message: str
     wait: float | None = None
-    is_timeout: bool = False
     is_unreached: bool = False
-    error: ConsilienceError | None = None
 
 
 def meaning_of(status: int, headers: Mapping[str, str], body: str, *, where: str) -> Any:
@@ -274,16 +161,13 @@ def meaning_of(status: int, headers: Mapping[str, str], body: str, *, where: str
         try:
             value = parse_json(body)
         except json.JSONDecodeError as reason:
-            kind = headers.get("content-type", "").partition(";")[0].strip()
             is_page = body.lstrip()[:1] == "<"
             found = "an HTML page" if is_page else f"no JSON: {reason}"
-            found += f" of type '{kind}'" if kind else ""
             found += f": {truncated(' '.join(body.split()), LONGEST_MESSAGE) or 'an empty reply'}"
-            expected = "JSON from an API, whose address usually ends in /v1"
-            error = ConsilienceError(found, expected=expected, where=where)
             if is_page:
-                raise error from reason
-            return Trouble(200, found, error=error)  # it may have been truncated
+                expected = "JSON from an API, whose address usually ends in /v1"
+                raise ConsilienceError(found, expected=expected, where=where) from reason
+            return Trouble(200, found)  # it may have been truncated
         choices = value.get("choices") if isinstance(value, dict) else None
         every = choices if isinstance(choices, list) else []
         ends = [one.get("finish_reason") for one in every if isinstance(one, dict)]
@@ -299,7 +183,7 @@ def meaning_of(status: int, headers: Mapping[str, str], body: str, *, where: str
             return Trouble(status, found, wait_of(headers))
         todo = "Pay for more, and run the same command again to resume."
     elif 300 <= status < 400:
-        found = f"a redirect to '{headers.get('location', '')}'"
+        found = "a redirect"
         todo = "Give the address that answers as --base-url: the key goes to one server only."
     raise ConsilienceError(f"status {status}: {found}", where=where, todo=todo)
 
@@ -337,16 +221,12 @@ AHEAD, FIRST_REFUSED = 2, 8
 refused for one reason, before any was answered: the reason is not what they ask."""
 
 LAST_REPLIES = 30.0  # Seconds in which replies are awaited when nothing more is sent
-TRIES, TIMEOUTS = 8, 3  # How often a request is sent, and may end without a reply in time
-
-FIRST_WAIT, LONGEST_WAIT, LONGEST_REQUESTED_WAIT = 0.5, 30.0, 600.0
-"""Seconds before the second try, and at most; each wait is about twice as long as the last one. A
-server that asks to wait longer than the last of these ends the run, which can be resumed."""
-
-CONNECT, LARGEST_REPLY, LONGEST_NAME = 15.0, 64 << 20, 200  # Seconds, bytes and characters
-
-ENCODINGS = ("", "identity", "gzip")  # Content encodings of replies that are read
+AT_ONCE, TIMEOUT = 8, 60  # Requests in flight where no number is given; seconds of a try
+WAITS = (1, 2, 4, 8, 16, 32)  # Seconds before a request is sent again
 RESUME = "Run the same command again; a run resumes."
+
+
+Sleep = Callable[[float], Awaitable[None]]
 
 
 @dataclass(slots=True)
@@ -394,17 +274,12 @@ class Client:
     _loop: asyncio.AbstractEventLoop | None = None
     journal: Journal | None = None
 
-    def __init__(
-        self, connection: Connection, transport: Any = None, *, clock: Clock = CLOCK
-    ) -> None:
-        """``transport``: how the server is reached in place of TCP, one of httpx2."""
-        self.connection = connection
-        self.usage = Usage()
+    def __init__(self, connection: Connection, sleep: Sleep = asyncio.sleep) -> None:
+        self.connection, self.usage = connection, Usage()
+        self.at_once = connection.concurrency or AT_ONCE
+        self._slots = asyncio.Semaphore(self.at_once)
         self._base, self._key = base_url_of(connection), key_of(connection)
-        self._transport, self._clock = transport, clock
-        slow = min(LAST_REPLIES / 2, connection.timeout / 4)  # a queue grows to twice that
-        self.pace = Pace(connection.concurrency, clock, slow)
-        self._random = random.Random(0)
+        self._sleep = sleep
         self._successes, self._is_answered = 0, False
         self.models: set[str] = set()  # The names of the model in replies
 
@@ -427,7 +302,7 @@ class Client:
         refusals: list[Refused] = []
         try:
             while True:
-                while not is_read and waiting < AHEAD * self.pace.limit:
+                while not is_read and waiting < AHEAD * self.at_once:
                     index, body = next(source, (-1, None))
                     if is_read := index < 0:
                         break
@@ -451,8 +326,7 @@ class Client:
                 yield index, reply
         finally:
             if waiting and self._loop is not None and not sys.is_finalizing():
-                seconds = min(LAST_REPLIES, self.connection.timeout)
-                ended = asyncio.run_coroutine_threadsafe(batch.end(seconds), self._loop)
+                ended = asyncio.run_coroutine_threadsafe(batch.end(LAST_REPLIES), self._loop)
                 try:
                     ended.result()
                 finally:
@@ -505,45 +379,29 @@ class Client:
 
     async def _reply(self, request: _Request) -> Any:
         """The JSON value of the reply, or ``Refused``; sent again while that may help."""
-        tries = timeouts = unreadable = 0
-        first_successes, successes = -1, self._successes
-        while isinstance(outcome := await self._try(request), Trouble):
-            if first_successes < 0:
-                first_successes = self._successes
-            # Too many requests, and others were answered: a limit that is not of this request.
-            is_of_all = outcome.status in OVERLOADS and self._successes > successes
-            tries, successes = 1 if is_of_all else tries + 1, self._successes
-            timeouts, unreadable = timeouts + outcome.is_timeout, unreadable + bool(outcome.error)
-            if outcome.error is not None and unreadable > 1:
-                raise outcome.error
-            if tries >= TRIES or timeouts >= TIMEOUTS or request.is_last_try:
-                tried = f"{outcome.message} ({counted(tries, 'try', 'tries')})"
-                if outcome.is_unreached:
-                    todo = f"Start the server. {RESUME}"
-                    raise self._error(request, tried, f"a server at {self._base}", todo)
-                if self._successes == first_successes:
-                    raise self._error(request, tried, todo=RESUME)
-                return Failed(outcome.status, tried)
-            asked = outcome.wait or 0.0
-            if asked > LONGEST_REQUESTED_WAIT:
-                asks = f"the server asks to wait {duration(asked)}"
-                found = f"status {outcome.status}: {outcome.message}; {asks}"
-                raise self._error(request, found, todo=f"Wait. {RESUME}")
-            longest = min(LONGEST_WAIT, FIRST_WAIT * 2 ** (tries - 1))
-            wait = longest * (0.5 + self._random.random() / 2)
-            await self._clock.sleep(max(asked, wait))
-            self.usage.retries += not outcome.is_unreached
-        self._successes += 1
-        return outcome
+        before = self._successes
+        for wait in (*WAITS, None):
+            async with self._slots:
+                outcome = await self._try(request)
+            if not isinstance(outcome, Trouble):
+                self._successes += 1
+                return outcome
+            if wait is None or request.is_last_try:
+                break
+            await self._sleep(wait if outcome.wait is None else outcome.wait)
+            self.usage.retries += 1
+        tried = f"{outcome.message} ({counted(request.tries, 'try', 'tries')})"
+        if outcome.is_unreached:
+            todo = f"Start the server. {RESUME}"
+            raise self._error(request, tried, f"a server at {self._base}", todo)
+        if self._successes == before:
+            raise self._error(request, tried, todo=RESUME)
+        return Failed(outcome.status, tried)
 
     async def _try(self, request: _Request) -> Any:
-        started = await self.pace.enter()
-        if request.path not in FREE:
-            try:
-                self._refuse_more()
-            except ConsilienceError:
-                self.pace.leave()
-                raise
+        is_paid = request.path not in FREE
+        if is_paid:
+            self._refuse_more()
             self.usage.requests += 1
         request.in_flight = True
         request.tries += 1
@@ -551,90 +409,40 @@ class Client:
             if request.key is not None and self.journal is not None:
                 self.journal.note_sent(request.key)
             outcome = await self._send(request)
-            if isinstance(outcome, Trouble):
-                if outcome.is_unreached:
-                    request.tries -= 1
-                    self.usage.requests -= request.path not in FREE
-                    if request.key is not None and self.journal is not None:
-                        self.journal.note_sent(request.key, -1)
-                if outcome.status in OVERLOADS or outcome.is_timeout:
-                    self.pace.overloaded(started, outcome.wait)
-            elif request.path not in FREE and getattr(outcome, "reply", outcome) is not None:
-                self.pace.replied(started)
-                reply = getattr(outcome, "reply", outcome)
+            reply = getattr(outcome, "reply", outcome)
+            if is_paid and not isinstance(outcome, Trouble) and reply is not None:
                 self.usage.add_tokens(reply)
-                self._note_names(reply)
+                self._note_name(reply)
             return outcome
         finally:
             request.in_flight = False
-            self.pace.leave()
-            self.usage.seconds = self.pace.seconds
 
     async def _send(self, request: _Request) -> Any:
-        limit = self.connection.timeout
+        """Send a request; what the whole reply means, without the key."""
+        http = self._http = self._http or self._new_http()
+        method, url = "GET" if request.body is None else "POST", url_of(self._base, request.path)
         try:
-            async with asyncio.timeout(limit):
-                return await self._exchange(request)
+            async with asyncio.timeout(TIMEOUT):
+                response = await http.request(method, url, content=request.content or None)
         except TimeoutError:
-            return Trouble(0, f"no complete reply in {limit:g} s", is_timeout=True)
-        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
-            found = f"cannot connect: {self._shown(error)}"
+            return Trouble(0, f"no complete reply in {TIMEOUT} s")
+        except (httpx2.ConnectError, httpx2.ProxyError) as error:
+            found = f"cannot connect: {error}"
             if self._successes:
                 return Trouble(0, found, is_unreached=True)
             todo = "Check --base-url, and that the server runs."
-            if "certificate" in found.lower():
-                todo = "Use the host name of its certificate; SSL_CERT_FILE may name its authority."
             raise self._error(request, found, f"a server at {self._base}", todo) from None
-        except httpx2.TransportError as error:
-            return Trouble(0, f"the connection broke: {self._shown(error)}")
-        except httpx2.DecodingError as error:
-            raise self._error(request, f"a reply that cannot be unpacked: {error}") from None
-
-    async def _exchange(self, request: _Request) -> Any:
-        """Send a request; what the whole reply means, without the key."""
-        http = self._http = self._http or self._new_http()
-        method = "GET" if request.body is None else "POST"
-        url = url_of(self._base, request.path)
-        async with http.stream(method, url, content=request.content or None) as response:
-            encoding = response.headers.get("content-encoding", "").strip().lower()
-            if encoding not in ENCODINGS:
-                found = f"a reply with the encoding '{encoding}'"
-                raise self._error(request, found, expected="gzip")
-            parts, size = [], 0
-            async for part in response.aiter_bytes():
-                parts.append(part)
-                size += len(part)
-                if size > LARGEST_REPLY:
-                    found = f"a reply of more than {LARGEST_REPLY >> 20} MiB"
-                    raise self._error(request, found, expected="a smaller one")
-            shown = self._key.removed_from
-            texts = {name: shown(value) for name, value in response.headers.items()}
-            body = shown(b"".join(parts).decode(errors="replace"))
-            return meaning_of(response.status_code, texts, body, where=url)
+        except httpx2.RequestError as error:
+            return Trouble(0, f"the connection broke: {error or type(error).__name__}")
+        body = self._key.removed_from(response.content.decode(errors="replace"))
+        return meaning_of(response.status_code, response.headers, body, where=url)
 
     def _new_http(self) -> httpx2.AsyncClient:
-        headers = {"accept-encoding": "gzip", "user-agent": "consilience"}
-        headers["content-type"] = headers["accept"] = "application/json"
-        host = urlsplit(self._base).hostname or ""
-        host = f"[{host}]" if ":" in host else host  # IPv6
-        direct = {f"all://{host}": None} if is_here(self._base) else None
-        try:
-            return httpx2.AsyncClient(
-                headers={**headers, **self._key.headers},
-                timeout=httpx2.Timeout(None, connect=CONNECT), limits=httpx2.Limits(),
-                follow_redirects=False,
-                cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # none is kept
-                transport=self._transport,
-                mounts=direct,  # a server on this machine is not asked through a proxy
-                verify=not (direct and self._base.startswith("http://")),  # no TLS, no roots
-            )  # fmt: skip
-        except (ImportError, ValueError, OSError, httpx2.InvalidURL) as error:
-            found = f"the proxy or the certificates of the environment cannot be used: {error}"
-            todo = "Check HTTPS_PROXY, ALL_PROXY and SSL_CERT_FILE, or add the host to NO_PROXY."
-            raise ConsilienceError(found, todo=todo) from error
-
-    def _shown(self, error: Exception) -> str:
-        return self._key.removed_from(str(error)) or type(error).__name__
+        headers = {"user-agent": "consilience", "accept": "application/json"}
+        headers |= {"content-type": "application/json", **self._key.headers}
+        is_remote = not is_here(self._base)  # no proxy of the environment is asked for this machine
+        limits = httpx2.Limits()
+        return httpx2.AsyncClient(headers=headers, timeout=None, limits=limits, trust_env=is_remote)
 
     def _error(
         self, request: _Request, found: str, expected: str = "", todo: str = ""
@@ -650,10 +458,10 @@ class Client:
             found = f"--max-requests {most:,} is reached: {counted(sent, 'request')} sent"
             raise ConsilienceError(found, todo=f"{todo} Or give a larger --max-requests.")
 
-    def _note_names(self, reply: Any) -> None:
+    def _note_name(self, reply: Any) -> None:
         """Keep the name of the model, of a file without folders."""
         names = reply if isinstance(reply, dict) else {}
         if (model := names.get("model")) and isinstance(model, str):
             is_path = model.lower().endswith(".gguf") or model[:1] in "/.~" or "\\" in model
             name = re.split(r"[/\\]", model.rstrip("/\\"))[-1] if is_path else model
-            self.models.add(truncated(name, LONGEST_NAME))
+            self.models.add(truncated(name, LONGEST_MESSAGE))

@@ -13,7 +13,6 @@ MARKED = re.compile(r"<[^<>\s]{1,40}>|\[[A-Z_/]{2,20}\]")
 """What special tokens look like."""
 
 ServerKind = Literal["llama.cpp", "vLLM", "other"]  # SGLang: vLLM
-QUEUED = 2  # Requests that wait for a slot; of more, some wait for all others
 ABSENT = ("status 404", "status 405", "status 501", "an HTML page")
 
 
@@ -36,8 +35,6 @@ class Server:
         if isinstance(props, dict) and "default_generation_settings" in props:
             self.kind = "llama.cpp"
             self.context = _whole(props["default_generation_settings"], "n_ctx")
-            if slots := _whole(props, "total_slots"):
-                client.pace.take_at_most(slots + QUEUED)
         else:
             reply = optional(client, "/tokenize", {"model": name, "prompt": "a"})
             tokens = reply.get("tokens") if isinstance(reply, dict) else None

@@ -34,7 +34,7 @@ class Usage:
     """What was sent to a server and what it counted, for all requests of a client.
 
     ``requests``: with the ``retries``, without routes that cost nothing. ``refused``: those without
-    an answer. ``seconds``: with a request in flight.
+    an answer.
     """
 
     requests: int = 0
@@ -42,7 +42,6 @@ class Usage:
     refused: int = 0
     tokens_read: int = 0
     tokens_written: int = 0
-    seconds: float = 0.0
 
     def add_tokens(self, reply: Any) -> None:
         tokens_read, tokens_written = tokens_of(reply) or (0, 0)
@@ -52,8 +51,7 @@ class Usage:
 
 def cost_record(usage: Usage, before: Mapping[str, Any]) -> dict[str, Any]:
     """What a run cost so far: the usage of this command, and the record of those before it."""
-    sums = {name: value + before.get(name, 0) for name, value in asdict(usage).items()}
-    return {**sums, "seconds": round(sums["seconds"], 3)}
+    return {name: value + before.get(name, 0) for name, value in asdict(usage).items()}
 
 
 def cost_in_words(record: Mapping[str, float]) -> str:
@@ -161,12 +159,11 @@ class Journal:
         rows = self._rows("SELECT reply FROM replies WHERE key = ? AND reply NOTNULL", key)
         return [self._value(reply) for (reply,) in rows]
 
-    def note_sent(self, key: str, times: int = 1) -> None:
-        """``times``: -1 for a request that did not reach the server after all."""
+    def note_sent(self, key: str) -> None:
         self._rows(
-            "INSERT INTO replies (key, sent) VALUES (?, ?) "
-            "ON CONFLICT (key) DO UPDATE SET sent = sent + excluded.sent, unrecorded = 1",
-            key, times,
+            "INSERT INTO replies (key, sent) VALUES (?, 1) "
+            "ON CONFLICT (key) DO UPDATE SET sent = sent + 1, unrecorded = 1",
+            key,
         )  # fmt: skip
 
     def keep(self, key: str, reply: Any, tries: int = 1) -> None:

@@ -66,11 +66,8 @@ class ProbeOptions(Options):
         "Use this model's tokenizer: a Hub id or a folder.",
         default=None, metavar="M", panel="Models behind a URL", is_rare=True)
     concurrency: int | None = opt(
-        "Keep at most this many requests in flight [default: 8, up to 32 while it answers].",
-        default=None, min=1, panel="Models behind a URL", is_rare=True)
-    timeout: float = opt(
-        "Give up a request after this many seconds without a complete reply.", default=120.0,
-        min=1, panel="Models behind a URL", is_rare=True)
+        "Keep this many requests in flight [default: 8].", default=None, min=1,
+        panel="Models behind a URL", is_rare=True)
     groups: shared.Groups = opt(default=None, panel="Facts and questions only")
     protocol: shared.ProtocolName = opt(default=None, panel="Facts only", is_rare=True)
     candidates: CandidateSet = opt(
@@ -183,7 +180,7 @@ class ProbeOptions(Options):
                 "https://api.openai.com/v1"
             )
         return Connection(
-            self.base_url, self.api_key_env, self.max_requests, self.concurrency, self.timeout,
+            self.base_url, self.api_key_env, self.max_requests, self.concurrency,
             self.scoring, self.tokenizer, self.loading.trust_remote_code,
         )
 

@@ -276,7 +276,7 @@ RECORD = "run.json"
 
 NOT_COMPARED = (
     "out", "device", "data_dir", "base_url", "api_key_env", "max_requests",
-    "concurrency", "timeout",
+    "concurrency",
 )  # fmt: skip
 """Options that say where and how fast a run is asked, not what."""
 

@@ -72,6 +72,18 @@ def test_the_right_answer_is_the_text_of_an_assertion(tmp_path):
     assert value(result, "accuracy") == 1
 
 
+@pytest.mark.parametrize(
+    "gold", ["{{ answer | lower }}", "{{answers.go}}", "{% if x %}Go{% endif %}"]
+)
+def test_an_expression_that_is_not_understood_is_no_gold(tmp_path, gold):
+    rows = [entry(0, at, "It is Go.", ("icontains", gold), answer="Go") for at in (0, 1)]
+    refused(
+        "whose value is not known here; expected a text",
+        cs.score,
+        write(tmp_path / "r.json", *rows),
+    )
+
+
 def test_the_tests_of_an_item_may_expect_other_texts(tmp_path):
     first = entry(0, 0, "Munich", ("icontains", "Munich"), {"item": "m"}, question="Capital?")
     second = entry(1, 0, "München", ("icontains", "München"), {"item": "m"}, question="Stadt?")

@@ -65,7 +65,7 @@ def drawn(size):
         label = ("ABCD" if fields["enumerator"] == "A" else "1234")[shown.index(chosen)]
         rows.append(record(
             f"q{item}", label, [options[item % 4]], choices=shown, right=hits[-1],
-            format=str(variant // 8), topic="waves", raw=f"{item} {variant}?", **fields,
+            template=str(variant // 8), topic=str(variant), raw=f"{item} {variant}?", **fields,
         ))  # fmt: skip
     return rows, hits
 
@@ -192,15 +192,14 @@ def test_an_option_that_is_the_reference_and_wrong_by_the_record_is_an_option(sa
     assert note.startswith("2 records whose answer is the reference")
 
 
-def test_without_fields_the_prompt_or_the_repetition_is_the_variant(saved):
+def test_without_fields_repetitions_are_samples_and_prompts_are_refused(saved):
     asked = [("A?", "x"), ("Now A?", "x"), ("A?", "y")]
-    rows = [record("a", answer, ["x"], raw=raw) for raw, answer in asked]
-    answers, questions = read(saved(*rows))
-    assert sorted(variant for _, variant, *_ in answers) == [
-        "paraphrase=1, sample=1", "paraphrase=1, sample=2", "paraphrase=2, sample=1",
-    ]  # fmt: skip
+    rows = [record("a", answer, ["x"], raw=raw, score=answer) for raw, answer in asked]
+    answers, questions = read(saved(*rows[::2]))
+    assert sorted(variant for _, variant, *_ in answers) == ["sample=1", "sample=2"]
     note = "2 records counted as samples of a variant, such as of 'a'"
     assert questions.notes == (note,)
+    refused("several prompts of a question, which no field of metadata names", read, saved(*rows))
 
 
 def test_equal_records_are_no_silent_samples(saved):

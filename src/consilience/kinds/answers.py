@@ -698,7 +698,7 @@ def _gold(entry: Entry, where: str) -> Choice:
             continue
         value = assertion.get("value")
         texts = [
-            visible(_filled(str(one), entry["vars"]))
+            visible(_filled(str(one), entry["vars"], where))
             for one in (value if isinstance(value, list) else [value])
         ]
         if texts := [text for text in texts if text.strip() and text != "None"]:
@@ -714,6 +714,13 @@ def _gold(entry: Entry, where: str) -> Choice:
     )
 
 
-def _filled(text: str, variables: Mapping[str, Any]) -> str:
-    """A text with the variables of its test in place of ``{{name}}``."""
-    return re.sub(r"\{\{\s*(\w+)\s*\}\}", lambda of: str(variables.get(of[1], of[0])), text)
+def _filled(text: str, variables: Mapping[str, Any], where: str) -> str:
+    """A text with the variables of its test in place of ``{{name}}``; another expression raises."""
+    for expression in re.findall(r"\{\{(.*?)\}\}|\{%", text):
+        if expression.strip() not in variables:
+            raise ConsilienceError(
+                f"the assertion '{truncated(text, LONGEST)}', whose value is not known here",
+                expected="a text, or {{name}} of a variable of the test", where=where,
+                todo="Write the right answer into a variable or into the assertion.",
+            )  # fmt: skip
+    return re.sub(r"\{\{(.*?)\}\}", lambda of: str(variables[of[1].strip()]), text)

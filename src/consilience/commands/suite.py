@@ -78,9 +78,6 @@ class FetchOptions(Watched):
 
     name: str = arg("The suite to download: pararel.")
     data_dir: shared.DataDir = opt(default=None)
-    source: str | None = opt(
-        "Get the same files from another URL or folder.", default=None, metavar="URL", flag="from",
-        panel="Advanced")
 
 
 class CheckOptions(Options):
@@ -116,7 +113,7 @@ def suite_new(options: NewSuiteOptions) -> Shown:
     "suite fetch pararel --data-dir data"))
 def suite_fetch(options: FetchOptions) -> Shown:
     """Download a suite of the papers, and check every file."""
-    return sharing.fetched_suite(options.name, options.data_dir, options.source, options.watch)
+    return sharing.fetched_suite(options.name, options.data_dir, options.watch)
 
 
 @command(CheckOptions, "suite check", output=TABLE, examples=(
@@ -246,15 +243,10 @@ def list_suites() -> dict[str, str]:
     return dict(question_suites.SUITE_NAMES)
 
 
-def fetch_suite(
-    name: str = "pararel", data: str | Path | None = None, *, source: str | None = None
-) -> Path:
-    """Fetch a suite from its authors and check every file; the folder of the suite.
-
-    ``source``: another URL with the same files.
-    """
+def fetch_suite(name: str = "pararel", data: str | Path | None = None) -> Path:
+    """Fetch a suite from its authors and check every file; the folder of the suite."""
     data_dir = suites.data_dir(None if data is None else Path(data))
-    folder, _ = layouts.fetch(name, data_dir, base=source)
+    folder, _ = layouts.fetch(name, data_dir)
     return folder
 
 

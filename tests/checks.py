@@ -1,7 +1,10 @@
 """What many tests say: this command succeeds, that call is refused with this message."""
 
+import numpy as np
 import pytest
+from scipy.special import log_softmax
 
+from consilience import Scores
 from consilience.core.errors import ConsilienceError
 
 
@@ -30,3 +33,18 @@ def refusal(command, *arguments):
     status, out, err = command(*arguments)
     assert (status, out) == (2, "")
     return err
+
+
+class ScoringFunction:
+    """A model of facts made of a function from sentences to their log-probabilities in nats."""
+
+    def __init__(self, function):
+        self.function, self.notes = function, []
+        self.identity = {"model": function.__name__, "kind": "function of log-probabilities"}
+
+    def score(self, queries, candidates, *, every=True):
+        words = candidates.words
+        sentences = [one.pattern.fill(one.subject, word) for one in queries for word in words]
+        totals = np.array(self.function(sentences), dtype=float).reshape(len(queries), len(words))
+        logprob = log_softmax(totals, axis=1)
+        yield Scores(np.arange(len(queries)), tuple(words), logprob, totals=totals)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from checks import refused
+from checks import ScoringFunction, refused
 from consilience.core.errors import Connection, ConsilienceError
 from consilience.endpoints.client import Client, Refused
 from consilience.endpoints.usage import (
@@ -20,7 +20,6 @@ from consilience.endpoints.usage import (
     tokens_of,
 )
 from consilience.kinds.probing import plan_probe, probe
-from consilience.models.functions import ScoringFunction
 from consilience.options.probe import ProbeOptions
 from consilience.runs.folder import fault_of_run, record_of
 from replay_server import completion, replay

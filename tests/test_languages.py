@@ -7,7 +7,7 @@ import math
 import polars as pl
 import pytest
 
-from checks import output, refused
+from checks import ScoringFunction, output, refused
 from conftest import cases
 from consilience import compare, suites
 from consilience.analysis.examples import examples
@@ -28,7 +28,6 @@ from consilience.metrics.differences import compare as differences_of_models
 from consilience.metrics.differences import compare_languages
 from consilience.metrics.measure import measure
 from consilience.models.functions import (
-    ScoringFunction,
     TextFunction,
     load_baseline,
     match_candidate,

@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from functools import partial
 
 import altair as alt
 import numpy as np
@@ -19,7 +18,7 @@ import vl_convert
 from polars.testing import assert_frame_equal
 
 import consilience as cs
-from checks import output, refused
+from checks import ScoringFunction, output, refused
 from conftest import ROOT, cases
 from consilience import cli
 from consilience.app.command import KNOWN, Command
@@ -172,7 +171,7 @@ def test_a_function_of_log_probabilities_answers_with_the_most_probable_sentence
     def shorter_is_likelier(sentences):
         return [-len(sentence) - 10 * ("5432" in sentence) for sentence in sentences]
 
-    result = cs.evaluate(PORTS, cs.ScoringFunction(shorter_is_likelier), keep_scores=True)
+    result = cs.evaluate(PORTS, ScoringFunction(shorter_is_likelier), keep_scores=True)
     assert result.answers["answer"].to_list() == ["6379"] * 6
     row = result.answers.row(2, named=True)
     assert row["gold_logprob"] == pytest.approx(-10 - np.log(2 + np.exp(-10)))
@@ -243,8 +242,6 @@ FRAME = pd.DataFrame({"subject": ["Redis", "PostgreSQL", "MySQL"], "object": [63
      r"^a frame of facts; .* Make a suite of it with cs\.Suite\.from_frame\(frame\)\.$"),
     (lambda: cs.evaluate("mrpc", MAJORITY, data=FRAME),
      "^data is of type DataFrame; expected text. Save it as a file, and pass its path.$"),
-    (lambda: cs.evaluate(PORTS, lambda prompts: prompts, out="x"), "a name .def., because"),
-    (lambda: cs.evaluate(PORTS, partial(ports), out="x"), "a name .def., because a kept run"),
     (lambda: cs.evaluate(cs.Suite("x", ()), ports), "the suite 'x': no relation in the suite"),
     (lambda: cs.evaluate(PORTS, ports, protocol=FRAME), "^protocol is of type DataFrame; expected '"),
     (lambda: cs.analyze_patterns(FRAME), "^run is of type DataFrame; expected a path"),
@@ -256,10 +253,10 @@ FRAME = pd.DataFrame({"subject": ["Redis", "PostgreSQL", "MySQL"], "object": [63
      "a model of type int with facts; expected a name, a folder, or a"),
     (lambda: cs.evaluate("mrpc", cs.load_model(MAJORITY)), "a model of type Baseline with sent"),
     (lambda: cs.evaluate("mrpc", ports), "--suite mrpc without --data"),
-    (lambda: cs.evaluate(PORTS, lambda prompts: "6379"), "returned a value of type str"),
+    (lambda: cs.evaluate(PORTS, lambda prompts: "6379"), "returned '6379' for 6 inputs"),
     (lambda: cs.evaluate(PORTS, lambda prompts: prompts[:1]), "returned 1 value for 6 inputs"),
     (lambda: cs.evaluate(PORTS, lambda prompts: [1] * 6),
-     "returned 1 for input 1 of 6 inputs; expected a list with one text"),
+     "returned 6 values for 6 inputs; expected a list with one text"),
     (lambda: cs.evaluate(PORTS, ports, keep_scores=True), "Leave out keep_scores"),
     (lambda: cs.evaluate(PORTS, ports, candidates="vocabulary"), 'with candidates="objects"'),
     (lambda: cs.open_run(3), "the run is of type int; expected a path"),

@@ -175,7 +175,6 @@ WRONG = [
     (lambda: cs.evaluate(cs.Questions("none", ()), choose_a), "'none': no question in the suite"),
     (lambda: cs.evaluate(VALUE, cs.load_model("baseline:majority")),
      "a model of type Baseline with questions; expected a name, a folder, or a function"),
-    (lambda: cs.evaluate(VALUE, lambda prompts: prompts, out="run"), "a function without a name, and a folder"),
     (lambda: cs.evaluate(VALUE, choose_a, vary=["order=rotate"]), "--vary order=rotate; expected"),
     (lambda: cs.load_questions(3), "a file of questions is of type int; expected a path"),
     (lambda: cs.score(FACTS, VALUE), "the answers table: no column 'item'"),

@@ -8,13 +8,13 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
+from checks import ScoringFunction
 from consilience.asking.noise import Part, sample, sample_size
 from consilience.core.errors import Connection, ConsilienceError
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.endpoints.client import Client
 from consilience.kinds.counting import noise_floor_of
 from consilience.kinds.probing import probe
-from consilience.models.functions import ScoringFunction
 from consilience.options.probe import ProbeOptions
 from consilience.report.overview import server_line
 from consilience.report.run_view import RunView

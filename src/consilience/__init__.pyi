@@ -41,7 +41,6 @@ from consilience.metrics.measure import measure as measure
 from consilience.models import LanguageModel as LanguageModel
 from consilience.models import load_model as load_model
 from consilience.models.functions import LabelFunction as LabelFunction
-from consilience.models.functions import ScoringFunction as ScoringFunction
 from consilience.models.functions import TextFunction as TextFunction
 from consilience.report.summary import Summary as Summary
 from consilience.results.comparing import Comparison as Comparison

@@ -161,7 +161,7 @@ class TextFunction(Function):
         if every:
             raise ConsilienceError(
                 "a function that writes texts has no scores of candidates",
-                todo="Leave out keep_scores and noise_floor, or use ScoringFunction.",
+                todo="Leave out keep_scores and noise_floor.",
             )
         return super().choose(asked, candidates, every=every)
 
@@ -172,32 +172,6 @@ class TextFunction(Function):
     def match(self, text: str, asked: Query, words: Sequence[str]) -> int | None:
         word = match_candidate(text, asked, words)
         return None if word is None else words.index(word)
-
-
-class ScoringFunction:
-    """A function from a list of sentences to their log-probabilities in nats, as a model of facts.
-
-    Each query becomes one sentence for each candidate, and the most probable one is the answer.
-    """
-
-    def __init__(self, function: Callable[[list[str]], Sequence[float]]) -> None:
-        self.function = function
-        self.identity = identity_of(function, "log-probabilities")
-        self.notes: list[str] = []
-
-    def score(
-        self, queries: Sequence[Query], candidates: Candidates | None, *, every: bool = True
-    ) -> Iterator[Scores]:
-        from scipy.special import log_softmax
-
-        if candidates is None:
-            raise _no_vocabulary()
-        words = candidates.words
-        sentences = [query.pattern.fill(query.subject, word) for query in queries for word in words]
-        values = call(self.function, sentences, float)
-        totals = np.array(values, dtype=np.float64).reshape(len(queries), len(words))
-        rows = np.arange(len(queries))
-        yield Scores(rows, tuple(words), log_softmax(totals, axis=1), totals=totals)
 
 
 class LabelFunction(PlainPairs, Function):
@@ -288,18 +262,18 @@ def _no_vocabulary() -> ConsilienceError:
 def identity_of(function: Callable[..., Any], kind: str) -> dict[str, object]:
     """What a run records of a function: its name."""
     name = getattr(function, "__name__", type(function).__name__)
-    return {"model": "function" if name == "<lambda>" else name, "kind": f"function of {kind}"}
+    return {"model": name, "kind": f"function of {kind}"}
 
 
 def texts_of(function: Callable[[list[Any]], Any], inputs: Sequence[Any]) -> list[str]:
     """The texts that a function writes to inputs; equal inputs are asked once."""
     distinct = list(dict.fromkeys(inputs))
-    written = dict(zip(distinct, call(function, distinct, str), strict=True))
+    written = dict(zip(distinct, call(function, distinct), strict=True))
     return [written[value].strip() for value in inputs]
 
 
-def call(function: Callable[[list[Any]], Any], inputs: list[Any], kind: type) -> list[Any]:
-    """What a function makes of the inputs: as many values of that type, or an error."""
+def call(function: Callable[[list[Any]], Any], inputs: list[Any]) -> list[str]:
+    """What a function makes of the inputs: as many texts, or an error."""
     try:
         values = function(inputs)
         if inspect.isawaitable(values):
@@ -314,21 +288,14 @@ def call(function: Callable[[list[Any]], Any], inputs: list[Any], kind: type) ->
             f"{counted(len(inputs), 'input')}, from '{first}' to '{last}'",
             todo="Correct the function. With a folder for the run, complete groups are kept.",
         ) from error
-    found, odd = f"a value of type {type(values).__name__} for", [values]
-    if hasattr(values, "__iter__") and not isinstance(values, str | Mapping):
-        values, kinds = list(values), str if kind is str else int | float | np.floating
-        odd = [
-            f"{value!r} for input {at} of"
-            for at, value in enumerate(values, 1)
-            if not isinstance(value, kinds) or (not isinstance(value, str) and np.isnan(value))
-        ]
-        found = odd[0] if odd else f"{counted(len(values), 'value')} for"
-    if odd or len(values) != len(inputs):
-        raise ConsilienceError(
-            f"the function returned {found} {counted(len(inputs), 'input')}",
-            expected=f"a list with one {'text' if kind is str else 'number'} for each",
-        )
-    return list(values)
+    is_list = isinstance(values, list)
+    if is_list and len(values) == len(inputs) and all(isinstance(one, str) for one in values):
+        return list(values)
+    found = counted(len(values), "value") if is_list else repr(values)
+    raise ConsilienceError(
+        f"the function returned {truncated(found, QUOTED)} for {counted(len(inputs), 'input')}",
+        expected="a list with one text for each",
+    )
 
 
 async def _awaited(values: Any) -> Any:

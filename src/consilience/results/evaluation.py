@@ -99,13 +99,9 @@ def evaluate(
     """
     fields, chosen, loaded = _values_of(suite, model, options)
     temporary = None
-    function = getattr(loaded, "function", None)
     if fields.get("out") is None:
         temporary = TemporaryDirectory(prefix="consilience-")
         fields["out"] = Path(temporary.name, "run")
-    elif function and getattr(function, "__name__", "<lambda>") == "<lambda>":
-        expected = "a function with a name (def), because a kept run is resumed by it"
-        raise ConsilienceError("a function without a name, and a folder", expected=expected)
     probed = probing.probe(options_of(ProbeOptions, fields), watch, suite=chosen, model=loaded)
     return _result_of(probed, Run.open(probed.record["path"]), temporary)
 

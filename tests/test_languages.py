@@ -18,14 +18,13 @@ from consilience.authoring.pattern_mining import sentences
 from consilience.core.factors import Design
 from consilience.core.free_text import RULES, match
 from consilience.core.items import Choice
-from consilience.core.patterns import Pattern, with_particle
+from consilience.core.patterns import Pattern
 from consilience.core.presentation import Presentation, present
 from consilience.core.schemas import COMPARISON_SCHEMA
 from consilience.core.text import whole_words
 from consilience.kinds.answers import answers_to_facts
 from consilience.kinds.facts import Facts, fact_rows
 from consilience.metrics.differences import compare as differences_of_models
-from consilience.metrics.differences import compare_languages
 from consilience.metrics.measure import measure
 from consilience.models.functions import (
     TextFunction,
@@ -35,7 +34,7 @@ from consilience.models.functions import (
 from consilience.options.probe import ProbeOptions
 from consilience.report import run_view
 from consilience.report.columns import contradictions
-from consilience.report.comparison_tables import comparison_table, language_differences
+from consilience.report.comparison_tables import comparison_table
 from consilience.report.metric_tables import language_table
 from consilience.report.report_page import languages
 from consilience.report.run_view import RunView
@@ -111,33 +110,6 @@ def problems(folder, **tables):
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory):
     return suites.load_suite(write(tmp_path_factory.mktemp("suites") / "capitals"))
-
-
-@pytest.mark.parametrize(("name", "particles"), [
-    ("서울", "은 이 을 과 로"),  # ends in ㄹ
-    ("부산", "은 이 을 과 으로"),
-    ("파리", "는 가 를 와 로"),
-    ("K7", "은 이 을 과 로"),  # 칠
-    ("2019년 3", "은 이 을 과 으로"),  # 삼
-    ("Berlin", "은 이 을 과 으로"),
-    ("Java (언어)", "는 가 를 와 로"),
-    ("東京", "은(는) 이(가) 을(를) 과(와) (으)로"),
-])  # fmt: skip
-def test_korean_particles_follow_the_final_sound(name, particles):
-    notations = ("은(는)", "이(가)", "을(를)", "과(와)", "(으)로")
-    found = [with_particle(name, f"{notation} 있다.") for notation in notations]
-    assert found == [f"{particle} 있다." for particle in particles.split()]
-
-
-def test_particles_after_both_slots():
-    pattern = Pattern.parse("[X]의 수도는 [Y](이)다.", language="ko")
-    assert pattern.fill("프랑스", "파리") == "프랑스의 수도는 파리다."
-    assert pattern.fill("한국", "서울") == "한국의 수도는 서울이다."
-    topic = Pattern.parse("[X]은(는) [Y]에 있다.")
-    assert topic.fill("파리", "프랑스") == "파리는 프랑스에 있다."
-    # A mask or a blank keeps both forms: the object is not known yet.
-    assert pattern.fill_blank("한국", "<extra_id_0>") == "한국의 수도는 <extra_id_0>(이)다."
-    assert Pattern.parse("[X] is [Y] (이).").fill("A", "B") == "A is B (이)."
 
 
 def test_an_is_an_article_in_english_only():
@@ -234,8 +206,6 @@ def test_questions_in_other_languages_are_the_sentence(tmp_path):
 def test_pairs_by_language(suite):
     design = suite["capital"].design
     assert design.kinds == {
-        "within languages": ((0, 1), (3, 4)),
-        "between languages": ((0, 2), (0, 3), (0, 4), (1, 2), (1, 3), (1, 4), (2, 3), (2, 4)),
         "language=en": ((0, 1),),
         "language=ja": ((3, 4),),
         "language=en/de": ((0, 2), (1, 2)),
@@ -290,12 +260,9 @@ def test_missing_names_are_reported_at_the_pattern_that_needs_them(tmp_path):
 
 
 def test_wrong_rows_of_names(tmp_path):
-    twins = "names.jsonl:13: the objects 'Bern' and 'Rome' of 'capital' are both 'ベルン' in 'ja'"
     for row, message in (
         ({"text": "羅馬"}, "duplicate name 'Rome' in 'ja'"),
-        ({"text": "ベルン", "relation": "capital"}, twins),
         ({"text": "羅馬", "language": "Japanese"}, "the language 'Japanese'"),
-        ({"text": "羅馬", "relation": "capitals"}, "Did you mean 'capital'?"),
         ({"form": "x"}, "no field 'text'"),
     ):
         names = [*NAMES, {"name": "Rome", "language": "ja", **row}]
@@ -407,7 +374,7 @@ def test_sentences_of_mini_languages(group, subject, index, sentence):
     assert query.pattern.fill(query.subject, query.gold) == sentence
 
 
-def test_numbers_within_and_between_languages(suite):
+def test_numbers_of_languages(suite):
     """Five patterns (en, en, de, ja, ja) and three facts with hand-made answers."""
     answers = held(HELD)
     metrics = measure(answers, suite)
@@ -417,8 +384,6 @@ def test_numbers_within_and_between_languages(suite):
 
     assert values("consistency") == {
         "all": pytest.approx(16 / 30),
-        "within languages": pytest.approx(4 / 6),  # en 2 of 3, ja 2 of 3
-        "between languages": pytest.approx(12 / 24),
         "language=en": pytest.approx(2 / 3),
         "language=ja": pytest.approx(2 / 3),
         "language=en/de": pytest.approx(5 / 6),
@@ -434,7 +399,6 @@ def test_numbers_within_and_between_languages(suite):
     table = language_table(metrics, suite)
     assert [row[0].value for row in map(table.cells, range(len(table.rows)))] == [
         "en", "de", "ja", "en and de", "en and ja", "de and ja",
-        "within languages", "between languages",
     ]  # fmt: skip
     fewer = pl.col("metric").eq("consistency") & pl.col("subset").eq("language=ja")
     fewer = metrics.with_columns(n=pl.when(fewer).then(0).otherwise("n"))
@@ -446,44 +410,6 @@ def test_numbers_within_and_between_languages(suite):
     alone = select_languages(suite, ["en"])
     english = answers.filter(pl.col("variant").is_in(["0", "1"]))
     assert not language_table(measure(english, alone), alone).rows
-
-
-def differences(compared, metric):
-    rows = compared.filter(group="MICRO", metric=metric)
-    rows = rows.select("first", "second", "first_value", "second_value", "n").iter_rows()
-    return {(first, second): tuple(numbers) for first, second, *numbers in rows}
-
-
-def test_languages_are_compared_on_the_same_facts(suite):
-    compared = compare_languages(held(HELD), suite, "strict")
-    assert differences(compared, "accuracy") == {
-        ("en", "de"): (pytest.approx(2 / 3), 1.0, 3),
-        ("en", "ja"): (pytest.approx(2 / 3), pytest.approx(2 / 3), 3),
-        ("de", "ja"): (1.0, pytest.approx(2 / 3), 3),
-    }
-    assert differences(compared, "consistency") == {  # one pattern in German: no pair
-        ("en", "ja"): (pytest.approx(2 / 3), pytest.approx(2 / 3), 3),
-        ("within languages", "between languages"): (pytest.approx(4 / 6), pytest.approx(0.5), 6),
-    }
-    row = compared.filter(metric="accuracy", group="MICRO")
-    assert row.select("test", "p").row(0) == ("exact McNemar", 1.0)  # one right in German only
-    # Without Italy in Japanese, it counts in no number of Japanese, and in the others as before.
-    less = held(HELD | {"Italy": ["Bern", "Rome", "Rome", None, None]})
-    without = compare_languages(less, suite, "strict")
-    accuracy = differences(without, "accuracy")
-    assert accuracy["en", "ja"] == (1.0, 0.5, 2)
-    assert accuracy["en", "de"] == differences(compared, "accuracy")["en", "de"]
-    assert differences(without, "consistency")["en", "ja"] == (1.0, 0.5, 2)
-
-
-def test_a_fact_without_all_answers_in_a_language_is_not_lost_there(tmp_path):
-    """All answers are right; two of three facts lack one of three in Japanese."""
-    patterns = [*PATTERNS[:2], *PATTERNS[3:], {"pattern": "首都[Y]、[X]。", "language": "ja"}]
-    suite = suites.load_suite(write(tmp_path / "capitals", patterns=patterns))
-    given = {of: [gold] * 4 + [gold if of == "Italy" else None] for of, gold in CAPITALS.items()}
-    rows = compare_languages(held(given), suite, "strict").filter(metric="consistent_accuracy")
-    row = rows.filter(group="MICRO", first="en").to_dicts()[0]
-    assert (row["n"], row["difference"], row["p"]) == (1, 0, 1)
 
 
 def test_examples_show_names_in_the_language_and_form_that_was_asked(suite):
@@ -501,28 +427,16 @@ def test_examples_show_names_in_the_language_and_form_that_was_asked(suite):
     assert len(prompts) == 5  # of the one example
 
 
-def test_languages_that_answer_alike_do_not_differ(tmp_path):
-    patterns = [*PATTERNS[:2], *PATTERNS[3:]]
-    suite = suites.load_suite(write(tmp_path / "capitals", patterns=patterns))
-    alike = {subject: [*given[:2], *given[:2]] for subject, given in HELD.items()}
-    compared = compare_languages(held(alike), suite, "strict")
-    english_japanese = compared.filter(first="en")
-    assert set(english_japanese["difference"].drop_nans()) == {0.0}
-    assert set(english_japanese["p"].drop_nans()) == {1.0}
-
-
 def test_languages_on_the_command_line(consilience, tmp_path):
     folder, run = write(tmp_path / "capitals"), tmp_path / "run"
     probe = ("probe", "--suite", folder, "--model", "baseline:majority", "--out", run)
     for command, shown in (
-        (probe, ("Consistency, two languages", "(or factor, pattern, metric)")),
+        (probe, ("(or factor, pattern, metric)",)),
         (("score", run, "--by", "factor"), ("en and ja",)),
-        (("compare", run), ("en -> ja", "within -> between")),
-        (("compare", run, "--by", "group"), ("pooled counts",)),
     ):
         out = output(consilience, *command)
         assert all(text in out for text in shown), command
-    refused("--by edit for one run", compare(run).shown, by="edit")
+    refused("Name a second run", compare, run)
     chosen = tmp_path / "german"
     out = output(consilience, *probe[:-1], chosen, "--vary", "language=de,en")
     assert "3 patterns each" in out
@@ -560,17 +474,6 @@ def test_a_note_says_where_p_and_the_interval_disagree():
     for row in (difference(low=-0.1), difference(p=0.2), difference(p=0.2, low=-0.2, high=-0.1)):
         (note,) = contradictions(row)
         assert note.startswith("In 1 row only one of p < 0.05 and an interval without 0 holds")
-
-
-def test_a_metric_without_a_mean_has_a_dash(suite):
-    """A constant model has no chance-corrected consistency in any language."""
-    constant = held({subject: ["Paris"] * 5 for subject in CAPITALS})
-    compared = compare_languages(constant, suite, "strict")
-    shown = language_differences(compared, suite, ["accuracy", "corrected_consistency"])
-    assert shown.blocks.count("Chance-corrected consistency") == 2  # en -> ja, within -> between
-    last = shown.cells(len(shown.rows) - 1)
-    assert last[0].value == "within -> between"
-    assert all(math.isnan(cell.value) for cell in last[1:4])
 
 
 def test_one_language_is_not_compared(suite):

@@ -219,7 +219,7 @@ class Suite:
         ``language``: of the facts, and of patterns that name none in the column ``language``. The
         columns ``form`` and ``subject_form`` name the forms in which a pattern needs its object and
         subject. ``names``: a frame that says how they are written, with the columns ``name``,
-        ``language`` and ``text``, and if needed ``form`` and ``relation`` (``docs/languages.md``).
+        ``language`` and ``text``, and if needed ``form`` (``docs/languages.md``).
         """
         table = as_polars(frame)
         _check_columns(table, has_patterns=patterns is not None)
@@ -460,10 +460,10 @@ def _names_of_frame(table: pl.DataFrame, language: str, drafts: Mapping[str, Dra
         if name not in table.columns:
             raise missing_column(
                 name, table.columns,
-                expected="the columns name, language and text; form and relation are optional",
+                expected="the columns name, language and text; form is optional",
                 where=THE_NAMES,
             )  # fmt: skip
-    facts = {id_: names_in(draft.facts) for id_, draft in drafts.items()}
+    facts = [name for draft in drafts.values() for name in names_in(draft.facts)]
     rows = rows_of_frame(table, THE_NAMES, language=language)
     return names_of_rows(rows, language, facts, FirstFault())
 

@@ -97,12 +97,11 @@ def score(options: runs.ScoreOptions) -> export.Shown:
         "compare BERT=runs/bert RoBERTa=runs/roberta --csv differences.csv",
         "compare runs/before runs/after --flips --csv changed.csv"))
 def compare(options: runs.CompareOptions) -> comparing.Comparison | comparing.Flips:
-    """Compare runs on the same questions, or the languages of one run, with intervals and tests.
+    """Compare runs on the same questions, with intervals and tests.
 
     Each difference is a later run minus the first: paired, with a 95 % confidence interval, an
     exact McNemar or permutation test, and the minimum detectable difference. With --by, p is
-    also adjusted over relations or forms. One run of a suite with several languages: every two of
-    its languages are compared on the same facts.
+    also adjusted over relations or forms.
     """
     return comparing.compare_runs(options)
 

@@ -152,28 +152,23 @@ class Edge:
         return kinds[2 * self.syntactic + self.lexical]
 
 
-WITHIN, BETWEEN = "within languages", "between languages"
-"""The kinds of pairs of patterns in one language, and in two."""
-
 OF_LANGUAGE = "language="
 """What the kinds of one language (``language=de``) or two (``language=de/ja``) begin with."""
 
 
 def is_language_kind(kind: str) -> bool:
     """Whether a kind of pairs is about the languages of its patterns."""
-    return kind in (WITHIN, BETWEEN) or kind.startswith(OF_LANGUAGE)
+    return kind.startswith(OF_LANGUAGE)
 
 
 def _language_kinds(patterns: Sequence[Pattern]) -> dict[str, list[VariantPair]]:
     """The pairs of patterns by their languages."""
     languages = list(dict.fromkeys(pattern.language for pattern in patterns))
     order = [*zip(languages, languages, strict=True), *combinations(languages, 2)]
-    kinds: dict[str, list[VariantPair]] = {WITHIN: [], BETWEEN: []}
-    kinds |= {_language_kind(pair): [] for pair in order}
+    kinds: dict[str, list[VariantPair]] = {_language_kind(pair): [] for pair in order}
     for first, second in combinations(range(len(patterns)), 2):
         pair = sorted((patterns[at].language for at in (first, second)), key=languages.index)
         kinds[_language_kind(pair)].append((first, second))
-        kinds[WITHIN if pair[0] == pair[1] else BETWEEN].append((first, second))
     return {kind: pairs for kind, pairs in kinds.items() if pairs}
 
 

@@ -1,74 +1,13 @@
-"""Cloze patterns: reading them, the particles that follow their slots, the names that fill them."""
+"""Cloze patterns: reading them, and the names that fill them."""
 
 from __future__ import annotations
 
 import json
-import unicodedata
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from consilience.core.errors import ConsilienceError
 from consilience.core.text import closes_sentence, counted, listed
-
-PARTICLES: dict[str, tuple[str, str]] = {
-    notation: (closed, open_)
-    for closed, open_ in ("은는", "이가", "을를", "과와", "아야")
-    for notation in (f"{closed}({open_})", f"{open_}({closed})")
-} | {"(으)": ("으", ""), "(이)": ("이", "")}
-"""Notation -> what is written after a final consonant, and after a vowel.
-
-``(으)로`` and ``(이)라는`` have an optional syllable; after a final ㄹ, ``(으)`` is left out too.
-"""
-
-_FIRST_LETTERS = frozenset(notation[0] for notation in PARTICLES)
-
-_FIRST_SYLLABLE, _LAST_SYLLABLE, _FINALS, _RIEUL = 0xAC00, 0xD7A3, 28, 8
-"""Unicode 3.12: a Hangul syllable is ``0xAC00 + (initial * 21 + vowel) * 28 + final``."""
-
-_DIGIT_FINALS = dict(zip("0123456789", (21, 8, 0, 16, 0, 0, 1, 8, 8, 0), strict=True))
-"""The final of each digit read in Sino-Korean: 영, 일, 이, 삼, 사, 오, 육, 칠, 팔, 구."""
-
-_LATIN_FINALS = (("ng", 21), ("l", _RIEUL), ("m", 16), ("n", 4))
-"""The endings in Latin letters that count as a final consonant; others count as a vowel."""
-
-
-def with_particle(name: str, text: str) -> str:
-    """``text``, which follows ``name``, with the particle at its beginning chosen to fit.
-
-    The last letter or digit of the name decides; brackets and punctuation after it do not.
-
-    - Hangul: whether the syllable has a final consonant.
-    - A digit: as it is read in Sino-Korean.
-    - Latin letters: ``l``, ``m``, ``n`` and ``ng`` count as a final consonant, all others as a
-      vowel. The rule is an approximation, because spelling does not give the sound.
-    - Any other script: the notation stays, with both forms.
-    """
-    if text[:1] not in _FIRST_LETTERS:
-        return text
-    notation = next((known for known in PARTICLES if text.startswith(known)), None)
-    final = None if notation is None else _final(name)
-    if notation is None or final is None:
-        return text
-    is_vowel = final == 0 or (notation == "(으)" and final == _RIEUL)
-    return PARTICLES[notation][is_vowel] + text[len(notation) :]
-
-
-def _final(name: str) -> int | None:
-    """The number of the final consonant of a name, 0 for none; None where it is not known."""
-    letters = unicodedata.normalize("NFC", name).lower()
-    while letters and not letters[-1].isalnum():
-        letters = letters[:-1]
-    if not letters:
-        return None
-    last = ord(letters[-1])
-    if _FIRST_SYLLABLE <= last <= _LAST_SYLLABLE:
-        return (last - _FIRST_SYLLABLE) % _FINALS
-    if letters[-1] in _DIGIT_FINALS:
-        return _DIGIT_FINALS[letters[-1]]
-    if "LATIN" not in unicodedata.name(letters[-1], ""):
-        return None
-    return next((final for ending, final in _LATIN_FINALS if letters.endswith(ending)), 0)
-
 
 SUBJECT_SLOT, OBJECT_SLOT = "[X]", "[Y]"
 ENGLISH = "en"  # The language of patterns and facts that name none
@@ -116,10 +55,10 @@ class Pattern:
 
     def fill(self, subject: str, object_: str) -> str:
         left, right = self.around_object(subject)
-        return left + object_ + with_particle(object_, right)
+        return left + object_ + right
 
     def fill_blank(self, subject: str, blank: str) -> str:
-        """The sentence with a mask or blank for the object; a Korean particle keeps both forms."""
+        """The sentence with a mask or blank for the object."""
         left, right = self.around_object(subject)
         return left + blank + right
 
@@ -127,8 +66,8 @@ class Pattern:
         """The text on the left and on the right of the object slot, with the subject filled in."""
         start, middle, end = self.parts
         if self.object_first:
-            return start, middle + subject + with_particle(subject, end)
-        return start + subject + with_particle(subject, middle), end
+            return start, middle + subject + end
+        return start + subject + middle, end
 
     @property
     def object_last(self) -> bool:
@@ -182,20 +121,12 @@ empty."""
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenName:
-    """A row of the table."""
-
-    text: str
-    where: str
-
-
-@dataclass(frozen=True, slots=True)
 class NameTable:
     """The names of a suite, as they are in its files."""
 
     language: str  # The language of the facts: without a row, its base form is the name itself
-    rows: Mapping[tuple[str, Writing], Mapping[str, WrittenName]] = field(default_factory=dict)
-    """(relation, writing) -> name -> row; the relation is empty for names of all relations."""
+    rows: Mapping[Writing, Mapping[str, str]] = field(default_factory=dict)
+    """Writing -> name -> its text."""
 
     def of_relation(
         self,
@@ -206,8 +137,8 @@ class NameTable:
     ) -> dict[Writing, dict[str, str]]:
         """The names that the patterns of a relation need (``Relation.names``).
 
-        What is missing, and two objects with one text, are reported. ``facts``: subjects and
-        objects. ``places``: the patterns, and where each is.
+        What is missing is reported. ``facts``: subjects and objects. ``places``: the patterns, and
+        where each is.
         """
         names: dict[Writing, dict[str, str]] = {}
         wanted = {role: dict.fromkeys(fact[at] for fact in facts) for at, role in enumerate(ROLES)}
@@ -216,19 +147,16 @@ class NameTable:
             needed.setdefault(("object", (pattern.language, pattern.object_form)), pattern)
             needed.setdefault(("subject", (pattern.language, pattern.subject_form)), pattern)
         for (role, writing), pattern in needed.items():
-            # the rows of the relation come before those of all
-            rows = {**self.rows.get(("", writing), {}), **self.rows.get((relation, writing), {})}
+            rows = self.rows.get(writing, {})
             is_own = writing == (self.language, "")
             if is_own and not rows:
                 continue
-            texts = {name: rows[name].text if name in rows else name for name in wanted[role]}
+            texts = {name: rows.get(name, name) for name in wanted[role]}
             lost = [] if is_own else [name for name in texts if name not in rows]
             if lost:
                 where = places[pattern]
                 problems.append(_missing(role, relation, writing, lost, len(texts), where))
             names.setdefault(writing, {}).update(texts)
-            if role == "object":
-                problems += _homonyms(relation, writing, texts, rows)
         return names
 
 
@@ -247,24 +175,6 @@ def _missing(
         where=where,
         todo=f"Add rows such as {example}.",
     )
-
-
-def _homonyms(
-    relation: str, writing: Writing, texts: Mapping[str, str], rows: Mapping[str, WrittenName]
-) -> Iterator[ConsilienceError]:
-    """An error for each object that is written like an earlier one."""
-    first: dict[str, str] = {}
-    for name, text in texts.items():
-        other = first.setdefault(unicodedata.normalize("NFC", text), name)
-        if other != name:
-            row = rows.get(name) or rows.get(other)
-            yield ConsilienceError(
-                f"the objects '{other}' and '{name}' of '{relation}' are both '{text}' in "
-                f"{shown_writing(writing)}",
-                expected="another text for each, because an answer names one of them",
-                where=row.where if row else "",
-                todo="Write one of them in another way, or remove its facts.",
-            )
 
 
 def shown_writing(writing: Writing) -> str:

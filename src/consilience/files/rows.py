@@ -21,7 +21,6 @@ from consilience.core.patterns import (
     NameTable,
     Pattern,
     Writing,
-    WrittenName,
     shown_writing,
 )
 from consilience.core.text import LANGUAGE_TAG, control_in, is_language_tag, names_a_group
@@ -46,7 +45,7 @@ class Table:
     """The texts that a column may have; in place of another one, the first is meant."""
 
 
-NAMES = Table(("name", "language", "text"), ("relation", "form"))
+NAMES = Table(("name", "language", "text"), ("form",))
 
 FIELDS = {
     "relation", "label", "cardinality", "pattern", "subject", "object", "item", "pattern_a",
@@ -197,34 +196,28 @@ def nfc(text: str) -> str:
 
 
 def names_of_rows(
-    rows: Iterable[Row], language: str, facts: Mapping[str, Iterable[str]], unused: Problems
+    rows: Iterable[Row], language: str, names: Iterable[str], unused: Problems
 ) -> NameTable:
-    """The table of names; ``facts``: the subjects and objects of each relation, which they name.
+    """The table of names; ``names``: the subjects and objects of the facts, which it names.
 
     ``unused``: where rows go that name something else, such as the names of facts to come.
     """
-    known = {id_: {nfc(name): name for name in names} for id_, names in facts.items()}
-    known[""] = {plain: name for names in known.values() for plain, name in names.items()}
-    table: dict[tuple[str, Writing], dict[str, WrittenName]] = {}
+    known = {nfc(name): name for name in names}
+    table: dict[Writing, dict[str, str]] = {}
     places: dict[Any, str] = {}
     for row in rows:
         cells = row.read(NAMES)
-        relation = row.optional_text("relation") if cells is None else cells["relation"]
-        if relation not in known:
-            row.refuse_relation(relation, [id_ for id_ in known if id_])
-        elif cells is not None and row.is_language(cells["language"]):
+        if cells is not None and row.is_language(cells["language"]):
             name, writing = cells["name"], (cells["language"], cells["form"])
-            spelled = known[relation].get(nfc(name))
+            spelled = known.get(nfc(name))
             if spelled is None:
-                of = f"of '{relation}'" if relation else "of the facts"
-                hint = did_you_mean(name, list(known[relation].values()))
+                hint = did_you_mean(name, list(known.values()))
                 other = replace(row, problems=unused)
-                other.report(f"'{name}' is no subject or object {of}", todo=hint)
+                other.report(f"'{name}' is no subject or object of the facts", todo=hint)
                 continue
-            of_writing = table.setdefault((relation, writing), {})
             what = f"name '{spelled}' in {shown_writing(writing)}"
-            row.is_new((relation, writing, spelled), places, what)
-            of_writing[spelled] = WrittenName(cells["text"], row.where)
+            row.is_new((writing, spelled), places, what)
+            table.setdefault(writing, {})[spelled] = cells["text"]
     return NameTable(language, table)
 
 

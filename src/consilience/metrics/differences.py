@@ -1,12 +1,11 @@
-"""Paired differences between runs, between answers, between languages."""
+"""Paired differences between runs and between answers."""
 
 from __future__ import annotations
 
 import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import combinations
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, get_args
 
@@ -15,7 +14,6 @@ import polars as pl
 from scipy.special import stdtr
 
 from consilience.core.errors import ConsilienceError, Protocol
-from consilience.core.factors import BETWEEN, OF_LANGUAGE, WITHIN, Design
 from consilience.core.items import Floats
 from consilience.core.schemas import COMPARISON_SCHEMA, PRECISION_SCHEMA
 from consilience.core.text import AGGREGATES, counted
@@ -26,12 +24,11 @@ from consilience.metrics.counts import (
     count,
     empty_value,
     is_averaged,
-    name_of,
     prepared_seeds,
     refuse_other_questions,
 )
 from consilience.metrics.measure import precision_of
-from consilience.metrics.registry import DESCRIPTIONS, METRICS, Grid, Metric, Share, Tally, quotient
+from consilience.metrics.registry import DESCRIPTIONS, Grid, Share, Tally, quotient
 from consilience.metrics.resampling import (
     ClusterCounts,
     ClusterSampler,
@@ -310,7 +307,7 @@ def compare(
         for kind in get_args(Cardinality):
             if reference[0].of_kind(kind) and seeds[0].of_kind(kind):
                 runs = list(zip(reference, seeds, strict=True))
-                rows += _paired_rows(runs, kind, protocol, seed, _count_both)
+                rows += _paired_rows(runs, kind, protocol, seed)
         pair = {"suite": suite.name, "first": first, "second": second}
         table = pl.DataFrame([{**pair, **row} for row in rows], schema=schema)
         tables.append(_adjusted_over_groups(table, suite))
@@ -318,12 +315,6 @@ def compare(
             run.forget(protocol)  # the counts of many runs would fill the memory
     return pl.concat(tables)
 
-
-CountBoth = Callable[
-    [Prepared, Prepared, Relation, Protocol],
-    tuple[Mapping[Key, Tally], Mapping[Key, Tally], bool],
-]
-"""Every metric of both sides in a group, and whether these are all answers of both runs."""
 
 DrawnRuns = Sequence[Mapping[Key, TwoWayReplicates]]
 """Every metric of a group in both runs, under the same resampling."""
@@ -334,7 +325,6 @@ def _paired_rows(
     kind: Cardinality,
     protocol: Protocol,
     seed: int,
-    count_both: CountBoth,
 ) -> Iterator[dict[str, object]]:
     """A row for each metric of each group of a kind, then for each metric over the groups.
 
@@ -349,7 +339,7 @@ def _paired_rows(
 
     def of_group(relation: Relation) -> dict[Key, Difference]:
         names = subjects[relation.id]
-        seeds = [count_both(*both, relation, protocol) for both in runs]
+        seeds = [_count_both(*both, relation, protocol) for both in runs]
         for of_seed, (one, two, is_whole) in zip(counted, seeds, strict=True):
             if one and not is_whole:
                 of_seed[relation.id] = [ClusterCounts(tallies, names) for tallies in (one, two)]
@@ -513,70 +503,3 @@ def _adjusted(table: pl.DataFrame, family: Sequence[str | pl.Expr], p: pl.Expr) 
         return values.over(family)
 
     return table.with_columns(p_holm=over_family(holm), q_value=over_family(benjamini_hochberg))
-
-
-def compare_languages(
-    answers: Seeds, suite: Suite, protocol: Protocol, seed: int = 0
-) -> pl.DataFrame:
-    """Compare every two languages of a run on the same facts (``COMPARISON_SCHEMA``).
-
-    ``first`` and ``second`` are languages; of the last comparison, the pairs of patterns within
-    languages and between them. A metric of one pattern, such as accuracy, is that of the first
-    pattern in each language. A fact counts where both languages have the number, so facts without
-    an answer in one of them are excluded from both. ``p_holm`` and ``q_value`` adjust over the
-    pairs of languages of one metric and group.
-    """
-    seeds = prepared_seeds(answers, suite)
-    languages = list(dict.fromkeys(name for group in suite for name in group.design.languages))
-    rows: list[dict[str, object]] = []
-    for first, second in [*combinations(languages, 2), (WITHIN, BETWEEN)]:
-        pair = {"suite": suite.name, "first": first, "second": second}
-        for kind in get_args(Cardinality):
-            if seeds[0].of_kind(kind):
-                runs = [(run, run) for run in seeds]
-                compared = _paired_rows(runs, kind, protocol, seed, _counter(first, second))
-                rows += [{**pair, **row} for row in compared]
-    family: list[str | pl.Expr] = ["metric", "group", pl.col("first") == WITHIN]
-    return _adjusted(pl.DataFrame(rows, schema=COMPARISON_SCHEMA), family, pl.col("p"))
-
-
-def _counter(first: str, second: str) -> CountBoth:
-    """What counts the metrics of two languages, or of the pairs within and between languages."""
-
-    def count_both(
-        run: Prepared, _: Prepared, relation: Relation, protocol: Protocol
-    ) -> tuple[Mapping[Key, Tally], Mapping[Key, Tally], bool]:
-        views = run.views(relation, protocol)
-        tallies: tuple[dict[Key, Tally], dict[Key, Tally]] = {}, {}
-        for metric_name, metric in METRICS.items():
-            key, view = (name_of(metric_name, relation.cardinality), "all"), views[metric.view]
-            grids = [_of_language(view, relation.design, metric, name) for name in (first, second)]
-            for side, grid in zip(tallies, _on_same_items(metric, grids), strict=False):
-                if (tally := metric.tally(grid)) is not None:
-                    side[key] = tally
-        return *tallies, False
-
-    return count_both
-
-
-def _of_language(grid: Grid, design: Design, metric: Metric, side: str) -> Grid | None:
-    """The part of a group that a metric counts of a language; None where there is none."""
-    if metric.one_form:
-        return grid.only_variants(design.languages[side]) if side in design.languages else None
-    kind = side if side in (WITHIN, BETWEEN) else OF_LANGUAGE + side
-    if metric.by_form and kind in design.kinds:
-        return grid.only_pairs(design.kinds[kind])
-    return None
-
-
-def _on_same_items(metric: Metric, grids: Sequence[Grid | None]) -> list[Grid]:
-    """Both grids with the answers to items that have a number in both; [] if one is missing."""
-    known = [grid for grid in grids if grid is not None]
-    if len(known) < 2:
-        return []
-    have = [
-        grid.taken[:, 0] if metric.one_form else grid.complete if metric.binary else grid.n_both > 0
-        for grid in known
-    ]
-    has_number = np.all(have, axis=0)[:, None]
-    return [replace(grid, answers=np.where(has_number, grid.answers, -1)) for grid in known]

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
-import polars.selectors as cs
 
 from consilience.analysis.flips import KINDS, LOST, NOISE, SAME_MODEL, WON
 from consilience.core.errors import By, ConsilienceError, did_you_mean
@@ -29,11 +28,8 @@ from consilience.report.columns import (
 )
 from consilience.report.export import Folded, Part
 from consilience.report.metric_tables import (
-    METRICS_SHOWN,
-    NOTE,
     OVER,
     SUBSETS,
-    fewer_relations,
     form_metrics,
     language_label,
 )
@@ -347,48 +343,6 @@ def _most_different(compared: pl.DataFrame, labels: Mapping[str, str], group: st
         f"Largest differences in consistency: {named}; clear (p (Holm) < {CLEAR}) in {clear} of "
         f"{counted(rows.height, group)}."
     )
-
-
-def language_differences(
-    compared: pl.DataFrame, suite: Suite, metrics: Sequence[str] = (), *, by_group: bool = False
-) -> Table:
-    """The languages of a run compared (``compare_languages``), with a block for each metric.
-
-    ``metrics``: their names; without any, those of ``language_table``. ``by_group``: a row for each
-    relation, with a block for each two languages.
-    """
-    rank = _rank("metric", _known(compared, metrics) or METRICS_SHOWN)
-    rows = compared
-    if not by_group:  # also of two languages of which no relation has the number
-        keys = ["metric", "subset", "first", "second"]
-        means = compared.filter(group="MACRO")
-        rows = compared.select(keys).unique(maintain_order=True)
-        rows = rows.join(means, on=keys, how="left", maintain_order="left").select(means.columns)
-        rows = rows.with_columns(pl.col("group").fill_null("MACRO"), cs.float().fill_null(NAN))
-    rows = rows.filter(rank.is_not_null()).sort(rank, maintain_order=True)
-    labels = {group.id: group.label for group in suite} | OVER
-    named, blocks = [], []
-    relations: dict[str, dict[str, int]] = {}
-    for row in rows.to_dicts():
-        metric, pair = label_of(row["metric"]), f"{row['first']} -> {row['second']}"
-        if row["group"] == "MACRO" and (row["n"] or 0) > 0:
-            relations.setdefault(metric, {})[pair] = row["n"]
-        pair = pair.replace(" languages", "")
-        named.append({"name": labels[row["group"]] if by_group else pair, **row})
-        blocks.append(f"{metric}, {pair}" if by_group else metric)
-    notes = [
-        *(f"{note}." for name, of in relations.items() for note in fewer_relations(name, of)),
-        *(f"{note}." for note in few_relations(rows, suite)),
-        *contradictions(rows),
-        f"{NOTE}. Only facts that have the number in both languages count.",
-        f"p: {tests_of(rows)}. p (Holm) is adjusted over the pairs of languages, intervals are "
-        "not.",
-        DETECTABLE,
-    ]
-    title = f"{suite.name}: languages compared, second minus first, in percent and points"
-    heading = Column("relation" if by_group else "languages")
-    columns: Columns = {"name": heading, **difference_columns(rows, "first", "second")}
-    return frame_table(named, title, columns, notes, blocks)
 
 
 FLIPS: Columns = {

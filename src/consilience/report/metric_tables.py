@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from consilience.core.factors import BETWEEN, FACTORS, OF_LANGUAGE, WITHIN, is_language_kind
+from consilience.core.factors import FACTORS, OF_LANGUAGE, is_language_kind
 from consilience.core.schemas import FLIPS
 from consilience.core.text import counted, spread
 from consilience.metrics.registry import DESCRIPTIONS, METRICS, label_of, main_metrics
@@ -326,9 +326,7 @@ def language_table(metrics: pl.DataFrame, suite: Suite) -> Table:
     alone = [f"{OF_LANGUAGE}{language}" for design in designs for language in design.languages]
     pairs = [kind for design in designs for kind in design.kinds if is_language_kind(kind)]
     values, pooled = values_of(metrics, "MACRO"), values_of(metrics, "MICRO")
-    ordered = sorted(
-        dict.fromkeys([*alone, *pairs]), key=lambda kind: (kind in (WITHIN, BETWEEN), "/" in kind)
-    )
+    ordered = sorted(dict.fromkeys([*alone, *pairs]), key=lambda kind: "/" in kind)
     rows = [
         {
             "languages": language_label(kind),

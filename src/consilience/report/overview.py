@@ -12,7 +12,7 @@ import polars as pl
 
 from consilience.analysis.examples import Example, Reply
 from consilience.core.errors import Protocol
-from consilience.core.factors import BETWEEN, FACTORS, WITHIN, levels_of
+from consilience.core.factors import FACTORS, levels_of
 from consilience.core.schemas import FLIPS
 from consilience.core.text import AGGREGATES, counted, spread
 from consilience.endpoints.usage import cost_in_words
@@ -235,9 +235,6 @@ SENTENCES = {
         "accuracy": "The answer to the base pattern is right for {value} of a relation's facts, "
         "on average.",
         "consistency": "Two patterns of a fact agree {value} of the time{chance}.",
-        f"consistency {WITHIN}": "Two patterns of one language agree {value} of the time{chance}.",
-        f"consistency {BETWEEN}": "Two patterns of two languages agree {value} of the "
-        "time{chance}.",
         "corrected_consistency": COVERED,
         "consistent_accuracy": "The answer is right in every pattern for {value} of a relation's "
         "facts, on average.",

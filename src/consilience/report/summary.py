@@ -12,7 +12,7 @@ import polars as pl
 
 from consilience.core.errors import Protocol
 from consilience.core.expectations import KINDS
-from consilience.core.factors import BETWEEN, ORIGINAL, WITHIN, several_factors
+from consilience.core.factors import ORIGINAL, several_factors
 from consilience.core.text import AGGREGATES, counted, listed
 from consilience.metrics.measure import constant_answers
 from consilience.metrics.registry import label_of
@@ -235,8 +235,6 @@ def _headlines(
         parts = {name: f"same if only {name} differs" for name in several_factors(kinds)}
         for name, meaning in parts.items() if words.is_pooled else ():
             yield (pool, "consistency", name), f"Consistency, {name}", meaning
-        for kind, name in ((WITHIN, "one language"), (BETWEEN, "two languages")):
-            yield (pool, "consistency", kind), f"Consistency, {name}", f"patterns of {name} agree"
     for kind in KINDS:
         yield ("MICRO", VIOLATIONS, kind), f"Violations, {kind}", "violated expectations"
 

@@ -16,7 +16,7 @@ from consilience.kinds import kind_of_run, suite_notes, suite_of
 from consilience.kinds.counting import NOT_FINISHED, noise_floor_of, record_notes
 from consilience.kinds.pairs import task_of_run
 from consilience.metrics.counts import Prepared, ResampleCache
-from consilience.metrics.differences import compare, compare_languages
+from consilience.metrics.differences import compare
 from consilience.metrics.measure import few_relations, other_candidates
 from consilience.metrics.registry import label_of
 from consilience.options import Output
@@ -27,7 +27,6 @@ from consilience.report.comparison_tables import (
     flip_table,
     flip_verdict,
     flipped_table,
-    language_differences,
     verdict,
 )
 from consilience.report.export import Shown, in_sentences, record_of
@@ -256,7 +255,7 @@ def absent_tables(suite: Suite) -> set[str]:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Comparison(Shown):
-    """Later runs against the first, or the languages of one run."""
+    """Later runs against the first."""
 
     runs: Sequence[Run]
     suite: Suite
@@ -266,18 +265,12 @@ class Comparison(Shown):
 
     def shown(self, metrics: Sequence[str] = (), by: By | None = None) -> Table:
         """The differences of some metrics, as ``--show`` and ``--by`` choose them."""
-        if len(self.runs) > 1:
-            return comparison_table(self.table, self.suite, metrics, by)
-        if by not in (None, "group"):
-            found = f"--by {by} for one run, whose languages are compared"
-            todo = "--show chooses metrics; --csv and --json have all of them."
-            raise ConsilienceError(found, expected="--by group, or no --by", todo=todo)
-        return language_differences(self.table, self.suite, metrics, by_group=by == "group")
+        return comparison_table(self.table, self.suite, metrics, by)
 
     @property
     def verdict(self) -> list[str]:
-        """Whether later runs differ from the first, in sentences; empty for languages."""
-        return verdict(self.table, self.suite) if len(self.runs) > 1 else []
+        """Whether later runs differ from the first, in sentences."""
+        return verdict(self.table, self.suite)
 
     def flips(self) -> Flips:
         """Which answers of later runs differ from those of the first."""
@@ -315,7 +308,7 @@ class Comparison(Shown):
 def compare_runs(options: CompareOptions) -> Comparison | Flips:
     """Later runs against the first, by the suite and the protocol of the first unless given.
 
-    Of one run, every two languages of its suite are compared. Seeds of a run are averaged. With
+    Seeds of a run are averaged. With
     ``flips``: which answers changed.
     """
     runs = open_runs(options.runs)
@@ -416,14 +409,10 @@ def flips_of(
 
 
 def compare_opened(runs: Sequence[Run], suite: Suite, protocol: Protocol, seed: int) -> Comparison:
-    """Later runs against the first, or the languages of one run."""
+    """Later runs against the first."""
     refuse_mixed(runs)
-    notes: list[str] = []
-    if len(runs) == 1 and len(suite) and any(group.design.languages for group in suite):
-        table = compare_languages(runs[0].tables, suite, protocol, seed)
-    else:
-        answers, notes = comparable(runs, suite)
-        table = compare(answers, suite, protocol, seed)
+    answers, notes = comparable(runs, suite)
+    table = compare(answers, suite, protocol, seed)
     changed = [note for run in runs for note in suite_notes(run, suite)]
     begun = [run.label for run in runs if NOT_FINISHED in " ".join(record_notes(run))]
     changed += [f"{label}: {NOT_FINISHED}" for label in begun]

@@ -194,7 +194,7 @@ def score(
 
 
 def compare(*runs: Any, protocol: Protocol | None = None, seed: int = 0) -> Comparison:
-    """Later runs against the first, or the languages of one run: paired differences with intervals.
+    """Later runs against the first: paired differences with intervals.
 
     A run is a result, a ``Run`` or a folder. One dictionary from labels to runs names them.
     """

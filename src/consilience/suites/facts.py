@@ -90,7 +90,7 @@ def read_folder(folder: Path, problems: Problems, *, needs_patterns: bool = True
         (_draft_of(row, drafts) or nowhere).add_fact(row)
     for row in rows("edges"):
         _add_edge(row, drafts)
-    facts = {id_: names_in(draft.facts) for id_, draft in drafts.items()}
+    facts = [name for draft in drafts.values() for name in names_in(draft.facts)]
     unused = Problems()
     names = names_of_rows(rows("names"), language, facts, unused)
     before = len(problems)

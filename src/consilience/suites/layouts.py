@@ -372,11 +372,11 @@ def _write(suite: Suite, folder: Path) -> None:
             | {name: int(getattr(edge, name)) for name in Edge.__slots__}
             for (first, second), edge in sorted(relation.edges.items())
         ]
-        tables["names"] += [
-            {**of, "name": name, "language": tag, "form": form, "text": text}
-            for (tag, form), of_writing in relation.names.items()
-            for name, text in of_writing.items()
-        ]
+        for (tag, form), of_writing in relation.names.items():
+            for name, text in of_writing.items():
+                row: dict[str, object] = {"name": name, "language": tag, "form": form, "text": text}
+                if row not in tables["names"]:
+                    tables["names"].append(row)
     about = {"name": suite.name}
     if suite.language != ENGLISH:
         about["language"] = suite.language

@@ -45,7 +45,6 @@ EFFECTS_SCHEMA: dict[str, type[pl.DataType]] = {
 """
 
 LONG = (*KEYS, "value")
-WIDE = ("model", "task")
 MEASURED = ("group", "metric", "subset", "value")
 KINDS: tuple[TaskKind, TaskKind] = ("STS", "NLI")
 
@@ -56,18 +55,17 @@ ORDER = (("accuracy", "all"), ("consistency", "reverse"), ("consistency", "signa
 def read_runs(paths: Sequence[Path], names: Sequence[str]) -> pl.DataFrame:
     """The numbers of several models on several tasks (``RUNS_SCHEMA``).
 
-    Each path is the folder of a run of perturbed pairs, its ``metrics.csv``, or a typed CSV table:
-    long (``model, task, metric, subset, value`` and any other column of the schema) or wide
-    (``model, task, accuracy`` and a column for each of ``PERTURBATIONS``). ``names``: the model
-    of each run; runs of one model have the same name. Typed tables name their models themselves,
-    and may hold ``TASKS`` only. An empty cell is no data.
+    Each path is the folder of a run of perturbed pairs, its ``metrics.csv``, or a CSV table with
+    ``model, task, metric, subset, value`` and any other column of the schema. ``names``: the model
+    of each run; runs of one model have the same name. Tables name their models themselves, and
+    may hold ``TASKS`` only. An empty cell is no data.
     """
     tables = []
     for path, name in zip(paths, names, strict=True):
         file = path / "metrics.csv" if path.is_dir() else path
         cells = _read(file)
         is_measured = "group" in cells.columns
-        of_file = MEASURED if is_measured else LONG if "metric" in cells.columns else WIDE
+        of_file = MEASURED if is_measured else LONG
         for column in of_file:
             if column not in cells.columns:
                 expected = f"the columns {', '.join(of_file)}"
@@ -75,7 +73,7 @@ def read_runs(paths: Sequence[Path], names: Sequence[str]) -> pl.DataFrame:
         if is_measured:
             table = _measured(cells, name, file)
         else:
-            table = cells if of_file == LONG else _long(cells, file)
+            table = cells
             _check_names(table, file, {"task": list(TASKS), "subset": ["all", *PERTURBATIONS]})
         tables.append(_numbers(table, file).select(list(RUNS_SCHEMA)))
     rows = pl.concat(tables)
@@ -133,25 +131,6 @@ def _check_names(table: pl.DataFrame, file: Path, known: Mapping[str, list[str]]
                 raise ConsilienceError(f"no {column} '{name}'", where=where, todo=hint)
 
 
-def _long(table: pl.DataFrame, file: Path) -> pl.DataFrame:
-    """A wide table, with a row for each of its numbers."""
-    values = [name for name in table.columns if name not in (*WIDE, "line")]
-    known = ["accuracy", *PERTURBATIONS]
-    wrong = [name for name in values if name not in known]
-    if wrong or not values:
-        raise ConsilienceError(
-            f"a column '{wrong[0]}'" if wrong else "no column of numbers",
-            expected="accuracy or a perturbation", where=str(file),
-            todo=did_you_mean(wrong[0].lower(), known) if wrong else "",
-        )  # fmt: skip
-    long = table.unpivot(on=values, index=[*WIDE, "line"], variable_name="subset")
-    accuracy = pl.col("subset") == "accuracy"
-    return long.with_columns(
-        metric=pl.when(accuracy).then("subset").otherwise(pl.lit("consistency")),
-        subset=pl.when(accuracy).then(pl.lit("all")).otherwise("subset"),
-    ).sort("line", maintain_order=True)
-
-
 def _numbers(table: pl.DataFrame, file: Path) -> pl.DataFrame:
     """The table with numbers for texts; what is no number or no fraction raises with its line."""
     for name, kind in RUNS_SCHEMA.items():
@@ -161,7 +140,7 @@ def _numbers(table: pl.DataFrame, file: Path) -> pl.DataFrame:
             missing = None if kind == pl.Int64 else NAN
             table = table.with_columns(pl.lit(missing, kind).alias(name))
             continue
-        parsed = table[name].replace("", None).str.replace(",", ".").cast(kind, strict=False)
+        parsed = table[name].replace("", None).cast(kind, strict=False)
         bad = table.filter(parsed.is_null() & (table[name].fill_null("") != ""))
         if not bad.is_empty():
             raise ConsilienceError(

@@ -295,18 +295,16 @@ def points(subjects=9, patterns=3):
 
 def test_a_figure_is_written_as_svg(tmp_path):
     path = tmp_path / "figure.svg"
-    save_figure(tsne_figure(points(subjects=4), "subject", "A title & <more>"), path)
+    save_figure(tsne_figure(points(subjects=4), "A title & <more>"), path)
     assert [each.name for each in tmp_path.iterdir()] == [path.name], "nothing else is left"
     text = path.read_text(encoding="utf-8")
     assert text.startswith("<svg")
     assert "<script" not in text and "&lt;script&gt;" in text, "a subject stays text"
 
 
-@pytest.mark.parametrize(("colour", "subjects", "legend"), [
-    ("subject", 4, True), ("subject", 30, False), ("object", 30, True), ("pattern", 30, True),
-])  # fmt: skip
-def test_a_legend_is_there_where_it_can_be_read(colour, subjects, legend):
-    spec = tsne_figure(points(subjects), colour, "t")
+@pytest.mark.parametrize(("subjects", "legend"), [(4, True), (30, False)])
+def test_a_legend_is_there_where_it_can_be_read(subjects, legend):
+    spec = tsne_figure(points(subjects), "t")
     assert (spec["encoding"]["color"]["legend"] is not None) is legend
     assert ("subtitle" in spec["title"]) is not legend
     assert spec["encoding"]["shape"]["legend"] is not None
@@ -315,7 +313,7 @@ def test_a_legend_is_there_where_it_can_be_read(colour, subjects, legend):
 
 
 def test_a_figure_that_cannot_be_written_says_so(tmp_path):
-    chart = tsne_figure(points(), "pattern", "t")
+    chart = tsne_figure(points(), "t")
     refused("cannot be written", save_figure, chart, tmp_path / "no" / "figure.svg")
 
 
@@ -323,25 +321,23 @@ def test_from_the_command_line(consilience, model_folder, tmp_path):
     folder = tmp_path / "run"
     command = (
         "analyze", "representations", "--model", model_folder("bert"), "--suite", "mini",
-        "--groups", "capital,sport,field", "--limit", 4, "--layers", "0,-1", "--draw", "sport",
-        "--color-by", "pattern", "--out", folder,
+        "--groups", "capital,sport,field", "--limit", 4, "--layers", "0,-1", "--out", folder,
     )  # fmt: skip
     assert "Spearman" in output(consilience, *command)
-    figure = folder / "tsne-sport-pattern.svg"
-    assert figure.read_text(encoding="utf-8").startswith("<svg")
     assert pl.read_csv(folder / "clusters.csv").height == 3 * 2 * 3
     kept = (folder / "vectors" / "sport.npy").stat().st_mtime_ns
     document = json.loads(output(consilience, *command, "--json"))
-    assert (document["figure"], len(document["correlations"])) == (str(figure), 2 * 3)
+    assert (document["figure"], len(document["correlations"])) == (None, 2 * 3)
     assert (folder / "vectors" / "sport.npy").stat().st_mtime_ns == kept
+    one = (*command[:6], "--groups", "sport", "--limit", 8, "--out", tmp_path / "one")
+    output(consilience, *one)
+    drawn = tmp_path / "one" / "tsne-sport.svg"
+    assert drawn.read_text(encoding="utf-8").startswith("<svg")
 
 
 @pytest.mark.parametrize(("option", "message"), [
     (("--layers", "last"), "invalid value for '--layers': 'last'; expected a whole number"),
     (("--layers", "9"), "no layer 9"),
-    (("--draw", "sprot"), "no relation 'sprot'.*mean 'sport'"),
-    (("--draw-facts", "9"), "--draw-facts without --draw. Add --draw G."),
-    (("--color-by", "object"), "--color-by without --draw"),
 ])  # fmt: skip
 def test_bad_requests_are_refused(consilience, model_folder, tmp_path, option, message):
     err = refusal(

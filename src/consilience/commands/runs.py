@@ -376,7 +376,7 @@ def analyze_tasks(options: runs.TaskEffectsOptions) -> analyses.Analysis:
 
 @command(runs.VectorOptions, "analyze representations", examples=(
     "analyze representations --model packaged:smollm2 --groups capital --limit 8",
-    "analyze representations --model bert-base-cased --suite pararel --draw P36"))
+    "analyze representations --model bert-base-cased --suite pararel --groups P36"))
 def analyze_representations(options: runs.VectorOptions) -> analyses.Analysis:
     """Cluster a model's vectors by pattern, subject and object (ParaRel paper, Section 7.2).
 

@@ -191,7 +191,6 @@ Joined = Literal["pair", "string"]
 Pool = Literal["last", "end", "mean"]
 Loss = Literal["vote", "pairs"]
 TrainingText = Literal["patterns", "file", "none"]
-Colour = Literal["subject", "object", "pattern"]
 ExampleKind = Literal[
     "right_and_wrong", "same_wrong", "scattered", "other_gold", "gold_in_subject", "always_right"
 ]

@@ -9,7 +9,6 @@ from typing import Literal
 
 from consilience.core.errors import (
     SMALL_TASKS,
-    Colour,
     ExampleKind,
     PublishFormat,
 )
@@ -245,15 +244,6 @@ class VectorOptions(Watched):
     layers: Sequence[int] = opt(
         "Use these layers: 0 is the embeddings, -1 the last layer.", default=(-1,), metavar="N,N",
         panel="Model")
-    draw: str | None = opt(
-        "Draw this relation by t-SNE, at the last of --layers.", default=None, metavar="G",
-        panel="Output")
-    draw_facts: int = opt("Draw at most this many facts.", default=30, min=1, panel="Output")
-    color_by: Colour = opt("Color the drawing by this property.", default="subject", panel="Output")
-    protocol: shared.ProtocolName = None
     out: shared.Folder = opt(default=None)
-    seed: int = opt("Seed of --limit, k-means and t-SNE.", default=0, min=0, panel="Counting")
-    revision: shared.Revision = None
     device: shared.Device = "auto"
-    trust_remote_code: shared.TrustRemoteCode = False
     data_dir: shared.DataDir = opt(default=None)

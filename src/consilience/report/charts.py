@@ -10,7 +10,6 @@ from typing import Any
 import polars as pl
 import polars.selectors as cs
 
-from consilience.core.errors import Colour
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.report.export import INK, Spec
 from consilience.report.run_view import (
@@ -374,9 +373,6 @@ def _with_references(
     return rows.with_columns(metric=pl.col("metric").replace_strict(labels))
 
 
-SHOWN: Mapping[Colour, str] = {"subject": "subject", "object": "gold", "pattern": "variant"}
-"""What colours may show, and the column that holds it."""
-
 CIRCLE = "M1,0A1,1,0,1,1,-1,0A1,1,0,1,1,1,0Z"
 SQUARE = "M-.9,-.9H.9V.9H-.9Z"
 DIAMOND = "M0,-1.2L1.2,0L0,1.2L-1.2,0Z"
@@ -394,48 +390,46 @@ SHAPES = (
 COLUMN = 320  # width and height of a drawing of vectors in pixels: a column of a page
 
 
-def tsne_figure(table: pl.DataFrame, colour: Colour, title: str) -> Spec:
-    """Points in the plane, with a shape for each pattern and a colour for each ``colour``.
+def tsne_figure(table: pl.DataFrame, title: str) -> Spec:
+    """Points in the plane, with a shape for each pattern and a colour for each subject.
 
     ``table`` has a row a query, with the columns ``x``, ``y``, ``subject``, ``gold`` and
     ``variant``. As in the paper's Figure 3: points of one colour together mean that the vectors are
-    grouped by subject (or object), points of one shape that they are grouped by pattern. More than
+    grouped by subject, points of one shape that they are grouped by pattern. More than
     eight colours have no legend; they go from dark to light in alphabetical order, so that every
     eye, and every printer, sees whether a group is of one colour or of many. On a page, pointing at
     a point names it, and a click on it brings out all of its colour.
     """
-    column, of_patterns = SHOWN[colour], colour == "pattern"
-    patterns = _names(table, "variant")
-    values = patterns if of_patterns else sorted(table[column].unique().to_list())
+    patterns, values = _names(table, "variant"), sorted(table["subject"].unique().to_list())
     heading: Spec = {"text": textwrap.wrap(title, 52), "anchor": "start", "offset": 6}
     symbols = {"symbolSize": 45, "symbolLimit": 0, "offset": 6}
     legend: Spec = {"title": "pattern", "orient": "bottom", "columns": 1, **symbols}
     legend["labelLimit"] = COLUMN - 20
     scale: Spec = {"range": COLOURS[: len(values)]}
-    colours = legend if of_patterns else None
+    room = COLUMN / 4 - 20
+    colours = {"title": "subject", "orient": "top", "columns": 4, "labelLimit": room, **symbols}
     if len(values) > len(COLOURS):
         scale = {"scheme": {"name": "viridis", "count": len(values), "extent": [0, 0.9]}}
-    elif not of_patterns:
-        room = COLUMN / 4 - 20
-        colours = {"title": colour, "orient": "top", "columns": 4, "labelLimit": room, **symbols}
-    if len(values) > len(COLOURS) and not of_patterns:
-        heading["subtitle"] = f"{len(values)} {colour}s, from dark to light in alphabetical order"
+        heading["subtitle"] = f"{len(values)} subjects, from dark to light in alphabetical order"
     axis: Spec = {"axis": None, "scale": {"zero": False, "nice": False, "padding": 8}}
     channels = {
         "x": _field("x", **axis),
         "y": _field("y", **axis),
-        "color": _field(column, "nominal", scale={"domain": values, **scale}, legend=colours),
+        "color": _field(
+            "subject", "nominal", scale={"domain": values, **scale},
+            legend=colours if len(values) <= len(COLOURS) else None,
+        ),
         "shape": _field(
             "variant", "nominal", scale={"domain": patterns, "range": SHAPES},
             legend=legend | {"symbolStrokeColor": INK},
         ),
         "opacity": {"condition": {"param": "chosen", "value": 0.9}, "value": 0.1},
-        **_tips({name: shown for shown, name in SHOWN.items()}),
+        **_tips({"subject": "subject", "gold": "object", "variant": "pattern"}),
     }  # fmt: skip
     return _styled(
-        f"t-SNE of vectors, a shape for each pattern, a colour for each {colour}.",
+        "t-SNE of vectors, a shape for each pattern, a colour for each subject.",
         title=heading, data=_data(table), width=COLUMN, height=COLUMN,
         view={"stroke": INK, "strokeOpacity": 0.3},
-        params=[{"name": "chosen", "select": {"type": "point", "fields": [column]}}],
+        params=[{"name": "chosen", "select": {"type": "point", "fields": ["subject"]}}],
         **_layer({"type": "point", "size": 30, "strokeWidth": 1, "filled": False}, channels),
     )  # fmt: skip

@@ -163,7 +163,7 @@ def example_answers(recipe: Recipe, work: Work) -> Numbers:
 
 def clusters(recipe: Recipe, work: Work) -> Numbers:
     """The first 30 facts of P36 in all patterns, and what the vectors of all facts cluster by."""
-    options = ("--groups", "P36", "--limit", "1000", "--draw", "P36")
+    options = ("--groups", "P36", "--limit", "1000")
     ((row, spec),) = recipe.models.items()
     document = _vectors(work, row, spec, "pararel-figure-3", *options)
     numbers: Numbers = {}

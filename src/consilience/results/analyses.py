@@ -15,7 +15,7 @@ from consilience.analysis import examples, patterns
 from consilience.analysis.factor_effects import CellAnswers, factor_tables
 from consilience.analysis.task_types import read_runs, task_effects, without_models
 from consilience.asking.facts import ask_suite
-from consilience.core.errors import SILENT, Colour, ConsilienceError, Protocol, Watch
+from consilience.core.errors import SILENT, ConsilienceError, Protocol, Watch
 from consilience.core.factors import OF_OPTIONS, FactorialDesign
 from consilience.core.schemas import FLIPS, METRICS_SCHEMA
 from consilience.files.write import csv_of, write_whole
@@ -28,7 +28,7 @@ from consilience.metrics.measure import measure
 from consilience.metrics.registry import MANY_VARIANTS, headline_metrics
 from consilience.metrics.statistics import correlation
 from consilience.models import LanguageModel
-from consilience.options import Output, option_fields, runs, shared_fields
+from consilience.options import Output, runs, shared_fields
 from consilience.options.probe import ProbeOptions
 from consilience.report import analysis_tables as layouts
 from consilience.report.charts import tsne_figure
@@ -354,16 +354,13 @@ def analyze_representations(options: runs.VectorOptions, watch: Watch = SILENT) 
     """Ask a model, keep its vectors where the object is predicted, and cluster them.
 
     ``clusters``: a row a relation, layer and property (``CLUSTERS_SCHEMA``). ``correlations``: a
-    row a layer and property: means, and the correlation with consistency.
+    row a layer and property: means, and the correlation with consistency. A single relation is
+    drawn, if it has enough facts.
     """
-    for entry in option_fields(runs.VectorOptions):
-        is_of_draw = entry.name in ("draw_facts", "color_by")
-        if is_of_draw and options.draw is None and getattr(options, entry.name) != entry.default:
-            raise ConsilienceError(f"{entry.flag} without --draw", todo="Add --draw G.")
+    from consilience.analysis import representations
+
     inquiry = Facts(ProbeOptions(**shared_fields(options, ProbeOptions)), watch)
     suite, protocol = inquiry.suite, inquiry.protocol
-    if options.draw is not None:
-        suite.relation(options.draw)  # an unknown one raises
     inquiry.load()
     model, settings = inquiry.model, {name: inquiry.settings[name] for name in SETTINGS}
     settings["layers"] = ",".join(map(str, options.layers))
@@ -375,17 +372,17 @@ def analyze_representations(options: runs.VectorOptions, watch: Watch = SILENT) 
     parts = []
     with watch.steps("clustering", len(suite.relations), "relations") as advance:
         for relation in suite.relations:
-            parts.append(_clusters(relation, model, run.path, options, protocol))
+            parts.append(_clusters(relation, model, run.path, options.layers, protocol))
             advance(1)
     clusters = pl.concat(parts)
     write_whole(run.path / "clusters.csv", csv_of(clusters))
     run.finish(metrics)
-    figure = None
-    if options.draw is not None:
-        figure = run.path / f"tsne-{options.draw}-{options.color_by}.svg"
-        title = f"{options.model}, {suite.name}: {options.draw}"
-        of = (options.draw, options.draw_facts, options.color_by, title, options.seed)
-        save_figure(drawing_of(run.path, *of), figure)
+    figure, (relation, *others) = None, suite.relations
+    size = len(relation.facts[:DRAWN]) * len(relation.patterns)
+    if not others and size > representations.PERPLEXITY:
+        drawn = relation.id
+        figure = run.path / f"tsne-{drawn}.svg"
+        save_figure(drawing_of(run.path, drawn, f"{options.model}, {suite.name}: {drawn}"), figure)
     tables = {"clusters": clusters, "correlations": correlations_of(metrics, clusters)}
     shown: list[Table | str] = [
         layouts.analysis_table("clusters", tables["clusters"]),
@@ -401,7 +398,7 @@ def _clusters(
     relation: Relation,
     model: LanguageModel,
     run: Path,
-    options: runs.VectorOptions,
+    layers: Sequence[int],
     protocol: Protocol,
 ) -> pl.DataFrame:
     from consilience.analysis import representations
@@ -409,15 +406,13 @@ def _clusters(
 
     folder = run / "vectors"
     if (folder / f"{relation.id}.parquet").is_file():
-        return representations.cluster(
-            representations.read_vectors(folder, relation.id), seed=options.seed
-        )
+        return representations.cluster(representations.read_vectors(folder, relation.id))
     queries, index = representations.questions(relation)
-    layers, has_special_tokens = list(options.layers), protocol != "published"
-    array = vector_array(model, queries, layers, special_tokens=has_special_tokens)
+    special = protocol != "published"
+    array = vector_array(model, queries, list(layers), special_tokens=special)
     vectors = representations.RelationVectors(relation.id, tuple(layers), array, index)
     representations.write_vectors(folder, vectors)
-    return representations.cluster(vectors, seed=options.seed)
+    return representations.cluster(vectors)
 
 
 def correlations_of(metrics: pl.DataFrame, clusters: pl.DataFrame) -> pl.DataFrame:
@@ -434,15 +429,16 @@ def correlations_of(metrics: pl.DataFrame, clusters: pl.DataFrame) -> pl.DataFra
     return pl.DataFrame(rows)
 
 
-def drawing_of(
-    folder: Path, relation: str, facts: int, colour: Colour, title: str, seed: int
-) -> Any:
+DRAWN = 30  # facts of the paper's Figure 3
+
+
+def drawing_of(folder: Path, relation: str, title: str) -> Any:
     """The t-SNE of a relation's first facts, at the last layer that a run has vectors of."""
     from consilience.analysis import representations
 
-    vectors = representations.read_vectors(folder / "vectors", relation).first(facts)
+    vectors = representations.read_vectors(folder / "vectors", relation).first(DRAWN)
     last = vectors.array[:, -1]
     readable = ~np.isnan(last).any(axis=1)
-    x, y = representations.tsne(last[readable], seed).T
+    x, y = representations.tsne(last[readable]).T
     table = vectors.index.filter(pl.Series(readable)).with_columns(x=pl.Series(x), y=pl.Series(y))
-    return tsne_figure(table, colour, title)
+    return tsne_figure(table, title)

@@ -1,4 +1,4 @@
-"""The options of ``probe`` that decide prompts: template, system prompt, examples, scoring rule."""
+"""The options of ``probe`` that decide prompts: template, examples, scoring rule."""
 
 import json
 
@@ -58,7 +58,6 @@ def test_the_prompts_are_what_the_options_say(asked):
 @pytest.mark.parametrize(("options", "message"), [
     ({"shots": 3}, "2 other questions in the group"),
     ({"template": "plian"}, "Did you mean 'plain'"),
-    ({"system": "Be brief."}, "a system prompt without a chat"),
     ({"vary": ["labels=A,none"], "option_score": "label"}, "scored by their labels"),
 ])  # fmt: skip
 def test_what_cannot_be_is_refused(asked, options, message):
@@ -93,18 +92,11 @@ def test_varied_templates_are_those_that_are_used():
     """A template of one's own and a built-in one; the first level is the base."""
     assert template_names(TEXT) == ["own", "plain", "chat"]
     factor = Factor("template", ("own", "chat"))
-    prompting = presenter_of(ProbeOptions(template=TEXT, system="Be brief."), [factor])
+    prompting = presenter_of(ProbeOptions(template=TEXT), [factor])
     assert list(prompting.templates) == ["own", "chat"]
-    assert [template.system for template in prompting.templates.values()] == ["", "Be brief."]
     presenter = prompting.of_group(FactorialDesign.full([factor]), ())
-    assert presenter.presentation((1,)).template.system == "Be brief."
+    assert presenter.presentation((1,)).template is TEMPLATES["chat"]
     assert presenter.presentation((0,)).template.text == TEXT
-
-
-def test_a_system_prompt_that_no_template_has_is_refused():
-    for template, is_chat in (("plain", True), (None, False)):
-        options = ProbeOptions(template=template, system="Be brief.")
-        refused("a system prompt without a chat", presenter_of, options, [], is_chat=is_chat)
 
 
 def test_the_rule_is_that_of_the_labels_unless_one_is_named():

@@ -7,7 +7,7 @@ import pytest
 
 from checks import refused
 from conftest import cases
-from consilience.asking.questions import templates_of, with_system
+from consilience.asking.questions import templates_of
 from consilience.core.items import Choice, Question
 from consilience.core.presentation import TEMPLATES, Presentation, Template, present
 
@@ -42,15 +42,6 @@ def test_a_file_has_names_texts_chats_and_system_prompts(tmp_path):
     path.write_text(TOML, encoding="utf-8")
     chat = Template("polite", polite["text"], is_chat=True, system="Be brief.")
     assert templates_of([str(path)]) == {"exam": Template("exam", exam["text"]), "polite": chat}
-
-
-def test_a_system_prompt_is_that_of_the_chats_without_one(tmp_path):
-    path = tmp_path / "own.toml"
-    path.write_text(TOML, encoding="utf-8")
-    templates = with_system(templates_of([str(path), "chat"]), "Answer.")
-    prompts = {name: template.system for name, template in templates.items()}
-    assert prompts == {"exam": "", "polite": "Be brief.", "chat": "Answer."}
-    refused("a system prompt without a chat", with_system, templates_of(["auto"]), "Answer.")
 
 
 @pytest.mark.parametrize(("spec", "message"), cases("templates_refused"))

@@ -370,20 +370,6 @@ def templates_of(specs: Sequence[str], *, is_chat: bool = False) -> dict[str, Te
     return templates
 
 
-def with_system(templates: Mapping[str, Template], system: str) -> dict[str, Template]:
-    """Templates whose chats have a system prompt, if they had none; without a chat it raises."""
-    if not any(template.is_chat for template in templates.values()):
-        raise ConsilienceError(
-            "a system prompt without a chat",
-            expected="a template that is a chat, and a model with a chat template",
-            todo="Write the text into a template: --template 'TEXT\\n{question}\\n{options}'.",
-        )
-    return {
-        name: replace(template, system=template.system or system) if template.is_chat else template
-        for name, template in templates.items()
-    }
-
-
 def _templates(spec: str, known: int, *, is_chat: bool) -> Iterator[Template]:
     """The templates of a spec; ``known``: how many there are already."""
     path = Path(spec) if spec.endswith(".toml") and "{" not in spec else None

@@ -288,7 +288,6 @@ def presenter_of(
     if not options.shots and "examples" in levels:
         todo = "Add --shots 3, or leave it out."
         raise ConsilienceError("--vary examples without solved examples", todo=todo)
-    used = asking.with_system(used, options.system) if options.system else used
     lacking = [one.name for one in used.values() if "context" not in one.slots]
     if lacking and "context" in levels:
         found, expected = f"no {{context}} in the template '{lacking[0]}'", "it, because it varies"

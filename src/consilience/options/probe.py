@@ -112,7 +112,6 @@ class ProbeOptions(Options):
         "Score an option by its label (label), or by its text: sum, mean or bytes "
         "(docs/prompts.md) [default: label; sum where options have no labels].", default=None,
         metavar="RULE", panel="Questions only", is_rare=True)
-    system: shared.SystemPrompt = opt(default=None, is_rare=True)
     shots: shared.Shots = opt(default=0, is_rare=True)
     match: str | None = opt(
         "With --generate or open questions: find the answer in a text by this rule: exact, "

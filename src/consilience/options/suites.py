@@ -40,7 +40,6 @@ class ExportOptions(Options):
     design: shared.DesignName = "full"
     columns: shared.ColumnNames = None
     shots: shared.Shots = 0
-    system: shared.SystemPrompt = None
 
 
 class MineOptions(Watched):

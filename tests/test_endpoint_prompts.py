@@ -15,11 +15,9 @@ from consilience.core.items import Ask, Item, TextPair
 from consilience.core.presentation import Presentation, Template
 from consilience.endpoints import chats as chat_module
 from consilience.endpoints.chats import why_not_enforced
-from consilience.kinds.probing import plan_probe
 from consilience.models import load_model, served
 from consilience.models.loading import load_pretrained
 from consilience.models.prompted import AnswerWriter, OptionScorer
-from consilience.options.probe import ProbeOptions
 from consilience.suites.pairs import TASKS, original
 from replay_server import completion, replay
 from scoring_server import LLAMA_CPP, LLAMA_CPP_PYTHON, OPENAI, VLLM, TinyServer, scoring_server
@@ -137,8 +135,6 @@ def test_a_number_of_tokens_is_refused_where_there_are_none(loaded):
         opened = served.open_server("openai:tiny", connection)
         refused(message, served.Writer, opened, "tiny", longest=9)
         assert not server.bodies("/v1/chat/completions")
-    with_baseline = ProbeOptions(model="baseline:first", suite="mini-questions", max_length=9)
-    refused("--max-length with a function or a baseline", plan_probe, with_baseline)
 
 
 def test_a_server_of_chats_has_values_of_listed_labels(loaded, monkeypatch):

@@ -166,25 +166,6 @@ def test_a_perturbation_may_rename_an_indicator(second, load):
     assert turned == whole[::-1]
 
 
-EQUAL = "the tokenizer or the truncation makes them equal"
-
-
-def test_a_change_that_is_truncated_away_is_noted(load):
-    """The change is at the end of a long sentence, which no form keeps."""
-    perturbations = {"changed": changed(words("Rome", 39) + " Berlin")}
-    presented = present([long_pair()], perturbations, load("bert", longest=24))
-    assert presented.forms[0][0] == presented.forms[0][1]
-    assert presented.notes[1:] == (
-        f"changed: the same tokens as the original in 1 of 1 items; {EQUAL}",
-    )
-
-
-def test_forms_that_a_tokenizer_cannot_tell_apart_are_noted(load):
-    note = f"same: the same tokens as the original in 8 of 8 items; {EQUAL}"
-    forms = chosen(["reverse"]) | {"same": Perturbation("same", "", lambda form: form)}
-    assert present(PAIRS, forms, load("bert")).notes == (note,)
-
-
 def presented_in_whole(pairs):
     forms = tuple(tuple(forms_of([pair])) for pair in pairs)
     return Presented(MRPC, tuple(pairs), FORMS, forms, (None,) * len(pairs), ())

@@ -156,14 +156,3 @@ def test_questions_without_a_row_are_not_counted_and_named(tmp_path):
     counted = scored(tmp_path, rows, SUITE)
     absent = "questions without a row, not counted: city 1 of 2, open 1 of 1"
     assert counted.notes[0] == absent and not any("no answer" in note for note in counted.notes)
-
-
-def test_a_score_says_that_another_rule_finds_options_within_texts(tmp_path):
-    """Of six texts two are the option, three have it within a sentence, one has none."""
-    texts = ["Paris", "Paris", *["I think it is Paris, in France"] * 3, "Madrid"]
-    rows = [("a", name, text) for name, text in zip(ROTATIONS, texts, strict=True)]
-    notes = scored(tmp_path, rows, SUITE).notes
-    contains = "with --match contains, which finds an option within a longer text, "
-    assert notes[-1] == f"{contains}3 of these 4 answers would be an option"
-    notes = scored(tmp_path, [(*row[:2], "Madrid") for row in rows], SUITE).notes
-    assert not any("--match contains" in note for note in notes)

@@ -131,8 +131,7 @@ def test_what_does_not_fit_is_refused_before_a_model_is_loaded(options):
         (CLOSED, {"match": "contains"}, "Add --generate"),
         (OPEN, {"samples": 2}, "at temperature 0"),
         (OPEN, {"match": "contain"}, "Did you mean 'contains'"),
-        (CLOSED, {"generate": True, "noise_floor": 9}, "--noise-floor of written answers"),
-        (OPEN, {"vary": ["sample=2"]}, "--samples 3 --temperature 0.7"),
+        (OPEN, {"vary": ["sample=2"]}, "no factor 'sample'"),
         (OPEN, {"model": "baseline:majorty"}, "Did you mean 'majority'"),
     ):
         refused(expected, probe, options(rows, **more), SILENT)

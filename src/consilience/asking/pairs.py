@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -60,7 +59,7 @@ def present_pairs(
     forms = [tuple(forms_of(pair, original(pair), perturbations).values()) for pair in pairs]
     encoded = model.encode([form for of_pair in forms for form in of_pair])
     reasons: list[str | None] = []
-    same, too_long, truncated = Counter[str](), 0, 0
+    too_long, truncated = 0, 0
     for at, of_pair in enumerate(forms):
         ids = encoded[at * len(names) : (at + 1) * len(names)]
         longest = max(len(form["input_ids"]) for form in ids)
@@ -69,24 +68,15 @@ def present_pairs(
             reason = reason or f"{longest} tokens, and the model takes {model.longest}"
         elif longest > model.longest and reason is None:
             forms[at] = tuple(model.fit(of_pair))
-            ids, too_long = model.encode(forms[at]), too_long + 1
+            too_long += 1
             truncated += sum(one != two for one, two in zip(of_pair, forms[at], strict=True))
         reasons.append(reason)
-        same.update(
-            name for name, of_form in zip(names[1:], ids[1:], strict=True) if of_form == ids[0]
-        )
     notes = []
     if too_long:
         notes.append(
             f"{too_long} of {len(pairs)} items were too long for {model.longest} tokens: "
             f"{truncated} of their {too_long * len(names)} forms were truncated, a sentence at the "
             "same place in every form that contains it"
-        )
-    for count in sorted({*same.values()}):
-        alike = ", ".join(name for name in names if same[name] == count)
-        notes.append(
-            f"{alike}: the same tokens as the original in {count} of {len(pairs)} items; "
-            "the tokenizer or the truncation makes them equal"
         )
     return Presented(task, tuple(pairs), names, tuple(forms), tuple(reasons), tuple(notes))
 

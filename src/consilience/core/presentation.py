@@ -139,8 +139,6 @@ class Prompt:
     is_chat: bool = False
     system: str = ""
     group: str = ""  # The group of the question; no model but a baseline may read it
-    context: str = ""
-    question: str = ""
     labels: tuple[str, ...] = ()  # What the options were shown with, whether or not a reply is one
     is_open: bool = False  # Whether the answer is written without options to choose from
 
@@ -197,8 +195,6 @@ def present(
         presentation.template.is_chat,
         presentation.template.system,
         question.group,
-        question.context,
-        texts[presentation.paraphrase],
         labels=() if style == "none" else labels_of(style, len(order)),
         is_open=not order,
     )
@@ -269,10 +265,10 @@ def permutation(order: str, size: int, seed: int = 0) -> tuple[int, ...] | None:
         return positions if kind == "given" else None
     if kind == "reversed":
         return positions[::-1] if size > 1 else None
-    if kind == "rotation":
+    if number.isdecimal() and kind == "rotation":
         steps = int(number)
         return positions[steps:] + positions[:steps] if steps < size else None
-    if kind == "shuffle":
+    if number.isdecimal() and kind == "shuffle":
         return _shuffles(size, int(number), seed)
     letters = tuple(ascii_uppercase.find(letter) for letter in order)
     first, rest = letters[:size], letters[size:]

@@ -94,11 +94,6 @@ class Inquiry(ABC):
         """Whether a suite is of this kind, unless an earlier kind accepts it."""
 
     @classmethod
-    @abstractmethod
-    def refuse_unknown(cls, options: ProbeOptions) -> None:
-        """Raise for a suite that does not exist, where that is known before it is read."""
-
-    @classmethod
     def of_options(
         cls, options: ProbeOptions, watch: Watch, suite: Any = None, model: Any = None
     ) -> Sequence[Self]:

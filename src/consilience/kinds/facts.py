@@ -52,15 +52,9 @@ class Facts(base.Inquiry):
     def accepts(cls, suite: base.SuiteValue) -> bool:
         return True
 
-    @classmethod
-    def refuse_unknown(cls, options: ProbeOptions) -> None:
-        suites.suite_folder(options.suite, suites.data_dir(options.data_dir))
-
     def __init__(
         self, options: ProbeOptions, watch: Watch = SILENT, suite: Any = None, model: Any = None
     ) -> None:
-        if suite is None:
-            self.refuse_unknown(options)
         super().__init__(options, watch, suite, model)
         if options.keep_scores and options.candidates == "vocabulary":
             raise ConsilienceError(
@@ -326,8 +320,4 @@ def _languages_of(vary: Sequence[str]) -> list[str] | None:
         )
     value = values["language"]
     languages = [part.strip() for part in value.split(",") if part.strip()]
-    if not languages:
-        raise ConsilienceError(
-            "--vary language= without a language", expected="all, or tags such as language=de,ja"
-        )
-    return None if value == "all" else languages
+    return languages if languages and value != "all" else None

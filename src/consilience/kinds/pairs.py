@@ -59,10 +59,6 @@ class SentencePairs(base.Inquiry):
         return isinstance(suite, str) and tasks.is_task(suite)
 
     @classmethod
-    def refuse_unknown(cls, options: ProbeOptions) -> None:
-        tasks.load_task(options.suite)
-
-    @classmethod
     def of_options(
         cls, options: ProbeOptions, watch: Watch, suite: Any = None, model: Any = None
     ) -> Sequence[Self]:
@@ -112,12 +108,9 @@ class SentencePairs(base.Inquiry):
         if options.template and not options.generate:
             raise ConsilienceError("--template without --generate", todo="Add --generate.")
         is_plain = self.is_given or options.model.startswith("baseline:")
-        of_classifiers = ["input", "pool", "model_labels"] * (is_plain or options.generate)
-        for name in [*of_classifiers, *["max_length", "generate"] * is_plain]:
-            if getattr(options, name):
-                kind = "a function or a baseline" if is_plain else "--generate"
-                flag = f"--{name.replace('_', '-')}"
-                raise ConsilienceError(f"{flag} with {kind}", todo="Leave it out.")
+        if is_plain and options.generate:
+            found = "--generate with a function or a baseline"
+            raise ConsilienceError(found, todo="Leave it out.")
 
     @property
     def groups(self) -> Mapping[str, int]:

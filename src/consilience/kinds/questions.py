@@ -20,11 +20,9 @@ from consilience.asking.asker import Progress
 from consilience.asking.noise import Sample, question_samples
 from consilience.core.errors import SILENT, ConsilienceError, Protocol, Watch
 from consilience.core.factors import Factor, FactorialDesign, levels_of
-from consilience.core.free_text import DEFAULT_RULES, OPEN_RULE, RULES, rule_of
+from consilience.core.free_text import DEFAULT_RULES, rule_of
 from consilience.core.items import Question
-from consilience.core.text import counted, listed
-from consilience.endpoints.scorer import ANSWERS_ONLY
-from consilience.files.read import read_text
+from consilience.core.text import listed
 from consilience.files.tables import LOG_PROBABILITIES, different
 from consilience.kinds import base
 from consilience.kinds import variants as varying
@@ -78,15 +76,6 @@ class OwnQuestions(base.Inquiry):
         return isinstance(suite, Questions) or (isinstance(suite, str) and is_questions(suite))
 
     @classmethod
-    def refuse_unknown(cls, options: ProbeOptions) -> None:
-        """Raise for a folder with a masked model; a missing file is refused when it is read."""
-        config = Path(options.model, "config.json")
-        if config.is_file() and "ForMaskedLM" in read_text(config):
-            found = f"'{options.model}', a masked model, which does not write text, and questions"
-            todo = "Leave this run out with [[skip]], or ask it facts."
-            raise ConsilienceError(found, todo=todo)
-
-    @classmethod
     def to_export(cls, options: ProbeOptions) -> Self:
         return cls(options, is_for_a_model=False)
 
@@ -120,11 +109,7 @@ class OwnQuestions(base.Inquiry):
             self._check()
 
     def _check(self) -> None:
-        """Raise for options that do not fit the questions or a model that reads one at a time."""
-        is_plain = self.is_given or self.options.model.startswith("baseline:")
-        if is_plain and self.options.max_length:
-            found = "--max-length with a function or a baseline"
-            raise ConsilienceError(found, todo="Leave it out.")
+        """Raise for options that do not fit the questions."""
         presenter = self.prompting.of_group(self.design, self.pool)  # the rule fits the labels
         if presenter.rule.reply == "label" and self._chosen_groups:
             presenter.refuse_hidden_options()
@@ -149,11 +134,6 @@ class OwnQuestions(base.Inquiry):
     def load(self) -> None:
         """Load the model, and present questions as it reads them."""
         super().load()
-        rule, scoring = self.options.option_score, self.model.identity.get("scoring")
-        if rule and scoring == ANSWERS_ONLY and not self.is_given:
-            found = f"--option-score {rule} with a server that gives answers only"
-            todo = "Leave it out; for options without labels add --vary labels=none."
-            raise ConsilienceError(found, expected="log-probabilities of the options", todo=todo)
         if not self.is_given:
             is_chat = is_chat_model(self.model)
             self.prompting = varying.presenter_of(self.options, self.factors, is_chat=is_chat)
@@ -225,8 +205,7 @@ class OwnQuestions(base.Inquiry):
             folder.describe(name, value)
         varies_order = any(factor.name == "order" for factor in self.design.factors)
         position = "" if varies_order else gold_position_note(self.questions.items)
-        fixed = varying.fixed_note(self.options.vary, self.questions)
-        folder.note([*filter(None, [position]), *self.questions.notes, *fixed])
+        folder.note([*filter(None, [position]), *self.questions.notes])
 
     @property
     def chooser(self) -> Model:
@@ -346,8 +325,6 @@ class OwnQuestions(base.Inquiry):
         groups = groups_of_questions(questions, writes_freely=not is_scored)
         match = "as recorded" if is_judged else options.match or DEFAULT_RULES
         notes = asking.notes_on_writing(answers)
-        if options.match is None and not is_judged:
-            notes = [*notes, *_found_within(run.answers, whole, answers)]
         return base.AnswersElsewhere(
             suite_of_questions(questions.name, groups, design, questions.expectations),
             "strict",
@@ -462,15 +439,6 @@ def _writes(options: ProbeOptions, groups: Sequence[GroupOfQuestions]) -> bool:
     """Whether answers of a group are written; else options of writing raise."""
     if options.match:
         rule_of(options.match)  # an unknown one raises
-    is_here = not options.model.startswith("openai:")
-    sampling = "Measure the noise of sampling instead: --samples 2 --temperature 0.7."
-    for is_wanted, flag, todo in (
-        (options.noise_floor and is_here, "--noise-floor", sampling),
-        (options.option_score, "--option-score", "Leave it out, or leave --generate out."),
-    ):
-        if is_wanted and all(group.writes_freely for group in groups):
-            expected = "questions with options, of which one is chosen"
-            raise ConsilienceError(f"{flag} of written answers", expected=expected, todo=todo)
     if any(group.writes_freely for group in groups):
         return True
     usual = ProbeOptions()
@@ -482,22 +450,6 @@ def _writes(options: ProbeOptions, groups: Sequence[GroupOfQuestions]) -> bool:
             "and --equivalence out.",
         )
     return False
-
-
-def _found_within(
-    table: pl.DataFrame, questions: Questions, answers: pl.DataFrame
-) -> Iterator[str]:
-    """A note if another rule finds an option in texts that ``answers`` matches to none."""
-    is_unmatched = pl.col("unmatched").is_not_null() & pl.col("gold_option").is_not_null()
-    count = answers.filter(is_unmatched).height
-    if not count:
-        return
-    _, within = answers_to_questions(table, questions, RULES[OPEN_RULE])
-    if (more := count - within.filter(is_unmatched).height) > 0:
-        yield (
-            f"with --match {OPEN_RULE}, which finds an option within a longer text, {more:,} of "
-            f"these {counted(count, 'answer')} would be an option"
-        )
 
 
 def _not_counted(questions: Questions, items: Collection[str]) -> list[str]:

@@ -130,22 +130,6 @@ def factors_of(
     return [*(chosen[name] for name in FACTORS if name in chosen), *samples]
 
 
-def fixed_note(vary: Sequence[str] | None, questions: Questions) -> list[str]:
-    """A note on the factors that vary without ``--vary``, and now do not."""
-    if vary is None:
-        return []
-    chosen = {text.partition("=")[0].strip() for text in vary}
-    fixed = [factor for factor in _usual_factors(questions) if factor.name not in chosen]
-    if not fixed:
-        return []
-    names = " and ".join(f"{factor.name} ({len(factor.levels)} levels)" for factor in fixed)
-    more = " ".join(
-        "--vary order=rotations" if factor.name == "order" else f"--vary {factor.name}"
-        for factor in fixed
-    )
-    return [f"fixed, because --vary does not name it: {names}; to vary it too, add {more}"]
-
-
 def design_of(kind: Combinations, factors: Sequence[Factor]) -> FactorialDesign:
     """The design that ``--design`` names."""
     is_full = kind == "full"
@@ -234,11 +218,7 @@ def _orders(size: int, value: str, name: str) -> Sequence[str]:
     levels = _listed(value)
     levels = levels if "given" in levels else ["given", *levels]
     for level in levels:
-        try:
-            is_order = presentation.permutation(level, size) is not None
-        except ValueError:
-            is_order = False
-        if not is_order:
+        if presentation.permutation(level, size) is None:
             known = "rotations, reversed, shuffles:K, all, or orders such as "
             expected = known + ascii_uppercase[:size][::-1]
             raise ConsilienceError(f"--vary {name}={level}", expected=expected)

@@ -233,7 +233,6 @@ def _planned(options: StudyRunOptions, watch: Watch) -> _Plan:
         try:
             kind = kind_of(run.options.suite, run.options.as_questions)
             refuse_options(run.options, kind.kind, f"the suite '{run.options.suite}'")
-            kind.refuse_unknown(run.options)
         except ConsilienceError as error:
             raise error.replaced(where=f"{study.file}: {run.name}") from error
     state, count = studies.state_of(study), options.workers or 1

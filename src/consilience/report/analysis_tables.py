@@ -364,23 +364,6 @@ VOTES: Columns = {
     ("difference_low", "difference_high"): Column(CI, "points"),
     "p": Column("p", "p"),
 }
-CURVE: Columns = {
-    "k": Column("k", "count"),
-    "at_least": Column("right in k or more", "share"),
-    ("low", "high"): Column(CI, "share"),
-    "all_of_k": Column("k drawn ones all right", "share"),
-    ("all_low", "all_high"): Column(CI, "share"),
-}
-"""What the vote gives, and how many variants are right (``analysis.votes``)."""
-
-
-def curve_table(curve: pl.DataFrame, name: str, words: SuiteWords) -> Table:
-    """How many items are right in k variants (``right_counts``)."""
-    title = f"{name}: {words.item}s that are right in k of {curve['k'][-1]} variants, in percent"
-    notes = ["k or more: the CAR curve; k drawn ones all right: pass^k, estimated without bias"]
-    return frame_table(curve, title, CURVE, notes, sortable=False)
-
-
 ALL_GROUPS = "all groups"  # what tables call MICRO
 
 

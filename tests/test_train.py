@@ -3,7 +3,6 @@
 import math
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -20,7 +19,7 @@ from consilience.core.errors import SILENT, Loading
 from consilience.models.loading import Pretrained
 from consilience.models.masked import PositionHead
 from consilience.suites.facts import sample_facts
-from consilience.train import batch_trainer, improvement
+from consilience.train import batch_trainer
 from consilience.train.consistency import ConsistencyTrainer, plain_copy, train_and_measure
 from consilience.train.improvement import last_best
 from consilience.train.objectives import (
@@ -341,18 +340,6 @@ def test_the_steps_of_an_update_are_a_multiple_of_the_processes(
     monkeypatch.setattr(batch_trainer.TrainingArguments, "world_size", 4)
     found = "2 steps an update on 4 processes. Let the training relations"
     refused(found, trainer_of, model_folder("bert"), tmp_path)
-
-
-def test_a_folder_is_no_base_model_on_the_hub(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name in ("result_table", "harm_table", "as_markdown"):
-        monkeypatch.setattr(improvement, name, lambda *given: "")
-    told = {"title": "", "suite": SUITE, "kind": "masked", "verdict": [], "harms": []}
-    result = SimpleNamespace(plan=PLAN, subject=Subject("models/bert", SUITE, "strict"), **told)
-    outcome = SimpleNamespace(compared=[], seed=1)
-    assert "base_model: models/bert" in improvement.model_card(result, outcome)
-    Path("models/bert").mkdir(parents=True)
-    assert "base_model" not in improvement.model_card(result, outcome)
 
 
 @pytest.mark.parametrize(("change", "message"), cases("plans_bad"))

@@ -27,7 +27,7 @@ from consilience.report.columns import (
     metric_column,
     with_outliers,
 )
-from consilience.report.table import CI, Cell, Column, Table, Value, spread_of, text_of
+from consilience.report.table import Cell, Column, Table, Value, spread_of, text_of
 from consilience.suites.pairs import CALUM
 from consilience.types import SuiteWords
 
@@ -355,15 +355,6 @@ def effects_tables(effects: pl.DataFrame) -> Iterator[Table]:
         yield frame_table(named, title, columns, notes)
 
 
-VOTES: Columns = {
-    "answer": Column("answer of"),
-    "variants": Column("variants", "count"),
-    "accuracy": metric_column("accuracy"),
-    ("low", "high"): Column(CI, "share"),
-    "difference": POINTS,
-    ("difference_low", "difference_high"): Column(CI, "points"),
-    "p": Column("p", "p"),
-}
 ALL_GROUPS = "all groups"  # what tables call MICRO
 
 

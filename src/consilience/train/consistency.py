@@ -19,7 +19,6 @@ from accelerate.state import PartialState
 from transformers import PreTrainedModel
 
 from consilience import suites
-from consilience.analysis.votes import against_vote
 from consilience.core.errors import SILENT, ConsilienceError, Loading, Watch, needs_extra
 from consilience.files.read import read_rows, read_text
 from consilience.files.write import csv_of, write_whole
@@ -58,7 +57,6 @@ from consilience.train.improvement import (
     harm_rows,
     last_best,
     macro,
-    model_card,
     text_row,
 )
 from consilience.train.objectives import (
@@ -368,15 +366,10 @@ def train_and_measure(
     difference = _compared(first, [runs[""] for runs in after], IMPROVED)
     texts = held_out_losses(subject, subject.model)
     harms = _harms(subject, before, pairs, difference, texts)
-    answers = [runs[""].answers[0] for runs in after]
-    votes = against_vote(first.answers[0], answers, first.suite, first.protocol)
     result = Improved(
         subject, plan, first.suite, folder, kind, first.metrics, perplexity_of(texts), outcomes,
-        difference, harms, votes,
+        difference, harms,
     )  # fmt: skip
-    write_whole(folder / "vote.csv", csv_of(votes))
-    for one in outcomes:
-        write_whole(one.training.model / "README.md", model_card(result, one).encode())
     write_whole(folder / "harm.csv", csv_of(pl.from_dicts(harms, infer_schema_length=None)))
     record.finish(result.best.metrics)
     return result

@@ -1,9 +1,8 @@
-"""The results of ``improve`` and ``finetune``, their tables, and what a training costs."""
+"""The results of ``improve`` and ``finetune``, and their tables."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,17 +12,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
-import yaml
 from scipy.special import stdtrit
 
-from consilience.core.text import counted, listed
+from consilience.core.text import counted
 from consilience.kinds.counting import CountedRun
 from consilience.metrics.measure import few_relations
 from consilience.metrics.registry import headline_metrics, label_of
-from consilience.metrics.statistics import CLEAR, LEVEL, TIE
+from consilience.metrics.statistics import LEVEL, TIE
 from consilience.options import Output
 from consilience.options.training import FinetuneOptions
-from consilience.report.analysis_tables import VOTES
 from consilience.report.columns import (
     POINTS,
     Columns,
@@ -38,7 +35,6 @@ from consilience.report.comparison_tables import (
 )
 from consilience.report.export import (
     Shown,
-    as_markdown,
     in_sentences,
     without_nan,
 )
@@ -262,51 +258,13 @@ def harm_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     return frame_table(shown, "Harm: what the training may have cost", columns, notes)
 
 
-def vote_sentence(votes: pl.DataFrame) -> list[str]:
-    """Whether one variant after the training beats the vote before it (``against_vote``)."""
-    if votes.is_empty():
-        return []
-    _, vote, one, _ = votes.to_dicts()
-    beats = "beats" if one["difference"] > 0 and one["p"] < CLEAR else "does not clearly beat"
-    points = (100 * one[of] for of in ("difference", "difference_low", "difference_high"))
-    change = "{:+.1f} points, {:+.1f} to {:+.1f}".format(*points).replace(", +nan to +nan", "")
-    size, right = vote["variants"], [100 * row["accuracy"] for row in (one, vote)]
-    return [
-        f"Training {beats} the vote at inference: one variant is right in {right[0]:.1f} % after "
-        f"it, the vote of {size} variants before it in {right[1]:.1f} % ({change}), which costs "
-        f"{size} times as much."
-    ]
-
-
-def model_card(result: Improved, outcome: Outcome) -> str:
-    """The README of an improved model: what it was trained on, and the result."""
-    plan, subject = result.plan, result.subject
-    is_id = re.fullmatch(r"[\w.-]+/[\w.-]+", subject.model) and not Path(subject.model).exists()
-    base = subject.model if is_id else None
-    data = {"base_model": base, "pipeline_tag": PIPELINES[result.kind], "tags": ["consilience"]}
-    name = Path(subject.model).name
-    title = result.title.replace(subject.model, name, 1)
-    rows = result_table(outcome.compared, result.suite, title)
-    adapters = f"LoRA of rank {plan.lora_rank}" if plan.lora_rank else "all weights"
-    parts = [
-        f"# {name}, more consistent",
-        f"Trained with `consilience improve` on {result.suite.name} ({listed(plan.train)}): loss "
-        f"{plan.loss}, lambda {plan.weight:g}, learning rate {plan.learning_rate:g}, {adapters}, "
-        f"seed {outcome.seed}.",
-        " ".join(result.verdict),
-        as_markdown(rows), as_markdown(harm_table(result.harms)),
-    ]  # fmt: skip
-    metadata = yaml.safe_dump({name: value for name, value in data.items() if value})
-    return f"---\n{metadata}---\n\n" + "\n\n".join(parts) + "\n"
-
-
 @dataclass(frozen=True, slots=True)
 class Improved(Shown):
     """The result of ``improve``: the model before, on the test relations, and that of each seed.
 
     ``suite``: the test relations or questions. ``folder``: that of checkpoints, runs and the best
     model. ``kind``: of the model. ``compared``: the mean over seeds, compared with the model
-    before. ``harms``: rows of ``harm_table``. ``votes``: of ``against_vote``.
+    before. ``harms``: rows of ``harm_table``.
     """
 
     subject: Subject
@@ -319,7 +277,6 @@ class Improved(Shown):
     outcomes: tuple[Outcome, ...]
     compared: pl.DataFrame
     harms: tuple[Mapping[str, Any], ...]
-    votes: pl.DataFrame
 
     @property
     def best(self) -> Outcome:
@@ -331,8 +288,7 @@ class Improved(Shown):
     def verdict(self) -> list[str]:
         """What training changed on the held-out relations, and which harm, in sentences."""
         changed = training_verdict(self.compared, self.suite.words)
-        harm = harm_verdict(self.harms)
-        return [*changed, *vote_sentence(self.votes), *harm]
+        return [*changed, *harm_verdict(self.harms)]
 
     @property
     def notes(self) -> list[str]:
@@ -359,10 +315,6 @@ class Improved(Shown):
         best = self.best
         yield from in_sentences(self.verdict, output)
         yield result_table(self.compared, self.suite, self.title)
-        if not self.votes.is_empty():
-            note = "difference: from the vote before, paired"
-            title = "The vote at inference, in percent"
-            yield frame_table(self.votes, title, VOTES, [note])
         yield harm_table(self.harms)
         model, checkpoint = best.training.model, best.training.checkpoint
         updates = f"{checkpoint['step']} of {counted(checkpoint['updates'], 'update')}"
@@ -389,7 +341,6 @@ class Improved(Shown):
             "before": self.before.to_dicts(), "perplexity": self.perplexity,
             "outcomes": outcomes, "differences": self.compared.to_dicts(), "notes": self.notes,
             "harm": without_nan([dict(row) for row in self.harms]),
-            "vote": self.votes.to_dicts(),
             "model": str(self.best.training.model),
         }  # fmt: skip
 

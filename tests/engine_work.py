@@ -36,21 +36,6 @@ def _sleep(seconds, loaded, **rest):
     return loaded
 
 
-def _deaf(times, file, **rest):
-    """Miss the first ``times`` signals that end a process; ``file`` appears before."""
-    usual, left = signal.getsignal(signal.SIGTERM), [*range(times)]
-    signal.signal(signal.SIGTERM, lambda *signal: left.pop() if left else usual(*signal))
-    Path(file).touch()
-    while True:
-        time.sleep(60)
-
-
-def _steps(number, advance, **rest):
-    for _ in range(number):
-        advance(1)
-        time.sleep(0.21)
-
-
 def _raise(kind, **rest):
     raise {"bug": ZeroDivisionError("by zero"), "input": ConsilienceError("wrong", expected="right"),
            "file": FileNotFoundError(2, "No such file", "facts.tsv")}[kind]  # fmt: skip
@@ -71,8 +56,8 @@ def _leave(**rest):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-ACTIONS = {"tell": _tell, "repeat": _repeat, "sleep": _sleep, "steps": _steps, "raise": _raise,
-           "die": _die, "leave": _leave, "deaf": _deaf}  # fmt: skip
+ACTIONS = {"tell": _tell, "repeat": _repeat, "sleep": _sleep, "raise": _raise,
+           "die": _die, "leave": _leave}  # fmt: skip
 
 
 def _node(seconds, **rest):

@@ -4,15 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from conftest import ROOT
-from consilience.study.workers import Backlog, LocalWorkers, Unit, described, run_units
+from consilience.study.workers import LocalWorkers, Unit, described, run_units
 from engine_work import factory
 from study_workers import HereWorkers
 
@@ -107,76 +103,6 @@ def test_a_worker_that_dies_when_it_is_made_is_tried_three_times():
     assert all("SIGKILL" in one.failure.message for one in ended.values())
 
 
-def test_long_units_report_their_steps_once():
-    steps = []
-    outcomes(units(("steps", 3), size=3), advance=steps.append)
-    assert sum(steps) == 3
-    assert len(steps) > 1
-
-
-class Recorder:
-    """Workers of no process, which do their units at once; what they are for."""
-
-    def __init__(self, count):
-        self.count, self.log = count, []
-
-    def start(self, factory, key):
-        self.log.append(key)
-        return self
-
-    def do(self, payload, show):
-        return payload
-
-    def stop(self):
-        pass
-
-    close = stop
-
-
-def test_the_key_with_the_most_waiting_steps_for_each_worker_is_served_next():
-    """Of 12 and 3 steps the first key gets two workers; each loads its state once."""
-    work = [*units(*[("tell",)] * 4, key="large", size=3), *units(("tell",), key="small", size=3)]
-    workers = Recorder(2)
-    assert len(list(run_units(work, factory, workers))) == 5
-    assert workers.log == ["large", "large", "small"]
-    work = [unit for key in "abc" for unit in units(*[("tell",)] * 5, key=key)]
-    workers = Recorder(3)
-    assert len(list(run_units(work, factory, workers))) == 15
-    assert Counter(workers.log[:3]) == Counter("abc"), "each has a worker where there is room"
-
-
-def test_units_are_added_and_dropped_while_others_are_done():
-    """A unit that is next is done before those that wait; dropped ones have no outcome."""
-    backlog = Backlog(units(*[("tell",)] * 4, size=2))
-    workers, ended = Recorder(1), []
-    for one in run_units(backlog, factory, workers):
-        ended.append(one.unit.id)
-        if one.unit.id == "a0":
-            assert [unit.id for unit in backlog.drop(lambda unit: unit.id == "a2")] == ["a2"]
-            backlog.add(Unit("next", "a", ("tell",), 0), is_next=True)
-            backlog.add(Unit("other", "b", ("tell",)))
-            assert backlog.total == 2 + 2 + 0 + 1
-        if one.unit.id == "a3":
-            backlog.add(Unit("last", "a", ("tell",)))
-    assert ended == ["a0", "next", "a1", "a3", "last", "other"]
-    assert workers.log == ["a", "b"], "a worker is kept for what is added after its last unit"
-
-
-def test_a_slow_reader_holds_the_workers_back():
-    """Each worker has at most one value that is not taken yet."""
-    done, taken = Counter(), 0
-
-    class Counting(Recorder):
-        def do(self, payload, show):
-            done["units"] += 1
-
-    many = (Unit(str(at), "a", ("tell",)) for at in range(1_000))
-    for _ in run_units(many, factory, Counting(2)):
-        taken += 1
-        assert done["units"] <= taken + 2
-    assert taken == 1_000
-
-
 def test_a_reader_that_stops_ends_the_workers():
     running = run_units(units(*[("tell",)] * 3), factory, LocalWorkers())
     process = next(running).value[1]
@@ -206,39 +132,3 @@ if __name__ == "__main__":
     assert errors.strip().endswith("KeyboardInterrupt")
     with pytest.raises(ProcessLookupError):
         os.kill(worker, 0)
-
-
-def test_a_worker_that_misses_signals_is_not_killed(tmp_path):
-    workers, file = LocalWorkers(), tmp_path / "deaf"
-    worker = workers.start(factory, "k")
-    with ThreadPoolExecutor() as pool:
-        done = pool.submit(worker.do, ("deaf", 2, file), print)
-        while not file.exists():
-            time.sleep(0.01)
-        workers.close()
-    assert worker.process.exitcode == 128 + signal.SIGTERM
-    assert done.result().is_death
-
-
-def test_a_signal_that_does_not_end_a_wait_is_seen_soon():
-    """It reaches another thread, as one that comes just before the wait does nobody."""
-    released, ended = threading.Event(), threading.Event()
-
-    class Signalled(Recorder):
-        def do(self, payload, show):
-            time.sleep(0.1)  # until the wait has begun
-            signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
-            if not released.wait(20):
-                ended.set()
-
-    def interrupt(number, frame):
-        released.set()
-        raise KeyboardInterrupt
-
-    usual = signal.signal(signal.SIGUSR1, interrupt)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            list(run_units(units(("tell",)), factory, Signalled(1)))
-    finally:
-        signal.signal(signal.SIGUSR1, usual)
-    assert not ended.is_set(), "it was seen when the unit had ended"

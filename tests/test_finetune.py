@@ -3,7 +3,6 @@
 import json
 import random
 import re
-import resource
 import shutil
 from collections import Counter
 from dataclasses import replace
@@ -12,8 +11,7 @@ from statistics import fmean
 
 import pytest
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from transformers import (
     AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
@@ -39,7 +37,7 @@ from consilience.models.classifier import (
 )
 from consilience.suites.pairs import TASKS, Pairs, original
 from consilience.train import classifiers as heads_module
-from consilience.train.batch_trainer import TrainingFolder, disk_errors
+from consilience.train.batch_trainer import TrainingFolder
 from consilience.train.classifiers import (
     Backbone,
     EncodedPairs,
@@ -230,32 +228,6 @@ def test_padding_changes_no_logits_which_are_those_of_transformers(family, pool,
         hidden = model.base_model(torch.tensor([form["input_ids"]])).last_hidden_state[0]
         read_at = hidden[-1] if pool == "end" else sum(hidden) / len(form["input_ids"])
         torch.testing.assert_close(row, model.score.weight @ read_at, rtol=0, atol=1e-9)
-
-
-def test_tasks_share_one_body_and_have_heads_of_their_own(plain):
-    set_seed(0)
-    heads, _ = load_heads(str(plain), LABELS, None)
-    rte, mnli = heads.models["rte"], heads.models["mnli"]
-    assert rte.base_model is mnli.base_model is heads.body
-    shared = {id(weight) for weight in heads.body.parameters()}
-    for model, size in ((rte, 2), (mnli, 3)):
-        own = {name: each for name, each in model.named_parameters() if id(each) not in shared}
-        sizes = {name: len(each) for name, each in own.items()}
-        assert sizes == {"classifier.weight": size, "classifier.bias": size}
-    assert len(list(heads.parameters())) == len(shared) + 4
-    before = {name: weight.clone() for name, weight in heads.state_dict().items()}
-    forms = [{"input_ids": [2, 40, 41, 3]}, {"input_ids": [2, 42, 3]}]
-    steps = torch.optim.AdamW(heads.parameters(), lr=0.01, weight_decay=0.1)
-    logits = heads.train()("rte", **collate(forms, 0))
-    torch.nn.functional.cross_entropy(logits, torch.tensor([0, 1])).backward()
-    steps.step()
-    changed = {name for name, each in heads.state_dict().items() if not each.equal(before[name])}
-    of_mnli = {name for name, each in heads.named_parameters() if id(each) in map(id, own.values())}
-    assert len(of_mnli) == 2
-    assert not changed & of_mnli
-    outside_body = {name for name in before if not name.startswith("body.")}
-    assert changed & outside_body == outside_body - of_mnli
-    assert {"body.embeddings.word_embeddings.weight", "body.pooler.dense.weight"} <= changed
 
 
 def test_weights_with_two_names_are_kept_once_and_stay_one(model_folder, tmp_path):
@@ -512,15 +484,6 @@ def test_what_is_finished_is_taken_and_another_training_is_refused(plain, tmp_pa
     assert [each.name for each in (tmp_path / "thesis").iterdir()] == ["chapter.txt"]
 
 
-def test_a_model_whose_files_have_changed_is_another(plain, tmp_path):
-    spec = shutil.copytree(plain, tmp_path / "model")
-    train(spec, tmp_path / "o", epochs=1)
-    model = AutoModelForMaskedLM.from_pretrained(spec)
-    model.bert.embeddings.word_embeddings.weight.data += 1
-    model.save_pretrained(spec)
-    refused("its weights is", train, spec, tmp_path / "o", epochs=1)
-
-
 def test_a_mistake_does_not_take_the_folder(plain, folder_of, tmp_path):
     """A choice that the tokenizer does not have, and a rate that ends in no number."""
     place = tmp_path / "o"
@@ -587,31 +550,6 @@ def test_a_task_may_have_any_name(name, plain, tmp_path):
     found = train(plain, tmp_path / "o", (replace(ONE[0], task=replace(RTE, name=name)),), epochs=1)
     assert list(found.validation) == [name]
     assert (tmp_path / "o" / name / WEIGHTS).is_file()
-
-
-def test_half_precision_trains_and_saves_whole_numbers_of_single_precision(plain, tmp_path):
-    found = train(plain, tmp_path / "o", bf16=True)
-    assert {each.dtype for each in weights_of(tmp_path / "o" / "rte").values()} == {torch.float32}
-    assert found.validation["rte"] == judge(tmp_path / "o", ONE[0])[0]
-
-
-def test_weights_that_cannot_be_written_are_one_message(tmp_path):
-    """safetensors raises an error of its own, without an errno."""
-    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
-    message = "cannot be written: Error while serializing: I/O error: File too large"
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, usual[1]))
-        with pytest.raises(ConsilienceError, match=message), disk_errors(tmp_path):
-            save_file({"a": torch.zeros(1000)}, tmp_path / "a.safetensors")
-        with pytest.raises(ConsilienceError, match="cannot be written"), disk_errors(tmp_path):
-            torch.save({"a": torch.zeros(1000)}, tmp_path / "a.pt")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
-    full = SafetensorError("Error while serializing: I/O error: No space left on device")
-    with pytest.raises(ConsilienceError, match="the disk is full"), disk_errors(tmp_path):
-        raise full
-    with pytest.raises(ValueError, match="a bug"), disk_errors(tmp_path):
-        raise ValueError("a bug")
 
 
 def write_csv(path, pairs, columns=("sentence1", "sentence2", "label")):

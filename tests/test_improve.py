@@ -1,4 +1,4 @@
-"""Whole consistency trainings: every family, seeds, processes, ablations, and what interrupts them."""
+"""Whole consistency trainings: every family, adapters, and what interrupts them."""
 
 import errno
 import json
@@ -14,7 +14,6 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 from checks import output, refusal, refused
 from conftest import cases
 from consilience import ConsilienceError, load_model
-from consilience.core.errors import Loading
 from consilience.options.training import ImproveOptions
 from consilience.suites import load_suite
 from consilience.train.batch_trainer import TrainingFolder
@@ -22,9 +21,7 @@ from consilience.train.consistency import (
     ConsistencyTrainer,
     _folder_of,
     _trained,
-    read_lines,
 )
-from consilience.train.objectives import perplexity_of, text_losses
 from consilience.train.plan import Subject
 from test_train import PATTERNS, PLAN, SUITE, relation, train, trainer_of
 
@@ -202,13 +199,6 @@ def command(model_folder, tmp_path, write_suite):
 TEXTS = ["Paris is the capital of France.", "", "Rome is large."]
 
 
-def test_texts_are_read_without_empty_ones(tmp_path):
-    lines, rows = tmp_path / "text.txt", tmp_path / "text.jsonl"
-    lines.write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
-    rows.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS), encoding="utf-8")
-    assert read_lines(lines) == read_lines(rows) == [TEXTS[0], TEXTS[2]]
-
-
 def test_one_command_trains_measures_and_shows_the_cost(consilience, command, tmp_path):
     (tmp_path / "text.txt").write_text("\n".join(TEXTS), encoding="utf-8")
     command = [*command, "--text", tmp_path / "text.txt"]
@@ -229,15 +219,6 @@ def test_one_command_trains_measures_and_shows_the_cost(consilience, command, tm
     assert row["n"] == 9
 
 
-def test_lines_without_a_known_token_are_in_no_perplexity(model_folder):
-    """A line of unknown tokens alone, and one of nothing that a tokenizer keeps."""
-    spec, loading = str(model_folder("bert")), Loading("cpu")
-    known = perplexity_of(text_losses(spec, ["the cat"], loading))
-    more = text_losses(spec, ["the cat", "\u2603", "\u200b"], loading)
-    assert perplexity_of(more) == pytest.approx(known)
-    assert perplexity_of(more[1:]) is None and perplexity_of([]) is None
-
-
 def test_a_folder_belongs_to_the_weights_and_the_text_of_its_training(model_folder, tmp_path):
     base = tmp_path / "base"
     shutil.copytree(model_folder("bert"), base)
@@ -256,11 +237,6 @@ def test_a_folder_belongs_to_the_weights_and_the_text_of_its_training(model_fold
 def test_what_is_wrong_is_one_message(consilience, command, tmp_path, options, message):
     (tmp_path / "text.jsonl").write_text('{"text": "x"}\n{}\n')
     assert message in " ".join(refusal(consilience, *command, *options).split())
-
-
-def test_the_suite_is_refused_before_anything_else(consilience):
-    message = "no relations for train. Name some: --train-groups."
-    assert message in refusal(consilience, "improve", "--model", "nowhere", "--suite", "mini")
 
 
 @pytest.mark.parametrize("name", ["improve", "finetune"])

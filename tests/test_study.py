@@ -79,27 +79,9 @@ def test_runs_are_models_by_suites_by_factors_by_seeds_without_those_skipped(stu
 BASE = '[[models]]\nmodel = "m"\n[[suites]]\nsuite = "mini"\n'
 
 
-def test_two_runs_never_share_the_file_of_a_failure(study_of):
-    named = '[[models]]\nmodel = "baseline:random"\nname = "{}"\n[[suites]]\nsuite = "mini"\nname = "{}"\n'
-    studies = [study_of(named.format(*names)) for names in (("a__b", "c"), ("a", "b__c"))]
-    files = {failure_file(study, run).relative_to(study.folder)
-             for study in studies for run in study.runs}  # fmt: skip
-    assert len(files) == 2
-
-
-def test_a_value_that_cannot_name_a_folder_has_a_digest(study_of):
-    names = [run.name for run in study_of(BASE + '[factors]\ntemplate = ["a b", "a/b"]').runs]
-    assert len(set(names)) == 2
-    assert all(name.startswith("m/mini/template=a-b-") for name in names)
-
-
 @pytest.mark.parametrize(("text", "message"), cases("studies_bad"))
 def test_a_mistake_in_the_file_is_named_with_its_place(text, message, study_of):
     assert message in refused("^sizes.toml: ", study_of, text)
-
-
-def test_a_file_that_is_no_toml_is_refused(study_of):
-    refused(r"expected a TOML file, \.toml", study_of, BASE, "sizes.yaml")
 
 
 @pytest.fixture(scope="module")
@@ -228,11 +210,6 @@ def test_wrong_suites_are_found_before_asking(model, suite, message, consilience
     (tmp_path / "s.toml").write_text(text, encoding="utf-8")
     assert message in refusal(consilience, "study", "run", "s.toml")
     assert not (tmp_path / "runs").exists()
-
-
-def test_an_address_of_a_cluster_needs_its_engine(studied):
-    options = StudyRunOptions(studied[0], ray_address="auto")
-    refused("--ray-address without --engine ray. Add --engine", run_study, options)
 
 
 def test_status_needs_no_model_library(studied):

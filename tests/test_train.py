@@ -1,24 +1,20 @@
 """The parts of a consistency training: losses by hand, steps that repeat, plans that are refused."""
 
 import math
-from contextlib import ExitStack
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
-from accelerate.state import PartialState
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, TrainerState
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
 from checks import refused
 from conftest import WORDS, cases
 from consilience import Candidates, Fact, Pattern, Relation, Suite
-from consilience.core.errors import SILENT, Loading
+from consilience.core.errors import Loading
 from consilience.models.loading import Pretrained
 from consilience.models.masked import PositionHead
-from consilience.suites.facts import sample_facts
 from consilience.train import batch_trainer
 from consilience.train.consistency import ConsistencyTrainer, plain_copy, train_and_measure
 from consilience.train.improvement import last_best
@@ -31,7 +27,7 @@ from consilience.train.objectives import (
     trained_relation,
     vote_loss,
 )
-from consilience.train.plan import SAMPLE_SEED, Plan, Subject
+from consilience.train.plan import Plan, Subject
 
 TEXTS = ("The capital of [X] is [Y].", "[Y] is the capital of [X].", "[X]'s capital is [Y].")
 PATTERNS = tuple(map(Pattern.parse, TEXTS))
@@ -313,26 +309,6 @@ def test_the_best_validation_of_equal_ones_the_last(tried, best):
     assert last_best(range(len(tried)), metrics.__getitem__) == best
 
 
-def test_a_training_takes_the_device_that_is_named(model_folder, tmp_path):
-    """``meta`` is a device of every torch, and no other is named so."""
-    batch_trainer.check_device("meta")
-    arguments = batch_trainer.training_arguments(PLAN, tmp_path, "meta", best_metric="accuracy")
-    try:
-        model = AutoModelForMaskedLM.from_pretrained(model_folder("bert"))
-        trainer = batch_trainer.BatchTrainer(model, arguments, [], lambda item: item)
-        devices = {trainer.args.device, trainer.accelerator.device, model.device}
-        assert devices == {torch.device("meta")}
-    finally:
-        batch_trainer.training_arguments(PLAN, tmp_path, "cpu", best_metric="accuracy")
-    assert PartialState().device == torch.device("cpu")
-
-
-def test_a_device_is_not_named_for_several_processes(monkeypatch):
-    monkeypatch.setenv("RANK", "0")
-    batch_trainer.check_device("cpu")
-    refused("the device 'meta' for several processes", batch_trainer.check_device, "meta")
-
-
 def test_the_steps_of_an_update_are_a_multiple_of_the_processes(
     model_folder, tmp_path, monkeypatch
 ):
@@ -357,33 +333,6 @@ def test_validation_relations_with_several_right_answers_are_refused(validation,
         r"^C in --validation-groups: a subject has several right .*expected N-1 relations\. Known: "
         r"A, B, D\.", train, "no-such-model", tmp_path / "o", suite, train=("A",), validation=validation,
     )  # fmt: skip
-
-
-def test_a_single_validation_fact_without_an_answer_is_no_end(model_folder, tmp_path):
-    """The fact that is asked first to see whether any has an answer."""
-    known = SUITE.relation("C")
-    alone = sample_facts(replace(SUITE, relations=(known,)), 1, SAMPLE_SEED)
-    (first,) = alone.relations[0].facts
-    other = replace(first, object=first.object[::-1] * 3)
-    facts = tuple(other if fact == first else fact for fact in known.facts)
-    part = replace(known, facts=facts, candidates=Candidates.of(facts))
-    suite = replace(SUITE, relations=(*SUITE.relations[:2], part, SUITE.relations[3]))
-    train(model_folder("bert"), tmp_path / "o", suite, epochs=1)
-    assert list((tmp_path / "o").rglob("*.safetensors"))
-
-
-def test_a_relation_with_fewer_facts_than_a_batch_is_read_whole(bert):
-    few = replace(SUITE.relations[0], facts=SUITE.relations[0].facts[:2])
-    steps = steps_of(bert, [few, SUITE.relations[1]], batch=3, epochs=2)
-    read = [(at, len(facts)) for at, facts in steps.groups]
-    assert read.count((0, 2)) == 2 and {size for at, size in read if at} == {3}
-
-
-def test_the_best_checkpoint_is_found_in_a_folder_that_was_moved(tmp_path):
-    state = TrainerState(best_global_step=8, best_model_checkpoint="elsewhere/checkpoint-8")
-    progress = batch_trainer.TrainingProgress(SILENT, ExitStack())
-    progress.on_train_begin(SimpleNamespace(output_dir=str(tmp_path)), state, None)
-    assert state.best_model_checkpoint == str(tmp_path / "checkpoint-8")
 
 
 def test_what_only_the_model_can_tell_is_refused(model_folder, tmp_path):

@@ -20,12 +20,11 @@ from consilience.report.papers import Measured, beside, beside_layout, beside_ta
 from consilience.report.table import fitted_text
 from consilience.reproduce import pararel
 from consilience.reproduce import recipe as work_module
-from consilience.reproduce.pararel import SQUAD, TEST, TRAIN, VALIDATION
+from consilience.reproduce.pararel import TEST, TRAIN, VALIDATION
 from consilience.reproduce.recipe import MissingError, Recipe, Request, Work
 from consilience.reproduce.reproduction import RECIPES, carry_out
 from consilience.suites import load_suite
 from consilience.suites.layouts import N_TO_1, N_TO_M
-from test_squad import make_files
 
 MODELS = RECIPES["pararel-correlations"].models
 
@@ -243,7 +242,7 @@ def test_all_recipes_are_listed_with_what_they_need(consilience):
     assert all(row["title"] and row["needs"] for row in rows)
     named = ("correlations", "determinism", "relations", "representations", "mcnemar", "agreement")
     wanted = {f"pararel-table-{n}" for n in range(1, 9)} | {f"pararel-{name}" for name in named}
-    assert wanted | {"pararel-figure-3", "pararel-squad"} <= {row["name"] for row in rows}
+    assert wanted | {"pararel-figure-3"} <= {row["name"] for row in rows}
 
 
 def test_reasons_of_a_row_name_their_parts(tmp_path):
@@ -521,15 +520,14 @@ def test_vectors_of_a_tiny_model(release, here, model_folder, tmp_path):
 
 
 def test_a_training_is_read_and_tested(release, here, model_folder, tmp_path, monkeypatch):
-    """One training for Table 7, for the tests and for SQuAD, by the same command.
+    """One training for Table 7 and for the tests, by the same command.
 
     Five of the test relations are measured; the others are trained on.
     """
     pytest.importorskip("accelerate")
     monkeypatch.setattr(pararel, "TRAIN", (*TRAIN, *TEST[5:]))
     monkeypatch.setattr(pararel, "TEST", TEST[:5])
-    files = {f"squad:{name}": str(file) for name, file in make_files(tmp_path).items()}
-    request = Request(tmp_path / "r", data=files, data_dir=release, device="cpu")
+    request = Request(tmp_path / "r", data_dir=release, device="cpu")
     models, run = {"BERT-base": str(model_folder("bert"))}, Work.run
 
     def quick(self, row, name, *arguments, **more):
@@ -537,7 +535,7 @@ def test_a_training_is_read_and_tested(release, here, model_folder, tmp_path, mo
         return run(self, row, name, *arguments, *few, **more)
 
     monkeypatch.setattr(Work, "run", quick)
-    work = Once(replace(request, data={}))
+    work = Once(request)
     found = work.make("pararel-table-7", models=models)
     trained = [each for command, each in work.documents.items() if "improve" in command]
     assert len(trained) == 6
@@ -564,7 +562,6 @@ def test_a_training_is_read_and_tested(release, here, model_folder, tmp_path, mo
     ]
     assert ours == pytest.approx(told)
     assert found["", "majority", "Consistency"]["ours"] == 100.0
-    row = "BERT-ft vs BERT-base"
     found = {
         column: each["ours"]
         for (_, _, column), each in work.make("pararel-mcnemar", models=models).items()
@@ -573,50 +570,9 @@ def test_a_training_is_read_and_tested(release, here, model_folder, tmp_path, mo
     tested = [found[f"p of {name}, exact McNemar"] for name in ("Accuracy", "Consistent-Acc")]
     assert found["p (McNemar)"] == max(tested)
     assert [command[0] for command in here] == ["probe", *["improve"] * 6]
-    improved = best["model"]
-    called = []
-
-    def answer(self, row, script, *arguments, is_script=False, **more):
-        if self.request.dry or not is_script:
-            return quick(self, row, script, *arguments, is_script=is_script, **more)
-        called.append([str(script), *map(str, arguments)])
-        base, trained = called[0][1:3]
-        rows = [{"metric": "f1", "of": "original", "value": value, "low": 0.1, "high": 0.9,
-                 "model": model} for model, value in ((base, 0.5), (trained, 0.25))]  # fmt: skip
-        change = {**rows[1], "difference": -0.25, "p": 0.03, "test": "permutation"}
-        return {"models": [base, trained], "metrics": rows, "comparison": [change]}
-
-    monkeypatch.setattr(Work, "run", answer)
-    work.request = replace(request)
-    found = work.make("pararel-squad", models=models)
-    ((command, base, model, *options),) = called
-    assert (command, base, model) == (str(SQUAD), models["BERT-base"], improved)
-    assert options[:6] == [
-        "--train", files["squad:train"], "--original", files["squad:original"],
-        "--paraphrased", files["squad:paraphrased"],
-    ]  # fmt: skip
-    ours = {key[1:]: each["ours"] for key, each in found.items()}
-    assert ours == {
-        ("BERT-base", "f1, original"): 50, ("BERT-ft", "f1, original"): 25,
-        (row, "f1, original"): -25, (row, "p of f1, original, permutation"): 0.03,
-    }  # fmt: skip
-    for name in ("pararel-mcnemar", "pararel-squad"):
-        work = Once(Request(tmp_path / "missing", data_dir=release))
-        found = work.make(name, models={"BERT-base": "no/model"})
-        assert all(each["verdict"].startswith("unavailable: ") for each in found.values())
-
-
-def test_squad_is_run_by_its_recipe(tmp_path):
-    """Without files it says which; in a dry run the commands are shown."""
-    work = Work(Request(tmp_path))
-    carry_out(RECIPES["pararel-squad"], work)
-    assert work.absent["BERT-base"].endswith("squad:train, squad:original, squad:paraphrased")
-    names = ("train", "original", "paraphrased")
-    files = {f"squad:{name}": f"{name}.json" for name in names}
-    work = Work(Request(tmp_path, data=files, dry=True))
-    carry_out(RECIPES["pararel-squad"], work)
-    assert [command.split()[1] for command in work.commands] == [*["improve"] * 3, str(SQUAD)]
-    assert work.commands[3].endswith("--device auto")
+    work = Once(Request(tmp_path / "missing", data_dir=release))
+    found = work.make("pararel-mcnemar", models={"BERT-base": "no/model"})
+    assert all(each["verdict"].startswith("unavailable: ") for each in found.values())
 
 
 def test_the_larger_p_of_mcnemars_tests_counts(answered, tmp_path):

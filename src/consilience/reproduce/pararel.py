@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import polars as pl
 from consilience.core.schemas import COMPARISON_SCHEMA, METRICS_SCHEMA
 from consilience.metrics.statistics import NAN, holm, wilson_interval
 from consilience.report.papers import Measured
-from consilience.reproduce.recipe import UNAVAILABLE, MissingError, Numbers, Recipe, Work
+from consilience.reproduce.recipe import UNAVAILABLE, Numbers, Recipe, Work
 from consilience.runs.run import read_answers
 from consilience.suites.layouts import N_TO_1
 from consilience.train.improvement import last_best
@@ -36,8 +35,6 @@ ABLATIONS: Mapping[str, tuple[str, Sequence[str]]] = {
 """The folder of the training of an ablation of Table 7, and its options."""
 
 COEFFICIENTS = {"pearson": "Correlation Accuracy/Consistency", "spearman": "the same, Spearman's"}
-
-SQUAD = Path(__file__).parents[3] / "examples" / "squad.py"  # Of the source repository only
 
 
 def model_means(recipe: Recipe, work: Work) -> Numbers:
@@ -235,7 +232,7 @@ def improvement(recipe: Recipe, work: Work) -> Numbers:
 
 def improvement_tests(recipe: Recipe, work: Work) -> Numbers:
     """Differences of means over the test relations, in points; p over their pooled facts."""
-    _, folder, _ = _best(recipe, work)
+    _, folder = _best(recipe, work)
     work.stop_if_dry()
     path = folder / f"seed-{SEED}/improved/comparison.csv"
     table = pl.read_csv(path, schema_overrides=COMPARISON_SCHEMA).filter(pl.col("subset") == "all")
@@ -257,34 +254,28 @@ def _trained(recipe: Recipe, work: Work, name: str = "") -> dict[str, Path]:
 
     ``name``: a user's model, which has no ablations.
     """
-    best, folder, _ = _best(recipe, work, name)
+    best, folder = _best(recipe, work, name)
     folders = {"": folder}
     for row, (part, options) in ABLATIONS.items() if not name else ():
-        folders[row] = _improve(recipe, work, name, part, "--lambda", best, *options)[0]
+        folders[row], _ = _improve(recipe, work, name, part, "--lambda", best, *options)
     work.stop_if_dry()
     return folders
 
 
-def _best(recipe: Recipe, work: Work, name: str = "") -> tuple[str, Path, dict[str, Any]]:
-    """The lambda with the best validation, the folder of its training, and its document."""
-
-    def validation(weight: str) -> Mapping[str, float]:
-        (outcome,) = tried[weight][1].get("outcomes", [{"validation": {}}])
-        values: Mapping[str, float] = outcome["validation"]
-        return values
-
+def _best(recipe: Recipe, work: Work, name: str = "") -> tuple[str, Path]:
+    """The lambda with the best validation, and the folder of its training."""
     tried = {
         weight: _improve(recipe, work, name, f"lambda-{weight}", "--lambda", weight)
         for weight in LAMBDAS
     }
-    best = last_best(LAMBDAS, validation)
-    return best, *tried[best]
+    best = last_best(LAMBDAS, lambda weight: tried[weight][1])
+    return best, tried[best][0]
 
 
 def _improve(
     recipe: Recipe, work: Work, name: str, part: str, *options: str
-) -> tuple[Path, dict[str, Any]]:
-    """The folder of a training, and the document of ``improve``."""
+) -> tuple[Path, Mapping[str, float]]:
+    """The folder of a training, and its validation."""
     request, row = work.request, name or "BERT-base"
     folder = request.folder_of(row, "pararel-improve") / part
     document = work.run(
@@ -293,42 +284,8 @@ def _improve(
         "--validation-groups", ",".join(VALIDATION), "--loss", "pairs", "--seeds", SEED, *options,
         "--out", folder, "--device", request.training_device,
     )  # fmt: skip
-    return folder, document
-
-
-def question_answering(recipe: Recipe, work: Work) -> Numbers:
-    """Exact match, F1 and consistency on SQuAD, of BERT-base and after consistency training."""
-    request, base = work.request, "BERT-base"
-
-    def answered() -> dict[str, Any]:
-        if not SQUAD.is_file():
-            raise MissingError(f"{UNAVAILABLE}: examples/squad.py of the source repository")
-        if missing := [name for name in recipe.files if name not in request.data]:
-            raise MissingError(f"{UNAVAILABLE}: give {', '.join(missing)}")
-        files = [(f"--{name.partition(':')[2]}", request.data[name]) for name in recipe.files]
-        _, folder, training = _best(recipe, work)
-        improved = training.get("model", folder / f"seed-{SEED}/improved/lambda-*/model")
-        document = work.run(
-            base, SQUAD, recipe.models[base], improved,
-            *chain(*files), "--out", request.folder_of(base, "pararel-squad"),
-            "--device", request.training_device, is_script=True,
-        )  # fmt: skip
-        work.stop_if_dry()
-        return document
-
-    document = work.attempt(base, answered)
-    if document is None:
-        return {}
-    numbers: Numbers = {}
-    for row in document["metrics"]:
-        name = base if row["model"] == document["models"][0] else "BERT-ft"
-        unit = "points" if row["of"] == "difference" else "percent"
-        numbers["", name, f"{row['metric']}, {row['of']}"] = _percent(row, unit)
-    for row in document["comparison"]:
-        name, column = "BERT-ft vs BERT-base", f"{row['metric']}, {row['of']}"
-        numbers["", name, column] = _percent({**row, "value": row["difference"]}, "points")
-        numbers["", name, f"p of {column}, {row['test']}"] = Measured(_number(row["p"]), unit="p")
-    return numbers
+    (outcome,) = document.get("outcomes", [{"validation": {}}])
+    return folder, outcome["validation"]
 
 
 def paraphrase_types(recipe: Recipe, work: Work) -> Numbers:

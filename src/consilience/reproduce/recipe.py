@@ -89,15 +89,13 @@ class Work:
         self.reasons[row, part] = NOT_SELECTED
         return False
 
-    def run(
-        self, row: str, *arguments: str | Path, part: str = "", is_script: bool = False
-    ) -> dict[str, Any]:
-        """The JSON document that ``consilience``, or a script, prints; empty in a dry run.
+    def run(self, row: str, *arguments: str | Path, part: str = "") -> dict[str, Any]:
+        """The JSON document that ``consilience`` prints; empty in a dry run.
 
         A missing model or data set raises ``MissingError``.
         """
         words = list(map(str, arguments))
-        command = ["python" if is_script else "consilience", *words]
+        command = ["consilience", *words]
         takes_it = TAKE_DATA_DIR & set(command[1:3]) and "--data" not in words
         if self.request.data_dir is not None and takes_it:
             command += ["--data-dir", str(self.request.data_dir)]
@@ -105,8 +103,7 @@ class Work:
         if self.request.dry:
             return {}
         self.watch.say(typed)
-        call = command[1:] if is_script else ["-m", *command]
-        status, stdout, stderr = _call([sys.executable, *call, "--json"])
+        status, stdout, stderr = _call([sys.executable, "-m", *command, "--json"])
         document: dict[str, Any] = json.loads(stdout) if status in (0, 2) and stdout else {}
         if status == 0:
             if row != "majority":  # a baseline that is constant on purpose

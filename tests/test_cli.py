@@ -211,27 +211,6 @@ def test_data_fetch(consilience, tmp_path, monkeypatch):
     assert json.loads(output(consilience, *fetch, "--json"))["fetched"] == 0
 
 
-def test_facts_and_vocabulary(consilience, model_folder, tmp_path, write_suite):
-    fact = {"relation": "capital", "subject": "France", "object": "Paris"}
-    facts = [fact, fact | {"subject": "Germany", "object": "Bonnburg"}]
-    facts += [fact | {"subject": name, "object": "Rome"} for name in ("Texas", "Italy")]
-    out = output(
-        consilience, "probe", "--model", "baseline:oracle", "--groups", "capital", "--out", "run",
-        "--facts-from", write_suite(facts=facts), "--single-token", model_folder("roberta"), "--json",
-    )  # fmt: skip
-    document = json.loads(out)
-    again = json.loads(output(consilience, "score", "run", "--json"))
-    assert again["metrics"] == document["metrics"]
-    assert again["summary"] == document["summary"], "the most frequent object is of these facts"
-    assert again["warnings"] == document["warnings"][2:]
-    assert document["warnings"][0] == "the facts are those of 'suite'"
-    assert "1 of 4 facts left out" in document["warnings"][1]
-    rows = pl.DataFrame(document["metrics"]).filter(metric="accuracy", group="capital")
-    assert rows.select("value", "n").rows() == [(1, 3)]
-    shutil.rmtree("suite")
-    assert "Restore the suite with the facts of run" in refusal(consilience, "score", "run")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"), cases("cli_bad"), ids=lambda value: str(value)[:60]
 )

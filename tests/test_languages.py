@@ -40,7 +40,6 @@ from consilience.report.report_page import languages
 from consilience.report.run_view import RunView
 from consilience.suites.facts import (
     filter_vocabulary,
-    replace_facts,
     select_languages,
 )
 from consilience.suites.layouts import save_suite
@@ -226,12 +225,6 @@ def test_a_choice_of_languages(suite):
     assert english["capital"].names == {}
     assert english.digest == plain.digest != suite.digest
     refused("no pattern in 'jp'. Known: en, de, ja", select_languages, suite, ["jp"])
-
-
-def test_facts_of_another_suite_need_names(suite, tmp_path):
-    folder = write(tmp_path / "other", PATTERNS[:2], names=[], facts={"Spain": "Madrid"})
-    other = suites.load_suite(folder)
-    refused("'Spain' of 'other' has no name in 'de'", replace_facts, suite, other)
 
 
 def test_every_writing_of_an_object_is_one_piece(suite):

@@ -228,19 +228,6 @@ def test_what_is_said_of_a_model():
         refused("--model-id ORGANISATION/NAME", model, private, id_=None)
 
 
-def test_facts_of_another_suite_are_published_as_they_were_asked(tmp_path, write_suite):
-    fact = {"relation": "capital", "subject": "Texas", "object": "Austin"}
-    options = {"facts_from": str(write_suite(facts=[fact])), "groups": ("capital",)}
-    probe(ProbeOptions(model="baseline:random", out=tmp_path / "run", **options))
-    chosen = PublishOptions(tmp_path / "run", "eee", model_id=ID, licence="MIT")
-    public = public_run(Run.open(tmp_path / "run"), chosen)
-    (subject,) = set(public.answers["subject"])
-    assert public.prompts.height == public.answers.height == 9
-    assert all(subject in prompt for prompt in public.prompts["prompt"])
-    baselines = {row.metric: row.baseline for row in public.summary.rows}
-    assert baselines["accuracy"] == 1, "the most frequent object is of these facts"
-
-
 @pytest.fixture
 def served(runs, tmp_path):
     """A run whose record names a server, with a question as hostile as can be."""

@@ -16,7 +16,6 @@ from consilience.core.factors import Edge
 from consilience.suites import check_suite
 from consilience.suites.facts import (
     filter_vocabulary,
-    replace_facts,
     sample_facts,
     select_relations,
     suite_statistics,
@@ -145,40 +144,6 @@ def test_a_file_folder_or_table_that_is_missing(tmp_path, write_suite, monkeypat
     refused("no facts.jsonl or facts.tsv", load_suite, str(folder))
 
 
-def write_lama(folder, type_="1-1"):
-    (folder / "TREx").mkdir(parents=True)
-    relation = {"relation": "P36", "template": "The capital of [X] is [Y] .", "label": "capital",
-                "description": "", "type": type_}  # fmt: skip
-    other = relation | {"relation": "P99"}
-    (folder / "relations.jsonl").write_text(json.dumps(relation) + "\n" + json.dumps(other) + "\n")
-    fact = {"uuid": "u1", "sub_label": "France", "obj_label": "Paris", "evidences": [{"x": 1}]}
-    (folder / "TREx" / "P36.jsonl").write_text(json.dumps(fact) + "\n")
-
-
-def test_the_raw_lama_layout(tmp_path):
-    write_lama(tmp_path / "data")
-    suite = load_suite(str(tmp_path))
-    (relation,) = suite.relations
-    assert suite.name == "lama-trex"
-    assert (relation.id, relation.cardinality, relation.label) == ("P36", "N-1", "capital")
-    assert relation.patterns[0].text == "The capital of [X] is [Y] ."
-    assert relation.facts[0].item == "u1"
-    write_lama(tmp_path / "bad", type_="3-D")
-    refused(r"relations\.jsonl:1: type '3-D'", load_suite, str(tmp_path / "bad"))
-
-
-@pytest.mark.parametrize("id_", ["../../victim/pwn", "/victim/pwn", "MICRO", "x" * 101])
-def test_a_lama_suite_whose_ids_are_paths_is_refused(id_, tmp_path):
-    """Also where the file exists that the id leads to."""
-    write_lama(tmp_path)
-    (tmp_path / "victim").mkdir()
-    (tmp_path / "victim" / "pwn.jsonl").write_text('{"sub_label": "a", "obj_label": "b"}\n')
-    row = {"relation": id_.replace("/victim", f"{tmp_path}/victim", 1), "template": "[X] is [Y] ."}
-    with (tmp_path / "relations.jsonl").open("a") as file:
-        file.write(json.dumps(row) + "\n")
-    refused(r"relations\.jsonl:3: the relation id .*name a file", load_suite, str(tmp_path))
-
-
 def test_what_real_texts_hold_is_no_control_character(write_suite):
     """A no-break space, directional marks, joiners and letters of any script."""
     subject = "\u200eA\u00a0b\u200f \u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 \U0001f600 \u061c"
@@ -228,19 +193,6 @@ def test_the_vocabulary_filter_keeps_what_is_one_piece_for_all(write_suite):
         "capital: 2 of 3 facts left out, whose object is not one piece for all of a, b",
     )
     refused("no object is one piece", filter_vocabulary, suite, {"c": lambda word: 2})
-
-
-def test_facts_of_another_suite(tmp_path, write_suite):
-    write_lama(tmp_path / "lama")
-    lama = load_suite(str(tmp_path / "lama"))
-    relations = [{"relation": "P36"}]
-    patterns = [{"relation": "P36", "pattern": "[X]: [Y]"}]
-    facts = [{"relation": "P36", "subject": "a", "object": "b"}]
-    ours = load_folder(write_suite(relations=relations, patterns=patterns, facts=facts))
-    asked = replace_facts(ours, lama).relations[0]
-    assert (asked.patterns, asked.facts) == (ours.relations[0].patterns, lama.relations[0].facts)
-    assert asked.candidates.words == ("Paris",)
-    refused("has no facts of 'capital'", replace_facts, load_folder(write_suite()), lama)
 
 
 def test_variants_are_counted_as_connected_patterns(write_suite, tmp_path):
@@ -316,8 +268,6 @@ def test_the_real_release_is_as_it_was_counted():
     means = (counted.mean_patterns, counted.mean_syntactic_variants, counted.mean_lexical_variants)
     assert means == (328 / 38, 180 / 38, 229 / 38), "8.63, 4.74 and 6.03"
     assert counted.facts == 26_813
-    shipped = suite_statistics(load_suite(folder, as_shipped=True))
-    assert (shipped.facts, shipped.queries) == (26_946, 224_010)
     kinds = Counter()
     for row in counted.by_relation:
         kinds.update(row.edits)

@@ -78,14 +78,6 @@ def test_a_page_has_every_answer_with_its_prompt(suite, options, prompt, tmp_pat
     assert all(re.match(prompt, row[2]) for row in rows), rows[0]
 
 
-def test_facts_of_another_suite_have_the_prompts_that_were_asked(tmp_path, write_suite):
-    fact = {"relation": "capital", "subject": "Texas", "object": "Austin"}
-    chosen = {"groups": "capital", "facts_from": str(write_suite(facts=[fact]))}
-    run = cs.evaluate("mini", "baseline:random", out=tmp_path / "run", **chosen)
-    prompts = [row[2] for row in rows_of(data_of(cs.view_answers(run)))]
-    assert len(prompts) == 9 and all("Texas" in prompt for prompt in prompts)
-
-
 def test_factors_languages_and_forms_are_filters(tmp_path):
     for suite, options, factors in (
         (QUESTIONS, {}, {"paraphrase": 2, "order": 3}),

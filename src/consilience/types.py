@@ -181,8 +181,6 @@ class Suite:
     relations: tuple[Relation, ...]
     protocol: Protocol = "strict"  # How answers are judged by default
     notes: tuple[str, ...] = ()  # What was left out when the files were read
-    left_out: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Relation -> objects that the authors leave out, also of other facts (ParaRel, note 11)."""
     expectations: tuple[Expectation, ...] = ()
     language: str = ENGLISH  # The language that its facts are written in, as a BCP 47 tag
     words: SuiteWords = FACT_WORDS

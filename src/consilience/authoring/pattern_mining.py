@@ -242,7 +242,7 @@ def _facts(options: MineOptions) -> tuple[Facts, Sequence[str]]:
     facts: dict[str, list[tuple[str, str]]] = {}
     groups: list[str] = []
     for spec in (options.suite, *(options.against or ())):
-        suite = suites.load_facts(spec, as_shipped=True)
+        suite = suites.load_facts(spec)
         for group in suite:
             facts.setdefault(group.id, [(fact.subject, fact.object) for fact in group.facts])
         if not groups:

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import polars as pl
 
@@ -68,8 +68,8 @@ class Facts(base.Inquiry):
 
     def _chosen(self) -> tuple[Suite, dict[str, str]]:
         """The chosen groups and facts, and where the suite in its languages is."""
-        options, load = self.options, suites.load_suite
-        suite = self.whole or load(options.suite, options.data_dir, as_shipped=options.as_shipped)
+        options = self.options
+        suite = self.whole or suites.load_suite(options.suite, options.data_dir)
         if self.languages is not None:
             suite = selection.select_languages(suite, self.languages)
         source = {"digest": suite.digest}
@@ -77,11 +77,6 @@ class Facts(base.Inquiry):
             source = _source_of(suite, options.suite, options.data_dir)
         if options.groups is not None:
             suite = selection.select_relations(suite, options.groups)
-        if options.facts_from is not None:
-            facts = load(options.facts_from, options.data_dir)
-            suite = selection.replace_facts(suite, facts)
-            of_facts = _source_of(facts, options.facts_from, options.data_dir)
-            source |= {"facts": of_facts["folder"], "facts_digest": facts.digest}
         if options.single_token is not None:
             suite = self._one_token(suite, options.single_token)
         if options.limit:
@@ -126,9 +121,7 @@ class Facts(base.Inquiry):
             "suite": self.suite.name,
             "suite_digest": self.suite.digest,
             "groups": [relation.id for relation in self.suite.relations],
-            "facts": options.facts_from,
             "vocabulary": None if options.single_token is None else ",".join(options.single_token),
-            "as_shipped": options.as_shipped,
             "limit": options.limit,
             "seed": options.seed,
             "protocol": self.protocol,
@@ -190,15 +183,7 @@ class Facts(base.Inquiry):
             found = "not the folder of a run, which would tell its suite"
             todo = "Name the folder of a run, or of a table of answers the suite: --suite S."
             raise ConsilienceError(found, where=str(run.path), todo=todo)
-        suite = cls._whole(run, name or _place(run, "folder", data_dir), data_dir)
-        if settings.get("facts"):
-            try:
-                source = suites.load_suite(_place(run, "facts", data_dir), data_dir)
-            except ConsilienceError as error:
-                todo = f"Restore the suite with the facts of {run.path}."
-                raise error.replaced(expected="", todo=todo) from error
-            suite = selection.select_relations(suite, settings["groups"])
-            suite = selection.replace_facts(suite, source)
+        suite = cls._whole(run, name or _place(run, data_dir), data_dir)
         if settings.get("vocabulary") and (words := run.record.get("words")):
             kept = [
                 selection.without_objects(group, {*group.candidates.words} - {*words[group.id]})
@@ -211,8 +196,7 @@ class Facts(base.Inquiry):
 
     @classmethod
     def _whole(cls, run: Run, source: str, data_dir: Path | None = None) -> Suite:
-        as_shipped = bool(run.settings.get("as_shipped"))
-        suite = suites.load_suite(source, data_dir, as_shipped=as_shipped)
+        suite = suites.load_suite(source, data_dir)
         languages = run.settings.get("languages")
         return selection.select_languages(suite, languages) if languages else suite
 
@@ -220,12 +204,10 @@ class Facts(base.Inquiry):
     def is_as_asked(cls, run: Run, suite: Suite) -> bool:
         source = run.record.get("suite_source", {})
         known = {"digest": suite.digest}
-        if run.settings.get("facts") or run.settings.get("vocabulary"):  # ``suite`` is a part
+        if run.settings.get("vocabulary"):  # ``suite`` is a part
             known = {}
             if Path(folder := source.get("folder", "")).is_dir() and folder:
                 known["digest"] = cls._whole(run, folder).digest
-            if Path(folder := source.get("facts", "")).is_dir() and folder:
-                known["facts_digest"] = suites.load_suite(folder).digest
         return all(source.get(name, digest) == digest for name, digest in known.items())
 
     @classmethod
@@ -302,11 +284,11 @@ def _source_of(suite: Suite, spec: str, data_dir: Path | None) -> dict[str, str]
     return {"folder": str(folder), "digest": suite.digest}
 
 
-def _place(run: Run, name: Literal["folder", "facts"], data_dir: Path | None = None) -> str:
-    """Where the suite of a run is, or the one with its facts: a folder that is there, or a name."""
-    folder = str(run.record.get("suite_source", {}).get(name, ""))
+def _place(run: Run, data_dir: Path | None = None) -> str:
+    """Where the suite of a run is: a folder that is there, or a name."""
+    folder = str(run.record.get("suite_source", {}).get("folder", ""))
     is_there = folder and data_dir is None and Path(folder).is_dir()
-    return folder if is_there else str(run.settings["suite" if name == "folder" else name])
+    return folder if is_there else str(run.settings["suite"])
 
 
 def _languages_of(vary: Sequence[str]) -> list[str] | None:

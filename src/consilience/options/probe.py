@@ -73,7 +73,6 @@ class ProbeOptions(Options):
     candidates: CandidateSet = opt(
         "Choose among the objects of the relation, or among all words of the vocabulary.",
         default="objects", panel="Facts only", is_rare=True)
-    facts_from: shared.FactsFrom = opt(default=None, is_rare=True)
     single_token: Sequence[str] | None = opt(
         "Keep only facts whose object is one token for all of these models.", default=None,
         metavar="M,M", panel="Facts only", is_rare=True)
@@ -89,7 +88,6 @@ class ProbeOptions(Options):
         min=0, metavar="N", panel="Counting", is_rare=True)
     as_questions: shared.AsQuestions = None
     data_dir: shared.DataDir = opt(default=None, panel="Facts and questions only", is_rare=True)
-    as_shipped: shared.AsShipped = opt(default=False, panel="Facts only", is_rare=True)
     data: shared.PairData = None
     generate: bool = opt(
         "Let a language model write the answer; of sentence pairs it also ranks all labels.",

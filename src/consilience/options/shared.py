@@ -43,8 +43,6 @@ Limit = Annotated[int | None, Option(
 FormNames = Annotated[Sequence[str] | None, Option(
     "Also ask in these forms: reverse, signal, reverse_signal, or FILE.py:FUNCTION [default: "
     "reverse,signal].", metavar="P,P", panel="Sentence pairs only", needs_trust=names_code)]
-FactsFrom = Annotated[str | None, Option(
-    "Ask about the facts of this suite instead.", metavar="S", panel="Facts only")]
 PairData = Annotated[str | None, Option(
     "Read the pairs from this file (TSV, CSV, JSON, JSONL, Parquet) or from hub:SPLIT.",
     metavar="F", panel="Sentence pairs only")]
@@ -80,8 +78,6 @@ AsQuestions = Annotated[int | None, Option(
     "Ask facts as questions with a blank: with this many wrong options, drawn by the seed from the "
     "objects of the relation; 0 for no options.", min=0, metavar="K",
     panel="Facts and questions only")]
-AsShipped = Annotated[bool, Option(
-    "Keep the ParaRel tuples that the ParaRel paper leaves out.", panel="Advanced")]
 Revision = Annotated[str | None, Option("Use this revision of a model on the Hub.", panel="Model")]
 Device = Annotated[str, Option(
     "Run on this device: auto, cpu, cuda, cuda:1 or mps.", metavar="DEVICE", panel="Model")]

@@ -30,9 +30,7 @@ class ExportOptions(Options):
         default=None, metavar="TEXT", panel="Advanced")
     seed: int = opt("Seed of --limit.", default=0, min=0, panel="Questions")
     groups: shared.Groups = None
-    facts_from: shared.FactsFrom = None
     data_dir: shared.DataDir = opt(default=None, panel="Facts and questions only", is_rare=True)
-    as_shipped: shared.AsShipped = opt(default=False, panel="Facts only")
     data: shared.PairData = None
     indicators: shared.Indicators = None
     half: shared.Half = None

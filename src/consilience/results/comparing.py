@@ -43,7 +43,7 @@ TEXTS = ("subject", "gold")  # of an item of sentence pairs: the first sentence 
 
 QUESTION_OPTIONS = {
     "suite": "--suite", "data": "--data", "limit": "--limit", "groups": "--groups",
-    "facts": "--facts-from", "vocabulary": "--single-token", "as_shipped": "--as-shipped",
+    "vocabulary": "--single-token",
     "perturbations": "--perturbations", "seed": "--seed",
 }  # fmt: skip
 """Settings of a run that choose its questions, and their options."""

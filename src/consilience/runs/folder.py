@@ -94,7 +94,6 @@ SETTINGS: Fields = {
     "a text or an object": ("model",),
     "a list of texts or null": ("groups",),
     "a whole number or null": ("limit",),
-    "true or false": ("as_shipped",),
     "an object": ("task",),
     "an object of objects of texts": ("perturbation_sources",),
 }

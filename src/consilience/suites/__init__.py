@@ -90,15 +90,13 @@ def _no_suite(folder: Path, spec: str) -> ConsilienceError:
     )
 
 
-def load_suite(
-    spec: str | Path, data: str | Path | None = None, *, as_shipped: bool = False
-) -> Suite:
+def load_suite(spec: str | Path, data: str | Path | None = None) -> Suite:
     """The suite of facts of that name or folder (``load_folder``); the first thing wrong raises."""
     folder = suite_folder(_name_of(spec), data_dir(_path_or_none(data)))
-    return load_folder(folder, as_shipped=as_shipped)
+    return load_folder(folder)
 
 
-def load_facts(spec: str, data_dir: Path | None = None, *, as_shipped: bool = False) -> Suite:
+def load_facts(spec: str, data_dir: Path | None = None) -> Suite:
     """A suite; or the facts of a table, or of a folder without patterns, as a suite without any.
 
     The table (JSONL, TSV or CSV) has the columns ``relation``, ``subject`` and ``object``. The
@@ -114,7 +112,7 @@ def load_facts(spec: str, data_dir: Path | None = None, *, as_shipped: bool = Fa
             return suite
         table = find_table(path, "facts")
     if table is None:
-        return load_suite(spec, data_dir, as_shipped=as_shipped)
+        return load_suite(spec, data_dir)
     facts: dict[str, list[Fact]] = defaultdict(list)
     for row in suite_rows(table, problems):
         relation, subject, object_ = (row.text(name) for name in ("relation", "subject", "object"))
@@ -134,15 +132,13 @@ def load_any(
     spec: str | Path | Suite | Questions,
     data: str | Path | None = None,
     columns: Mapping[str, str] | None = None,
-    *,
-    as_shipped: bool = False,
 ) -> Suite | Questions:
     """The suite of that name, folder or file; a value stays. A task of sentence pairs raises."""
     if isinstance(spec, Suite | Questions):
         return spec
     if is_questions(_name_of(spec)):
         return load_questions(spec, columns, _path_or_none(data))
-    return load_suite(spec, data, as_shipped=as_shipped)
+    return load_suite(spec, data)
 
 
 def check_suite(

@@ -6,7 +6,6 @@ import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
 from pathlib import Path
 from typing import cast
 
@@ -204,39 +203,11 @@ def sample_facts(suite: Suite, limit: int, seed: int) -> Suite:
     return replace(suite, relations=tuple(map(sample, suite.relations)))
 
 
-def replace_facts(suite: Suite, source: Suite) -> Suite:
-    """The suite's patterns with another suite's facts, without the objects that it leaves out."""
-    facts = {relation.id: relation.facts for relation in source.relations}
-    missing = [relation.id for relation in suite.relations if relation.id not in facts]
-    if missing:
-        raise ConsilienceError(
-            f"'{source.name}' has no facts of '{missing[0]}'",
-            expected=f"facts of every relation of '{suite.name}'",
-            todo=did_you_mean(missing[0], list(facts)),
-        )
-    relations = tuple(
-        replace(relation, facts=facts[relation.id], candidates=Candidates.of(facts[relation.id]))
-        for relation in suite.relations
-    )
-    for relation in relations:
-        for pattern, fact in product(relation.patterns, relation.facts):
-            written = {fact.subject: pattern.subject_form, fact.object: pattern.object_form}
-            for name, form in written.items():
-                if name not in relation.names.get((pattern.language, form), {name}):
-                    raise ConsilienceError(
-                        f"'{name}' of '{source.name}' has no name in '{pattern.language}'",
-                        expected=f"the names of '{suite.name}' for all facts of '{relation.id}'",
-                        todo="Leave --facts-from out, or add the names to the suite.",
-                    )
-    notes = (*source.notes, f"the facts are those of '{source.name}'")
-    return leave_out_objects(replace(suite, relations=relations, notes=notes))
-
-
-def leave_out_objects(suite: Suite) -> Suite:
-    """The suite without the facts whose objects its authors leave out (``Suite.left_out``)."""
+def leave_out_objects(suite: Suite, objects: Mapping[str, Collection[str]]) -> Suite:
+    """The suite without the facts whose objects, by relation, its authors leave out."""
     relations, notes = [], []
     for relation in suite.relations:
-        rest = without_objects(relation, suite.left_out.get(relation.id, frozenset()))
+        rest = without_objects(relation, objects.get(relation.id, ()))
         if dropped := len(relation.facts) - len(rest.facts):
             notes.append(
                 f"{relation.id}: {dropped} tuples left out, see note 11 of the ParaRel paper"

@@ -12,8 +12,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,7 +29,7 @@ from consilience.files.write import (
     write_whole,
 )
 from consilience.suites.facts import folder_root, leave_out_objects, read_folder
-from consilience.types import Cardinality, Draft, Relation, Suite
+from consilience.types import Cardinality, Draft, Suite
 
 SOURCES: dict[str, str] = {
     "pararel": "https://raw.githubusercontent.com/yanaiela/pararel/"
@@ -180,9 +179,6 @@ _RELATIONS = [line.split("\t") for line in _TABLE.splitlines()[1:]]
 N_TO_1 = {id_: label for id_, label, cardinality in _RELATIONS if cardinality == "N-1"}
 """The 31 relations that the paper reports consistency for, with Wikidata's name of each."""
 
-N_TO_M = {id_: label for id_, label, cardinality in _RELATIONS if cardinality == "N-M"}
-"""The 7 relations that the paper reports determinism for."""
-
 MIXED_OBJECTS: dict[str, frozenset[str]] = {
     "P101": frozenset({"folklore", "Judaism", "diplomat", "Hebrew", "cave"}),
     "P136": frozenset({"satire", "sitcom", "thriller", "fantasy"}),
@@ -193,24 +189,19 @@ The release still holds them; without them its 26,946 tuples are the paper's 26,
 """
 
 
-LAMA_CARDINALITIES: dict[str, Cardinality] = {"1-1": "N-1", "N-1": "N-1", "N-M": "N-M"}
-"""LAMA's relation types; where a subject has one object, it makes no difference which kind."""
+def pararel_root(folder: Path) -> Path | None:
+    """The folder with the files of the release: this one, or its ``data``."""
+    for one in (folder, folder / "data"):
+        if (one / "pattern_data" / "graphs_json").is_dir() and (one / "trex_lms_vocab").exists():
+            return one
+    return None
 
-
-def _root(folder: Path, *, inside: str, beside: str) -> Path | None:
-    """The folder that has a folder ``inside`` and ``beside``: this one, or its ``data``."""
-    roots = (folder, folder / "data")
-    return next((one for one in roots if (one / inside).is_dir() and (one / beside).exists()), None)
-
-
-pararel_root = partial(_root, inside="pattern_data/graphs_json", beside="trex_lms_vocab")
-lama_root = partial(_root, inside="TREx", beside="relations.jsonl")
 
 TREX = ("sub_label", "obj_label", "uuid")
 
 
 def read_pararel(root: Path, problems: Problems) -> Suite:
-    """The 38 relations of the paper with all released facts; problems are reported."""
+    """The 38 relations of the paper with its facts; problems are reported."""
     relations = []
     for id_, label, cardinality in _RELATIONS:
         path = root / "pattern_data" / "graphs_json" / f"{id_}.jsonl"
@@ -235,34 +226,8 @@ def read_pararel(root: Path, problems: Problems) -> Suite:
         relations.append(draft.relation(NameTable(ENGLISH), problems))
     has_edges = any(relation.edges for relation in relations)
     notes = () if has_edges else ("no pattern graphs: no numbers for kinds of edits",)
-    return Suite("pararel", tuple(relations), "published", notes, MIXED_OBJECTS)
-
-
-def read_lama(root: Path, problems: Problems) -> Suite:
-    """Every relation that has a file in ``TREx``, with its one pattern; problems are reported."""
-    relations: dict[str, Relation] = {}
-    places: dict[str, str] = {}
-    for row in suite_rows(root / "relations.jsonl", problems):
-        id_, type_ = row.text("relation"), str(row.cells.get("type", "N-1"))
-        path = root / "TREx" / f"{id_}.jsonl"
-        if not row.is_relation_id(id_) or not path.is_file():
-            continue
-        if not row.is_new(id_, places, f"relation '{id_}'"):
-            continue
-        if type_ not in LAMA_CARDINALITIES:
-            row.report(f"type '{type_}'", expected="1-1, N-1 or N-M")
-        elif pattern := row.pattern("template"):
-            label = row.optional_text("label") or id_
-            draft = Draft(id_, label, LAMA_CARDINALITIES[type_], str(path))
-            draft.add_pattern(row, pattern)
-            for fact in suite_rows(path, problems):
-                draft.add_fact(fact, TREX)
-            relations[id_] = draft.relation(NameTable(ENGLISH), problems)
-    if not relations and not problems:
-        raise ConsilienceError(
-            "no relation with a file in TREx", where=str(root), todo="Unpack LAMA's data.zip again."
-        )
-    return Suite("lama-trex", tuple(relations.values()), protocol="strict")
+    suite = Suite("pararel", tuple(relations), "published", notes)
+    return leave_out_objects(suite, MIXED_OBJECTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +244,6 @@ class Layout:
 
 LAYOUTS = (
     Layout("ParaRel's layout", pararel_root, read_pararel, release="pararel"),
-    Layout("LAMA's T-REx layout", lama_root, read_lama),
     Layout("ours", folder_root, read_folder),
 )
 
@@ -289,22 +253,22 @@ def layout_of(folder: Path) -> tuple[Layout, Path]:
     for layout in LAYOUTS:
         if root := layout.root(folder):
             return layout, root
-    *names, last = (layout.name for layout in LAYOUTS)
+    names = " or ".join(layout.name for layout in LAYOUTS)
     raise ConsilienceError(
         "no suite in this folder",
-        expected=f"{', '.join(names)}, or {last}; of questions a file questions.csv",
+        expected=f"{names}; of questions a file questions.csv",
         where=str(folder),
         todo="See docs/suites.md for the layouts. `consilience suite new DIR` writes an example.",
     )
 
 
-def load_folder(folder: Path, *, as_shipped: bool = False) -> Suite:
-    """The suite in a folder; ``as_shipped`` keeps tuples that the paper of a release leaves out."""
+def load_folder(folder: Path) -> Suite:
+    """The suite in a folder; the first thing wrong raises."""
     layout, root = layout_of(folder)
     problems: Problems = []
     suite = layout.read(root, problems)
     raise_first(problems)
-    return replace(suite, left_out={}) if as_shipped else leave_out_objects(suite)
+    return suite
 
 
 def check_folder(folder: Path, problems: Problems) -> None:

@@ -96,8 +96,6 @@ def test_a_signal_and_the_same_command_again_pay_for_nothing_twice(kind, argumen
         return answer(path, body, headers)
 
     options, folder = arguments[kind], tmp_path / "run"
-    if kind == "questions":
-        options |= {"scoring": "answers-only"}
     with replay(gated) as server:
         whole = probe(ProbeOptions(base_url=server.url, out=tmp_path / "whole", **options))
         expected = paid(server)

@@ -49,6 +49,12 @@ def connect(loaded, tmp_path):
     return connection
 
 
+def enforced(server):
+    """A model whose answers the server enforces."""
+    opened = served.open_server("openai:x", Connection(server.url))
+    return served.ChatScorer(opened, "openai:x", "answers-only")
+
+
 def prompts(template, labels="A"):
     base = Presentation(template=template, labels=labels)
     return [prompt for _, _, prompt in prompts_of(QUESTIONS, Presenter(DESIGN, {}, base))]
@@ -129,9 +135,8 @@ def test_a_number_of_tokens_is_refused_where_there_are_none(loaded):
     """And no chat is asked before."""
     message = "--max-length with a server that has no tokens"
     with scoring_server(loaded.model.name_or_path, OPENAI, chat_template=CHAT) as server:
-        for scoring in (None, "answers-only"):
-            connection = Connection(server.url, scoring=scoring)
-            refused(message, served.load_served, "openai:tiny", connection, longest=9)
+        connection = Connection(server.url)
+        refused(message, served.load_served, "openai:tiny", connection, longest=9)
         opened = served.open_server("openai:tiny", connection)
         refused(message, served.Writer, opened, "tiny", longest=9)
         assert not server.bodies("/v1/chat/completions")
@@ -213,19 +218,17 @@ def test_labels_of_sentence_pairs_are_those_of_the_same_weights_here(writer):
         assert sorted(int(rows[0]) for rows, _ in model.write(forms)) == [0, 1]
 
 
-@pytest.mark.parametrize(("ways", "scoring"), [
-    (OPENAI | {"no logprobs", "enforces"}, None),
-    (OPENAI | {"reasons", "enforces"}, None),
-    (VLLM | {"enforces"}, "answers-only"),
+@pytest.mark.parametrize("ways", [
+    OPENAI | {"no logprobs", "enforces"}, OPENAI | {"reasons", "enforces"},
 ])  # fmt: skip
-def test_answers_without_scores_are_those_of_the_same_weights_here(loaded, ways, scoring):
-    """A server that lists no tokens enforces an answer; one that has scores, only if asked."""
+def test_answers_without_scores_are_those_of_the_same_weights_here(loaded, ways):
+    """A server that lists no tokens enforces an answer."""
     asked = prompts(SYSTEM)
     best = {row: t.argmax() for row, (t, _) in scored(OptionScorer(loaded), asked).items()}
     with scoring_server(loaded.model.name_or_path, ways, chat_template=CHAT) as server:
-        model = served.load_served("openai:tiny", Connection(server.url, scoring=scoring))
+        model = served.load_served("openai:tiny", Connection(server.url))
         assert model.proof.strategy == model.identity["scoring"] == "answers-only"
-        assert ("chat-top-k" in model.proof.refused) == (scoring is None)
+        assert "chat-top-k" in model.proof.refused
         assert model.notes[0].startswith("the server gives answers that ")
         assert ("temperature" in model.identity) == ("reasons" in ways) == (len(model.notes) == 2)
         assert model.why_not(prompts(PLAIN))[0] and not any(model.why_not(asked))
@@ -247,10 +250,7 @@ def test_a_server_that_does_not_enforce_answers_is_refused_by_the_field(reply, m
         return {"choices": [] if reply is None else [{"message": reply, "finish_reason": end}]}
 
     with replay(answer) as server:
-        connection = Connection(server.url, scoring="answers-only")
-        said = refused(
-            "answers-only: 'response_format': ", served.load_served, "openai:x", connection
-        )
+        said = refused("answers-only: 'response_format': ", enforced, server)
     assert message in said
 
 
@@ -284,7 +284,7 @@ def test_an_enforced_answer_that_does_not_come_is_excluded_or_ends_the_run():
         return {"choices": [{"message": message, "finish_reason": end}]}
 
     with replay(answer) as server:
-        model = served.load_served("openai:x", Connection(server.url, scoring="answers-only"))
+        model = enforced(server)
         chats = [([{"role": "user", "content": text}], ["A", "B"]) for text in "?01345"]
         assert dict(model.chats.replies("answers-only", chats)) == {
             0: 0,
@@ -329,7 +329,7 @@ def test_a_limit_that_thoughts_reach_may_be_refused():
         return {"choices": [{"message": {"content": json.dumps({"answer": options[0]})}}]}
 
     with replay(answer) as server:
-        model = served.load_served("openai:x", Connection(server.url, scoring="answers-only"))
+        model = enforced(server)
     assert model.chats.room == chat_module.ROOM
 
 
@@ -338,7 +338,7 @@ def test_a_label_that_begins_another_is_not_read_by_its_first_token(loaded, monk
     tiny, asked = loaded.model.name_or_path, prompts(SYSTEM)
     numbered = replace(asked[0], answers=tuple(map(str, range(1, 11))))
     with scoring_server(tiny, OPENAI, chat_template=CHAT) as server:
-        model = served.load_served("openai:tiny", Connection(server.url, scoring="chat-top-k"))
+        model = served.load_served("openai:tiny", Connection(server.url))
     assert "a label begins another" in model.why_not([numbered])[0]
     assert model.why_not([replace(numbered, answers=numbered.answers[:9])]) == [None]
 
@@ -376,13 +376,6 @@ def test_labels_of_sentence_pairs_are_enforced_by_a_server_of_chats(writer):
             assert columns["excluded"].tolist() == [None] and "text_logprob" not in columns
         message = "of a server that takes whole chats only"
         refused(message, served.ServedLabels, model.model, task, "{text} {reply}Label:")
-
-
-@pytest.mark.parametrize("scoring", ["echo", "chat-top-k", "nonsense"])
-def test_a_strategy_that_sentence_pairs_have_not_is_refused(loaded, scoring):
-    with scoring_server(loaded.model.name_or_path, OPENAI, chat_template=CHAT) as server:
-        asked = ("openai:tiny", Connection(server.url, scoring=scoring), TASKS["mrpc"])
-        refused(scoring, served.load_served_labels, *asked)
 
 
 def test_a_written_answer_that_does_not_come_is_excluded_and_not_wrong():

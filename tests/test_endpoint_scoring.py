@@ -39,8 +39,8 @@ def local(folder):
     return values
 
 
-def served(url, folder=None, **more):
-    connection = Connection(url, tokenizer=str(folder) if folder else None, **more)
+def served(url, folder=None):
+    connection = Connection(url, tokenizer=str(folder) if folder else None)
     model = load_served("openai:tiny", connection, in_chats=())
     assert isinstance(model, TokenScorer)
     return ServedFacts(model)
@@ -80,11 +80,9 @@ def assert_best(found, local):
 
 @pytest.mark.parametrize(("ways", "message"), cases("scoring_ignored"))
 def test_a_server_that_ignores_a_field_is_refused_by_its_name(folder, ways, message):
-    scoring = "prompt-logprobs" if "'prompt_logprobs'" in message else None
     with scoring_server(folder, ways) as server, pytest.raises(ConsilienceError) as error:
-        served(server.url, folder, scoring=scoring)
-    todo = "Leave --scoring out" if scoring else "--generate"
-    assert message in str(error.value) and todo in error.value.todo
+        served(server.url, folder)
+    assert message in str(error.value) and "--generate" in error.value.todo
 
 
 ECHOES = {"prompt-logprobs": VLLM, "echo": VLLM - {"prompt_logprobs"}}
@@ -96,7 +94,7 @@ def test_values_that_do_not_depend_on_the_words_are_refused(folder, ways, lie):
     """One value for all tokens, one for each position, and minus infinity."""
     message = "as probable as|different next words|in place of a"
     with scoring_server(folder, ECHOES[ways] | {lie}) as server:
-        refused(message, served, server.url, folder, scoring=ways)
+        refused(message, served, server.url, folder)
 
 
 @pytest.mark.parametrize("lie", ["another prompt", "impossible"])
@@ -136,7 +134,7 @@ class Unsteady(TinyServer):
 
 def test_scores_are_not_called_exact_where_equal_requests_differ(folder):
     with replay(Unsteady(folder, VLLM - {"prompt_logprobs"})) as server:
-        model = served(server.url, folder, scoring="echo")
+        model = served(server.url, folder)
     assert model.proof.repeated > 0.01
     assert "exact" not in model.notes[0] and "--concurrency 1" in model.notes[0]
 

@@ -223,7 +223,6 @@ class Connection:
     """The environment variable of the key; None for ``OPENAI_API_KEY``, where the key is safe."""
     max_requests: int | None = None
     concurrency: int | None = None  # Requests in flight; None for 8
-    scoring: str | None = None
     tokenizer: str | None = None
     trust_remote_code: bool = False  # Whether the code that comes with this tokenizer may run
 

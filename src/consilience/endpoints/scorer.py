@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from consilience.core.errors import ConsilienceError, unknown_name
+from consilience.core.errors import ConsilienceError
 from consilience.core.items import group_rows
 from consilience.endpoints.client import Refused
 from consilience.endpoints.server import ABSENT, MARKED, Server
@@ -232,13 +232,6 @@ STRATEGIES: Mapping[str, Strategy] = {
 CHAT_TOP_K, ANSWERS_ONLY = "chat-top-k", "answers-only"  # Of chats
 
 
-def strategy_named(name: str) -> Strategy:
-    """The strategy of that name; an unknown one raises, and one of chats."""
-    if name not in STRATEGIES:
-        raise unknown_name(f"no strategy '{name}' that scores given texts", name, STRATEGIES)
-    return STRATEGIES[name]
-
-
 AT_ONCE = 512  # Prefixes whose continuations are scored together
 MOST_MERGED = 16  # Prompts of one request to llama.cpp, which reads them side by side
 
@@ -321,8 +314,7 @@ class Scorer:
             except UnprovedError as error:
                 proof = f"in the proof of the strategy '{self.strategy.name}'"
                 found = f"a reply of the server that is not as {proof}: {error}"
-                todo = "Choose another strategy with --scoring (docs/endpoints.md)."
-                raise ConsilienceError(found, todo=todo) from error
+                raise ConsilienceError(found) from error
             yield from zip(rows, works, strict=True)
 
     def finish(self, works: Sequence[Totals], *, every: bool = True) -> None:
@@ -483,12 +475,10 @@ class Proof:
 
 
 def prove(server: Server) -> tuple[Scorer, Proof]:
-    """The first strategy that a server proves, or the one that the connection names."""
-    named = server.client.connection.scoring
-    strategies = [strategy_named(named)] if named else list(STRATEGIES.values())
+    """The first strategy that a server proves."""
     refused: dict[str, str] = {}
-    for strategy in strategies:
-        if not named and strategy.is_native and server.kind != "llama.cpp":
+    for strategy in STRATEGIES.values():
+        if strategy.is_native and server.kind != "llama.cpp":
             refused[strategy.name] = "only llama.cpp's server has it"
             continue
         scorer = Scorer(server, strategy)
@@ -500,11 +490,6 @@ def prove(server: Server) -> tuple[Scorer, Proof]:
             if not error.found.startswith(ABSENT):
                 raise
             refused[strategy.name] = error.found
-    if named:
-        found = f"--scoring {named}: {refused[strategies[0].name]}"
-        expected = "a strategy that the server proves (docs/endpoints.md)"
-        todo = "Leave --scoring out: the first strategy that is proved is used."
-        raise ConsilienceError(found, expected=expected, todo=todo)
     raise UnprovedServerError(refused)
 
 

@@ -29,7 +29,6 @@ from consilience.endpoints.scorer import (
     Scorer,
     UnprovedServerError,
     prove,
-    strategy_named,
 )
 from consilience.endpoints.server import Server
 from consilience.models.candidates import (
@@ -162,10 +161,10 @@ class ChatScorer(Served):
     def _why_not(self, shown: Prompt) -> str | None:
         if self.strategy == CHAT_TOP_K:
             if begins_another(shown.answers):
-                return "a label begins another; first tokens do not tell (--scoring answers-only)"
+                return "a label begins another; first tokens do not tell (--generate)"
             if shown.is_chat and shown.are_labels:
                 return None
-            return "the server scores labels of options in chats; texts need --scoring answers-only"
+            return "the server scores labels of options in chats; texts need --generate"
         if shown.is_chat:
             return why_not_enforced(shown.answers)
         return "the server enforces answers in chats only"
@@ -444,16 +443,13 @@ def load_served(
     longest: int = 0,
     in_chats: Sequence[str] = tuple(STRATEGIES),
 ) -> ServedModel:
-    """The model of that name, with the strategy that is named or the first that is proved.
+    """The model of that name, with the first strategy that is proved.
 
     A server of which no strategy with tokens is proved is asked in chats, by the strategies
     ``in_chats``: for the most probable first tokens, and where it lists none, for answers alone.
     """
     server = open_server(spec, connection)
-    named, reasons = server.client.connection.scoring, {"tokens": NO_TOKENS}
-    if named and named in in_chats:
-        _refuse_length(longest)
-        return ChatScorer(server, spec, named)
+    reasons = {"tokens": NO_TOKENS}
     if server.tokenizer is not None:
         try:
             model = TokenScorer(server, spec, *prove(server))
@@ -462,9 +458,6 @@ def load_served(
         else:
             model.longest = longest or model.longest
             return model
-    elif named and in_chats:
-        strategy_named(named)  # an unknown one raises
-        raise ConsilienceError(f"--scoring {named}: {NO_TOKENS}")
     _refuse_length(longest)
     for name in in_chats:
         try:
@@ -492,10 +485,5 @@ def load_served_labels(
     longest: int = 0,
 ) -> ServedLabels:
     """The model of that name, asked for the labels of a task."""
-    if connection and connection.scoring == CHAT_TOP_K:
-        raise ConsilienceError(
-            f"--scoring {CHAT_TOP_K} with sentence pairs, whose labels are words of several tokens",
-            todo=f"Write --scoring {ANSWERS_ONLY}.",
-        )
     model = load_served(spec, connection, in_chats=(ANSWERS_ONLY,))
     return ServedLabels(model, task, template, longest)

@@ -61,7 +61,6 @@ class ProbeOptions(Options):
     base_url: shared.BaseUrl = None
     api_key_env: shared.ApiKeyEnv = opt(default=None, is_rare=True)
     max_requests: shared.MaxRequests = None
-    scoring: shared.Scoring = opt(default=None, is_rare=True)
     tokenizer: str | None = opt(
         "Use this model's tokenizer: a Hub id or a folder.",
         default=None, metavar="M", panel="Models behind a URL", is_rare=True)
@@ -178,7 +177,7 @@ class ProbeOptions(Options):
             )
         return Connection(
             self.base_url, self.api_key_env, self.max_requests, self.concurrency,
-            self.scoring, self.tokenizer, self.loading.trust_remote_code,
+            self.tokenizer, self.loading.trust_remote_code,
         )
 
     def _refuse_connection(self) -> None:

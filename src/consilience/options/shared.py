@@ -94,9 +94,6 @@ ApiKeyEnv = Annotated[str | None, Option(
     "or to this machine].", metavar="NAME", panel="Models behind a URL", needs_trust=bool)]
 MaxRequests = Annotated[int | None, Option(
     "Stop before more than this many requests are sent.", min=1, panel="Models behind a URL")]
-Scoring = Annotated[str | None, Option(
-    "Score candidates by this strategy (docs/endpoints.md) [default: the first that is proved].",
-    metavar="NAME", panel="Models behind a URL")]
 TrainingDevice = Annotated[str, Option(
     "Train on this device: auto, cpu, cuda, cuda:1 or mps.", metavar="DEVICE", panel="Training")]
 Bf16 = Annotated[bool, Option("Train in bfloat16.", panel="Training")]

@@ -15,7 +15,6 @@ from conftest import cases, run_command
 from consilience import Candidates, Fact, Pattern, Relation, Suite, measure
 from consilience.analysis.examples import KINDS, REPLY_SCHEMA, examples
 from consilience.analysis.patterns import (
-    abstaining_table,
     annotated_kinds,
     correlation_table,
     edit_table,
@@ -180,31 +179,6 @@ def test_more_data_by_hand():
     refused("2 sizes of 3 runs", size_table, runs, [1, 2])
 
 
-def test_abstaining_by_hand():
-    """At .5 four of six answers are left: a, a, - and -, a, a, so one fact is asked in its base.
-
-    Of the pairs, (1, 2) of the first fact and (2, 3) of the second are left; both agree. No fact has
-    an answer in every pattern. At 0 one of three pairs agrees in each fact.
-    """
-    rows = [("1", "Ada", "a", ["a", "a", "b"]), ("2", "Bob", "b", ["b", "a", "a"])]
-    probable = [math.log(p) for p in (0.9, 0.6, 0.3, 0.4, 0.7, 0.5)]
-    answers = table(rows).with_columns(logprob=pl.Series(probable))
-    found = abstaining_table([answers], make_suite(), "strict", [0.0, 0.49, 0.95])
-    assert found["answered"].to_list() == pytest.approx([1, 4 / 6, 0])
-    assert found["accuracy"].to_list() == pytest.approx([1, 1, math.nan], nan_ok=True)
-    assert found["consistency"].to_list() == pytest.approx([2 / 6, 1, math.nan], nan_ok=True)
-    text = answers.with_columns(pl.col("logprob").cast(pl.String))
-    assert abstaining_table([text], make_suite(), "strict", [0.0, 0.49, 0.95]).equals(found)
-    several = abstaining_table([answers], make_suite(cardinality="N-M"), "strict", [0.5])
-    assert math.isnan(several["answered"][0]), "no relation with one right answer"
-    never = found["consistent_accuracy"].to_list()
-    assert never == pytest.approx([0, math.nan, math.nan], nan_ok=True)
-    for bad in (answers.drop("logprob"), answers.with_columns(logprob=pl.lit(None, pl.Float64))):
-        message = "answers without probabilities"
-        refused(message, abstaining_table, [bad], make_suite(), "strict", [0.5])
-    refused("--abstain-below 2", abstaining_table, [answers], make_suite(), "strict", [2])
-
-
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """A folder of runs, which tests only read."""
@@ -249,9 +223,8 @@ def test_correlations_and_examples_are_written(consilience, runs, tmp_path):
     assert pl.read_csv(file).height == 2 * 36
     assert analyzed("knowledge") == {"correlations", "warnings"}
     assert pl.read_csv(file)["method"].to_list() == ["pearson", "spearman"] * 3
-    asked = ("--kind", "right_and_wrong", "--examples", 2)
-    assert analyzed("examples", *asked) == {"examples", "warnings"}
-    found = pl.read_csv(file, schema=REPLY_SCHEMA)
+    assert analyzed("examples", "--examples", 2) == {"examples", "warnings"}
+    found = pl.read_csv(file, schema=REPLY_SCHEMA).filter(kind="right_and_wrong")
     assert found.select("group", "item").n_unique() == 2
     assert found.height == 2 * 9, "a row for each of nine patterns"
     assert set(found["right"]) == {True, False}

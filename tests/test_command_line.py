@@ -104,7 +104,7 @@ RUNNABLE = [  # examples of the help, with a baseline in place of a model that t
     ("suite list", "mini"),
     ("suite check mini", "good"),
     ("analyze patterns runs/bert", "capital"),
-    ("analyze examples runs/bert --kind same_wrong --examples 10", ""),
+    ("analyze examples runs/bert --examples 10", ""),
     ("score runs/bert", "Accuracy"),
     ("reproduce", "pararel-table-3"),
 ]
@@ -135,9 +135,6 @@ def test_an_option_means_the_same_in_all_commands():
         "--data": {"F", "TASK:SPLIT=FILE"},  # a recipe reads several data sets
         "--format": {  # of a table, of prompts and of what is published
             "eee|model-card", "table|md|latex|csv|json", "jsonl|csv|lm-eval",
-        },
-        "--kind": {  # of examples, and of a new suite
-            "right_and_wrong|same_wrong|scattered|other_gold|gold_in_subject|always_right", "questions|facts|judge",
         },
     }  # fmt: skip
 

@@ -84,7 +84,7 @@ def test_prompts_of_one_question_keep_it_and_those_of_several_lose_what_they_sha
 
 def test_the_table_of_examples_has_the_question(consilience, path):
     """All examples may be of one question, so no line of its prompts is left out."""
-    command = ("analyze", "examples", path, "--examples", "1", "--kind", "right_and_wrong")
+    command = ("analyze", "examples", path, "--examples", "1")
     out = output(consilience, *command)
     assert re.findall("Question: one\\? / A. (yes|no|maybe) / B. ", out) == ["yes", "no", "maybe"]
 

@@ -17,7 +17,6 @@ from consilience.core.factors import Edge
 from consilience.core.items import Bools, Floats
 from consilience.metrics.counts import Answers, Prepared, prepared_seeds
 from consilience.metrics.differences import CHANGE_SCHEMA, accuracy_changes
-from consilience.metrics.measure import measure
 from consilience.metrics.registry import Grid, headline_metrics, quotient
 from consilience.metrics.resampling import ClusterSampler, in_threads
 from consilience.metrics.statistics import (
@@ -322,44 +321,6 @@ def size_correlations(by_size: pl.DataFrame) -> pl.DataFrame:
         {"metric": name} | asdict(correlation(sizes, by_size[name].to_list(), method="spearman"))
         for name in headline_metrics()
     ]
-    return pl.DataFrame(rows)
-
-
-def abstaining_table(
-    answers: Sequence[pl.DataFrame], suite: Suite, protocol: Protocol, thresholds: Sequence[float]
-) -> pl.DataFrame:
-    """Means over relations if the model gives no answer below a probability (paper, Section 9).
-
-    ``answers``: of one seed or several. One row a threshold: ``threshold, answered`` and for each
-    headline metric its value, ``_low`` and ``_high``. The probability is that of the answer among
-    the candidates, ``exp(logprob)``. ``answered``: share of the answers in N-1 relations that are
-    at least as probable as the threshold. Other answers count in no metric, so consistency is over
-    the pairs of patterns that are both answered. An answer without a probability raises.
-    """
-    averaged = [relation.id for relation in suite.relations if relation.cardinality == "N-1"]
-    number = pl.col("logprob").cast(pl.Float64, strict=False).fill_nan(None)  # CSV: text
-    answers = [
-        table.with_columns(number) if "logprob" in table.columns else table for table in answers
-    ]
-    for table in answers:
-        has_none = pl.col("answer").is_not_null() & pl.col("logprob").is_null()
-        if "logprob" not in table.columns or table.select(has_none.any()).item():
-            expected = "a run of a model that scores all candidates"
-            todo = "Probe again with --keep-scores, or leave --abstain-below out."
-            raise ConsilienceError("answers without probabilities", expected=expected, todo=todo)
-    rows = []
-    for threshold in thresholds:
-        if not 0 <= threshold <= 1:
-            raise ConsilienceError(f"--abstain-below {threshold:g}", expected="numbers from 0 to 1")
-        is_kept = pl.col("logprob").exp() >= threshold
-        confident = [
-            table.with_columns(answer=pl.when(is_kept).then("answer")) for table in answers
-        ]
-        is_answer = pl.col("answer").is_not_null() & pl.col("group").is_in(averaged)
-        kept = is_kept.mean().fill_null(NAN)
-        shares = [table.filter(is_answer).select(kept).item() for table in answers]
-        row: dict[str, object] = {"threshold": float(threshold), "answered": fmean(shares)}
-        rows.append(row | _means(measure(confident, suite, protocol)))
     return pl.DataFrame(rows)
 
 

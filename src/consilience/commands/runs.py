@@ -314,7 +314,7 @@ def analyze_edits(options: runs.EditsOptions) -> analyses.Analysis:
 
 @command(runs.ExamplesOptions, "analyze examples", output=TABLE, examples=(
     "analyze examples runs/bert",
-    "analyze examples runs/bert --kind same_wrong --examples 10"))
+    "analyze examples runs/bert --examples 10"))
 def analyze_examples(options: runs.ExamplesOptions) -> analyses.Analysis:
     """Show examples: items with right and wrong answers, with one wrong answer, and so on.
 
@@ -331,9 +331,8 @@ def analyze_examples(options: runs.ExamplesOptions) -> analyses.Analysis:
 def analyze_knowledge(options: runs.KnowledgeOptions) -> analyses.Analysis:
     """Correlate accuracy and consistency over relations (ParaRel paper, Section 6.2).
 
-    With --sizes the effect of more training data is measured over the runs, too (Table 4), and with
-    --abstain-below what remains if the model answers only when it is confident (Section 9). The
-    file of --csv has the correlations over relations.
+    With --sizes the effect of more training data is measured over the runs, too (Table 4). The file
+    of --csv has the correlations over relations.
     """
     return analyses.analyze_knowledge(options)
 

@@ -191,10 +191,6 @@ Joined = Literal["pair", "string"]
 Pool = Literal["last", "end", "mean"]
 Loss = Literal["vote", "pairs"]
 TrainingText = Literal["patterns", "file", "none"]
-ExampleKind = Literal[
-    "right_and_wrong", "same_wrong", "scattered", "other_gold", "gold_in_subject", "always_right"
-]
-
 SMALL_TASKS = ("rte", "mrpc")
 """The CALUM paper's tasks with few training examples: 2.5K and 3.7K; others have over 105K."""
 

@@ -9,7 +9,6 @@ from typing import Literal
 
 from consilience.core.errors import (
     SMALL_TASKS,
-    ExampleKind,
     PublishFormat,
 )
 from consilience.options import FilePath, OptionalPath, Options, Paths, Watched, arg, opt, shared
@@ -193,8 +192,6 @@ class EditsOptions(Counted):
 class ExamplesOptions(Options):
     run: shared.RunPath
     suite: shared.RunSuite = None
-    kind: ExampleKind | None = opt(
-        "Show only this kind of examples [default: all].", default=None, panel="Output")
     examples: int = opt("Print this many examples of each kind.", default=5, min=1, panel="Output")
     data_dir: shared.DataDir = opt(default=None)
 
@@ -204,9 +201,6 @@ class KnowledgeOptions(Counted):
     sizes: Sequence[str] | None = opt(
         "Also correlate with these sizes of training data, one for each run: 1M,10M,1B.",
         default=None, metavar="N,N", panel="Questions")
-    abstain_below: Sequence[float] | None = opt(
-        "Also count again without answers whose probability among the candidates is below these "
-        "thresholds: 0.25,0.5.", default=None, metavar="P,P", panel="Questions")
     data_dir: shared.DataDir = opt(default=None)
 
 

@@ -89,11 +89,6 @@ LAYOUTS: Mapping[str, tuple[str, Columns]] = {
         {"run": Column("run"), "x": Column("of"), "y": Column("with"), "method": Column("method"),
          **CORRELATION},
     ),
-    "abstaining": (
-        "Answers above a probability, in percent",
-        {"run": Column("run"), "threshold": Column("threshold", "number", digits=2),
-         "answered": Column("answered", "share")},
-    ),
     "sizes": ("By size of the training data, in percent",
               {"run": Column("run"), "size": Column("trained on")}),
     "size_correlations": (

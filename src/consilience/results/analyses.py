@@ -25,7 +25,7 @@ from consilience.kinds.facts import Facts
 from consilience.kinds.questions import design_of_run
 from consilience.metrics.counts import prepared_seeds
 from consilience.metrics.measure import measure
-from consilience.metrics.registry import MANY_VARIANTS, headline_metrics
+from consilience.metrics.registry import MANY_VARIANTS
 from consilience.metrics.statistics import correlation
 from consilience.models import LanguageModel
 from consilience.options import Output, runs, shared_fields
@@ -149,17 +149,13 @@ def analyze_examples(options: runs.ExamplesOptions) -> Analysis:
     if not known:
         refuse_other_kinds(run)
     suite, _ = suite_of(run, options.suite, None, options.data_dir)
-    if options.kind is not None and options.kind not in known:
-        fault = f"--kind {options.kind} of a run of questions, which have no subject"
-        raise ConsilienceError(fault, expected=", ".join(known), where=str(run.path))
-    kinds = known if options.kind is None else [options.kind]
     notes = suite_notes(run, suite)
     if len(run.seeds) > 1:
         notes.append(f"the examples are those of {first.label}")
     if writing := run.settings.get("writing"):
         notes.append(f"written answers are matched by the rule: {writing['match']}")
     found = kind_of_suite.with_texts(
-        run, examples.examples(first.answers, suite, kinds, options.examples)
+        run, examples.examples(first.answers, suite, known, options.examples)
     )
     replies = [reply for items in found.values() for one in items for reply in one.replies]
     has_prompts = any(reply.prompt is not None for reply in replies)
@@ -179,23 +175,16 @@ def analyze_knowledge(options: runs.KnowledgeOptions) -> Analysis:
     """Correlations over relations: ``correlations``.
 
     With sizes also means by the size of the training data, and correlations over runs: ``sizes,
-    size_correlations``. With thresholds also means of the more probable answers: ``abstaining``.
+    size_correlations``.
     """
     metrics, notes = {}, []
-    confident: list[pl.DataFrame] = []
     for run in open_runs(options.runs):
         suite, protocol = facts_of(run, options.suite, options.protocol, options.data_dir)
         notes += suite_notes(run, suite)
         metrics[run.label] = measure(run.tables, suite, protocol, options.seed)
-        if options.abstain_below is not None:
-            table = patterns.abstaining_table(run.tables, suite, protocol, options.abstain_below)
-            confident.append(table.insert_column(0, pl.lit(run.label).alias("run")))
     correlations = patterns.correlation_table(metrics)
     tables = {"correlations": correlations}
     shown = [layouts.analysis_table("correlations", correlations)]
-    if confident:
-        tables["abstaining"] = pl.concat(confident)
-        shown.append(layouts.analysis_table("abstaining", tables["abstaining"], headline_metrics()))
     if options.sizes is not None:
         sizes = patterns.size_table(metrics, [patterns.number_of(size) for size in options.sizes])
         by_size = patterns.size_correlations(sizes)

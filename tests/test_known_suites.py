@@ -101,10 +101,11 @@ def test_each_row_of_the_table_reads_its_layout(tmp_path, name, rows, expected):
     assert questions.source == {**KNOWN[name].source, "revision": "local files"}
 
 
-def test_all_rows_are_tested_and_listed(consilience, tmp_path):
+def test_all_rows_are_tested_and_listed(consilience, tmp_path, monkeypatch):
+    monkeypatch.setenv("CONSILIENCE_DATA", str(tmp_path))
     assert [row[0] for row in ROWS] == list(KNOWN)
     copied(tmp_path, "arc", *ROWS[1][1])
-    listed = output(consilience, "suite", "list", "--data-dir", tmp_path)
+    listed = output(consilience, "suite", "list")
     assert (
         f"CC-BY-SA-4.0, Clark et al. 2018, arXiv:1803.05457\n{'':14} {tmp_path / 'arc'}\n" in listed
     )
@@ -112,10 +113,11 @@ def test_all_rows_are_tested_and_listed(consilience, tmp_path):
     assert cs.list_suites() == SUITE_NAMES
 
 
-def test_a_run_records_the_data_set_and_rotations_keep_the_gold(consilience, tmp_path):
+def test_a_run_records_the_data_set_and_rotations_keep_the_gold(consilience, tmp_path, monkeypatch):
+    monkeypatch.setenv("CONSILIENCE_DATA", str(tmp_path))
     copied(tmp_path, "arc", *ROWS[1][1])
     out = tmp_path / "run"
-    arguments = ["--suite", "arc", "--vary", "order=rotations", "--data-dir", tmp_path]
+    arguments = ["--suite", "arc", "--vary", "order=rotations"]
     output(consilience, "probe", "--model", "baseline:majority", *arguments, "--out", out)
     record = json.loads((out / "run.json").read_text())
     assert record["suite_source"]["licence"] == "CC-BY-SA-4.0"

@@ -99,8 +99,9 @@ def test_standard_output_that_cannot_be_written_is_one_message(tmp_path):
 def test_an_output_without_unicode(tmp_path):
     """Text shows a question mark for what the encoding lacks; JSON escapes it."""
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "COLUMNS": "120"}
+    environment["CONSILIENCE_DATA"] = str(tmp_path / "Z\u4e00")
     (tmp_path / "Z\u4e00" / "pararel").mkdir(parents=True)
-    listed = ["suite", "list", "--data-dir", str(tmp_path / "Z\u4e00")]
+    listed = ["suite", "list"]
     code = (
         "import sys\nfrom consilience import cli\n"
         f"sys.argv = ['consilience', *{listed!a}, '--json']\n"
@@ -147,9 +148,9 @@ def run(when, hang_up, names):
         for name in names:
             os.kill(os.getpid(), getattr(signal, name))
 
-    def data_dir(path):
+    def data_dir():
         send()
-        return real(path)
+        return real()
 
     if when == "at work":
         named_suites.suites.data_dir = data_dir

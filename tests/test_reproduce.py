@@ -212,7 +212,7 @@ def test_a_dry_run_says_the_commands_and_runs_nothing(consilience, made, here, t
     assert not (tmp_path / "r").exists()
 
 
-def test_a_dry_run_tells_the_data_and_the_queries(consilience, release, tmp_path):
+def test_a_dry_run_tells_the_data_and_the_queries(consilience, release, tmp_path, monkeypatch):
     """Each relation is asked its facts in each of its patterns."""
     suite = load_suite("pararel", release)
     count = sum(len(group.facts) * len(group.patterns) for group in suite.relations)
@@ -221,7 +221,8 @@ def test_a_dry_run_tells_the_data_and_the_queries(consilience, release, tmp_path
         (release, f"# Queries: {count:,}. "),
         (tmp_path / "no", "# Data: missing: the suite 'pararel' is not in "),
     ):
-        out = output(consilience, *command, "--data-dir", folder)
+        monkeypatch.setenv("CONSILIENCE_DATA", str(folder))
+        out = output(consilience, *command)
         lines = [line for line in out.splitlines() if line.startswith(("# Q", "# Data: missing"))]
         assert [line.startswith(expected) for line in lines] == [True], out
 
@@ -355,6 +356,18 @@ class Once(Work):
 CAPITALS = ["The capital of [X] is [Y] .", "[Y] is the capital of [X].", "[X]'s capital, [Y]."]
 
 
+@pytest.fixture(autouse=True)
+def fetched(request, monkeypatch):
+    """Recipes read the real ParaRel, or its layout in small, where a test has one."""
+    names = request.fixturenames
+    if "consilience" in names:
+        request.getfixturevalue("consilience")  # which names an empty folder
+    if "of_pararel" in names:
+        monkeypatch.setenv("CONSILIENCE_DATA", str(real_data("pararel").parent))
+    elif "release" in names:
+        monkeypatch.setenv("CONSILIENCE_DATA", str(request.getfixturevalue("release")))
+
+
 @pytest.fixture(scope="module")
 def release(tmp_path_factory):
     """ParaRel's layout in small: nine facts in three patterns in each of its 38 relations."""
@@ -386,7 +399,7 @@ def test_a_users_model_is_one_more_row(consilience, release, here, tmp_path, mon
     once = functools.cache(lambda *command, call=work_module._call: call(command))
     monkeypatch.setattr(work_module, "_call", lambda command: once(*command))
     command = [
-        "reproduce", "pararel-table-3", "--data-dir", release, "--out", tmp_path / "r",
+        "reproduce", "pararel-table-3", "--out", tmp_path / "r",
         "--add", "mine=baseline:oracle",
     ]  # fmt: skip
     status, out, err = consilience(*command)
@@ -398,14 +411,14 @@ def test_a_users_model_is_one_more_row(consilience, release, here, tmp_path, mon
     assert "unavailable" not in out + err
     models = {"BERT-base": "baseline:oracle"}
     for tolerance, expected in ((54.2, "within"), (54.1, "outside"), (None, "differs")):
-        request = {"only": ["BERT-base"], "data_dir": release, "tolerance": tolerance}
+        request = {"only": ["BERT-base"], "tolerance": tolerance}
         rows = make_cells("pararel-table-3", tmp_path / "r", models=models, **request)
         assert rows["BERT", "BERT-base", "Accuracy"]["verdict"] == expected
 
 
 def test_a_row_of_a_users_missing_model(consilience, release, here, tmp_path):
     command = (
-        "reproduce", "pararel-table-3", "--data-dir", release, "--out", tmp_path / "r",
+        "reproduce", "pararel-table-3", "--out", tmp_path / "r",
         "--add", "mine=no/model",
     )  # fmt: skip
     status, out, err = consilience(*command)
@@ -435,7 +448,7 @@ RANDOM = dict.fromkeys(MODELS, "baseline:random")
 @pytest.fixture(scope="module")
 def of_few(release, tmp_path_factory):
     """Random models are asked once."""
-    return Once(Request(tmp_path_factory.mktemp("few"), data_dir=release))
+    return Once(Request(tmp_path_factory.mktemp("few")))
 
 
 def test_a_users_model_has_rows_before_and_after_training(answered, tmp_path):
@@ -487,7 +500,7 @@ def test_single_relations_and_correlations_take_all_models(of_few, here, tmp_pat
 
 def test_the_papers_examples_and_our_most_telling_ones(release, here, tmp_path):
     models = {"BERT-large": "baseline:majority"}
-    found, numbers = make("pararel-table-6", tmp_path / "r", models=models, data_dir=release)
+    found, numbers = make("pararel-table-6", tmp_path / "r", models=models)
     assert numbers.is_empty()
     assert found.notes[5] == (
         "example 6, Wales (right: Paris): 'The capital of [X] is [Y] .' Cardiff, ours Paris; "
@@ -499,14 +512,14 @@ def test_the_papers_examples_and_our_most_telling_ones(release, here, tmp_path):
 
 def test_determinism_is_of_the_seven_relations(release, here, tmp_path):
     models = {"BERT-large": "baseline:oracle"}
-    request = {"only": ["BERT-large"], "data_dir": release}
+    request = {"only": ["BERT-large"]}
     found = make_cells("pararel-determinism", tmp_path / "r", models=models, **request)
     assert found["", "BERT-large", "Determinism"]["ours"] == 100.0
 
 
 def test_vectors_of_a_tiny_model(release, here, model_folder, tmp_path):
     pytest.importorskip("altair")
-    request = {"data_dir": release, "device": "cpu"}
+    request = {"device": "cpu"}
     models = {"BERT-large": str(model_folder("bert"))}
     work, numbers = make("pararel-figure-3", tmp_path / "r", models=models, **request)
     (drawn,) = work.files
@@ -527,7 +540,7 @@ def test_a_training_is_read_and_tested(release, here, model_folder, tmp_path, mo
     pytest.importorskip("accelerate")
     monkeypatch.setattr(pararel, "TRAIN", (*TRAIN, *TEST[5:]))
     monkeypatch.setattr(pararel, "TEST", TEST[:5])
-    request = Request(tmp_path / "r", data_dir=release, device="cpu")
+    request = Request(tmp_path / "r", device="cpu")
     models, run = {"BERT-base": str(model_folder("bert"))}, Work.run
 
     def quick(self, row, name, *arguments, **more):
@@ -570,7 +583,7 @@ def test_a_training_is_read_and_tested(release, here, model_folder, tmp_path, mo
     tested = [found[f"p of {name}, exact McNemar"] for name in ("Accuracy", "Consistent-Acc")]
     assert found["p (McNemar)"] == max(tested)
     assert [command[0] for command in here] == ["probe", *["improve"] * 6]
-    work = Once(Request(tmp_path / "missing", data_dir=release))
+    work = Once(Request(tmp_path / "missing"))
     found = work.make("pararel-mcnemar", models={"BERT-base": "no/model"})
     assert all(each["verdict"].startswith("unavailable: ") for each in found.values())
 
@@ -701,7 +714,7 @@ def test_agreement_is_that_of_the_released_answers(consilience, tmp_path):
 @pytest.fixture(scope="module")
 def of_pararel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reproduce")
-    return Once(Request(folder, data_dir=real_data("pararel").parent))
+    return Once(Request(folder))
 
 
 @pytest.mark.parametrize(("name", "count"), [("pararel-table-1", 7), ("pararel-data", 3)])
@@ -754,9 +767,9 @@ def test_types_of_paraphrases_are_the_papers_by_hand(of_pararel, here):
     assert sum(each["paper"] for each in counted) == 130 + 100
 
 
-def test_without_data_a_recipe_says_so(consilience, here, tmp_path):
-    data, out = tmp_path / "no", tmp_path / "r"
-    command = ["reproduce", "pararel-table-1", "--data-dir", data, "--out", out]
+def test_without_data_a_recipe_says_so(consilience, here, tmp_path, monkeypatch):
+    monkeypatch.setenv("CONSILIENCE_DATA", str(tmp_path / "no"))
+    command = ["reproduce", "pararel-table-1", "--out", tmp_path / "r"]
     status, out, err = consilience(*command)
     assert status == 0
     assert "pararel-table-1: unavailable: " in err and "no such folder; expected " in err

@@ -152,13 +152,6 @@ def test_runs_of_another_file_are_not_taken_for_the_given_ones(tmp_path):
     assert f"RTE, GPT2-base-Single: its pairs are of {one}" in said.notes
 
 
-def test_a_folder_of_data_is_not_named_beside_a_file_of_pairs(tmp_path):
-    work = Work(Request(tmp_path, dry=True, data_dir=tmp_path))
-    work.run("", "probe", "--suite", "rte", "--data", "x.jsonl")
-    work.run("", "probe", "--suite", "pararel")
-    assert ["--data-dir" in command for command in work.commands] == [False, True]
-
-
 def test_a_dry_run_says_what_cannot_be_run(consilience):
     status, out, err = consilience("reproduce", "calum-table-5", "--only", "KoBERT", "--dry-run")
     assert status == 0 and "klue-nli" in out

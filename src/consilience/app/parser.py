@@ -96,7 +96,8 @@ def defaults_in(
                 todo=f"If you trust the file, add --config {file}.",
             )
     data_dir = ""
-    if (folder := values.pop("data-dir", None)) and "CONSILIENCE_DATA" not in os.environ:
+    folder = values.pop("data-dir", shared.get("data-dir"))
+    if folder and "CONSILIENCE_DATA" not in os.environ:
         data_dir = str(file.parent / folder)
     by_name = {
         fields[key].name: [value] if fields[key].is_repeated and isinstance(value, str) else value
@@ -387,7 +388,12 @@ class ClickCommand(Entry):
             if field.name != "quiet" and ctx.params[field.name] != field.default
             for argument in field.typed(ctx.params[field.name])
         ]
-        if self.defaults.data_dir and "data_dir" not in _given(self.entry.options, ctx):
+        takes_it = any(field.name == "data_dir" for field in option_fields(self.entry.options))
+        if (
+            self.defaults.data_dir
+            and takes_it
+            and "data_dir" not in _given(self.entry.options, ctx)
+        ):
             folder = self.defaults.data_dir.removeprefix(f"{Path.cwd()}{os.sep}")
             arguments += ["--data-dir", folder]
         return arguments

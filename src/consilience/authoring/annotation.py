@@ -459,7 +459,7 @@ def make_sheets(options: SheetOptions) -> Sheets:
 
 def make_pattern_sheets(options: PatternSheetOptions) -> Sheets:
     """Compare patterns with the base pattern of their relation, in a table for each annotator."""
-    suite = suites.load_suite(options.suite, options.data_dir)
+    suite = suites.load_suite(options.suite)
     if options.groups is not None:
         suite = select_relations(suite, options.groups)
     people, most = options.people, options.patterns

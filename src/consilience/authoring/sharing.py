@@ -53,9 +53,9 @@ def new_suite(folder: str | Path, *, kind: SuiteKind = "questions") -> list[Path
     return files
 
 
-def listed_suites(data_dir: Path | None) -> Lines:
+def listed_suites() -> Lines:
     """The names of suites, and their folders."""
-    data = suites.data_dir(data_dir)
+    data = suites.data_dir()
     rows = []
     for name, about in SUITE_NAMES.items():
         folder = BUNDLED.get("mini" if name in QUESTION_SUITES else name, data / name)
@@ -155,10 +155,10 @@ class CheckedSuite(Shown):
         return 2 if self.problems else 0
 
 
-def checked_suite(suite: str, data_dir: Path | None, columns: Sequence[str] | None) -> CheckedSuite:
+def checked_suite(suite: str, columns: Sequence[str] | None) -> CheckedSuite:
     """Every error in the files of a suite; without any, what the checks find, and its sizes."""
     names = columns_of(columns)
-    problems = [str(fault) for fault in suites.check_suite(suite, data_dir, names)]
+    problems = [str(fault) for fault in suites.check_suite(suite, columns=names)]
     checked = CheckedSuite(suite, problems)
     if problems:
         return checked
@@ -166,7 +166,7 @@ def checked_suite(suite: str, data_dir: Path | None, columns: Sequence[str] | No
         labels = ", ".join(load_task(suite).labels)
         checked.size = f"a task of sentence pairs with the labels {labels}"
         return checked
-    chosen = suites.load_any(suite, data_dir, names)
+    chosen = suites.load_any(suite, columns=names)
     checked.notes, checked.findings = list(chosen.notes), list(findings_of(chosen))
     statistics, checked.tables = statistics_of(chosen)
     checked.sizes = asdict(statistics)

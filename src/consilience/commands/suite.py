@@ -59,9 +59,7 @@ group("suite", "List, make, import, rewrite, fetch, check, count, export and ann
 
 
 class SuiteListOptions(Options):
-    """The options of ``suite list``."""
-
-    data_dir: shared.DataDir = opt(default=None)
+    """``suite list`` has no options."""
 
 
 class NewSuiteOptions(Options):
@@ -87,13 +85,12 @@ class CheckOptions(Options):
         "The suite: a name, a folder, a file of questions, or a task of sentence pairs or its "
         "TOML file.", metavar="SUITE")
     columns: shared.ColumnNames = opt(default=None, panel="Questions")
-    data_dir: shared.DataDir = opt(default=None)
 
 
 @command(SuiteListOptions, "suite list", examples=("suite list", "suite list --json"))
 def suite_list(options: SuiteListOptions) -> Shown:
     """List the suites that have a name, with their folders."""
-    return sharing.listed_suites(options.data_dir)
+    return sharing.listed_suites()
 
 
 @command(NewSuiteOptions, "suite new", examples=(
@@ -127,7 +124,7 @@ def suite_check(options: CheckOptions) -> Shown:
     the numbers mean, such as an N-1 relation with several objects of a subject, duplicates, and
     relations with one pattern. The TOML file of a task of sentence pairs is checked, too.
     """
-    return sharing.checked_suite(options.suite, options.data_dir, options.columns)
+    return sharing.checked_suite(options.suite, options.columns)
 
 
 @command(ExportOptions, "suite export", output=(), examples=(

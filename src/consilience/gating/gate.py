@@ -190,7 +190,7 @@ def open_gate_runs(options: GateOptions) -> GateRuns:
         if part.record and not part.record.get("finished"):
             todo = "Rerun the command of the run to resume it."
             raise ConsilienceError("the run is not finished", where=str(part.path), todo=todo)
-    suite, protocol = suite_of(runs[0], options.suite, options.protocol, options.data_dir)
+    suite, protocol = suite_of(runs[0], options.suite, options.protocol)
     notes = [note for run in opened for note in suite_notes(run, suite)]
     whole = {run.label: [Prepared(table, suite) for table in run.tables] for run in runs}
     first, *others = [(label, table) for label, tables in whole.items() for table in tables]

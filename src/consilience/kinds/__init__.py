@@ -77,10 +77,9 @@ def suite_of(
     run: Run,
     name: str | None = None,
     protocol: Protocol | None = None,
-    data_dir: Path | None = None,
 ) -> tuple[Suite, Protocol]:
     """What a run is counted by; the suite and the protocol that are None are those of the run."""
-    suite, rules = kind_of_run(run).suite_of(run, name, protocol, data_dir)
+    suite, rules = kind_of_run(run).suite_of(run, name, protocol)
     if not run.record and any(group.names for group in suite.relations):
         table = shlex.join([str(run.path), "--suite", name or suite.name])
         raise ConsilienceError(
@@ -91,12 +90,10 @@ def suite_of(
     return suite, rules
 
 
-def facts_of(
-    run: Run, name: str | None, protocol: Protocol | None, data_dir: Path | None
-) -> tuple[Suite, Protocol]:
+def facts_of(run: Run, name: str | None, protocol: Protocol | None) -> tuple[Suite, Protocol]:
     """What a run of facts is counted by; another run raises."""
     refuse_other_kinds(run)
-    return suite_of(run, name, protocol, data_dir)
+    return suite_of(run, name, protocol)
 
 
 def refuse_other_kinds(run: Run) -> None:
@@ -166,7 +163,7 @@ def score_answers(
         if run.record and getattr(options, name):
             found, todo = f"--{name} with a run", f"Leave --{name} out."
             raise ConsilienceError(found, expected="a table of answers", todo=todo)
-    chosen, rules = suite_of(run, options.suite, options.protocol, options.data_dir)
+    chosen, rules = suite_of(run, options.suite, options.protocol)
     counted = count_run(run, chosen, rules)
     record = record_of(answers=str(answers), suite=chosen.name, protocol=rules)
     begun = [note for note in record_notes(run) if NOT_FINISHED in note]

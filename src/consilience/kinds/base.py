@@ -113,7 +113,7 @@ class Inquiry(ABC):
     @classmethod
     @abstractmethod
     def suite_of(
-        cls, run: Run, name: str | None, protocol: Protocol | None, data_dir: Path | None
+        cls, run: Run, name: str | None, protocol: Protocol | None
     ) -> tuple[Suite, Protocol]:
         """The suite and the protocol that a run is counted by; those that are None are its own."""
 

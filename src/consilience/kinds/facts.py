@@ -176,14 +176,14 @@ class Facts(base.Inquiry):
 
     @classmethod
     def suite_of(
-        cls, run: Run, name: str | None, protocol: Protocol | None, data_dir: Path | None
+        cls, run: Run, name: str | None, protocol: Protocol | None
     ) -> tuple[Suite, Protocol]:
         settings = run.settings
         if name is None and "suite" not in settings:
             found = "not the folder of a run, which would tell its suite"
             todo = "Name the folder of a run, or of a table of answers the suite: --suite S."
             raise ConsilienceError(found, where=str(run.path), todo=todo)
-        suite = cls._whole(run, name or _place(run, data_dir), data_dir)
+        suite = cls._whole(run, name or _place(run))
         if settings.get("vocabulary") and (words := run.record.get("words")):
             kept = [
                 selection.without_objects(group, {*group.candidates.words} - {*words[group.id]})
@@ -195,8 +195,8 @@ class Facts(base.Inquiry):
         return suite, protocol or run.protocol or suite.protocol
 
     @classmethod
-    def _whole(cls, run: Run, source: str, data_dir: Path | None = None) -> Suite:
-        suite = suites.load_suite(source, data_dir)
+    def _whole(cls, run: Run, source: str) -> Suite:
+        suite = suites.load_suite(source)
         languages = run.settings.get("languages")
         return selection.select_languages(suite, languages) if languages else suite
 
@@ -214,7 +214,7 @@ class Facts(base.Inquiry):
     def read_answers(
         cls, run: Run, options: ScoreOptions, suite: Questions | None
     ) -> base.AnswersElsewhere:
-        whole, protocol = cls.suite_of(run, options.suite, options.protocol, options.data_dir)
+        whole, protocol = cls.suite_of(run, options.suite, options.protocol)
         rule = rule_of(options.match) if options.match else None
         answers = answers_to_facts(run.answers, whole, rule)
         table = prepare(answers, whole)
@@ -231,7 +231,7 @@ class Facts(base.Inquiry):
                 "protocol": protocol,
                 **model_of_answers(options, options.match),
             },
-            described={"suite_source": _source_of(whole, options.suite or "", options.data_dir)},
+            described={"suite_source": _source_of(whole, options.suite or "")},
             recorded=recorded(table).with_columns(suite=pl.lit(whole.name)),
         )
 
@@ -278,16 +278,16 @@ def fact_rows(suite: Suite) -> Iterator[base.ExportedRow]:
             }
 
 
-def _source_of(suite: Suite, spec: str, data_dir: Path | None) -> dict[str, str]:
+def _source_of(suite: Suite, spec: str, data_dir: Path | None = None) -> dict[str, str]:
     """Where a whole suite is and what it is, for the record of a run: its name may not tell."""
     folder = suites.suite_folder(spec, suites.data_dir(data_dir)).resolve()
     return {"folder": str(folder), "digest": suite.digest}
 
 
-def _place(run: Run, data_dir: Path | None = None) -> str:
+def _place(run: Run) -> str:
     """Where the suite of a run is: a folder that is there, or a name."""
     folder = str(run.record.get("suite_source", {}).get("folder", ""))
-    is_there = folder and data_dir is None and Path(folder).is_dir()
+    is_there = folder and Path(folder).is_dir()
     return folder if is_there else str(run.settings["suite"])
 
 

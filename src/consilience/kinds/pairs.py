@@ -302,9 +302,9 @@ class SentencePairs(base.Inquiry):
 
     @classmethod
     def suite_of(
-        cls, run: Run, name: str | None, protocol: Protocol | None, data_dir: Path | None
+        cls, run: Run, name: str | None, protocol: Protocol | None
     ) -> tuple[Suite, Protocol]:
-        base.refuse_choices("sentence pairs", suite=name, protocol=protocol, data_dir=data_dir)
+        base.refuse_choices("sentence pairs", suite=name, protocol=protocol)
         task, answers = task_of_run(run), run.seeds[0].answers
         forms = answers.select("variant", "variant_index").unique().sort("variant_index")
         if forms.is_empty() or forms["variant_index"][0] != 0:

@@ -270,9 +270,9 @@ class OwnQuestions(base.Inquiry):
 
     @classmethod
     def suite_of(
-        cls, run: Run, name: str | None, protocol: Protocol | None, data_dir: Path | None
+        cls, run: Run, name: str | None, protocol: Protocol | None
     ) -> tuple[Suite, Protocol]:
-        base.refuse_choices("questions", suite=name, protocol=protocol, data_dir=data_dir)
+        base.refuse_choices("questions", suite=name, protocol=protocol)
         items = (
             run.seeds[0]
             .answers.select("group", "item", "gold", "gold_option")
@@ -309,9 +309,7 @@ class OwnQuestions(base.Inquiry):
     ) -> base.AnswersElsewhere:
         """Texts or log-probabilities of options."""
         refuse_published(options)
-        whole = suite or load_questions(
-            options.suite or "", columns_of(options.columns), options.data_dir
-        )
+        whole = suite or load_questions(options.suite or "", columns_of(options.columns))
         rule, table = rule_of(options.match) if options.match else None, run.answers
         if is_judged := JUDGED in table.columns:
             names = different(table, "variant_index", "variant").sort("variant_index")

@@ -49,7 +49,6 @@ class ScoreOptions(Options):
     provider: str | None = opt(
         "Measure the answers of this provider of promptfoo, or of this model of instance records.",
         default=None, metavar="P", panel="Counting")
-    data_dir: shared.DataDir = opt(default=None)
 
 
 class CompareOptions(Counted):
@@ -57,7 +56,6 @@ class CompareOptions(Counted):
     flips: bool = opt(
         "Show which answers changed, and from right to wrong or back, instead of differences.",
         default=False)
-    data_dir: shared.DataDir = opt(default=None)
 
 
 class GateOptions(Options):
@@ -73,7 +71,6 @@ class GateOptions(Options):
     suite: shared.RunSuite = None
     protocol: shared.RunProtocol = None
     seed: shared.BootstrapSeed = 0
-    data_dir: shared.DataDir = opt(default=None)
 
 
 
@@ -89,7 +86,6 @@ class ReportOptions(Counted, Watched):
     tables: OptionalPath = opt(
         "Write the papers' tables of these runs to this folder, as CSV, Markdown and LaTeX.",
         default=None, metavar="DIR", panel="Output")
-    data_dir: shared.DataDir = opt(default=None)
 
 
 class ViewOptions(Options):
@@ -99,7 +95,6 @@ class ViewOptions(Options):
         "Write the page to this file [default: answers.html in the folder of the first run].",
         default=None, metavar="FILE", short="-o", panel="Output")
     suite: shared.RunSuite = None
-    data_dir: shared.DataDir = opt(default=None)
 
 
 class PublishOptions(Watched):
@@ -118,7 +113,6 @@ class PublishOptions(Watched):
         default=None, metavar="SPDX-ID", panel="Output")
     organization: str = opt(
         "Who publishes: an organization, for eee.", default="", metavar="NAME", panel="Output")
-    data_dir: shared.DataDir = opt(default=None)
 
 
 class StudyRunOptions(Watched):
@@ -168,7 +162,6 @@ class ReproduceOptions(Watched):
     data: Sequence[str] | None = opt(
         "Read a data set from a file: rte:train=FILE.", default=None, metavar="TASK:SPLIT=FILE",
         is_repeated=True)
-    data_dir: shared.DataDir = opt(default=None)
     device: str = opt(
         "Run models on auto, cpu, cuda, cuda:1 or mps. Trainings run on cpu if it is named, else "
         "on auto.", default="auto", metavar="DEVICE")
@@ -179,21 +172,18 @@ class ReproduceOptions(Watched):
 class PatternsOptions(Counted):
     run: shared.RunPath
     groups: shared.Groups = None
-    data_dir: shared.DataDir = opt(default=None)
 
 
 class EditsOptions(Counted):
     run: shared.RunPath
     derive: bool = opt(
         "Derive edits with a dependency parser (spaCy).", default=False, panel="Questions")
-    data_dir: shared.DataDir = opt(default=None)
 
 
 class ExamplesOptions(Options):
     run: shared.RunPath
     suite: shared.RunSuite = None
     examples: int = opt("Print this many examples of each kind.", default=5, min=1, panel="Output")
-    data_dir: shared.DataDir = opt(default=None)
 
 
 class KnowledgeOptions(Counted):
@@ -201,7 +191,6 @@ class KnowledgeOptions(Counted):
     sizes: Sequence[str] | None = opt(
         "Also correlate with these sizes of training data, one for each run: 1M,10M,1B.",
         default=None, metavar="N,N", panel="Questions")
-    data_dir: shared.DataDir = opt(default=None)
 
 
 class FactorsOptions(Options):
@@ -212,7 +201,6 @@ class FactorsOptions(Options):
 
 class SyntaxOptions(Options):
     suite: shared.SuiteArgument
-    data_dir: shared.DataDir = opt(default=None)
 
 
 class TaskEffectsOptions(Options):
@@ -240,4 +228,3 @@ class VectorOptions(Watched):
         panel="Model")
     out: shared.Folder = opt(default=None)
     device: shared.Device = "auto"
-    data_dir: shared.DataDir = opt(default=None)

@@ -30,7 +30,6 @@ class ExportOptions(Options):
         default=None, metavar="TEXT", panel="Advanced")
     seed: int = opt("Seed of --limit.", default=0, min=0, panel="Questions")
     groups: shared.Groups = None
-    data_dir: shared.DataDir = opt(default=None, panel="Facts and questions only", is_rare=True)
     data: shared.PairData = None
     indicators: shared.Indicators = None
     half: shared.Half = None
@@ -141,7 +140,6 @@ class PatternSheetOptions(Options):
         default=('annotator-1', 'annotator-2', 'annotator-3'), metavar="NAME,NAME", panel="Output")
     groups: shared.Groups = None
     seed: int = opt("Seed of the patterns, facts and orders.", default=0, min=0, panel="Questions")
-    data_dir: shared.DataDir = opt(default=None)
 
 
 class ScoreSheetsOptions(Options):

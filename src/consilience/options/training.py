@@ -85,7 +85,6 @@ class ImproveOptions(Watched):
     bf16: shared.Bf16 = opt(default=False, is_rare=True)
     device: shared.TrainingDevice = "auto"
     trust_remote_code: shared.TrustRemoteCode = opt(default=False, is_rare=True)
-    data_dir: shared.DataDir = opt(default=None, is_rare=True)
 
 
 class FinetuneOptions(Watched):

@@ -45,7 +45,7 @@ def public_run(run: Run, options: PublishOptions) -> PublicRun:
             todo = "Rerun its command, which resumes it."
             raise ConsilienceError("the run is not complete", where=str(part.path), todo=todo)
     model, facts_of_model = public_model(run, options.model_id)
-    suite, protocol = suite_of(run, None, None, options.data_dir)
+    suite, protocol = suite_of(run)
     suite = select_relations(suite, run.seeds[0].answers["group"].unique().to_list())
     counted = count_run(replace(run, label=model), suite, protocol)
     public = public_suite(run, suite, options.licence)

@@ -19,11 +19,6 @@ from consilience.runs.folder import fingerprint
 
 T = TypeVar("T")
 
-TAKE_DATA_DIR = {
-    "probe", "improve", "check", "examples", "knowledge", "representations",
-}  # fmt: skip
-"""Commands that take ``--data-dir``."""
-
 UNAVAILABLE, NOT_SELECTED, NOT_RUN = "unavailable", "not selected", "not run"
 """Beginnings of the reason for a missing number: no model or data, left out, or a dry run."""
 
@@ -41,7 +36,6 @@ class Request:
     only: Sequence[str] = ()
     data: Mapping[str, str] = field(default_factory=dict)
     """Files of data sets, by task and split, such as ``rte:train``."""
-    data_dir: Path | None = None
     device: str = "auto"  # The device of models that are probed; trainings run on cpu or auto
     tolerance: float | None = None  # Points within which a percentage is equal, if any
     dry: bool = False
@@ -96,9 +90,6 @@ class Work:
         """
         words = list(map(str, arguments))
         command = ["consilience", *words]
-        takes_it = TAKE_DATA_DIR & set(command[1:3]) and "--data" not in words
-        if self.request.data_dir is not None and takes_it:
-            command += ["--data-dir", str(self.request.data_dir)]
         self.commands.append(typed := shlex.join(command))
         if self.request.dry:
             return {}

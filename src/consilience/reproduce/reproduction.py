@@ -136,11 +136,11 @@ def plan_lines(commands: Sequence[str], request: Request) -> Iterator[str]:
     if not typed:
         return
     try:
-        suite = suites.load_suite(PARAREL, request.data_dir)
+        suite = suites.load_suite(PARAREL)
     except ConsilienceError as error:
         yield f"Data: missing: {error}"
         return
-    yield f"Data: {suites.suite_folder(PARAREL, suites.data_dir(request.data_dir))}"
+    yield f"Data: {suites.suite_folder(PARAREL, suites.data_dir())}"
     probes = [words for words in typed if words[1] == "probe"]
     total = 0
     for words in probes:
@@ -219,7 +219,6 @@ def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Reproduction:
         added=added,
         only=list(dict.fromkeys([*(options.only or ()), *recipe.rows_of(added)])),
         data=data,
-        data_dir=options.data_dir,
         device=options.device,
         tolerance=options.tolerance,
         dry=options.dry_run,

@@ -86,7 +86,7 @@ def _open(
     options: runs.PatternsOptions | runs.EditsOptions,
 ) -> tuple[Run, Suite, Protocol, list[str]]:
     run = Run.open(options.run)
-    suite, protocol = facts_of(run, options.suite, options.protocol, options.data_dir)
+    suite, protocol = facts_of(run, options.suite, options.protocol)
     seeds = f"means over {len(run.seeds)} seeds, without intervals and tests"
     return run, suite, protocol, suite_notes(run, suite) + [seeds] * (len(run.seeds) > 1)
 
@@ -148,7 +148,7 @@ def analyze_examples(options: runs.ExamplesOptions) -> Analysis:
     known = list(kind_of_suite.example_kinds)
     if not known:
         refuse_other_kinds(run)
-    suite, _ = suite_of(run, options.suite, None, options.data_dir)
+    suite, _ = suite_of(run, options.suite)
     notes = suite_notes(run, suite)
     if len(run.seeds) > 1:
         notes.append(f"the examples are those of {first.label}")
@@ -179,7 +179,7 @@ def analyze_knowledge(options: runs.KnowledgeOptions) -> Analysis:
     """
     metrics, notes = {}, []
     for run in open_runs(options.runs):
-        suite, protocol = facts_of(run, options.suite, options.protocol, options.data_dir)
+        suite, protocol = facts_of(run, options.suite, options.protocol)
         notes += suite_notes(run, suite)
         metrics[run.label] = measure(run.tables, suite, protocol, options.seed)
     correlations = patterns.correlation_table(metrics)
@@ -201,7 +201,7 @@ def analyze_syntax(options: runs.SyntaxOptions) -> Analysis:
     from consilience.analysis import syntax
 
     parser = syntax.load_parser()
-    suite = suites.load_suite(options.suite, options.data_dir)
+    suite = suites.load_suite(options.suite)
     derived = {relation.id: syntax.derive_edges(relation, parser) for relation in suite.relations}
     edges = syntax.agreement_with_released(suite, derived)
     overall = edges.filter(pl.col("group") == "MICRO")

@@ -312,7 +312,7 @@ def compare_runs(options: CompareOptions) -> Comparison | Flips:
     ``flips``: which answers changed.
     """
     runs = open_runs(options.runs)
-    suite, protocol = suite_of(runs[0], options.suite, options.protocol, options.data_dir)
+    suite, protocol = suite_of(runs[0], options.suite, options.protocol)
     return (flips_of if options.flips else compare_opened)(runs, suite, protocol, options.seed)
 
 

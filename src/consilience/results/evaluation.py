@@ -134,7 +134,7 @@ def open_run(path: str | Path, *, protocol: Protocol | None = None, seed: int = 
     if not run.settings:
         todo = "For a table of answers use score(path, suite)."
         raise ConsilienceError("not the folder of a run", where=str(run.path), todo=todo)
-    suite, rules = suite_of(run, None, protocol, None)
+    suite, rules = suite_of(run, None, protocol)
     counted = count_run(run, suite, rules, seed)
     notes = [*suite_notes(run, suite), *record_notes(run), *counted.notes]
     notes = [*dict.fromkeys([*notes, *protocol_notes(run, rules)])]
@@ -208,7 +208,7 @@ def compare(*runs: Any, protocol: Protocol | None = None, seed: int = 0) -> Comp
         opened = distinct_runs(runs)
     if not opened:
         raise ConsilienceError("0 run to compare", expected="one run or more")
-    suite, rules = suite_of(opened[0], None, protocol, None)
+    suite, rules = suite_of(opened[0], None, protocol)
     return compare_opened(opened, suite, rules, seed)
 
 
@@ -352,7 +352,7 @@ def printed_run(run: CountedRun, options: ScoreOptions | None = None) -> Printed
     named, counted = [str(options.answers)], list[str]()
     for option in option_fields(ScoreOptions)[1:]:
         if value := getattr(options, option.name):  # ``view`` takes two of them
-            (named if option.name in ("suite", "data_dir") else counted).extend(option.typed(value))
+            (named if option.name == "suite" else counted).extend(option.typed(value))
     has_run = any(options.answers.rglob("run.json"))
     return PrintedRun(run, shlex.join(named), f" {shlex.join(counted)}".rstrip(), has_run)
 

@@ -181,7 +181,7 @@ def report(options: ReportOptions, watch: Watch = SILENT) -> export.Lines:
     runs = open_runs(options.runs)
     file = _page_of(runs, options.out)
     comparing.refuse_mixed(runs)
-    suite, protocol = suite_of(runs[0], options.suite, options.protocol, options.data_dir)
+    suite, protocol = suite_of(runs[0], options.suite, options.protocol)
     with watch.steps("counting", 2 * len(runs) - 1, "tables") as advance:
         views, compared, notes, flips = _measured(runs, suite, protocol, options.seed, advance)
     page = report_page(views, compared, notes, flips)
@@ -233,7 +233,7 @@ def view_answers(options: ViewOptions) -> AnswersPage:
     folder = runs[0].path
     path = _page_of(runs, options.out or (folder / "answers.html" if folder.is_dir() else None))
     comparing.refuse_mixed(runs)
-    suite, _ = suite_of(runs[0], options.suite, None, options.data_dir)
+    suite, _ = suite_of(runs[0], options.suite)
     known, notes = comparing.comparable(runs, suite)
     tables = {
         f"{run.label}, {part.label}" if run.parts else run.label: in_texts(one.answers, suite)

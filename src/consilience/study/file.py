@@ -275,7 +275,7 @@ def _text_of(value: object) -> str:
 RECORD = "run.json"
 
 NOT_COMPARED = (
-    "out", "device", "data_dir", "base_url", "api_key_env", "max_requests",
+    "out", "device", "base_url", "api_key_env", "max_requests",
     "concurrency",
 )  # fmt: skip
 """Options that say where and how fast a run is asked, not what."""

@@ -44,8 +44,8 @@ def suite_folder(spec: str, data: Path) -> Path:
                 f"the suite '{spec}' is not in {data}"
                 + ("" if data.is_dir() else ": no such folder"),
                 expected=f"{folder}; name the folder that contains {spec}",
-                todo=f"Get it with `consilience suite fetch {spec}`, or name the folder with "
-                "--data-dir.",
+                todo=f"Get it with `consilience suite fetch {spec}`, or name the folder in "
+                "CONSILIENCE_DATA.",
             )
         return folder
     if not folder.exists() and (plugged := plugin("consilience.suites", spec)):

@@ -100,7 +100,7 @@ class KnownSuite:
             f"'{self.name}' is not in the cache of the Hub and cannot be downloaded: {reason}",
             expected=f"{wanted}.parquet of {self.dataset}",
             todo="Run the command once with a network, or copy https://huggingface.co/datasets/"
-            f"{self.dataset}/tree/{self.revision} to {folder}; --data-dir names another place.",
+            f"{self.dataset}/tree/{self.revision} to {folder} (or CONSILIENCE_DATA=...).",
         )
 
     def _within(self, folder: Path) -> list[Path]:

@@ -478,14 +478,14 @@ def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improved | None:
     kind = "questions" if has_questions else "facts"
     refuse_options(options, kind, f"a suite of {kind}")
     if has_questions:
-        of_suite = ("suite", "columns", "data_dir", "as_questions")
+        of_suite = ("suite", "columns", "as_questions")
         asked = {name: getattr(options, name) for name in of_suite}
         suite = questions_of(ProbeOptions(model=options.model, seed=SAMPLE_SEED, **asked))
         if not (options.train_groups or options.validation_groups):
             suite = split_by_item(suite)
             named["train"], named["validation"], _ = ([part] for part in PARTS)
     else:
-        suite = suites.load_suite(options.suite, options.data_dir)
+        suite = suites.load_suite(options.suite)
     protocol = "strict" if isinstance(suite, Questions) else suite.protocol
     subject = Subject(
         options.model, suite, protocol, read_lines(options.text) if options.text else (),
@@ -523,7 +523,7 @@ def usual_settings(options: ImproveOptions, subject: Subject) -> dict[str, Any]:
 
 def _folder_of(options: ImproveOptions, suite: Suite | Questions) -> Path:
     """The folder of a training without ``--out``: named by suite, model and all settings."""
-    others = ("out", "device", "data_dir", "watch")
+    others = ("out", "device", "watch")
     settings = {NAMED.get(k, k): v for k, v in vars(options).items() if k not in others}
     text = options.text and str(options.text)
     return default_folder(

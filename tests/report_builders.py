@@ -136,9 +136,9 @@ def pair_run(folder, flip):
     }  # fmt: skip
     model = {"model": "<b>model</b>", "kind": "masked", "architecture": "B", "parameters": 7,
              "dtype": "float32", "device": "cpu", "joined": "pair", "pool": "last",
-             "longest": 64, "model_labels": None}  # fmt: skip
+             "longest": 64}  # fmt: skip
     asked = {"kind": "perturb", "suite": "calum", "task": task, "pairs": "d" * 64, "limit": None,
-             "half": None, "perturbations": ["reverse", "signal"], "long": "truncate", "seed": 0}  # fmt: skip
+             "half": None, "perturbations": ["reverse", "signal"], "seed": 0}  # fmt: skip
     run = RunFolder(folder, {**asked, "model": model})
     rows, changed = [], []
     for at in range(12):

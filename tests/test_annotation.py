@@ -267,12 +267,12 @@ def test_the_commands(consilience, tmp_path, monkeypatch):
     save(data, [["sentence1", "sentence2", "label"], *rows])
     folder = tmp_path / "sheets"
     options = ["--task", "rte", "--data", str(data), "--out", str(folder), "--items", "4"]
-    options += ["--annotators", "2", "--perturbations", "signal", "--indicators", "One,Two"]
+    options += ["--annotators", "2", "--perturbations", "signal"]
     status, out, err = consilience("suite", "annotate", "sheet", *options)
     assert status == 0, err
     assert "2 sheets of 8 questions" in out
     key = read_key(folder / "key.json")
-    assert all(each.texts["signal"][0].startswith("[One] a") for each in key.items.values())
+    assert all(each.texts["signal"][0].startswith("[Sentence1] a") for each in key.items.values())
     gold = [each.gold for each in key.items.values()]
     fill(folder, key, {f"annotator-{at}": {"original": gold, "signal": gold} for at in (1, 2)})
     file = tmp_path / "metrics.csv"

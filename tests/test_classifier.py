@@ -9,8 +9,10 @@ import transformers
 
 from checks import refused
 from consilience.asking.pairs import ask_labels
+from consilience.core.errors import Loading
 from consilience.models.batches import Budget
-from consilience.models.classifier import label_positions
+from consilience.models.classifier import PairClassifier, PairFormat, label_positions
+from consilience.models.loading import load_classifier
 from consilience.suites.pairs import PERTURBATIONS
 from pair_builders import ODD, PAIRS, SAME, by_row, forms_of, present
 
@@ -44,10 +46,12 @@ def test_a_classifier_is_steady(family, load):
 ], ids=str)  # fmt: skip
 def test_a_classifier_says_what_its_model_says(family, options, classifier, load):
     """One form at a time through the model as transformers has it; decoders read where they pool."""
-    model, folder = load(family, **options), classifier(family, SAME)
+    folder, joined = classifier(family, SAME), "pair" if family == "bert" else "string"
+    reading = PairFormat(**({"joined": joined} | options))
+    model = PairClassifier(load_classifier(str(folder), Loading("cpu")), SAME, reading)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     plain = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    joined = options.get("joined", "pair" if family == "bert" else "string")
+    joined = reading.joined
     pooled, forms = options.get("pool", "last"), forms_of(PAIRS[:4])
     expected = []
     for form in forms:
@@ -65,7 +69,7 @@ def test_a_classifier_says_what_its_model_says(family, options, classifier, load
                 logits = plain.score(hidden.mean(dim=0) if "mean" in pooled else hidden[-1])
         expected.append(logits.double().log_softmax(-1).numpy())
     assert np.abs(by_row(model.score(forms), len(forms)) - np.array(expected)).max() < 1e-5
-    assert model.input.reading.joined == joined
+    assert load(family).input.reading.joined == ("pair" if family == "bert" else "string")
 
 
 @pytest.mark.parametrize("family", ["bert", "llama"])
@@ -83,9 +87,6 @@ def test_special_tokens_in_a_sentence_are_read_as_text(family, load):
 
 
 def test_where_labels_stand():
-    assert label_positions(("a", "b"), {0: "B", 1: "A"}, None) == [1, 0]
-    assert label_positions(("a", "b"), {0: "x", 1: "y"}, ["b", "a"]) == [1, 0]
-    message = "3 labels in --model-labels; .* the model's 2"
-    refused(message, label_positions, ("a", "b"), {0: "x", 1: "y"}, ["b", "a", "c"])
+    assert label_positions(("a", "b"), {0: "B", 1: "A"}) == [1, 0]
     message = "the model's labels are a, b, c; expected a, b"
-    refused(message, label_positions, ("a", "b"), {0: "a", 1: "b", 2: "c"}, None)
+    refused(message, label_positions, ("a", "b"), {0: "a", 1: "b", 2: "c"})

@@ -56,12 +56,12 @@ def test_the_answers_table_of_the_guide_is_scored_as_it_says(consilience, tmp_pa
 
 
 def test_the_files_of_the_guide_to_sentence_pairs_belong_together(consilience, tmp_path):
-    """A classifier whose labels have no names is asked the guide's pairs by the guide's command."""
+    """A classifier is asked the guide's pairs by the guide's command."""
     page = ROOT / "docs" / "calum.md"
     for language, name in (("tsv", "faq.tsv"), ("toml", "faq.toml")):
         (text,) = blocks(page.read_text(encoding="utf-8"), language)
         (tmp_path / name).write_text(text, encoding="utf-8")
-    save_classifier(tmp_path / "my-classifier", labels=("no", "yes"), named=False)
+    save_classifier(tmp_path / "my-classifier", labels=("no", "yes"))
     lines = [line for line in commands(page) if "faq.toml" in line]
     assert len(lines) == 2
     for line in lines:

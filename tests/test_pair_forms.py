@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checks import refused
 from conftest import SENTENCES
 from consilience.asking.pairs import (
     CHANGED_ANSWERS_SCHEMA,
@@ -82,19 +81,12 @@ def test_sentences_are_truncated_alike_in_every_form(family, longest, load, writ
     check()
 
 
-def test_items_that_are_too_long_may_be_left_out(load):
+def test_items_that_are_too_long_are_cut(load):
     """The original and the forms of two of the three pairs fit; a form one token longer does not."""
     model = load("bert", longest=24)
     pairs = [TextPair(str(n), "Rome " * n, "Oslo", SAME[0]) for n in (1, 14, 15, 40)]
     lengths = [most_tokens(model, forms_of([pair])) for pair in pairs]
     assert lengths[1:3] == [24, 25]
-    presented = present(pairs, FORMS[1:], model, long="exclude")
-    reason = "{} tokens, and the model takes 24"
-    assert presented.reasons == (None, None, reason.format(25), reason.format(lengths[3]))
-    assert not any("truncated" in note for note in presented.notes)
-    answers = ask_labels(presented, model)
-    assert answers["excluded"].to_list() == [why for why in presented.reasons for _ in range(3)]
-    assert answers["answer"].is_null().to_list() == [False] * 6 + [True] * 6
     truncated = present(pairs, FORMS[1:], model)
     assert truncated.reasons == (None,) * 4
     note = (
@@ -102,8 +94,6 @@ def test_items_that_are_too_long_may_be_left_out(load):
     )
     assert truncated.notes[0].startswith(note)
     assert sentences(truncated.forms[2][0]) == {"sentence1": words("Rome", 14), "sentence2": "Oslo"}
-    none = present(pairs[2:], FORMS[1:], model, long="exclude")
-    refused("no item of mrpc can be asked, such as: 25 tokens", ask_labels, none, model)
 
 
 def changed(first=None, second=None, indicators=None):

@@ -113,10 +113,7 @@ def test_what_is_there_is_not_asked_again(classifier, perturb, tmp_path):
         (("--perturbations", "signal"), "perturbations"),
         (("--limit", 4), "limit"),
         (("--half", 1), "half"),
-        (("--long", "exclude"), "long"),
         (("--max-length", 64), "model"),
-        (("--input", "string"), "model"),
-        (("--indicators", "A,B"), "task"),
         (("--seed", 1), "seed"),
     ):
         err = refusal(perturb, model, *options)
@@ -208,7 +205,7 @@ def test_a_run_with_seeds_is_named_where_facts_are_asked(finetuned, perturb, con
 
 
 def test_runs_over_other_texts_are_not_compared(classifier, perturb, consilience, tmp_path):
-    """Another first or second sentence is an error; other indicators and truncation are notes."""
+    """Another first or second sentence is an error; truncation is a note."""
     model, other = classifier("bert", SAME), tmp_path / "other.jsonl"
     one, two, three = (f"{model.name} ({run})" for run in ("one", "two", "three"))
     assert perturb(model, out="one")[0] == 0
@@ -225,12 +222,9 @@ def test_runs_over_other_texts_are_not_compared(classifier, perturb, consilience
         assert f"error: {tmp_path / 'two'}: runs over different texts: {said}" in err
         assert f"expected the pairs of {one}" in err and "Ask both models of the same --data" in err
         (tmp_path / "two").rename(tmp_path / f"was {name}")
-    asked = ("--indicators", "One,Two", "--max-length", 12)
-    assert perturb(model, *asked, out="two")[0] == 0
+    assert perturb(model, "--max-length", 12, out="two")[0] == 0
     status, _, err = consilience("compare", tmp_path / "one", tmp_path / "two")
     assert status == 0
-    assert f"note: {one}: asked with the indicators Sentence1, Sentence2" in err
-    assert f"note: {two}: asked with the indicators One, Two" in err
     assert f"note: {two}: 8 of 8 items were too long for 12 tokens" in err
     other.write_text("".join(json.dumps(row) + "\n" for row in reversed(rows)))
     assert perturb(model, data=other, out="three")[0] == 0
@@ -294,7 +288,7 @@ def test_halves_and_samples(classifier, perturb, tmp_path):
 
 
 def test_a_model_is_asked_with_the_indicators_of_its_training(perturb, tmp_path):
-    """Unless others are given: those that finetune left beside the model."""
+    """Those that finetune left beside the model."""
     model = save_classifier(tmp_path / "model", "llama", seed=3)
     beside = {"joined": "string", "pool": "mean", "longest": 60, "indicators": ["Left", "Right"]}
     (model / "consilience.json").write_text(json.dumps(beside))
@@ -303,25 +297,15 @@ def test_a_model_is_asked_with_the_indicators_of_its_training(perturb, tmp_path)
     assert texts and all(text.startswith("Left: ") for text in texts)
     asked = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["model"]
     assert (asked["joined"], asked["pool"], asked["longest"]) == ("string", "mean", 60)
-    assert perturb(model, "--indicators", "One, Two", out="other")[0] == 0
-    asked = json.loads((tmp_path / "other" / "run.json").read_text())["settings"]["task"]
-    assert asked["indicators"] == ["One", "Two"]
-    texts = [(row["original_1"], row["original_2"]) for row in changed_in(tmp_path / "other")]
-    assert texts and all(one.startswith("One: ") and two.startswith("Two: ") for one, two in texts)
 
 
-def test_long_items_are_cut_or_left_out(classifier, perturb, tmp_path):
+def test_long_items_are_cut(classifier, perturb, tmp_path):
     model = classifier("bert", SAME)
     lengths = load_pair_classifier(str(model), SAME).encode(forms_of())
     longest = [max(len(one["input_ids"]) for one in lengths[at : at + 3]) for at in range(0, 24, 3)]
     limit = sorted(longest)[4]
     too_long = sum(each > limit for each in longest)
     assert 0 < too_long < 8
-    status, _, err = perturb(model, "--long", "exclude", "--max-length", limit)
-    assert status == 0
-    assert f"queries have no answer (mrpc {3 * too_long}); such as" in err
-    row = row_of(metrics_of(tmp_path / "run"), "consistency", "reverse")
-    assert (row["n"], row["n_excluded"]) == (8 - too_long, too_long)
     status, _, err = perturb(model, "--max-length", limit, out="cut")
     assert status == 0
     assert f"{too_long} of 8 items were too long for {limit} tokens: " in err
@@ -332,23 +316,11 @@ def answers_in(folder):
     return read_answers(folder).sort("item", "variant_index")["answer"].to_list()
 
 
-def test_labels_that_a_model_does_not_name(classifier, perturb, tmp_path):
-    """In the right order as if it had named them; in the other one every answer is the other."""
-    model = classifier("bert", SAME, named=False)
-    assert perturb(classifier("bert", SAME), out="named")[0] == 0
-    assert perturb(model, "--model-labels", ", ".join(SAME).upper(), out="right")[0] == 0
-    assert perturb(model, "--model-labels", ",".join(SAME[::-1]), out="swapped")[0] == 0
-    named, right, swapped = (tmp_path / name for name in ("named", "right", "swapped"))
-    assert answers_in(named) == answers_in(right)
-    other = dict(zip(SAME, SAME[::-1], strict=True))
-    assert answers_in(swapped) == [other[each] for each in answers_in(named)]
-    for metric, turn in (("accuracy", lambda value: 1 - value), ("consistency", float)):
-        one, two = (row_of(metrics_of(run), metric)["value"] for run in (named, swapped))
-        assert two == turn(one)
-    status, _, err = perturb(model, out="unnamed")
+def test_labels_that_a_model_does_not_name(classifier, perturb):
+    status, _, err = perturb(classifier("bert", SAME, named=False), out="unnamed")
     assert status == 2
     assert "the model's labels are LABEL_0, LABEL_1; expected not_equivalent, equivalent" in err
-    assert "--model-labels A,B" in err
+    assert "as id2label in its config.json" in err
 
 
 @pytest.mark.parametrize(("name", "expected"), [

@@ -9,7 +9,7 @@ import polars as pl
 
 from consilience.asking import asker
 from consilience.asking.asker import Progress
-from consilience.core.errors import ConsilienceError, Long
+from consilience.core.errors import ConsilienceError
 from consilience.core.factors import ORIGINAL
 from consilience.core.free_text import matched_word
 from consilience.core.items import Ask, Form, Group, Item, Task, TextPair
@@ -47,13 +47,11 @@ def present_pairs(
     original: Callable[[TextPair], Form],
     perturbations: Mapping[str, Perturbation],
     model: PairModel,
-    *,
-    long: Long = "truncate",
 ) -> Presented:
     """Every pair in every form, as the model reads it.
 
-    ``long``: of an item with a form that is too long for the model, ``truncate`` shortens each
-    form's own sentences (``PairModel.fit``), and ``exclude`` excludes the whole item.
+    Of an item with a form that is too long for the model, the sentences are shortened
+    (``PairModel.fit``).
     """
     names = (ORIGINAL, *perturbations)
     forms = [tuple(forms_of(pair, original(pair), perturbations).values()) for pair in pairs]
@@ -64,9 +62,7 @@ def present_pairs(
         ids = encoded[at * len(names) : (at + 1) * len(names)]
         longest = max(len(form["input_ids"]) for form in ids)
         reason = next(filter(None, model.why_not(of_pair)), None)
-        if longest > model.longest and long == "exclude":
-            reason = reason or f"{longest} tokens, and the model takes {model.longest}"
-        elif longest > model.longest and reason is None:
+        if longest > model.longest and reason is None:
             forms[at] = tuple(model.fit(of_pair))
             too_long += 1
             truncated += sum(one != two for one, two in zip(of_pair, forms[at], strict=True))

@@ -439,7 +439,7 @@ class Sheets(Shown):
 
 def make_sheets(options: SheetOptions) -> Sheets:
     """Sample pairs, and write a table for each annotator."""
-    task = load_task(options.task, options.indicators)
+    task = load_task(options.task)
     pairs = read_pairs(options.data, task)
     key = draw_sheets(
         pairs,

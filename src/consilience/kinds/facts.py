@@ -55,6 +55,8 @@ class Facts(base.Inquiry):
     def __init__(
         self, options: ProbeOptions, watch: Watch = SILENT, suite: Any = None, model: Any = None
     ) -> None:
+        if suite is None:  # an unknown name is no suite of facts that has other options
+            suites.suite_folder(options.suite, suites.data_dir(options.data_dir))
         super().__init__(options, watch, suite, model)
         if options.keep_scores and options.candidates == "vocabulary":
             raise ConsilienceError(

@@ -81,7 +81,7 @@ class SentencePairs(base.Inquiry):
     ) -> None:
         super().__init__(options, watch, suite, model)
         self._check()
-        self.task = task = tasks.load_task(options.suite, options.indicators)
+        self.task = task = tasks.load_task(options.suite)
         self.perturbations = tasks.chosen(options.perturbations or tasks.PAPERS)
         pairs = tasks.read_pairs(options.data or "", task)
         if options.half is not None:
@@ -135,19 +135,16 @@ class SentencePairs(base.Inquiry):
         return (self._load_writer if options.generate else self._load_classifier)(options)
 
     def _load_classifier(self, options: ProbeOptions) -> PairModel:
-        """A classifier. Without indicators the original form is as it was trained on it."""
+        """A classifier. The original form is as it was trained on it."""
         from consilience.models.classifier import load_pair_classifier
 
         model = load_pair_classifier(
             self.spec,
             self.task.labels,
             options.loading,
-            joined=options.input,
-            pool=options.pool,
             longest=options.max_length,
-            model_labels=options.model_labels,
         )
-        trained = None if options.indicators else model.input.reading.indicators
+        trained = model.input.reading.indicators
         self.form = partial(tasks.original, indicators=trained or self.task.indicators)
         return model
 
@@ -169,11 +166,6 @@ class SentencePairs(base.Inquiry):
         loaded = load_pretrained(self.spec, options.loading)
         model = LabelWriter(loaded, self.task, options.template, options.max_length or 0)
         if model.template is None:
-            if options.indicators:
-                raise ConsilienceError(
-                    "--indicators with T5's own form, which has its own",
-                    todo="Give a --template too, or leave it out.",
-                )
             self.form = partial(tasks.t5_original, task=self.task)
         return model
 
@@ -187,7 +179,6 @@ class SentencePairs(base.Inquiry):
             "limit": self.options.limit,
             "half": self.options.half,
             **base.perturbation_settings(self.perturbations),
-            "long": self.options.long,
             "seed": self.options.seed,
             "model": self.model.identity,
         }
@@ -203,10 +194,7 @@ class SentencePairs(base.Inquiry):
         return self._present(self.pairs.items)
 
     def _present(self, pairs: Sequence[TextPair]) -> asking.Presented:
-        long = self.options.long
-        return asking.present_pairs(
-            self.task, pairs, self.form, self.perturbations, self.model, long=long
-        )
+        return asking.present_pairs(self.task, pairs, self.form, self.perturbations, self.model)
 
     def describe(self, folder: RunFolder) -> None:
         folder.describe("data", self.options.data)

@@ -15,7 +15,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from consilience.core.errors import DEFAULT_LOADING, ConsilienceError, Joined, Loading, Pool
 from consilience.core.items import Floats, Form, Ints, as_lines, as_string, group_rows
-from consilience.core.text import counted
 from consilience.files.read import parse_json
 from consilience.models.batches import Budget, ReadyModel, positions, score_batches
 from consilience.models.candidates import log_softmax
@@ -202,22 +201,17 @@ class PairClassifier(ReadyModel):
         loaded: Pretrained,
         labels: Sequence[str],
         reading: PairFormat,
-        model_labels: Sequence[str] | None = None,
     ) -> None:
-        """``model_labels``: names of the model's labels, for a model that does not name them."""
         super().__init__(loaded)
         self.input = PairInput(loaded.model, loaded.tokenizer, reading)
         self.longest = self.input.longest
         self.encode, self.fit = self.input.encode, self.input.fit
         self.labels = tuple(labels)
-        self._columns = label_positions(
-            labels, dict(loaded.model.config.id2label or {}), model_labels
-        )
+        self._columns = label_positions(labels, dict(loaded.model.config.id2label or {}))
         self.identity = self.identity | {
             "joined": reading.joined,
             "pool": reading.pool,
             "longest": self.input.longest,
-            "model_labels": list(model_labels) if model_labels else None,
         }
 
     def text(self, shown: Form) -> str:
@@ -253,18 +247,13 @@ def load_pair_classifier(
     labels: Sequence[str],
     loading: Loading = DEFAULT_LOADING,
     *,
-    joined: Joined | None = None,
-    pool: Pool | None = None,
     longest: int | None = None,
-    model_labels: Sequence[str] | None = None,
 ) -> PairClassifier:
-    """A trained classifier from the Hub or a folder; options default to those of its training."""
+    """A trained classifier from the Hub or a folder, which reads pairs as in its training."""
     loaded = load_classifier(spec, loading)
     family = loaded.model.config.model_type
     reading = PairFormat.beside(Path(spec)) or PairFormat.of(loaded.kind, family)
-    given = {"joined": joined, "pool": pool, "longest": longest}
-    changes: dict[str, Any] = {name: one for name, one in given.items() if one is not None}
-    return PairClassifier(loaded, labels, replace(reading, **changes), model_labels)
+    return PairClassifier(loaded, labels, replace(reading, longest=longest or reading.longest))
 
 
 def predict(
@@ -321,22 +310,15 @@ def logits_of(model: Any, pool: Pool, inputs: Mapping[str, torch.Tensor]) -> tor
     return scores
 
 
-def label_positions(
-    labels: Sequence[str], id2label: Mapping[Any, str], model_labels: Sequence[str] | None
-) -> list[int]:
+def label_positions(labels: Sequence[str], id2label: Mapping[Any, str]) -> list[int]:
     """Position of each of the task's labels among the model's, whatever the case."""
-    names = list(model_labels or (str(id2label[number]) for number in sorted(id2label)))
-    if len(names) != len(id2label):
-        raise ConsilienceError(
-            f"{counted(len(names), 'label')} in --model-labels",
-            expected=f"the model's {len(id2label)}",
-        )
+    names = [str(id2label[number]) for number in sorted(id2label)]
     positions = {name.casefold(): position for position, name in enumerate(names)}
     is_known = all(label.casefold() in positions for label in labels)
     if not is_known or len(names) != len(labels):
         raise ConsilienceError(
             f"the model's labels are {', '.join(names)}",
             expected=", ".join(labels),
-            todo="Say what they mean, in the model's order: --model-labels A,B.",
+            todo="Say what they mean, in the model's order, as id2label in its config.json.",
         )
     return [positions[label.casefold()] for label in labels]

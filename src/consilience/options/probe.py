@@ -12,7 +12,6 @@ from consilience.core.errors import (
     Connection,
     ConsilienceError,
     Loading,
-    Long,
     MultiToken,
 )
 from consilience.options import OptionalPath, Options, opt, option_fields, shared
@@ -91,16 +90,7 @@ class ProbeOptions(Options):
     generate: bool = opt(
         "Let a language model write the answer; of sentence pairs it also ranks all labels.",
         default=False, panel="Sentence pairs and questions only")
-    indicators: shared.Indicators = opt(default=None, is_rare=True)
-    input: shared.InputFormat = opt(default=None, is_rare=True)
-    pool: shared.ReadAt = opt(default=None, is_rare=True)
     max_length: shared.MaxLength = opt(default=None, is_rare=True)
-    long: Long = opt(
-        "Truncate the sentences of items that are too long, or exclude these items.",
-        default="truncate", panel="Sentence pairs only", is_rare=True)
-    model_labels: Sequence[str] | None = opt(
-        "Labels in the order of the model's outputs, if the model has no names for them.",
-        default=None, metavar="L,L", panel="Sentence pairs only", is_rare=True)
     half: shared.Half = opt(default=None, is_rare=True)
     vary: shared.Vary = None
     design: shared.DesignName = opt(default="full", is_rare=True)

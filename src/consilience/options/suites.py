@@ -31,7 +31,6 @@ class ExportOptions(Options):
     seed: int = opt("Seed of --limit.", default=0, min=0, panel="Questions")
     groups: shared.Groups = None
     data: shared.PairData = None
-    indicators: shared.Indicators = None
     half: shared.Half = None
     vary: shared.Vary = None
     design: shared.DesignName = "full"
@@ -125,7 +124,6 @@ class SheetOptions(Options):
     perturbations: Sequence[str] | None = opt(
         "Also ask in these forms: names, or `all` [default: reverse,signal].", default=None,
         metavar="P,P", panel="Questions")
-    indicators: shared.Indicators = opt(default=None, panel="Questions")
     seed: int = opt("Seed of the pairs and of their orders.", default=0, min=0, panel="Questions")
 
 

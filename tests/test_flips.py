@@ -190,18 +190,6 @@ def test_the_command_and_the_page(consilience, tmp_path):
         assert ('id="flips"' in (tmp_path / "page.html").read_text(encoding="utf-8")) is is_shown
 
 
-def test_facts_of_several_golds_are_noted(tmp_path):
-    for seed in (1, 2):
-        groups, out = ["capital", "borders"], tmp_path / str(seed)
-        cs.evaluate("mini", "baseline:random", groups=groups, seed=seed, out=out)
-    flips = cs.compare(tmp_path / "1", tmp_path / "2").flips()
-    subjects = pl.read_parquet(tmp_path / "1" / "answers" / "borders.parquet")["subject"].n_unique()
-    (note,) = flips.notes
-    assert note.startswith("1 relation with several right answers: each subject counts once (")
-    assert f"({subjects} in all)" in note
-    assert flips.numbers.filter(over="all")["items"].item() == 52 + subjects < 52 + 75
-
-
 def test_sentence_pairs_have_forms_and_seeds_of_one_model(consilience, tmp_path):
     data = write_pairs(tmp_path / "pairs.jsonl")
     for seed in (0, 1):

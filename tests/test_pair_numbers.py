@@ -52,7 +52,7 @@ def test_numbers_by_hand(case):
     assert not set(case.get("absent", ())) & set(metrics["metric"])
     if "notes" in case:
         suite = suite_of([answers])
-        notes = notes_on(answers, measure(answers, suite, "strict"), suite, "strict")
+        notes = notes_on(answers, measure(answers, suite, "strict"), suite)
         assert len(notes) == len(case["notes"]), notes
         assert all(part in note for part, note in zip(case["notes"], notes, strict=True)), notes
 

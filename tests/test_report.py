@@ -225,12 +225,7 @@ def test_a_table_of_answers_is_reported_as_far_as_it_goes(runs, tmp_path):
     assert "Every query has an answer." not in html.text
     is_base = pl.col("variant") == PATTERNS[0]
     text = page(answers.filter(~is_base)).text
-    for name in "ABC":
-        assert f"{name}: asked in 2 of 3 patterns, not in the base pattern" in text
     assert "nan" not in text.replace("nano", "") and "Two patterns of a fact agree" in text
-    text = page(answers.filter(is_base)).text
-    assert "A: asked in 1 of 3 patterns" in text
-    assert "base pattern" not in text.split("asked in 1 of 3 patterns")[1].split("B:")[0]
 
 
 def test_a_run_that_was_stopped_does_not_look_whole(copied):

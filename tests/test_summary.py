@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 
 from consilience import ask_suite, load_model, load_suite, measure
-from consilience.analysis.patterns import form_tables
 from consilience.kinds.counting import majority_baseline
 from consilience.report.summary import (
     FEWEST_FACTS,
@@ -163,7 +162,7 @@ def test_a_relation_without_an_answered_fact_is_named(mini):
     answers = answers_to(mini, "baseline:majority")
     absent = pl.when(pl.col("group") == "capital").then(None).otherwise("answer")
     notes = summary_of(answers.with_columns(answer=absent), mini).notes
-    assert "In 7 of the 7 relations with answers, over 90 %" in "".join(notes)
+    assert "In 7 of 8 relations over 90 %" in "".join(notes)
     assert "Means leave out capital of a country: no fact was answered." in notes
 
 
@@ -228,23 +227,6 @@ def test_sentence_pairs_have_the_rows_of_the_calum_paper():
     }  # fmt: skip
     assert summary.title == "toy on t: 5 sentence pairs, 3 forms"
     assert (summary.least, summary.most) == ([], [])
-
-
-def test_labels_that_a_model_writes_have_rows_of_their_own():
-    chosen, written = (answers_of("yyn", answers, answers) for answers in ("yyy", "yxy"))
-    written = written.with_columns(group=pl.lit("t-generated"))
-    design = suite_of([written]).relations[0]
-    suite = suite_of([chosen])
-    suite = replace(suite, relations=(*suite.relations, design))
-    summary = summary_of(pl.concat([chosen, written]), suite)
-    assert [(row.label, row.value) for row in summary.rows][::3] == [
-        ("Accuracy", pytest.approx(2 / 3)), ("Accuracy (written)", pytest.approx(1 / 3)),
-    ]  # fmt: skip
-    # Of "yxy" in every form, x is no label: it agrees with nothing, so chance is (2/3)^2.
-    chance = [row.chance for row in summary.rows if row.metric == "consistency"]
-    assert (chance[0], chance[-1]) == (pytest.approx(1.0), pytest.approx(4 / 9))
-    table, _ = form_tables([pl.concat([chosen, written])], suite)
-    assert table.filter(group="t-generated")["agreement"].to_list() == pytest.approx([2 / 3])
 
 
 def test_numbers_of_written_answers_have_names_of_their_own():

@@ -201,7 +201,7 @@ def open_gate_runs(options: GateOptions) -> GateRuns:
         found = changed[0].replace(", so not compared", "")
         raise ConsilienceError(found, expected="runs of the same questions")
     if not suite.words.pool:
-        notes += comparing.check_texts(runs, tables)
+        comparing.check_texts(runs, tables)
     common: Tables = {}
     if baseline is not None:
         common, more = comparing.comparable([*runs, baseline], suite)
@@ -350,7 +350,7 @@ def _cautions(rules: Sequence[GateRule], numbers: pl.DataFrame, of: GateRuns) ->
         is_of_rule = pl.col("group").is_in([*named]) if suite.words.pool else pl.lit(True)
         top = numbers.filter(is_of_rule, metric="top_answer", subset="all")["value"]
         is_constant = (top > NEARLY_CONSTANT).any()
-        yield from constant_answers(numbers, suite, details=True) if is_constant else ()
+        yield from constant_answers(numbers, suite) if is_constant else ()
     for label in of.labels:
         for run in of.whole[label]:
             more = f"{label}: " * (len(of.labels) > 1)

@@ -105,9 +105,9 @@ def count_answers(
     notes = dict[str, list[str]]()
     is_of_items, first = suite.words.is_pooled, tables[0].answers
     for name, table, numbers in zip(answers, tables, by_seed, strict=True):
-        notes[name] = notes_on(table, numbers, chosen, protocol)
+        notes[name] = notes_on(table, numbers, chosen)
         notes[name] += unchecked_note(suite, table.instances) if suite.expectations else ()
-    left_out = facts_left_out(first, metrics, suite)
+    left_out = facts_left_out(metrics, suite)
     cautions = [left_out] * bool(left_out)
     baseline = majority_baseline(tables[0], suite, protocol)
     if noise_floor is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -14,7 +13,6 @@ from consilience.core.errors import ConsilienceError, Protocol, did_you_mean, mi
 from consilience.core.expectations import NO_OPTION, Instance, Replies, instances
 from consilience.core.factors import OF_LANGUAGE, Design, is_language_kind
 from consilience.core.free_text import normalized
-from consilience.core.text import fold_case
 from consilience.files.tables import as_polars, different, joined, repeated
 from consilience.metrics.registry import (
     METRICS,
@@ -47,12 +45,7 @@ FACT = ["group", "item", "subject", "gold"]
 
 NAMED = 3  # The number of relations that such a note names
 
-NFC = partial(unicodedata.normalize, "NFC")
-
 COUNTED = 2**20  # Answers that are counted at once, unless a group alone has more
-
-COMPARED = 10_000
-"""The largest number of different answers that are compared with other spellings of objects."""
 
 
 def prepare(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
@@ -252,17 +245,6 @@ def _in_order(table: pl.DataFrame, facts: pl.DataFrame, suite: Suite) -> pl.Data
     return joined.sort(order, maintain_order=True, nulls_last=True).drop("place", "row")
 
 
-def order_remark(answers: pl.DataFrame, suite: Suite) -> Iterator[str]:
-    """A note if the order of the rows decides which fact of a subject ``published`` counts."""
-    facts = different(answers, *FACT).cast(pl.String)
-    lacking = _placed(facts, suite).filter(pl.col("place").is_null())
-    if groups := lacking["group"].unique(maintain_order=True).to_list():
-        yield (
-            f"not all facts of {', '.join(groups)} are the suite's: of several facts of one "
-            "subject there, the last in the order of the rows counts"
-        )
-
-
 def unknown_answers(table: pl.DataFrame, suite: Suite) -> list[str]:
     """Notes on relations with answers that are neither objects nor golds: how many, an example."""
     answered = table.drop_nulls("answer")
@@ -276,24 +258,12 @@ def unknown_answers(table: pl.DataFrame, suite: Suite) -> list[str]:
         rows = by_answer.filter(group=relation.id).filter(~is_known)
         if rows.is_empty() or relation.design.unit == "item":
             continue
-        known = {_plain(word): word for word in reversed(relation.candidates.words)}
-        answers = rows["answer"].head(COMPARED).to_list()
-        near = next((answer for answer in answers if _plain(answer) in known), answers[0])
-        word = known.get(_plain(near))
-        spelled = f", which the suite spells '{word}'" if word is not None else ""
-        if word is not None and NFC(near) == NFC(word):
-            spelled += " in another Unicode form (NFC or NFD)"
         problems.append(
             f"{relation.id}: {rows['len'].sum():,} of {total[relation.id]:,} answers are not among "
-            f"its objects, such as '{near}'{spelled}"
+            f"its objects, such as '{rows['answer'][0]}'"
         )
     more = len(problems) - NAMED
     return problems[:NAMED] + [f"{more} other relations have such answers, too"] * (more > 0)
-
-
-def _plain(word: str) -> str:
-    """A word in a normal form: without outer spaces, without case, in Unicode form NFC."""
-    return fold_case(NFC(word.strip()))
 
 
 def instances_of(table: pl.DataFrame, suite: Suite) -> dict[str, list[tuple[Instance, ...]]]:

@@ -11,16 +11,13 @@ import numpy as np
 import polars as pl
 
 from consilience.core.errors import ConsilienceError, Protocol
-from consilience.core.schemas import METRICS_SCHEMA, PRECISION_SCHEMA, SEVERAL_TOKENS
+from consilience.core.schemas import METRICS_SCHEMA, PRECISION_SCHEMA
 from consilience.core.text import counted, listed
-from consilience.files.tables import different
 from consilience.metrics.counts import (
-    EMPTY_AS_ZERO,
     Answers,
     Counts,
     is_averaged,
     name_of,
-    order_remark,
     prepared,
     prepared_seeds,
 )
@@ -193,7 +190,7 @@ FEWEST_QUESTIONS = 20
 true value in 92 to 97 % of simulated data sets (``docs/statistics.md``, ``docs/factors.md``)."""
 
 
-def facts_left_out(answers: pl.DataFrame, metrics: pl.DataFrame, suite: Suite) -> str:
+def facts_left_out(metrics: pl.DataFrame, suite: Suite) -> str:
     """How many facts the accuracy covers, as a sentence; empty if it covers all facts.
 
     The counts are ``n`` and ``n_excluded`` of the accuracy of all N-1 relations together.
@@ -202,50 +199,23 @@ def facts_left_out(answers: pl.DataFrame, metrics: pl.DataFrame, suite: Suite) -
     ((n, excluded),) = whole.select("n", "n_excluded").rows() or [(0, 0)]
     if not excluded:
         return ""
-    hint = "see the notes"
-    if "excluded" in answers.columns:
-        reasons = answers["excluded"].cast(pl.String)
-        if reasons.str.contains(SEVERAL_TOKENS, literal=True).any():
-            hint += "; --multi-token left-to-right asks for those of several tokens"
     have = "has" if excluded == 1 else "have"
     return (
         f"Accuracy is over {n:,} of {n + excluded:,} {suite.words.item}s: {excluded:,} {have} no "
-        f"answer ({hint})."
+        "answer (see the notes)."
     )
 
 
-def notes_on(
-    answers: Answers, metrics: pl.DataFrame, suite: Suite, protocol: Protocol
-) -> list[str]:
+def notes_on(answers: Answers, metrics: pl.DataFrame, suite: Suite) -> list[str]:
     """Notes on the answers of one run and their metrics table."""
-    table = prepared(answers, suite).coded
-    notes = [*_not_asked(table, suite)]
-    notes += order_remark(table, suite) if protocol == "published" else ()
-    notes += without_answer(table)
-    for name in EMPTY_AS_ZERO[protocol]:
-        empty = metrics.filter(~pl.col("group").is_in(["MACRO", "MICRO"]), metric=name, n=0)
-        if groups := ", ".join(empty["group"]):
-            notes.append(f"{name}: no data in {groups}; counted as 0, as the released code does")
-    notes += [*constant_answers(metrics, suite, details=True), *_of_labels(metrics, suite)]
+    ready = prepared(answers, suite)
+    known = {group.id for group in ready.relations}
+    absent = [group.id for group in suite.relations if group.id not in known]
+    several = "s" * (len(absent) > 1)
+    what = f"no answers for {len(absent)} {suite.words.group}{several}: {listed(absent)}"
+    notes = [*[what] * bool(absent), *without_answer(ready.coded)]
+    notes += [*constant_answers(metrics, suite), *_of_labels(metrics, suite)]
     return [*notes, *of_few_questions(metrics, suite)]
-
-
-def _not_asked(answers: pl.DataFrame, suite: Suite) -> Iterator[str]:
-    """Groups and variants without a row."""
-    names = different(answers, "group", "variant").group_by("group").agg("variant")
-    variants = dict(names.iter_rows())
-    absent = [group.id for group in suite.relations if group.id not in variants]
-    if absent:
-        several = "s" * (len(absent) > 1)
-        yield f"no answers for {len(absent)} {suite.words.group}{several}: {', '.join(absent)}"
-    for group in suite.relations:
-        known = group.design.variants
-        lacking = [name for name in known if name not in variants.get(group.id, known)]
-        if lacking and not group.design.is_ragged:
-            base = ", not in the base pattern" if known[0] in lacking else ""
-            yield (
-                f"{group.id}: asked in {len(known) - len(lacking)} of {len(known)} patterns{base}"
-            )
 
 
 def without_answer(answers: pl.DataFrame) -> Iterator[str]:
@@ -261,10 +231,8 @@ def without_answer(answers: pl.DataFrame) -> Iterator[str]:
     yield f"{without.height:,} of {answers.height:,} queries have no answer ({groups}){why}"
 
 
-def constant_answers(
-    metrics: pl.DataFrame, suite: Suite, *, details: bool = False
-) -> Iterator[str]:
-    """A sentence on the groups where most answers are identical; ``details``: names them."""
+def constant_answers(metrics: pl.DataFrame, suite: Suite) -> Iterator[str]:
+    """A sentence on the groups where most answers are identical."""
     values = _values(metrics)
     constant = {
         group.id: values[group.id, "top_answer"]
@@ -274,22 +242,12 @@ def constant_answers(
     }
     if not constant:
         return
-    measured = sum((group.id, "top_answer") in values for group in suite.relations)
-    whole = counted(measured, suite.words.group)
-    of = f"the {whole} with answers," if measured < len(suite.relations) else whole
     ranked = sorted(constant.items(), key=lambda entry: -entry[1])
-    shares = ", ".join(f"{group} {share * 100:.0f} %" for group, share in ranked)
-    by_option = all(suite[group].design.by_option for group in constant)
-    same = (
-        "option in one place of the file, such as the first"
-        if by_option
-        else f"same {suite.words.answer}"
-    )
+    shares = listed([f"{group} {share * 100:.0f} %" for group, share in ranked])
     yield (
-        f"In {len(constant)} of {of} over {NEARLY_CONSTANT * 100:.0f} % of the answers are the "
-        f"{same}: consistency is uninformative there, see chance-corrected consistency"
-        + f" ({shares})"
-        * details
+        f"In {len(constant)} of {counted(len(suite.relations), suite.words.group)} over "
+        f"{NEARLY_CONSTANT * 100:.0f} % of the answers are the same {suite.words.answer}: "
+        f"consistency is uninformative there, see chance-corrected consistency ({shares})"
     )
 
 

@@ -14,7 +14,6 @@ from consilience.core.errors import By, ConsilienceError, Protocol
 from consilience.core.text import AGGREGATES, counted, listed
 from consilience.kinds import kind_of_run, suite_notes, suite_of
 from consilience.kinds.counting import NOT_FINISHED, noise_floor_of, record_notes
-from consilience.kinds.pairs import task_of_run
 from consilience.metrics.counts import Prepared, ResampleCache
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import few_relations, other_candidates
@@ -41,16 +40,7 @@ ITEM = ["group", "item"]
 QUERY = [*ITEM, "variant", "subject", "gold"]  # what identifies a query in an answers table
 TEXTS = ("subject", "gold")  # of an item of sentence pairs: the first sentence and the label
 
-QUESTION_OPTIONS = {
-    "suite": "--suite", "data": "--data", "limit": "--limit", "groups": "--groups",
-    "vocabulary": "--single-token",
-    "perturbations": "--perturbations", "seed": "--seed",
-}  # fmt: skip
-"""Settings of a run that choose its questions, and their options."""
-
 DIGITS = 8  # digits of a SHA-256 in a note
-TRUNCATED = "items were too long for"  # In a note of ``asking.pairs.present_pairs``
-
 SHARES_OF_ANSWERS = ("accuracy", "consistency", "consistent_accuracy")
 """Headline numbers that answers which flip change by about their share."""
 
@@ -79,7 +69,7 @@ def comparable(
             raise ConsilienceError(found, expected="runs of the same task")
         is_shared = pl.col("group").is_in(shared_groups)
         tables = {name: [seed.filter(is_shared) for seed in of] for name, of in tables.items()}
-        notes += check_texts(runs, tables)
+        check_texts(runs, tables)
         notes += [f"{group}: not in all runs, so in no difference" for group in left_out]
     cache = ResampleCache() if len(runs) > 2 else None
     is_prepared = prepared and suite.words.pool and all(run.texts == runs[0].texts for run in runs)
@@ -97,16 +87,14 @@ def comparable(
     if all(size == shared.height for size in sizes.values()):
         return answers, notes
     counts = ", ".join(f"{size} in {label}" for label, size in sizes.items())
-    choices = different_choices(runs)
     if shared.is_empty():
-        same = "Probe both with the same --suite, --data, --groups, --limit and --seed."
         raise ConsilienceError(
             f"no {suite.words.item} that all runs have in the same variants: {counts}",
             expected="runs of the same items in the same variants",
-            todo=f"{choices}. Use the same option for both." if choices else same,
+            todo="Probe both with the same --suite, --data, --groups, --limit and --seed.",
         )
     of_all = f"{counted(shared.height, suite.words.item)} that all runs have ({counts})"
-    notes.append("; ".join(filter(None, [f"compared on the {of_all}", choices])))
+    notes.append(f"compared on the {of_all}")
     keys = shared.select(pl.struct(ITEM)).to_series().implode()
     is_shared = pl.struct(pl.col(ITEM).cast(pl.String)).is_in(keys)
     in_all = {name: [seed.filter(is_shared) for seed in of] for name, of in tables.items()}
@@ -119,31 +107,13 @@ def _prepared(
     return {label: [Prepared(table, suite, cache) for table in of] for label, of in tables.items()}
 
 
-def different_choices(runs: Sequence[Run]) -> str:
-    """The option in which a run chose other items than the first; empty if none is known."""
-    first, *others = runs
-    for other in others:
-        for name, option in QUESTION_OPTIONS.items() if first.settings and other.settings else ():
-            values = first.settings.get(name), other.settings.get(name)
-            if values[0] != values[1]:
-                shown = (
-                    listed([*map(str, of)], 3) if isinstance(of, list | dict) else of
-                    for of in values
-                )
-                both = zip((first, other), shown, strict=True)
-                used = ((run.path, f"{option} {of}" if of else f"no {option}") for run, of in both)
-                return "; ".join(f"{path} used {choice}" for path, choice in used)
-    return ""
-
-
-def check_texts(runs: Sequence[Run], answers: Mapping[str, Sequence[pl.DataFrame]]) -> list[str]:
-    """Raise where a later run was asked about other pairs than the first; notes on other forms.
+def check_texts(runs: Sequence[Run], answers: Mapping[str, Sequence[pl.DataFrame]]) -> None:
+    """Raise where a later run was asked about other pairs than the first.
 
     The digest of a run's pairs is of both sentences and of the order of the items.
     """
     one, *others = runs
-    first, notes = one.label, list[str]()
-    pairs, forms = _pairs_in(answers[first][0]), _forms_of(one)
+    first, pairs = one.label, _pairs_in(answers[one.label][0])
     digests = {str(seed.settings.get("pairs")) for seed in one.seeds}
     for other in others:
         other_pairs = _pairs_in(answers[other.label][0])
@@ -157,31 +127,10 @@ def check_texts(runs: Sequence[Run], answers: Mapping[str, Sequence[pl.DataFrame
             expected = f"the pairs of {first}, whose SHA-256 is 'pairs' in run.json"
             todo = "Ask both models of the same --data."
             raise ConsilienceError(found, expected=expected, where=str(other.path), todo=todo)
-        sources = [
-            (run.record.get("suite_source", {}).get("sha256"), task_of_run(run).second)
-            for run in (one, other)
-        ]
-        if not has_digests and (sources[0][0] is None or sources[0] != sources[1]):
-            notes.append(
-                f"{other.label} has other items than {first}, or another order; whether their "
-                "second sentences are the same is not known"
-            )
-        of_other = _forms_of(other)
-        for name, own, known in ((first, forms, of_other), (other.label, of_other, forms)):
-            notes += [f"{name}: {note}" for note in own if note not in known]
-    return list(dict.fromkeys(notes))
 
 
 def _pairs_in(table: pl.DataFrame) -> pl.DataFrame:
     return table.filter(pl.col("variant_index") == 0).select("group", "item", *TEXTS)
-
-
-def _forms_of(run: Run) -> list[str]:
-    """What decides the forms of a run's pairs, as notes: its indicators, what was truncated."""
-    first, second = task_of_run(run).indicators
-    noted = [note for seed in run.seeds for note in seed.record.get("warnings", [])]
-    truncated = [note for note in noted if TRUNCATED in note]
-    return [f"asked with the indicators {first}, {second}", *dict.fromkeys(truncated)]
 
 
 def paired_by_text(runs: Sequence[Run]) -> tuple[dict[str, list[pl.DataFrame]], list[str]]:
@@ -377,12 +326,6 @@ def flips_of(
     refuse_mixed(runs)
     known, notes = (known, []) if known else comparable(runs, suite)
     first, *others = (run.label for run in runs)
-    if subjects := known[first][0].subjects("N-M"):
-        notes.append(
-            f"{counted(len(subjects), 'relation')} with several right answers: each subject counts "
-            f"once ({sum(map(len, subjects.values()))} in all), right with any of its answers; "
-            "probe counts such relations only where there are no others"
-        )
     parts = [
         flip_rows([*product(known[first], known[one])], first, one, "", seed) for one in others
     ]

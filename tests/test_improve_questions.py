@@ -282,3 +282,18 @@ def test_the_perplexity_of_text_by_hand():
     assert row["high"] == pytest.approx(math.expm1(0.15 + far))
     alone = text_row(before[:1], [[(2.2, 2)]])
     assert math.isnan(alone["high"]) and harm_of(alone) == "not ruled out"
+
+
+def test_a_dry_run_counts_what_is_trained_and_asked(consilience, tmp_path, monkeypatch):
+    """One question of each of 13 held-out groups, in two orders; labels are only measured."""
+    monkeypatch.chdir(tmp_path)
+    status, out, _ = consilience(
+        "improve", "--model", "no/model", "--suite", "mini-questions", "--train-groups", "capital",
+        "--validation-groups", "continent", "--vary", "order=reversed", "--vary", "labels=A,1",
+        "--hold-out-factor", "labels", "--train-facts", "8", "--limit", "1", "--dry-run",
+    )  # fmt: skip
+    assert status == 0, out
+    assert out.startswith("train: 8 questions of capital\n")
+    assert "1 training; each reads them 3 times" in out
+    assert "26 held out, 26 labels" in out
+    assert [*tmp_path.iterdir()] == []

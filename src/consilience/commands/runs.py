@@ -229,7 +229,7 @@ def report_study(options: runs.StudyReportOptions) -> study_pages.StudyReport:
     "--validation-facts 8 --limit 2 --epochs 1",
     "improve --model bert-base-cased --suite pararel --train-groups P36,P138 "
     "--validation-groups P19 --seeds 42,43 --out runs/better"))
-def improve(options: ImproveOptions) -> improvement.Improved | None:
+def improve(options: ImproveOptions) -> improvement.Improved | export.Lines | None:
     """Train a model to give one answer to all variants of a fact or a question; show gain and harm.
 
     The loss is `vote` by default; that of the ParaRel paper is --loss pairs. Keeps the best

@@ -41,6 +41,8 @@ class ImproveOptions(Watched):
     out: OptionalPath = opt(
         "Write checkpoints, runs and the best model to this folder [default: a new folder in "
         "runs/].", default=None, metavar="DIR", short="-o", panel="Output")
+    dry_run: bool = opt(
+        "Print what is trained and asked, and train nothing.", default=False, panel="Output")
     loss: Loss = opt(
         "Use this consistency loss. vote: agree with the vote of all variants. pairs: that of the "
         "ParaRel paper.",

@@ -20,8 +20,10 @@ from transformers import PreTrainedModel
 
 from consilience import suites
 from consilience.core.errors import SILENT, ConsilienceError, Loading, Watch, needs_extra
+from consilience.core.text import counted, listed
 from consilience.files.read import read_rows, read_text
 from consilience.files.write import csv_of, write_whole
+from consilience.kinds import inquiries_of
 from consilience.kinds.counting import CountedRun
 from consilience.kinds.probing import probe
 from consilience.kinds.questions import OwnQuestions, questions_of
@@ -34,6 +36,7 @@ from consilience.models.prompted import AnswerWriter
 from consilience.models.sources import locate
 from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.training import ImproveOptions
+from consilience.report.export import Lines
 from consilience.runs.folder import IN_PLAN, RunFolder, default_folder
 from consilience.suites.question_suites import QUESTION_SUITES, is_questions
 from consilience.suites.questions import Questions
@@ -470,7 +473,7 @@ def teacher_answers(subject: Subject, plan: Plan, folder: Path, watch: Watch) ->
 NAMED = {option: name for name, option in IN_PLAN.items()}  # Of options in the plan
 
 
-def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improved | None:
+def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improved | Lines | None:
     """Train and measure; None in every process but the first (``accelerate launch``)."""
     named = {NAMED.get(name, name): value for name, value in vars(options).items()}
     suite: Suite | Questions
@@ -500,6 +503,8 @@ def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improved | None:
     check_settings(subject, plan)
     locate(subject.model)  # an impossible name raises
     folder, seeds = options.out or _folder_of(options, suite), tuple(dict.fromkeys(options.seeds))
+    if options.dry_run:
+        return planned(subject, plan, seeds)
     with watch.loading(options.model):
         shown = watch if is_first_process(subject) else SILENT
         return train_and_measure(subject, plan, folder, seeds=seeds, watch=shown)
@@ -521,9 +526,35 @@ def usual_settings(options: ImproveOptions, subject: Subject) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def planned(subject: Subject, plan: Plan, seeds: Sequence[int]) -> Lines:
+    """What a training reads, and what is asked before and after it; nothing is loaded."""
+    asked = {
+        name: inquiries_of(options, suite=suite)[0]
+        for name, (options, suite) in measures_of(subject, plan).items()
+    }
+    parts = {
+        "train": subject.inquiry(plan.train, plan.facts, plan),
+        "validation": subject.inquiry(plan.validation, plan.validation_facts, plan),
+        "held out": asked[""],
+    }
+    item, lines = asked[""].words.item, []
+    for name, part in parts.items():
+        count = sum(len(group.facts) for group in part.suite)
+        lines.append(f"{name}: {counted(count, item)} of {listed([*part.groups])}")
+    has_teacher = plan.loss == "vote" and not subject.asks_questions
+    trainings = counted(len(seeds) * (1 + has_teacher), "training")
+    teacher = ", half of them of a teacher" * has_teacher
+    lines.append(f"work: {trainings}{teacher}; each reads them {counted(plan.epochs, 'time')}")
+    queries = {name or "held out": sum(of.groups.values()) for name, of in asked.items()}
+    each = ", ".join(f"{count:,} {name}" for name, count in queries.items())
+    lines.append(f"queries before, and again after each seed: {each}")
+    document = {"trainings": len(seeds) * (1 + has_teacher), "queries": queries}
+    return Lines(document, *lines, "Nothing was trained. Rerun without --dry-run to start.")
+
+
 def _folder_of(options: ImproveOptions, suite: Suite | Questions) -> Path:
     """The folder of a training without ``--out``: named by suite, model and all settings."""
-    others = ("out", "device", "watch")
+    others = ("out", "dry_run", "device", "watch")
     settings = {NAMED.get(k, k): v for k, v in vars(options).items() if k not in others}
     text = options.text and str(options.text)
     return default_folder(

@@ -99,7 +99,7 @@ def test_a_run_that_measured_its_noise_floor_shows_it(consilience, probed):
     """A baseline that draws its answers by the question is steady: no answer changes."""
     run = probed("random", "--noise-floor", "256")
     table = cs.analyze_factors(run).tables["noise"]
-    assert table.select("subset", "value").rows() == [("reordered", 0)]
+    assert table.select("subset", "value").rows() == [("repeated", 0)]
     assert "noise  " in output(consilience, "analyze", "factors", run)
 
 

@@ -1,10 +1,8 @@
 """``probe`` with sentence pairs: runs, seeds, resuming, labels, models that write, bad input."""
 
 import json
-import random
 import re
 import shutil
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -15,16 +13,13 @@ import transformers
 
 from checks import output, refusal
 from conftest import SENTENCES, cases
-from consilience.asking.noise import noise_floor, pair_samples
-from consilience.asking.pairs import present_pairs
 from consilience.core.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
 from consilience.kinds.counting import seed_notes
 from consilience.models.classifier import load_pair_classifier
-from consilience.models.functions import LabelFunction
 from consilience.options.runs import ReportOptions
 from consilience.results.reporting import report
 from consilience.runs.run import read_answers
-from consilience.suites.pairs import PERTURBATIONS, TASKS, original, t5_original
+from consilience.suites.pairs import PERTURBATIONS, TASKS, t5_original
 from pair_builders import (
     FORMS,
     MRPC,
@@ -454,18 +449,7 @@ def test_the_noise_floor_of_pairs(options, classifier, taught, perturb, tmp_path
     status, out, err = perturb(model, "--noise-floor", "256", *options)
     assert status == 0, err
     floor = pl.read_csv(tmp_path / "run" / "metrics.csv").filter(pl.col("metric") == "flips")
-    assert floor.select("subset", "n", "value").rows() == [("reordered", 24, 0)]
+    assert floor.select("subset", "n", "value").rows() == [("repeated", 24, 0)]
     assert "Noise floor: 0 of 24 answers" in out + err
     report(ReportOptions([str(tmp_path / "run")]))  # the noise floor is of no task
     assert '<section id="caveats"' in (tmp_path / "run" / "report.html").read_text("utf-8")
-
-
-def test_labels_that_depend_on_company_are_noise():
-    """The first call has one label, the second the other."""
-    calls = iter(SAME)
-    model = LabelFunction(lambda texts: [next(calls)] * len(texts), SAME)
-    forms = partial(original, indicators=MRPC.indicators)
-    presented = present_pairs(MRPC, PAIRS, forms, {}, model)
-    presented = replace(presented, reasons=("too long", *presented.reasons[1:]))
-    samples = pair_samples(presented, 5, random.Random(0))
-    assert noise_floor(samples, model, "pairs").select("value", "n").row(0) == (1, 5)

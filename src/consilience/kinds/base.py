@@ -7,7 +7,6 @@ this package asks whether a run is of facts, sentence pairs or questions.
 
 from __future__ import annotations
 
-import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -212,10 +211,6 @@ class Inquiry(ABC):
         """The answers of a group; to some items, in the variants at some positions, only."""
 
     @abstractmethod
-    def sample(self, size: int, generator: random.Random) -> Sequence[noise.Sample]:
-        """Queries for the noise floor of a model that runs here."""
-
-    @abstractmethod
     def describe(self, folder: RunFolder) -> None:
         """Record what a reader of the answers needs beside the settings."""
 
@@ -243,27 +238,15 @@ class Inquiry(ABC):
     def noise_floor(
         self, folder: RunFolder, tables: Mapping[str, pl.DataFrame]
     ) -> pl.DataFrame | None:
-        """A row of the metrics table on a sample that is asked again; None without one."""
-        if getattr(self.model, "client", None) is not None:
-            return self._noise_of_server(folder, tables)
-        if not (size := self.options.noise_floor):
-            return None
-        with self.watch.loading(""), self.watch.steps("noise floor", None, self.unit) as advance:
-            samples = self.sample(size, random.Random(self.options.seed))
-            if not samples:
-                return None
-            return noise.noise_floor(samples, self.model, self.suite.name, advance)
-
-    def _noise_of_server(
-        self, folder: RunFolder, tables: Mapping[str, pl.DataFrame]
-    ) -> pl.DataFrame | None:
-        """The changed answers of a sample of prompts that a server gets again.
+        """A row of the metrics table on a sample that is asked again; None without one.
 
         What a complete run measured is read and not measured again, unless ``--noise-floor`` wants
-        more prompts. Without ``--noise-floor``, a limit or a server that fails ends the run with a
-        note.
+        more prompts. Without ``--noise-floor`` only a server is asked again, and a limit or a
+        server that fails ends the run with a note.
         """
         wanted = self.options.noise_floor
+        if not wanted and getattr(self.model, "client", None) is None:
+            return None
 
         def ask(group: str, items: Sequence[str], variants: Sequence[int]) -> pl.DataFrame:
             return self._as_written(self.ask(group, items, variants))
@@ -288,7 +271,7 @@ class Inquiry(ABC):
         folder.begin("noise floor")
         try:
             with self.watch.steps("noise floor", sampled, "prompts") as advance:
-                return noise.server_noise_floor(parts, self.suite.name, advance)
+                return noise.noise_floor(parts, self.suite.name, advance)
         except ConsilienceError as error:
             if wanted:
                 raise

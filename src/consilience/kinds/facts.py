@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, replace
 from functools import cached_property, partial
@@ -16,7 +15,6 @@ from consilience import suites
 from consilience.analysis.examples import KINDS
 from consilience.asking.asker import Progress
 from consilience.asking.facts import ask, query_counts
-from consilience.asking.noise import Sample, fact_samples
 from consilience.core.errors import SILENT, ConsilienceError, Loading, Protocol, Watch
 from consilience.core.free_text import rule_of
 from consilience.core.text import spread
@@ -165,9 +163,6 @@ class Facts(base.Inquiry):
             keep_scores=self.options.keep_scores,
             progress=progress,
         )
-
-    def sample(self, size: int, generator: random.Random) -> Sequence[Sample]:
-        return fact_samples(self.suite, size, generator, whole_vocabulary=self.is_open)
 
     def rows(self) -> Iterator[base.ExportedRow]:
         return fact_rows(self.suite)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, replace
 from functools import cached_property, partial
@@ -14,7 +13,6 @@ import polars as pl
 
 from consilience.asking import pairs as asking
 from consilience.asking.asker import Progress, prompt_table
-from consilience.asking.noise import Sample, pair_samples
 from consilience.core.errors import OTHER_OUT, SILENT, ConsilienceError, Protocol, Watch
 from consilience.core.factors import ORIGINAL, Design
 from consilience.core.free_text import DEFAULT_RULE, rule_of
@@ -220,9 +218,6 @@ class SentencePairs(base.Inquiry):
         if group == self.task.name:
             return asking.ask_labels(shown, self.model, progress=progress)
         return asking.ask_text(shown, self.model, progress=progress)
-
-    def sample(self, size: int, generator: random.Random) -> Sequence[Sample]:
-        return pair_samples(self.presented, size, generator)
 
     def prompts(self, group: str) -> pl.DataFrame:
         asked = replace(self.presented, reasons=(None,) * len(self.presented.reasons))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import random
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
@@ -17,7 +16,6 @@ from consilience import suites
 from consilience.analysis.examples import KINDS, OF_FACTS, with_prompts
 from consilience.asking import questions as asking
 from consilience.asking.asker import Progress
-from consilience.asking.noise import Sample, question_samples
 from consilience.core.errors import SILENT, ConsilienceError, Protocol, Watch
 from consilience.core.factors import Factor, FactorialDesign, levels_of
 from consilience.core.free_text import DEFAULT_RULES, rule_of
@@ -230,10 +228,6 @@ class OwnQuestions(base.Inquiry):
         if self.members[group].writes_freely:
             return self.writer.ask(questions, presenter, name, progress)
         return asking.ask_options(questions, presenter, self.chooser, name, progress)
-
-    def sample(self, size: int, generator: random.Random) -> Sequence[Sample]:
-        groups = [(self.by_group[name], self.presenter(name)) for name in self._chosen_groups]
-        return question_samples(groups, size, generator) if groups else ()
 
     def prompts(self, group: str) -> pl.DataFrame:
         reader = self.model if self.members[group].writes_freely else self.chooser

@@ -81,7 +81,7 @@ class ProbeOptions(Options):
         "Masked models: exclude candidates of several tokens, or fill them in from left to right "
         "(strict only).", default="exclude", panel="Facts only", is_rare=True)
     noise_floor: int | None = opt(
-        "Ask this many queries again, in other batches and another order, which should change no "
+        "Ask this many queries again, in other batches, which should change no "
         "answer; 0 for none [default: 0; of a server a twentieth of the queries].", default=None,
         min=0, metavar="N", panel="Counting", is_rare=True)
     as_questions: shared.AsQuestions = None

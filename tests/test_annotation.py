@@ -285,7 +285,7 @@ def test_the_commands(consilience, tmp_path, monkeypatch):
     out = consilience(*score)[1]
     assert "Fleiss kappa" in out
     assert "annotator-2" in out
-    options[options.index("One,Two")] = "One,One"
+    options[options.index("signal")] = "signals"
     assert consilience("suite", "annotate", "sheet", *options)[0] == 2
 
 

@@ -330,7 +330,7 @@ def test_the_right_answers_meet_the_expectations_of_the_examples(folder):
 def test_the_name_of_a_variant_tells_its_levels():
     factors = [
         Factor("paraphrase", ("1", "2")),
-        Factor("separator", (": ", ", ", "=", " order ")),
+        Factor("template", ("a, b", "=", " order ")),
         Factor("order", ("given", "rotation 1")),
     ]
     design = FactorialDesign.full(factors)

@@ -17,7 +17,7 @@ FACTORS: Mapping[str, str] = {
     "language": "the language of the question",
     "paraphrase": "the phrasing of the question",
     "order": "the order of the options",
-    "labels": "the labels of the options: A, a, 1, none or BA",
+    "labels": "the labels of the options: A, a, 1 or none",
     "context": "the order of the passages of the context",
     "template": "the text around the question",
     "examples": "the draw of the solved examples before the question",

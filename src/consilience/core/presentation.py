@@ -27,12 +27,8 @@ SLOTS = ("context", "question", "options", "instruction")
 LABEL_STYLES = {"A": ascii_uppercase, "a": ascii_lowercase, "1": "", "none": ""}
 """The styles of option labels, and their letters; numbers have no end."""
 
-REVERSED = "BA"  # The style with the letters of ``A`` in reverse: the last option is A
-
 INSTRUCTIONS: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("A", "a", "BA"), "Answer with the letter of the right option and nothing else."
-    ),
+    **dict.fromkeys(("A", "a"), "Answer with the letter of the right option and nothing else."),
     "1": "Answer with the number of the right option and nothing else.",
     "none": "Answer with the text of the right option and nothing else.",
     "open": "Answer with the name or the word alone.",
@@ -238,8 +234,6 @@ def _filled(
 
 def labels_of(style: str, count: int) -> tuple[str, ...]:
     """The labels of ``count`` options in that style; more than there are letters raises."""
-    if style == REVERSED:
-        return labels_of("A", count)[::-1]
     if style not in LABEL_STYLES or style == "none":
         raise ConsilienceError(f"no labels '{style}'", expected=", ".join(LABEL_STYLES))
     if style == "1":

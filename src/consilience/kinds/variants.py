@@ -243,9 +243,7 @@ LEVELS: Mapping[str, Levels] = {
     "language": _languages,
     "paraphrase": _paraphrases,
     "order": _option_orders,
-    "labels": lambda value, _: _some_of(
-        "labels", value, [*presentation.LABEL_STYLES, *[presentation.REVERSED] * (value != ALL)]
-    ),
+    "labels": lambda value, _: _some_of("labels", value, [*presentation.LABEL_STYLES]),
     "context": _contexts,
     "examples": _examples,
 }

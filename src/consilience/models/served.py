@@ -397,7 +397,7 @@ class ServedLabels(Served):
         raise ConsilienceError(
             f"a sentence pair with more than {self.longest} tokens",
             expected="pairs that fit, with a model behind a URL",
-            todo="Add --long exclude.",
+            todo="Leave it out of the data.",
         )
 
     def _why_not(self, shown: Form) -> str | None:

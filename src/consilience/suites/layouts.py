@@ -292,7 +292,7 @@ def save_suite(suite: Suite, folder: str | Path) -> Path:
     keeps no licence and creator: copy a folder that has them. A folder that
     holds the same suite is left as it is; one with other content raises. A suite that is not the
     same when it is read again raises: a sample whose candidates are more than its own objects,
-    patterns in perturbed forms, and tasks of sentence pairs.
+    and tasks of sentence pairs.
     """
     target = path_of(folder, "the folder of the suite")
     with suppress(ConsilienceError):
@@ -355,6 +355,6 @@ def _write(suite: Suite, folder: Path) -> None:
     if load_folder(folder).digest != suite.digest:
         raise ConsilienceError(
             f"the suite '{suite.name}' cannot be written as a folder",
-            expected="relations with their own facts as candidates, and without perturbed patterns",
-            todo="Choose a part of a suite with groups= and limit=, and forms with perturbations=.",
+            expected="relations with their own facts as candidates",
+            todo="Choose a part of a suite with groups= and limit=.",
         )

@@ -14,7 +14,6 @@ import pytest
 
 from checks import refused
 from consilience.asking.pairs import CHANGED_ANSWERS_SCHEMA
-from consilience.core.factors import BETWEEN
 from consilience.core.provenance import command_line
 from consilience.report import charts, overview
 from consilience.report import export as html_module
@@ -48,7 +47,6 @@ from report_builders import (
     FORMS,
     Html,
     form_metrics,
-    metrics_rows,
     page_of_facts,
     page_of_pairs,
     shown,
@@ -131,14 +129,6 @@ def test_headline_numbers_in_plain_sentences():
     )
     biased = replace(violated, metric="position_bias", meaning="toward the first text; 0 is none")
     assert overview.sentence_of(questions, biased, math.nan) == "Toward the first text; 0 is none."
-    (row,) = summary_of(("consistency", 0.5, 1.0)).rows
-    between = replace(run, summary=replace(run.summary, rows=[replace(row, subset=BETWEEN)]))
-    chance = metrics_rows(chance_consistency=0.2).with_columns(subset=pl.lit(BETWEEN))
-    of_group = chance.filter(group="R").with_columns(value=pl.lit(0.1))
-    between = replace(between, metrics=pl.concat([of_group, chance.filter(group="MACRO")]))
-    (tile,) = overview._tiles(between)
-    assert tile["sentence"].startswith("Two patterns of two languages")
-    assert tile["sentence"].endswith("(20.0\xa0% expected by chance).")
     below = summary_of(("corrected_consistency", -0.1, 0.0))
     (tile,) = tiles_of(replace(shown(), summary=below))
     assert tile["sentence"] == "The answers agree less often than expected by chance."

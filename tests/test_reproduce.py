@@ -523,7 +523,7 @@ def test_vectors_of_a_tiny_model(release, here, model_folder, tmp_path):
     models = {"BERT-large": str(model_folder("bert"))}
     work, numbers = make("pararel-figure-3", tmp_path / "r", models=models, **request)
     (drawn,) = work.files
-    assert drawn.name == "tsne-P36-subject.svg" and "<svg" in drawn.read_text()
+    assert drawn.name == "tsne-P36.svg" and "<svg" in drawn.read_text()
     columns = ["V-measure by pattern", "AMI by pattern", "V-measure by subject"]
     assert numbers["column"].to_list()[:3] == columns
     clusters = pl.read_csv(next((tmp_path / "r").glob("pararel-figure-3/*/clusters.csv")))

@@ -114,10 +114,10 @@ def read_vectors(folder: Path, relation: str) -> RelationVectors:
     return RelationVectors(relation, layers, np.load(io.BytesIO(content)), index)
 
 
-def cluster(vectors: RelationVectors, *, seed: int = 0) -> pl.DataFrame:
+def cluster(vectors: RelationVectors) -> pl.DataFrame:
     """How well clusters of vectors fit each property (``CLUSTERS_SCHEMA``); Section 7.2.
 
-    k-means (ten starts with ``seed``) with as many ``clusters`` as the ``n`` rows have patterns,
+    k-means (ten starts) with as many ``clusters`` as the ``n`` rows have patterns,
     subjects or objects. ``v_measure``, from 0 to 1, is the harmonic mean of homogeneity and
     completeness of these clusters. It is not corrected for chance and grows with the number of
     clusters, so values of different properties are not comparable. ``v_measure_shuffled`` is the
@@ -133,7 +133,7 @@ def cluster(vectors: RelationVectors, *, seed: int = 0) -> pl.DataFrame:
     index = vectors.index.filter(pl.Series(readable))
     rows = [
         {"relation": vectors.relation, "layer": layer, "property": name}
-        | _agreement(vectors.array[readable, position], index[column].to_numpy(), seed)
+        | _agreement(vectors.array[readable, position], index[column].to_numpy())
         | counts
         for position, layer in enumerate(vectors.layers)
         for name, column in PROPERTIES.items()
@@ -141,9 +141,7 @@ def cluster(vectors: RelationVectors, *, seed: int = 0) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=CLUSTERS_SCHEMA)
 
 
-def _agreement(
-    array: npt.NDArray[np.float32], labels: npt.NDArray[np.object_], seed: int
-) -> dict[str, float]:
+def _agreement(array: npt.NDArray[np.float32], labels: npt.NDArray[np.object_]) -> dict[str, float]:
     """k-means of ``array`` (row, width) against ``labels`` (row,)."""
     _, numbers = np.unique(labels.astype(str), return_inverse=True)
     size = int(numbers.max(initial=-1)) + 1
@@ -153,8 +151,8 @@ def _agreement(
     with warnings.catch_warnings(), threadpool_limits(1):
         # There may be fewer different vectors than labels: embeddings of masks, start tokens.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        clusters = KMeans(size, n_init=10, random_state=seed).fit(array.astype(np.float64)).labels_
-    shuffle = np.random.default_rng(seed).permutation
+        clusters = KMeans(size, n_init=10, random_state=0).fit(array.astype(np.float64)).labels_
+    shuffle = np.random.default_rng(0).permutation
     chance = [v_measure_score(shuffle(numbers), clusters) for _ in range(SHUFFLES)]
     return {
         "clusters": size,
@@ -164,11 +162,11 @@ def _agreement(
     }
 
 
-def tsne(array: npt.NDArray[np.float32], seed: int = 0) -> npt.NDArray[np.float32]:
+def tsne(array: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """Points in the plane (row, 2) of vectors (row, width); similar vectors have near points.
 
     t-SNE with the settings of the released code: exact, perplexity 20, early exaggeration 4,
-    learning rate 1000, 1000 iterations, random start with ``seed``.
+    learning rate 1000, 1000 iterations, random start with the seed 0.
     """
     if len(array) <= PERPLEXITY:
         found = f"{len(array)} vectors for a t-SNE of perplexity {PERPLEXITY}"
@@ -182,6 +180,6 @@ def tsne(array: npt.NDArray[np.float32], seed: int = 0) -> npt.NDArray[np.float3
             max_iter=1000,
             method="exact",
             init="random",
-            random_state=seed,
+            random_state=0,
         ).fit_transform(array)
     return points

@@ -92,7 +92,7 @@ def score(options: runs.ScoreOptions) -> export.Shown:
 
 
 @command(
-    runs.CompareOptions, "compare", panel="Measure", output=("show", "by", "csv", "format", "json"),
+    runs.CompareOptions, "compare", panel="Measure", output=("by", "csv", "format", "json"),
     examples=(
         "compare BERT=runs/bert RoBERTa=runs/roberta --csv differences.csv",
         "compare runs/before runs/after --flips --csv changed.csv"))
@@ -109,7 +109,7 @@ def compare(options: runs.CompareOptions) -> comparing.Comparison | comparing.Fl
 @command(runs.GateOptions, "gate", panel="Measure", output=("junit", "format", "json"), examples=(
     'gate runs/new --rule "consistency >= 0.8" --junit gate.xml',
     'gate runs/new --baseline runs/old --rule "consistency no worse than baseline by 3 points"'))
-def gate_command(options: runs.GateOptions) -> gating.Gate:
+def gate(options: runs.GateOptions) -> gating.Gate:
     """Pass or fail a run by rules on its numbers: exit status 0 or 3, for CI.
 
     A rule passes if the 90 % interval of the number is on the right side of the limit (each bound
@@ -118,14 +118,6 @@ def gate_command(options: runs.GateOptions) -> gating.Gate:
     of consilience.toml. docs/gate.md has a workflow for GitHub Actions.
     """
     return gating.gate(options)
-
-
-@takes(runs.GateOptions)
-def gate(options: runs.GateOptions) -> gating.Gate:
-    """Check rules on the numbers of a run, or of several of the same model."""
-    return gating.gate(options)
-
-
 
 
 @command(runs.ReportOptions, "report", panel="Measure", examples=(

@@ -24,7 +24,6 @@ from consilience.metrics.counts import (
 from consilience.metrics.registry import DESCRIPTIONS, METRICS, Share
 from consilience.metrics.resampling import Key, Number, two_way
 from consilience.metrics.statistics import (
-    CLEAR,
     FEW,
     NAN,
     bootstrap_error,
@@ -214,7 +213,7 @@ def notes_on(answers: Answers, metrics: pl.DataFrame, suite: Suite) -> list[str]
     several = "s" * (len(absent) > 1)
     what = f"no answers for {len(absent)} {suite.words.group}{several}: {listed(absent)}"
     notes = [*[what] * bool(absent), *without_answer(ready.coded)]
-    notes += [*constant_answers(metrics, suite), *_of_labels(metrics, suite)]
+    notes += constant_answers(metrics, suite)
     return [*notes, *of_few_questions(metrics, suite)]
 
 
@@ -257,20 +256,6 @@ def _values(metrics: pl.DataFrame) -> dict[tuple[str, str], float]:
     return {(group, metric): value for group, metric, value in rows.iter_rows()}
 
 
-def _of_labels(metrics: pl.DataFrame, suite: Suite) -> Iterator[str]:
-    """Notes on tasks with answers that are no label."""
-    values, words = _values(metrics), suite.words
-    for task in suite.relations:
-        if not task.design.labels:
-            continue
-        no_label = values.get((task.id, "no_label"), 0)
-        if no_label > NEARLY_CONSTANT:
-            yield (
-                f"{task.id}: {no_label:.0%} of the answers to the {words.base} are no "
-                f"{words.choice}; which words a model writes depends on the template"
-            )
-
-
 def of_few_questions(metrics: pl.DataFrame, suite: Suite) -> Iterator[str]:
     """A note on groups whose corrected consistency is biased: its chance is that of the group."""
     if not suite.words.is_pooled:
@@ -285,16 +270,6 @@ def of_few_questions(metrics: pl.DataFrame, suite: Suite) -> Iterator[str]:
             f"{few} {have} fewer than {FEWEST_QUESTIONS} questions: corrected consistency tends to "
             "be too low there, its interval too narrow"
         )
-
-
-def too_few(clusters: int, noun: str, tests: int) -> str:
-    """That no difference of so few things (``noun``) can be clear, in words; else empty."""
-    smallest = smallest_p(clusters, tests)
-    if smallest < CLEAR:
-        return ""
-    over = f" after Holm's correction over {tests:,} tests" * (tests > 1)
-    things = counted(clusters, noun)
-    return f"with {things} no difference can be shown (p is at least {smallest:.3f}{over})"
 
 
 def few_relations(compared: pl.DataFrame, suite: Suite) -> list[str]:

@@ -400,9 +400,9 @@ PERMUTATIONS = 9999  # The number of random permutations; all are used if there 
 FEW = 6  # With fewer clusters no permutation test can reach p < 0.05
 
 
-def smallest_p(clusters: int, tests: int = 1) -> float:
-    """The smallest p of a sign or permutation test of ``clusters``, after Holm over ``tests``."""
-    return min(1.0, 2 * 0.5**clusters * tests)
+def smallest_p(clusters: int) -> float:
+    """The smallest p of a sign or permutation test of ``clusters``."""
+    return min(1.0, 2 * 0.5**clusters)
 
 
 def mcnemar(first_only: int, second_only: int) -> float:

@@ -395,9 +395,6 @@ UNLIMITED = 1_000_000  # The width of a table in a pipe
 class Output(Options):
     """How a command prints its result; each command has some of these options."""
 
-    show: Sequence[str] = opt(
-        "Print these metrics [default: those of the summary]; --csv and --json have all.",
-        default=(), metavar="M,M", panel="Output")
     by: TableBy = None
     examples: Examples = 0
     csv: OptionalPath = opt(

@@ -9,8 +9,6 @@ from typing import Any
 import polars as pl
 
 from consilience.core.schemas import FLIPS
-from consilience.core.text import counted
-from consilience.metrics.differences import SUBJECTS
 from consilience.metrics.registry import label_of, short_label_of
 from consilience.report.table import CI, Column, Table, bounds_of
 from consilience.types import FACT_WORDS, SuiteWords
@@ -91,22 +89,6 @@ def tests_of(rows: pl.DataFrame, words: SuiteWords = FACT_WORDS) -> str:
     """The tests of rows, with what a kind of suite calls what they flip or permute."""
     tests = ", ".join(rows["test"].drop_nulls().unique(maintain_order=True))
     return tests.replace("subjects", words.clusters).replace("relations", f"{words.group}s")
-
-
-def contradictions(rows: pl.DataFrame, clusters: str = "subjects") -> list[str]:
-    """A note on rows (``COMPARISON_SCHEMA``) where only one of p and the interval is clear.
-
-    Both are over the same subjects. Sign flips (``metrics.flips``) give a small p where nearly all
-    subjects differ in one direction. The bootstrap interval is wide where one of them differs most.
-    """
-    by_subjects = rows.filter(pl.col("test") == SUBJECTS).drop_nans(["p", "low", "high"])
-    is_clear = (pl.col("low") > 0) | (pl.col("high") < 0)
-    count, of = by_subjects.filter((pl.col("p") < 0.05) != is_clear).height, clusters
-    return [
-        f"In {counted(count, 'row')} only one of p < 0.05 and an interval without 0 holds: p flips "
-        f"the signs of the {of}' differences, the interval resamples the {of}. They differ "
-        f"near the limit, with few {of}, and if few {of} make up most of the difference."
-    ] * bool(count)
 
 
 POINTS = Column("difference", "points", "diff.")

@@ -10,10 +10,10 @@ from typing import Any
 import polars as pl
 
 from consilience.analysis.flips import KINDS, LOST, NOISE, SAME_MODEL, WON
-from consilience.core.errors import By, ConsilienceError, did_you_mean
+from consilience.core.errors import By, ConsilienceError
 from consilience.core.factors import FACTORS, is_language_kind, several_factors
 from consilience.core.text import AGGREGATES, counted
-from consilience.metrics.measure import few_relations, too_few
+from consilience.metrics.measure import few_relations
 from consilience.metrics.registry import headline_metrics, label_of, main_metrics
 from consilience.metrics.statistics import CLEAR, TIE, holm
 from consilience.report.analysis_tables import SYMBOLS
@@ -21,7 +21,6 @@ from consilience.report.columns import (
     DETECTABLE,
     P_HOLM,
     Columns,
-    contradictions,
     difference_columns,
     frame_table,
     tests_of,
@@ -36,7 +35,7 @@ from consilience.report.metric_tables import (
 from consilience.report.run_view import name_and_id
 from consilience.report.summary import FACT_ROWS, FORM_ROWS, VIOLATIONS
 from consilience.report.table import CI, NAN, Column, Table
-from consilience.types import Suite, SuiteWords
+from consilience.types import Suite
 
 CORRECTED = "corrected_consistency"  # which a constant model does not have
 OVER_QUESTIONS = {"MACRO": "mean of groups", "MICRO": "all questions"}
@@ -53,20 +52,17 @@ CONSTANT = (
 )
 
 
-def comparison_table(
-    compared: pl.DataFrame, suite: Suite, metrics: Sequence[str] = (), by: By | None = None
-) -> Table:
+def comparison_table(compared: pl.DataFrame, suite: Suite, by: By | None = None) -> Table:
     """Later runs minus the first (``COMPARISON_SCHEMA``), with a block for each later run.
 
-    - ``metrics``: their names; without any, those of a summary, or all with ``by`` "metric".
-    - ``by``: a row a group, kind of edit, factor or form of each metric; None or "metric": a row a
-      metric, of facts the mean over relations, of questions all of them together.
+    ``by``: a row a group, kind of edit, factor or form of each metric; None or "metric": a row a
+    metric, of facts the mean over relations, of questions all of them together. The metrics are
+    those of a summary, or all with ``by`` "metric".
     """
     words = suite.words
     if by is None:
         compared = with_undefined_means(compared, suite)
-    metrics = _known(compared, metrics) or _defaults(compared, by)
-    rows = _chosen(compared, metrics, by, words.pool)
+    rows = _chosen(compared, _defaults(compared, by), by, words.pool)
     if rows.is_empty():
         raise ConsilienceError(
             f"no difference by {by or 'metric'} in this comparison",
@@ -100,18 +96,8 @@ def short_name(run: str) -> str:
     return name if len(name) <= NAME else f"{name[: NAME // 2]}…{name[-(NAME // 2 - 1) :]}"
 
 
-def _known(compared: pl.DataFrame, metrics: Sequence[str]) -> Sequence[str]:
-    """The same names; one that a comparison does not have raises."""
-    known = set(compared["metric"])
-    for name in metrics:
-        if name not in known:
-            found = f"no metric '{name}' in the comparison"
-            raise ConsilienceError(found, todo=did_you_mean(name, sorted(known)))
-    return metrics
-
-
 def _defaults(compared: pl.DataFrame, by: By | None) -> list[str]:
-    """The metrics that are shown without a choice; determinism where nothing else is measured."""
+    """The metrics that are shown; determinism where nothing else is measured."""
     measured = compared["metric"].unique(maintain_order=True).to_list()
     if by == "metric":
         return measured
@@ -224,7 +210,6 @@ def _notes(
 ) -> Iterator[str]:
     yield from compared_on(compared, suite)
     yield from (f"{note}." for note in few_relations(rows, suite))
-    yield from contradictions(rows, suite.words.clusters)
     if by is None and rows.filter(pl.col("difference").is_nan(), metric=CORRECTED).height:
         yield CONSTANT
     family = f"{suite.words.group}s" if "MACRO" in compared["group"] else "forms"
@@ -271,8 +256,8 @@ def verdict(compared: pl.DataFrame, suite: Suite) -> list[str]:
     """Whether later runs differ from the first (``COMPARISON_SCHEMA``), in sentences.
 
     Of each later run, and of each task: the headline numbers whose p is below ``CLEAR`` after
-    Holm's correction over them, and of the others the smallest difference that could be seen; then
-    the groups that differ most. Consistency is left out against a model of constant answers.
+    Holm's correction over them; then the groups that differ most. Consistency is left out against a
+    model of constant answers.
     """
     metrics = _defaults(compared, None)
     whole = _chosen(with_undefined_means(compared, suite), metrics, None, suite.words.pool)
@@ -285,7 +270,7 @@ def verdict(compared: pl.DataFrame, suite: Suite) -> list[str]:
             known = of.filter(~(pl.lit(is_constant) & (pl.col("metric") == "consistency")))
             task = "" if group in AGGREGATES else f", {labels.get(group, group)}"
             headlines = known.drop_nans(["difference", "p"]).to_dicts()
-            sentences += differ(headlines, f"{second} against {first}{task}", suite.words)
+            sentences += differ(headlines, f"{second} against {first}{task}")
         if not is_constant:
             sentences += _most_different(compared.filter(second=second), labels, suite.words.group)
     return sentences
@@ -297,34 +282,22 @@ def clear_of(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [row for row, p in zip(rows, adjusted, strict=True) if p < CLEAR]
 
 
-def differ(rows: Sequence[Mapping[str, Any]], runs: str, words: SuiteWords) -> Iterator[str]:
-    """Which headline numbers differ, and which differences could not have been seen.
+def differ(rows: Sequence[Mapping[str, Any]], runs: str) -> Iterator[str]:
+    """Which headline numbers differ.
 
     ``rows``: those with a test, accuracy first. ``runs``: what is compared, in words.
     """
     if not rows:
         return
     clear = sorted(clear_of(rows), key=lambda row: -abs(row["difference"]))
-    means = [row["n"] for row in rows if row["group"] == "MACRO"]
-    units = (max(means), "relation") if means else (rows[0]["n"], words.item)
     over = f"after Holm's correction over {counted(len(rows), 'headline number')}"
     if clear:
         changes = ", ".join(
             f"{label_of(row['metric']).lower()} {row['difference'] * 100:+.1f}" for row in clear
         )
         yield f"{runs}: {changes} points (p < {CLEAR} {over})."
-    elif {*means} != {1} and (few := too_few(*units, len(rows))):
-        yield f"{runs}: {few}."  # one relation is tested by its facts
-        return
     else:
         yield f"{runs}: no headline number differs clearly (p >= {CLEAR} {over})."
-    under = ", ".join(
-        f"{row['detectable'] * 100:.1f} points of {label_of(row['metric']).lower()}"
-        for row in rows
-        if row not in clear and not math.isnan(row["detectable"])
-    )
-    if under:
-        yield f"In {counted(*units)} a difference under {under} would probably not be seen."
 
 
 def _most_different(compared: pl.DataFrame, labels: Mapping[str, str], group: str) -> Iterator[str]:
@@ -437,11 +410,6 @@ def flip_verdict(numbers: pl.DataFrame, suite: Suite) -> list[str]:
             sentences.append(
                 f"That is {side} than {floor['first']} changes without a new version: "
                 f"{floor['changed']:.1%} of {counted(floor['n'], 'answer')} ({how})."
-            )
-        if of_runs.is_empty() and not same:
-            sentences.append(
-                "How many answers change without a new version is not known: compare two runs of "
-                "one model, or probe with --noise-floor 256."
             )
     return sentences
 

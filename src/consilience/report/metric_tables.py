@@ -310,16 +310,6 @@ def language_label(kind: str) -> str:
     return kind.removeprefix(OF_LANGUAGE).replace("/", " and ")
 
 
-def fewer_relations(name: str, relations: Mapping[str, int]) -> list[str]:
-    """A note on the rows whose mean is over fewer relations than that of others.
-
-    ``relations``: how many each row is over, by its label.
-    """
-    most = max(relations.values(), default=0)
-    fewer = ", ".join(f"{label} ({n})" for label, n in relations.items() if n < most)
-    return [f"{name}: mean over {most} relations, over fewer in {fewer}"] if fewer else []
-
-
 def language_table(metrics: pl.DataFrame, suite: Suite) -> Table:
     """One row a language, then one for each two; means over relations. Empty for one language."""
     designs = [group.design for group in suite]
@@ -345,12 +335,7 @@ def language_table(metrics: pl.DataFrame, suite: Suite) -> Table:
         "pairs": Column("pairs", "count"),
     }
     title = f"{suite.name}: patterns of one language and of two, means of relations in percent"
-    notes = [NOTE] if rows else []
-    for name in METRICS_SHOWN:
-        known = {kind: values[name, kind]["n"] for kind in ordered if (name, kind) in values}
-        relations = {language_label(kind): n for kind, n in known.items()}
-        notes += fewer_relations(columns[name].heading, relations)
-    return frame_table(rows, title, columns, notes)
+    return frame_table(rows, title, columns, [NOTE] if rows else [])
 
 
 def question_table(statistics: QuestionStatistics, name: str) -> Table:

@@ -212,9 +212,9 @@ class Comparison(Shown):
     table: pl.DataFrame  # One row a difference (``COMPARISON_SCHEMA``)
     notes: Sequence[str]
 
-    def shown(self, metrics: Sequence[str] = (), by: By | None = None) -> Table:
-        """The differences of some metrics, as ``--show`` and ``--by`` choose them."""
-        return comparison_table(self.table, self.suite, metrics, by)
+    def shown(self, by: By | None = None) -> Table:
+        """The differences as ``--by`` chooses them."""
+        return comparison_table(self.table, self.suite, by)
 
     @property
     def verdict(self) -> list[str]:
@@ -231,7 +231,7 @@ class Comparison(Shown):
 
     def printed(self, output: Output) -> Iterator[Table | str]:
         """The differences, and which tables have details."""
-        shown = self.shown(output.show, output.by)
+        shown = self.shown(output.by)
         if output.by is None:
             yield from in_sentences(self.verdict, output)
         yield shown
@@ -283,8 +283,8 @@ class Flips(Shown):
 
     def printed(self, output: Output) -> Iterator[Table | str]:
         """The numbers and the first changed answers; as CSV all changed answers."""
-        if output.show or output.by:
-            found = "--flips with --show or --by"
+        if output.by:
+            found = "--flips with --by"
             raise ConsilienceError(found, todo="Leave them out: the table has every level.")
         changed = flipped_table(self.answers)
         if output.format != "csv":

@@ -15,7 +15,7 @@ from consilience.core.text import counted
 from consilience.files.write import write_whole
 from consilience.kinds import suite_notes, suite_of
 from consilience.kinds.counting import CountedRun, count_run, record_notes
-from consilience.metrics.measure import constant_answers, few_relations, too_few
+from consilience.metrics.measure import constant_answers, few_relations
 from consilience.metrics.registry import label_of, short_label_of
 from consilience.metrics.statistics import CLEAR, benjamini_hochberg, holm
 from consilience.options import Output
@@ -125,7 +125,6 @@ def comparisons_table(differences: pl.DataFrame, study: str) -> Table:
         *[OTHER_NUMBERS] * bool(differences["n_excluded"].sum()),
         f"p (Holm) and q (BH) are adjusted over one family: all {tested} tests of this table, in "
         f"{cells} of suite and factors. Intervals and p are not adjusted.",
-        *layouts.contradictions(differences),
         f"p: {layouts.tests_of(differences)}. detectable: the minimum detectable difference "
         "(80 % power, one test). * .05 ** .01 *** .001",
     ]
@@ -148,7 +147,6 @@ def study_verdict(differences: pl.DataFrame, rows: Sequence[StudyRow]) -> list[s
     tested = differences.drop_nans("p_holm")
     clear = tested.filter(pl.col("p_holm") < CLEAR)
     over = f"of {counted(tested.height, 'difference')} between models"
-    more = [*_unseen(tested), *more]
     if clear.is_empty():
         return [f"None {over} is clear (p (Holm) >= {CLEAR} over the whole study).", *more]
     verb = "is" if clear.height == 1 else "are"
@@ -168,23 +166,6 @@ def study_verdict(differences: pl.DataFrame, rows: Sequence[StudyRow]) -> list[s
         be = "The largest is" if len(named) == 1 else "The largest are"
         sentences.append(f"{be} {'; '.join(named)} points.")
     return [*sentences, *more]
-
-
-def _unseen(tested: pl.DataFrame) -> Iterator[str]:
-    """Which differences of a study could not have been seen; ``tested``: those with ``p_holm``."""
-    few = list[str]()
-    for (cell,), rows in tested.group_by("cell", maintain_order=True):
-        noun = "relation" if "MACRO" in rows["group"] else "item"
-        size = max(rows.filter(metric="accuracy")["n"], default=0)
-        if size > 1 and (sentence := too_few(size, noun, rows.height)):
-            few.append(str(cell))
-            yield f"On {cell}, {sentence}."
-    unclear = tested.filter(pl.col("p_holm") >= CLEAR, ~pl.col("cell").is_in(few))
-    if sizes := sorted(100 * unclear["detectable"].drop_nans()):
-        yield (
-            f"Of the unclear ones, differences under {sizes[0]:.1f} to {sizes[-1]:.1f} points "
-            "would probably not be seen (detectable)."
-        )
 
 
 def study_page(report: StudyReport, folder: Path) -> export.Page:

@@ -133,7 +133,7 @@ def training_verdict(compared: pl.DataFrame, words: SuiteWords) -> list[str]:
         dict(row) for name in headline_metrics() if (row := macro(compared, name, words.pool))
     ]
     known = [row for row in rows if not math.isnan(row["p"])]
-    sentences = [*differ(known, "After training", words)]
+    sentences = [*differ(known, "After training")]
     if not sentences:
         return [f"No change can be tested: there are too few held-out {unit}s."]
     changes = {row["metric"]: row["difference"] for row in rows}

@@ -198,10 +198,6 @@ def test_kappa_by_hand(counts, agreement, expected):
     assert found["fleiss_kappa"] == pytest.approx([expected], nan_ok=True)
 
 
-def test_an_item_that_is_drawn_twice_counts_as_two_items():
-    assert kappa(FOUR, [[1, 2, 0, 1]]) == kappa([FOUR[0], FOUR[1], FOUR[1], FOUR[3]])
-
-
 def test_one_annotator_has_no_agreement_and_no_deviation(sheets):
     (sheets / "annotator-2.csv").unlink()
     found = score_sheets(sheets)
@@ -223,19 +219,6 @@ def test_sheets_without_answers_are_left_out_and_one_is_needed(sheets):
     refused("no sheet with answers", score_sheets, sheets)
     (sheets / "key.json").write_text("{}")
     refused("no key of sheets", score_sheets, sheets)
-
-
-@pytest.mark.parametrize("separator", [",", ";", "\t"])
-@pytest.mark.parametrize("line_end", ["\r\n", "\n"])
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
-def test_sheets_as_other_programs_save_them(sheets, separator, line_end, encoding):
-    before = score_sheets(sheets).metrics
-    path = sheets / "annotator-1.csv"
-    rows = [[answer.upper() + " ", b, "", at, a] for at, a, b, answer in rows_of(path)]
-    rows = [rows[0], *reversed(rows[1:]), [""] * 5]
-    save(path, rows, delimiter=separator, lineterminator=line_end)
-    path.write_text(path.read_text("utf-8"), encoding=encoding, newline="")
-    assert score_sheets(sheets).metrics.equals(before, null_equal=True)
 
 
 def _cell(row, column, value):

@@ -226,7 +226,7 @@ class Suite:
         drafts = _drafts_of(rows, patterns, {}, language)
         written = NameTable(language)
         if names is not None:
-            written = _names_of_frame(as_polars(names, THE_NAMES), language, drafts)
+            written = _names_of_frame(as_polars(names, THE_NAMES), language)
         relations = tuple(draft.relation(written, FirstFault()) for draft in drafts.values())
         return cls(name, relations, language=language)
 
@@ -452,7 +452,7 @@ def _check_columns(table: pl.DataFrame, *, has_patterns: bool) -> None:
         raise ConsilienceError("no rows", where=THE_FRAME)
 
 
-def _names_of_frame(table: pl.DataFrame, language: str, drafts: Mapping[str, Draft]) -> NameTable:
+def _names_of_frame(table: pl.DataFrame, language: str) -> NameTable:
     """The names of a frame, in a suite whose facts are in ``language``."""
     for name in NAMES.needed:
         if name not in table.columns:
@@ -461,14 +461,7 @@ def _names_of_frame(table: pl.DataFrame, language: str, drafts: Mapping[str, Dra
                 expected="the columns name, language and text; form is optional",
                 where=THE_NAMES,
             )  # fmt: skip
-    facts = [name for draft in drafts.values() for name in names_in(draft.facts)]
-    rows = rows_of_frame(table, THE_NAMES, language=language)
-    return names_of_rows(rows, language, facts, FirstFault())
-
-
-def names_in(facts: Iterable[Fact]) -> list[str]:
-    """The subjects and objects of facts."""
-    return [name for fact in facts for name in (fact.subject, fact.object)]
+    return names_of_rows(rows_of_frame(table, THE_NAMES, language=language), language)
 
 
 def _pairs(facts: object, relation: object) -> Iterator[tuple[object, object]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -126,7 +127,7 @@ class NameTable:
 
     language: str  # The language of the facts: without a row, its base form is the name itself
     rows: Mapping[Writing, Mapping[str, str]] = field(default_factory=dict)
-    """Writing -> name -> its text."""
+    """Writing -> name in Unicode form NFC -> its text."""
 
     def of_relation(
         self,
@@ -151,8 +152,9 @@ class NameTable:
             is_own = writing == (self.language, "")
             if is_own and not rows:
                 continue
-            texts = {name: rows.get(name, name) for name in wanted[role]}
-            lost = [] if is_own else [name for name in texts if name not in rows]
+            plain = {name: unicodedata.normalize("NFC", name) for name in wanted[role]}
+            texts = {name: rows.get(plain[name], name) for name in wanted[role]}
+            lost = [] if is_own else [name for name in texts if plain[name] not in rows]
             if lost:
                 where = places[pattern]
                 problems.append(_missing(role, relation, writing, lost, len(texts), where))

@@ -7,7 +7,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date, time
 from difflib import get_close_matches
 from pathlib import Path
@@ -195,29 +195,16 @@ def nfc(text: str) -> str:
     return unicodedata.normalize("NFC", text)
 
 
-def names_of_rows(
-    rows: Iterable[Row], language: str, names: Iterable[str], unused: Problems
-) -> NameTable:
-    """The table of names; ``names``: the subjects and objects of the facts, which it names.
-
-    ``unused``: where rows go that name something else, such as the names of facts to come.
-    """
-    known = {nfc(name): name for name in names}
+def names_of_rows(rows: Iterable[Row], language: str) -> NameTable:
+    """The table of names."""
     table: dict[Writing, dict[str, str]] = {}
     places: dict[Any, str] = {}
     for row in rows:
         cells = row.read(NAMES)
         if cells is not None and row.is_language(cells["language"]):
-            name, writing = cells["name"], (cells["language"], cells["form"])
-            spelled = known.get(nfc(name))
-            if spelled is None:
-                hint = did_you_mean(name, list(known.values()))
-                other = replace(row, problems=unused)
-                other.report(f"'{name}' is no subject or object of the facts", todo=hint)
-                continue
-            what = f"name '{spelled}' in {shown_writing(writing)}"
-            row.is_new((writing, spelled), places, what)
-            table.setdefault(writing, {})[spelled] = cells["text"]
+            name, writing = nfc(cells["name"]), (cells["language"], cells["form"])
+            row.is_new((writing, name), places, f"name '{name}' in {shown_writing(writing)}")
+            table.setdefault(writing, {})[name] = cells["text"]
     return NameTable(language, table)
 
 

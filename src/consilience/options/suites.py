@@ -1,4 +1,4 @@
-"""The options of commands that make, audit, export and share suites."""
+"""The options of commands that make, export and annotate suites."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def results(recipe: Recipe, work: Work) -> Numbers:
     for row, task in product(rows, tasks):
         make = partial(trained_and_asked, recipe, work, row, task)
         if row == HUMAN:
-            make = partial(_people_asked, work, task)
+            make = partial(_score_people, work, task)
         if run := work.attempt(row, make, GROUPS[task]):
             numbers |= read_numbers(run, row, task)
     return numbers
@@ -383,7 +383,7 @@ def sheets_of(request: Request, task: str) -> Path:
 
 
 def _draw_sheets(work: Work, task: str) -> Path:
-    """The folder of a task's sheets, drawn where there are none; those of other pairs raise."""
+    """The folder of a task's sheets, drawn where there are none."""
     sheets = sheets_of(work.request, task)
     if f"{task}:answers" not in work.request.data and not (sheets / "key.json").is_file():
         source = readable_source(work, task, "validation")
@@ -405,13 +405,6 @@ def _score_people(work: Work, task: str) -> Path:
     work.run(HUMAN, "suite", "annotate", "score", sheets, "--csv", file, part=GROUPS[task])
     work.stop_if_dry()
     return file
-
-
-def _people_asked(work: Work, task: str) -> Path:
-    has_sheets = (sheets_of(work.request, task) / "key.json").is_file()
-    if has_sheets and f"{task}:validation" in work.request.data:
-        _draw_sheets(work, task)
-    return _score_people(work, task)
 
 
 Place = tuple[str, str, str, str]

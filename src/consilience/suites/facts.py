@@ -12,7 +12,6 @@ from typing import cast
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.factors import Edge
 from consilience.core.patterns import ENGLISH
-from consilience.core.text import counted
 from consilience.files.read import FirstFault, parse_json, read_text
 from consilience.files.rows import (
     Problems,
@@ -24,7 +23,7 @@ from consilience.files.rows import (
     refuse_misspelt,
     suite_rows,
 )
-from consilience.types import Candidates, Cardinality, Draft, Relation, Suite, names_in
+from consilience.types import Candidates, Cardinality, Draft, Relation, Suite
 
 CARDINALITIES: tuple[Cardinality, ...] = ("N-1", "N-M")
 
@@ -89,22 +88,11 @@ def read_folder(folder: Path, problems: Problems, *, needs_patterns: bool = True
         (_draft_of(row, drafts) or nowhere).add_fact(row)
     for row in rows("edges"):
         _add_edge(row, drafts)
-    facts = [name for draft in drafts.values() for name in names_in(draft.facts)]
-    unused = Problems()
-    names = names_of_rows(rows("names"), language, facts, unused)
-    before = len(problems)
+    names = names_of_rows(rows("names"), language)
     finished = tuple(
         draft.relation(names, problems, needs_patterns=needs_patterns) for draft in drafts.values()
     )
-    if len(problems) > before:  # an unused name may be a missing one that is misspelt
-        problems[before:before] = unused
-    first: dict[str, str] = {}
-    for fault in unused:
-        hint = f" {fault.todo}" if fault.todo.startswith("Did") else ""
-        first.setdefault(fault.found, f"{Path(fault.where).name}: {fault.found}.{hint}")
-    number = counted(len(unused), "unused row")
-    note = f"{number} of the table names: {' '.join([*first.values()][:3])}"
-    return Suite(name, finished, "strict", notes=(note,) if unused else (), language=language)
+    return Suite(name, finished, "strict", language=language)
 
 
 def _about(folder: Path) -> tuple[str, str]:

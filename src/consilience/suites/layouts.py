@@ -1,4 +1,4 @@
-"""Layouts of suites of facts: fetched, ParaRel and T-REx, our own; saving."""
+"""Layouts of suites of facts: fetched, ParaRel, our own; saving."""
 
 from __future__ import annotations
 

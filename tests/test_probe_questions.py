@@ -189,18 +189,6 @@ def test_questions_with_and_without_options_need_groups_of_their_own(consilience
     assert "the group 'culture' has questions with options and without" in said
 
 
-def test_a_folder_has_a_file_or_several(consilience, tmp_path, quiz):
-    folder = tmp_path / "own"
-    (folder / "questions").mkdir(parents=True)
-    header, *rows = QUIZ.splitlines()
-    for at, name in enumerate(("one", "two")):
-        lines = [header, *rows[at::2]]
-        (folder / "questions" / f"{name}.csv").write_text("\n".join(lines), encoding="utf-8")
-    command = ("probe", "--model", "baseline:oracle", "--suite", folder, "--dry-run", "--json")
-    status, _, said = consilience(*command)
-    assert status == 2 and "duplicate item 'nature-1' in two files" in said
-
-
 def of_groups(names):
     """Answers of 24 questions, right in 15 of them, in the groups of these names."""
     design = FactorialDesign.full([Factor("paraphrase", ("1", "2"))])

@@ -11,7 +11,7 @@ from consilience.core.presentation import Presentation, Template, present
 from consilience.models import is_chat_model, load_prompt_model
 from consilience.models.functions import PromptFunction, prompt_baseline
 
-FUNCTION = PromptFunction(list, "normalized")
+FUNCTION = PromptFunction(list, "exact")
 OPTIONS = (Choice("Rust"), Choice("Go", ("Golang",)), Choice("C"))
 
 
@@ -71,7 +71,7 @@ NONE = FactorialDesign.full([])
 
 
 def wrote(model, design=NONE):
-    rule = rule_of("normalized")
+    rule = rule_of("exact")
     return ask_writing(CAPITALS, Presenter(design, {}, Presentation()), model, "own", rule)
 
 
@@ -151,7 +151,7 @@ def test_a_function_gets_texts_and_its_answers_are_counted():
     assert table["excluded"].to_list() == [None, None, "the model wrote no text"] * 4
     note = "4 of 12 texts match no option, such as 'none of them'; they count as wrong answers"
     assert model.notes == [note]
-    named = {"model": "function", "kind": "function of answers", "rule": "normalized"}
+    named = {"model": "function", "kind": "function of answers", "rule": "exact"}
     assert model.identity == named
 
 

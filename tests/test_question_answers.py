@@ -15,7 +15,7 @@ from consilience.options.runs import ScoreOptions
 from consilience.runs.run import Run
 from consilience.suites.questions import Questions
 
-NORMALIZED = rule_of("normalized")
+EXACT = rule_of("exact")
 
 
 def question(item, gold, *others, group="city", aliases=()):
@@ -32,7 +32,7 @@ SUITE = Questions("cities", (
 ))  # fmt: skip
 
 
-def answered(rows, rule=NORMALIZED):
+def answered(rows, rule=EXACT):
     columns = dict.fromkeys(name for row in rows for name in row)
     table = pl.DataFrame(rows, schema=list(columns), strict=False)
     return answers_to_questions(table, SUITE, rule)
@@ -57,7 +57,7 @@ def test_a_position_counts_among_the_options_as_shown():
         {"item": "q", "variant": f"order=rotation {at}", "answer_index": (4 - at) % 4}
         for at in range(1, 4)
     ])  # fmt: skip
-    _, table = answers_to_questions(rotated, blood, NORMALIZED)
+    _, table = answers_to_questions(rotated, blood, EXACT)
     assert table["option"].to_list() == [0] * 3, "the label A is the text of another option"
     beyond = [row | {"answer_index": 3}]
     refused("answer_index 3; expected a position from 0 to 2", answered, beyond)

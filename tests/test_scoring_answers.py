@@ -21,7 +21,7 @@ from consilience.options.suites import ExportOptions
 from consilience.suites.pairs import load_task
 from consilience.types import QUESTION_WORDS
 
-NORMALIZED = rule_of("normalized")
+EXACT = rule_of("exact")
 
 
 def test_facts_need_an_item_a_variant_and_an_answer():
@@ -42,14 +42,14 @@ def test_pairs_keep_what_is_no_label():
         {"item": ["1"] * 2, "variant": ["reverse", "original"], "gold": ["entailment"] * 2,
          "answer": ["Entailment.", "I do not know"]}
     )  # fmt: skip
-    forms, answers = answers_to_pairs(table, task, NORMALIZED, ["reverse"])
+    forms, answers = answers_to_pairs(table, task, EXACT, ["reverse"])
     assert forms == ["original", "reverse"]
     assert answers["answer"].to_list() == ["entailment", "I do not know"]
     assert set(answers["group"]) == {"rte-generated"}
     unlike = table.with_columns(gold=pl.lit("maybe"))
     for bad, message in ((table.head(1), "no answers to the form 'original'"),
                          (unlike, "no label 'maybe'")):  # fmt: skip
-        refused(message, answers_to_pairs, bad, task, NORMALIZED, ["reverse"])
+        refused(message, answers_to_pairs, bad, task, EXACT, ["reverse"])
 
 
 FACT = {"group": "capital", "item": "capital-1", "subject": "France", "variant": "0",

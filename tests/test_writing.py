@@ -159,7 +159,7 @@ OPTIONS = Question(
 )
 
 
-def asked(model, questions, design, presentation=None, rule="normalized"):
+def asked(model, questions, design, presentation=None, rule="exact"):
     presenter = Presenter(design, {}, presentation or Presentation())
     return ask_writing(questions, presenter, model, "own", rule_of(rule))
 
@@ -219,7 +219,7 @@ def test_an_open_question_takes_a_sentence_where_no_rule_is_named():
     sentence, nothing = "Oslo it is.", Prompt((), (), (), is_open=True)
     question = Question("q", "g", {"": ("?",)}, Choice("Oslo"))
     assert answered(sentence, nothing, question)["answer"] == "Oslo"
-    record = answered(sentence, nothing, question, rule_of("normalized"))
+    record = answered(sentence, nothing, question, rule_of("exact"))
     assert record["answer"] == "oslo it is"
     shown = present(OPTIONS, Presentation())
     assert answered(sentence, shown, OPTIONS)["answer"] == "oslo it is"

@@ -40,7 +40,7 @@ def numbers_in(text: str) -> list[str]:
     return numbers
 
 
-DEFAULT_RULE = "normalized"
+DEFAULT_RULE = "exact"
 
 OPEN_RULE = "contains"
 """The rule of open questions where none is named: models answer them in sentences."""
@@ -87,8 +87,6 @@ class Rule:
     source: str
     extract: Callable[[str], Extracted]  # Makes of a written text what is compared
     key: Callable[[str], str]  # Makes of the text of a choice what is compared
-    parses_labels: bool = True
-    """Whether the label of an option may be part of the text; otherwise it is the whole text."""
     finds_within: bool = False  # Whether a choice may be a part of the answer, in whole words
 
 
@@ -185,10 +183,6 @@ def _only_number(text: str) -> Extracted:
 
 RULES: Mapping[str, Rule] = {rule.name: rule for rule in (
     Rule(
-        "exact", "The text is the choice or its label; surrounding spaces do not count.",
-        "equality", lambda text: Extracted(text.strip(), text.strip()), str.strip,
-        parses_labels=False),
-    Rule(
         DEFAULT_RULE,
         "The first line after 'the answer is' is the choice, but for case, punctuation, spaces and "
         "a leading article.", "after SQuAD's normalize_answer (Rajpurkar et al. 2016)",
@@ -216,7 +210,7 @@ def rule_of(name: str) -> Rule:
     """The rule of that name; one that does not exist raises.
 
     ``regex:PATTERN``: the first match counts, of it the group ``answer``, the first group or the
-    whole, compared as under ``normalized``.
+    whole, compared as under ``exact``.
     """
     if name.startswith(REGEX):
         return _regex_rule(name)
@@ -340,8 +334,8 @@ def _labelled(
     passage = extracted.passage
     if passage not in labels and any(passage in choice.texts for choice in choices):
         return set()  # the text of an option as written, though it may be a label in another case
-    if not rule.parses_labels or not labels:
-        return {at for at, label in enumerate(labels) if label == passage}
+    if not labels:
+        return set()
     plain = re.sub(r"^[-#>\u2022]+\s|[*`\"]+", "", unicodedata.normalize("NFKC", passage)).strip()
 
     def place(text: str) -> int:

@@ -29,7 +29,7 @@ from consilience.core.factors import (
     FactorialDesign,
     levels_of,
 )
-from consilience.core.free_text import RULES, Rule, match
+from consilience.core.free_text import DEFAULT_RULE, RULES, Rule, match
 from consilience.core.items import DEFAULT_LANGUAGE, Ask, Choice, Question, Task
 from consilience.core.presentation import Prompt, labels_of, permutation
 from consilience.core.schemas import ANSWERS_SCHEMA
@@ -144,7 +144,7 @@ def answers_to_facts(table: pl.DataFrame, suite: Suite, rule: Rule | None) -> pl
 
     ``rule``: how the object is found in an answer; None leaves answers as they are. Where patterns
     write objects in several languages or forms, an answer in that of its pattern becomes the object
-    of the facts, by default if it is exactly that text. Of a table with the log-probabilities of
+    of the facts, by default by the rule ``exact``. Of a table with the log-probabilities of
     the candidates, the most probable one is the answer.
     """
     table = with_facts(table, suite)
@@ -152,7 +152,7 @@ def answers_to_facts(table: pl.DataFrame, suite: Suite, rule: Rule | None) -> pl
         return with_scores(table, suite)
     written = _written_candidates(suite)
     if rule is None and written:
-        rule = RULES["exact"]
+        rule = RULES[DEFAULT_RULE]
     if rule is None and "answer_index" not in table.columns:
         return table
     words = {relation.id: relation.candidates.words for relation in suite.relations}

@@ -431,6 +431,9 @@ def _writes(options: ProbeOptions, groups: Sequence[GroupOfQuestions]) -> bool:
     """Whether answers of a group are written; else options of writing raise."""
     if options.match:
         rule_of(options.match)  # an unknown one raises
+    if options.option_score and all(group.writes_freely for group in groups):
+        todo = "Leave it out, or leave --generate out."
+        raise ConsilienceError("--option-score of written answers", todo=todo)
     if any(group.writes_freely for group in groups):
         return True
     usual = ProbeOptions()

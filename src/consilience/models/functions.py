@@ -177,7 +177,7 @@ class TextFunction(Function):
 class LabelFunction(PlainPairs, Function):
     """A function from a list of two texts to a list of labels, as a model of sentence pairs.
 
-    A text is a label by the rule ``normalized`` (``free_text``).
+    A text is a label by the rule ``exact`` (``free_text``).
     """
 
     kind = "label"
@@ -200,7 +200,7 @@ class PromptFunction(PlainReader, Function):
     """A function from a list of prompts to a list of texts, as a model of questions.
 
     A prompt is a text; a chat has its system prompt and its turns one after the other. The answer
-    is found by a rule for written texts (``free_text``), by default ``normalized``.
+    is found by a rule for written texts (``free_text``), by default ``exact``.
     """
 
     kind = "option"

@@ -102,8 +102,8 @@ class ProbeOptions(Options):
     shots: shared.Shots = opt(default=0, is_rare=True)
     match: str | None = opt(
         "With --generate or open questions: find the answer in a text by this rule: exact, "
-        "normalized, contains, number, last-number or regex:PATTERN "
-        "(docs/free-text.md) [default: contains for open questions, else normalized].",
+        "contains, number, last-number or regex:PATTERN (docs/free-text.md) [default: contains for "
+        "open questions, else exact].",
         default=None, metavar="RULE",
         panel="Questions only", is_rare=True)
     samples: int = opt(

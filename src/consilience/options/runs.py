@@ -32,9 +32,9 @@ class ScoreOptions(Options):
     suite: shared.RunSuite = None
     protocol: shared.RunProtocol = None
     match: str | None = opt(
-        "Find the option, label or object in an answer by this rule: exact, normalized, contains, "
+        "Find the option, label or object in an answer by this rule: exact, contains, "
         "number, last-number or regex:PATTERN [default: exact for facts, "
-        "contains for open questions, else normalized].", default=None, metavar="RULE",
+        "contains for open questions, else exact].", default=None, metavar="RULE",
         panel="Counting")
     out: OptionalPath = opt(
         "Also keep answers to facts or questions as a run in this folder, for compare, report and "

@@ -268,12 +268,6 @@ def test_answers_only_are_in_the_run_without_scores(arguments, tmp_path):
     assert "scored by answers-only (answers that 'response_format' enforces" in server_line(view)[0]
 
 
-def test_a_scoring_rule_needs_scores(arguments, tmp_path):
-    options = arguments["questions"] | {"option_score": "sum", "out": tmp_path / "run"}
-    with replay(answer) as server:
-        refused("--option-score sum with", probe, ProbeOptions(base_url=server.url, **options))
-
-
 def test_facts_that_a_server_of_chats_cannot_score_are_questions(tmp_path):
     """The message names the command, and it works."""
     facts = {"model": "openai:m", "suite": "mini", "groups": ("capital",), "limit": 2}

@@ -374,7 +374,7 @@ class Client:
         if isinstance(reply, Refused):
             self.usage.refused += 1
         elif request.key is not None and journal is not None:
-            journal.keep(request.key, reply, request.tries)
+            journal.keep(request.key, reply)
         return reply
 
     async def _reply(self, request: _Request) -> Any:
@@ -406,8 +406,6 @@ class Client:
         request.in_flight = True
         request.tries += 1
         try:
-            if request.key is not None and self.journal is not None:
-                self.journal.note_sent(request.key)
             outcome = await self._send(request)
             reply = getattr(outcome, "reply", outcome)
             if is_paid and not isinstance(outcome, Trouble) and reply is not None:

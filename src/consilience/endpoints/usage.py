@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,6 @@ from weakref import WeakValueDictionary, finalize
 from consilience.core.errors import ConsilienceError
 from consilience.core.text import counted
 from consilience.files.read import parse_json
-from consilience.files.write import cannot_write
 
 FREE = ("/tokenize", "/detokenize", "/apply-template", "/props", "/health", "models")
 """Routes that compute nothing: they are not counted, limited or kept."""
@@ -93,14 +90,10 @@ def tokens_of(reply: Any) -> tuple[int, int] | None:
 REPLIES = "replies.sqlite"  # The file in the folder of a run; it is there until the run is complete
 BEGIN = """
 PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;
-CREATE TABLE IF NOT EXISTS replies (
-    key TEXT PRIMARY KEY, sent INTEGER NOT NULL, retries INTEGER NOT NULL DEFAULT 0,
-    unrecorded INTEGER NOT NULL DEFAULT 1, reply TEXT
-);
+CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, reply TEXT NOT NULL);
 BEGIN IMMEDIATE; COMMIT;
 """
-"""One row a request: how often it was sent and sent again since its cost was recorded, and its
-reply. A transaction is whole or absent when the process is killed. The last line takes the lock."""
+"""A transaction is whole or absent when the process is killed. The last line takes the lock."""
 
 _OPENED: WeakValueDictionary[tuple[Path, int], Journal] = WeakValueDictionary()
 """The journals that are open, by their file and the thread that opened them."""
@@ -109,9 +102,7 @@ _OPENED: WeakValueDictionary[tuple[Path, int], Journal] = WeakValueDictionary()
 class Journal:
     """Replies by their requests, in a table of SQLite.
 
-    A request is noted before it is sent, so what a killed command paid for is known:
-    ``unrecorded`` is the usage that no record has yet. A reply belongs to the n-th request of the
-    same route and body in a section, such as a group.
+    A reply belongs to the n-th request of the same route and body in a section, such as a group.
     """
 
     def __init__(self, path: Path) -> None:
@@ -119,7 +110,7 @@ class Journal:
         thread = path.absolute(), threading.get_ident()
         if (earlier := _OPENED.get(thread)) is not None:
             earlier.close()
-        self.path, self.unrecorded = path, Usage()
+        self.path = path
         self._section, self._times, self._lock = "", Counter[str](), threading.Lock()
         table = None
         try:
@@ -127,16 +118,6 @@ class Journal:
                 path, timeout=0, isolation_level=None, check_same_thread=False
             )
             self._table.executescript(BEGIN)
-            (fault,) = self._table.execute("PRAGMA quick_check(1)").fetchone()
-            if fault != "ok":
-                raise sqlite3.DatabaseError(fault)
-            for sent, retries, reply in self._rows(
-                "SELECT sent, retries, reply FROM replies WHERE unrecorded"
-            ):
-                self.unrecorded.requests += sent
-                self.unrecorded.retries += retries
-                if reply is not None:
-                    self.unrecorded.add_tokens(self._value(reply))
         except sqlite3.Error as error:
             if table is not None:
                 table.close()
@@ -156,25 +137,11 @@ class Journal:
 
     def kept(self, key: str) -> list[Any]:
         """The reply to a request, if it is kept."""
-        rows = self._rows("SELECT reply FROM replies WHERE key = ? AND reply NOTNULL", key)
-        return [self._value(reply) for (reply,) in rows]
+        rows = self._rows("SELECT reply FROM replies WHERE key = ?", key)
+        return [parse_json(reply) for (reply,) in rows]
 
-    def note_sent(self, key: str) -> None:
-        self._rows(
-            "INSERT INTO replies (key, sent) VALUES (?, 1) "
-            "ON CONFLICT (key) DO UPDATE SET sent = sent + 1, unrecorded = 1",
-            key,
-        )  # fmt: skip
-
-    def keep(self, key: str, reply: Any, tries: int = 1) -> None:
-        self._rows(
-            "INSERT INTO replies (key, sent, retries, reply) VALUES (?, 0, ?, ?) ON CONFLICT (key) "
-            "DO UPDATE SET retries = excluded.retries, reply = excluded.reply, unrecorded = 1",
-            key, tries - 1, json.dumps(reply),
-        )  # fmt: skip
-
-    def note_recorded(self) -> None:
-        self._rows("UPDATE replies SET sent = 0, retries = 0, unrecorded = 0 WHERE unrecorded")
+    def keep(self, key: str, reply: Any) -> None:
+        self._rows("INSERT OR REPLACE INTO replies VALUES (?, ?)", key, json.dumps(reply))
 
     def close(self) -> None:
         self._table.close()
@@ -190,20 +157,11 @@ class Journal:
         except sqlite3.Error as error:
             raise self._error(error) from error
 
-    def _value(self, reply: str) -> Any:
-        with suppress(ValueError, TypeError):
-            return parse_json(reply)
-        raise self._error(sqlite3.DatabaseError("a reply that is no JSON"))
-
     def _error(self, error: sqlite3.Error) -> ConsilienceError:
-        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
-        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        if "locked" in str(error):
             found = "another process asks a model in this folder"
             todo = "Wait until it has ended, or choose another folder."
             return ConsilienceError(found, where=str(self.path.parent), todo=todo)
-        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
-            found = f"the replies of an interrupted run are damaged: {error}"
-            todo = "Remove the file. Groups that are complete stay; the others are asked again."
-            return ConsilienceError(found, where=str(self.path), todo=todo)
-        number = errno.ENOSPC if code == sqlite3.SQLITE_FULL else errno.EIO
-        return cannot_write(self.path, OSError(number, str(error)))
+        found = f"the replies of an interrupted run cannot be used: {error}"
+        todo = "Remove the file. Groups that are complete stay; the others are asked again."
+        return ConsilienceError(found, where=str(self.path), todo=todo)

@@ -183,7 +183,11 @@ def _complete(inquiry: Inquiry, named: Mapping[str, Any]) -> CountedRun | None:
 def _finished(inquiry: Inquiry, folder: RunFolder, watch: Watch) -> CountedRun:
     """Ask one model, and count and keep its answers; existing ones are not asked again."""
     options = inquiry.options
-    by_group = ask_in_folder(inquiry, folder, inquiry.groups, watch)
+    try:
+        by_group = ask_in_folder(inquiry, folder, inquiry.groups, watch)
+    except BaseException:
+        folder.note_cost()
+        raise
     tables = {group.id: by_group[group.id].drop("scores", strict=False) for group in inquiry.suite}
     answers = pl.concat(tables.values(), how="diagonal")
     is_served = getattr(inquiry.model, "client", None) is not None

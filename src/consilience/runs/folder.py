@@ -263,11 +263,13 @@ class RunFolder:
         if client is not None:
             self._client = client
             self._journal = client.journal = Journal(self.path / REPLIES)
-            before = self.record.get("cost", {})
-            self._cost_before = cost_record(self._journal.unrecorded, before)
-            with self._changing() as record:
-                self._count_cost(record)
-            self._journal.note_recorded()
+            self._cost_before = self.record.get("cost", {})
+            self.note_cost()
+
+    def note_cost(self) -> None:
+        """Record what was paid so far."""
+        with self._changing() as record:
+            self._count_cost(record)
 
     def begin(self, section: str) -> None:
         """Begin a group or another part of a run; equal requests of two parts are both sent."""
@@ -310,8 +312,6 @@ class RunFolder:
             self._count_cost(self.record)
             self.record["answers"][group] = hashlib.sha256(content).hexdigest()
             self._write_record()
-            if self._journal is not None:
-                self._journal.note_recorded()
             write.write_whole(path, content)
 
     def discard_answers(self) -> None:
@@ -359,7 +359,6 @@ class RunFolder:
             record["finished"] = None if self._has_failed else _now()
             self._count_cost(record)
         if self._client is not None and self._journal is not None:
-            self._journal.note_recorded()
             self._client.journal = None
             self._journal.close() if self._has_failed else self._journal.remove()
 

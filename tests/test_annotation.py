@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import math
-import re
 
 import numpy as np
 import pytest
@@ -270,19 +269,3 @@ def test_the_commands(consilience, tmp_path, monkeypatch):
     assert "annotator-2" in out
     options[options.index("signal")] = "signals"
     assert consilience("suite", "annotate", "sheet", *options)[0] == 2
-
-
-def test_texts_that_look_like_formulas_are_marked_in_a_sheet_and_read_back(consilience, tmp_path):
-    """Scored with the mark, and without it, as a spreadsheet may save the sheet."""
-    data, folder = tmp_path / "pairs.csv", tmp_path / "sheets"
-    rows = [(f"=cmd|{at}", f"@b{at}", at % 2) for at in range(9)]
-    save(data, [["sentence1", "sentence2", "label"], *rows])
-    options = ["--task", "rte", "--data", str(data), "--out", str(folder), "--items", "4"]
-    assert consilience("suite", "annotate", "sheet", *options, "--annotators", "2")[0] == 0
-    key, sheet = read_key(folder / "key.json"), folder / "annotator-1.csv"
-    assert not re.search('(^|,)"?[=@]', sheet.read_text(encoding="utf-8-sig"), re.MULTILINE)
-    gold = [each.gold for each in key.items.values()]
-    fill(folder, key, {f"annotator-{at}": dict.fromkeys(key.variants, gold) for at in (1, 2)})
-    marked = score_sheets(folder).metrics
-    sheet.write_text(sheet.read_text(encoding="utf-8-sig").replace("'=", "=").replace("'@", "@"))
-    assert score_sheets(folder).metrics.equals(marked)

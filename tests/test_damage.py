@@ -1,11 +1,7 @@
-"""A run whose files are cut, and one that is killed: the same numbers or one message, never others."""
+"""A run whose files are cut: the same numbers or one message, never others."""
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 
 import polars as pl
 import pytest
@@ -75,44 +71,3 @@ def test_a_file_that_was_cut_is_named_or_made_again(place, name, share):
         assert answers(damaged) == answers(place / "run")
     else:
         assert err.count("error: ") == 1
-
-
-KILLED = """if True:
-    import os, signal, sys
-    from consilience import cli
-    left = int(sys.argv.pop(1))
-
-    def hook(event, arguments):
-        global left
-        writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & os.O_ACCMODE
-        if writes or event in ("os.rename", "os.remove", "os.mkdir"):
-            left -= 1
-            if left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    sys.addaudithook(hook)
-    cli.main()
-"""
-
-
-@pytest.mark.skipif(os.name != "posix", reason="kills as Linux and macOS do")
-def test_a_run_that_was_killed_at_any_change_of_its_files_is_resumed(place):
-    """Before its 1st, 7th, 13th ... write the process is gone; no file is torn, the rest is asked."""
-    folder, kills = place / "killed", 0
-    for number in range(1, 60, 6):
-        shutil.rmtree(folder, ignore_errors=True)
-        command = [sys.executable, "-c", KILLED, str(number), *PROBE]
-        command += ["-s", str(place / "q.jsonl"), "-o", str(folder)]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert ended.returncode in (0, -signal.SIGKILL), ended.stderr
-        kills += ended.returncode != 0
-        for file in folder.rglob("*.parquet"):
-            if not file.name.startswith("."):
-                assert pl.read_parquet(file).height > 0
-        if (folder / "run.json").exists():
-            json.loads((folder / "run.json").read_text())
-        assert probed(place, "killed") == (0, "")
-        assert numbers(folder) == numbers(place / "run")
-        if ended.returncode == 0:
-            break
-    assert kills > 2

@@ -35,18 +35,18 @@ def test_rules_keep_the_meaning_or_do_not_apply(question, forms):
 
 def test_what_a_model_writes_is_a_question_with_the_numbers_and_without_the_answer():
     texts = [
-        "Canberra.", "Is Canberra the capital of Australia?", "=What is the capital?",
+        "Canberra.", "Is Canberra the capital of Australia?",
         "Sure!\n1. **Which city is the capital of Australia?**", "WHAT IS THE CAPITAL OF AUSTRALIA?",
         "which city is the capital of Australia ?", "What is not the capital of Australia?", "",
     ]  # fmt: skip
-    spiders = ["How many legs do 3 spiders have?"] * 7 + ["What number of legs do 2 spiders have?"]
+    spiders = ["How many legs do 3 spiders have?"] * 6 + ["What number of legs do 2 spiders have?"]
     writer = ScriptedWriter({"Australia": texts, "spiders": spiders})
-    drafts, refusals = draft_rewrites(suite_of(*ROWS), writer, 8)
+    drafts, refusals = draft_rewrites(suite_of(*ROWS), writer, 7)
     assert [draft.pattern for draft in drafts] == [
         "Which city is the capital of Australia?", "What number of legs do 2 spiders have?",
     ]  # fmt: skip
     assert [one.reason for one in refusals if one.relation == "au"] == [
-        "no question", "answer", "no question", "same as the first phrasing", "duplicate",
+        "no question", "answer", "same as the first phrasing", "duplicate",
         "numbers or negation", "no plain words",
     ]  # fmt: skip
     assert {one.reason for one in refusals if one.relation == "legs"} == {"numbers or negation"}

@@ -78,14 +78,6 @@ def test_csv_has_every_number_in_full_and_its_std_behind_it():
     assert several.splitlines()[0] == f"a,a {CI} low,a {CI} high,b,b {CI} low,b {CI} high"
 
 
-def test_csv_has_no_formula_and_its_numbers_stay_numbers():
-    columns = [Column("+name"), Column("=Acc", "number"), NUMBER]
-    rows = [["@run", -1.5, "-2+3"], ["-3", 2.0, "-"]]
-    assert as_csv(Table("title", columns, rows, blocks=["=A1", ""])) == (
-        "group,'+name,'=Acc,n\n'=A1,'@run,-1.5,'-2+3\n,-3,2.0,-\n"
-    )
-
-
 def test_markdown_escapes_what_would_be_markup_and_has_no_winner_in_bold():
     assert as_markdown(PAPER) == (
         "**Right & wrong, 50 % of\\_it**\n"

@@ -158,19 +158,6 @@ def test_a_changed_suite_of_facts_or_pairs_is_noted(write_suite, consilience, tm
         assert "; numbers are of the old texts and gold answers" in said
 
 
-def test_a_run_does_not_write_through_links(run, consilience, tmp_path):
-    shutil.rmtree(tmp_path / "other" / "answers")
-    (tmp_path / "other" / "answers").symlink_to(run / "answers")
-    again = (*RUN, "--groups", "capital,sport", "--out", "other")
-    assert "other/answers: a link to " in consilience(*again)[2]
-    (tmp_path / "other" / "answers").unlink()
-    (tmp_path / "other" / "answers").mkdir()
-    (tmp_path / "other" / "answers" / "sport.parquet").symlink_to(tmp_path / "elsewhere")
-    status, _, err = consilience(*again)
-    assert (status, (tmp_path / "elsewhere").exists()) == (2, False)
-    assert "other/answers/sport.parquet: a link to " in err
-
-
 @pytest.fixture
 def hostile(tmp_path, monkeypatch):
     """A model and a file whose code leaves a marker; keys are in the environment."""

@@ -14,7 +14,6 @@ import polars as pl
 from consilience.core.errors import SMALL_TASKS, ConsilienceError, did_you_mean
 from consilience.core.items import TaskKind
 from consilience.files.read import read_csv
-from consilience.files.write import texts_of
 from consilience.metrics.statistics import NAN, TTest, holm, paired_t, student_t, welch_t
 from consilience.suites.pairs import PERTURBATIONS, TASKS
 
@@ -94,7 +93,7 @@ def _read(file: Path) -> pl.DataFrame:
         expected = "the folder of a finished run, or a table as CSV"
         todo = "Check the path, or rerun the command of an interrupted run."
         raise ConsilienceError("no such file", expected=expected, where=str(file), todo=todo)
-    table = texts_of(read_csv(file, infer_schema=False))
+    table = read_csv(file, infer_schema=False)
     names = [name.strip() for name in table.columns]
     if len(set(names)) < len(names):
         raise ConsilienceError(

@@ -26,7 +26,7 @@ from consilience.core.patterns import Pattern
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.core.text import counted, names_a_file
 from consilience.files.read import parse_json, read_cells
-from consilience.files.write import csv_cell, csv_of, refuse_occupied, table_of, write_whole
+from consilience.files.write import csv_of, refuse_occupied, table_of, write_whole
 from consilience.metrics.registry import quotient
 from consilience.metrics.statistics import NAN, REPLICATES, bootstrap_interval, resamples
 from consilience.options import Output
@@ -180,7 +180,7 @@ def read_sheet(path: Path, key: SheetKey, annotator: str) -> LabelIndices:
         if not 1 <= question <= len(texts):
             refuse(f"the question '{cell}'", f"1 to {len(texts)}", number)
         for name, text in zip(("text_1", "text_2"), texts[question - 1], strict=True):
-            if row[name].split() not in (text.split(), csv_cell(text).split()):
+            if row[name].split() != text.split():
                 found = f"the {name} of question {cell} is '{row[name][:60]}'"
                 todo = "Is it the sheet of another annotator or draw?"
                 refuse(found, f"'{text[:60]}', as it was asked", number, todo)

@@ -23,7 +23,6 @@ from consilience.files.read import (
     read_parquet,
     read_rows,
 )
-from consilience.files.write import texts_of
 
 LOG_PROBABILITIES = "log_probabilities"
 """The column with the log-probabilities in nats of all candidates, in the order of the prompt."""
@@ -140,7 +139,7 @@ def read_answer_file(path: Path) -> pl.DataFrame:
         return read_parquet(path)
     is_empty = pl.all_horizontal(pl.all().is_null())
     if path.name.endswith((".csv", ".csv.gz")):
-        return texts_of(read_csv(path, infer_schema=False)).filter(~is_empty)
+        return read_csv(path, infer_schema=False).filter(~is_empty)
     if path.suffix in (".tsv", ".jsonl", INSPECT):
         rows = [{name: text_of(value) for name, value in row.items()} for row in _rows_of(path)]
         names = dict.fromkeys(name for row in rows for name in row)

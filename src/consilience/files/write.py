@@ -5,9 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
-import stat
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,17 +15,6 @@ from consilience.core.errors import OTHER_OUT, ConsilienceError
 from consilience.core.text import names_a_file
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
-"""What ``fsync`` answers where a file system has no such call."""
-
-FORMULA = r"'*[=+\-@\t\r\n](?s:.)"
-"""How a text begins that spreadsheets may run as a formula (OWASP), or that ``csv_cell`` marked."""
-
-NUMBER = r"[+-]\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
-LOCK = ".lock"
-
-PART = re.compile(r"\..+\.(\d+)\.part", re.DOTALL)
-"""The name of a file that is being written, with the id of the process that writes it."""
 
 
 def path_of(value: object, name: str) -> Path:
@@ -64,24 +50,25 @@ Content = bytes | Callable[[], Iterable[bytes]]
 def write_whole(path: Path, content: Content) -> None:
     """Write ``content`` to ``path``: the whole of it or nothing.
 
-    A new or a regular file is put in place by a rename when its content is on the disk; a replaced
-    file keeps its mode, and its owner where the system permits. A symbolic link is kept and its
-    target written. A device or a pipe, such as ``/dev/stdout``, is written in place.
+    It is put in place by a rename when it is on the disk; of a link the target is written. A device
+    or a pipe, such as ``/dev/stdout``, is written in place.
     """
+    parts = (content,) if isinstance(content, bytes) else content()
+    target = Path(os.path.realpath(path))
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
+        if path.exists() and not path.is_file():
+            with path.open("wb") as file:
+                file.writelines(parts)
+            return
         try:
-            existing = path.stat()
-        except FileNotFoundError:
-            existing = None
-        stream = _standard_stream(existing)
-        if stream is not None or (existing and not stat.S_ISREG(existing.st_mode)):
-            with (
-                suppress(BrokenPipeError),  # its reader has read enough
-                path.open("wb") if stream is None else os.fdopen(stream, "wb") as file,
-            ):
-                file.writelines(_parts(content))
-        else:
-            _replace(Path(os.path.realpath(path)), content, existing)
+            with part.open("wb") as file:
+                file.writelines(parts)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
     except OSError as error:
         raise cannot_write(path, error) from error
 
@@ -91,17 +78,6 @@ def json_lines(rows: Iterable[Mapping[str, object]], old: Path | None = None) ->
     before = old.read_bytes() if old is not None and old.is_file() else b""
     before += b"" if before.endswith(b"\n") or not before else b"\n"
     return before + "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
-
-
-def csv_cell(text: str) -> str:
-    """A text as a cell that no spreadsheet runs: ``FORMULA`` gets an apostrophe, ``NUMBER`` not."""
-    is_formula = re.match(FORMULA, text) and not re.fullmatch(NUMBER, text)
-    return f"'{text}" if is_formula else text
-
-
-def text_of_cell(cell: str) -> str:
-    """The text that ``csv_cell`` made a cell of."""
-    return re.sub(f"^'({FORMULA})", r"\1", cell)
 
 
 def table_of(rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
@@ -116,15 +92,8 @@ def table_of(rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
 
 
 def csv_of(table: pl.DataFrame) -> bytes:
-    """A table as CSV, its texts as ``csv_cell`` has them; numbers are as they are."""
-    texts = pl.col(pl.String)
-    column = texts.str.replace(f"^({FORMULA})", "'${1}").str.replace(f"^'({NUMBER})$", "${1}")
-    return table.with_columns(column).write_csv().encode()
-
-
-def texts_of(table: pl.DataFrame) -> pl.DataFrame:
-    """A table that ``csv_of`` wrote and somebody read, with the texts that it had before."""
-    return table.with_columns(pl.col(pl.String).str.replace(f"^'({FORMULA})", "${1}"))
+    """A table as CSV."""
+    return table.write_csv().encode()
 
 
 def path_in(folder: Path, id_: str, suffix: str) -> Path:
@@ -137,46 +106,22 @@ def path_in(folder: Path, id_: str, suffix: str) -> Path:
     return folder / f"{id_}{suffix}"
 
 
-def remove_stale_parts(folder: Path) -> None:
-    """Remove what killed processes began to write in ``folder``; those that run keep theirs."""
-    with suppress(OSError):
-        for path in list(folder.iterdir()):
-            match = PART.fullmatch(path.name)
-            if match and not _is_running(int(match[1])):
-                with suppress(OSError):
-                    path.unlink()
-
-
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Wait until no other process is in here for ``folder``; no wait where locks are missing.
-
-    A network file system locks only what is open for writing: there a file in the folder.
-    """
-    descriptor = _lock(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))  # no wait at a pipe
-    if descriptor is None:
-        descriptor = _lock(folder / LOCK, os.O_RDWR | os.O_CREAT)
-    try:
-        yield
-    finally:
-        if descriptor is not None:
-            os.close(descriptor)
-
-
-def _lock(path: Path, mode: int) -> int | None:
-    """The open descriptor of a path that is locked now; None where it cannot be."""
+    """Wait until no other process is in here for ``folder``; no wait where locks are missing."""
     try:
         import fcntl
 
-        descriptor = os.open(path, mode)
+        descriptor = os.open(folder, os.O_RDONLY)
     except (OSError, ImportError):
-        return None
+        yield
+        return
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-    except OSError:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
         os.close(descriptor)
-        return None
-    return descriptor
 
 
 def is_disk_full(error: BaseException) -> bool:
@@ -191,71 +136,3 @@ def cannot_write(path: Path, error: OSError) -> ConsilienceError:
         return ConsilienceError("the disk is full", where=str(path), todo=todo)
     reason = f"cannot be written: {error.strerror or error}"
     return ConsilienceError(reason, where=str(path), todo=f"{OTHER_OUT}.")
-
-
-def _standard_stream(existing: os.stat_result | None) -> int | None:
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError, AttributeError):  # closed, or not a file
-            if existing and os.path.samestat(existing, os.fstat(stream.fileno())):
-                stream.flush()
-                return os.dup(stream.fileno())
-    return None
-
-
-def _replace(path: Path, content: Content, existing: os.stat_result | None) -> None:
-    if existing and not os.access(path, os.W_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    name = os.fsdecode(os.fsencode(path.name)[:200])  # with its ending no longer than names may be
-    part = path.parent / f".{name}.{os.getpid()}.part"
-    try:
-        for last in (False, True):
-            with suppress(FileNotFoundError):
-                part.unlink()
-            _write_part(part, content, existing)
-            try:
-                part.replace(path)
-                break
-            except FileNotFoundError:  # removed as stale where this process is not seen to run
-                if last:
-                    raise
-    finally:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
-    with suppress(OSError):
-        descriptor = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)  # the rename is on the disk
-        finally:
-            os.close(descriptor)
-
-
-def _parts(content: Content) -> Iterable[bytes]:
-    return (content,) if isinstance(content, bytes) else content()
-
-
-def _write_part(part: Path, content: Content, existing: os.stat_result | None) -> None:
-    with part.open("xb") as file:
-        file.writelines(_parts(content))
-        file.flush()
-        if existing:
-            if hasattr(os, "chown"):
-                with suppress(OSError):
-                    os.chown(part, existing.st_uid, existing.st_gid)
-            part.chmod(stat.S_IMODE(existing.st_mode))
-        try:
-            os.fsync(file.fileno())
-        except OSError as error:
-            if error.errno not in UNSUPPORTED:
-                raise
-
-
-def _is_running(process: int) -> bool:
-    if os.name != "posix":
-        return True  # there is no harmless way to ask
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except OSError:
-        return True
-    return process != os.getpid()

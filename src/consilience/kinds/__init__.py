@@ -23,7 +23,7 @@ import polars as pl
 from consilience.core.errors import SILENT, ConsilienceError, Protocol, Watch
 from consilience.core.text import counted
 from consilience.files.tables import model_of_log
-from consilience.files.write import csv_cell, write_whole
+from consilience.files.write import write_whole
 from consilience.kinds.answers import WHERE
 from consilience.kinds.base import ExportedRow, Inquiry, SuiteValue
 from consilience.kinds.counting import (
@@ -228,7 +228,7 @@ def _csv_lines(rows: Iterator[ExportedRow]) -> Iterator[str]:
 def _cell(value: object) -> object:
     if isinstance(value, list):
         return json.dumps(value, ensure_ascii=False)
-    return csv_cell(value) if isinstance(value, str) else value
+    return value
 
 
 def written_prompts(options: ExportOptions, file: Path) -> Lines:

@@ -37,7 +37,6 @@ from consilience.core.text import listed, names_a_group, truncated, visible
 from consilience.files.read import read_document
 from consilience.files.rows import GROUP_NAME
 from consilience.files.tables import LOG_PROBABILITIES, as_text, model_of_log
-from consilience.files.write import texts_of
 from consilience.models.candidates import log_softmax
 from consilience.options.runs import ScoreOptions
 from consilience.runs.folder import digest_of, fingerprint
@@ -610,7 +609,7 @@ def _table_of_suite(entries: Sequence[Entry], where: str) -> pl.DataFrame:
             "--suite out: then each test is a question.",
         )
     texts = {name: [_text(row.get(name)) for row in rows] for name in columns}
-    return texts_of(pl.DataFrame(texts, schema=dict.fromkeys(columns, pl.String)))
+    return pl.DataFrame(texts, schema=dict.fromkeys(columns, pl.String))
 
 
 def _text(value: Any) -> str | None:

@@ -17,7 +17,6 @@ from consilience.core.errors import ConsilienceError, Protocol, reason_of
 from consilience.core.schemas import FLIPS, METRICS_SCHEMA
 from consilience.files.read import read_csv
 from consilience.files.tables import different
-from consilience.files.write import texts_of
 from consilience.metrics.components import ItemNumbers, item_estimates
 from consilience.metrics.counts import (
     Answers,
@@ -182,7 +181,7 @@ def noise_floor_of(run: Path) -> pl.DataFrame | None:
     file = run / "metrics.csv"
     if not file.is_file():
         return None
-    metrics = texts_of(read_csv(file))
+    metrics = read_csv(file)
     try:
         rows = metrics.filter(pl.col("metric") == FLIPS)
         return rows.select(pl.col(name).cast(kind) for name, kind in METRICS_SCHEMA.items())

@@ -19,7 +19,7 @@ from consilience.core.free_text import DEFAULT_RULE, rule_of
 from consilience.core.items import Form, Task, TextPair, as_string
 from consilience.core.text import evenly
 from consilience.files.read import read_csv
-from consilience.files.write import csv_of, texts_of, write_whole
+from consilience.files.write import csv_of, write_whole
 from consilience.kinds import base
 from consilience.kinds.answers import answers_to_pairs, refuse_published
 from consilience.kinds.counting import (
@@ -378,7 +378,7 @@ def changed_answers_of(run: Path) -> pl.DataFrame:
     for folder, seed in ((run, None), (run.resolve().parent, run.resolve().name)):
         file = folder / "inconsistent.csv"
         if file.is_file():
-            changed = texts_of(read_csv(file, infer_schema=False))
+            changed = read_csv(file, infer_schema=False)
             if seed is None:
                 return changed
             if seed in {part.name for part in folder.glob("seed-*")}:

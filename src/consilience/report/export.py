@@ -22,7 +22,7 @@ from consilience.core.errors import ConsilienceError
 from consilience.core.provenance import git_revision, versions
 from consilience.core.text import visible
 from consilience.files.tables import as_pandas
-from consilience.files.write import csv_cell, csv_of, write_whole
+from consilience.files.write import csv_of, write_whole
 from consilience.options import Output
 from consilience.report.table import (
     CI,
@@ -272,7 +272,7 @@ def as_csv(table: Table) -> str:
     """
     rows, columns = table.grid(), list[tuple[str, list[object]]]()
     if table.blocks:
-        columns.append(("group", [csv_cell(block) for block in table.blocks]))
+        columns.append(("group", [*table.blocks]))
     several = [column.heading for column in table.columns].count(CI) > 1
     for at, column in enumerate(table.columns):
         of = f"{table.columns[at - 1].heading} " * (several and column.heading == CI)
@@ -285,7 +285,7 @@ def as_csv(table: Table) -> str:
             columns.append((f"{of}{column.heading} {part}".strip(), values))
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\n")
-    writer.writerow(csv_cell(name) for name, _ in columns)
+    writer.writerow(name for name, _ in columns)
     writer.writerows(zip(*(values for _, values in columns), strict=True))
     return written.getvalue()
 
@@ -293,7 +293,7 @@ def as_csv(table: Table) -> str:
 def _csv_value(cell: Cell, column: Column, part: str) -> object:
     value = getattr(cell, part or "value")
     if isinstance(value, str):
-        return csv_cell(value)
+        return value
     if value is None or math.isnan(value):
         return ""
     is_whole = isinstance(value, int) and not part

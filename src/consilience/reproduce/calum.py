@@ -28,7 +28,6 @@ import polars as pl
 
 from consilience.analysis.task_types import LONG, RUNS_SCHEMA, gains, read_runs, task_effects, ttest
 from consilience.core.errors import OTHER_OUT, ConsilienceError
-from consilience.files.write import texts_of
 from consilience.metrics import statistics as stats
 from consilience.metrics.statistics import NAN, TIE
 from consilience.report.papers import Measured, paper_numbers
@@ -210,7 +209,7 @@ def changed_answers(recipe: Recipe, work: Work) -> Numbers:
             continue
         group = task + (GENERATED if model in WRITERS else "")
         table = pl.read_csv(run / "inconsistent.csv", infer_schema=False)
-        rows = texts_of(table).fill_null("").to_dicts()
+        rows = table.fill_null("").to_dicts()
         changed = [row for row in rows if (row["group"], row["perturbation"]) == (group, form)]
         work.told += [
             f"{part}, {form}, gold {row['gold']}:\n"

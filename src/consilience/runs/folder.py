@@ -7,8 +7,7 @@ import io
 import json
 import os
 import re
-import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -20,7 +19,7 @@ import polars as pl
 from consilience.core.errors import OTHER_OUT, ConsilienceError, Kind
 from consilience.core.provenance import command_line, git_revision, versions
 from consilience.core.schemas import ANSWERS_SCHEMA
-from consilience.core.text import fold_case, truncated
+from consilience.core.text import truncated
 from consilience.endpoints.usage import NO_REPLY, REPLIES, Journal, cost_record
 from consilience.files import write
 from consilience.files.read import POLARS_FAULTS, parse_json
@@ -29,115 +28,8 @@ if TYPE_CHECKING:
     from consilience.endpoints.client import Client
 
 
-Fits = Callable[[Any], bool]
-
-
-def _is_time(value: object) -> bool:
-    try:
-        return isinstance(value, str) and bool(datetime.fromisoformat(value))
-    except ValueError:
-        return False
-
-
-def _is(*types: type) -> Fits:
-    return lambda value: isinstance(value, types)
-
-
-def _list_of(fits: Fits) -> Fits:
-    return lambda value: isinstance(value, list) and all(map(fits, value))
-
-
-def _object_of(fits: Fits) -> Fits:
-    return lambda value: isinstance(value, dict) and all(map(fits, value.values()))
-
-
-KINDS: Mapping[str, Fits] = {
-    "a text": _is(str),
-    "a text or an object": _is(str, dict),
-    "a time": _is_time,
-    "a number": _is(int, float),
-    "a whole number": lambda value: type(value) is int,
-    "true or false": _is(bool),
-    "an object": _is(dict),
-    "an object of SHA-256 digests": _object_of(
-        lambda value: isinstance(value, str) and bool(re.fullmatch("[0-9a-f]{64}", value))
-    ),
-    "an object of numbers": _object_of(_is(int, float)),
-    "an object of whole numbers": _object_of(lambda value: type(value) is int),
-    "an object of texts": _object_of(_is(str)),
-    "an object of lists of texts": _object_of(_list_of(_is(str))),
-    "an object of objects of texts": _object_of(_object_of(_is(str))),
-    "a list of texts": _list_of(_is(str)),
-}
-"""Kinds of JSON values in words, and whether a value is one."""
-
-Fields = Mapping[str, Sequence[str]]  # Names by their kind in ``KINDS``, also "or null"
-
-RUN: Fields = {
-    "an object": ("settings", "options", "products", "scoring"),
-    "a time": ("started",),
-    "a time or null": ("finished",),
-    "a text": ("command", "data"),
-    "a text or null": ("git",),
-    "an object of SHA-256 digests": ("answers",),
-    "an object of texts": ("versions", "suite_source", "texts"),
-    "an object of numbers": ("cost",),
-    "an object of lists of texts": ("words",),
-    "a list of texts": ("warnings", "served_as", "seeds"),
-}
-"""``run.json``."""
-
-ALWAYS = ("settings", "started", "versions", "warnings", "answers")
-
-SETTINGS: Fields = {
-    "a text": ("kind", "suite", "suite_digest", "protocol", "pairs"),
-    "a text or an object": ("model",),
-    "a list of texts or null": ("groups",),
-    "a whole number or null": ("limit",),
-    "an object": ("task",),
-    "an object of objects of texts": ("perturbation_sources",),
-}
-"""What decided the answers, ``settings`` of ``RUN``."""
-
-MODEL: Fields = {
-    "a text": ("model", "architecture", "dtype", "device"),
-    "a text or null": ("digest", "revision"),
-    "a whole number": ("parameters",),
-}
-"""The model, ``model`` of ``SETTINGS``."""
-
-
-def fault_of_run(record: object) -> str:
-    """The first error in the record of a run, in words; empty if it has none."""
-    problem = fault(record, RUN, ALWAYS)
-    if problem or not isinstance(record, dict):
-        return problem
-    settings, model = record["settings"], record["settings"].get("model")
-    problem = fault(settings, SETTINGS, prefix="settings.")
-    if problem or not isinstance(model, dict):
-        return problem
-    needed = ("parameters", "dtype", "device") if "architecture" in model else ()
-    return fault(model, MODEL, needed, "settings.model.")
-
-
-def fault(record: object, fields: Fields, needed: Sequence[str] = (), prefix: str = "") -> str:
-    """The first fault of an object: it lacks a ``needed`` field, or one is of another kind.
-
-    ``prefix``: what precedes the names of its fields in the message. Empty where nothing is wrong.
-    """
-    if not isinstance(record, dict):
-        return f"{truncated(json.dumps(record), 100)}; expected an object"
-    for name in needed:
-        if name not in record:
-            return f"no '{prefix}{name}'"
-    for kind, names in fields.items():
-        fits, is_optional = KINDS[kind.removesuffix(" or null")], kind.endswith(" or null")
-        for name in names:
-            value = record.get(name)
-            if name in record and not fits(value) and not (is_optional and value is None):
-                shown = truncated(json.dumps(value), 100)
-                return f"'{prefix}{name}' is {shown}; expected {kind}"
-    return ""
+ALWAYS = {"settings": dict, "started": str, "versions": dict, "warnings": list, "answers": dict}
+"""What the record of a run has, and of which type."""
 
 
 FORMAT = 2  # Increased when runs of older versions can no longer be resumed
@@ -149,25 +41,11 @@ BEGIN = ("settings", "started", "command", "versions", "git", "products")
 LAST_NAMED = ("suite_digest", "options", "written", "factors", "cells")
 """Settings that follow from others, which a message on another run names first."""
 
-LARGEST = 64 << 20
-"""Bytes of a ``run.json`` that is read; with the words of every relation of ParaRel it has 1 MB."""
-
 
 class OtherRunError(ConsilienceError):
     """A folder holds a run with other settings."""
 
     kind = "occupied"
-
-
-def refuse_twins(groups: object) -> None:
-    """Raise for two groups whose files are one where a file system ignores case or Unicode form."""
-    first_of: dict[str, str] = {}
-    for group in groups if isinstance(groups, list | tuple) else ():
-        twin = first_of.setdefault(fold_case(unicodedata.normalize("NFC", str(group))), str(group))
-        if twin != group:
-            found = f"the groups '{twin}' and '{group}'"
-            expected = "names that differ in more than case and Unicode form, as they name files"
-            raise ConsilienceError(found, expected=expected, todo="Rename one of them.")
 
 
 def fingerprint(settings: Mapping[str, object]) -> str:
@@ -193,7 +71,6 @@ class RunFolder:
 
     def __init__(self, path: str | Path, settings: Mapping[str, object]) -> None:
         self.path = path = write.path_of(path, "the folder of the run")
-        refuse_twins(settings.get("groups", ()))
         self.settings = json.loads(json.dumps({"format": FORMAT, **settings}))
         self.fingerprint = fingerprint(self.settings)
         self._client: Client | None = None
@@ -210,15 +87,11 @@ class RunFolder:
                 path.mkdir(parents=True, exist_ok=True)
             with write.locked(path):
                 existing = self._existing()
-                _refuse_links(path)
                 if existing is not None:  # keep what was recorded, but for the end of the run
-                    now, ended = self.record, ("settings", "finished")
-                    self.record = now | {k: v for k, v in existing.items() if k not in ended}
-                    self._add_notes(self.record, _changes(self.record, now))
+                    ended = ("settings", "finished")
+                    self.record |= {k: v for k, v in existing.items() if k not in ended}
                 self._write_record()
             (path / "answers").mkdir(exist_ok=True)
-            for folder in (path, path / "answers"):
-                write.remove_stale_parts(folder)
         except OSError as error:
             raise write.cannot_write(path, error) from error
 
@@ -229,7 +102,7 @@ class RunFolder:
             refuse_other_run(record["settings"], self.settings, self.path)
             return record
         files = list(self.path.iterdir()) if self.path.is_dir() else [self.path]
-        files = [file for file in files if not file.name.endswith((".part", write.LOCK))]
+        files = [file for file in files if not file.name.endswith(".part")]
         if [file.name for file in files] == ["answers"]:  # of a run that failed at its start
             files = list(files[0].iterdir())
         if files:
@@ -253,7 +126,6 @@ class RunFolder:
         """Keep which library multiplied on which processor at first (docs/decisions/0007)."""
         with self._changing() as record:
             record.setdefault("products", dict(products))
-            self._add_notes(record, _changes(record, {"products": products}))
 
     def pay_for(self, model: object) -> None:
         """Keep the replies of a model behind a URL until the run is complete, and their cost."""
@@ -330,7 +202,7 @@ class RunFolder:
     def adopt(self, record: Mapping[str, Any], answers: Mapping[str, bytes]) -> None:
         """Keep answers (by group) of another process with the same settings, and its record."""
         with self._changing() as mine:
-            self._add_notes(mine, [*record["warnings"], *_changes(mine, record)])
+            self._add_notes(mine, record["warnings"])
             for name, value in record.items():
                 if name == "answers":
                     mine.setdefault(name, {}).update(value)
@@ -387,17 +259,6 @@ def _has_failed(answers: pl.DataFrame) -> bool:
     return bool(answers["excluded"].str.contains(NO_REPLY, literal=True).any())
 
 
-def _refuse_links(run: Path) -> None:
-    """Raise where what a run would write to is a link, such as to the answers of another run."""
-    for folder in (run / "answers", run / PROMPTS):
-        link = next((path for path in (folder, *folder.glob("*")) if path.is_symlink()), None)
-        if link is not None:
-            found = f"a link to {link.readlink()}"
-            expected = "files of the run itself, which it may replace"
-            todo = "Remove the link, or choose another folder."
-            raise ConsilienceError(found, expected=expected, where=str(link), todo=todo)
-
-
 def refuse_other_run(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:
     """Raise with the first difference if a folder holds a run with other settings."""
     order = [*sorted({*before, *now} - {"suite", *LAST_NAMED}), *LAST_NAMED]
@@ -414,22 +275,12 @@ def refuse_other_run(before: Mapping[str, Any], now: Mapping[str, Any], folder: 
     )
 
 
-IN_PLAN = {
-    "train": "train_groups", "validation": "validation_groups", "vocabulary": "whole_vocabulary",
-    "text": "mlm", "text_file": "text", "facts": "train_facts", "batch": "batch_size",
-    "hold_out": "hold_out_factor",
-}  # fmt: skip
-"""Options that the plan of a training calls otherwise."""
-
-
 def _first_difference(name: str, before: object, now: object) -> str:
     """A setting that is not as in another run, in words; of an object its first such field."""
     if isinstance(before, dict) and isinstance(now, dict):
         fields = [name, *sorted({*before, *now})]  # the model of a model is its name
         field = next(field for field in fields if before.get(field) != now.get(field))
         inner = name if field == name else f"{name} ({field})"
-        if name == "plan":
-            inner = "--" + IN_PLAN.get(field, field).replace("_", "-")
         return _first_difference(inner, before.get(field), now.get(field))
     values = ["not set" if value is None else _show(value) for value in (before, now)]
     return f"its {name} is {values[0]}, now asked is {values[1]}"
@@ -460,10 +311,10 @@ def _read_record(file: Path, todo: str, kind: Kind = "") -> dict[str, Any]:
     try:
         if not file.is_file():
             raise ValueError("no file")
-        if (size := file.stat().st_size) > LARGEST:
-            raise ValueError(f"{size:,} bytes; expected at most {LARGEST:,}")
         record = parse_json(file.read_bytes())
-        fault = fault_of_run(record)
+        of = record if isinstance(record, dict) else {}
+        lacking = [name for name, type_ in ALWAYS.items() if not isinstance(of.get(name), type_)]
+        fault = f"no '{lacking[0]}'" if lacking else ""
     except OSError as error:
         fault = error.strerror or str(error)
     except ValueError as error:
@@ -484,26 +335,6 @@ def _read_record(file: Path, todo: str, kind: Kind = "") -> dict[str, Any]:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    texts = {
-        "versions": "with other versions of libraries",
-        "git": "at another revision of consilience",
-    }
-    notes = [
-        f"resumed {text}: {_show(now[name])}, first {_show(before[name])}"
-        for name, text in texts.items()
-        if name in now and now[name] != before[name]
-    ]
-    products = [
-        f"{one['products'].get('library')} on {one['products'].get('processor')}"
-        for one in (before, now)
-        if one.get("products")
-    ]
-    if len({*products}) == 2:
-        notes.append(f"resumed with products of {products[1]}, not {products[0]}")
-    return notes
 
 
 def _show(value: object) -> str:

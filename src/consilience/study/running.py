@@ -25,7 +25,7 @@ from consilience.core.provenance import cores
 from consilience.core.text import counted
 from consilience.endpoints.client import base_url_of
 from consilience.files.read import parse_json
-from consilience.files.write import LOCK, write_whole
+from consilience.files.write import write_whole
 from consilience.kinds import inquiries_of, kind_of
 from consilience.kinds.base import Inquiry
 from consilience.options import option_fields
@@ -129,7 +129,7 @@ def _files(folder: Path) -> Written:
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and not path.name.endswith((".part", LOCK))
+        if path.is_file() and not path.name.endswith(".part")
     }
 
 

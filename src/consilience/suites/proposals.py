@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from consilience.files.rows import (
     Table,
     suite_rows,
 )
-from consilience.files.write import csv_of, json_lines, table_of, text_of_cell, write_whole
+from consilience.files.write import csv_of, json_lines, table_of, write_whole
 
 TEXTS = ("source", "parent", "edit", "reason", "language")
 
@@ -64,11 +64,7 @@ def read_proposals(path: Path, problems: Problems) -> list[Proposal]:
     """The valid rows of a file of proposals (JSONL, TSV or CSV); what is wrong is a problem."""
     proposals: list[Proposal] = []
     table = Table((*OF_FACTS, "origin"), ("accept", "language"), {"accept": ("yes", "no")})
-    for given in suite_rows(path, problems):
-        texts = given.cells
-        if path.suffix == ".csv":  # without the apostrophes of ``csv_of``
-            texts = {name: text_of_cell(str(cell)) for name, cell in texts.items()}
-        row = replace(given, cells=texts)
+    for row in suite_rows(path, problems):
         cells, pattern = row.read(table), row.pattern()
         if cells and pattern and row.is_relation_id(cells["relation"]):
             named: dict[str, Any] = cells

@@ -30,7 +30,6 @@ from consilience.files.read import parse_json
 from consilience.files.write import is_disk_full, write_whole
 from consilience.models.batches import give_memory_back
 from consilience.models.loading import find_device
-from consilience.runs.folder import Fields, fault
 from consilience.train.plan import TrainingPlan
 
 
@@ -102,16 +101,6 @@ class TrainingProgress(TrainerCallback):
 FILE = "training.json"
 """The record of a training: settings, versions, whether it is finished, history, result."""
 
-FIELDS: Fields = {
-    "an object": ("settings",),
-    "true or false": ("finished",),
-    "a number": ("epochs", "seconds"),
-    "a number or null": ("perplexity",),
-    "an object of numbers": ("validation",),
-    "an object of whole numbers": ("checkpoint", "truncated", "truncated_validation"),
-}
-"""The fields of ``FILE`` that are read."""
-
 WRITE_FAULTS = ("Error while serializing", "inline_container", "PytorchStreamWriter")
 """In the message of a failed write of safetensors or torch, which has no errno."""
 
@@ -155,8 +144,10 @@ class TrainingFolder:
     def result(self, needed: Sequence[str], validation: Sequence[str]) -> dict[str, Any]:
         """The record of a finished training; raises without a ``needed`` field or validation."""
         record = self._read()
-        problem = fault(record, {}, ("validation", *needed))
-        self._refuse(problem or fault(record["validation"], {}, validation, "validation."))
+        lacking = {"validation", *needed} - record.keys() or {*validation} - record[
+            "validation"
+        ].keys()
+        self._refuse(f"no '{min(lacking)}'" if lacking else "")
         return record
 
     def finish(self, **result: Any) -> None:
@@ -181,7 +172,8 @@ class TrainingFolder:
     def _read(self) -> dict[str, Any]:
         try:
             record: dict[str, Any] = parse_json((self.path / FILE).read_bytes())
-            problem = fault(record, FIELDS, ("settings", "finished"))
+            is_whole = isinstance(record, dict) and {"settings", "finished"} <= record.keys()
+            problem = "" if is_whole else "no 'settings' and 'finished'"
         except OSError as error:
             problem = error.strerror or str(error)
         except ValueError as error:

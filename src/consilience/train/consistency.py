@@ -37,7 +37,7 @@ from consilience.models.sources import locate
 from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.training import ImproveOptions
 from consilience.report.export import Lines
-from consilience.runs.folder import IN_PLAN, RunFolder, default_folder
+from consilience.runs.folder import RunFolder, default_folder
 from consilience.suites.question_suites import QUESTION_SUITES, is_questions
 from consilience.suites.questions import Questions
 from consilience.train.batch_trainer import (
@@ -470,7 +470,12 @@ def teacher_answers(subject: Subject, plan: Plan, folder: Path, watch: Watch) ->
         return probe(options, suite=subject.suite).answers[0].answers
 
 
-NAMED = {option: name for name, option in IN_PLAN.items()}  # Of options in the plan
+NAMED = {
+    "train_groups": "train", "validation_groups": "validation", "whole_vocabulary": "vocabulary",
+    "mlm": "text", "text": "text_file", "train_facts": "facts", "batch_size": "batch",
+    "hold_out_factor": "hold_out",
+}  # fmt: skip
+"""Options that the plan of a training calls otherwise."""
 
 
 def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improved | Lines | None:

@@ -302,26 +302,21 @@ class TokenNoise:
 
     If every logit divided by the temperature gets independent standard Gumbel noise, the token
     with the largest sum is distributed as the softmax (Gumbel-max trick; Maddison, Tarlow and
-    Minka 2014, Section 2). The noise of a text is drawn from its own counter-based generator, so a
-    sample is the same in every batch and order.
+    Minka 2014, Section 2). Each step of a text has its own seed, so a sample is the same in every
+    batch and order.
     """
 
-    key: int  # Seeds the generator: 128 bits of SHA-256 over seed, prompt and sample
+    seed: int  # 56 bits of SHA-256 over seed, prompt and sample
     temperature: float  # Divides the logits; the noise is multiplied by it instead
 
     @classmethod
     def of(cls, prompt: Sequence[int], sample: int, seed: int, temperature: float) -> TokenNoise:
         """The noise of a sample after a prompt, given as token ids."""
         named = f"{seed} {sample} {' '.join(map(str, prompt))}"
-        return cls(int.from_bytes(hashlib.sha256(named.encode()).digest()[:16]), temperature)
-
-    def at(self, step: int, size: int) -> Floats:
-        """The noise (token,) of a step from 0, in nats: temperature times standard Gumbel."""
-        # The third word of the counter is the step: no step takes as many numbers as 2**128.
-        bits = np.random.Philox(key=self.key, counter=step << 128).random_raw(size)
-        uniform = ((bits >> np.uint64(11)) + 0.5) * 2.0**-53  # between 0 and 1, never either
-        return np.asarray(-self.temperature * np.log(-np.log(uniform)))
+        return cls(int.from_bytes(hashlib.sha256(named.encode()).digest()[:7]), temperature)
 
     def added_to(self, logits: torch.Tensor, step: int) -> torch.Tensor:
-        """The logits (token,) of a step with the noise added."""
-        return logits + torch.from_numpy(self.at(step, len(logits))).to(logits)
+        """The logits (token,) of a step from 0 with the noise added."""
+        generator = torch.Generator().manual_seed(self.seed + step)
+        drawn = torch.empty(len(logits), dtype=torch.float64).exponential_(generator=generator)
+        return logits - (self.temperature * drawn.log()).to(logits)

@@ -139,7 +139,7 @@ def test_two_runs_are_compared(folder):
     first, _ = ask(folder, "first", answers(**FIRST))
     right = {**FIRST, "Does_A_not_hold": "no", "Does_B_not_hold": "no"}
     second, _ = ask(folder, "second", answers(**right))
-    suite, protocol = suite_of(Run.open(first), None, None, None)
+    suite, protocol = suite_of(Run.open(first), None, None)
     runs = {name: Run.open(path).answers for name, path in (("1", first), ("2", second))}
     table = compare(runs, suite, protocol)
     rows = table.filter(metric="violation_rate", subset="different")

@@ -40,7 +40,7 @@ def path(tmp_path_factory):
 @pytest.fixture(scope="module")
 def view(path):
     run = Run.open(path)
-    suite, protocol = suite_of(run, None, None, None)
+    suite, protocol = suite_of(run, None, None)
     return view_of(run, suite, protocol, 0, suite, ResampleCache())[0]
 
 

@@ -243,9 +243,11 @@ def constant_answers(metrics: pl.DataFrame, suite: Suite) -> Iterator[str]:
         return
     ranked = sorted(constant.items(), key=lambda entry: -entry[1])
     shares = listed([f"{group} {share * 100:.0f} %" for group, share in ranked])
+    by_option = all(suite[group].design.by_option for group in constant)
+    same = "option in one place of the file" if by_option else f"same {suite.words.answer}"
     yield (
         f"In {len(constant)} of {counted(len(suite.relations), suite.words.group)} over "
-        f"{NEARLY_CONSTANT * 100:.0f} % of the answers are the same {suite.words.answer}: "
+        f"{NEARLY_CONSTANT * 100:.0f} % of the answers are the {same}: "
         f"consistency is uninformative there, see chance-corrected consistency ({shares})"
     )
 

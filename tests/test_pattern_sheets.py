@@ -22,7 +22,6 @@ from consilience.suites import load_suite
 from consilience.suites.layouts import load_folder
 from consilience.types import Suite
 
-PEOPLE = ("Ana", "Ben")
 TEXTS = {
     "a": [f"[X] {word} [Y]." for word in ("is", "was", "has", "had", "gets", "got", "buys")],
     "b": ["[X] in [Y].", "[X] at [Y]."],
@@ -43,7 +42,7 @@ def folder(write_suite):
 
 def draw(folder, seed=0):
     suite = load_suite(folder) if folder == "mini" else load_folder(folder)
-    return draw_pattern_sheets(suite, annotators=PEOPLE, seed=seed)
+    return draw_pattern_sheets(suite, annotators=2, seed=seed)
 
 
 def answer(sheets, key, wrong):
@@ -65,16 +64,14 @@ def test_patterns_are_compared_within_their_language_and_written_in_it(write_sui
     pairs = {"Germany": "Deutschland", "Munich": "München"}
     names = [{"name": name, "language": "de", "text": text} for name, text in pairs.items()]
     suite = load_folder(write_suite(patterns=patterns, facts=facts, names=names))
-    key = draw_pattern_sheets(suite, annotators=("Ana",))
+    key = draw_pattern_sheets(suite, annotators=1)
     (item,) = key.items.values()
     assert item.texts["original"] == ("Deutschland hat München.", "München gehört zu Deutschland.")
 
 
 def test_what_cannot_be_judged_is_refused():
     one = Suite.from_patterns({"a": ["[X] [Y]."]}, {"a": FACTS["a"]})
-    refused("no relation with two patterns", draw_pattern_sheets, one, annotators=PEOPLE)
-    for names in (["a/b"], ["KEY"], [""], ["Ana", "ana"], ["Ana", "Ana"]):
-        refused("the annotator", draw_pattern_sheets, load_suite("mini"), annotators=names)
+    refused("no relation with two patterns", draw_pattern_sheets, one, annotators=2)
 
 
 def alpha(counts):
@@ -110,34 +107,34 @@ def test_patterns_are_drawn_by_seed_and_compared_with_the_base_pattern(folder):
         assert first.split()[1] == {"a": "is", "b": "in"}[name.partition(":")[0]]
         assert first.split()[::2] == second.split()[::2], "the same subject and object"
     assert key == draw(folder) and key.items != draw(folder, 4).items
-    assert key.sheets["Ana"] != key.sheets["Ben"]
+    assert key.sheets["annotator-1"] != key.sheets["annotator-2"]
 
 
 def test_scores_of_patterns_by_hand(folder, tmp_path, consilience):
     """Six patterns; Ana rejects one of them."""
-    made = output(consilience, "suite", "annotate", "patterns", folder, "--people", "Ana,Ben",
+    made = output(consilience, "suite", "annotate", "patterns", folder, "--annotators", "2",
                   "--out", "sheets")  # fmt: skip
-    assert "2 sheets of 6 questions: sheets/Ana.csv, ...\n" in made
+    assert "2 sheets of 6 questions: sheets/annotator-1.csv, ...\n" in made
     key = read_key(tmp_path / "sheets" / "key.json")
     assert key == draw(folder)
     rejected = next(iter(key.patterns))
-    answer(tmp_path / "sheets", key, {"Ana": {rejected}})
+    answer(tmp_path / "sheets", key, {"annotator-1": {rejected}})
     scored = score_sheets(tmp_path / "sheets")
     rows = scored.metrics.select("metric", "group", "subset", "value").iter_rows()
     value = {tuple(key): number for *key, number in rows}
     expected = {
         ("agreement", "suite", "paraphrases"): 11 / 12,
-        ("agreement", "Ana", "paraphrases"): 5 / 6, ("agreement", "Ben", "paraphrases"): 1,
+        ("agreement", "annotator-1", "paraphrases"): 5 / 6, ("agreement", "annotator-2", "paraphrases"): 1,
         ("pairwise_agreement", "suite", "all"): 5 / 6,
     }  # fmt: skip
     assert {key: value[key] for key in expected} == pytest.approx(expected)
     # 12 answers, 11 of them the same: D_o = 2 / 12, D_e = 2 * 11 / (12 * 11).
     alpha_of_all = value["krippendorff_alpha", "suite", "all"]
     assert alpha_of_all == pytest.approx(1 - (2 / 12) / (22 / 132), abs=1e-9)
-    whole = scored.metrics.filter(metric="agreement", group="Ben", subset="paraphrases")
+    whole = scored.metrics.filter(metric="agreement", group="annotator-2", subset="paraphrases")
     assert whole["low"][0] == pytest.approx(0.025 ** (1 / 6)), "Clopper-Pearson of 6 of 6"
     (row,) = rejected_table(scored).rows
-    assert row == [*key.patterns[rejected], "Ana"]
+    assert row == [*key.patterns[rejected], "annotator-1"]
     assert len(list(verdicts(scored))) == 12
     out = output(consilience, "suite", "annotate", "score", "sheets")
     assert "1 of 6 patterns were judged different" in out

@@ -208,7 +208,7 @@ def make_sheets(options: SheetOptions) -> annotation.Sheets:
 
 @command(PatternSheetOptions, "suite annotate patterns", examples=(
     "suite annotate patterns mini --out sheets",
-    "suite annotate patterns my-suite --patterns 20 --people Ana,Ben --out sheets"))
+    "suite annotate patterns my-suite --patterns 20 --annotators 2 --out sheets"))
 def make_pattern_sheets(options: PatternSheetOptions) -> annotation.Sheets:
     """Ask people whether patterns mean the same as the base pattern (ParaRel paper, Section 4).
 

@@ -133,9 +133,7 @@ class PatternSheetOptions(Options):
     patterns: int = opt(
         "Ask about at most this many patterns of each relation.", default=5, min=1,
         panel="Questions")
-    people: Sequence[str] = opt(
-        "Write a sheet for each of these people.",
-        default=('annotator-1', 'annotator-2', 'annotator-3'), metavar="NAME,NAME", panel="Output")
+    annotators: int = opt("Write this many sheets.", default=3, min=1, panel="Output")
     groups: shared.Groups = None
     seed: int = opt("Seed of the patterns, facts and orders.", default=0, min=0, panel="Questions")
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import atexit
-import errno
 import gc
 import io
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from typing import NoReturn
 
 from consilience.core.errors import ConsilienceError, missing
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
 
 STOPPED = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "the terminal was closed"}
 """What ends a command, and is said in one line."""
@@ -35,7 +32,9 @@ def run_process(main: Callable[[], None]) -> None:
     by object.
     """
     gc.disable()
-    sys.stdout, sys.stderr = _forgiving(sys.stdout), _forgiving(sys.stderr)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # it may be closed
+            stream.reconfigure(errors="replace")
     status: object = 0
     try:
         for number in SIGNALS:
@@ -44,13 +43,11 @@ def run_process(main: Callable[[], None]) -> None:
         run(main)
     except SystemExit as stop:
         status = stop.code
-    finally:
-        for number in SIGNALS:  # too late to be of use, and would hide the status
-            signal.signal(number, signal.SIG_IGN)
     if "torch" in sys.modules and isinstance(status, int | None):
         atexit._run_exitfuncs()
         for stream in filter(None, (sys.stdout, sys.stderr)):
-            stream.flush()
+            with suppress(OSError):
+                stream.flush()
         os._exit(status or 0)
     raise SystemExit(status)
 
@@ -71,6 +68,8 @@ def run(main: Callable[[], None]) -> None:
         _fail(error)
     except ImportError as error:
         _fail(missing(error))
+    except BrokenPipeError:  # the reader of the output has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     except OSError as error:
         _fail(ConsilienceError(error.strerror or str(error), where=error.filename or "input"))
     except SystemExit as stop:
@@ -131,41 +130,11 @@ def _check_arguments() -> None:
             ) from error
 
 
-class _Stream(io.FileIO):
-    """Standard output or error; when nobody reads it any more, what is written goes nowhere."""
-
-    def write(self, content: Buffer) -> int:
-        try:
-            return super().write(content)
-        except OSError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
-            if self.fileno() == 1 and error.errno not in (errno.EPIPE, errno.EIO):
-                raise OSError(error.errno, error.strerror, "standard output") from error
-            return memoryview(content).nbytes
-
-
-def _forgiving(stream: TextIO | None) -> TextIO | None:
-    """The stream, without errors for a closed pipe or for what its encoding lacks."""
-    if not isinstance(stream, io.TextIOWrapper):
-        return stream  # closed
-    binary = io.BufferedWriter(_Stream(stream.fileno(), "wb", closefd=False))
-    facts = {
-        name: getattr(stream, name) for name in ("encoding", "line_buffering", "write_through")
-    }
-    return io.TextIOWrapper(binary, errors="replace", **facts)
-
-
-def _stop_at_once(number: int, frame: FrameType | None) -> None:
-    os.write(2, b"stopped at once; the same command resumes the work\n")
-    os._exit(128 + number)
-
-
 def _stop(number: int, frame: FrameType | None) -> None:
-    """End the command as an error would, so that it tidies up; the same again ends it at once.
+    """End the command as an error would, so that it tidies up.
 
     No KeyboardInterrupt: one that passes through an ``exec`` of a library hides the exit status.
     """
-    signal.signal(number, _stop_at_once)
     if multiprocessing := sys.modules.get("multiprocessing"):
         for process in multiprocessing.active_children():
             process.terminate()

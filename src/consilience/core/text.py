@@ -102,15 +102,12 @@ def whole_words(text: str) -> re.Pattern[str]:
     return re.compile(before + re.escape(text) + after)
 
 
-_NO_FILE = re.compile(
-    r"\..*|.*[. ]|(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?|.*[<>:\"/\\|?*\x00-\x1f\ud800-\udfff].*",
-    re.IGNORECASE | re.DOTALL,
-)
-"""Names that lead out of a folder, are hidden, or that Windows reserves, shortens or refuses."""
+_NO_FILE = re.compile(r"\..*|.*[/\\\x00-\x1f\ud800-\udfff].*", re.DOTALL)
+"""Names that lead out of a folder, or are hidden."""
 
 
 def names_a_file(id_: str) -> bool:
-    """Whether a file of this name, with any suffix, stays in its folder on every system.
+    """Whether a file of this name, with any suffix, stays in its folder.
 
     False for an empty id, one of ``_NO_FILE`` and one of more than 100 bytes of UTF-8.
     """

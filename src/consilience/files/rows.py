@@ -6,16 +6,15 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, time
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from consilience.core.errors import ConsilienceError, did_you_mean, shortened, unknown_name
+from consilience.core.errors import ConsilienceError, did_you_mean, unknown_name
 from consilience.core.patterns import (
     ENGLISH,
     NameTable,
@@ -25,10 +24,6 @@ from consilience.core.patterns import (
 )
 from consilience.core.text import LANGUAGE_TAG, control_in, is_language_tag, names_a_group
 from consilience.files.read import Faults, FirstFault, read_rows
-
-SIMILAR = 0.82
-
-SHORT = 4  # The fewest letters of the beginning of a name that are taken for it, such as ``lang``
 
 GROUP_NAME = "a short name that can name a file and is not MACRO or MICRO"
 
@@ -46,12 +41,6 @@ class Table:
 
 
 NAMES = Table(("name", "language", "text"), ("form",))
-
-FIELDS = {
-    "relation", "label", "cardinality", "pattern", "subject", "object", "item", "pattern_a",
-    "pattern_b", "sub_label", "obj_label", "origin", "source", "parent", "language", "form",
-    "subject_form", "name", "text",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,20 +83,12 @@ class Row:
             return self._without_controls(value, name)
         if name not in self.cells:
             problem = f"no field '{name}'"
-            todo = self._similar_field(name) or todo
         elif isinstance(value, str):
             problem = f"an empty '{name}'"
         else:
             problem = f"'{name}' is {_shown(value)}"
         self.report(problem, expected=f"text in '{name}'", todo=todo)
         return ""
-
-    def _similar_field(self, name: str) -> str:
-        unknown = {key.strip().lower(): key for key in self.cells if key not in FIELDS}
-        close = get_close_matches(name, unknown, n=1)
-        return (
-            f"Found '{shortened(unknown[close[0]], 200)}'. Did you mean '{name}'?" if close else ""
-        )
 
     def optional_text(self, name: str) -> str:
         """A field that may hold text, a number or a date; empty if absent, null or neither."""
@@ -233,27 +214,6 @@ def suite_rows(path: Path, problems: Problems) -> Iterator[Row]:
                 yield Row(where, cells, problems)
     except ConsilienceError as error:
         problems.append(error)
-
-
-def refuse_misspelt(
-    names: Collection[str], known: Collection[str], where: str, noun: str = "column"
-) -> None:
-    """Raise for a name that is almost one of the ``known`` names that are not there."""
-    missing = [name for name in known if name not in names]
-    for name in names:
-        if name not in known and (meant := almost(name, missing)):
-            found = f"the {noun} '{shortened(name, 200)}'"
-            todo = f"Did you mean '{meant}'?"
-            raise ConsilienceError(found, expected=", ".join(known), where=where, todo=todo)
-
-
-def almost(name: str, known: Iterable[str]) -> str:
-    """The known name that a name almost is: misspelt, shortened or in other case; or empty."""
-    plain, short = {plain_name(one): one for one in known}, plain_name(shortened(name, 200))
-    exact = [one for full, one in plain.items() if full == short]
-    longer = [one for full, one in plain.items() if len(short) >= SHORT and full.startswith(short)]
-    close = get_close_matches(short, plain, n=1, cutoff=SIMILAR)
-    return next(iter([*exact, *longer, *(plain[full] for full in close)]), "")
 
 
 def plain_name(column: str) -> str:

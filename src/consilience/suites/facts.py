@@ -20,7 +20,6 @@ from consilience.files.rows import (
     find_table,
     names_of_rows,
     nfc,
-    refuse_misspelt,
     suite_rows,
 )
 from consilience.types import Candidates, Cardinality, Draft, Relation, Suite
@@ -28,11 +27,6 @@ from consilience.types import Candidates, Cardinality, Draft, Relation, Suite
 CARDINALITIES: tuple[Cardinality, ...] = ("N-1", "N-M")
 
 RELATIONS = Table(("relation",), ("label", "cardinality"), {"cardinality": CARDINALITIES})
-
-ABOUT = (
-    "name", "language", "description", "licence", "license", "creator", "url", "date", "version",
-    "citation",
-)  # fmt: skip
 
 
 Drafts = dict[str, Draft]
@@ -107,7 +101,6 @@ def _about(folder: Path) -> tuple[str, str]:
             raise ConsilienceError(
                 "not a JSON object", where=where, todo="Correct or remove the file."
             ) from error
-        refuse_misspelt(content, ABOUT, where, "key")
     row = Row(where, content, FirstFault())
     language = row.optional_text("language")
     row.is_language(language)

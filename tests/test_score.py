@@ -84,7 +84,7 @@ def test_a_variant_is_the_text_of_a_pattern_or_its_position():
     third = table.with_columns(variant=pl.lit("2"))
     refused("no variant '2' of R; expected.*from 0 to 1", prepare, third, make_suite())
     twice = pl.concat([table, indexed[:1].with_columns(answer=pl.lit("x"))])
-    refused(r"row 9 repeats row 1, with another answer: R", prepare, twice, make_suite())
+    refused("another row repeats row 1: R", prepare, twice, make_suite())
 
 
 def test_a_table_without_groups_is_read_where_the_items_alone_say_which_facts_they_are():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -56,8 +55,8 @@ def read_runs(paths: Sequence[Path], names: Sequence[str]) -> pl.DataFrame:
 
     Each path is the folder of a run of perturbed pairs, its ``metrics.csv``, or a CSV table with
     ``model, task, metric, subset, value`` and any other column of the schema. ``names``: the model
-    of each run; runs of one model have the same name. Tables name their models themselves, and
-    may hold ``TASKS`` only. An empty cell is no data.
+    of each run; runs of one model have the same name. Tables name their models themselves. An empty
+    cell is no data.
     """
     tables = []
     for path, name in zip(paths, names, strict=True):
@@ -69,11 +68,7 @@ def read_runs(paths: Sequence[Path], names: Sequence[str]) -> pl.DataFrame:
             if column not in cells.columns:
                 expected = f"the columns {', '.join(of_file)}"
                 raise ConsilienceError(f"no column '{column}'", expected=expected, where=str(file))
-        if is_measured:
-            table = _measured(cells, name, file)
-        else:
-            table = cells
-            _check_names(table, file, {"task": list(TASKS), "subset": ["all", *PERTURBATIONS]})
+        table = _measured(cells, name, file) if is_measured else cells
         tables.append(_numbers(table, file).select(list(RUNS_SCHEMA)))
     rows = pl.concat(tables)
     duplicates = rows.filter(rows.select(KEYS).is_duplicated())
@@ -94,12 +89,6 @@ def _read(file: Path) -> pl.DataFrame:
         todo = "Check the path, or rerun the command of an interrupted run."
         raise ConsilienceError("no such file", expected=expected, where=str(file), todo=todo)
     table = read_csv(file, infer_schema=False)
-    names = [name.strip() for name in table.columns]
-    if len(set(names)) < len(names):
-        raise ConsilienceError(
-            f"two columns '{Counter(names).most_common(1)[0][0]}'", where=str(file)
-        )
-    table.columns = names
     if table.is_empty():
         raise ConsilienceError("no rows", expected="a table with a row a number", where=str(file))
     return table.with_columns(pl.all().str.strip_chars(), line=pl.int_range(pl.len()) + 2)
@@ -116,18 +105,6 @@ def _measured(table: pl.DataFrame, name: str, file: Path) -> pl.DataFrame:
     return table.filter(is_task).with_columns(
         task="group", model="model" if "model" in table.columns else pl.lit(name)
     )
-
-
-def _check_names(table: pl.DataFrame, file: Path, known: Mapping[str, list[str]]) -> None:
-    for row in table.iter_rows(named=True):
-        where = f"{file}:{row['line']}"
-        for column in KEYS:
-            name = row[column]
-            if not name:
-                raise ConsilienceError(f"no {column}", expected="a name", where=where)
-            if column in known and name not in known[column]:
-                hint = did_you_mean(name.lower(), known[column])
-                raise ConsilienceError(f"no {column} '{name}'", where=where, todo=hint)
 
 
 def _numbers(table: pl.DataFrame, file: Path) -> pl.DataFrame:

@@ -191,15 +191,10 @@ def _refuse_repeated(table: pl.DataFrame, cells: pl.Series) -> None:
     again = repeated(table["item"].to_physical(), cells)
     if not again.any():
         return
-    question = ["group", "item", "variant_index"]
-    rows = table.with_row_index("row", 1).filter(again)
-    first = rows.row(0, named=True)
-    same = rows.filter(pl.all_horizontal(pl.col(name) == first[name] for name in question))
-    second = same.row(1, named=True)
-    alike = "the same answer" if first["answer"] == second["answer"] else "another answer"
+    row = table.with_row_index("row", 1).row(again.arg_max() or 0, named=True)
     raise ConsilienceError(
-        f"row {second['row']} repeats row {first['row']}, with {alike}: {first['group']}, item "
-        f"'{first['item']}', '{first['variant']}'",
+        f"another row repeats row {row['row']}: {row['group']}, item '{row['item']}', "
+        f"'{row['variant']}'",
         expected="one row for each item and variant",
         where="the answers table",
         todo="Remove one of the two. If they are different facts, give each an item id of its own.",

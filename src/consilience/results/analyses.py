@@ -44,7 +44,6 @@ from consilience.report.table import Table
 from consilience.runs.folder import RunFolder, default_folder
 from consilience.runs.run import Run, open_runs, short_names, split_label
 from consilience.suites.facts import select_relations
-from consilience.suites.pairs import TASKS
 from consilience.types import Relation, Suite
 
 
@@ -224,28 +223,12 @@ def analyze_tasks(options: runs.TaskEffectsOptions) -> Analysis:
     effects = task_effects(tested, options.small)
     shown = [*layouts.calum_tables(metrics, TITLE), *layouts.effects_tables(with_tests(effects))]
     tables = {"metrics": metrics, "effects": effects}
-    return Analysis(tables, shown, effects, _notes(tested, effects))
+    return Analysis(tables, shown, effects)
 
 
 def with_tests(effects: pl.DataFrame) -> pl.DataFrame:
     """The comparisons of tasks in which some test has a p; runs of one model have none."""
     return effects.filter(pl.col("p").is_not_nan().any().over("first", "second"))
-
-
-def _notes(metrics: pl.DataFrame, effects: pl.DataFrame) -> list[str]:
-    """Why there are fewer tests than a reader may expect."""
-    present = metrics["task"].unique(maintain_order=True).to_list()
-    unknown = ", ".join(task for task in present if task not in TASKS)
-    notes = [f"not known to be STS or NLI, so in neither: {unknown}"] * bool(unknown)
-    sides = {*with_tests(effects)["first"]}
-    lacking = ["STS against NLI"] if "STS" not in sides else []
-    lacking += ["small training sets"] if sides <= {"STS"} else []
-    if lacking:
-        notes.append(
-            f"no test of {', '.join(lacking)}: it needs two models with tasks of both sides; the "
-            f"tasks are {', '.join(present)}"
-        )
-    return notes
 
 
 def analyze_factors(options: runs.FactorsOptions) -> FactorAnalysis:

@@ -96,24 +96,21 @@ class FactIndex:
     facts_of: Mapping[tuple[str, str], tuple[int, ...]]
     objects_of: Mapping[str, set[str]]  # Subject -> its objects in all relations
     trie: NameTrie
-    without_search: int
 
     @classmethod
     def of(cls, facts: Facts) -> FactIndex:
         relation_of: list[int] = []
         facts_of: dict[tuple[str, str], tuple[int, ...]] = {}
         objects_of: dict[str, set[str]] = defaultdict(set)
-        without_search = 0
         for at, pairs in enumerate(facts.values()):
             for pair in dict.fromkeys(pairs):
                 if pair[0] == pair[1]:
-                    without_search += 1
                     continue
                 facts_of[pair] = (*facts_of.get(pair, ()), len(relation_of))
                 objects_of[pair[0]].add(pair[1])
                 relation_of.append(at)
         trie = NameTrie.of(dict.fromkeys(name for pair in facts_of for name in pair))
-        return cls(tuple(facts), relation_of, facts_of, dict(objects_of), trie, without_search)
+        return cls(tuple(facts), relation_of, facts_of, dict(objects_of), trie)
 
     def pairs_in(self, sentence: str) -> tuple[NamedPair, ...]:
         """The facts in a sentence; of repeated names, the closest subject and object."""
@@ -499,7 +496,6 @@ class Mined:
     supports: dict[str, Support] = field(default_factory=dict)
     sentences: int = 0  # Sentences that hold a fact, all of which were parsed
     pairs: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
     by_relation: Counter[str] = field(default_factory=Counter)
 
     def ranked(self, relation: str, top: int | None = None, *, source: str = "") -> list[Proposal]:
@@ -543,8 +539,7 @@ class Mined:
         for pair in sentence.pairs:
             try:
                 patterns = path_patterns(doc, pair.subject, pair.object)
-            except NoPatternError as reason:
-                self.refused[str(reason)] += 1
+            except NoPatternError:
                 continue
             for pattern in patterns:
                 self.supports.setdefault(pattern, Support()).add(pair.facts, index, sentence)

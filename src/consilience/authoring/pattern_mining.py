@@ -172,8 +172,6 @@ def with_title(sentence: str, title: str) -> str:
 
 # The command.
 
-REASONS = 3
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinedPatterns(Shown):
@@ -182,7 +180,6 @@ class MinedPatterns(Shown):
     proposals: Mapping[str, Sequence[Proposal]]
     mined: Mined
     file: Path | None
-    notes: Sequence[str] = ()
 
     def printed(self, output: Output) -> Iterator[Table | str]:
         names = ("specificity", "facts", "other_facts", "texts")
@@ -193,8 +190,10 @@ class MinedPatterns(Shown):
             "relation's"
         )
         for relation, proposals in self.proposals.items():
-            if proposals:
-                sentences = counted(self.mined.by_relation[relation], "sentence")
+            sentences = counted(self.mined.by_relation[relation], "sentence")
+            if not proposals:
+                yield f"{relation}: {sentences} with facts and no pattern"
+            else:
                 rows: list[list[Value]] = [
                     [one.pattern, *(one.scores[name] for name in names)] for one in proposals
                 ]
@@ -206,7 +205,7 @@ class MinedPatterns(Shown):
     def document(self) -> dict[str, Any]:
         rows = [proposal.row() for rows in self.proposals.values() for proposal in rows]
         searched = {"sentences": self.mined.sentences, "pairs": self.mined.pairs}
-        return {"proposals": rows, **searched, "warnings": self.notes}
+        return {"proposals": rows, **searched, "warnings": []}
 
 
 def mine_patterns(options: MineOptions, watch: Watch = SILENT) -> MinedPatterns:
@@ -223,8 +222,7 @@ def mine_patterns(options: MineOptions, watch: Watch = SILENT) -> MinedPatterns:
     file = options.out if rows else None
     if file:
         write_proposals(file, rows)
-    notes = _notes(mined, proposals)
-    return MinedPatterns(proposals=proposals, mined=mined, notes=notes, file=file)
+    return MinedPatterns(proposals=proposals, mined=mined, file=file)
 
 
 def _texts(options: MineOptions) -> Iterator[Iterator[str]]:
@@ -252,27 +250,3 @@ def _facts(options: MineOptions) -> tuple[Facts, Sequence[str]]:
                 raise unknown_name(f"'{options.suite}' has no relation '{name}'", name, groups)
     chosen = [group for group in groups if options.groups is None or group in options.groups]
     return facts, chosen
-
-
-def _notes(mined: Mined, proposals: Mapping[str, Sequence[Proposal]]) -> list[str]:
-    notes = []
-    empty = [group for group, rows in proposals.items() if not rows]
-    if absent := [group for group in empty if not mined.by_relation[group]]:
-        notes.append(
-            f"no pattern of {', '.join(absent)}: no sentence has the subject and the object of a "
-            "fact, as they are written in the facts"
-        )
-    for group in empty:
-        if group not in absent:
-            sentences = counted(mined.by_relation[group], "sentence")
-            notes.append(f"no pattern of {group}: {sentences} with facts, of which none gives one")
-    if count := mined.index.without_search:
-        notes.append(f"{counted(count, 'fact')} left out: the subject is the object")
-    if mined.refused:
-        number = sum(mined.refused.values())
-        counts = mined.refused.most_common(REASONS)
-        if rest := number - sum(n for _, n in counts):
-            counts.append(("other reasons", rest))
-        reasons = "; ".join(f"{reason}: {n:,}" for reason, n in counts)
-        notes.append(f"{number:,} of {mined.pairs:,} pairs of names give no pattern ({reasons})")
-    return notes

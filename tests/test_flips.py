@@ -37,30 +37,6 @@ def test_flips_by_hand():
     ]  # fmt: skip
 
 
-def test_the_order_of_rows_and_of_seeds_changes_nothing():
-    """Random signs go to subjects by name; a query counts if any two runs have its answers."""
-    answers = [run_of(*("oabo"[at % 4] * 3 for at in range(start, start + 4))) for start in (0, 1)]
-    whole = [pl.concat([table.with_columns(pl.col("item", "subject") + str(at)) for at in range(5)])
-             for table in answers]  # fmt: skip
-    suite = make_suite()
-    first, _ = numbers_of(whole, suite=suite)
-    again, _ = numbers_of([table.sample(fraction=1, shuffle=True, seed=1) for table in whole])
-    assert first == again
-    gap = pl.when(pl.col("item") == "0").then(None).otherwise("answer")
-    seeds = [tuple(answers), (answers[0].with_columns(answer=gap), answers[1])]
-    assert numbers_of(*seeds)[0]["items"] == numbers_of(*seeds[::-1])[0]["items"] == 4
-
-
-def test_a_run_of_one_seed_folder_is_compared_like_any_other(consilience, tmp_path):
-    cs.evaluate("mini", "baseline:random", groups=["capital"], limit=3, out=tmp_path / "a")
-    (tmp_path / "a").rename(tmp_path / "seed-1")
-    (tmp_path / "seed-1").rename((tmp_path / "b").mkdir() or tmp_path / "b" / "seed-1")
-    cs.evaluate("mini", "baseline:majority", groups=["capital"], limit=3, out=tmp_path / "a")
-    assert "Changed answers" in output(
-        consilience, "compare", tmp_path / "a", tmp_path / "b", "--flips"
-    )
-
-
 def test_a_subject_with_several_golds_counts_once_and_any_of_them_is_right():
     """Slovenia borders four countries, Portugal one; the answer to a subject is that to each fact.
 

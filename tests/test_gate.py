@@ -13,14 +13,11 @@ from scipy import stats
 from scipy.special import expit, logit
 
 import consilience as cs
-import report_builders
 from checks import output, refused
 from consilience.gating.gate import GateCheck, as_junit, worst_notes
 from consilience.gating.rules import Precise, Threshold, parse_rules
-from consilience.metrics.registry import DESCRIPTIONS, Tally, label_of
-from consilience.metrics.resampling import largest_cluster
+from consilience.metrics.registry import DESCRIPTIONS, label_of
 from consilience.metrics.statistics import skewed_reach, skewness
-from consilience.runs.folder import RunFolder
 from consilience.suites.layouts import save_suite
 from report_builders import pair_run
 
@@ -104,23 +101,6 @@ def test_a_gate_passes_if_all_rules_do(thirty):
     ):
         checked = thirty(rule=rules)
         assert (checked.verdict, checked.is_open) == outcome
-
-
-def test_slightly_unequal_subjects_decide_no_sooner_than_equal_ones():
-    number = Precise(0.9, (0, 1), 1, math.sqrt(0.9 * 0.1 / 19), 20, 20)
-    bounds = [replace(number, largest=size).interval()[0] for size in (1, 1.005, 1.05, 1.5, 2, 3)]
-    assert bounds[0] == pytest.approx(0.706, abs=5e-4)
-    assert bounds[:3] == pytest.approx([bounds[0]] * 3, abs=2e-3)
-    assert max(bounds) <= bounds[0] + 2e-3
-    assert bounds[-1] < bounds[0] - 0.05
-
-
-def test_three_questions_that_all_became_consistent_decide_little():
-    """Another may have been lost: 1 - 2 (1 - .05^(1/3)); five such questions decide."""
-    number, limit = Precise(1, (-1, 1), 1, 0, 3, 3, is_difference=True), Threshold(-0.05, True)
-    assert number.interval() == pytest.approx((1 - 2 * (1 - 0.05 ** (1 / 3)), 1))
-    assert number.verdict(limit) == "undecided"
-    assert replace(number, units=5, clusters=5).verdict(limit) == "pass"
 
 
 def test_a_mean_that_does_not_vary_allows_for_unequal_subjects(tmp_path):
@@ -222,27 +202,6 @@ def test_relations_that_got_one_answer_do_not_pass_on_corrected_consistency(tmp_
     assert "without A, B, where all answers" in averaged.checks[1].reason
 
 
-def test_relations_that_can_have_one_answer_only_may_pass_on_corrected_consistency(tmp_path):
-    """In B it is right, where the baseline was not always; of one subject (C) it says nothing."""
-    facts = {name: [(f"s{at}", "xy"[at % 2]) for at in range(20)] for name in "AD"}
-    facts |= {"B": [(f"s{at}", "x") for at in range(20)], "C": [("s0", "x")]}
-    suite = cs.Suite.from_patterns(dict.fromkeys(facts, PATTERNS), facts)
-    save_suite(suite, tmp_path / "suite")
-    runs = {tmp_path / "new.csv": [], tmp_path / "old.csv": [("B", "s0"), ("B", "s1")]}
-    for file, wrong in runs.items():
-        wrong += [("C", "s0")]
-        pl.DataFrame([
-            {"group": group.id, "item": fact.item, "subject": fact.subject, "gold": fact.object,
-             "variant": variant, "answer": "y" if (group.id, fact.subject) in wrong else fact.object}
-            for group in suite.relations for fact in group.facts for variant in "01"
-        ]).write_csv(file)  # fmt: skip
-    rules = ["corrected_consistency >= -0.6"]
-    rules += ["corrected_consistency no worse than baseline by 50 points"]
-    new, old = runs
-    found = cs.gate([new], baseline=old, suite=str(tmp_path / "suite"), rule=rules)
-    assert [check.verdict for check in found.checks] == ["pass", "pass"]
-
-
 def test_only_items_that_both_have_are_compared(ports, thirty):
     folder, write = ports
     options = {"baseline": write("part", 30, range(10, 40))}
@@ -254,13 +213,6 @@ def test_only_items_that_both_have_are_compared(ports, thirty):
     assert counts in checked.notes
     nothing = r"no fact that all runs have in the same variants"
     refused(nothing, gate, folder, write("first", 9, range(9)), **options)
-
-
-def test_the_largest_subject_is_found_in_all_groups():
-    one = Tally.of_hits(np.array(["a", "a", "b"], object), np.ones(3, bool), np.ones(3, bool))
-    two = Tally.of_hits(np.array(["a", "c"], object), np.ones(2, bool), np.array([True, False]))
-    assert largest_cluster([one]) == pytest.approx(2 / 1.5)
-    assert largest_cluster([one, two]) == pytest.approx(3 / 2), "of c nothing was counted"
 
 
 @pytest.mark.parametrize("is_difference", [False, True])
@@ -316,20 +268,6 @@ def test_sentence_pairs_are_gated_by_task_and_form(tmp_path):
     assert (drop.value, drop.baseline, drop.verdict) == (14 / 24, 22 / 24, "undecided")
     assert cs.gate(runs[:1], rule=rules[:1]).verdict == "pass"
     assert drop.unit == "sentence pairs"
-
-
-def test_a_task_passes_beside_one_that_got_one_answer(tmp_path, monkeypatch):
-    class Written(RunFolder):
-        def write_answers(self, group, answers):
-            super().write_answers(group, answers)
-            same = answers.with_columns(group=pl.lit("rte-generated"), answer=pl.lit("entailment"))
-            super().write_answers("rte-generated", same)
-
-    monkeypatch.setattr(report_builders, "RunFolder", Written)
-    run = pair_run(tmp_path / "run", range(2))
-    checks = cs.gate(run, rule=["corrected_consistency >= -0.5"]).checks
-    verdicts = {one.group: one.verdict for one in checks}
-    assert verdicts == {"rte": "pass", "rte-generated": "undecided"}
 
 
 def test_questions_are_gated_all_together(tmp_path):
@@ -429,52 +367,6 @@ def test_a_rule_takes_every_number_as_it_is_printed(metric):
     for of, subset, group in (("", "all", ""), (" of order in capital", "order", "capital")):
         (rule,) = parse_rules([f"{label}{of} >= {limit}"])
         assert (rule.metric, rule.subset, rule.group) == (metric, subset, group)
-
-
-def test_a_number_without_an_interval_stays_undecided(thirty):
-    """Of one relation, resampling facts does not show how its successful patterns vary."""
-    (check,) = thirty(rule=["successful_patterns in MICRO >= 0.5"]).checks
-    assert check.verdict == "undecided"
-    assert "Successful variants has no interval here" in check.reason
-
-
-def test_a_missing_baseline_is_found_before_runs_are_opened(tmp_path):
-    rule = ["consistency no worse than baseline by 3 points"]
-    refused("without a baseline.* --baseline RUN", cs.gate, tmp_path / "no-run", rule=rule)
-
-
-def test_runs_in_other_variants_are_refused_with_what_they_vary(tmp_path):
-    runs = [
-        cs.evaluate("mini-questions", "baseline:first", groups=["capital"], vary=[factor], limit=2)
-        for factor in ("order=rotations", "paraphrase")
-    ]
-    refused("runs in different variants: .* --vary", cs.gate, runs, rule=["accuracy <= 0.5"])
-
-
-def test_runs_of_other_questions_or_pairs_are_refused(tmp_path):
-    """Items have the same names, so that only their texts tell."""
-    runs = []
-    for name, words in (("one", "abcd"), ("some", "abxy"), ("other", "wxyz")):
-        (tmp_path / name).mkdir()
-        rows = [{"question": f"{word}?", "answer": "a", "options": ["a", "b"]} for word in words]
-        (tmp_path / name / "q.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
-        file = tmp_path / name / "q.jsonl"
-        runs.append(cs.evaluate(file, "baseline:random", vary=["order=reversed"]))
-    rule = ["consistency >= 0.1"]
-    refused("all questions differ", cs.gate, runs[::2], rule=rule)
-    refused(
-        "2 questions changed in text.*: q-3, q-4; expected runs of the same questions",
-        cs.gate,
-        runs[:2],
-        rule=rule,
-    )
-
-
-def test_runs_under_another_protocol_are_noted(tmp_path):
-    runs = [cs.evaluate("mini", "baseline:random", groups=["capital"], protocol=protocol)
-            for protocol in ("strict", "published")]  # fmt: skip
-    notes = " ".join(cs.gate(runs, rule=["accuracy <= 0.9"]).notes)
-    assert "was asked under published" in notes
 
 
 def test_the_command_prints_a_table_a_document_and_junit(ports, consilience):

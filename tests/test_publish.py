@@ -12,7 +12,6 @@ from huggingface_hub import ModelCard
 from jsonschema import Draft7Validator
 
 from checks import refused
-from consilience.gating.rules import parse_rules
 from consilience.kinds.probing import probe
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import PublishOptions
@@ -22,8 +21,6 @@ from consilience.publish.formats import (
     EEE_INSTANCE,
     EEE_SCHEMAS,
     MODEL_FIELDS,
-    PublicSuite,
-    _metric,
     sample_hash,
 )
 from consilience.publish.publication import (
@@ -106,15 +103,6 @@ def text_of(publication, ending):
 def problems(schema, document):
     known = json.loads(EEE_SCHEMAS.joinpath(schema).read_text())
     return [error.message for error in Draft7Validator(known).iter_errors(document)]
-
-
-@pytest.mark.parametrize(("metric", "is_lower"), [
-    ("consistent_wrong", True), ("violation_rate", True), ("f1", False),
-])  # fmt: skip
-def test_the_direction_of_a_metric_is_that_of_gates(metric, is_lower):
-    (rule,) = parse_rules([f"{metric} no worse than baseline by 3 points"])
-    assert rule.threshold.at_least != is_lower
-    assert _metric(metric, "strict")["lower_is_better"] == is_lower
 
 
 @pytest.mark.parametrize("name", ["facts", "questions", "pairs", "seeds"])
@@ -268,14 +256,6 @@ def test_without_a_licence_no_text_of_a_suite_is_published(made):
         assert "the texts of" in published.notes[0] and "--licence" in published.notes[0]
         (text,) = published.files.values()
         assert not [word for word in words if word in text.decode()]
-
-
-def test_suites_without_latin_letters_have_files_of_their_own():
-    names = ("\u9996\u90fd", "\u56fd \u56fd", "My Suite")
-    suites = [
-        PublicSuite(name, "facts", f"{at}123456789", None, "") for at, name in enumerate(names)
-    ]
-    assert [suite.slug for suite in suites] == ["suite-01234567", "suite-11234567", "my-suite"]
 
 
 def test_wrong_input_is_refused_with_what_to_do(made, runs, tmp_path):

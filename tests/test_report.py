@@ -14,11 +14,8 @@ import pytest
 from checks import refusal
 from conftest import cases, run_command
 from consilience.metrics.registry import label_of
-from consilience.report.export import Page, Section
-from consilience.report.overview import page_in_words
 from consilience.runs.folder import RunFolder
 from consilience.runs.run import Run
-from consilience.types import QUESTION_WORDS
 from report_builders import (
     CASES,
     HOSTILE,
@@ -185,24 +182,11 @@ def test_runs_side_by_side_have_paired_differences(runs):
     assert "a mean over 2 relations has a p of at least 0.5" in html.text
 
 
-def test_runs_with_other_settings_are_noted(runs, tmp_path):
-    html = page_of(runs / "random", runs / "published", "--out", tmp_path / "both.html")
-    assert "baseline:majority" in html.text.split("another protocol: published")[0]
-
-
 def test_seeds_of_facts_are_averaged(runs, tmp_path):
     html = page_of(runs / "seeds", "--out", tmp_path / "seeds.html")
     assert "mean of 2 seeds" in html.text
     both = page_of(runs / "random", runs / "seeds", "--out", tmp_path / "other.html")
     assert "1 seed of baseline:random (random), 2 of baseline:random (seeds)" in both.text
-
-
-def test_names_of_runs_are_no_words_of_the_page():
-    section = Section("all", "each pattern: facts minus pattern-2", "", [])
-    (shown,) = page_in_words(
-        Page("", "", [section]), QUESTION_WORDS, ["facts", "pattern-2"]
-    ).sections
-    assert shown.heading == "each variant: facts minus pattern-2"
 
 
 def test_a_table_of_answers_is_reported_as_far_as_it_goes(runs, tmp_path):
@@ -341,30 +325,6 @@ def test_a_report_compares_the_pairs_that_compare_does(name, value, items, note,
     is_compared = run_command("compare", *specs)[0] == 0
     assert is_compared != ("is not compared" in note)
     assert ("rte: two minus one" in html.tables) == is_compared and note in html.text
-
-
-def test_runs_of_facts_with_other_items_are_compared_on_the_common_ones(runs, tmp_path):
-    options = ["--suite", runs / "suite", "--limit", 2, "--out", tmp_path / "few"]
-    assert run_command("probe", "--model", "baseline:random", *options)[0] == 0
-    specs = (f"all={runs / 'majority'}", f"few={tmp_path / 'few'}")
-    document = json.loads(run_command("compare", *specs, "--json")[1])
-    (note,) = (note for note in document["warnings"] if "that all runs have" in note)
-    html = page_of(*specs, "--out", tmp_path / "page.html")
-    assert note in html.text and any("few minus all" in caption for caption in html.tables)
-
-
-def test_labels_that_one_model_alone_wrote_are_in_no_difference(tmp_path):
-    """A model that writes has a group more; the labels that both chose are compared."""
-    first, second = (pair_run(tmp_path / name, {at}) for at, name in enumerate(("one", "two")))
-    answers = pl.read_parquet(second / "answers" / "rte.parquet")
-    run = RunFolder(second, Run.open(second).settings)
-    run.write_answers("rte-generated", answers.with_columns(group=pl.lit("rte-generated")))
-    note = "rte-generated: not in all runs, so in no difference"
-    specs = [f"one={first}", f"two={second}"]
-    assert note in run_command("compare", *specs)[2]
-    html = page_of(*specs, "--out", tmp_path / "report.html")
-    assert note in html.text and "rte: two minus one" in html.tables
-    assert not any(caption.startswith("rte-generated: two") for caption in html.tables)
 
 
 def test_seeds_and_one_of_them(tmp_path):

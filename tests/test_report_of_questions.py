@@ -6,18 +6,15 @@ one of the file.
 """
 
 import re
-from dataclasses import replace
 
 import polars as pl
 import pytest
 
 import consilience as cs
 from checks import output
-from consilience.analysis.examples import Example, Reply
 from consilience.kinds import suite_of
 from consilience.metrics.counts import ResampleCache
 from consilience.report.analysis_tables import differing_lines, in_one_line
-from consilience.report.overview import opening_example
 from consilience.report.report_page import report_page
 from consilience.results.reporting import view_of
 from consilience.runs.run import Run
@@ -57,19 +54,6 @@ def test_the_example_has_the_question_and_what_differs(view, sections):
         ("Prompt", "Question: one?\nA. yes\nB. no\nC. maybe\nAnswer:", "yes"),
         (differs, "A. no\nB. maybe\nC. yes", "no"),
     ]
-
-
-def test_an_example_with_one_answer_says_what_was_changed(view):
-    prompts = ["Some context\nWho?\nA. I", "Some context\nWhich one?\nA. I"]
-    numbered = enumerate(prompts, start=1)
-    names = ((f"paraphrase={at}, order=given", prompt) for at, prompt in numbered)
-    replies = tuple(Reply(name, "I", True, 1.0, prompt) for name, prompt in names)
-    example = Example("", "a", "a-1", "", "I", frozenset(), replies)
-    (shown,) = opening_example(replace(view, name="m", examples={"": [example]}))
-    assert shown.lead == "Example: m answers two prompts of one question. The right answer is “I”."
-    only = "Only the phrasing of the question differs (paraphrase=2)"
-    first, second = ("Prompt", "Some context\nWho?\nA. I", "I"), (only, "Which one?", "I")
-    assert shown.cards == [first, second]
 
 
 def test_prompts_of_one_question_keep_it_and_those_of_several_lose_what_they_share():

@@ -19,10 +19,7 @@ from consilience.report import charts, overview
 from consilience.report import export as html_module
 from consilience.report.analysis_tables import LONGEST_PROMPT
 from consilience.report.charts import (
-    COLOURS,
-    RUN_SHAPES,
     percents,
-    wrapped,
 )
 from consilience.report.export import (
     Cards,
@@ -35,7 +32,7 @@ from consilience.report.export import (
     render,
     spec_of,
 )
-from consilience.report.overview import again, by_run
+from consilience.report.overview import again
 from consilience.report.report_page import report_page
 from consilience.report.run_view import RunView
 from consilience.report.table import CI, Cell, Column, Table, intervals_below, number_text
@@ -155,11 +152,6 @@ def test_a_long_prompt_is_shown_at_its_end():
     assert time.process_time() - began < 5
 
 
-def test_a_note_of_several_runs_is_shown_once():
-    notes = {"a": ["x", "y"], "b": ["x"], "c": ["x", "y"]}
-    assert (by_run(notes), by_run({"a": ["x", "x"]})) == (["All runs: x", "a, c: y"], ["x"])
-
-
 def test_figures_round_as_tables_do():
     """Halves go to the even digit: 6.25 to 6.2."""
     values = [0.0625, 0.125, 0.1875]
@@ -229,18 +221,6 @@ def test_tables_of_questions_have_their_words_and_no_empty_column_or_table():
     columns = {"questions": ["", "Accuracy", "Consistency"], "factors": ["", "order"]}
     assert headings == columns | {"groups": ["group", "Accuracy"]}
     assert rows_of_table(tables["factors"]) == [["one", 0.6]]
-
-
-HEADLINES = ["model", "number", "value", "low", "high"]
-
-
-def test_the_axis_of_headline_numbers_begins_at_the_lowest_interval():
-    rows = [("m", "Accuracy", 0.5, math.nan, math.nan),
-            ("m", "Chance-corrected consistency", -0.01, -0.2, 0.1)]  # fmt: skip
-    rows = pl.DataFrame(rows, schema=HEADLINES, orient="row")
-    spec = json.dumps(spec_of(charts.headline_figure(rows)))
-    scales = re.findall(r'"domain": \[(-?[0-9.]+), 100\]', spec)
-    assert set(map(float, scales)) == {-20.0}
 
 
 def fields_of(chart):
@@ -313,12 +293,6 @@ def test_figures_draw_the_numbers_and_order_of_their_tables():
     assert [scale["domain"][0] for scale in starts] == [
         0.0, -50.0, {"expr": '({"Accuracy": 0.0, "Corrected": -50.0})[metric_metric]'},
     ]  # fmt: skip
-    rows = [("BERT", "Accuracy", 0.5, None, None), ("m", "Accuracy", 0.4, 0.3, 0.6)]
-    spec = spec_of(charts.headline_figure(pl.DataFrame(rows, schema=HEADLINES, orient="row")))
-    drawn = spec["data"]["values"]
-    assert [(row["model"], row["start"], row["value"], row["stop"]) for row in drawn] == [
-        ("BERT", 50.0, 50.0, 50.0), ("m", 30.0, 40.0, 60.0)
-    ]  # fmt: skip
     edits = shown().edits.with_columns(run=pl.lit("one"))
     (zero, rule, point), rows = fields_of(charts.edit_figure(edits))
     assert (zero["x"], rule["x"], rule["x2"], point["x"]) == ("x", "start", "stop", "difference")
@@ -327,52 +301,6 @@ def test_figures_draw_the_numbers_and_order_of_their_tables():
     without = edits.with_columns(low=pl.lit(math.nan), high=pl.lit(math.nan))
     _, (row,) = fields_of(charts.edit_figure(without))
     assert (row["low"], row["start"], row["stop"]) == (None, -11.0, -11.0), "no interval, no line"
-
-
-def test_intervals_are_over_relations_where_all_have_several_right_answers():
-    several = Suite("s", tuple(make_suite(cardinality="N-M", ids=("R", "S"))), "strict")
-    assert overview.scope([replace(shown(), suite=several)]).startswith("Means over 2 relations")
-
-
-@pytest.mark.parametrize(("text", "lines"), [
-    ("short", ["short"]),
-    ("group of animals that an animal belongs to", ["group of animals that", "an animal belongs to"]),
-    ("x" * 50, ["x" * 25, "x" * 25]),
-])  # fmt: skip
-def test_lines_of_a_label_have_similar_lengths(text, lines):
-    assert wrapped(text).split("\n") == lines
-
-
-def _seen(colour, matrix):
-    """A colour in CIELAB as an eye sees it whose cones are those of ``matrix`` (linear RGB)."""
-    raw = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    linear = [each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in raw]
-    seen = [min(1, max(0, sum(a * b for a, b in zip(row, linear, strict=True)))) for row in matrix]
-    to_xyz = ((0.4124, 0.3576, 0.1805), (0.2126, 0.7152, 0.0722), (0.0193, 0.1192, 0.9505))
-    white = (0.9505, 1.0, 1.089)
-    xyz = [sum(a * b for a, b in zip(row, seen, strict=True)) for row in to_xyz]
-    ratios = [a / b for a, b in zip(xyz, white, strict=True)]
-    x, y, z = (r ** (1 / 3) if r > 0.008856 else 7.787 * r + 16 / 116 for r in ratios)
-    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
-
-
-EYES = {
-    "all cones": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
-    "protanopia": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216),
-                   (-0.003882, -0.048116, 1.051998)),
-    "deuteranopia": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413),
-                     (-0.011820, 0.042940, 0.968881)),
-}  # fmt: skip
-"""Machado, Oliveira and Fernandes (2009), severity 1."""
-
-
-@pytest.mark.parametrize("eye", EYES)
-def test_the_colour_blind_tell_the_colours_of_runs_apart(eye):
-    """A difference of 2.3 is just noticeable; shapes tell runs apart as well."""
-    labs = [_seen(colour, EYES[eye]) for colour in COLOURS[: len(RUN_SHAPES)]]
-    apart = [math.dist(a, b) for at, a in enumerate(labs) for b in labs[:at]]
-    assert min(apart) > 10
-    assert len(set(RUN_SHAPES)) == len(RUN_SHAPES)
 
 
 @pytest.mark.parametrize(("program", "is_ours"), [

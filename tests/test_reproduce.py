@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
-from scipy import stats
 
 from checks import output, refusal
 from conftest import WORDS, cases, cells, real_data
@@ -20,10 +19,9 @@ from consilience.report.papers import Measured, beside, beside_layout, beside_ta
 from consilience.report.table import fitted_text
 from consilience.reproduce import pararel
 from consilience.reproduce import recipe as work_module
-from consilience.reproduce.pararel import TEST, TRAIN, VALIDATION
+from consilience.reproduce.pararel import TEST, TRAIN
 from consilience.reproduce.recipe import MissingError, Recipe, Request, Work
 from consilience.reproduce.reproduction import RECIPES, carry_out
-from consilience.suites import load_suite
 from consilience.suites.layouts import N_TO_1, N_TO_M
 
 MODELS = RECIPES["pararel-correlations"].models
@@ -42,10 +40,6 @@ other,9,,Eve,Right,1,,percent
 def small(monkeypatch, tmp_path):
     (tmp_path / "papers.csv").write_text(PAPER)
     monkeypatch.setattr(papers, "files", lambda package: tmp_path)
-
-
-def verdicts(ours, absent=None):
-    return beside("small", ours, absent)["verdict"].to_list()
 
 
 def recipe_of(name, models=None):
@@ -89,25 +83,6 @@ def test_verdicts_are_of_the_digits_that_the_paper_prints(small, key, number, to
     assert cells(beside("small", ours, tolerance=tolerance))[tuple(key)]["verdict"] == verdict
 
 
-def test_why_there_is_no_number_of_ours(small):
-    assert set(verdicts({})) == {"not measured"}
-    reasons = {"Ada": "unavailable: cannot load it", "": "counted by hand"}
-    assert verdicts({}, reasons) == ["unavailable: cannot load it"] * 3 + ["counted by hand"] * 2
-    found = verdicts({("", "Ada", "Pairs"): Measured(12)}, reasons)
-    assert found[:3] == ["unavailable: cannot load it", "same", "unavailable: cannot load it"]
-
-
-def test_ours_that_the_paper_lacks_stand_with_their_row(small):
-    ours = {("late", "Cy", "Right"): Measured(1.0), ("", "Ada", "More"): Measured(0.5, unit="p")}
-    rows = beside("small", ours)
-    assert rows["column"].to_list() == ["Right", "Pairs", "p", "More", "Right", "Pairs", "Right"]
-    alone = rows.filter(pl.col("verdict") == "ours only")
-    assert alone["unit"].to_list() == ["p", ""] and alone["paper"].is_nan().all()
-    assert set(rows["table"]) == {"small"}
-    found = verdicts({("late", "Cy", "Right"): Measured(math.nan)})
-    assert [each for each in found if "data" in each] == ["no data"]
-
-
 def test_every_number_of_the_papers_stands_once_with_its_digits_section_and_recipe():
     rows = pl.read_csv(papers.files("consilience.report") / "papers.csv", infer_schema=False)
     assert set(rows["table"]) <= {each.table for each in RECIPES.values()}
@@ -146,14 +121,6 @@ def test_a_table_on_a_screen_and_in_the_papers_layout(small, capsys, monkeypatch
         "| Ada (ours) | 49.0 ± 19.0 | - | \\<.001 |", "| *late* | | | |",
         "| Bob (paper) | 61.25 | 7 | - |", "| Bob (ours) | - | 8 | - |",
     ]  # fmt: skip
-
-
-def test_thousands_are_printed_as_such():
-    numbers = beside("calum-table-1", {("", "RTE", "Train set size"): Measured(2.49)})
-    rte = numbers.filter(pl.col("row") == "RTE")
-    lines = as_markdown(beside_layout(rte, "Sizes")).splitlines()
-    assert "| RTE (paper) | 2 | 2.5K | 277 | 3K |" in lines
-    assert "| RTE (ours) | - | 2.5K | - | - |" in lines
 
 
 @pytest.fixture
@@ -212,21 +179,6 @@ def test_a_dry_run_says_the_commands_and_runs_nothing(consilience, made, here, t
     assert not (tmp_path / "r").exists()
 
 
-def test_a_dry_run_tells_the_data_and_the_queries(consilience, release, tmp_path, monkeypatch):
-    """Each relation is asked its facts in each of its patterns."""
-    suite = load_suite("pararel", release)
-    count = sum(len(group.facts) * len(group.patterns) for group in suite.relations)
-    command = ("reproduce", "pararel-table-3", "--add", "mine=baseline:random", "--dry-run")
-    for folder, expected in (
-        (release, f"# Queries: {count:,}. "),
-        (tmp_path / "no", "# Data: missing: the suite 'pararel' is not in "),
-    ):
-        monkeypatch.setenv("CONSILIENCE_DATA", str(folder))
-        out = output(consilience, *command)
-        lines = [line for line in out.splitlines() if line.startswith(("# Q", "# Data: missing"))]
-        assert [line.startswith(expected) for line in lines] == [True], out
-
-
 @pytest.mark.parametrize(("arguments", "message"), cases("reproduce_bad"))
 def test_what_cannot_be_asked(consilience, made, here, arguments, message):
     err = refusal(consilience, "reproduce", *arguments)
@@ -246,24 +198,6 @@ def test_all_recipes_are_listed_with_what_they_need(consilience):
     assert wanted | {"pararel-figure-3"} <= {row["name"] for row in rows}
 
 
-def test_reasons_of_a_row_name_their_parts(tmp_path):
-    work = Work(Request(tmp_path))
-    work.rows = ["Ada", "Bob"]
-
-    def missing(reason):
-        raise MissingError(reason)
-
-    for row, part, reason in (
-        ("Ada", "RTE", "unavailable: no pairs"), ("Ada", "MRPC", "unavailable: no model"),
-        ("Bob", "RTE", "not run"), ("Eve", "RTE", "not run"),
-    ):  # fmt: skip
-        made = work.attempt(row, lambda reason=reason: missing(reason), part)
-        assert made is None
-    assert work.absent == {
-        "Ada": "unavailable: RTE: no pairs; MRPC: no model", "Bob": "not run", "Eve": "not selected",
-    }  # fmt: skip
-
-
 def test_what_commands_note_is_kept_once_with_its_rows(tmp_path, answered):
     answered(0, {"warnings": ["mind the gap", "few"]}, "note: other\n")
     work = Work(Request(tmp_path))
@@ -275,19 +209,6 @@ def test_what_commands_note_is_kept_once_with_its_rows(tmp_path, answered):
     assert work.notes == [*notes, "of examples"]
     work.run("majority", "probe")
     assert len(work.notes) == 5
-
-
-def test_another_run_in_the_folder_or_a_bug_of_ours_is_no_missing_row(here, answered, tmp_path):
-    """Otherwise the other run's numbers are shown, or the row looks unavailable."""
-    work, place = Work(Request(tmp_path)), tmp_path / "Ada"
-    asked = ("probe", "--model", "baseline:majority", "--suite", "mini", "--out", place, "--limit")
-    work.run("Ada", *asked, "2")
-    with pytest.raises(ConsilienceError, match="--limit 3: .*another run: its limit is 2"):
-        work.attempt("Ada", lambda: work.run("Ada", *asked, "3"))
-    answered(1, "", "Traceback: KeyError")
-    with pytest.raises(RuntimeError, match="consilience suite list failed:\nTraceback: KeyError"):
-        work.attempt("Ada", lambda: work.run("Ada", "suite", "list"))
-    assert work.absent == {}
 
 
 PROBE = ("probe", "--model", "baseline:majority", "--suite", "mini", "--out", "run")
@@ -304,26 +225,6 @@ def test_a_model_or_suite_that_is_not_here_marks_its_row_and_a_wrong_argument_ra
     monkeypatch.chdir(tmp_path)
     with pytest.raises(error, match=message):
         Work(Request(tmp_path)).run("Ada", *arguments)
-
-
-def test_files_of_an_earlier_call_do_not_stay(consilience, monkeypatch, tmp_path):
-    """The recipe has numbers while its model is here, and then has none."""
-    found = [{("", "Ada", "Right"): Measured(1.0)}, {}]
-    bare = Recipe(
-        "bare", "Little", "nothing",
-        lambda recipe, work: {} if work.request.dry else found.pop(0), "no-such-table",
-    )  # fmt: skip
-    monkeypatch.setitem(RECIPES, "bare", bare)
-    for suffixes in ({".csv", ".md", ".tex"}, {".md"}):
-        assert consilience("reproduce", "bare", "--out", tmp_path / "r")[0] == 0
-        assert {path.suffix for path in (tmp_path / "r").iterdir()} == suffixes
-
-
-def test_a_terminal_sees_the_bars(monkeypatch, capfd):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    code = "import sys; sys.stderr.write('asking 7/9'); print('{}'); sys.exit(2)"
-    assert work_module._call([sys.executable, "-c", code]) == (2, "{}\n", "")
-    assert capfd.readouterr().err == "asking 7/9"
 
 
 def test_a_command_that_was_killed_marks_its_row(tmp_path, monkeypatch):
@@ -416,20 +317,6 @@ def test_a_users_model_is_one_more_row(consilience, release, here, tmp_path, mon
         assert rows["BERT", "BERT-base", "Accuracy"]["verdict"] == expected
 
 
-def test_a_row_of_a_users_missing_model(consilience, release, here, tmp_path):
-    command = (
-        "reproduce", "pararel-table-3", "--out", tmp_path / "r",
-        "--add", "mine=no/model",
-    )  # fmt: skip
-    status, out, err = consilience(*command)
-    assert status == 0
-    assert "mine: unavailable: " in err
-    lines = [" ".join(line.split()) for line in out.splitlines()]
-    assert "Accuracy - - - - unavailable" in lines and "mine (unavailable) - - -" in lines
-    rows = pl.read_csv(tmp_path / "r/pararel-table-3.csv").filter(row="mine")
-    assert rows["column"].to_list() == ["Accuracy", "Consistency", "Consistent-Acc"]
-
-
 @pytest.mark.parametrize(("name", "rows"), [
     ("pararel-relations", ["mine"]), ("pararel-correlations", ["mine"]),
     ("pararel-table-7", ["mine", "mine-ft"]), ("calum-table-2", ["mine"]),
@@ -496,25 +383,6 @@ def test_single_relations_and_correlations_take_all_models(of_few, here, tmp_pat
         needs = "unavailable: needs all models of the paper; missing: BERT-base, BERT-"
         assert verdict.startswith(needs)
         assert "BERT-large," not in verdict
-
-
-def test_the_papers_examples_and_our_most_telling_ones(release, here, tmp_path):
-    models = {"BERT-large": "baseline:majority"}
-    found, numbers = make("pararel-table-6", tmp_path / "r", models=models)
-    assert numbers.is_empty()
-    assert found.notes[5] == (
-        "example 6, Wales (right: Paris): 'The capital of [X] is [Y] .' Cardiff, ours Paris; "
-        "'[X]'s capital, [Y].' Cardiff, ours Paris; '[X]'s capital city, [Y].' Cardiff, ours Paris"
-    )
-    assert any(note.startswith("same_wrong: ") for note in found.notes[6:])
-    assert not any(note.startswith("right_and_wrong: ") for note in found.notes[6:])
-
-
-def test_determinism_is_of_the_seven_relations(release, here, tmp_path):
-    models = {"BERT-large": "baseline:oracle"}
-    request = {"only": ["BERT-large"]}
-    found = make_cells("pararel-determinism", tmp_path / "r", models=models, **request)
-    assert found["", "BERT-large", "Determinism"]["ours"] == 100.0
 
 
 def test_vectors_of_a_tiny_model(release, here, model_folder, tmp_path):
@@ -636,61 +504,6 @@ def test_the_largest_p_of_pearsons_coefficients_counts(answered, tmp_path):
     assert correlation["verdict"] == "differs"
 
 
-def test_vectors_of_several_models_are_tested_together(answered, tmp_path):
-    """p .01, .04 and .5: of three by Holm's method .03, .08 and .5. Correlations are times 100."""
-    p_of = {"BERT-base": 0.01, "BERT-large-wwm": 0.04, "mine": 0.5}
-
-    def document(command):
-        row = next(row for row in p_of if any(f"/{row}" in word for word in command))
-        rows = [{"property": name, "value": 0.2, "low": 0.1, "high": 0.3, "p": p,
-                 "v_measure": 0.6, "ami": 0.5}
-                for name, p in (("subject", p_of[row]), ("object", 0.9))]  # fmt: skip
-        return {"correlations": rows}
-
-    called = answered(0, document)
-    request = {"added": {"mine": "my-model"}, "only": [*p_of]}
-    found = make_cells("pararel-representations", tmp_path, **request)
-    assert len(called) == 3
-    numbers = {row: found[block, row, "p (Spearman, Holm)"]["ours"] for block, row, _ in found
-               if row in p_of}  # fmt: skip
-    assert numbers == pytest.approx({"BERT-base": 0.03, "BERT-large-wwm": 0.08, "mine": 0.5})
-    coefficient = found["", "BERT-large-wwm", "Spearman Consistency/V-measure"]
-    assert (coefficient["paper"], coefficient["ours"]) == (39.5, pytest.approx(20))
-    assert found["", "BERT-large-wwm", "p (Spearman)"]["verdict"] == "same"
-    assert found["added", "mine", "V-measure by object"]["ours"] == pytest.approx(60)
-
-
-def test_the_papers_spearman_is_not_significant_over_its_seven_models(tmp_path):
-    """r = .395 over 31 relations: t = r sqrt(29 / (1 - r**2)) = 2.315, p = .0279, times 7 .195."""
-    t = 0.395 * math.sqrt(29 / (1 - 0.395**2))
-    p = 2 * stats.t.sf(t, 29)
-    notes = make("pararel-representations", tmp_path, dry=True)[0].notes
-    assert f"p = {p:.3f} and, adjusted for seven models (Holm), {7 * p:.2f}" in notes[1]
-
-
-def test_micro_averages_stand_beside_macro_averages(answered, tmp_path):
-    answered(0, {})
-    folder = Request(tmp_path, added={"mine": "m"}).folder_of("mine")
-    folder.mkdir(parents=True)
-    rows = [
-        {"metric": metric, "subset": "all", "group": group, "value": value}
-        for metric in ("accuracy", "consistency", "consistent_accuracy")
-        for group, value in (("MACRO", 0.4), ("MICRO", 0.5), ("P19", 0.6))
-    ]
-    table = pl.DataFrame(rows)
-    absent = [pl.lit(None).alias(name) for name in METRICS_SCHEMA if name not in table.columns]
-    table.with_columns(absent).write_csv(folder / "metrics.csv")
-    found = make_cells("pararel-micro", tmp_path, added={"mine": "m"}, only=["mine"])
-    ours = {column: cell["ours"] for (_, row, column), cell in found.items() if row == "mine"}
-    means = {"Accuracy": 40, "Consistency": 40, "Consistent-Acc": 40}
-    micro = {f"{column}, micro": 50 for column in means}
-    assert ours == pytest.approx(means | micro)
-
-
-def test_the_relations_of_the_training_are_31():
-    assert (len(TEST), {*TEST, *TRAIN, *VALIDATION}) == (25, set(N_TO_1))
-
-
 def test_agreement_is_that_of_the_released_answers(consilience, tmp_path):
     """149/156 = 95.51 and 60/61 = 98.36; Wilson's interval of k of n with z = 1.96.
 
@@ -775,11 +588,3 @@ def test_without_data_a_recipe_says_so(consilience, here, tmp_path, monkeypatch)
     assert "pararel-table-1: unavailable: " in err and "no such folder; expected " in err
     assert "fetch pararel" in err
     assert out.count("unavailable") == 7
-
-
-def test_a_data_dir_that_is_the_suite_itself_names_the_expected_folder(tmp_path):
-    (tmp_path / "pararel").mkdir()
-    with pytest.raises(ConsilienceError, match="name the folder that contains pararel") as error:
-        load_suite("pararel", tmp_path / "pararel")
-    assert f"expected {tmp_path / 'pararel' / 'pararel'}" in str(error.value)
-    assert "no such folder" not in str(error.value)

@@ -18,7 +18,6 @@ from consilience.reproduce.calum import GROUPS, TABLE_6
 from consilience.reproduce.recipe import Request, Work
 from consilience.reproduce.reproduction import RECIPES, carry_out
 from consilience.suites.pairs import TASKS, read_pairs
-from pair_builders import changed_in
 from test_docs import parse
 from test_tasktypes import run_folder
 
@@ -104,20 +103,6 @@ def test_t_tests_of_the_papers_own_numbers(tmp_path):
     assert len(rows) == 6 and not any("our runs" in row for row in rows), "and with people"
     marginal = p_of(found, "SIGNAL", "STS vs NLI")
     assert marginal["paired"] == pytest.approx(0.0770, abs=5e-5), "1.7 points, not below .05"
-
-
-def test_t_tests_of_runs_that_are_there(tmp_path):
-    """The example by hand of ``test_tasktypes``: differences .4 and .2, so t = 3, t(1) is Cauchy's."""
-    by_hand = {"RoBERTa-base": (0.4, 0.6, 0.9), "BART-base": (0.5, 0.7, 0.8)}
-    for model, values in by_hand.items():
-        for task, value in zip(("mnli", "rte", "qqp"), values, strict=True):
-            place = Request(tmp_path).folder_of(model, "calum") / task / "run"
-            run_folder(place, task, 0.9, value, 1, 0)
-    _, found, _ = make("calum-t-tests", tmp_path)
-    p = p_of(found, "REVERSE", "STS vs NLI, our runs")
-    assert set(p) == {"Student", "Welch", "paired"}
-    assert p["paired"] == pytest.approx(1 - 2 / math.pi * math.atan(3))
-    assert p_of(found, "REVERSE", "STS vs NLI, our runs, with T5") == {}, "the same models"
 
 
 def test_gains_of_the_papers_own_numbers_and_of_runs(tmp_path):
@@ -269,48 +254,6 @@ def test_a_cell_of_table_2_and_again(data, tiny, here, quick, tmp_path):
     assert again.commands == work.commands
 
 
-def test_examples_and_gaps_of_one_row(data, tiny, here, quick, tmp_path):
-    """Table 3 asks RTE, MRPC and QNLI of one model; there are no pairs of QNLI, as the row says."""
-    found, numbers, work = make(
-        "calum-table-3", tmp_path / "out", models={"RoBERTa-large": tiny},
-        data=data | {"qnli:train": "no.tsv"}, device="cpu",
-    )  # fmt: skip
-    assert numbers == {}
-    why = "unavailable: nyu-mll/glue/qnli, split 'validation'"
-    assert work.absent["RoBERTa-large"].startswith(why)
-    assert len(work.commands) == 4
-    changed = 0
-    for task, form in (("rte", "signal"), ("mrpc", "reverse")):
-        run = work.request.folder_of("RoBERTa-large", "calum") / task / "run"
-        rows = [each for each in changed_in(run) if each["perturbation"] == form]
-        (note,) = [each for each in found.notes if each.startswith(f"{GROUPS[task]}, {form}")]
-        if not rows:
-            assert note.endswith("no answer changed")
-            continue
-        changed += 1
-        names = ("original_1", "original_2", "original_answer", "text_1", "answer")
-        shown = (rows[0][name] for name in names)
-        assert all(text in note for text in shown)
-    assert changed, "or this shows nothing"
-
-
-def test_what_t5_writes_counts(data, model_folder, here, tmp_path):
-    """Nothing that a random model writes is a label: 0, though it has to choose one beside that."""
-    models = {"T5-large": str(model_folder("t5"))}
-    request = {"models": models, "data": data, "device": "cpu"}
-    _, table, work = make("calum-table-2", tmp_path, only=("T5-large",), **request)
-    ours = {table["MRPC", "T5-large", each]["ours"] for each in ("Acc_val", "C_R", "C_S")}
-    assert ours == {0}
-    assert all(one.split()[1] == "probe" and "--generate" in one for one in work.commands)
-    place = work.request.folder_of("T5-large", "calum") / "mrpc" / "run"
-    metrics = pl.read_csv(place / "metrics.csv", schema_overrides=METRICS_SCHEMA)
-    chosen = metrics.filter((pl.col("group") == "mrpc") & (pl.col("metric") == "accuracy"))
-    assert chosen["value"][0] > 0
-    found, *_ = make("calum-table-4", tmp_path, **request)
-    notes = [each for each in found.notes if each.startswith("MRPC, signal")]
-    assert len(notes) == 3 and all("[sentence1]" in each for each in notes)
-
-
 def test_a_model_that_is_not_here_is_marked_and_tried_once(data, here, tmp_path):
     only = ("Electra-small",)
     _, table, work = make("calum-table-2", tmp_path / "out", only=only, data=data)
@@ -351,15 +294,6 @@ def test_dry_runs_nothing(data, tmp_path):
             for command in work.commands:  # a wrong option would show only when it is run
                 parse(shlex.split(command)[1:])
     assert not out.exists()
-
-
-def test_halves_of_klue(tmp_path):
-    """Validation is a half of KLUE's, unless there is a test set of its own."""
-    request = {"only": ("KoBART",), "dry": True}
-    for own in ({}, {"klue-nli:test": "test.json"}):
-        *_, work = make("calum-table-5", tmp_path, data=own, **request)
-        commands = [command for command in work.commands if "klue-nli" in command]
-        assert [("--half 1" in command) for command in commands] == [not own] * 2
 
 
 def answer(sheets, wrong=()):
@@ -410,11 +344,3 @@ def test_people(here, tmp_path):
     *_, work = make("calum-human", out, data={**data, "rte:answers": str(tmp_path)})
     assert f"{tmp_path}: no key.json" in work.absent["Human"]
     assert not (tmp_path / "key.json").exists()
-
-
-def test_commands_run_as_a_user_runs_them(tmp_path):
-    data = {f"{task}:validation": "no.tsv" for task in GROUPS}
-    data["rte:validation"] = write_pairs(tmp_path / "rte.jsonl", 2, "rte")
-    make("calum-human", tmp_path / "out", data=data)
-    key = json.loads((tmp_path / "out" / "calum" / "sheets" / "rte" / "key.json").read_text())
-    assert len(key["items"]) == 2

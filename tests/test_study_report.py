@@ -164,7 +164,6 @@ def test_the_page_the_tables_and_the_document(file, made, consilience, tmp_path)
     document = json.loads(out)
     text = page.read_text(encoding="utf-8")
     assert '<a href="oracle/mini/protocol%3Dstrict/report.html">' in text
-    assert 'data-chart="headlines-2"' in text
     names = {path.name for path in (tmp_path / "tables").iterdir()}
     assert names == set(map(".".join, product(("study", "comparisons"), ("csv", "md", "tex"))))
     assert set(document) == {"run", "runs", "verdict", "differences", "files", "warnings"}

@@ -128,27 +128,6 @@ def test_a_latex_table_is_as_wide_as_it_must_be(width, begin, packages):
     assert ("\\end{tabular}}" in lines) == (width == 120)
 
 
-@pytest.mark.parametrize(("text", "escaped"), [
-    ("a\\b", r"a\textbackslash{}b"),
-    ("5 % & $1 #2 _3", r"5 \% \& \$1 \#2 \_3"),
-    ("{x}~y^z", r"\{x\}\textasciitilde{}y\textasciicircum{}z"),
-    ("1±2 \N{MINUS SIGN}3 < 4 > …", r"1$\pm$2 $-$3 \textless{} 4 \textgreater{} \ldots{}"),
-    ("two\nlines", "two lines"),
-])  # fmt: skip
-def test_characters_of_latex(text, escaped):
-    assert f"\n{escaped} \\\\\n" in as_latex(Table("", [Column(text)], []))
-
-
-def test_a_row_is_no_argument_of_the_line_break_before_it():
-    """TeX reads [ and * after a line break, and [ after a rule."""
-    rows = [["[X] is [Y]", ""], ["*", ""], ["plain", ""]]
-    lines = as_latex(Table("", [Column("[c]"), NUMBER], rows)).splitlines()
-    assert lines[6:12] == [
-        r"{}[c] & n \\", r"\midrule", r"{}[X] is [Y] &  \\", r"{}* &  \\", r"plain &  \\",
-        r"\bottomrule",
-    ]  # fmt: skip
-
-
 def test_files_of_a_table(tmp_path):
     written = save_table(PAPER, tmp_path / "new" / "folder", "a.b")
     assert {path.name: path.read_text(encoding="utf-8") for path in written} == {

@@ -166,7 +166,7 @@ class ReproduceOptions(Watched):
         "Run models on auto, cpu, cuda, cuda:1 or mps. Trainings run on cpu if it is named, else "
         "on auto.", default="auto", metavar="DEVICE")
     dry_run: bool = opt(
-        "Print the commands and the number of queries, and run nothing.", default=False)
+        "Print the commands, and run nothing.", default=False)
 
 
 class PatternsOptions(Counted):

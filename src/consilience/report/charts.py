@@ -38,7 +38,7 @@ MARKS = "marks"  # the layer of a chart that its menus and pointers are for
 LINES = "split(datum.label, '\\n')"  # how Vega shows a label of several lines
 LINE_HEIGHT = 13  # pixels from a line of a label to the next
 LABEL = 30  # characters in a line of a label
-WIDE, NARROW, PANEL, PLANE = 360, 280, 120, 190  # widths of planes in pixels of a file
+WIDE, NARROW, PLANE = 360, 280, 190  # widths of planes in pixels of a file
 LIFTS = [
     {"test": f"length({LINES}) == {lines}", "value": -LINE_HEIGHT * (lines - 1) / 2}
     for lines in range(2, 7)
@@ -216,31 +216,6 @@ def _least(rows: pl.DataFrame) -> float:
 
 def _scale(start: Any) -> Spec:
     return {"domain": [start, 100], "nice": False, "padding": 6}
-
-
-def headline_figure(rows: pl.DataFrame) -> Spec:
-    """The headline numbers of several models, a panel a number.
-
-    ``rows``: ``model, number, value, low, high``.
-    """
-    bounds = ("value", "low", "high")
-    label, lines = _labels(rows["model"])
-    order = [wrapped(model) for model in _names(rows, "model")]
-    rows = rows.with_columns(percents(*bounds), label=label)
-    y = {"y": _field("label", "nominal", title=None, sort=order, axis=LINED_AXIS)}
-    scale = _scale(_least(rows))
-    start = _field("start", title="percent", scale=scale, axis={"values": [0, 50, 100]})
-    point = MARK | {"size": 45, "color": COLOURS[0]}
-    tips = _tips({"model": "model", "number": "number"}, bounds)
-    layers = [
-        _layer(BOUNDS | {"color": COLOURS[0]}, y | {"x": start, "x2": STOP}),
-        _layer(point, y | {"x": _field("value", scale=scale)} | tips),
-    ]
-    plane = {"layer": layers, "width": PANEL, "height": {"step": max(18, 14 * lines)}}
-    return _styled(
-        "The headline numbers of each model with 95 % confidence intervals.",
-        **_panels(plane, "number", _names(rows, "number"), _data(rows, "value")),
-    )
 
 
 def edit_figure(edits: pl.DataFrame) -> Spec:

@@ -219,31 +219,16 @@ def _notes(
 
 
 def compared_on(compared: pl.DataFrame, suite: Suite) -> Iterator[str]:
-    """How many relations and items a comparison is over; without relations if not all items."""
-    whole = compared.filter(subset="all")
-    accuracy = whole.filter(metric="accuracy")
-    means = whole.filter(pl.col("difference").is_not_nan(), group="MACRO")
-    is_of_facts = suite.words.has_means
-    if is_of_facts:
+    """How many items a comparison is over, of how many; without relations if not all items."""
+    accuracy = compared.filter(metric="accuracy", subset="all")
+    if suite.words.has_means:
         accuracy = accuracy.filter(group="MICRO")
     for row in accuracy.to_dicts():
-        if not (is_of_facts or row["n_excluded"]):
-            continue
-        relations, name = "", f"{row['second']}, {row['group']}"
-        if is_of_facts:
-            name = row["second"]
-            of_run = {of["metric"]: of for of in means.filter(second=name).to_dicts()}
-            if whole_run := of_run.get("accuracy"):
-                others = ", ".join(
-                    f"{label_of(metric).lower()}: {of_run[metric]['n']:,}"
-                    for metric in FACT_ROWS
-                    if metric in of_run and of_run[metric]["n"] != whole_run["n"]
-                )
-                apart = f" ({others})" if others else ""
-                relations = f"{_of_all(whole_run, 'relation')}{apart} and "
-        both = ": those that both runs answered" * (row["n_excluded"] > 0)
-        begin = f"{name}: compared" if accuracy.height > 1 else "Compared"
-        yield f"{begin} on {relations}{_of_all(row, suite.words.item)}{both}."
+        if suite.words.has_means or row["n_excluded"]:
+            name = row["second"] if suite.words.has_means else f"{row['second']}, {row['group']}"
+            both = ": those that both runs answered" * (row["n_excluded"] > 0)
+            begin = f"{name}: compared" if accuracy.height > 1 else "Compared"
+            yield f"{begin} on {_of_all(row, suite.words.item)}{both}."
 
 
 def _of_all(row: Mapping[str, Any], noun: str) -> str:

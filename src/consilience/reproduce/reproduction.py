@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib.resources import files
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from consilience import suites
 from consilience.core.errors import SILENT, ConsilienceError, Watch, did_you_mean
 from consilience.files.write import csv_of, write_whole
 from consilience.options import Output
@@ -24,7 +21,6 @@ from consilience.report.papers import Key, Measured
 from consilience.report.table import Column, Table
 from consilience.reproduce import calum, pararel
 from consilience.reproduce.recipe import NOT_SELECTED, UNAVAILABLE, Recipe, Request, Work
-from consilience.suites.facts import select_relations
 from consilience.suites.pairs import HUB
 
 PAIR_FILES = [f"{task}:{one}" for task in calum.GROUPS for one in (*calum.SPLITS, "answers")]
@@ -127,31 +123,6 @@ def _refuse(unknown: Collection[str], message: str, known: Collection[str]) -> N
         raise ConsilienceError(f"{message} '{min(unknown)}'", expected=expected)
 
 
-PARAREL = "pararel"
-
-
-def plan_lines(commands: Sequence[str], request: Request) -> Iterator[str]:
-    """Where the data of ParaRel are, and the number of queries."""
-    typed = [words for words in map(shlex.split, commands) if PARAREL in words]
-    if not typed:
-        return
-    try:
-        suite = suites.load_suite(PARAREL)
-    except ConsilienceError as error:
-        yield f"Data: missing: {error}"
-        return
-    yield f"Data: {suites.suite_folder(PARAREL, suites.data_dir())}"
-    probes = [words for words in typed if words[1] == "probe"]
-    total = 0
-    for words in probes:
-        groups = dict(pairwise(words)).get("--groups")
-        chosen = select_relations(suite, groups.split(",")) if groups else suite
-        total += sum(len(one.facts) * len(one.patterns) for one in chosen.relations)
-    if probes:
-        several = f" in {len(probes)} runs" if len(probes) > 1 else ""
-        yield f"Queries: {total:,}{several}. Answers of existing runs are reused."
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class Reproduction(Shown):
     """Our numbers next to the paper's."""
@@ -163,7 +134,6 @@ class Reproduction(Shown):
     commands: Sequence[str]
     files: Sequence[Path]
     record: Mapping[str, Any]
-    plan: Sequence[str] = ()
     is_dry: bool = False
 
     def __repr__(self) -> str:
@@ -172,7 +142,7 @@ class Reproduction(Shown):
 
     def printed(self, output: Output) -> Iterator[Table | str]:
         if self.is_dry:
-            yield from (*self.commands, *(f"# {line}" for line in self.plan))
+            yield from self.commands
             return
         title = f"{self.recipe.name}: {self.recipe.title}"
         selected = self.numbers.remove(verdict=NOT_SELECTED)
@@ -192,7 +162,6 @@ class Reproduction(Shown):
             "numbers": self.numbers.to_dicts(),
             "notes": [*self.notes],
             "warnings": [*self.warnings],
-            **({"plan": [*self.plan]} if self.plan else {}),
         }
 
     def remarks(self, output: Output) -> Sequence[str]:
@@ -249,9 +218,8 @@ def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Reproduction:
     record = record_of(
         recipe=recipe.name, added=added, tolerance=request.tolerance, only=request.only, data=data,
     )  # fmt: skip
-    plan = [*plan_lines(work.commands, request)] if request.dry else ()
     return Reproduction(
-        recipe, numbers, work.notes, warnings, work.commands, files, record, plan,
+        recipe, numbers, work.notes, warnings, work.commands, files, record,
         is_dry=request.dry,
     )  # fmt: skip
 

@@ -22,7 +22,6 @@ from consilience.options import Output
 from consilience.options.runs import StudyReportOptions, StudyStatusOptions
 from consilience.report import columns as layouts
 from consilience.report import export
-from consilience.report.charts import headline_figure
 from consilience.report.comparison_tables import with_undefined_means
 from consilience.report.overview import again, by_run
 from consilience.report.summary import SummaryRow
@@ -171,14 +170,9 @@ def study_verdict(differences: pl.DataFrame, rows: Sequence[StudyRow]) -> list[s
 def study_page(report: StudyReport, folder: Path) -> export.Page:
     """The page; ``folder``: where it will be, for links to other pages."""
     tables, cells = report.tables(), list(dict.fromkeys(row.cell for row in report.rows))
-    figures = [
-        _figure(at, cell, rows)
-        for at, cell in enumerate(cells, start=1)
-        if (rows := [row for row in report.rows if row.cell == cell and row.measured])
-    ]
     sections = [
         export.Section("verdict", "Result", "", [report.verdict]),
-        export.Section("study", "Numbers", "", [intervals_below(tables["study"]), *figures]),
+        export.Section("study", "Numbers", "", [intervals_below(tables["study"])]),
     ]
     if "comparisons" in tables:
         intro = "Paired: on the same questions. A difference has a 95 % interval and a test."
@@ -201,22 +195,6 @@ def study_page(report: StudyReport, folder: Path) -> export.Page:
     models = len(dict.fromkeys(row.model for row in report.rows))
     subtitle = f"{models} models, {len(cells)} combinations of suite and factors"
     return export.Page(f"How consistent are the models of {report.study.name}?", subtitle, sections)
-
-
-def _figure(at: int, cell: str, rows: Sequence[StudyRow]) -> export.Figure:
-    numbers = [
-        {
-            "model": row.model, "number": label_of(metric), "value": number.value,
-            "low": number.low, "high": number.high,
-        }
-        for row in rows
-        for metric, number in row.numbers.items()
-    ]  # fmt: skip
-    return export.Figure(
-        f"headlines-{at}", f"{cell}: headline numbers", headline_figure(pl.DataFrame(numbers)),
-        f"{cell}: the numbers above, with their 95 % confidence intervals.",
-        is_fluid=False,
-    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -14,7 +14,6 @@ from consilience.core.errors import Connection
 from consilience.core.items import Ask, Item, TextPair
 from consilience.core.presentation import Presentation, Template
 from consilience.endpoints import chats as chat_module
-from consilience.endpoints.chats import why_not_enforced
 from consilience.models import load_model, served
 from consilience.models.loading import load_pretrained
 from consilience.models.prompted import AnswerWriter, OptionScorer
@@ -341,17 +340,6 @@ def test_a_label_that_begins_another_is_not_read_by_its_first_token(loaded, monk
         model = served.load_served("openai:tiny", Connection(server.url))
     assert "a label begins another" in model.why_not([numbered])[0]
     assert model.why_not([replace(numbered, answers=numbered.answers[:9])]) == [None]
-
-
-def test_options_that_no_enum_takes_are_refused_with_their_number():
-    def why_not(*options):
-        return why_not_enforced(options)
-
-    assert why_not(*map(str, range(1000))) is None
-    assert why_not(*map(str, range(1001))).startswith("1,001 options of ")
-    assert "15,060 characters" in why_not(*(f"{at:060}" for at in range(251)))
-    assert why_not(*(f"{at:060}" for at in range(250))) is None
-    assert why_not("A", "A") == "two options have the same text"
 
 
 def test_labels_of_sentence_pairs_are_enforced_by_a_server_of_chats(writer):

@@ -41,10 +41,6 @@ KNOWN = (
 """Chats of the proof that first tokens are listed, and an answer to each; and of the proof that
 answers are enforced, and the only answers that each may have."""
 
-MOST_OPTIONS, MANY, MOST_CHARACTERS = 1000, 250, 15_000
-"""Values of an enum that OpenAI takes, and of an enum with more than ``MANY`` values how many
-characters they may have together; other servers do not say."""
-
 AROUND, ROOM = 32, 4096
 """Tokens around the answer in its JSON object, at most (``{"answer": ""}`` has 14 bytes), and
 tokens that a model may write before its answer, where it does so in the proof."""
@@ -199,10 +195,6 @@ def enforcing(options: Sequence[str]) -> tuple[int, Mapping[str, Any]]:
 
 def why_not_enforced(options: Sequence[str]) -> str | None:
     """Why a chat with these answers cannot be asked; None where it can."""
-    size, characters = len(options), sum(map(len, options))
-    if size > MOST_OPTIONS or (size > MANY and characters > MOST_CHARACTERS):
-        most = f"at most {MOST_OPTIONS:,}; of more than {MANY}, {MOST_CHARACTERS:,} characters"
-        return f"{size:,} options of {characters:,} characters, where an enum takes {most}"
     return "two options have the same text" if len({*options}) < len(options) else None
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import count, pairwise
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -414,6 +414,8 @@ class AnswerWriter(OptionScorer):
     at the end of its first line: what a model without turns writes next is another question.
     """
 
+    chooses = False  # Whether it is asked to choose among options instead
+
     def __init__(
         self,
         loaded: Pretrained,
@@ -431,13 +433,15 @@ class AnswerWriter(OptionScorer):
             self.identity["sampling_seed"] = seed
 
     @cached_property
-    def chooser(self) -> OptionScorer:
+    def chooser(self) -> AnswerWriter:
         """The same model, which chooses among options."""
-        chooser: Any = copy.copy(self)
-        chooser.__class__, chooser.longest = OptionScorer, self.longest_scored
-        return cast(OptionScorer, chooser)
+        chooser = copy.copy(self)
+        chooser.chooses, chooser.longest = True, self.longest_scored
+        return chooser
 
     def _why_not(self, prompt: Prompt) -> str | None:
+        if self.chooses:
+            return super()._why_not(prompt)
         return too_long(len(self.prompt_ids(prompt)), self.longest) or self.tokens.refused(prompt)
 
     def write(

@@ -61,7 +61,7 @@ test-ray: $(READY)
 # lm-evaluation-harness, driven as its users do, in an environment of its own.
 test-harness:
 	$(PYTHON) -m venv $(VENV)/harness
-	$(VENV)/harness/bin/pip install --quiet --disable-pip-version-check -c requirements/harness.txt -e '.[models,dev]' 'lm-eval[hf]' pytablewriter
+	$(VENV)/harness/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -c requirements/harness.txt -e '.[models,dev]' 'lm-eval[hf]' pytablewriter
 	HF_HUB_OFFLINE=1 $(VENV)/harness/bin/pytest -n 0 tests/test_harnesses.py
 
 # The wheel, installed in an empty virtual environment without models, and used there: no torch is needed.

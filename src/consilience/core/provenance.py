@@ -78,13 +78,6 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def busy() -> str:
-    """That other programs use the processor, so that times are unreliable; empty otherwise."""
-    load, count = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0, cores()
-    found = f"other programs use the processor (load {load:.1f}, cores: {count})"
-    return found if load > 1.5 * count else ""
-
-
 Group = Literal["consilience.models", "consilience.suites", "consilience.metrics"]
 
 

@@ -179,7 +179,6 @@ _RELATIONS = [line.split("\t") for line in _TABLE.splitlines()[1:]]
 N_TO_1 = {id_: label for id_, label, cardinality in _RELATIONS if cardinality == "N-1"}
 """The 31 relations that the paper reports consistency for, with Wikidata's name of each."""
 
-N_TO_M = {id_: label for id_, label, cardinality in _RELATIONS if cardinality == "N-M"}
 """The 7 relations that the paper reports determinism for."""
 
 MIXED_OBJECTS: dict[str, frozenset[str]] = {

@@ -165,8 +165,7 @@ def test_run_ends_with_status_2_if_a_run_failed(consilience, tmp_path, monkeypat
 def test_a_run_whose_server_failed_is_not_complete(tmp_path, monkeypatch):
     """One question of six has no reply; the same command asks it when the server is well."""
     monkeypatch.setattr(running, "LocalWorkers", study_workers.HereWorkers)
-    monkeypatch.setattr(client, "FIRST_WAIT", 0.001)
-    monkeypatch.setattr(client, "LONGEST_WAIT", 0.002)
+    monkeypatch.setattr(client, "WAITS", (0.001, 0.002))
     monkeypatch.chdir(tmp_path)
     rows = [
         {"question": f"What is {at}?", "answer": "red", "options": ["red", "blue"]}

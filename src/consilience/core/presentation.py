@@ -287,8 +287,6 @@ class ScoringRule:
 
     name: str
     reply: Reply
-    meaning: str
-    source: str
     per: Literal["", "token", "byte"] = ""
     """What the log-probability is divided by the number of, if anything."""
 
@@ -307,20 +305,15 @@ class ScoringRule:
         return scores
 
 
-RULES: Mapping[str, ScoringRule] = {rule.name: rule for rule in (
-    ScoringRule(
-        "label", "label", "log-probability of the option's label",
-        "MMLU (Hendrycks et al., ICLR 2021); Robinson and Wingate, ICLR 2023"),
-    ScoringRule(
-        "sum", "text", "log-probability of the option's text", "lm-evaluation-harness, acc"),
-    ScoringRule(
-        "mean", "text", "log-probability of the option's text, divided by its tokens",
-        "GPT-3 (Brown et al., NeurIPS 2020), Section 2.4", per="token"),
-    ScoringRule(
-        "bytes", "text", "log-probability of the option's text, divided by its bytes in UTF-8",
-        "lm-evaluation-harness, acc_norm, which divides by characters: the same for ASCII",
-        per="byte"),
-)}  # fmt: skip
+RULES: Mapping[str, ScoringRule] = {
+    rule.name: rule
+    for rule in (
+        ScoringRule("label", "label"),
+        ScoringRule("sum", "text"),
+        ScoringRule("mean", "text", "token"),
+        ScoringRule("bytes", "text", "byte"),
+    )
+}
 """The scoring rules of language models by name."""
 
 

@@ -26,7 +26,6 @@ from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.runs import ScoreOptions
 from consilience.runs.folder import RunFolder, default_folder
 from consilience.runs.run import Run
-from consilience.suites.pairs import Perturbation
 from consilience.suites.questions import Questions
 from consilience.types import Suite, SuiteWords
 
@@ -283,12 +282,6 @@ class Inquiry(ABC):
         if self.options.equivalence is None or "text" not in answers.columns:
             return answers
         return answers.with_columns(option=None, answer="text")
-
-
-def perturbation_settings(chosen: Mapping[str, Perturbation]) -> dict[str, object]:
-    """The perturbations of a run by name, and where those of a user are from."""
-    sources = {name: dict(form.source) for name, form in chosen.items() if form.source}
-    return {"perturbations": list(chosen)} | ({"perturbation_sources": sources} if sources else {})
 
 
 def refuse_choices(kind: str, **options: object) -> None:

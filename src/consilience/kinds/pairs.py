@@ -169,6 +169,8 @@ class SentencePairs(base.Inquiry):
 
     @property
     def settings(self) -> Mapping[str, object]:
+        forms = self.perturbations.items()
+        sources = {name: dict(form.source) for name, form in forms if form.source}
         return {
             "kind": SENTENCE_PAIRS,
             "suite": tasks.TASK_SUITE,
@@ -176,7 +178,8 @@ class SentencePairs(base.Inquiry):
             "pairs": self.pairs.digest,
             "limit": self.options.limit,
             "half": self.options.half,
-            **base.perturbation_settings(self.perturbations),
+            "perturbations": list(self.perturbations),
+            **({"perturbation_sources": sources} if sources else {}),
             "seed": self.options.seed,
             "model": self.model.identity,
         }

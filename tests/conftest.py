@@ -328,8 +328,10 @@ def load(classifier):
     from consilience.models.classifier import load_pair_classifier
     from pair_builders import SAME
 
-    def load(family, **options):
-        return load_pair_classifier(str(classifier(family)), SAME, Loading("cpu"), **options)
+    def load(family, longest=0):
+        model = load_pair_classifier(str(classifier(family)), SAME, Loading("cpu"))
+        model.longest = model.input.longest = longest or model.longest
+        return model
 
     return load
 
@@ -345,7 +347,9 @@ def writer(model_folder):
     def load(family, task=TASKS["mrpc"], template=None, longest=0):
         folder = family if isinstance(family, Path) else model_folder(family)
         loaded = load_pretrained(str(folder), Loading(device="cpu"))
-        return LabelWriter(loaded, task, template, longest)
+        model = LabelWriter(loaded, task, template)
+        model.longest = longest or model.longest
+        return model
 
     return load
 

@@ -91,8 +91,8 @@ def test_scores_of_options_are_those_of_these_weights(loaded, connect, template,
     local = OptionScorer(loaded)
     asked = prompts(template, labels)
     expected = scored(local, asked)
-    with scoring_server(loaded.model.name_or_path, ways, chat_template=CHAT) as server:
-        model = served.load_served("openai:tiny", connect(server), longest=512)
+    with scoring_server(loaded.model.name_or_path, ways, chat_template=CHAT, longest=512) as server:
+        model = served.load_served("openai:tiny", connect(server))
         assert [model.text(prompt) for prompt in asked] == [local.text(prompt) for prompt in asked]
         assert not any(model.why_not(asked))
         found = scored(model, asked)
@@ -109,11 +109,10 @@ def test_written_answers_are_those_of_the_same_weights_here(loaded, connect, way
     asked = prompts(template)
     local = AnswerWriter(loaded, most_written=4)
     expected = written(local, asked)
-    with scoring_server(loaded.model.name_or_path, ways, chat_template=CHAT) as server:
+    with scoring_server(loaded.model.name_or_path, ways, chat_template=CHAT, longest=512) as server:
         connection = Connection(server.url) if ways is LLAMA_CPP_PYTHON else connect(server)
         asked_server = served.open_server("openai:tiny", connection)
-        longest = 0 if ways is LLAMA_CPP_PYTHON else 512
-        model = served.Writer(asked_server, "tiny", most_written=4, longest=longest)
+        model = served.Writer(asked_server, "tiny", most_written=4)
         found = written(model, asked)
     assert found == expected and any(found.values())
 
@@ -128,17 +127,6 @@ def test_a_local_tokenizer_is_part_of_what_a_run_is(loaded, connect, tmp_path):
         plain = served.Served(served.open_server("openai:t", Connection(server.url)), "t", None)
     assert first == again != other == {**first, "tokenizer": other["tokenizer"]}
     assert {*first} - {*plain.identity} == {"tokenizer", "scoring"}
-
-
-def test_a_number_of_tokens_is_refused_where_there_are_none(loaded):
-    """And no chat is asked before."""
-    message = "--max-length with a server that has no tokens"
-    with scoring_server(loaded.model.name_or_path, OPENAI, chat_template=CHAT) as server:
-        connection = Connection(server.url)
-        refused(message, served.load_served, "openai:tiny", connection, longest=9)
-        opened = served.open_server("openai:tiny", connection)
-        refused(message, served.Writer, opened, "tiny", longest=9)
-        assert not server.bodies("/v1/chat/completions")
 
 
 def test_a_server_of_chats_has_values_of_listed_labels(loaded, monkeypatch):

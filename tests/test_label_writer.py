@@ -87,7 +87,8 @@ def test_a_tokenizer_without_places_of_tokens_takes_long_pairs(tmp_path):
         decoder_start_token_id=0,
     )  # fmt: skip
     transformers.T5ForConditionalGeneration(config).save_pretrained(tmp_path)
-    model = prompted.LabelWriter(load_pretrained(str(tmp_path)), MRPC, None, 40)
+    model = prompted.LabelWriter(load_pretrained(str(tmp_path)), MRPC, None)
+    model.longest = 40
     (form,) = forms_of([TextPair("0", "a" * 30, "b" * 60, "")], ())[:1]
     (fitted,) = model.fit([form])
     assert len(model.encode([fitted])[0]["input_ids"]) == 40

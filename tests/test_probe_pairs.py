@@ -108,7 +108,6 @@ def test_what_is_there_is_not_asked_again(classifier, perturb, tmp_path):
         (("--perturbations", "signal"), "perturbations"),
         (("--limit", 4), "limit"),
         (("--half", 1), "half"),
-        (("--max-length", 64), "model"),
         (("--seed", 1), "seed"),
     ):
         err = refusal(perturb, model, *options)
@@ -275,14 +274,16 @@ def test_a_model_is_asked_with_the_indicators_of_its_training(perturb, tmp_path)
     assert (asked["joined"], asked["pool"], asked["longest"]) == ("string", "mean", 60)
 
 
-def test_long_items_are_cut(classifier, perturb, tmp_path):
-    model = classifier("bert", SAME)
+def test_long_items_are_cut(perturb, tmp_path):
+    model = save_classifier(tmp_path / "model", "bert", SAME)
     lengths = load_pair_classifier(str(model), SAME).encode(forms_of())
     longest = [max(len(one["input_ids"]) for one in lengths[at : at + 3]) for at in range(0, 24, 3)]
     limit = sorted(longest)[4]
     too_long = sum(each > limit for each in longest)
     assert 0 < too_long < 8
-    status, _, err = perturb(model, "--max-length", limit, out="cut")
+    beside = {"joined": "pair", "pool": "last", "longest": limit, "indicators": None}
+    (model / "consilience.json").write_text(json.dumps(beside))
+    status, _, err = perturb(model, out="cut")
     assert status == 0
     assert f"{too_long} of 8 items were too long for {limit} tokens: " in err
     assert row_of(metrics_of(tmp_path / "cut"), "consistency", "reverse")["n"] == 8

@@ -102,15 +102,6 @@ def test_a_baseline_is_read_whatever_the_rule(options):
         assert counted.metrics.filter(metric="accuracy", group="MICRO")["value"].to_list() == [1.0]
 
 
-def test_the_longest_prompt_is_an_option(options, tmp_path):
-    """Prompts of more than eight tokens are excluded, of written and of chosen answers."""
-    for number, more in enumerate(({"generate": True}, {"max_new_tokens": 32})):
-        folder = tmp_path / f"short-{number}"
-        counted = probe(options(CLOSED, max_length=8, out=folder, **more), SILENT)
-        assert "the model takes 8" in open_run(folder).answers["excluded"][0]
-        assert counted.record["settings"]["max_length"] == 8
-
-
 def test_a_run_has_groups_with_options_and_open_ones(options, tmp_path):
     """Written answers have further columns; the run is read as a whole, and counts the same."""
     closed = "closed,Rome and Paris ?,the Paris ?,Rome,Rome;Paris\n"

@@ -140,7 +140,6 @@ class SentencePairs(base.Inquiry):
             self.spec,
             self.task.labels,
             options.loading,
-            longest=options.max_length,
         )
         trained = model.input.reading.indicators
         self.form = partial(tasks.original, indicators=trained or self.task.indicators)
@@ -156,13 +155,12 @@ class SentencePairs(base.Inquiry):
                 options.connection,
                 self.task,
                 options.template,
-                options.max_length or 0,
             )
         from consilience.models.loading import load_pretrained
         from consilience.models.prompted import LabelWriter
 
         loaded = load_pretrained(self.spec, options.loading)
-        model = LabelWriter(loaded, self.task, options.template, options.max_length or 0)
+        model = LabelWriter(loaded, self.task, options.template)
         if model.template is None:
             self.form = partial(tasks.t5_original, task=self.task)
         return model

@@ -140,7 +140,7 @@ class OwnQuestions(base.Inquiry):
 
     def new_model(self) -> Model:
         options = self.options
-        loading, longest = options.loading, options.max_length or 0
+        loading = options.loading
         is_served, chooser = options.model.startswith("openai:"), None
         writes = self.writes and not options.model.startswith("baseline:")
         if not writes or (is_served and self._chosen_groups):
@@ -149,7 +149,6 @@ class OwnQuestions(base.Inquiry):
                 self.whole.items,
                 loading=loading,
                 seed=options.seed,
-                longest=longest,
                 connection=options.connection,
             )
         if not writes:
@@ -158,7 +157,6 @@ class OwnQuestions(base.Inquiry):
         writer: Model = load_writer(
             options.model,
             loading,
-            longest=longest,
             connection=options.connection,
             chooser=chooser,
             most_written=options.max_new_tokens,
@@ -195,7 +193,6 @@ class OwnQuestions(base.Inquiry):
             "design": options.design,
             **self.prompting.of_group(self.design, ()).record,
             "model": self.model.identity,
-            **({"max_length": options.max_length} if options.max_length else {}),
         }
 
     def describe(self, folder: RunFolder) -> None:

@@ -177,13 +177,11 @@ def load_prompt_model(
     *,
     loading: Loading = DEFAULT_LOADING,
     seed: int = 0,
-    longest: int = 0,
     connection: Connection | None = None,
 ) -> OptionScorer | PromptBaseline | ServedModel:
     """The model of questions of that name; options as in ``load_model``.
 
-    ``questions``: those of the suite, for ``baseline:majority``. ``longest``: tokens of a prompt
-    with its answer, 0 for as many as the model takes.
+    ``questions``: those of the suite, for ``baseline:majority``.
     """
     scheme, _, name = spec.partition(":")
     if scheme == "baseline":
@@ -191,11 +189,11 @@ def load_prompt_model(
     if scheme == "openai":
         from consilience.models.served import load_served
 
-        return load_served(spec, connection, longest=longest)
+        return load_served(spec, connection)
     from consilience.models.loading import load_pretrained
     from consilience.models.prompted import OptionScorer
 
-    return OptionScorer(load_pretrained(spec, loading), longest=longest)
+    return OptionScorer(load_pretrained(spec, loading))
 
 
 def is_chat_model(model: object) -> bool:
@@ -208,7 +206,6 @@ def load_writer(
     spec: str,
     loading: Loading = DEFAULT_LOADING,
     *,
-    longest: int = 0,
     connection: Connection | None = None,
     chooser: Any = None,
     **how: Any,
@@ -222,8 +219,8 @@ def load_writer(
         from consilience.models.served import Writer, open_server
 
         server = chooser.server if chooser else open_server(spec, connection)
-        return Writer(server, spec, longest=longest, chooser=chooser, **how)
+        return Writer(server, spec, chooser=chooser, **how)
     from consilience.models.loading import load_pretrained
     from consilience.models.prompted import AnswerWriter
 
-    return AnswerWriter(load_pretrained(spec, loading), longest=longest, **how)
+    return AnswerWriter(load_pretrained(spec, loading), **how)

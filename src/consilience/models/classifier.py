@@ -246,14 +246,12 @@ def load_pair_classifier(
     spec: str,
     labels: Sequence[str],
     loading: Loading = DEFAULT_LOADING,
-    *,
-    longest: int | None = None,
 ) -> PairClassifier:
     """A trained classifier from the Hub or a folder, which reads pairs as in its training."""
     loaded = load_classifier(spec, loading)
     family = loaded.model.config.model_type
     reading = PairFormat.beside(Path(spec)) or PairFormat.of(loaded.kind, family)
-    return PairClassifier(loaded, labels, replace(reading, longest=longest or reading.longest))
+    return PairClassifier(loaded, labels, reading)
 
 
 def predict(

@@ -180,8 +180,8 @@ class PromptReader(ReadyModel):
 
     parts: Any  # What is shown -> ``Parts``: the token ids of each, and of its answers
 
-    def __init__(self, loaded: Pretrained, *, most_written: int = 0, longest: int = 0) -> None:
-        """``most_written``: tokens to write after a prompt; ``longest``: of a prompt, 0 for all."""
+    def __init__(self, loaded: Pretrained, *, most_written: int = 0) -> None:
+        """``most_written``: tokens to write after a prompt."""
         if loaded.kind not in CONTINUATIONS:
             raise ConsilienceError(
                 f"'{loaded.identity['model']}' does not write text",
@@ -192,14 +192,9 @@ class PromptReader(ReadyModel):
         super().__init__(loaded)
         self.continuation = CONTINUATIONS[loaded.kind](self.model, self.tokenizer)
         self.most_written = most_written
-        positions_of = min(self.tokenizer.model_max_length, positions(self.model))
-        most = positions_of - (most_written if self.continuation.shares_context else 0)
-        if longest > most:
-            raise ConsilienceError(
-                f"--max-length {longest}",
-                expected=f"at most the model's {most}, and {most_written} that it may write",
-            )
-        self.longest, self.longest_scored = longest or most, longest or positions_of
+        self.longest_scored = min(self.tokenizer.model_max_length, positions(self.model))
+        written = most_written if self.continuation.shares_context else 0
+        self.longest = self.longest_scored - written
         usual = self.model.generation_config
         self.ends = end_tokens(loaded)
         start = getattr(self.model.config, "decoder_start_token_id", None)
@@ -373,9 +368,8 @@ def _shared(first: Ints, second: Ints) -> int:
 class OptionScorer(OptionPrompts, PromptReader):
     """A model that scores what a prompt may be answered with (``asking/questions.py``)."""
 
-    def __init__(self, loaded: Pretrained, *, most_written: int = 0, longest: int = 0) -> None:
-        """``longest``: tokens of a prompt with its answer, 0 for as many as the model takes."""
-        super().__init__(loaded, most_written=most_written, longest=longest)
+    def __init__(self, loaded: Pretrained, *, most_written: int = 0) -> None:
+        super().__init__(loaded, most_written=most_written)
         self.takes_answers = self.continuation.shares_context
         self._encoded: dict[Prompt, Parts] = {}
 
@@ -421,12 +415,11 @@ class AnswerWriter(OptionScorer):
         loaded: Pretrained,
         *,
         most_written: int = MOST_WRITTEN,
-        longest: int = 0,
         temperature: float = 0.0,
         seed: int = 0,
     ) -> None:
         """``temperature``: 0 for the most probable tokens; else they are sampled by ``seed``."""
-        super().__init__(loaded, most_written=most_written, longest=longest)
+        super().__init__(loaded, most_written=most_written)
         self.temperature, self.seed = temperature, seed
         self.identity = self.identity | {"max_new_tokens": most_written, "temperature": temperature}
         if temperature:
@@ -470,11 +463,9 @@ class LabelWriter(PromptReader):
     A label's score is that of its tokens, and of an end token if the model ends answers with one.
     """
 
-    def __init__(
-        self, loaded: Pretrained, task: Task, template: str | None, longest: int = 0
-    ) -> None:
+    def __init__(self, loaded: Pretrained, task: Task, template: str | None) -> None:
         """``template``: see ``prompt_tokens.filled``; None for T5's form, or for ours."""
-        super().__init__(loaded, most_written=LONGEST_LABEL, longest=longest)
+        super().__init__(loaded, most_written=LONGEST_LABEL)
         is_causal, self.prompts = self.continuation.shares_context, None
         if template is not None or is_causal:
             text = TEMPLATES[task.kind] if template is None else template

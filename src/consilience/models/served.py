@@ -205,17 +205,15 @@ class Writer(Served):
         most_written: int = MOST_WRITTEN,
         temperature: float = 0.0,
         seed: int = 0,
-        longest: int = 0,
         chooser: Any = None,
     ) -> None:
         self.chooser = chooser
         self.takes_chats = server.tokenizer is None or hasattr(chooser, "chats")
         self.most_written, self.temperature, self.seed = most_written, temperature, seed
-        self.longest = longest or server.context
+        self.longest = server.context
         self.tokens = None if self.takes_chats else prompt_tokens(server, spec)
         self.chats = Chats(server, temperature)
         if self.takes_chats:
-            _refuse_length(longest)
             self.chats.settle()
         super().__init__(server, spec, None)
         self.identity |= {"max_new_tokens": most_written, "temperature": temperature}
@@ -354,16 +352,13 @@ def _continuations(start: int, sentences: Sequence[Sequence[int]], gold: int) ->
 class ServedLabels(Served):
     """Asks sentence pairs for the word of a label, which is scored or, in chats, enforced."""
 
-    def __init__(
-        self, model: ServedModel, task: Task, template: str | None, longest: int = 0
-    ) -> None:
+    def __init__(self, model: ServedModel, task: Task, template: str | None) -> None:
         """``template``: None for ours; only a server with tokens takes the beginning of a reply."""
         self.model, self.server, self.client = model, model.server, model.client
         self.proof, self.notes, self.labels = model.proof, model.notes, task.labels
         text = TEMPLATES[task.kind] if template is None else template
         self.tokens = model.tokens if isinstance(model, TokenScorer) else None
         if self.tokens is None:
-            _refuse_length(longest)
             if template is not None and REPLY in template:
                 raise ConsilienceError(
                     f"{REPLY} in the template, of a server that takes whole chats only",
@@ -375,7 +370,6 @@ class ServedLabels(Served):
         self.identity = {**model.identity, "template": self.template}
         if self.tokens is not None:
             self.longest = (model.server.context or 1 << 30) - LONGEST_LABEL
-            self.longest = min(self.longest, longest or self.longest)
             self.identity |= {"chat": self.prompts.is_chat, "longest": self.longest}
             targets = self.tokens.label_targets(task.labels, self.prompts.gap)
             self.targets = tuple(map(tuple, targets))
@@ -440,7 +434,6 @@ def load_served(
     spec: str,
     connection: Connection | None,
     *,
-    longest: int = 0,
     in_chats: Sequence[str] = tuple(STRATEGIES),
 ) -> ServedModel:
     """The model of that name, with the first strategy that is proved.
@@ -452,13 +445,9 @@ def load_served(
     reasons = {"tokens": NO_TOKENS}
     if server.tokenizer is not None:
         try:
-            model = TokenScorer(server, spec, *prove(server))
+            return TokenScorer(server, spec, *prove(server))
         except UnprovedServerError as error:
             reasons = error.reasons
-        else:
-            model.longest = longest or model.longest
-            return model
-    _refuse_length(longest)
     for name in in_chats:
         try:
             chosen = ChatScorer(server, spec, name)
@@ -471,19 +460,12 @@ def load_served(
     raise UnprovedServerError(reasons)
 
 
-def _refuse_length(longest: int) -> None:
-    if longest:  # chats are not counted in tokens
-        found = "--max-length with a server that has no tokens"
-        raise ConsilienceError(found, todo="Leave it out.")
-
-
 def load_served_labels(
     spec: str,
     connection: Connection | None,
     task: Task,
     template: str | None = None,
-    longest: int = 0,
 ) -> ServedLabels:
     """The model of that name, asked for the labels of a task."""
     model = load_served(spec, connection, in_chats=(ANSWERS_ONLY,))
-    return ServedLabels(model, task, template, longest)
+    return ServedLabels(model, task, template)

@@ -90,7 +90,6 @@ class ProbeOptions(Options):
     generate: bool = opt(
         "Let a language model write the answer; of sentence pairs it also ranks all labels.",
         default=False, panel="Sentence pairs and questions only")
-    max_length: shared.MaxLength = opt(default=None, is_rare=True)
     half: shared.Half = opt(default=None, is_rare=True)
     vary: shared.Vary = None
     design: shared.DesignName = opt(default="full", is_rare=True)

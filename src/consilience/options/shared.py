@@ -107,8 +107,8 @@ ReadAt = Annotated[Pool | None, Option(
     "Decoders: classify by the last token, by an end token after it, or by the mean.",
     panel="Sentence pairs only")]
 MaxLength = Annotated[int | None, Option(
-    "Truncate sentence pairs to this many tokens, and exclude longer prompts of questions "
-    "[default: the model's limit].", min=8, panel="Sentence pairs and questions only")]
+    "Truncate sentence pairs to this many tokens [default: the model's limit].", min=8,
+    panel="Sentence pairs only")]
 StudyFile = Annotated[FilePath, Option(
     "The study: a TOML file (docs/studies.md).", metavar="FILE", is_argument=True)]
 RunPath = Annotated[FilePath, Option(

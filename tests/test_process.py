@@ -95,14 +95,6 @@ def test_an_output_without_unicode(tmp_path):
     assert b"Z\\u4e00" in document and b"Z?" in text and found.stdout.isascii()
 
 
-@pytest.mark.parametrize("name", ["--out", "--suite"])
-def test_an_argument_that_is_not_utf_8_is_one_message(name):
-    found = subprocess.run([*COMMAND, "probe", name, b"n\xff"], capture_output=True, check=False)
-    assert (found.returncode, found.stdout) == (2, b"")
-    message = "the argument 'n\ufffd' is not in UTF-8. Rename the file, or use a UTF-8 locale."
-    assert found.stderr.decode() == f"error: {message}\n"
-
-
 def test_ctrl_c_while_the_command_is_being_loaded(tmp_path):
     """One of the libraries that it loads is pressing the keys."""
     press = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)\n"

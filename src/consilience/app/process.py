@@ -58,7 +58,6 @@ def run(main: Callable[[], None]) -> None:
     A command that a signal ends exits with 128 and the number of the signal.
     """
     try:
-        _check_arguments()
         try:
             main()
         finally:
@@ -116,18 +115,6 @@ def _fail(error: ConsilienceError) -> NoReturn:
         document = {**error.to_dict(), "is_usage": error.kind == "usage"}
         print(json_text({"error": document}))
     sys.exit(error.status)
-
-
-def _check_arguments() -> None:
-    """Raise for an argument that is no text, as which Python passes names in other encodings."""
-    for argument in sys.argv[1:]:
-        try:
-            argument.encode()
-        except UnicodeEncodeError as error:
-            raise ConsilienceError(
-                f"the argument '{argument}' is not in {sys.getfilesystemencoding().upper()}",
-                todo="Rename the file, or use a UTF-8 locale.",
-            ) from error
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

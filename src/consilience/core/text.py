@@ -28,11 +28,7 @@ def control_in(text: str) -> str:
     Such characters control a terminal, reorder what a reader sees, or cannot be written as UTF-8.
     """
     match = LINE_CONTROLS.search(text)
-    if match is None:
-        return ""
-    is_half = "\ud800" <= match[0] <= "\udfff"
-    kind = "half a character (a lone surrogate)" if is_half else "a control character"
-    return f"{kind}, U+{ord(match[0]):04X},"
+    return f"a control character, U+{ord(match[0]):04X}," if match else ""
 
 
 def visible(text: str) -> str:

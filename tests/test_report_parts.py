@@ -86,7 +86,6 @@ def test_the_texts_beside_the_tables():
     assert [row[1] for row in parts["examples"][0].rows] == ["Ada ___", "___ Ada"]
     assert parts["differences"][0] == ["so"]
     assert parts["caveats"][0] == ["mind the gap"]
-    assert "40 of 42 facts of 1 relation" in parts["setup"][0]["suite"]
     pairs = {"task": TASKS["rte"], "changed": pl.DataFrame(schema=CHANGED_ANSWERS_SCHEMA)}
     summary, metrics = summary_of(("accuracy", 0.8, 0.5)), form_metrics(("accuracy", "all", 0.8))
     run = RunView("run", [{}], FORMS, metrics, summary, **pairs)

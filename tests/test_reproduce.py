@@ -12,7 +12,6 @@ import pytest
 from checks import output, refusal
 from conftest import WORDS, cases, cells, real_data
 from consilience.core.errors import ConsilienceError
-from consilience.core.schemas import METRICS_SCHEMA
 from consilience.report import papers
 from consilience.report.export import as_markdown
 from consilience.report.papers import Measured, beside, beside_layout, beside_table, paper_numbers
@@ -336,22 +335,6 @@ RANDOM = dict.fromkeys(MODELS, "baseline:random")
 def of_few(release, tmp_path_factory):
     """Random models are asked once."""
     return Once(Request(tmp_path_factory.mktemp("few")))
-
-
-def test_a_users_model_has_rows_before_and_after_training(answered, tmp_path):
-    """Its own training with each lambda, without the ablations of the paper's model."""
-    request = {"added": {"mine": "my/model"}, "only": ("mine", "mine-ft")}
-    folder = Request(tmp_path, **request).folder_of("mine", "pararel-improve") / "lambda-1"
-    for part, value in (("before", 0.5), ("seed-42/improved/after", 0.75)):
-        (folder / part).mkdir(parents=True)
-        row = {"metric": "accuracy", "subset": "all", "group": "MACRO", "value": value}
-        pl.DataFrame([row], schema=METRICS_SCHEMA).write_csv(folder / part / "metrics.csv")
-    called = answered(0, {})
-    numbers = make_cells("pararel-table-7", tmp_path, **request)
-    assert [numbers["added", name, "Accuracy"]["ours"] for name in request["only"]] == [50, 75]
-    assert [command[:3] for command in called] == [["improve", "--model", "my/model"]] * 3
-    weights = [command[command.index("--lambda") + 1] for command in called]
-    assert weights == ["0.1", "0.5", "1"]
 
 
 def test_single_relations_and_correlations_take_all_models(of_few, here, tmp_path):

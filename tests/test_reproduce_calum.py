@@ -254,23 +254,6 @@ def test_a_cell_of_table_2_and_again(data, tiny, here, quick, tmp_path):
     assert again.commands == work.commands
 
 
-def test_a_model_that_is_not_here_is_marked_and_tried_once(data, here, tmp_path):
-    only = ("Electra-small",)
-    _, table, work = make("calum-table-2", tmp_path / "out", only=only, data=data)
-    why = table["RTE", "Electra-small", "C_R"]["verdict"]
-    assert "cannot load 'google/electra-small-discriminator'" in why
-    assert math.isnan(table["RTE", "Electra-small", "C_R"]["ours"])
-    assert len(work.commands) == 1
-    only = ("RoBERTa-base", "Human")
-    data = {"rte:train": "no.tsv", "rte:validation": data["rte:validation"]}
-    _, table, work = make("calum-table-2", tmp_path / "out", only=only, data=data)
-    why = table["RTE", "RoBERTa-base", "C_R"]["verdict"]
-    assert "RTE: no.tsv: no such file" in why
-    assert "QQP: nyu-mll/glue/qqp, split 'validation': cannot be loaded" in why
-    assert "people have to answer" in table["RTE", "Human", "C_R"]["verdict"]
-    assert work.commands == []
-
-
 def test_dry_runs_nothing(data, tmp_path):
     out = tmp_path / "out"
     request = {"data": data, "dry": True}

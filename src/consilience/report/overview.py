@@ -11,10 +11,9 @@ from typing import Any
 import polars as pl
 
 from consilience.analysis.examples import Example, Reply
-from consilience.core.errors import Protocol
 from consilience.core.factors import FACTORS, levels_of
 from consilience.core.schemas import FLIPS
-from consilience.core.text import AGGREGATES, counted, spread
+from consilience.core.text import AGGREGATES, counted
 from consilience.endpoints.usage import cost_in_words
 from consilience.report import charts
 from consilience.report import columns as layouts
@@ -74,7 +73,7 @@ def of_run(name: str, runs: Sequence[object]) -> str:
 def described(record: Mapping[str, Any]) -> str:
     """A model in words, from ``run.json``; empty if the record has none."""
     model = record.get("settings", {}).get("model", {})
-    parts = [str(model["model"])] if model else []
+    parts = [str(model["model"])] if "model" in model else []
     if model.get("architecture"):
         parts.append(f"{model['architecture']}, {model['parameters']:,} parameters")
         parts.append(f"{model['dtype']} on {model['device']}")
@@ -112,6 +111,7 @@ def _origin(name: str, record: Mapping[str, Any]) -> dict[str, str]:
         weights = f"SHA-256 {model['digest']}"
     rows = {
         "Run": name,
+        "Model": described(record) or "not known",
         "Started": record.get("started"),
         "Finished": record.get("finished") or "not finished",
         "Versions": ", ".join(" ".join(of) for of in record["versions"].items()),
@@ -123,45 +123,7 @@ def _origin(name: str, record: Mapping[str, Any]) -> dict[str, str]:
     return {label: str(value) for label, value in {**rows, **cost}.items()}
 
 
-PROTOCOLS: Mapping[Protocol, str] = {
-    "published": "counted as the released code of the papers does",
-    "strict": "counted by the definitions in the text of the papers",
-}
 MOST_REASONS = 50  # rows of a table of queries without an answer
-
-
-def setup(runs: Sequence[RunView]) -> Iterator[Part]:
-    """The suite or the tasks, and the models."""
-    rows = {} if runs[0].task else dict(_suite_rows(runs))
-    for run in runs:
-        prefix = of_run(run.name, runs)
-        if run.task:
-            first, second = run.task.indicators
-            size, labels = max(run.metrics.filter(metric="accuracy")["n"]), run.task.labels
-            asked = f"{size:,} pairs, labels {', '.join(labels)}"
-            rows[f"{prefix}task"] = f"{run.task.name} ({run.task.kind}), {asked}"
-            rows[f"{prefix}original form"] = f"{first}: ... {second}: ..."
-        model = (described(run.records[0]) if run.records else "") or run.name
-        more_seeds = f" and {run.seeds - 1} more seeds" if run.seeds > 1 else ""
-        rows[f"{prefix}model"] = model + more_seeds
-    yield rows
-
-
-def _suite_rows(runs: Sequence[RunView]) -> Iterator[tuple[str, str]]:
-    """The size of the suite of runs on facts or questions."""
-    suite, protocol = runs[0].suite, runs[0].protocol
-    patterns = [len(relation.design.variants) for relation in suite.relations]
-    counts, group = fact_counts(runs[0].metrics), suite.words.group
-    relations = counted(len(suite.relations), group)
-    if len(counts) < len(suite.relations):
-        relations = f"{len(counts)} of {relations}"
-    several = sum(relation.cardinality == "N-M" for relation in suite.relations)
-    relations += f", {several} of them with several right answers" if several else ""
-    facts = facts_in_words(runs[0].metrics, suite.words.item)
-    yield "suite", f"{suite.name}: {facts} of {relations}"
-    yield "patterns", f"{sum(patterns):,}, {spread(patterns)} a {group}"
-    if len(suite.words.protocols) > 1:
-        yield "protocol", f"{protocol}: {PROTOCOLS[protocol]}"
 
 
 def subtitle_of(runs: Sequence[RunView]) -> str:
@@ -384,21 +346,12 @@ def first_screen(runs: Sequence[RunView]) -> Iterator[Part]:
 
 
 def scope(runs: Sequence[RunView]) -> str:
-    """What the headline numbers are means over, and what their intervals say, if any has one."""
-    if all(math.isnan(row.low) for run in runs for row in run.summary.rows):
-        return ""
-    words, seeds = runs[0].suite.words, runs[0].seeds
-    groups = runs[0].suite.relations
+    """What the headline numbers are over, and that they have intervals."""
+    words, groups = runs[0].suite.words, runs[0].suite.relations
     relations = sum(group.cardinality == "N-1" for group in groups) or len(groups)
-    if words.has_means and relations > 1:
-        return (
-            f"Means over {relations} relations, each with its 95 % confidence interval (CI). The "
-            "relations count as a sample, so the interval is wide where they are few."
-        )
-    over = "the subjects of the facts" if words.has_means else words.clusters
-    pooled = f"All {words.item}s together. " if words.is_pooled else ""
-    of_seeds = "" if words.pool or seeds < 2 else f" Means of {seeds} seeds."
-    return f"{pooled}Each number has its 95 % confidence interval (CI), over {over}.{of_seeds}"
+    over = f"{relations} relations" if words.has_means and relations > 1 else words.clusters
+    what = "Means over" if words.has_means and relations > 1 else "Over"
+    return f"{what} {over}, each number with its 95 % confidence interval (CI)."
 
 
 def _tiles(run: RunView) -> Iterator[Mapping[str, Any]]:

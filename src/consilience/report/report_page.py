@@ -34,8 +34,6 @@ from consilience.report.run_view import (
     factor_table,
     factor_verdict,
     group_names,
-    interaction_table,
-    level_table,
     name_and_id,
     together,
     values_of,
@@ -222,7 +220,7 @@ def _expectations(runs: Sequence[RunView]) -> Parts:
 
 
 def factor_parts(views: Sequence[FactorView]) -> Parts:
-    """The table and the figure of factors, and every interaction; none without."""
+    """The table and the figure of factors; none without."""
     if not views:
         return
     title = "What each factor changes"
@@ -231,9 +229,6 @@ def factor_parts(views: Sequence[FactorView]) -> Parts:
     caption = "Marks have 95 % confidence intervals."
     yield Figure("factors", title, charts.factor_figure(views), caption, is_fluid=False)
     yield intervals_below(factor_table(views, f"{title}, in percent"))
-    interactions = interaction_table(views, "Interactions, percent of the variation")
-    yield from [Folded("Each interaction", [interactions])] if interactions.rows else []
-    yield Folded("Accuracy by level", [level_table(views, "Accuracy by level")])
     yield from filter(None, [view_notes(views)])
 
 
@@ -299,7 +294,6 @@ OF_ALL: Sections = (
         _expectations,
     ),
     ("caveats", "Caveats", "", overview.caveats),
-    ("setup", "Suite and models", "", overview.setup),
 )  # fmt: skip
 
 

@@ -58,11 +58,6 @@ OF_SHARES = (
 
 OUTCOMES = ("answer", "correctness")
 
-LEVELS: Columns = {
-    "factor": Column("factor"), "level": Column("level"), "value": Column("accuracy", "share"),
-    ("low", "high"): Column(CI, "share"), "n": Column("questions", "count"),
-}  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
 class FactorView:
@@ -208,29 +203,6 @@ def _most_changed(view: FactorView) -> Iterator[str]:
                 f"The effect of {' and '.join(inside)} is inside the noise floor: "
                 f"{100 * flips:.1f} % of answers change when nothing in the prompt does."
             )
-
-
-def interaction_table(views: Sequence[FactorView], title: str) -> Table:
-    """Every interaction as a share of the variation, the largest of the answer first."""
-    columns: dict[str | tuple[str, str], Column] = {"factors": Column("factors")}
-    for outcome in OUTCOMES:
-        columns[f"{outcome}_share"] = Column(outcome, "share")
-        columns[f"{outcome}_share_low", f"{outcome}_share_high"] = Column(CI, "share")
-
-    def records_of(view: FactorView) -> Iterator[dict[str, Any]]:
-        parts = parts_of(view.tables)
-        names = [name for *of, name in parts if of == ["answer", "interaction"]]
-        for name in sorted(names, key=lambda name: -parts["answer", "interaction", name]["value"]):
-            rows = {of: parts[of, "interaction", name] for of in OUTCOMES}
-            numbers = {f"{of}_{key}": row[key] for of, row in rows.items() for key in row}
-            yield {"factors": name, **numbers}
-
-    return _table(views, title, columns, records_of)
-
-
-def level_table(views: Sequence[FactorView], title: str) -> Table:
-    """The accuracy of the variants that have a level, a row a level of each factor."""
-    return _table(views, title, LEVELS, lambda of: of.tables.levels.to_dicts(), sortable=True)
 
 
 @dataclass(frozen=True, slots=True)

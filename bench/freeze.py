@@ -168,7 +168,6 @@ def table_commands() -> Iterator[tuple[str, list[str]]]:
     gate = ["gate", "mini-random-strict", "--baseline", "mini-majority-strict", *rules]
     yield "gate", gate
     yield "gate.txt", gate
-    yield "gate-plan", [*gate, "--plan"]
     yield "gate.md.txt", [*gate, "--format", "md"]
     yield "study", ["study", "run", "study.toml"]
     yield "study-status.txt", ["study", "status", "study.toml"]

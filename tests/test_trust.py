@@ -174,7 +174,9 @@ def hostile(tmp_path, monkeypatch):
 
 ATTACKS = {
     "--trust-remote-code": {"model": "model", "trust_remote_code": True},
-    "--perturbations own.py:polite": {"perturbations": ["own.py:polite"]},
+    "--perturbations own.py:polite": {
+        "suite": "rte", "data": "pairs.tsv", "perturbations": ["own.py:polite"],
+    },
     "--base-url {url} --api-key-env MY_SECRET": {
         "model": "openai:x", "suite": "mini-questions", "base_url": "{url}", "api_key_env": "MY_SECRET",
     },
@@ -199,8 +201,9 @@ def test_a_record_runs_no_code_and_sends_no_key(asked, run, hostile, consilience
 def test_a_found_file_has_no_power(attack, file, hostile, consilience, tmp_path):
     table = "[tool.consilience.probe]" if file == "pyproject.toml" else "[probe]"
     with replay(lambda *request: (404, {}, {})) as server:
-        options = {"model": "baseline:majority", "suite": "mini", "groups": "sport", "limit": 1}
+        options = {"model": "baseline:majority", "suite": "mini", "limit": 1}
         options |= ATTACKS[attack]
+        (tmp_path / "pairs.tsv").write_text(PAIRS)
         lines = [f"{key.replace('_', '-')} = {json.dumps(value)}" for key, value in options.items()]
         text = "\n".join([table, *lines]).replace("{url}", server.url)
         assert tomllib.loads(text)

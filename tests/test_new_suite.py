@@ -56,7 +56,7 @@ def test_a_folder_with_files_is_refused_and_an_empty_one_is_taken(tmp_path):
 
 
 WAYS = {
-    "tokens": VLLM, "texts": {"echo"}, "chats": {"enforces", "no logprobs"}, "dry run": VLLM,
+    "tokens": VLLM, "chats": {"enforces", "no logprobs"}, "dry run": VLLM,
     "evaluate": VLLM,
 }  # fmt: skip
 FEW = {"limit": 1, "groups": "geography,computing", "vary": "paraphrase=2", "max_new_tokens": 2}

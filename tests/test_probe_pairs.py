@@ -451,6 +451,6 @@ def test_the_noise_floor_of_pairs(options, classifier, taught, perturb, tmp_path
     assert status == 0, err
     floor = pl.read_csv(tmp_path / "run" / "metrics.csv").filter(pl.col("metric") == "flips")
     assert floor.select("subset", "n", "value").rows() == [("repeated", 48 if options else 24, 0)]
-    assert "Noise floor: 0 of 24 answers" in out + err
+    assert f"Noise floor: 0 of {48 if options else 24} answers" in out + err
     report(ReportOptions([str(tmp_path / "run")]))  # the noise floor is of no task
     assert '<section id="caveats"' in (tmp_path / "run" / "report.html").read_text("utf-8")

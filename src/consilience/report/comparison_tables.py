@@ -40,7 +40,6 @@ from consilience.types import Suite
 CORRECTED = "corrected_consistency"  # which a constant model does not have
 OVER_QUESTIONS = {"MACRO": "mean of groups", "MICRO": "all questions"}
 NAME = 10  # characters of a run's name in a heading on a narrow screen
-NAMED = 3  # most different relations that are named
 MOST_FLIPS = 60  # changed answers on the page
 VALUES = ("first_value", "second_value")
 UNDEFINED = ("difference", "low", "high", "p", "p_holm", "q_value", "p_seeds", "detectable")
@@ -241,8 +240,7 @@ def verdict(compared: pl.DataFrame, suite: Suite) -> list[str]:
     """Whether later runs differ from the first (``COMPARISON_SCHEMA``), in sentences.
 
     Of each later run, and of each task: the headline numbers whose p is below ``CLEAR`` after
-    Holm's correction over them; then the groups that differ most. Consistency is left out against a
-    model of constant answers.
+    Holm's correction over them. Consistency is left out against a model of constant answers.
     """
     metrics = _defaults(compared, None)
     whole = _chosen(with_undefined_means(compared, suite), metrics, None, suite.words.pool)
@@ -256,8 +254,6 @@ def verdict(compared: pl.DataFrame, suite: Suite) -> list[str]:
             task = "" if group in AGGREGATES else f", {labels.get(group, group)}"
             headlines = known.drop_nans(["difference", "p"]).to_dicts()
             sentences += differ(headlines, f"{second} against {first}{task}")
-        if not is_constant:
-            sentences += _most_different(compared.filter(second=second), labels, suite.words.group)
     return sentences
 
 
@@ -283,24 +279,6 @@ def differ(rows: Sequence[Mapping[str, Any]], runs: str) -> Iterator[str]:
         yield f"{runs}: {changes} points (p < {CLEAR} {over})."
     else:
         yield f"{runs}: no headline number differs clearly (p >= {CLEAR} {over})."
-
-
-def _most_different(compared: pl.DataFrame, labels: Mapping[str, str], group: str) -> Iterator[str]:
-    """The groups of a later run whose consistency differs most from the first."""
-    rows = compared.filter(metric="consistency", subset="all").drop_nans("difference")
-    rows = rows.filter(~pl.col("group").is_in(AGGREGATES))
-    if rows.height < 2:
-        return
-    largest = rows.sort(pl.col("difference").abs(), descending=True).head(NAMED)
-    named = ", ".join(
-        f"{labels.get(name, name)} {difference * 100:+.0f}"
-        for name, difference in largest.select("group", "difference").iter_rows()
-    )
-    clear = rows.filter(pl.col("p_holm") < CLEAR).height
-    yield (
-        f"Largest differences in consistency: {named}; clear (p (Holm) < {CLEAR}) in {clear} of "
-        f"{counted(rows.height, group)}."
-    )
 
 
 FLIPS: Columns = {

@@ -11,7 +11,7 @@ from checks import refused
 from consilience import load_suite
 from consilience.core.factors import Edge
 from consilience.suites import check_suite
-from consilience.suites.layouts import N_TO_1, N_TO_M, read_graph
+from consilience.suites.layouts import _RELATIONS, read_graph
 
 
 class PatternNode:
@@ -65,7 +65,7 @@ def release(tmp_path, pickle_graph):
     root = tmp_path / "pararel"
     for folder in ("pattern_data/graphs_json", "trex_lms_vocab"):
         (root / folder).mkdir(parents=True)
-    for id_ in [*N_TO_1, *N_TO_M]:
+    for id_, _, _ in _RELATIONS:
         patterns = [{"pattern": text, "lemma": "l", "tense": "present"} for text in TEXTS]
         objects = ["jazz", "satire"] if id_ == "P136" else ["Rome", "Oslo", "Rome"]
         both = enumerate(objects)

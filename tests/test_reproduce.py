@@ -21,7 +21,7 @@ from consilience.reproduce import recipe as work_module
 from consilience.reproduce.pararel import TEST, TRAIN
 from consilience.reproduce.recipe import MissingError, Recipe, Request, Work
 from consilience.reproduce.reproduction import RECIPES, carry_out
-from consilience.suites.layouts import N_TO_1, N_TO_M
+from consilience.suites.layouts import _RELATIONS
 
 MODELS = RECIPES["pararel-correlations"].models
 
@@ -272,7 +272,7 @@ def fetched(request, monkeypatch):
 def release(tmp_path_factory):
     """ParaRel's layout in small: nine facts in three patterns in each of its 38 relations."""
     root = tmp_path_factory.mktemp("data") / "pararel"
-    subjects = {relation: {} for relation in (*N_TO_1, *N_TO_M)}
+    subjects = {relation: {} for relation, _, _ in _RELATIONS}
     texts = {relation: list(CAPITALS) for relation in subjects}
     for example in RECIPES["pararel-table-6"].details["examples"]:
         relation, answers = example["relation"], example["answers"]

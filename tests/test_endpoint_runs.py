@@ -21,7 +21,7 @@ from consilience.endpoints.usage import (
 )
 from consilience.kinds.probing import plan_probe, probe
 from consilience.options.probe import ProbeOptions
-from consilience.runs.folder import fault_of_run, record_of
+from consilience.runs.folder import record_of
 from replay_server import completion, replay
 
 
@@ -158,19 +158,6 @@ def test_a_folder_is_free_again_while_a_traceback_holds_its_journal(tmp_path):
         interrupted()
     assert Journal(tmp_path / REPLIES).kept("a") == [1]
     assert held.traceback[-1].frame.f_locals["journal"]
-
-
-def test_a_record_with_a_damaged_cost_is_refused():
-    record = {
-        "settings": {},
-        "versions": {},
-        "warnings": [],
-        "answers": {},
-        "started": "2026-11-23",
-    }
-    assert not fault_of_run(record | {"cost": {"requests": 3, "cost": 0.1}})
-    damaged = fault_of_run(record | {"cost": {"requests": "many"}})
-    assert damaged == """'cost' is {"requests": "many"}; expected an object of numbers"""
 
 
 def test_a_cost_in_words():

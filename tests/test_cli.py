@@ -127,10 +127,7 @@ def test_facts_that_were_not_asked_are_counted_below_the_table(consilience, mode
     base = answers.filter(variant_index=0)
     asked, several = base["answer"].count(), base["excluded"].str.contains("split into").sum()
     assert (asked + several, asked > 0, several > 0) == (9, True, True)
-    line = (
-        f"Accuracy is over {asked} of 9 facts: {several} have no answer (see the notes; "
-        "--multi-token left-to-right asks for those of several tokens)."
-    )
+    line = f"Accuracy is over {asked} of 9 facts: {several} have no answer (see the notes)."
     out = " ".join(out.split())  # whatever the width of the screen
     assert out.index("meaning") < out.index(line) < out.index("Report: ")
     assert line not in err

@@ -141,7 +141,6 @@ TRAININGS = [
 
 
 @pytest.mark.parametrize("command", [
-    ("analyze", "representations", "--groups", "capital", "--limit", "2"),
     ("probe", "--suite", "rte", "--data", "pairs.tsv", "--out", "o"),
     ("probe", "--suite", "rte", "--data", "pairs.tsv", "--out", "o", "--generate"),
     *TRAININGS,

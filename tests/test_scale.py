@@ -185,5 +185,5 @@ def test_a_kind_of_every_pair_needs_no_array_of_pairs(monkeypatch):
     monkeypatch.setattr(grid, "MANY_VARIANTS", 4)
     every, fewer = whole.only_pairs(pairs), whole.only_pairs(pairs[1:])
     assert every.compared is None and len(plain.compared) == len(fewer.compared) + 1 == 66
-    for name in ("n_both", "n_same", "n_same_right"):
+    for name in ("n_both", "n_same"):
         assert (getattr(every, name) == getattr(plain, name)).all()

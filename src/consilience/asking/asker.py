@@ -105,7 +105,8 @@ def ask_texts(
             if isinstance(text, NoAnswer):
                 records[rows[at]] = {"excluded": text.reason}
             else:
-                records[rows[at]] = read(text, asks[at])
+                whole = text.encode("utf-8", "replace").decode()  # half an emoji becomes "?"
+                records[rows[at]] = read(whole, asks[at])
         progress(len(positions))
     return table_of(group, records)
 

@@ -111,12 +111,13 @@ class ConsistencyTrainer(BatchTrainer):
             plan, folder, subject.device, best_metric=BEST_METRIC, weight_decay=0.0,
         )  # fmt: skip
         # The steps of an update are divided among the processes.
-        turns = 1 if subject.asks_questions else len(plan.train)
+        turns = plan.batch if subject.asks_questions else len(plan.train)
         accumulated, left = divmod(turns, arguments.world_size)
         if left:
             raise ConsilienceError(
                 f"{turns} steps an update on {arguments.world_size} processes",
-                todo="Let the training relations be a multiple of the processes.",
+                todo="Let the training relations, or --batch-size of questions, be a multiple of "
+                "the processes.",
             )
         arguments.gradient_accumulation_steps = accumulated
         updates = math.ceil(len(steps) / (accumulated * arguments.world_size))
@@ -157,7 +158,7 @@ class ConsistencyTrainer(BatchTrainer):
         read = {name: inputs[name] for name in ("input_ids", "attention_mask")}
         logits = self.head.logits_at(rows, columns, model=model, **read)
         compared = self._compared(logits[:answered], inputs)
-        taught = [teacher[None] for teacher in inputs.get("teachers", ())]
+        taught = [inputs["teacher"][None]] if "teacher" in inputs else []
         if self.teacher:
             questions = slice(answered)
             with torch.no_grad():
@@ -183,16 +184,15 @@ class ConsistencyTrainer(BatchTrainer):
     def _compared(self, logits: torch.Tensor, inputs: dict[str, Any]) -> list[torch.Tensor]:
         """What is compared: logits (fact, pattern, candidate) of all facts of a step, or of words.
 
-        Of questions log-probabilities (1, variant, option) of each; ``logits`` (position, word) are
-        those of the positions at which answers are predicted.
+        Of a question log-probabilities (1, variant, option); ``logits`` (position, word) are those
+        of the positions at which answers are predicted.
         """
         if "picks" in inputs:
             logits = logits.float().log_softmax(dim=-1)
             positions_, tokens, answers = inputs["picks"].unbind(dim=1)
-            sizes = [variants * options for variants, options in inputs["shapes"]]
-            scores = logits.new_zeros(sum(sizes)).index_add(0, answers, logits[positions_, tokens])
-            parts = zip((scores * inputs["scales"]).split(sizes), inputs["shapes"], strict=True)
-            return [part.view(1, *shape) for part, shape in parts]
+            scores = torch.zeros_like(inputs["scales"])
+            scores = scores.index_add(0, answers, logits[positions_, tokens])
+            return [(scores * inputs["scales"]).view(1, *inputs["shape"])]
         facts, patterns = inputs["shape"]
         values = logits.view(facts, patterns, -1)
         if self.plan.vocabulary:

@@ -330,20 +330,21 @@ def trained_items(
 
 
 VARIANTS = 8
-"""At most so many variants of a question are read in a step."""
+"""At most so many variants of a question are read in an update."""
 
 
 class QuestionSteps(torch.utils.data.Dataset[dict[str, Any]]):
     """All steps of a training on questions; an item is the same whenever it is read.
 
-    An epoch has every question once, ``plan.batch`` in a step, without a last one that is not full,
-    each in at most ``VARIANTS`` of its variants, which are drawn for each step.
+    A step is one question, so that its prompts alone have to fit in memory; ``plan.batch`` steps are
+    an update. An epoch has every question once, without an update that is not full, each in at most
+    ``VARIANTS`` of its variants, which are drawn for each update.
     """
 
     def __init__(
         self, items: Sequence[TrainedItem], loaded: Pretrained, plan: Plan, lines: Sequence[str]
     ) -> None:
-        """``lines``: text for language modelling, one for each question of a step."""
+        """``lines``: text for language modelling, one for each question."""
         self.items, self.plan, self.lines = items, plan, lines
         self.tokenizer, self.objective = loaded.tokenizer, objective_of(loaded)
         self.groups: list[list[int]] = []
@@ -359,50 +360,48 @@ class QuestionSteps(torch.utils.data.Dataset[dict[str, Any]]):
             )
 
     def __len__(self) -> int:
-        return len(self.groups)
+        return len(self.groups) * self.plan.batch
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """Token ids (sequence, token) of prompts with their answers, and then of texts.
+        """Token ids (sequence, token) of prompts with their answers, and then of a text.
 
         ``rows, columns`` (position,): where answers are predicted, then where the words of the
         texts are. ``picks`` (pick, 3): a position, a token that is scored there, and the answer
-        whose score it is part of. ``scales`` (answer,): those of the asks. ``shapes``: the variants
-        and options of each item, whose answers follow each other.
+        whose score it is part of. ``scales`` (answer,): those of the asks. ``shape``: the variants
+        and the options.
         """
-        sequences, rows, columns, picks = list[list[int]](), list[int](), list[int](), []
-        shapes, teachers, scales, answers = [], [], list[float](), 0
-        generator = random.Random(f"{self.plan.seed} {index}")
-        for item in (self.items[at] for at in self.groups[index]):
+        update, place = divmod(index, self.plan.batch)
+        generator = random.Random(f"{self.plan.seed} {update}")
+        for item in (self.items[at] for at in self.groups[update][: place + 1]):
             count = min(VARIANTS, len(item.asks))
             drawn = sorted(generator.sample(range(len(item.asks)), count))
-            for ids, targets, of_ask in map(item.asks.__getitem__, drawn):
-                scales += of_ask
-                is_shared = max(map(len, targets)) == 1  # all are predicted at one position
-                for number, target in enumerate(targets):
-                    if not (is_shared and number):
-                        sequences.append([*ids, *target[:-1]])
-                        rows += [len(sequences) - 1] * len(target)
-                        columns += range(len(ids) - 1, len(ids) - 1 + len(target))
-                    begin = len(rows) - len(target)
-                    picks += [(begin + at, token, answers) for at, token in enumerate(target)]
-                    answers += 1
-            shapes.append((count, item.teacher.shape[1]))
-            teachers.append(item.teacher)
+        sequences, rows, columns, picks = list[list[int]](), list[int](), list[int](), []
+        scales, answers = list[float](), 0
+        for ids, targets, of_ask in map(item.asks.__getitem__, drawn):
+            scales += of_ask
+            is_shared = max(map(len, targets)) == 1  # all are predicted at one position
+            for number, target in enumerate(targets):
+                if not (is_shared and number):
+                    sequences.append([*ids, *target[:-1]])
+                    rows += [len(sequences) - 1] * len(target)
+                    columns += range(len(ids) - 1, len(ids) - 1 + len(target))
+                begin = len(rows) - len(target)
+                picks += [(begin + at, token, answers) for at, token in enumerate(target)]
+                answers += 1
         answered, questions, words = len(rows), len(sequences), Words([], [], [], [])
         if self.plan.text == "file":
             seed = f"{self.plan.seed} text {index}"
-            texts = random.Random(seed).choices(self.lines, k=len(shapes))
-            words = self.objective.words(texts, LONGEST, seed)
+            words = self.objective.words([random.Random(seed).choice(self.lines)], LONGEST, seed)
         return {
             "sequences": [*sequences, *words.sequences],
             "rows": [*rows, *(questions + row for row in words.rows)],
             "columns": [*columns, *words.columns],
             "labels": words.labels,
             "answered": answered,
-            "shapes": shapes,
+            "shape": (count, item.teacher.shape[1]),
             "picks": torch.tensor(picks),
             "scales": torch.tensor(scales),
-            "teachers": teachers,
+            "teacher": item.teacher,
         }
 
 

@@ -90,8 +90,8 @@ def defaults_in(
         if keys := [key for key, test in tests.items() if test and test(values[key])]:
             raise ConsilienceError(
                 f"{', '.join(keys)} in a configuration file that was found, not named",
-                expected="what runs code, sends a key or uploads in a file that you name, or on "
-                "the command line",
+                expected="what runs code or sends a key in a file that you name, or on the command "
+                "line",
                 where=str(file),
                 todo=f"If you trust the file, add --config {file}.",
             )

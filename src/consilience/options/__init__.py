@@ -99,7 +99,7 @@ class Option:
     is_of_run: bool = False  # Whether a run has its own, which no default for all commands replaces
     is_rare: bool = False
     needs_trust: Callable[[Any], bool] | None = None
-    """Whether a value runs code, sends a key, or uploads unasked.
+    """Whether a value runs code or sends a key.
 
     Such a value counts from the command line, a Python call, or a file that the user named; never
     from a configuration file that was found.

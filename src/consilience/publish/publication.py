@@ -150,7 +150,7 @@ def publish(options: PublishOptions, watch: Watch = SILENT) -> Publication:
     opened = Run.open(options.run)
     watch.say(f"writing {options.format}")
     run = public_run(opened, options)
-    notes = suite_notes(replace(opened, label=run.model), run.suite.suite)
+    notes = suite_notes(replace(opened, label=run.model), suite_of(opened)[0])
     if options.format == "eee":
         files = formats.eee_files(run, options.organization)
         if not options.licence:

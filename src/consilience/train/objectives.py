@@ -336,9 +336,9 @@ VARIANTS = 8
 class QuestionSteps(torch.utils.data.Dataset[dict[str, Any]]):
     """All steps of a training on questions; an item is the same whenever it is read.
 
-    A step is one question, so that its prompts alone have to fit in memory; ``plan.batch`` steps are
-    an update. An epoch has every question once, without an update that is not full, each in at most
-    ``VARIANTS`` of its variants, which are drawn for each update.
+    A step is one question, so that only its prompts have to fit in memory; ``plan.batch`` steps
+    are an update. An epoch has every question once, without an update that is not full, each in at
+    most ``VARIANTS`` of its variants, which are drawn for each update.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from consilience import suites
 from consilience.authoring.checks import (
@@ -48,9 +48,6 @@ from consilience.suites.question_suites import (
     words_in,
 )
 from consilience.types import Relation, Suite
-
-if TYPE_CHECKING:
-    pass
 
 UNREAD = "a model wrote it: read whether it means the same"
 QUESTION_MARKS = ("?", "\uff1f", "\u061f")

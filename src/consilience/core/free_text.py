@@ -271,7 +271,7 @@ def match(text: str, choices: Sequence[Choice], rule: Rule, labels: Sequence[str
         return Match(None, "", "no text")
     extracted = rule.extract(text)
     answer = extracted.answer or normalized(extracted.passage or text)
-    positions = _named(extracted, choices, rule) | _labelled(extracted, choices, labels, rule)
+    positions = _named(extracted, choices, rule) | _labelled(extracted, choices, labels)
     if len(positions) == 1:
         return Match(positions.pop(), answer)
     if positions:
@@ -327,9 +327,7 @@ def _is_in_other(text: str, start: int, end: int) -> bool:
     return is_name or "-" in before or len(re.findall(r"[./]", before + after)) == 1
 
 
-def _labelled(
-    extracted: Extracted, choices: Sequence[Choice], labels: Sequence[str], rule: Rule
-) -> set[int]:
+def _labelled(extracted: Extracted, choices: Sequence[Choice], labels: Sequence[str]) -> set[int]:
     """The positions of the choices whose label the passage has, alone or with their text."""
     passage = extracted.passage
     if passage not in labels and any(passage in choice.texts for choice in choices):

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from itertools import chain, combinations, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import polars as pl
 
@@ -26,9 +26,6 @@ from consilience.report.export import record_of as record_of_settings
 from consilience.report.table import Column, Table, Value
 from consilience.runs.folder import record_of
 from consilience.runs.run import model_name, options_record, seed_folders
-
-if TYPE_CHECKING:
-    pass
 
 SEED = "{seed}"
 FAILURES, LOGS = "failures", "logs"  # Folders of a study beside those of its models

@@ -40,7 +40,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 
 @cache

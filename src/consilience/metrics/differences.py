@@ -287,8 +287,7 @@ def compare(
     if len(names) < 2:
         raise ConsilienceError(
             f"{len(names)} run to compare",
-            expected="two runs or more, the first is the reference, or one run of facts in "
-            "several languages",
+            expected="two runs or more; the first is the reference",
             todo="Name a second run of the same questions.",
         )
     cache = ResampleCache() if len(names) > 2 else None

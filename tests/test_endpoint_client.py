@@ -48,9 +48,9 @@ def test_nothing_is_left_of_a_client_that_is_no_longer_used():
 
 def test_paths_follow_the_base_url_or_stand_beside_its_version():
     with client_of(lambda path, body, headers: {"path": path}) as client:
-        assert client.post("models", None) == {"path": "/v1/models"}
         assert client.post("/props", None) == {"path": "/props"}
         assert client.usage.requests == 0, "routes that compute nothing are not counted"
+        assert client.post("models", None) == {"path": "/v1/models"}
 
 
 def test_a_request_that_is_refused_for_its_content_is_returned():
@@ -91,3 +91,24 @@ def test_no_more_requests_are_sent_than_the_limit():
         message = "--max-requests 5 is reached: 5 requests sent"
         refused(message, lambda: list(client.post_all("completions", [{"n": n} for n in range(9)])))
         assert len(client.server.received) == client.usage.requests == 5
+
+
+@pytest.mark.parametrize("written", [
+    "abcd/efgh-1234567", r"abcd\/efgh-1234567", r"abcd\u002Fefgh-1234567", "abcd%2Fefgh-1234567",
+])  # fmt: skip
+def test_no_writing_of_the_key_reaches_a_text(written, monkeypatch):
+    monkeypatch.setenv("K", "abcd/efgh-1234567")
+    key = key_of(Connection("https://example.org/v1", "K"))
+    assert key.removed_from(f"bad key {written}.") == "bad key [key]."
+
+
+def test_a_server_that_asks_to_wait_for_a_day_is_not_waited_for():
+    busy = first((429, {"error": {"message": "slow"}}, {"retry-after": "86400"}))
+    with client_of(busy) as client:
+        refused("slow; the server asks to wait 24 h", client.post, "completions", {})
+
+
+def test_wrong_settings_of_proxies_are_one_message(monkeypatch):
+    monkeypatch.setenv("HTTPS_PROXY", "ftp://127.0.0.1:1")
+    client = Client(Connection("https://example.org/v1"))
+    refused("the proxy or the certificates of the environment", client.post, "completions", {})

@@ -258,6 +258,10 @@ def test_wrong_rows_of_names(tmp_path):
     ):
         names = [*NAMES, {"name": "Rome", "language": "ja", **row}]
         assert message in problems(tmp_path, names=names)[0]
+    twins = [row | {"text": row["text"].replace("ローマ", "ベルン")} for row in NAMES]
+    assert "'Bern' and 'Rome' of 'capital' are both 'ベルン'" in problems(tmp_path, names=twins)[0]
+    own = [*NAMES, {"name": "Oslo", "language": "ja", "text": "x", "relation": "capital"}]
+    assert "the column 'relation'" in problems(tmp_path, names=own)[0]
     misspelt = [row | {"name": row["name"].replace("Rome", "Rom")} for row in NAMES]
     assert "1 of 3 objects of 'capital' without a name in" in problems(tmp_path, names=misspelt)[0]
 

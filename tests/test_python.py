@@ -256,7 +256,7 @@ FRAME = pd.DataFrame({"subject": ["Redis", "PostgreSQL", "MySQL"], "object": [63
     (lambda: cs.evaluate(PORTS, lambda prompts: "6379"), "returned '6379' for 6 inputs"),
     (lambda: cs.evaluate(PORTS, lambda prompts: prompts[:1]), "returned 1 value for 6 inputs"),
     (lambda: cs.evaluate(PORTS, lambda prompts: [1] * 6),
-     "returned 6 values for 6 inputs; expected a list with one text"),
+     "returned 1 for 6 inputs; expected a list with one text"),
     (lambda: cs.evaluate(PORTS, ports, keep_scores=True), "Leave out keep_scores"),
     (lambda: cs.evaluate(PORTS, ports, candidates="vocabulary"), 'with candidates="objects"'),
     (lambda: cs.open_run(3), "the run is of type int; expected a path"),
@@ -378,3 +378,14 @@ def test_import_loads_nothing_until_a_name_is_used():
     code += "('numpy', 'polars', 'torch', 'scipy', 'rich', 'click')])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
+
+
+def test_a_function_without_a_name_has_no_folder(tmp_path):
+    """A second one would get the answers of the first."""
+    message = "a function without a name, and a folder"
+    refused(message, cs.evaluate, "mini-open", lambda texts: ["a"] * len(texts), out=tmp_path / "r")
+
+
+def test_half_an_emoji_is_replaced(tmp_path):
+    result = cs.evaluate("mini-open", lambda texts: ["\ud83d Paris"] * len(texts), limit=1)
+    assert result.answers["text"].unique().to_list() == ["? Paris"]

@@ -105,8 +105,7 @@ def ask_texts(
             if isinstance(text, NoAnswer):
                 records[rows[at]] = {"excluded": text.reason}
             else:
-                whole = text.encode("utf-8", "replace").decode()  # half an emoji becomes "?"
-                records[rows[at]] = read(whole, asks[at])
+                records[rows[at]] = read(text, asks[at])
         progress(len(positions))
     return table_of(group, records)
 

@@ -141,6 +141,11 @@ class ImportPlan(Shown):
         self.refused.append(ConsilienceError(found, where=where, todo=todo))
 
     def _proposals(self) -> tuple[list[Proposal], list[SourceFact]]:
+        if "relation" not in (columns := columns_in(self.path)):
+            expected = "proposals of patterns; copy phrasings of questions into their own file"
+            raise missing_column(
+                "relation", sorted(columns), expected=expected, where=str(self.path)
+            )
         proposals = read_proposals(self.path, self.refused)
         accepted = [proposal for proposal in proposals if proposal.accept == "yes"]
         if left_out := len(proposals) - len(accepted):

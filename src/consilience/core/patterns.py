@@ -158,8 +158,26 @@ class NameTable:
             if lost:
                 where = places[pattern]
                 problems.append(_missing(role, relation, writing, lost, len(texts), where))
+            first: dict[str, str] = {}
+            for name, text in texts.items() if role == "object" else ():
+                other = first.setdefault(unicodedata.normalize("NFC", text), name)
+                if other != name:
+                    problems.append(_same(relation, writing, text, (other, name), places[pattern]))
             names.setdefault(writing, {}).update(texts)
         return names
+
+
+def _same(
+    relation: str, writing: Writing, text: str, names: tuple[str, str], where: str
+) -> ConsilienceError:
+    """The error for two objects with one text."""
+    return ConsilienceError(
+        f"the objects '{names[0]}' and '{names[1]}' of '{relation}' are both '{text}' in "
+        f"{shown_writing(writing)}",
+        expected="another text for each, because an answer names one of them",
+        where=where,
+        todo="Write one of them in another way, or remove its facts.",
+    )
 
 
 def _missing(

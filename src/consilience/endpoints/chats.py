@@ -113,8 +113,6 @@ class Chats:
                 for _ in range(2)
             )
             masses.append(float(np.exp(list(first.values())).sum()))
-            if masses[-1] > 1 + scorer.TOLERANCE:
-                raise UnprovedError("logprobs", f"probabilities with a sum of {masses[-1]:.3f}")
             if answer not in first:
                 problem = f"'{answer}' is not listed as an answer to '{question}'"
                 raise UnprovedError("top_logprobs", problem)
@@ -168,6 +166,9 @@ def _listed(reply: Any) -> list[tuple[str, float]]:
     if len(entries) < MOST_LISTED:
         problem = f"{len(entries)} tokens where {MOST_LISTED} were asked for"
         raise UnprovedError("top_logprobs", problem)
+    total = float(np.exp([value for _, value in entries]).sum())
+    if total > 1 + scorer.TOLERANCE:
+        raise UnprovedError("logprobs", f"probabilities with a sum of {total:.3f}")
     return entries
 
 

@@ -13,15 +13,16 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from ipaddress import ip_address
 from queue import SimpleQueue
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx2
 
 from consilience.core.errors import Connection, ConsilienceError, UnansweredError
-from consilience.core.text import counted, truncated
+from consilience.core.text import counted, duration, truncated
 from consilience.endpoints.usage import FREE, NO_REPLY, Journal, Usage
 from consilience.files.read import parse_json
 
@@ -63,9 +64,15 @@ class Key:
         return {"authorization": f"Bearer {self._text}"} if self._text else {}
 
     def removed_from(self, text: str) -> str:
-        """The text without the key."""
-        is_secret = len(self._text) >= SHORTEST_SECRET
-        return text.replace(self._text, "[key]") if is_secret else text
+        """The text without the key, also where its characters are escapes of JSON or of a URL."""
+        if len(self._text) < SHORTEST_SECRET:
+            return text
+        if "\\" in text:
+            escaped = (rf"(?:\\?{re.escape(one)}|\\u(?i:{ord(one):04x}))" for one in self._text)
+            text = re.sub("".join(escaped), "[key]", text)
+        for written in (self._text, quote(self._text, safe="")):
+            text = text.replace(written, "[key]")
+        return text
 
 
 def key_of(connection: Connection) -> Key:
@@ -223,6 +230,7 @@ refused for one reason, before any was answered: the reason is not what they ask
 LAST_REPLIES = 30.0  # Seconds in which replies are awaited when nothing more is sent
 AT_ONCE, TIMEOUT = 8, 60  # Requests in flight where no number is given; seconds of a try
 WAITS = (1, 2, 4, 8, 16, 32)  # Seconds before a request is sent again
+CONNECT, LONGEST_WAIT = 15, 600  # Seconds to connect, and the most that a server may ask to wait
 RESUME = "Run the same command again; a run resumes."
 
 
@@ -388,6 +396,9 @@ class Client:
                 return outcome
             if wait is None or request.is_last_try:
                 break
+            if (outcome.wait or 0) > LONGEST_WAIT:
+                found = f"{outcome.message}; the server asks to wait {duration(outcome.wait or 0)}"
+                raise self._error(request, found, todo=f"Wait. {RESUME}")
             await self._sleep(wait if outcome.wait is None else outcome.wait)
             self.usage.retries += 1
         tried = f"{outcome.message} ({counted(request.tries, 'try', 'tries')})"
@@ -424,23 +435,36 @@ class Client:
                 response = await http.request(method, url, content=request.content or None)
         except TimeoutError:
             return Trouble(0, f"no complete reply in {TIMEOUT} s")
-        except (httpx2.ConnectError, httpx2.ProxyError) as error:
-            found = f"cannot connect: {error}"
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
+            found = f"cannot connect: {self._shown(error)}"
             if self._successes:
                 return Trouble(0, found, is_unreached=True)
             todo = "Check --base-url, and that the server runs."
             raise self._error(request, found, f"a server at {self._base}", todo) from None
         except httpx2.RequestError as error:
-            return Trouble(0, f"the connection broke: {error or type(error).__name__}")
+            return Trouble(0, f"the connection broke: {self._shown(error)}")
         body = self._key.removed_from(response.content.decode(errors="replace"))
         return meaning_of(response.status_code, response.headers, body, where=url)
+
+    def _shown(self, error: Exception) -> str:
+        return self._key.removed_from(str(error)) or type(error).__name__
 
     def _new_http(self) -> httpx2.AsyncClient:
         headers = {"user-agent": "consilience", "accept": "application/json"}
         headers |= {"content-type": "application/json", **self._key.headers}
-        is_remote = not is_here(self._base)  # no proxy of the environment is asked for this machine
-        limits = httpx2.Limits()
-        return httpx2.AsyncClient(headers=headers, timeout=None, limits=limits, trust_env=is_remote)
+        host = urlsplit(self._base).hostname or ""
+        host = f"[{host}]" if ":" in host else host  # IPv6
+        try:
+            return httpx2.AsyncClient(
+                headers=headers, timeout=httpx2.Timeout(None, connect=CONNECT),
+                limits=httpx2.Limits(),
+                cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # none is kept
+                mounts={f"all://{host}": None} if is_here(self._base) else None,  # no proxy
+            )  # fmt: skip
+        except (ImportError, ValueError, OSError, httpx2.InvalidURL) as error:
+            found = f"the proxy or the certificates of the environment cannot be used: {error}"
+            todo = "Check HTTPS_PROXY, ALL_PROXY and SSL_CERT_FILE, or add the host to NO_PROXY."
+            raise ConsilienceError(found, todo=todo) from error
 
     def _error(
         self, request: _Request, found: str, expected: str = "", todo: str = ""

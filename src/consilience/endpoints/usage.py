@@ -17,7 +17,7 @@ from consilience.core.errors import ConsilienceError
 from consilience.core.text import counted
 from consilience.files.read import parse_json
 
-FREE = ("/tokenize", "/detokenize", "/apply-template", "/props", "/health", "models")
+FREE = ("/tokenize", "/props")
 """Routes that compute nothing: they are not counted, limited or kept."""
 
 NO_REPLY = "no reply from the server"  # Why a query is asked again by the same command

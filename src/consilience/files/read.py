@@ -66,10 +66,16 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
         ) from error
 
 
+HALF = re.compile(r"\\u[dD][89a-fA-F]")  # How JSON writes half a surrogate pair
+
+
 def parse_json(text: str | bytes) -> Any:
     """The value of a JSON document; every fault is a ``json.JSONDecodeError``."""
     try:
-        return json.loads(text)
+        value = json.loads(text)
+        if isinstance(text, str) and HALF.search(text):  # half an emoji, which is no UTF-8
+            value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+        return value
     except json.JSONDecodeError:
         raise
     except (ValueError, RecursionError) as error:

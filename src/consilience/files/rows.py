@@ -182,7 +182,9 @@ def names_of_rows(rows: Iterable[Row], language: str) -> NameTable:
     places: dict[Any, str] = {}
     for row in rows:
         cells = row.read(NAMES)
-        if cells is not None and row.is_language(cells["language"]):
+        if "relation" in row.cells:
+            row.report("the column 'relation'", expected="names for all relations, without it")
+        elif cells is not None and row.is_language(cells["language"]):
             name, writing = nfc(cells["name"]), (cells["language"], cells["form"])
             row.is_new((writing, name), places, f"name '{name}' in {shown_writing(writing)}")
             table.setdefault(writing, {})[name] = cells["text"]

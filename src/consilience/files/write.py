@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -57,8 +58,8 @@ def write_whole(path: Path, content: Content) -> None:
     target = Path(os.path.realpath(path))
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        if path.exists() and not path.is_file():
-            with path.open("wb") as file:
+        if path.exists() and (not path.is_file() or path.parts[:2] == ("/", "dev")):
+            with path.open("ab") as file:  # standard output may be a file that holds something
                 file.writelines(parts)
             return
         try:
@@ -66,6 +67,8 @@ def write_whole(path: Path, content: Content) -> None:
                 file.writelines(parts)
                 file.flush()
                 os.fsync(file.fileno())
+            if target.exists():
+                shutil.copymode(target, part)
             part.replace(target)
         finally:
             part.unlink(missing_ok=True)

@@ -63,14 +63,12 @@ def measure(
     rows: list[dict[str, object]] = []
     for kind in get_args(Cardinality):
         if seeds[0].of_kind(kind):
-            rows += _of_kind([run.counts(kind, rules, seed) for run in seeds], kind, suite)
+            rows += _of_kind([run.counts(kind, rules, seed) for run in seeds], suite)
     schema = METRICS_SCHEMA | (PRECISION_SCHEMA if precision else {})
     return pl.DataFrame(_in_order(rows, suite), schema=schema)
 
 
-def _of_kind(
-    runs: Sequence[Counts], kind: Cardinality, suite: Suite
-) -> Iterator[dict[str, object]]:
+def _of_kind(runs: Sequence[Counts], suite: Suite) -> Iterator[dict[str, object]]:
     """Rows of all groups of a kind, and over them."""
     relations = {relation.id: relation for relation in suite.relations}
     first = runs[0]
@@ -241,14 +239,12 @@ def constant_answers(metrics: pl.DataFrame, suite: Suite) -> Iterator[str]:
     }
     if not constant:
         return
-    ranked = sorted(constant.items(), key=lambda entry: -entry[1])
-    shares = listed([f"{group} {share * 100:.0f} %" for group, share in ranked])
     by_option = all(suite[group].design.by_option for group in constant)
     same = "option in one place of the file" if by_option else f"same {suite.words.answer}"
     yield (
         f"In {len(constant)} of {counted(len(suite.relations), suite.words.group)} over "
         f"{NEARLY_CONSTANT * 100:.0f} % of the answers are the {same}: "
-        f"consistency is uninformative there, see chance-corrected consistency ({shares})"
+        "consistency is uninformative there, see chance-corrected consistency"
     )
 
 

@@ -124,12 +124,9 @@ class Function(Chooser):
         wrong = [text for text, at in zip(texts, chosen, strict=True) if text and at is None]
         if wrong:
             to = f" to queries such as '{asked[0].pattern.text}'" if candidates else ""
-            fault, role = f"match no {self.kind}", "wrong answers"
-            if getattr(asked[0], "about", None):  # verdicts on options
-                fault, role = "are neither yes nor no", "no"
             self.notes.append(
-                f"{len(wrong)} of {len(texts)} texts{to} {fault}, such as "
-                f"'{truncated(wrong[0], QUOTED)}'; they count as {role}"
+                f"{len(wrong)} of {len(texts)} texts{to} match no {self.kind}, such as "
+                f"'{truncated(wrong[0], QUOTED)}'; they count as wrong answers"
             )
         return chosen, texts
 
@@ -269,7 +266,7 @@ def texts_of(function: Callable[[list[Any]], Any], inputs: Sequence[Any]) -> lis
     """The texts that a function writes to inputs; equal inputs are asked once."""
     distinct = list(dict.fromkeys(inputs))
     written = dict(zip(distinct, call(function, distinct), strict=True))
-    return [written[value].strip() for value in inputs]
+    return [written[value].encode("utf-8", "replace").decode().strip() for value in inputs]
 
 
 def call(function: Callable[[list[Any]], Any], inputs: list[Any]) -> list[str]:
@@ -292,6 +289,8 @@ def call(function: Callable[[list[Any]], Any], inputs: list[Any]) -> list[str]:
     if is_list and len(values) == len(inputs) and all(isinstance(one, str) for one in values):
         return list(values)
     found = counted(len(values), "value") if is_list else repr(values)
+    if is_list and len(values) == len(inputs):
+        found = repr(next(one for one in values if not isinstance(one, str)))
     raise ConsilienceError(
         f"the function returned {truncated(found, QUOTED)} for {counted(len(inputs), 'input')}",
         expected="a list with one text for each",

@@ -9,7 +9,7 @@ import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from importlib import resources
@@ -94,14 +94,13 @@ class PublicRun:
     def as_markdown(self) -> str:
         """The headline numbers, and what a reader needs to understand and repeat them."""
         details = "".join(f"- {name}: {value}\n" for name, value in self._details())
-        table = replace(self.summary.table(), notes=())
-        return f"{as_markdown(table)}\n{details}"
+        return f"{as_markdown(self.summary.table())}\n{details}"
 
     def _details(self) -> Iterator[tuple[str, str]]:
         suite = self.suite
         yield "model", ", ".join([self.model, *(f"{n} {v}" for n, v in self.model_facts.items())])
-        licence = f"licence {suite.licence}" if suite.licence else "no licence stated"
-        yield "suite", f"{suite.name} ({suite.kind}, SHA-256 {suite.digest}, {licence})"
+        licence = f", licence {suite.licence}" * bool(suite.licence)
+        yield "suite", f"{suite.name} ({suite.kind}, SHA-256 {suite.digest}{licence})"
         yield "protocol", self.protocol
         yield "intervals", f"95 %: {INTERVAL}"
         yield "versions", ", ".join(f"{name} {value}" for name, value in self.versions.items())

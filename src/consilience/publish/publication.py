@@ -33,7 +33,7 @@ MODEL_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 SHOWN = (
     "limit", "seed", "revision", "dtype", "groups", "protocol", "candidates", "multi_token",
     "as_questions", "generate", "half", "vary", "design", "option_score", "shots", "match",
-    "samples", "temperature", "max_new_tokens",
+    "samples", "temperature", "max_new_tokens", "noise_floor",
 )  # fmt: skip
 """Options of a run that its published command repeats; texts with a slash are left out."""
 

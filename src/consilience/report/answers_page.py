@@ -19,8 +19,7 @@ from consilience.report.run_view import group_names
 from consilience.types import Suite
 
 WRONG, RIGHT, ELSEWHERE, NONE = range(4)
-"""Verdicts on a reply: wrong, the gold, the gold of another fact of the subject, no answer, and an
-answer where there is no gold."""
+"""Verdicts on a reply: wrong, the gold, the gold of another fact of the subject, and no answer."""
 
 FIRST_RUN = 5  # The place of the replies of the first run in an item
 ANSWER = ("group", "item", "subject", "gold", "answer", "variant")

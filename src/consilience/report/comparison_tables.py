@@ -84,7 +84,7 @@ def comparison_table(compared: pl.DataFrame, suite: Suite, by: By | None = None)
     }
     minus = f"{second} minus {first}" if len(pairs) == 1 else f"each run minus {first}"
     title = f"{suite.name}: {minus}, in percent and points"
-    notes = list(_notes(rows, compared, labels, by, suite, has_holm="p_holm" in columns))
+    notes = list(_notes(rows, compared, by, suite, has_holm="p_holm" in columns))
     named = [{"name": _name(row, by, labels), **row} for row in records]
     return frame_table(named, title, columns, notes, blocks if any(blocks) else [])
 
@@ -201,7 +201,6 @@ def _block(row: Mapping[str, Any], by: By | None, labels: Mapping[str, str], run
 def _notes(
     rows: pl.DataFrame,
     compared: pl.DataFrame,
-    labels: Mapping[str, str],
     by: By | None,
     suite: Suite,
     *,

@@ -52,8 +52,8 @@ OF_CONSISTENCY = (
 )
 OF_SHARES = (
     "main effect: share of the variation of answers over variants that the factor makes alone; "
-    "total effect: with every interaction that it is part of; main effects and interactions sum to "
-    "100, of correctness with the difference between questions"
+    "total effect: with every interaction that it is part of; main effects and interactions of the "
+    "answer sum to 100"
 )
 
 OUTCOMES = ("answer", "correctness")

@@ -98,10 +98,13 @@ def evaluate(
     - ``watch``: shows progress; by default nothing is shown.
     """
     fields, chosen, loaded = _values_of(suite, model, options)
-    temporary = None
+    temporary, function = None, getattr(loaded, "function", None)
     if fields.get("out") is None:
         temporary = TemporaryDirectory(prefix="consilience-")
         fields["out"] = Path(temporary.name, "run")
+    elif function and getattr(function, "__name__", "<lambda>") == "<lambda>":
+        expected = "a function with a name (def), because a kept run is resumed by it"
+        raise ConsilienceError("a function without a name, and a folder", expected=expected)
     probed = probing.probe(options_of(ProbeOptions, fields), watch, suite=chosen, model=loaded)
     return _result_of(probed, Run.open(probed.record["path"]), temporary)
 

@@ -286,8 +286,6 @@ def test_a_constant_model_is_called_so(consilience, runs):
     _, out, err = consilience("score", runs / "majority")
     assert sentence in " ".join(out.split())
     assert sentence not in err, "it is said once"
-    _, _, err = consilience("score", runs / "majority", "--by", "group")
-    assert "(capital 100 %, sport 100 %)" in err
 
 
 def test_a_folder_of_several_seeds_has_means(runs, consilience, tmp_path):

@@ -14,6 +14,7 @@ from consilience.core.errors import Connection
 from consilience.core.items import Ask, Item, TextPair
 from consilience.core.presentation import Presentation, Template
 from consilience.endpoints import chats as chat_module
+from consilience.endpoints import client
 from consilience.models import load_model, served
 from consilience.models.loading import load_pretrained
 from consilience.models.prompted import AnswerWriter, OptionScorer
@@ -289,8 +290,9 @@ def test_an_enforced_answer_that_does_not_come_is_excluded_or_ends_the_run():
     ("`temperature` and `top_p` cannot both be specified", 0.0, {"temperature": 0.0}),
     ("temperature: range: 0..1", 1.5, {"temperature": 1.5, "top_p": 1}),
 ])  # fmt: skip
-def test_only_a_field_that_changes_nothing_is_left_out(message, temperature, kept):
+def test_only_a_field_that_changes_nothing_is_left_out(message, temperature, kept, monkeypatch):
     """A chosen temperature is not; then all requests are refused for it."""
+    monkeypatch.setattr(client, "WAITS", (0.001,))
 
     def answer(path, body, headers):
         both = {"temperature", "top_p"} <= body.keys()

@@ -71,23 +71,23 @@ class PairInput:
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, reading: PairFormat
     ) -> None:
         if reading.pool != "last" and not hasattr(model, "score"):  # a decoder's head
-            problem = f"pool {reading.pool} with a model that has no such choice"
-            raise ConsilienceError(problem, expected="a decoder")
+            problem = f"--pool {reading.pool} with a model that has no such choice"
+            raise ConsilienceError(problem, expected="a decoder", todo="Leave it out.")
         if reading.pool == "end" and tokenizer.eos_token_id is None:
-            raise ConsilienceError("pool end, and the tokenizer has no end token")
+            raise ConsilienceError("--pool end, and the tokenizer has no end token")
         if not tokenizer.is_fast:
             raise ConsilienceError("no fast tokenizer", expected="a tokenizer.json")
         extra = tokenizer.num_special_tokens_to_add
         if reading.joined == "pair" and extra(pair=True) <= extra(pair=False):
             raise ConsilienceError(
-                "input pair, and the tokenizer puts nothing between two sentences",
-                todo="Train with --input string.",
+                "--input pair, and the tokenizer puts nothing between two sentences",
+                todo="Use --input string.",
             )
         self.tokenizer, self.reading = tokenizer, reading
         most = min(tokenizer.model_max_length, positions(model))
         if reading.longest > most:
             raise ConsilienceError(
-                f"longest input {reading.longest}", expected=f"at most the model's {most}"
+                f"--max-length {reading.longest}", expected=f"at most the model's {most}"
             )
         self.longest = reading.longest or most
 

@@ -50,7 +50,7 @@ def answers(folder):
 FILES = ("run.json", "metrics.csv", "answers/a.parquet", "prompts/b.parquet")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.sampled_from(FILES), st.floats(0, 1, exclude_max=True))
 def test_a_file_that_was_cut_is_named_or_made_again(place, name, share):
     """Commands that read the run end well or with one message; its own command mends it."""

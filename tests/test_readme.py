@@ -87,10 +87,10 @@ def test_every_command_runs_and_prints_what_is_shown(reader, model_folder):
 
 @pytest.mark.parametrize("command", [command for command in OTHERS if "pararel" in command])
 def test_every_command_of_pararel_runs(reader, here, command, monkeypatch):
-    """With two facts of a relation and a baseline instead of the reader's model."""
+    """With two facts of a relation, or dry, and a baseline instead of the reader's model."""
     command = command.replace("org/name", "baseline:random")
     monkeypatch.setenv("CONSILIENCE_DATA", str(real_data("pararel").parent))
-    reader(f"{command} {'--limit 2 --groups P36' if ' probe ' in command else ''}")
+    reader(f"{command} {'--limit 2 --groups P36' if ' probe ' in command else '--dry-run'}")
 
 
 def test_the_python_runs(reader, tmp_path, capsys):

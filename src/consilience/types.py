@@ -69,7 +69,7 @@ class SuiteWords:
     choice: str
     answer: str  # What is the same where two variants agree
     clusters: str  # What varies independently, in the plural
-    pool: Literal["MACRO", "MICRO", ""]
+    over: Literal["mean", "all", "group"]
     """The headline numbers: means over groups, all items together, or each group alone."""
     tables: Sequence[By]
     protocols: Sequence[Protocol] = ("strict",)
@@ -81,23 +81,23 @@ class SuiteWords:
 
     @property
     def is_pooled(self) -> bool:
-        return self.pool == "MICRO"
+        return self.over == "all"
 
     @property
     def has_means(self) -> bool:
-        return self.pool == "MACRO"
+        return self.over == "mean"
 
 
 FACT_WORDS = SuiteWords(
-    "relation", "fact", "pattern", "base pattern", "object", "word", "subjects", "MACRO",
+    "relation", "fact", "pattern", "base pattern", "object", "word", "subjects", "mean",
     ("group", "edit", "factor", "pattern", "metric"), ("strict", "published"),
 )  # fmt: skip
 PAIR_WORDS = SuiteWords(
-    "task", "sentence pair", "form", "original form", "label", "label", "sentence pairs", "",
+    "task", "sentence pair", "form", "original form", "label", "label", "sentence pairs", "group",
     ("group", "form", "metric"),
 )  # fmt: skip
 QUESTION_WORDS = SuiteWords(
-    "group", "question", "variant", "base variant", "option", "answer", "questions", "MICRO",
+    "group", "question", "variant", "base variant", "option", "answer", "questions", "all",
     ("group", "factor", "variant", "metric"),
 )  # fmt: skip
 

@@ -8,7 +8,7 @@ answers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
@@ -79,7 +79,7 @@ class Expectation:
 
 
 Replies = Mapping[tuple[str, str], str | None]
-"""(item, variant) -> answer, None for no answer; what was not asked is not in it."""
+"""(item, variant) -> answer, ``NO_OPTION`` for none; None for what was left out before asking."""
 
 
 def linked_questions(links: Iterable[Sequence[str]]) -> dict[str, str]:
@@ -104,9 +104,27 @@ class Instance:
     expectation: Expectation
     variant: str
     answers: tuple[str | None, ...]
+    order: tuple[int, ...] = ()
+    """The options of the conclusion as they are shown, by their position in the file; empty for
+    that order."""
+
+    def code(self, *, by_place: bool) -> str | int:
+        """The answer to the conclusion: its text, or ``by_place`` the position where it is shown."""
+        answer, options = self.answers[-1] or NO_OPTION, self.expectation.conclusion.options
+        if not by_place or answer not in options:
+            return answer
+        at = options.index(answer)
+        return self.order.index(at) if self.order else at
+
+    def text(self, code: str | int) -> str:
+        """The answer of a code of another instance, whose conclusion has as many options."""
+        if isinstance(code, str):
+            return code
+        return self.expectation.conclusion.options[self.order[code] if self.order else code]
 
     @property
-    def is_answered(self) -> bool:
+    def is_asked(self) -> bool:
+        """Whether all its questions were asked."""
         return None not in self.answers
 
     @property
@@ -120,26 +138,34 @@ class Instance:
 
 
 def instances(
-    expectation: Expectation, replies: Replies, variants: Iterable[str]
+    expectation: Expectation,
+    replies: Replies,
+    variants: Iterable[str],
+    order_of: Callable[[str, int], tuple[int, ...]] = lambda variant, size: (),
 ) -> Iterator[Instance]:
-    """The instances of an expectation: each variant in which all its questions were asked."""
+    """The instances of an expectation: each variant in which all its questions were asked.
+
+    ``order_of``: the order in which a variant shows so many options.
+    """
+    size = len(expectation.conclusion.options)
     for variant in variants:
         queries = [(item, variant) for item in expectation.items]
         if all(query in replies for query in queries):
-            yield Instance(expectation, variant, tuple(replies[query] for query in queries))
+            answers = tuple(replies[query] for query in queries)
+            yield Instance(expectation, variant, answers, order_of(variant, size))
 
 
 Counted = tuple[tuple[Instance, ...], ...]
 
 
 def with_answers_of(counted: Counted, others: Counted) -> Counted:
-    """The instances that are also in ``others``, with an answer where those have one, too."""
+    """The instances that are also in ``others``, asked where those were, too."""
     known = {(one.expectation, one.variant): one for of in others for one in of}
     common = []
     for of in counted:
         pairs = [(one, known.get((one.expectation, one.variant))) for one in of]
         kept = [
-            one if other.is_answered else replace(one, answers=(None,) * len(one.answers))
+            one if other.is_asked else replace(one, answers=(None,) * len(one.answers))
             for one, other in pairs
             if other is not None
         ]

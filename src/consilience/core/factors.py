@@ -112,9 +112,9 @@ class FactorialDesign:
         return pairs
 
 
-def several_factors(kinds: Iterable[str]) -> list[str]:
-    """The factors among kinds of pairs, which have numbers of their own; none of a single one."""
-    known = set(kinds)
+def several_factors(parts: Iterable[Part]) -> list[str]:
+    """The factors among parts of a group, in their order; none of a single one."""
+    known = {level for kind, level in parts if kind == "factor"}
     factors = [name for name in FACTORS if name in known]
     return factors if len(factors) > 1 else []
 
@@ -130,6 +130,14 @@ def _size(factors: Sequence[Factor]) -> int:
 
 
 VariantPair = tuple[int, int]
+
+Kind = Literal["whole", "form", "edit", "factor", "language", "expectation"]
+Part = tuple[Kind, str]
+"""What a number of a group is about: the whole group, one form of its items, pairs of variants that
+differ in an edit or a factor, the patterns of a language (``de``) or of two (``de/ja``), a kind of
+expectations. The second is its ``level`` in the tables, empty for the whole."""
+
+WHOLE: Part = ("whole", "")
 
 ORIGINAL = "original"
 """The base form: items as the suite has them. Perturbations make the other forms of pairs."""
@@ -152,28 +160,19 @@ class Edge:
         return kinds[2 * self.syntactic + self.lexical]
 
 
-OF_LANGUAGE = "language="
-"""What the kinds of one language (``language=de``) or two (``language=de/ja``) begin with."""
-
-
-def is_language_kind(kind: str) -> bool:
-    """Whether a kind of pairs is about the languages of its patterns."""
-    return kind.startswith(OF_LANGUAGE)
-
-
-def _language_kinds(patterns: Sequence[Pattern]) -> dict[str, list[VariantPair]]:
+def _languages(patterns: Sequence[Pattern]) -> dict[Part, list[VariantPair]]:
     """The pairs of patterns by their languages."""
     languages = list(dict.fromkeys(pattern.language for pattern in patterns))
     order = [*zip(languages, languages, strict=True), *combinations(languages, 2)]
-    kinds: dict[str, list[VariantPair]] = {_language_kind(pair): [] for pair in order}
+    parts: dict[Part, list[VariantPair]] = {_language(pair): [] for pair in order}
     for first, second in combinations(range(len(patterns)), 2):
         pair = sorted((patterns[at].language for at in (first, second)), key=languages.index)
-        kinds[_language_kind(pair)].append((first, second))
-    return {kind: pairs for kind, pairs in kinds.items() if pairs}
+        parts[_language(pair)].append((first, second))
+    return {part: pairs for part, pairs in parts.items() if pairs}
 
 
-def _language_kind(pair: Iterable[str]) -> str:
-    return OF_LANGUAGE + "/".join(dict.fromkeys(pair))
+def _language(pair: Iterable[str]) -> Part:
+    return "language", "/".join(dict.fromkeys(pair))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +184,8 @@ class Design:
     """The variants of each form, the base form first. Each form has numbers of its own."""
     compared: tuple[VariantPair, ...] | None = field(repr=False)
     """The pairs of variants that are compared; None for every two."""
-    kinds: Mapping[str, tuple[VariantPair, ...]] = field(repr=False)
-    """The compared pairs by how the two variants differ; a kind is a ``subset`` in the tables."""
+    parts: Mapping[Part, tuple[VariantPair, ...]] = field(repr=False)
+    """The compared pairs by how the two variants differ."""
     unit: Literal["tuple", "item"]
     """What counts once: a subject with its gold, as in ParaRel, or an item."""
     is_averaged: bool  # Whether numbers are also averaged over the groups of the suite
@@ -197,6 +196,7 @@ class Design:
     by_option: bool = False
     """Whether answers are compared by the option that they choose: its position in the suite."""
     is_ragged: bool = False  # Whether an item may lack variants, which then do not count against it
+    seed: int = 0  # Of shuffled orders of options
     languages: Mapping[str, tuple[int, ...]] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -204,16 +204,16 @@ class Design:
         """Every two patterns are compared."""
         by_language = group_rows(pattern.language for pattern in patterns)
         languages = {language: tuple(at) for language, at in by_language.items()}
-        kinds: dict[str, list[VariantPair]] = {}
+        parts: dict[Part, list[VariantPair]] = {}
         for pair, edge in sorted(edges.items()):
-            kinds.setdefault(edge.kind, []).append(pair)
+            parts.setdefault(("edit", edge.kind), []).append(pair)
         if len(languages) > 1:
-            kinds |= _language_kinds(patterns)
+            parts |= _languages(patterns)
         return cls(
             variants=tuple(pattern.name for pattern in patterns),
             forms={ORIGINAL: tuple(range(len(patterns)))},
             compared=None,
-            kinds={kind: tuple(pairs) for kind, pairs in kinds.items()},
+            parts={part: tuple(pairs) for part, pairs in parts.items()},
             unit="tuple",
             is_averaged=True,
             languages=languages if len(languages) > 1 else {},
@@ -227,12 +227,14 @@ class Design:
         positive: str = "",
     ) -> Design:
         """Sentence pairs in several forms, the original first: each is compared with it (CALUM)."""
-        kinds = {form: ((0, at),) for at, form in enumerate(forms) if at}
+        parts: dict[Part, tuple[VariantPair, ...]] = {
+            ("form", form): ((0, at),) for at, form in enumerate(forms) if at
+        }
         return cls(
             variants=tuple(forms),
             forms={form: (at,) for at, form in enumerate(forms)},
-            compared=tuple(chain(*kinds.values())),
-            kinds=kinds,
+            compared=tuple(chain(*parts.values())),
+            parts=parts,
             unit="item",
             is_averaged=False,
             labels=tuple(labels),
@@ -240,20 +242,21 @@ class Design:
         )
 
     @classmethod
-    def of_cells(cls, design: FactorialDesign, options: int) -> Design:
+    def of_cells(cls, design: FactorialDesign, options: int, seed: int = 0) -> Design:
         """Questions in the cells of a design of factors: every two cells are compared.
 
-        The kinds are the factors: pairs of cells that differ in this factor only. ``options``: the
-        greatest number of a question, 0 for open questions.
+        The parts are the factors: pairs of cells that differ in this factor only. ``options``: the
+        greatest number of a question, 0 for open questions. ``seed``: that of shuffled orders.
         """
         return cls(
             variants=design.names,
             forms={ORIGINAL: tuple(range(len(design.cells)))},
             compared=None,
-            kinds={name: of for name, of in design.pairs_by_factor().items() if of},
+            parts={("factor", name): of for name, of in design.pairs_by_factor().items() if of},
             unit="item",
             is_averaged=True,
             labels=tuple(map(str, range(options))),
             by_option=options > 0,
             is_ragged=True,
+            seed=seed,
         )

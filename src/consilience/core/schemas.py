@@ -41,48 +41,42 @@ SEVERAL_TOKENS = "split into"  # In ``excluded``: the gold is several tokens of 
 FLIPS = "flips"  # The metric of a noise floor: the share of answers of a sample that changed
 
 METRICS_SCHEMA: Schema = _schema(
-    (pl.String, "metric suite group subset"),
-    (pl.Float64, "value std low high"),
-    (pl.Int64, "n n_excluded seeds"),
+    (pl.String, "metric over group kind level"),
+    (pl.Float64, "value low high"),
+    (pl.Int64, "n n_excluded"),
+    (pl.Float64, "std"),
+    (pl.Int64, "seeds"),
     (pl.Float64, "seed_low seed_high"),
 )
 """One row a number: a fraction from 0 to 1; NaN where there is no data.
 
-- ``subset``: ``all``, an edit kind, or a form of the items.
-- ``std``: sample standard deviation, of ``MACRO`` over the groups, else over the seeds.
-- ``low``, ``high``: bounds of the 95 % interval over items, of ``MACRO`` over groups.
-- ``n``, ``n_excluded``: how many things were counted, and how many have no answer.
+- ``over``: ``group`` (the number of one group, named in ``group``), ``mean`` (of the groups), ``all``
+  (the items of all groups together).
+- ``kind``, ``level``: what part of a group it is about (``core.factors.Part``): ``whole``, or a
+  ``form``, ``edit``, ``factor``, ``language`` or kind of ``expectation`` with its name.
+- ``low``, ``high``: bounds of the 95 % interval over items, of a mean over groups.
+- ``n``, ``n_excluded``: how many things were counted, and how many were left out because they were
+  not asked; of a mean how many groups.
+- ``std``: sample standard deviation, of a mean over the groups, else over the seeds.
 - ``seeds``: how many runs the value is the mean of; ``seed_low`` and ``seed_high`` are the bounds
   of the 95 % interval of that mean over seeds.
 """
 
 COMPARISON_SCHEMA: Schema = _schema(
-    (pl.String, "metric suite group subset first second"),
+    (pl.String, "metric over group kind level first second"),
     (pl.Float64, "first_value second_value difference low high"),
     (pl.String, "test"),
-    (pl.Float64, "p p_holm q_value detectable"),
+    (pl.Float64, "p p_mid p_holm q_value detectable"),
     (pl.Int64, "n n_excluded seeds"),
     (pl.Float64, "p_seeds"),
 )
 """One row a difference, ``second`` minus ``first``, of means over as many seeds of both.
 
+- ``metric`` to ``level``: as in ``METRICS_SCHEMA``.
 - ``low``, ``high``: bounds of its 95 % interval.
-- ``p``: two-sided p of ``test``.
-- ``p_holm``, ``q_value`` (Benjamini-Hochberg): p adjusted over the groups of one metric and subset,
-  of sentence pairs over the forms of one metric and group; NaN for what is over all of these.
+- ``p``: two-sided p of ``test``. ``p_mid``: mid-p of McNemar's test; NaN of other tests.
+- ``p_holm``, ``q_value`` (Benjamini-Hochberg): p adjusted over the groups of one metric and part, of
+  sentence pairs over the forms of one metric and group; NaN for what is over all of these.
 - ``detectable``: the minimum detectable difference, found with a probability of 80 %.
 - ``p_seeds``: p of Welch's t test over seeds; NaN for one seed.
-"""
-
-PRECISION_SCHEMA: Schema = _schema(
-    (pl.Float64, "error within_error skewness"), (pl.Int64, "clusters units")
-)
-"""Further columns of the metrics and comparison tables: what their intervals are made of.
-
-- ``error``: the standard error; 0 where nothing varies.
-- ``within_error``: of a mean over groups, the standard error of the same groups: items alone are
-  resampled. NaN elsewhere.
-- ``skewness``: of a mean over groups, that of the groups' values; 0 elsewhere.
-- ``clusters``: how many subjects, or of a mean over groups how many groups, were resampled.
-- ``units``: how many subjects were counted; of a mean over groups those of all groups.
 """

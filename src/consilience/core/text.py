@@ -119,14 +119,6 @@ def is_language_tag(text: str) -> bool:
     return _LANGUAGE.fullmatch(text) is not None
 
 
-AGGREGATES = ("MACRO", "MICRO")  # Names of rows of the metrics table, which no group may have
-
-
-def names_a_group(id_: str) -> bool:
-    """Whether a group may have this id: it names a file (``names_a_file``) and no aggregate."""
-    return names_a_file(id_) and id_ not in AGGREGATES
-
-
 ENDINGS = frozenset(
     ".!?\u2026\u203c\u203d\u2047\u2048\u2049"  # Latin, Greek, Cyrillic, Hebrew: also ... !! ?!
     "\u3002\uff0e\uff61\uff01\uff1f"  # Chinese, Japanese, Korean; full and half width

@@ -22,7 +22,7 @@ from consilience.core.patterns import (
     Writing,
     shown_writing,
 )
-from consilience.core.text import LANGUAGE_TAG, control_in, is_language_tag, names_a_group
+from consilience.core.text import LANGUAGE_TAG, control_in, is_language_tag, names_a_file
 from consilience.files.read import Faults, FirstFault, read_rows
 
 GROUP_NAME = "a short name that can name a file and is not MACRO or MICRO"
@@ -145,7 +145,7 @@ class Row:
 
     def is_relation_id(self, id_: str) -> bool:
         """Whether an id can name a file of answers; otherwise it is reported, if not empty."""
-        is_valid = names_a_group(id_)
+        is_valid = names_a_file(id_)
         if id_ and not is_valid:
             self.report(f"the relation id '{id_}'", expected=GROUP_NAME, todo="Rename it.")
         return is_valid

@@ -33,7 +33,7 @@ from consilience.core.free_text import DEFAULT_RULE, RULES, Rule, match
 from consilience.core.items import DEFAULT_LANGUAGE, Ask, Choice, Question, Task
 from consilience.core.presentation import Prompt, labels_of, permutation
 from consilience.core.schemas import ANSWERS_SCHEMA
-from consilience.core.text import listed, names_a_group, truncated, visible
+from consilience.core.text import listed, names_a_file, truncated, visible
 from consilience.files.read import read_document
 from consilience.files.rows import GROUP_NAME
 from consilience.files.tables import LOG_PROBABILITIES, as_text, model_of_log
@@ -637,7 +637,7 @@ def questions_of(entries: Sequence[Entry], name: str, where: str) -> tuple[Quest
         metadata = entry["testCase"].get("metadata") or {}
         item = " ".join(visible(str(metadata.get("item") or text)).split())
         group, gold = str(metadata.get("group") or name), _gold(entry, where)
-        if not names_a_group(group):
+        if not names_a_file(group):
             raise ConsilienceError(f"metadata.group '{group}'", expected=GROUP_NAME, where=where)
         if group != golds.setdefault(item, (group, gold))[0]:
             found = f"metadata.group '{group}' of '{item}'"

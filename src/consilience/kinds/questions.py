@@ -101,7 +101,7 @@ class OwnQuestions(base.Inquiry):
         self.prompting = varying.presenter_of(options, self.factors, is_chat=is_chat)
         self.members: Mapping[str, GroupOfQuestions] = {group.id: group for group in groups}
         self.suite = suite_of_questions(
-            self.questions.name, groups, self.design, self.questions.expectations
+            self.questions.name, groups, self.design, self.questions.expectations, options.seed
         )
         if is_for_a_model:
             self._check()
@@ -279,8 +279,8 @@ class OwnQuestions(base.Inquiry):
             is_written = group in run.settings["written"]
             groups.append(GroupOfQuestions(group, facts, golds, options, is_written))
         design = design_of_run(run)
-        suite = suite_of_questions(run.settings["suite"], groups, design, run.expectations)
-        return suite, "strict"
+        name, seed = run.settings["suite"], run.settings.get("seed", 0)
+        return suite_of_questions(name, groups, design, run.expectations, seed), "strict"
 
     @classmethod
     def is_as_asked(cls, run: Run, suite: Suite) -> bool:

@@ -24,7 +24,7 @@ from consilience.core.errors import ConsilienceError
 from consilience.core.factors import FACTORS, MOST_CELLS, OF_OPTIONS, levels_of
 from consilience.core.free_text import normalized
 from consilience.core.items import DEFAULT_LANGUAGE, Choice, Question
-from consilience.core.text import counted, names_a_group, visible
+from consilience.core.text import counted, names_a_file, visible
 from consilience.files.read import read_lines
 from consilience.files.rows import GROUP_NAME
 from consilience.files.tables import different, joined, repeated
@@ -113,7 +113,7 @@ def record_answers(options: ScoreOptions) -> tuple[ScoreOptions, Questions, pl.D
             )
     model, texts, slim, others = _read_parts(options.answers, options.provider, where)
     for group in texts["group"].unique().sort():
-        if not names_a_group(group):
+        if not names_a_file(group):
             found = f"evaluation_name '{visible(group)}'"
             raise ConsilienceError(found, expected=GROUP_NAME, where=where)
     if texts["item"].is_duplicated().any():  # the same id in several evaluations

@@ -69,15 +69,19 @@ def suite_of_questions(
     groups: Sequence[GroupOfQuestions],
     design: FactorialDesign,
     expectations: Sequence[Expectation] = (),
+    seed: int = 0,
 ) -> Suite:
-    """The suite of groups of questions; with options, answers are their positions in the file."""
+    """The suite of groups of questions; with options, answers are their positions in the file.
+
+    ``seed``: that of shuffled orders.
+    """
     relations = []
     for group in groups:
         counts, words = Counter(group.golds), tuple(map(str, range(group.options)))
         candidates = Candidates(words, tuple(counts[at] for at in range(group.options)))
         if not group.options:
             candidates = Candidates.of(group.facts)
-        cells = Design.of_cells(group.design(design), group.options)
+        cells = Design.of_cells(group.design(design), group.options, seed)
         cells = replace(cells, writes_freely=group.writes_freely and group.options > 0)
         relations.append(Relation.of_design(group.id, group.facts, candidates, cells))
     return Suite(name, tuple(relations), expectations=tuple(expectations), words=QUESTION_WORDS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
@@ -11,8 +11,9 @@ import polars as pl
 
 from consilience.core.errors import ConsilienceError, Protocol, did_you_mean, missing_column
 from consilience.core.expectations import NO_OPTION, Instance, Replies, instances
-from consilience.core.factors import OF_LANGUAGE, Design, is_language_kind
+from consilience.core.factors import WHOLE, Design, Part, levels_of
 from consilience.core.free_text import normalized
+from consilience.core.presentation import permutation
 from consilience.files.tables import as_polars, different, joined, repeated
 from consilience.metrics.registry import (
     METRICS,
@@ -20,32 +21,23 @@ from consilience.metrics.registry import (
     SCORES,
     Grid,
     Metric,
-    Share,
     Tally,
     View,
     grids,
 )
-from consilience.metrics.resampling import (
-    ClusterCounts,
-    Key,
-    Resampling,
-    TwoWayReplicates,
-    in_threads,
-)
-from consilience.metrics.statistics import KEPT, NAN, PERMUTATIONS, REPLICATES, Draws, Signs
+from consilience.metrics.statistics import NAN
 from consilience.types import Cardinality, Relation, Suite
 
 NEEDED = ("group", "item", "subject", "variant", "gold", "answer")
 OPTIONAL = ("gold_token", "n_candidates", "option", "gold_option")
-REASON = "excluded"  # The column that says why there is no answer; no metric reads it
+REASONS = ("excluded", "error")
+"""Why a query was left out before it was asked, and why one that was asked has no answer."""
 TEXT_SCORES = ("text_logprob", "gold_text_logprob")
 """Columns that are kept and that no metric reads."""
 
 FACT = ["group", "item", "subject", "gold"]
 
 NAMED = 3  # The number of relations that such a note names
-
-COUNTED = 2**20  # Answers that are counted at once, unless a group alone has more
 
 
 def prepare(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
@@ -59,7 +51,7 @@ def prepare(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
 
 def prepared_compactly(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     """``prepare``, with texts as categories: four bytes a row instead of sixteen and the text."""
-    table = _typed(_with_variant(answers), suite)
+    table = _typed(_with_variant(answers))
     for name in NEEDED[:-1]:
         if table[name].null_count():
             where = f"the answers table, row {(table[name].is_null().arg_max() or 0) + 1}"
@@ -80,17 +72,14 @@ def prepared_compactly(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     return _in_order(table, facts, suite)
 
 
-def _typed(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
-    """The columns that are counted, as text and numbers; a blank answer counts as missing.
-
-    A blank text that a model wrote freely is an answer.
-    """
+def _typed(answers: pl.DataFrame) -> pl.DataFrame:
+    """The columns that are counted, as text and numbers; a blank answer is none."""
     _check_columns(answers)
     optional = [name for name in OPTIONAL if name in answers.columns]
     scores = [name for name in (*SCORES, *TEXT_SCORES) if name in answers.columns]
     lists = [OF_OPTIONS] if isinstance(answers.schema.get(OF_OPTIONS), pl.List) else []
-    reason = [REASON] if answers.schema.get(REASON) == pl.String else []
-    kinds: dict[str, Any] = dict.fromkeys((*NEEDED, *OPTIONAL, REASON), pl.Categorical())
+    reasons = [name for name in REASONS if answers.schema.get(name) == pl.String]
+    kinds: dict[str, Any] = dict.fromkeys((*NEEDED, *OPTIONAL, *REASONS), pl.Categorical())
     kinds["n_candidates"] = pl.Float64
 
     def typed(name: str) -> pl.Expr:
@@ -99,16 +88,15 @@ def _typed(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
         return text.cast(kinds[name], strict=False)
 
     table = answers.select(
-        *map(typed, (*NEEDED, *optional, *reason)),
+        *map(typed, (*NEEDED, *optional, *reasons)),
         *(pl.col(name).cast(pl.Float64, strict=False) for name in scores),
         *(pl.col(name).cast(pl.List(pl.Float64), strict=False) for name in lists),
     )
-    writing = [group.id for group in suite.relations if group.design.writes_freely]
     words = table["answer"].unique().cast(pl.String)
     if blank := words.filter(words.str.strip_chars() == "").to_list():
-        empty = pl.col("answer").is_in(blank) & ~pl.col("group").is_in(writing)
-        table = table.with_columns(answer=pl.when(empty).then(None).otherwise("answer"))
-    absent = [name for name in (*OPTIONAL, REASON) if name not in table.columns]
+        is_blank = pl.col("answer").is_in(blank)
+        table = table.with_columns(answer=pl.when(is_blank).then(None).otherwise("answer"))
+    absent = [name for name in (*OPTIONAL, *REASONS) if name not in table.columns]
     return table.with_columns(pl.lit(None, dtype=kinds[name]).alias(name) for name in absent)
 
 
@@ -272,10 +260,16 @@ def instances_of(table: pl.DataFrame, suite: Suite) -> dict[str, list[tuple[Inst
     known = [one for one in suite.expectations if one.items[0] in groups]
     for expectation in known:
         group = groups[expectation.items[0]]
-        variants = suite.relation(group).design.variants
-        if of_expectation := tuple(instances(expectation, replies, variants)):
+        design = suite.relation(group).design
+        order_of = lambda variant, size, seed=design.seed: _order(variant, size, seed)  # noqa: E731
+        if of_expectation := tuple(instances(expectation, replies, design.variants, order_of)):
             by_group.setdefault(group, []).append(of_expectation)
     return by_group
+
+
+def _order(variant: str, size: int, seed: int) -> tuple[int, ...]:
+    """The order in which a variant shows so many options; empty for that of the file."""
+    return permutation(levels_of(variant).get("order", "given"), size, seed) or ()
 
 
 def unchecked_note(
@@ -303,12 +297,12 @@ def _replies(table: pl.DataFrame, suite: Suite) -> Replies:
     rows = table.filter(pl.col("item").is_in(list(options)))
     position = pl.col("option").cast(pl.Float64, strict=False).cast(pl.Int64)
     replies: dict[tuple[str, str], str | None] = {}
-    columns = rows.select("item", "variant", "answer", position)
+    columns = rows.select("item", "variant", "answer", position, "excluded")
     shown = _open_texts(rows, suite)
-    for item, variant, text, at in columns.iter_rows():
+    for item, variant, text, at, excluded in columns.iter_rows():
         known = options[item]
         if text is None:
-            replies[item, variant] = None
+            replies[item, variant] = NO_OPTION if excluded is None else None
         elif known:
             replies[item, variant] = known[at] if at is not None and at < len(known) else NO_OPTION
         else:
@@ -331,6 +325,8 @@ def _open_texts(rows: pl.DataFrame, suite: Suite) -> dict[str, str]:
 
 
 T = TypeVar("T")
+
+Key = tuple[str, Part]  # A metric, and the part of a group that it is counted on
 
 EMPTY_AS_ZERO = {"published": ("known_consistency", "unknown_consistency"), "strict": ()}
 """Metrics of groups without data that the released code logs as 0, which its means include."""
@@ -356,127 +352,55 @@ def is_averaged(key: Key, relation: Relation) -> bool:
 
 
 def count(views: Mapping[View, Grid], relation: Relation) -> dict[Key, Tally]:
-    """Every metric of the two views of one group, over all of it and by its subsets."""
-    tallies: dict[Key, Tally] = {}
+    """Every metric of the two views of one group, over all of it and by its parts."""
+    makers: dict[tuple[Part, int, bool], Callable[[], Grid]] = {}
+    metrics: dict[tuple[Part, int, bool], list[tuple[str, Metric]]] = {}  # of one grid
     for metric_name, metric in METRICS.items():
-        name = name_of(metric_name, relation.cardinality)
-        for subset, grid in _subsets(views[metric.view], relation.design, metric):
+        name, view = name_of(metric_name, relation.cardinality), metric.view
+        for part, make in _parts(views[view], relation.design, metric):
+            of = part, id(views[view]), metric.one_form
+            makers.setdefault(of, make)
+            metrics.setdefault(of, []).append((name, metric))
+    tallies: dict[Key, Tally] = {}
+    for of, make in makers.items():
+        grid = make()
+        for name, metric in metrics[of]:
             if (tally := metric.tally(grid)) is not None:
-                tallies[name, subset] = tally
+                tallies[name, of[0]] = tally
     return tallies
 
 
-def _subsets(grid: Grid, design: Design, metric: Metric) -> Iterator[tuple[str, Grid]]:
-    """The parts of a group that a metric is counted on: all, then each form, language or kind."""
+def _parts(grid: Grid, design: Design, metric: Metric) -> Iterator[tuple[Part, Callable[[], Grid]]]:
+    """The parts of a group that a metric is counted on: all, then each form, language or edit."""
     base, *others = design.forms.items()
     if metric.one_form:
-        yield "all", grid.only_variants(base[1]) if others else grid
-        for form, variants in others:
-            yield form, grid.only_variants(variants)
-        for language, variants in design.languages.items():
-            yield f"{OF_LANGUAGE}{language}", grid.only_variants(variants)
+        yield WHOLE, lambda: grid.only_variants(base[1]) if others else grid
+        of_language = [(("language", name), of) for name, of in design.languages.items()]
+        for part, variants in [*((("form", name), of) for name, of in others), *of_language]:
+            yield part, partial(grid.only_variants, variants)
         return
-    yield "all", grid
+    yield WHOLE, lambda: grid
     if metric.by_expectation:
-        for subset in dict.fromkeys(of[0].expectation.kind for of in grid.instances):
-            yield subset, grid.only_expectations(subset)
+        for level in dict.fromkeys(of[0].expectation.kind for of in grid.instances):
+            yield ("expectation", level), partial(grid.only_expectations, level)
         return
-    for kind, pairs in design.kinds.items():
-        is_form = kind in design.forms or is_language_kind(kind)
-        if metric.by_form if is_form else metric.by_edit:
-            yield kind, grid.only_pairs(pairs)
-
-
-class ResampleCache:
-    """The random resamples and signs of several tables, each drawn once.
-
-    It holds at most ``size`` bytes. Samples that do not fit are computed anew, identically.
-    """
-
-    def __init__(self, size: int = KEPT) -> None:
-        self.keeps = size > 0
-        self._kept: dict[object, Any] = {}
-        self._left = size
-
-    def resampling(self, subjects: Mapping[str, Sequence[str]], seed: int) -> Resampling:
-        key = seed, tuple((group, *names) for group, names in subjects.items())
-        size = 2 * REPLICATES * sum(map(len, subjects.values()))
-        return self._keep(key, size, lambda keep: Resampling(subjects, seed, keep=keep))
-
-    def signs(self, names: Sequence[str], seed: int) -> Signs:
-        size = len(names) * PERMUTATIONS // 8
-        return self._keep(("signs", seed, *names), size, lambda _: Signs(names, seed))
-
-    def draws(self, clusters: int, seed: int) -> Draws:
-        size = clusters * REPLICATES
-        return self._keep((clusters, seed), size, lambda keep: Draws(clusters, seed, keep=keep))
-
-    def _keep(self, key: object, size: int, make: Callable[[bool], T]) -> T:
-        if key not in self._kept:
-            made = make(size <= self._left)
-            if size > self._left:
-                return made
-            self._left -= size
-            self._kept[key] = made
-        kept: T = self._kept[key]
-        return kept
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """Every metric of each group of a kind, also under resampled subjects."""
-
-    shares: Mapping[str, Mapping[Key, Share]]
-    draws: Mapping[str, Mapping[Key, TwoWayReplicates]]
-    proportions: frozenset[Key]  # The metrics whose hits are counted among the total
-    resampling: Resampling
-
-
-def resampled(
-    tallies_of: Callable[[str], Mapping[Key, Tally]],
-    resampling: Resampling,
-    protocol: Protocol = "strict",
-    threads: int | None = None,
-) -> Counts:
-    """Every metric of the groups of ``resampling``, which ``tallies_of`` counts in ``threads``."""
-
-    def of(group: str) -> tuple[ClusterCounts, dict[Key, Share], set[Key]]:
-        tallies = tallies_of(group)
-        return (
-            ClusterCounts(tallies, resampling.subjects[group]),
-            {key: tally.share(empty_value(key, protocol)) for key, tally in tallies.items()},
-            {key for key, tally in tallies.items() if tally.is_proportion},
-        )
-
-    groups = resampling.subjects
-    counted = dict(zip(groups, in_threads(of, groups, threads), strict=True))
-    draws = resampling.draw({group: [counts] for group, (counts, _, _) in counted.items()})
-    return Counts(
-        {group: shares for group, (_, shares, _) in counted.items()},
-        {group: runs[0] for group, runs in draws.items()},
-        frozenset[Key]().union(*(proportions for _, _, proportions in counted.values())),
-        resampling,
-    )
+    for part, pairs in design.parts.items():
+        if metric.by_form if part[0] in ("form", "language") else metric.by_edit:
+            yield part, partial(grid.only_pairs, pairs)
 
 
 class Prepared:
     """An answers table that was checked against its suite: ``coded``, by default by ``prepare``.
 
-    With a ``cache`` all counts are kept too, until ``forget``: for a table that is counted under
-    both protocols, or compared with several others.
+    What was counted is kept: for a table that is counted and compared with others.
     """
 
     def __init__(
-        self,
-        answers: pl.DataFrame,
-        suite: Suite,
-        cache: ResampleCache | None = None,
-        coded: pl.DataFrame | None = None,
+        self, answers: pl.DataFrame, suite: Suite, coded: pl.DataFrame | None = None
     ) -> None:
         self.answers, self.suite = answers, suite
         self.coded = prepared_compactly(answers, suite) if coded is None else coded
-        self.cache = cache or ResampleCache(0)
-        self._kept: dict[tuple[Protocol, object], Any] = {}
+        self._tallies: dict[tuple[Protocol, str], dict[Key, Tally]] = {}
 
     @cached_property
     def table(self) -> pl.DataFrame:
@@ -510,72 +434,41 @@ class Prepared:
         """The groups of a cardinality that have rows."""
         return [relation for relation in self.relations if relation.cardinality == kind]
 
-    def subjects(self, kind: Cardinality) -> dict[str, list[str]]:
-        """The distinct subjects of each group of a cardinality, sorted."""
-        groups = [group.id for group in self.of_kind(kind)]
-        columns = {name: self.coded_rows(name)["subject"] for name in groups}
-        return {name: column.unique().sort().to_list() for name, column in columns.items()}
-
     @cached_property
     def instances(self) -> Mapping[str, Sequence[tuple[Instance, ...]]]:
         """The instances of each expectation, by the group of its first premise."""
         return instances_of(self.table, self.suite) if self.suite.expectations else {}
 
-    def views(self, relation: Relation, protocol: Protocol) -> Mapping[View, Grid]:
+    def views(self, relation: Relation, protocol: Protocol) -> dict[View, Grid]:
         """The two views of a relation's answers."""
+        scores = {name for metric in METRICS.values() for name in metric.scores}
+        views = grids(self.coded_rows(relation.id), relation, protocol, sorted(scores))
+        instances = tuple(self.instances.get(relation.id, ()))
+        one, other = (replace(views[name], instances=instances) for name in ("tuples", "pairs"))
+        return {"tuples": one, "pairs": one if views["tuples"] is views["pairs"] else other}
 
-        def make() -> Mapping[View, Grid]:
-            rows = self.coded_rows(relation.id)
-            scores = {name for metric in METRICS.values() for name in metric.scores}
-            views = grids(rows, relation, protocol, sorted(scores))
-            instances = tuple(self.instances.get(relation.id, ()))
-            return {name: replace(grid, instances=instances) for name, grid in views.items()}
-
-        return self._keep(protocol, ("views", relation.id), make)
-
-    def tallies(self, relation: Relation, protocol: Protocol) -> Mapping[Key, Tally]:
-        name = "tallies", relation.id
-        return self._keep(protocol, name, lambda: count(self.views(relation, protocol), relation))
-
-    def counts(self, kind: Cardinality, protocol: Protocol, seed: int) -> Counts:
-        """Every metric of the relations of a kind, resampled."""
-
-        def make() -> Counts:
-            tallies = {of.id: partial(self.tallies, of, protocol) for of in self.of_kind(kind)}
-            resampling = self.cache.resampling(self.subjects(kind), seed)
-            most = max((self._places[group][2] for group in tallies), default=1)
-            threads = max(1, COUNTED // most)
-            return resampled(lambda group: tallies[group](), resampling, protocol, threads)
-
-        return self._keep(protocol, ("counts", kind, seed), make)
-
-    def forget(self, protocol: Protocol) -> None:
-        self._kept = {key: counts for key, counts in self._kept.items() if key[0] != protocol}
-
-    def _keep(self, protocol: Protocol, name: object, make: Callable[[], T]) -> T:
-        key = protocol, name
-        counted: T = self._kept[key] if key in self._kept else make()
-        if self.cache.keeps:
-            self._kept[key] = counted
-        return counted
+    def tallies(self, relation: Relation, protocol: Protocol) -> dict[Key, Tally]:
+        """Every metric of a relation."""
+        key = protocol, relation.id
+        if key not in self._tallies:
+            self._tallies[key] = count(self.views(relation, protocol), relation)
+        return self._tallies[key]
 
 
 Answers = pl.DataFrame | Prepared  # The answers of one run
 
 
-def prepared(answers: Answers, suite: Suite, cache: ResampleCache | None = None) -> Prepared:
+def prepared(answers: Answers, suite: Suite) -> Prepared:
     """A table that is ready to be counted."""
     if isinstance(answers, Prepared):
         return answers
-    return Prepared(as_polars(answers, "the answers table"), suite, cache)
+    return Prepared(as_polars(answers, "the answers table"), suite)
 
 
-def prepared_seeds(
-    answers: Answers | Sequence[Answers], suite: Suite, cache: ResampleCache | None = None
-) -> list[Prepared]:
+def prepared_seeds(answers: Answers | Sequence[Answers], suite: Suite) -> list[Prepared]:
     """The answers of one run, or of several seeds, which must be to the same questions."""
     tables: Sequence[Any] = answers if isinstance(answers, list | tuple) else [answers]
-    seeds = [prepared(table, suite, cache) for table in tables]
+    seeds = [prepared(table, suite) for table in tables]
     for other in seeds[1:]:
         refuse_other_questions(("the first run", seeds[0]), ("another run", other))
     return seeds

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import fmean
 from typing import Any, get_args
 
@@ -15,91 +15,93 @@ from scipy.special import stdtr
 
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.items import Floats
-from consilience.core.schemas import COMPARISON_SCHEMA, PRECISION_SCHEMA
-from consilience.core.text import AGGREGATES, counted
+from consilience.core.schemas import COMPARISON_SCHEMA
+from consilience.core.text import counted
+from consilience.metrics import errors
 from consilience.metrics.counts import (
     Answers,
+    Key,
     Prepared,
-    ResampleCache,
     count,
     empty_value,
     is_averaged,
     prepared_seeds,
     refuse_other_questions,
 )
-from consilience.metrics.measure import precision_of
-from consilience.metrics.registry import DESCRIPTIONS, Grid, Share, Tally, quotient
-from consilience.metrics.resampling import (
-    ClusterCounts,
-    ClusterSampler,
-    Key,
-    Number,
-    Resampling,
-    Tallies,
-    TwoWayReplicates,
-    cluster_positions,
-    distinct,
-    in_threads,
-)
+from consilience.metrics.errors import Index, Influences, Number
+from consilience.metrics.registry import DESCRIPTIONS, Grid, Tally, quotient
 from consilience.metrics.statistics import (
     FEW,
+    LEVEL,
     NAN,
-    REPLICATES,
-    Draws,
     Signs,
     benjamini_hochberg,
-    bootstrap_intervals,
-    detectable_difference,
     difference_bounds,
     holm,
+    intervals_of,
     mcnemar,
     mcnemars,
     paired_permutation,
     permutation_p,
-    skewness,
     welch_t,
 )
 from consilience.types import Cardinality, Relation, Suite
 
+Both = tuple[Tally, Tally]  # What a metric counts in the first and in the second run
 
-def flip(first: Tallies, second: Tallies, names: Sequence[str], signs: Signs) -> dict[Key, Floats]:
-    """Every metric that has clusters in two runs: its sums (4, 1 + permutation).
 
-    Hits and total of the first run, then of the second: as they are, then under the random
-    ``signs`` of the contribution of each subject, of ``names``.
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Hits and totals of a metric in both runs, of some groups together."""
+
+    hits: tuple[float, float]
+    totals: tuple[float, float]
+
+    @classmethod
+    def of(cls, pairs: Sequence[Both]) -> Sums:
+        one, two = zip(*pairs, strict=True)
+        hits, totals = (
+            tuple(math.fsum(getattr(tally, name) for tally in side) for side in (one, two))
+            for name in ("hits", "total")
+        )
+        return cls(hits, totals)  # type: ignore[arg-type]
+
+    @property
+    def difference(self) -> float:
+        """Second minus first; NaN where a total is 0."""
+        if min(self.totals) <= 0:
+            return NAN
+        return self.hits[1] / self.totals[1] - self.hits[0] / self.totals[0]
+
+
+def contributions(seeds: Sequence[Both], sums: Sequence[Sums], index: Index) -> Influences:
+    """What each subject contributes to the mean difference, if the true values are equal.
+
+    With the common value theta = all hits / all totals, a run with the total T is off by
+    ``sum_i (h_i - theta t_i) / T``; the difference is that of the second run minus that of the
+    first. ``sums``: of each seed, those of the group or of all groups together. Nothing where a
+    total is 0.
     """
-    keys = [key for key, tally in first.items() if tally.clusters is not None]
-    if not keys:
-        return {}
-    position = {name: at for at, name in enumerate(names)}
-    tallies = [run[key] for key in keys for run in (first, second)]
-    positions = {id(tally.clusters): cluster_positions(tally, position) for tally in tallies}
-    scores = np.stack(
-        [
-            np.bincount(positions[id(tally.clusters)], column, minlength=len(names))
-            for tally in tallies
-            for column in tally.scores().T
-        ]
-    )
-    columns, same = distinct(scores)
-    flipped = signs.sums(np.ascontiguousarray(columns.T)).T[same].reshape(len(keys), 4, -1)
-    observed = scores.sum(axis=1).reshape(len(keys), 4, 1)
-    return dict(zip(keys, np.concatenate([observed, flipped], axis=2), strict=True))
+    influences = Influences(index)
+    for both, of in zip(seeds, sums, strict=True):
+        if min(of.totals) <= 0:
+            return Influences(index)
+        common = sum(of.hits) / sum(of.totals)
+        for tally, weight, total in zip(both, (-1, 1), of.totals, strict=True):
+            slopes = (1 / total, -common / total, 0.0)
+            influences.add(0, weight / len(seeds), tally, slopes, total)
+    return influences
 
 
-def flipped_differences(sums: Floats) -> Floats:
-    """The difference of hits/total, second minus first, under each flip (permutation,).
-
-    ``sums``: those of ``flip``. With the common value theta = all hits / all totals, a run with
-    total T is off by ``sum_i (h_i - theta t_i) / T``; each subject's part of this, in both runs,
-    changes its sign. Without flips this is the difference itself. NaN where a total is 0.
-    """
-    hits, totals, flipped = sums[::2, 0], sums[1::2, 0], sums[:, 1:]
-    if totals.min() <= 0:
-        return np.full(flipped.shape[1], np.nan)
-    common = hits.sum() / totals.sum()
-    off = (flipped[::2] - common * flipped[1::2]) / totals[:, None]
-    return np.asarray(off[1] - off[0])
+def flipped(influences: Sequence[Influences], index: Index) -> Floats:
+    """Sums (permutation, number) of the contributions of subjects with random signs."""
+    parts = [one.sums() for one in influences]
+    places = np.unique(np.concatenate([of for of, _ in parts]))
+    columns = np.zeros((len(parts), len(places)))
+    for at, (of, moves) in enumerate(parts):
+        columns[at, np.searchsorted(places, of)] = moves
+    distinct, same = np.unique(columns, axis=0, return_inverse=True)
+    return Signs(index.names(places)).sums(np.ascontiguousarray(distinct.T))[:, same.reshape(-1)]
 
 
 MCNEMAR = "exact McNemar"
@@ -110,62 +112,26 @@ RELATIONS = "paired permutation of relations"
 
 SHARED = "t over relations that share subjects"
 
-Test = tuple[str | None, float]  # Which test, and its p
-
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """One metric of two models, in one group or in several together."""
+class Test:
+    """Which test of a difference, and its two-sided p; NaN without data."""
 
-    shares: tuple[tuple[Share, Share], ...]  # Of both models, for each seed
-    flips: tuple[Floats, ...] = ()
-    """``flip`` of each seed; none of a metric without subjects, or with ``only``."""
-    only: tuple[int, int] | None = None
-    """Of a binary metric and one seed: how many items are hits in the first run only, and in the
-    second only."""
-    test: Test = None, NAN
+    name: str | None = None
+    p: float = NAN
+    p_mid: float = NAN  # Of McNemar's test
 
-    @property
-    def values(self) -> tuple[float, float]:
-        """The means over seeds."""
-        first, second = (fmean(both[side].value for both in self.shares) for side in (0, 1))
-        return first, second
 
-    @property
-    def difference(self) -> float:
-        """Second minus first."""
-        first, second = self.values
-        return second - first
+NO_TEST = Test()
 
-    @property
-    def p_seeds(self) -> float:
-        """P of Welch's t test over seeds; NaN where they do not vary."""
-        first, second = ([both[side].value for both in self.shares] for side in (0, 1))
-        varies = len(self.shares) > 1 and any(np.ptp(values) > 0 for values in (first, second))
-        return welch_t(second, first).p if varies else NAN
 
-    def plus(self, other: Difference) -> Difference:
-        """The counts of two groups together."""
-        pairs = zip(self.shares, other.shares, strict=True)
-        shares = tuple((one[0] + two[0], one[1] + two[1]) for one, two in pairs)
-        only = None
-        if self.only and other.only:
-            only = self.only[0] + other.only[0], self.only[1] + other.only[1]
-        return Difference(shares, tuple(map(np.add, self.flips, other.flips)), only)
-
-    def tested(self) -> Difference:
-        """The same with its test, without what the test needs, which fills the memory.
-
-        McNemar's of one seed, else sign flips of the mean difference. NaN without data, which is
-        then no test of a family either.
-        """
-        test: Test = None, NAN
-        if self.only is not None:
-            test = MCNEMAR, NAN if math.isnan(self.difference) else mcnemar(*self.only)
-        elif self.flips:
-            mean = np.mean([flipped_differences(sums) for sums in self.flips], axis=0)
-            test = SUBJECTS, NAN if np.isnan(mean).all() else permutation_p(self.difference, mean)
-        return Difference(self.shares, test=test)
+def mcnemar_test(pairs: Sequence[Both]) -> Test:
+    """McNemar's test of the units that only one run has right; NaN without a difference."""
+    if math.isnan(Sums.of(pairs).difference):
+        return Test(MCNEMAR)
+    moved = [two.scores[:, 0] - one.scores[:, 0] for one, two in pairs]
+    first, second = (sum(int((sign * of > 0).sum()) for of in moved) for sign in (-1, 1))
+    return Test(MCNEMAR, mcnemar(first, second), mcnemar(first, second, mid=True))
 
 
 CHANGES = ("first_accuracy", "second_accuracy", "change", "change_low", "change_high")
@@ -191,7 +157,7 @@ FORM_CHANGE_SCHEMA: dict[str, type[pl.DataType]] = {
 
 
 def form_changes(
-    answers: Answers | Sequence[Answers], suite: Suite, protocol: Protocol, seed: int = 0
+    answers: Answers | Sequence[Answers], suite: Suite, protocol: Protocol
 ) -> pl.DataFrame:
     """Accuracy in each form minus that in each earlier one (``FORM_CHANGE_SCHEMA``), paired.
 
@@ -206,15 +172,12 @@ def form_changes(
         firsts = [variants[0] for variants in forms.values()]
         tuples = [run.views(relation, protocol)["tuples"] for run in seeds]
         grids = [grid.only_variants(firsts) for grid in tuples]
-        subjects, places = np.unique(grids[0].subjects.astype(str), return_inverse=True)
-        draws = Draws(len(subjects), [seed, zlib.crc32(relation.id.encode())], keep=True)
-        resampled = ClusterSampler(draws, places)
         first, second = ([list(forms)[at] for at in side] for side in grids[0].pairs.T)
         columns = {
             "group": [relation.id] * len(first),
             "first": first,
             "second": second,
-            **accuracy_changes(grids, resampled, seed),
+            **accuracy_changes(grids),
             "seeds": [len(seeds)] * len(first),
             "n": np.min([grid.both.sum(axis=0) for grid in grids], axis=0),
         }
@@ -222,67 +185,60 @@ def form_changes(
     return pl.concat(tables) if tables else pl.DataFrame(schema=FORM_CHANGE_SCHEMA)
 
 
-def accuracy_changes(
-    grids: Sequence[Grid], resampled: ClusterSampler, seed: int
-) -> dict[str, Sequence[object]]:
+def accuracy_changes(grids: Sequence[Grid]) -> dict[str, Sequence[object]]:
     """Columns (``CHANGE_SCHEMA``) with one value for each pair that the grids compare.
 
-    ``grids``: one for each run of the same items; values are means over runs. ``resampled``: their
-    subjects. The test of one run is McNemar's over items. The test of several runs flips the sign
-    of each subject's contribution to the mean change.
+    ``grids``: one for each run of the same items; values are means over runs. The test of one run
+    is McNemar's over items. The test of several runs flips the sign of each subject's contribution
+    to the mean change.
     """
-    first, second = grids[0].pairs.T
-    subjects, places = np.unique(grids[0].subjects.astype(str), return_inverse=True)
+    (first, second), clusters = grids[0].pairs.T, grids[0].subjects
     values = np.zeros((2, len(first)))
-    replicates = np.zeros((len(first), REPLICATES))
-    parts = np.zeros((len(subjects), len(first)))
+    parts, moves = np.zeros((2, len(clusters.names), len(first)))
     for grid in grids:
         one, two = (grid.right[:, side] & grid.both for side in (first, second))
-        moved = two.astype(np.float32) - one
-        total = grid.both.sum(axis=0)
-        values += np.stack([quotient(side.sum(axis=0), total) for side in (one, two)]) / len(grids)
-        replicates += quotient(resampled.sums(moved), resampled.sums(grid.both)) / len(grids)
-        if len(grids) > 1:
-            np.add.at(parts, places, quotient(moved.astype(np.float64), total) / len(grids))
+        moved, total = two * 1.0 - one, grid.both.sum(axis=0)
+        both = np.stack([quotient(side.sum(axis=0), total) for side in (one, two)])
+        values += both / len(grids)
+        influence = quotient(moved - (both[1] - both[0]) * grid.both, total)
+        np.add.at(parts, clusters.places, quotient(moved, total) / len(grids))
+        np.add.at(moves, clusters.places, np.nan_to_num(influence) / len(grids))
     change = values[1] - values[0]
     if len(grids) == 1:
-        tested = mcnemars((moved < 0).sum(axis=0), (moved > 0).sum(axis=0))
-        tested[total == 0] = NAN
+        p = mcnemars((moved < 0).sum(axis=0), (moved > 0).sum(axis=0))
+        p[total == 0] = NAN
     else:
-        flipped = Signs(subjects.tolist(), seed).sums(np.nan_to_num(parts))
-        tested = np.array(
+        flipped = Signs(clusters.names.tolist()).sums(np.nan_to_num(parts))
+        p = np.array(
             [permutation_p(float(value), row) for value, row in zip(change, flipped.T, strict=True)]
         )
     with_base = (first == 0) | (second == 0)
-    adjusted = np.full(len(tested), NAN)
+    adjusted = np.full(len(p), NAN)
     for family in (with_base, ~with_base):
-        adjusted[family] = holm(tested[family].tolist())
-    sizes = resampled.clusters(np.sum([grid.both for grid in grids], axis=0))
-    ends = bootstrap_intervals(change, replicates, sizes, (-1.0, 1.0))
-    names = [MCNEMAR if len(grids) == 1 else SUBJECTS] * len(tested)
-    columns = (*values, change, *ends.T, names, tested, adjusted)
+        adjusted[family] = holm(p[family].tolist())
+    there = np.any([grid.both for grid in grids], axis=0)
+    sizes = np.array([len(np.unique(clusters.places[of])) for of in there.T], dtype=np.int64)
+    scale = quotient(sizes * 1.0, sizes - 1.0)
+    spread = np.sqrt((moves**2).sum(axis=0) * scale)
+    ends = intervals_of(change, spread, sizes, (-1.0, 1.0))
+    names = [MCNEMAR if len(grids) == 1 else SUBJECTS] * len(p)
+    columns = (*values, change, *ends.T, names, p, adjusted)
     return dict(zip(CHANGE_SCHEMA, columns, strict=True))
 
 
-Seeds = Answers | Sequence[Answers]  # The answers of one model: of one run, or of several seeds
-
-
 def compare(
-    models: Mapping[str, Seeds],
+    models: Mapping[str, Answers | Sequence[Answers]],
     suite: Suite,
     protocol: Protocol,
-    seed: int = 0,
-    *,
-    precision: bool = False,
+    level: float = LEVEL,
 ) -> pl.DataFrame:
-    """Compare models with the first, on the queries that both answered (``COMPARISON_SCHEMA``).
+    """Compare models with the first, on the queries that both were asked (``COMPARISON_SCHEMA``).
 
     ``models``: the answers of each by its name, of as many seeds; values of several seeds are
     averaged. Runs of other items or variants raise. ``p_holm`` and ``q_value`` adjust over the
-    groups of one metric and subset of one comparison, or over the forms of one metric and group.
-    ``precision``: with the columns of ``PRECISION_SCHEMA``.
+    groups of one metric and part of one comparison, or over the forms of one metric and group.
+    ``level``: of the intervals.
     """
-    schema = COMPARISON_SCHEMA | (PRECISION_SCHEMA if precision else {})
     names = list(models)
     if len(names) < 2:
         raise ConsilienceError(
@@ -290,12 +246,11 @@ def compare(
             expected="two runs or more; the first is the reference",
             todo="Name a second run of the same questions.",
         )
-    cache = ResampleCache() if len(names) > 2 else None
     first, *others = names
-    reference = prepared_seeds(models[first], suite, cache)
+    reference = prepared_seeds(models[first], suite)
     tables = []
     for second in others:
-        seeds = prepared_seeds(models[second], suite, cache)
+        seeds = prepared_seeds(models[second], suite)
         if len(seeds) != len(reference):
             raise ConsilienceError(
                 f"{counted(len(reference), 'seed')} of {first}, {len(seeds)} of {second}",
@@ -306,149 +261,151 @@ def compare(
         for kind in get_args(Cardinality):
             if reference[0].of_kind(kind) and seeds[0].of_kind(kind):
                 runs = list(zip(reference, seeds, strict=True))
-                rows += _paired_rows(runs, kind, protocol, seed)
-        pair = {"suite": suite.name, "first": first, "second": second}
-        table = pl.DataFrame([{**pair, **row} for row in rows], schema=schema)
+                rows += _paired_rows(runs, kind, protocol, level)
+        pair = {"first": first, "second": second}
+        table = pl.DataFrame([{**pair, **row} for row in rows], schema=COMPARISON_SCHEMA)
         tables.append(_adjusted_over_groups(table, suite))
-        for run in seeds if len(others) > 1 else ():
-            run.forget(protocol)  # the counts of many runs would fill the memory
     return pl.concat(tables)
 
 
-DrawnRuns = Sequence[Mapping[Key, TwoWayReplicates]]
-"""Every metric of a group in both runs, under the same resampling."""
+Counted = Mapping[str, Sequence[Both]]
+"""What a metric counts in each group of two models, for each seed."""
 
 
 def _paired_rows(
-    runs: Sequence[tuple[Prepared, Prepared]],
-    kind: Cardinality,
-    protocol: Protocol,
-    seed: int,
+    runs: Sequence[tuple[Prepared, Prepared]], kind: Cardinality, protocol: Protocol, level: float
 ) -> Iterator[dict[str, object]]:
     """A row for each metric of each group of a kind, then for each metric over the groups.
 
     ``runs``: those of two models for each seed. A group in which nothing is counted has no rows.
     """
-    first, several = runs[0][0], len(runs) > 1
     known = {relation.id for relation in runs[0][1].of_kind(kind)}
-    relations = [group for group in first.of_kind(kind) if group.id in known]
-    subjects = first.subjects(kind)
-    resampling = first.cache.resampling(subjects, seed)
-    counted: list[dict[str, list[ClusterCounts]]] = [{} for _ in runs]  # what is not yet resampled
-
-    def of_group(relation: Relation) -> dict[Key, Difference]:
-        names = subjects[relation.id]
-        seeds = [_count_both(*both, relation, protocol) for both in runs]
-        for of_seed, (one, two, is_whole) in zip(counted, seeds, strict=True):
-            if one and not is_whole:
-                of_seed[relation.id] = [ClusterCounts(tallies, names) for tallies in (one, two)]
-        every = [tallies for one, two, _ in seeds for tallies in (one, two)]
-        keys = [key for key in every[0] if all(key in tallies for tallies in every)]
-        if not keys:
-            return {}
-        binary = {key for key in keys if DESCRIPTIONS[key[0]].binary and not several}
-        signs = first.cache.signs(names, seed)
-        flips = [
-            flip({key: one[key] for key in keys if key not in binary}, two, names, signs)
-            for one, two, _ in seeds
-        ]
-        differences = {}
-        for key in keys:
-            empty, only = empty_value(key, protocol), None
-            if key in binary:
-                moved = seeds[0][1][key].counts[:, 0] - seeds[0][0][key].counts[:, 0]
-                only = int((moved < 0).sum()), int((moved > 0).sum())
-            shares = tuple((one[key].share(empty), two[key].share(empty)) for one, two, _ in seeds)
-            of_seeds = tuple(of_seed[key] for of_seed in flips if key in of_seed)
-            differences[key] = Difference(shares, of_seeds, only)
-        return differences
-
-    differences: dict[str, dict[Key, Difference]] = {}
-    averaged: dict[Key, dict[str, Difference]] = {}
-    pooled: dict[Key, Difference] = {}
-    for relation, by_key in zip(relations, in_threads(of_group, relations), strict=True):
-        for key, difference in by_key.items():
-            tested = differences.setdefault(relation.id, {})[key] = difference.tested()
+    relations = [group for group in runs[0][0].of_kind(kind) if group.id in known]
+    counted: dict[Key, dict[str, Sequence[Both]]] = {}
+    averaged: dict[Key, dict[str, Sequence[Both]]] = {}
+    for relation in relations:
+        for key, seeds in _of_group(runs, relation, protocol).items():
+            counted.setdefault(key, {})[relation.id] = seeds
             if is_averaged(key, relation):
-                averaged.setdefault(key, {})[relation.id] = tested
-                pooled[key] = pooled[key].plus(difference) if key in pooled else difference
-    draws: list[dict[str, DrawnRuns]] = []
-    for both, by_group in zip(runs, counted, strict=True):
-        drawn: dict[str, DrawnRuns] = {**resampling.draw(by_group)}
-        if whole := differences.keys() - drawn.keys():
-            counts = [run.counts(kind, protocol, seed) for run in both]
-            drawn |= {group: [of_run.draws[group] for of_run in counts] for group in whole}
-        draws.append(drawn)
-    for group, by_key in differences.items():
-        for key, difference in by_key.items():
-            numbers = [_within([run[key] for run in of[group]], key, protocol) for of in draws]
-            yield _row(key, group, difference, numbers)
-    for key, of_groups in averaged.items():
-        yield from _rows_over(key, of_groups, pooled[key], draws, resampling)
+                averaged.setdefault(key, {})[relation.id] = seeds
+    index, tests = Index(), _tests(counted, averaged)
+    for key, by_group in counted.items():
+        empty = empty_value(key, protocol)
+        for group, seeds in by_group.items():
+            terms = [*zip(_weights(len(seeds)), chain(*seeds), strict=True)]
+            values = [tuple(_value(tally, empty) for tally in both) for both in seeds]
+            number, test = errors.of_group(terms, index), tests.get((key, group), NO_TEST)
+            yield _row(key, "group", number, values, test, level, group)
+        if key in averaged:
+            yield from _rows_over(key, averaged[key], tests, index, empty, level)
 
 
-def _within(both: Sequence[TwoWayReplicates], key: Key, protocol: Protocol) -> Number:
-    """How a difference varies when subjects are resampled."""
-    values, empty = [run.within.values for run in both], empty_value(key, protocol)
-    first, second = (np.where(np.isnan(run), empty, run) for run in values)
-    size = min(run.within.clusters for run in both)
-    return Number(second - first, size, size)
+def _weights(seeds: int) -> list[float]:
+    """Of the terms of a mean difference over seeds: first and second run of each."""
+    return [-1 / seeds, 1 / seeds] * seeds
+
+
+def _value(tally: Tally, empty: float) -> float:
+    return tally.value if tally.total > 0 else empty
+
+
+def _of_group(
+    runs: Sequence[tuple[Prepared, Prepared]], relation: Relation, protocol: Protocol
+) -> dict[Key, list[Both]]:
+    """What each metric counts in both runs of every seed, of metrics that all have."""
+    seeds = [_count_both(*both, relation, protocol) for both in runs]
+    every = [tallies for both in seeds for tallies in both]
+    keys = [key for key in every[0] if all(key in tallies for tallies in every)]
+    return {key: [(one[key], two[key]) for one, two in seeds] for key in keys}
+
+
+Tests = Mapping[tuple[Key, str], Test]  # By metric and group; the group "" for all of them
+
+
+def _tests(counted: Mapping[Key, Counted], averaged: Mapping[Key, Counted]) -> Tests:
+    """The test of each metric in each group, and of the groups that are averaged together.
+
+    McNemar's of a binary metric and one seed, else sign flips of subjects.
+    """
+    tests: dict[tuple[Key, str], Test] = {}
+    whole: dict[Key, list[Sums]] = {}  # Of each seed of the metrics that are tested by sign flips
+    by_group: dict[str, list[Key]] = {}
+    for key, of_groups in counted.items():
+        together = [*zip(*averaged.get(key, {}).values(), strict=True)]
+        if DESCRIPTIONS[key[0]].binary and len(next(iter(of_groups.values()))) == 1:
+            for group, (both,) in of_groups.items():
+                tests[key, group] = mcnemar_test([both])
+            if together:
+                tests[key, ""] = mcnemar_test(together[0])
+        elif all(tally.clusters for of in of_groups.values() for both in of for tally in both):
+            whole[key] = [Sums.of(pairs) for pairs in together]
+            for group in of_groups:
+                by_group.setdefault(group, []).append(key)
+    index, summed = Index(), dict[Key, Floats]()
+    for group, keys in by_group.items():
+        numbers = []
+        own = {key: [Sums.of([both]) for both in counted[key][group]] for key in keys}
+        for sums in (own, whole):
+            numbers += [
+                contributions(counted[key][group], sums[key], index)
+                if sums[key]
+                else Influences(index)
+                for key in keys
+            ]
+        permuted = flipped(numbers, index)
+        for at, key in enumerate(keys):
+            tests[key, group] = _flip_test(own[key], permuted[:, at])
+            if group in averaged.get(key, {}):
+                summed[key] = summed.get(key, 0.0) + permuted[:, len(keys) + at]
+    return tests | {(key, ""): _flip_test(whole[key], of) for key, of in summed.items()}
+
+
+def _flip_test(seeds: Sequence[Sums], permuted: Floats) -> Test:
+    """The test of a mean difference over seeds from its ``flipped`` values."""
+    difference = fmean(of.difference for of in seeds)
+    return Test(SUBJECTS, permutation_p(difference, permuted))
 
 
 def _rows_over(
-    key: Key,
-    by_group: Mapping[str, Difference],
-    pooled: Difference,
-    draws: Sequence[Mapping[str, DrawnRuns]],
-    resampling: Resampling,
+    key: Key, by_group: Counted, tests: Tests, index: Index, empty: float, level: float
 ) -> Iterator[dict[str, object]]:
-    """``MACRO`` over the groups where both models have data, and ``MICRO``."""
-    known = {group: of for group, of in by_group.items() if not math.isnan(of.difference)}
-    if not known:
-        return
+    """The mean over the groups where both models have data, and all items together."""
+    seeds = len(next(iter(by_group.values())))
+    sides = [
+        {group: of[at][side] for group, of in by_group.items()}
+        for at in range(seeds)
+        for side in (0, 1)
+    ]
+    terms = [*zip(_weights(seeds), sides, strict=True)]
+    number = errors.mean(terms, index, empty)
+    groups = [*number.by_group]
+    if groups:
+        of_groups = errors.contributions(terms, groups, empty)
+        test = Test(RELATIONS, paired_permutation(of_groups))
+        if len(groups) == 1:
+            test = tests.get((key, groups[0]), NO_TEST)
+        elif number.error and number.shares_subjects:  # not independent, as the flips have them
+            p = 2 * float(stdtr(number.clusters - 1, -abs(number.value) / number.error))
+            test = Test(SHARED, p) if p > test.p else test
+        values = [errors.mean([(1.0, of)], index, empty, groups).value for of in sides]
+        row = _row(key, "mean", number, _by_seed(values), test, level)
+        yield row | ({"detectable": NAN} if 1 < len(groups) < FEW else {})
+    number = errors.pooled(terms, index)
+    values = [errors.pooled([(1.0, of)], index).value for of in sides]
+    yield _row(key, "all", number, _by_seed(values), tests.get((key, ""), NO_TEST), level)
 
-    def numbers(groups: Mapping[str, Difference]) -> list[tuple[Number, Number]]:
-        return [
-            resampling.over(
-                *(
-                    (
-                        {group: of.shares[at][side] for group, of in groups.items()},
-                        {group: drawn[group][side][key] for group in groups},
-                    )
-                    for side in (0, 1)
-                )
-            )
-            for at, drawn in enumerate(draws)
-        ]
 
-    of_known = numbers(known)
-    of_all = of_known if len(known) == len(by_group) else numbers(by_group)
-    counts = len(known), len(by_group) - len(known)
-    shares = []
-    for seed in zip(*(of.shares for of in known.values()), strict=True):
-        mean, other = (fmean(both[side].value for both in seed) for side in (0, 1))
-        shares.append((Share(mean, 1, *counts), Share(other, 1, *counts)))
-    values = [difference.difference for difference in known.values()]
-    test: Test = RELATIONS, paired_permutation(values, resampling.seed)
-    if len(known) == 1:
-        test = next(iter(known.values())).test
-    macro = Difference(tuple(shares), test=test)
-    means = [mean for mean, _ in of_known]
-    row = _row(key, "MACRO", macro, means) | {"skewness": skewness(values)}
-    shares_subjects = any(mean.replicates is not mean.ways[0] for mean in means)
-    if row["error"] and shares_subjects:  # relations are not independent, as the flips have them
-        p = 2 * float(stdtr(row["clusters"] - 1, -abs(macro.difference) / row["error"]))
-        row |= {"test": SHARED, "p": p} if p > row["p"] else {}
-    yield row | ({"detectable": NAN} if 1 < len(known) < FEW else {})
-    yield _row(key, "MICRO", pooled.tested(), [total for _, total in of_all])
+def _by_seed(values: Sequence[float]) -> list[tuple[float, ...]]:
+    """Values of the first and the second run of each seed in turn, by seed."""
+    return list(zip(values[::2], values[1::2], strict=True))
 
 
 def _count_both(
     first: Prepared, second: Prepared, relation: Relation, protocol: Protocol
-) -> tuple[Mapping[Key, Tally], Mapping[Key, Tally], bool]:
-    """Every metric of both runs, of the queries that both answered; whether these are all.
+) -> tuple[Mapping[Key, Tally], Mapping[Key, Tally]]:
+    """Every metric of both runs, of the queries that both were asked.
 
-    Counts over all queries are reused if both runs answered the same queries.
+    Counts over all queries are reused if both runs were asked the same.
     """
     one, two = first.views(relation, protocol), second.views(relation, protocol)
     both = (
@@ -460,34 +417,47 @@ def _count_both(
         for restricted, run in zip(both, (one, two), strict=True)
         for view, grid in run.items()
     )
-    if is_whole and first.cache.keeps and second.cache.keeps:
-        return first.tallies(relation, protocol), second.tallies(relation, protocol), True
-    return count(both[0], relation), count(both[1], relation), False
+    if is_whole:
+        return first.tallies(relation, protocol), second.tallies(relation, protocol)
+    return count(both[0], relation), count(both[1], relation)
 
 
-def _row(key: Key, group: str, difference: Difference, numbers: Sequence[Number]) -> dict[str, Any]:
-    """A row of the table; ``numbers``: how each seed's difference varies."""
-    (first, second), (test, p) = difference.values, difference.test
-    bounds = difference_bounds(DESCRIPTIONS[key[0]].bounds)
-    precision = precision_of(difference.difference, numbers, bounds)
-    shares = [share for both in difference.shares for share in both]
+def _row(
+    key: Key,
+    over: str,
+    number: Number,
+    values: Sequence[tuple[float, ...]],
+    test: Test,
+    level: float,
+    group: str = "",
+) -> dict[str, Any]:
+    """A row of the table; ``values``: of the first and the second run, for each seed."""
+    (metric, (kind, part)), bounds = key, difference_bounds(DESCRIPTIONS[key[0]].bounds)
+    first, second = (fmean(of) for of in zip(*values, strict=True))
+    low, high = number.interval(bounds, level)
     return {
-        "metric": key[0], "subset": key[1], "group": group, "first_value": first,
-        "second_value": second, "difference": difference.difference, "test": test, "p": p,
-        "detectable": detectable_difference(precision["error"], precision["clusters"]),
-        "n": min(share.n for share in shares),
-        "n_excluded": max(share.left_out for share in shares),
-        "seeds": len(difference.shares), "p_seeds": difference.p_seeds, **precision,
+        "metric": metric, "over": over, "group": group, "kind": kind, "level": part,
+        "first_value": first, "second_value": second, "difference": second - first,
+        "low": low, "high": high, "test": test.name, "p": test.p, "p_mid": test.p_mid,
+        "detectable": number.detectable, "n": number.n, "n_excluded": number.left_out,
+        "seeds": len(values), "p_seeds": p_of_seeds(values),
     }  # fmt: skip
 
 
+def p_of_seeds(values: Sequence[tuple[float, ...]]) -> float:
+    """P of Welch's t test over seeds; NaN where they do not vary."""
+    first, second = ([of[side] for of in values] for side in (0, 1))
+    varies = len(values) > 1 and any(np.ptp(of) > 0 for of in (first, second))
+    return welch_t(second, first).p if varies else NAN
+
+
 def _adjusted_over_groups(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
-    """The table with p adjusted over groups of one metric and subset, or over forms of a group."""
-    is_over, is_whole = pl.col("group").is_in(AGGREGATES), pl.col("subset") == "all"
+    """The table with p adjusted over groups of one metric and part, or over forms of a group."""
+    is_of_group, is_whole = pl.col("over") == "group", pl.col("kind") == "whole"
     averaged = [group.id for group in suite.relations if group.design.is_averaged]
-    of_groups = pl.col("group").is_in([*averaged, *AGGREGATES])
-    is_tested = (of_groups & ~is_over) | (~of_groups & ~is_whole)
-    within = pl.when(of_groups).then("subset").otherwise("group")
+    of_groups = ~is_of_group | pl.col("group").is_in(averaged)
+    is_tested = (of_groups & is_of_group) | (~of_groups & ~is_whole)
+    within = pl.when(of_groups).then(pl.concat_str("kind", "level")).otherwise("group")
     family: list[str | pl.Expr] = ["metric", of_groups.alias("of_groups"), within.alias("within")]
     adjusted = _adjusted(table, family, pl.when(is_tested).then("p").otherwise(NAN))
     parts = [rows for _, rows in adjusted.group_by(family, maintain_order=True)]

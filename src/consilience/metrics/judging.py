@@ -2,61 +2,66 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from consilience.core.items import Floats
-from consilience.metrics.registry import Grid, Tally, metric, ratio
-
-STEP = 1e-30
+from consilience.metrics.registry import Grid, Tally, metric
 
 
 @metric("pairs", "Kappa with labels", "answers and right answers agree above chance",
-        level="detail", better="higher", bounds=(-1.0, 1.0), needs="shown_first")  # fmt: skip
+        level="detail", better="higher", bounds=(-1.0, 1.0), needs="places")  # fmt: skip
 def label_kappa(grid: Grid) -> Tally:
     """Cohen's kappa (1960) of all answers and the labels: ``(p_o - p_e) / (1 - p_e)``.
 
-    ``p_o`` is ``mean_accuracy``, ``p_e = sum_a p(answer a) p(label a)`` over the options in the
-    order of the file, within a group. NaN where ``p_e`` is 1. ``MICRO`` sums numerators and
-    denominators of groups.
+    ``p_o`` is ``mean_accuracy``, ``p_e = sum_p p(answer at p) p(label at p)`` over the *shown
+    positions* p, so that the order of the options in the file plays no part. NaN where ``p_e`` is
+    1. Over groups numerators and denominators are summed.
     """
-    size = int(grid.golds.max(initial=0)) + 1
-    labels = np.where(grid.taken[..., None], np.eye(size)[grid.golds], 0).sum(axis=1)
-    answers = (grid.answers[..., None] == np.arange(size)).sum(axis=1, dtype=float)
-    counts = np.column_stack([grid.right.sum(axis=1), answers, labels])
+    assert grid.places is not None, "needs"
+    size = max(grid.places.by_size, default=0)
+    counts = [
+        (np.where(grid.asked, grid.places.of(of), -1)[..., None] == np.arange(size)).sum(axis=1)
+        for of in (grid.answers, grid.golds)
+    ]
+    asked = grid.asked.sum(axis=1, dtype=np.float64)
+    columns = np.column_stack([grid.right.sum(axis=1), asked, *counts])
 
-    def finish(sums: Floats) -> tuple[Floats, Floats]:
-        given, right = sums[..., 1 : size + 1], sums[..., size + 1 :]
-        total = right.sum(axis=-1)
-        by_chance = (given * right).sum(axis=-1) / np.where(total == 0, 1, total)
+    def finish(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        given, labels = np.split(sums[..., 2:], 2, axis=-1)
+        total = sums[..., 1]
+        by_chance = (given * labels).sum(axis=-1) / np.where(total == 0, 1, total)
         return sums[..., 0] - by_chance, total - by_chance
 
-    def slopes(sums: Floats) -> tuple[Floats, Floats]:  # by a complex step
-        hits, total = finish(sums + 1j * STEP * np.eye(len(sums)))
-        return np.imag(hits) / STEP, np.imag(total) / STEP
-
-    n = int(grid.taken.sum())
-    return Tally(counts, grid.subjects, n, grid.taken.size - n, finish, slopes)
+    n = int(grid.asked.sum())
+    tally = Tally.of_sums(columns, finish, grid.subjects, n, grid.asked.size - n)
+    return replace(tally, sizes=asked)
 
 
 @metric("pairs", "Position preference", "toward the option that is shown first; 0 is none",
-        level="detail", bounds=(-1.0, 1.0), needs="shown_first")  # fmt: skip
+        level="detail", bounds=(-1.0, 1.0), needs="orders")  # fmt: skip
 def position_preference(grid: Grid) -> Tally | None:
     """How much more often the option shown first wins in both of two orders than loses in both.
 
     Over pairs of variants that differ in the order alone: 1 if each gets the option that it shows
     first (*biased toward first* of Zheng et al., MT-Bench, NeurIPS 2023), -1 if each gets that of
-    the other, else 0, because the answers agree or one is a third option. It is 0 on average where
-    errors do not depend on the order. Shi et al. (arXiv 2406.07791) scale such a difference as
-    *preference fairness*.
+    the other, else 0, because the answers agree or one is a third option. The mean over items of
+    the mean over pairs. It is 0 on average where errors do not depend on the order. Shi et al.
+    (arXiv 2406.07791) scale such a difference as *preference fairness*.
     """
-    assert grid.shown_first is not None, "needs"
-    pairs, options = grid.shown_first
-    one, two = np.moveaxis(grid.answers[:, pairs], 2, 0)
-    first, second = np.moveaxis(options[:, pairs], 2, 0)
-    is_pair = (first >= 0) & (second >= 0) & (first != second)
-    counted = is_pair & (one >= 0) & (two >= 0)
-    hits = 1 * ((one == first) & (two == second)) - ((one == second) & (two == first))
-    counts = np.stack([(hits * counted).sum(axis=1), counted.sum(axis=1)], axis=1, dtype=float)
-    n = int(counted.sum())
-    tally = Tally(counts, grid.subjects, n, int(is_pair.sum()) - n, ratio)
+    assert grid.orders is not None, "needs"
+    assert grid.places is not None, "needs"
+    first = np.full(grid.answers.shape, -1)
+    for size, table in grid.places.by_size.items():
+        shown = np.where((table == 0).any(axis=1), (table == 0).argmax(axis=1), -1)
+        first[grid.places.sizes == size] = shown
+    one, two = np.moveaxis(grid.answers[:, grid.orders], 2, 0)
+    of_one, of_two = np.moveaxis(first[:, grid.orders], 2, 0)
+    is_pair = (of_one >= 0) & (of_two >= 0) & (of_one != of_two)
+    counted = is_pair & grid.asked[:, grid.orders].all(axis=2)
+    wins, loses = (one == of_one) & (two == of_two), (one == of_two) & (two == of_one)
+    sizes = counted.sum(axis=1)
+    hits = ((wins * 1.0 - loses) * counted).sum(axis=1) / np.maximum(sizes, 1)
+    n, scores = int(sizes.sum()), np.stack([hits, sizes > 0], axis=1)
+    tally = Tally(scores, grid.subjects, n, int(is_pair.sum()) - n, is_proportion=False)
     return tally if is_pair.any() else None

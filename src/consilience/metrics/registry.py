@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -10,14 +10,13 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-from scipy.sparse import csr_array, hstack
 
 from consilience.core.errors import Protocol
 from consilience.core.expectations import Counted, with_answers_of
 from consilience.core.factors import Design, VariantPair, levels_of
 from consilience.core.items import Bools, Floats, Ints
 from consilience.core.presentation import permutation
-from consilience.metrics.statistics import Chance, ChanceOfAll, ChanceOfPairs
+from consilience.metrics.statistics import NAN
 from consilience.types import Relation
 
 
@@ -83,80 +82,85 @@ View = Literal["tuples", "pairs"]  # Accuracy is counted on ``tuples``, agreemen
 SCORES = ("logprob", "gold_logprob", "gold_rank", "margin")
 """Columns of the answers table that a metric may read."""
 
-INVALID = "no label in "
-"""The beginning of the word that replaces an answer that is no label. The word differs between
-variants, so that two such answers never agree."""
-
 MANY_VARIANTS = 100
 """With more variants, every two of which are compared, no array has a place for each pair."""
 
 ITEMS = 256  # Items whose answers in all pairs of variants are in memory at once
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, eq=False)
+class Clusters:
+    """What is independent: the cluster of each unit. Units of one cluster are not."""
+
+    names: npt.NDArray[np.object_]  # The distinct clusters, sorted (cluster,)
+    places: Ints  # The position of each unit's cluster (unit,)
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> Clusters:
+        """Those of the name of each unit's cluster."""
+        column = pl.Series(list(names), dtype=pl.String)
+        distinct = column.unique().sort()
+        places = column.rank("dense").cast(pl.Int64) - 1
+        return cls(distinct.to_numpy().astype(object), places.to_numpy())
+
+    def sums(self, values: Floats) -> Floats:
+        """The sum over the units of each cluster (cluster,) of ``values`` (unit,)."""
+        return np.bincount(self.places, values, minlength=len(self.names))
+
+
+@dataclass(frozen=True, eq=False)
 class Grid:
     """Answers and golds of a group as codes, with the scores of its run where there are any."""
 
-    answers: Ints  # The answer (item, variant); -1 for none
-    golds: Ints  # The gold (item, variant); -1 where the item was not asked in the variant
+    answers: Ints
+    """The answer (item, variant); -1 for none, and for a text that is none of the options."""
+    golds: Ints  # The gold (item, variant); -1 where the item does not have the variant
+    asked: Bools
+    """Whether the item was asked in the variant (item, variant). What was asked and has no answer
+    counts as a wrong answer that agrees with nothing."""
     compared: Ints | None  # The variants that are compared (pair, 2); None if every two are
-    subjects: npt.NDArray[np.object_]
-    """The subject of each item (item,); items of one subject are not independent."""
-    words: Ints  # The codes of the answers that occur (answer,)
-    invalid: tuple[int, ...] = ()  # The codes of answers that are none of the group's labels
+    subjects: Clusters  # The subject of each item
+    texts: Sequence[str] = ()  # The text of each code
     positive: int = -1  # The code of the label whose F1 is counted; -1 for none
+    may_have_none: bool = False  # Whether an answer may be none of the options
     instances: Counted = ()  # The instances of each expectation of the group
     scores: Mapping[str, Floats] = field(default_factory=dict)
     """Each of ``SCORES`` that a metric reads (item, variant); NaN where a query has none."""
     is_ragged: bool = False  # Whether an item may lack variants (``Design.is_ragged``)
-    shown_first: tuple[Ints, Ints] | None = None
-    """Of a whole group of questions with options: the variants that differ in the order alone
-    (pair, 2), and the option that is shown first (item, variant), -1 where that is not known."""
+    by_pair: bool = False
+    """Whether every pair of variants counts once, as in the released code; else every item does,
+    and a pair as the share that it is of the pairs of its item."""
+    places: Places | None = None  # Where options are shown; None but of questions with options
+    orders: Ints | None = None  # The pairs of variants (pair, 2) that differ in the order alone
     distributions: Floats | None = None
     """The probability of each option (item, variant, option); None of a run without scores of
     options, NaN where an answer has none, and 0 after the last option of an item."""
 
     @cached_property
-    def taken(self) -> Bools:
-        """Whether there is an answer (item, variant)."""
-        return self.answers >= 0
-
-    @cached_property
     def right(self) -> Bools:
         """Whether the answer is the gold (item, variant)."""
-        return np.asarray(self.taken & (self.answers == self.golds))
+        return np.asarray(self.asked & (self.answers >= 0) & (self.answers == self.golds))
 
     @cached_property
-    def answered(self) -> Bools:
-        """Whether any item was answered in the variant (variant,)."""
-        return np.asarray(np.any(self.taken, axis=0))
+    def used(self) -> Bools:
+        """Whether any item was asked in the variant (variant,)."""
+        return np.asarray(np.any(self.asked, axis=0))
 
     @cached_property
     def lacking(self) -> Bools:
         """Whether the item has no such variant, in a suite where items may lack some (item, v)."""
         return np.asarray((self.golds < 0) & self.is_ragged)
 
-    @cached_property
-    def n_asked(self) -> Ints:
-        """How many compared pairs of variants an item has, answered or not (item,)."""
-        if not self.is_ragged:
-            return np.full(len(self.answers), self.n_pairs)
-        there = self.taken | ~self.lacking
-        if self.compared is None:
-            return np.asarray(there.sum(axis=1) * (there.sum(axis=1) - 1) // 2)
-        return np.asarray((there[:, self.compared[:, 0]] & there[:, self.compared[:, 1]]).sum(1))
-
     @property
     def complete(self) -> Bools:
-        """Whether the item was answered in every variant that was asked at all (item,)."""
-        variants = self.answered
-        there = (self.taken | self.lacking)[:, variants]
-        return np.asarray(np.all(there, axis=1) & np.any(self.taken, axis=1) & variants.any())
+        """Whether the item was asked in every variant that any item was asked in (item,)."""
+        there = (self.asked | self.lacking)[:, self.used]
+        return np.asarray(np.all(there, axis=1) & np.any(self.asked, axis=1) & self.used.any())
 
     @property
     def always_right(self) -> Bools:
-        """Whether the item is right in every variant that was asked at all (item,)."""
-        return np.asarray(np.all((self.right | self.lacking)[:, self.answered], axis=1))
+        """Whether the item is right in every variant that any item was asked in (item,)."""
+        return np.asarray(np.all((self.right | self.lacking)[:, self.used], axis=1))
 
     @cached_property
     def pairs(self) -> Ints:
@@ -165,11 +169,16 @@ class Grid:
             return self.compared
         return np.stack(np.triu_indices(self.answers.shape[1], 1), axis=1)
 
-    @property
-    def n_pairs(self) -> int:
-        """How many pairs of variants are compared."""
-        width = self.answers.shape[1]
-        return width * (width - 1) // 2 if self.compared is None else len(self.compared)
+    @cached_property
+    def is_compared(self) -> Floats:
+        """1 for two variants that are compared, else 0 (variant, variant)."""
+        size = self.answers.shape[1]
+        if self.compared is None:
+            return 1 - np.eye(size)
+        matrix = np.zeros((size, size))
+        first, second = self.compared.T
+        matrix[first, second] = matrix[second, first] = 1
+        return matrix
 
     @property
     def has_many_pairs(self) -> bool:
@@ -178,9 +187,9 @@ class Grid:
 
     @cached_property
     def both(self) -> Bools:
-        """Whether both answers of a pair are there (item, pair)."""
+        """Whether the item was asked in both variants of a pair (item, pair)."""
         first, second = self.pairs.T
-        return self.taken[:, first] & self.taken[:, second]
+        return self.asked[:, first] & self.asked[:, second]
 
     @cached_property
     def same(self) -> Bools:
@@ -188,21 +197,26 @@ class Grid:
         (first, second), same = self.pairs.T, self.both.copy()
         for start in range(0, len(same), ITEMS):
             answers = self.answers[start : start + ITEMS]
-            same[start : start + ITEMS] &= answers[:, first] == answers[:, second]
+            equal = (answers[:, first] == answers[:, second]) & (answers[:, first] >= 0)
+            same[start : start + ITEMS] &= equal
         return same
 
     @cached_property
-    def codes(self) -> Ints:
-        """The position of each answer among ``words``, -1 for none (item, variant)."""
-        places = np.searchsorted(self.words, self.answers)
-        return np.where(self.taken, places, -1)
+    def n_pairs(self) -> Ints:
+        """How many compared pairs of variants an item has, asked or not (item,)."""
+        return self._pairs_in(~self.lacking)
 
     @cached_property
     def n_both(self) -> Ints:
-        """How many pairs of an item have both answers (item,)."""
-        size = self.taken.sum(axis=1)
-        n_both: Ints = size * (size - 1) // 2
-        return n_both if self.compared is None else np.asarray(self.both.sum(axis=1))
+        """How many pairs of an item were asked in both variants (item,)."""
+        return self._pairs_in(self.asked)
+
+    def _pairs_in(self, there: Bools) -> Ints:
+        if self.compared is None:
+            size = there.sum(axis=1)
+            return np.asarray(size * (size - 1) // 2)
+        first, second = self.compared.T
+        return np.asarray((there[:, first] & there[:, second]).sum(axis=1))
 
     @cached_property
     def n_same(self) -> Ints:
@@ -213,7 +227,7 @@ class Grid:
     @cached_property
     def _later(self) -> Ints:
         """How many later variants have the same answer to the item (item, variant)."""
-        items, variants = self.taken.nonzero()
+        items, variants = (self.asked & (self.answers >= 0)).nonzero()
         keys = items * (self.answers.max(initial=0) + 1) + self.answers[items, variants]
         order = np.argsort(keys, kind="stable")
         ends = np.searchsorted(keys[order], keys[order], side="right")
@@ -222,47 +236,20 @@ class Grid:
         return later
 
     @cached_property
-    def _classes(self) -> tuple[Bools, Ints]:
-        """The ways to lack answers (class, variant), and that of each item (item,)."""
-        classes, places = np.unique(self.taken, axis=0, return_inverse=True)
-        return classes, places.reshape(-1)
+    def votes(self) -> Floats:
+        """How much each pair of an item counts (item,): 1 by pair, else one over its pairs."""
+        if self.by_pair:
+            return np.ones(len(self.answers))
+        return np.asarray(1 / np.maximum(self.n_both, 1))
 
-    @cached_property
-    def pair_counts(self) -> npt.NDArray[np.floating]:
-        """(item, column): same pairs, all pairs, then each pair; without these where many are."""
-        sums = np.stack([self.n_same, self.n_both], axis=1)
-        if self.has_many_pairs:
-            return sums.astype(np.float64)
-        return np.concatenate([sums, self.both], axis=1, dtype=np.float32)
+    def shares_of(self, agree: Floats) -> Floats:
+        """The sum of ``agree`` (variant, variant) over the pairs of an item, times its vote (item,).
 
-    @cached_property
-    def class_and_answer_counts(self) -> csr_array:
-        """``answer_counts``; where many pairs are, after the class of each item (item, class)."""
-        if not self.has_many_pairs:
-            return self.answer_counts
-        classes, places = self._classes
-        ones, starts = np.ones(len(places), dtype=np.float32), np.arange(len(places) + 1)
-        of_class = csr_array((ones, places, starts), shape=(len(places), len(classes)))
-        return csr_array(hstack([of_class, self.answer_counts], format="csr"))
-
-    @cached_property
-    def answer_counts(self) -> csr_array:
-        """1 if the item got that answer in that variant (item, variant and word).
-
-        Only the ones are held, so that this grows with the answers and not with the words.
+        ``agree``: how often two variants agree; only those that are compared count.
         """
-        items, width = self.answers.shape
-        columns = (self.codes + np.arange(width) * len(self.words))[self.taken]
-        starts = np.concatenate([[0], np.cumsum(self.taken.sum(axis=1))])
-        ones = np.ones(len(columns), dtype=np.float32)
-        return csr_array((ones, columns, starts), shape=(items, width * len(self.words)))
-
-    @cached_property
-    def chance(self) -> Chance:
-        """Pairs expected to agree by chance, from sums of ``pair_counts`` and what follows them."""
-        if self.has_many_pairs:
-            return ChanceOfAll(self._classes[0], len(self.words))
-        return ChanceOfPairs(self.pairs, self.answers.shape[1], len(self.words))
+        asked = self.asked.astype(np.float64)
+        sums = ((asked @ (agree * self.is_compared)) * asked).sum(axis=1) / 2
+        return np.asarray(sums * self.votes)
 
     def only_variants(self, variants: Sequence[int]) -> Grid:
         """Only these variants, and every pair of them."""
@@ -271,8 +258,10 @@ class Grid:
             self,
             answers=self.answers[:, chosen],
             golds=self.golds[:, chosen],
+            asked=self.asked[:, chosen],
             compared=None,
-            shown_first=None,
+            orders=None,
+            places=None if self.places is None else self.places.only_variants(chosen),
             scores={name: values[:, chosen] for name, values in self.scores.items()},
             distributions=None if self.distributions is None else self.distributions[:, chosen],
         )
@@ -281,7 +270,7 @@ class Grid:
         """Only these pairs and the variants in them."""
         variants, places = np.unique(np.array(pairs, dtype=np.int64), return_inverse=True)
         every = self.only_variants(variants.tolist())
-        is_every = every.has_many_pairs and every.n_pairs == len(pairs)
+        is_every = len(pairs) == len(variants) * (len(variants) - 1) // 2
         return every if is_every else replace(every, compared=places.reshape(-1, 2))
 
     def only_expectations(self, kind: str) -> Grid:
@@ -290,16 +279,40 @@ class Grid:
         return replace(self, instances=instances)
 
     def with_(self, other: Grid) -> Grid:
-        """Only the answers and probabilities that ``other`` has, of the same items."""
+        """Only what ``other`` was asked, too, of the same items."""
         instances = with_answers_of(self.instances, other.instances)
         distributions = _shared(self.distributions, other.distributions)
-        is_same = (other.taken | ~self.taken).all() and instances == self.instances
+        is_same = (other.asked | ~self.asked).all() and instances == self.instances
         if is_same and distributions is self.distributions:
             return self
         return replace(
-            self, answers=np.where(other.taken, self.answers, -1), instances=instances,
-            distributions=distributions,
-        )  # fmt: skip
+            self, asked=self.asked & other.asked, instances=instances, distributions=distributions
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Places:
+    """At which position each option of a question is shown in each variant."""
+
+    sizes: Ints  # How many options a question has (item,)
+    by_size: Mapping[int, Ints]
+    """Number of options -> the position of each option in each variant (variant, option); -1 where
+    it is not known, or where questions of that size have no such variant."""
+
+    def only_variants(self, chosen: Sequence[int]) -> Places:
+        by_size = {size: table[chosen] for size, table in self.by_size.items()}
+        return Places(self.sizes, by_size)
+
+    def of(self, options: Ints) -> Ints:
+        """Where the options (item, variant) are shown (item, variant); -1 for -1."""
+        found = np.full(options.shape, -1, dtype=np.int64)
+        variants = np.arange(options.shape[1])
+        for size, table in self.by_size.items():
+            rows = np.flatnonzero(self.sizes == size)
+            chosen = options[rows]
+            shown = table[variants, np.clip(chosen, 0, size - 1)]
+            found[rows] = np.where((chosen >= 0) & (chosen < size), shown, -1)
+        return found
 
 
 def _shared(mine: Floats | None, theirs: Floats | None) -> Floats | None:
@@ -321,88 +334,77 @@ def grids(
 
     ``published``, as the released evaluation has it: accuracy over all rows; agreement over
     subjects, of which the last row wins, without the variants whose article before the object does
-    not fit the gold.
+    not fit the gold; every pair of variants counts once.
     """
-    design = relation.design
+    design, asked = relation.design, pl.col("answer").is_not_null() | pl.col("excluded").is_null()
+    answers = answers.with_columns(asked=asked)
+    if design.labels:
+        grid = _grid_of_labels(by_option(answers, design), design, scores)
+        return {"tuples": grid, "pairs": grid}
     column = pl.concat([answers["answer"].unique(), answers["gold"].unique().alias("answer")])
-    words = column.drop_nulls().unique().sort().to_list()  # the position of a word is its code
+    words = column.drop_nulls().unique().sort().cast(pl.String).to_list()
     if design.unit == "item":
-        if design.labels:
-            grid = _grid_of_labels(by_option(answers, design), design, scores)
-        else:
-            grid = grid_of(answers, pl.col("item"), design, words, scores)
+        grid = grid_of(answers, pl.col("item"), design, words, scores)
         return {"tuples": grid, "pairs": grid}
     if protocol == "strict":
         once = answers.unique(["subject", "gold", "variant_index"], keep="first")
         tuples = pl.concat_str("subject", "gold", separator="\t")
         grid = grid_of(once, tuples, design, words, scores)
         return {"tuples": grid, "pairs": grid}
-    fitting = answers.with_columns(
-        answer=pl.when(article_fits(relation)).then("answer").otherwise(None)
-    )
+    fitting = answers.with_columns(asked=pl.col("asked") & article_fits(relation))
+    pairs = grid_of(fitting, pl.col("subject"), design, words, scores)
     return {
         "tuples": grid_of(answers, pl.col("item"), design, words, scores),
-        "pairs": grid_of(fitting, pl.col("subject"), design, words, scores),
+        "pairs": replace(pairs, by_pair=True),
     }
 
 
 def by_option(answers: pl.DataFrame, design: Design) -> pl.DataFrame:
     """The answers and golds as positions of options, which are the labels of such a design.
 
-    An answer without a position is none of the options; it stays.
+    An answer without a position is none of the options.
     """
     if not design.by_option:
         return answers
 
-    def position(text: pl.Series) -> pl.Series:
-        number = text.cast(pl.Float64, strict=False).cast(pl.Int64)
+    def position(column: str) -> pl.Expr:
+        number = pl.col(column).cast(pl.String).cast(pl.Float64, strict=False).cast(pl.Int64)
         return number.cast(pl.String)
 
-    option, gold = (for_each_text(answers[name], position) for name in ("option", "gold_option"))
-    written = for_each_text(answers["answer"], lambda text: INVALID + text)
-    return answers.with_columns(answer=pl.coalesce(option, written), gold=gold)
-
-
-def for_each_text(column: pl.Series, change: Callable[[pl.Series], pl.Series]) -> pl.Series:
-    """A function of the texts of a column, which is called with each different one once."""
-    texts = column.drop_nulls().unique()
-    changed = change(texts.cast(pl.String)).cast(column.dtype)
-    return column.replace_strict(texts, changed, default=None, return_dtype=column.dtype)
+    return answers.with_columns(answer=position("option"), gold=position("gold_option"))
 
 
 def _grid_of_labels(answers: pl.DataFrame, design: Design, scores: Sequence[str]) -> Grid:
     """The answers of a group whose only valid answers are labels, by item."""
-    is_label = pl.col("answer").is_in(list(design.labels)) | pl.col("answer").is_null()
-    no_label = for_each_text(answers["variant"], lambda text: INVALID + text)
-    known = answers.with_columns(answer=pl.when(is_label).then("answer").otherwise(no_label))
-    has_invalid = design.writes_freely or not known["answer"].equals(answers["answer"])
-    invalid = [INVALID + name for name in sorted(design.variants)] if has_invalid else []
-    words = [*design.labels, *invalid]
-    grid = grid_of(known, pl.col("item"), design, words, scores)
+    is_label = pl.col("answer").cast(pl.String).is_in(list(design.labels))
+    known = answers.with_columns(answer=pl.when(is_label).then("answer").otherwise(None))
+    grid = grid_of(known, pl.col("item"), design, design.labels, scores)
     positive = design.labels.index(design.positive) if design.positive else -1
-    codes = np.arange(len(words))
-    grid = replace(
-        grid, words=codes, invalid=tuple(codes[len(design.labels) :].tolist()), positive=positive
-    )
-    if design.by_option:
-        grid = replace(grid, shown_first=_shown_first(known, design))
-    return grid
+    has_none = design.writes_freely or bool((grid.asked & (grid.answers < 0)).any())
+    grid = replace(grid, positive=positive, may_have_none=has_none)
+    if not design.by_option:
+        return grid
+    orders = np.array(design.parts.get(("factor", "order"), ()), dtype=np.int64).reshape(-1, 2)
+    return replace(grid, places=_places(known, design), orders=orders)
 
 
-def _shown_first(answers: pl.DataFrame, design: Design) -> tuple[Ints, Ints]:
-    """``Grid.shown_first`` of the answers to questions with options; a shuffle is not known."""
+def _places(answers: pl.DataFrame, design: Design) -> Places:
+    """Where the options of the items are shown; the number of options is that of any answer."""
     number = pl.col("n_candidates").fill_null(0).cast(pl.Int64)
     of_items = answers.select("item", number).group_by("item").max().sort("item")
-    sizes, places = np.unique(of_items["n_candidates"].to_numpy(), return_inverse=True)
+    sizes = of_items["n_candidates"].to_numpy().copy()
+    if (sizes > 0).any():  # without any answer it is not known how many there are
+        values, counts = np.unique(sizes[sizes > 0], return_counts=True)
+        sizes[sizes == 0] = values[counts.argmax()]
     orders = [levels_of(variant).get("order", "given") for variant in design.variants]
-    first = [[_first(order, size) for order in orders] for size in sizes.tolist()]
-    pairs = np.array(design.kinds.get("order", ()), dtype=np.int64).reshape(-1, 2)
-    return pairs, np.array(first, dtype=np.int64)[places]
-
-
-def _first(order: str, size: int) -> int:
-    places = not order.startswith("shuffle") and permutation(order, size)
-    return places[0] if places else -1
+    by_size = {}
+    for size in np.unique(sizes).tolist():
+        table = np.full((len(orders), size), -1, dtype=np.int64)
+        for variant, order in enumerate(orders):
+            shown = permutation(order, size, design.seed) or ()
+            table[variant, list(shown)] = np.arange(len(shown))
+        by_size[size] = table
+    return Places(sizes, by_size)
 
 
 def grid_of(
@@ -412,8 +414,12 @@ def grid_of(
     words: Sequence[str],
     scores: Sequence[str] = (),
 ) -> Grid:
-    """Answers of the design's variants; ``key`` identifies the items, which are in its order."""
-    items = (answers.select(key).to_series().rank("dense").cast(pl.Int64) - 1).to_numpy()
+    """Answers of the design's variants; ``key`` identifies the items, which are in its order.
+
+    The code of an answer is its position among ``words``.
+    """
+    items = answers.select(key).to_series().cast(pl.String).rank("dense").cast(pl.Int64) - 1
+    items = items.to_numpy()
     variants = answers["variant_index"].to_numpy()
     shape = (int(items.max(initial=-1)) + 1, len(design.variants))
     filled = {name: np.full(shape, -1, dtype=np.int64) for name in ("answer", "gold")}
@@ -421,25 +427,26 @@ def grid_of(
         # Of rows with the same item and variant the last one stays.
         codes = answers[name].cast(pl.Enum(words)).to_physical().cast(pl.Int64).fill_null(-1)
         of_name[items, variants] = codes.to_numpy()
+    asked = np.zeros(shape, dtype=np.bool_)
+    asked[items, variants] = answers["asked"].to_numpy()
     read: dict[str, Floats] = {name: np.broadcast_to(np.nan, shape) for name in scores}
     for name in read.keys() & set(answers.columns):
         read[name] = np.full(shape, np.nan)
         read[name][items, variants] = answers[name].cast(pl.Float64).to_numpy()
-    subjects = np.full(shape[0], None, dtype=np.object_)
     last = np.empty(shape[0], dtype=np.int64)
     last[items] = np.arange(len(items))
-    subjects[:] = answers["subject"][last].to_list()
     distributions: Floats | None = None
     if OF_OPTIONS in answers.columns and (of_rows := option_probabilities(answers)).size:
         distributions = np.full((*shape, of_rows.shape[1]), np.nan)
         distributions[items, variants] = of_rows
     compared = design.compared
     return Grid(
-        filled["answer"],
+        np.where(asked, filled["answer"], -1),
         filled["gold"],
+        asked,
         None if compared is None else np.array(compared, dtype=np.int64).reshape(-1, 2),
-        subjects,
-        np.unique(filled["answer"][filled["answer"] >= 0]),
+        Clusters.of(answers["subject"][last].cast(pl.String)),
+        words,
         scores=read,
         is_ragged=design.is_ragged,
         distributions=distributions,
@@ -447,107 +454,67 @@ def grid_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """A number of hits and a total."""
-
-    hits: float
-    total: float
-    n: int  # How many things were counted
-    left_out: int  # How many things were left out, because an answer is missing
-    empty: float = float("nan")  # The value if the total is 0
-
-    @property
-    def value(self) -> float:
-        """hits/total."""
-        return self.hits / self.total if self.total > 0 else self.empty
-
-    def __add__(self, other: Share) -> Share:
-        return Share(
-            self.hits + other.hits,
-            self.total + other.total,
-            self.n + other.n,
-            self.left_out + other.left_out,
-            other.empty,
-        )
-
-
-def hits_of_total(sums: Floats) -> tuple[Floats, Floats]:
-    """The two columns of ``sums`` (..., 2)."""
-    return sums[..., 0], sums[..., 1]
-
-
-def ratio(sums: Floats) -> tuple[Floats, Floats]:
-    """``hits_of_total`` for values whose hits are no part of the total, such as F1."""
-    return hits_of_total(sums)
-
-
-def columns_of_total(sums: Floats) -> tuple[Floats, Floats]:
-    """The derivatives (column,) of ``hits_of_total``: 1 in its own column, 0 in the other."""
-    return np.array([1.0, 0.0]), np.array([0.0, 1.0])
-
-
-@dataclass(frozen=True, slots=True)
 class Tally:
-    """What a metric counts."""
+    """What a metric counts in a group: a value hits/total, and what each unit contributes to it."""
 
-    counts: npt.NDArray[np.floating]  # What is counted (unit, column)
-    clusters: npt.NDArray[np.object_] | None
-    """The subject of each unit (unit,); units of one cluster are not independent.
-
-    None where resampling the clusters does not show how precise the value is.
-    """
+    scores: Floats
+    """What each unit contributes to hits and total (unit, 2), to first order. The columns sum to
+    the hits and the total; the value is hits/total, NaN where the total is 0."""
+    clusters: Clusters | None
+    """The cluster of each unit. None where the contributions do not show how precise the value is,
+    as of a maximum."""
     n: int  # How many things were counted
-    left_out: int = 0  # How many things were left out, because an answer is missing
-    finish: Callable[[Floats], tuple[Floats, Floats]] = hits_of_total
-    """Hits (...) and total (...) from sums over units (..., column).
-
-    Both are homogeneous of degree 1: they double where all sums double. The value is hits/total,
-    NaN where the total is 0.
-    """
-    slopes: Callable[[Floats], tuple[Floats, Floats]] = columns_of_total
-    """The derivatives (column,) of hits and total at sums (column,)."""
-    sparse: csr_array | None = None
-    """Further columns (unit, column) that are mostly 0; their sums follow the others."""
+    left_out: int = 0  # How many things were left out, because they were not asked
+    sizes: Floats | None = None
+    """By what a group counts once in a mean over groups (unit,); None for the total, so that the
+    mean is that of the values. Of a chance-corrected number the items, so that numerators and
+    denominators are summed over groups of equal weight."""
+    is_proportion: bool = True  # Whether hits are counted among the total, each 0 or 1
 
     @classmethod
-    def of_hits(
-        cls, clusters: npt.NDArray[np.object_] | None, hits: Bools, counted: Bools
-    ) -> Tally:
+    def of_hits(cls, clusters: Clusters | None, hits: Bools, counted: Bools) -> Tally:
         """That of ``hits`` among ``counted``, both (unit,) or (unit, thing)."""
         hits, counted = (one[:, None] if one.ndim == 1 else one for one in (hits, counted))
         sums = [(hits & counted).sum(axis=1), counted.sum(axis=1)]
         n = int(counted.sum())
-        return cls(np.stack(sums, axis=1).astype(np.float32), clusters, n, counted.size - n)
+        return cls(np.stack(sums, axis=1, dtype=np.float64), clusters, n, counted.size - n)
+
+    @classmethod
+    def of_sums(
+        cls,
+        counts: Floats,
+        finish: Callable[[Any], tuple[Any, Any]],
+        clusters: Clusters,
+        n: int,
+        left_out: int = 0,
+    ) -> Tally:
+        """That of hits and total which ``finish`` makes of the sums of ``counts`` (unit, column).
+
+        The contributions are the gradient at the sums, by a complex step (Squire and Trapp 1998),
+        shifted so that they sum to hits and total.
+        """
+        sums = counts.sum(axis=0)
+        steps = finish(sums + 1j * STEP * np.eye(len(sums)))
+        scores = counts @ np.stack([np.imag(part) / STEP for part in steps], axis=1)
+        scores += (np.array(finish(sums), dtype=np.float64) - scores.sum(axis=0)) / len(counts)
+        return cls(scores, clusters, n, left_out, is_proportion=False)
 
     @property
-    def is_proportion(self) -> bool:
-        """Whether hits are counted among the total, so that 0 of n has an exact interval."""
-        return self.finish is hits_of_total
+    def hits(self) -> float:
+        return float(self.scores[:, 0].sum())
 
-    def scores(self) -> Floats:
-        """What each unit contributes to hits and total (unit, 2), to first order.
+    @property
+    def total(self) -> float:
+        return float(self.scores[:, 1].sum())
 
-        The columns sum to the hits and the total of all units (Euler's theorem).
-        """
-        slopes = np.stack(self.slopes(self.sums()), axis=1)
-        width = self.counts.shape[1]
-        scores: Floats = self.counts.astype(np.float64) @ slopes[:width]
-        if self.sparse is not None:
-            scores += self.sparse @ slopes[width:]
-        return scores
+    @property
+    def value(self) -> float:
+        """hits/total; NaN where the total is 0."""
+        hits, total = self.hits, self.total
+        return hits / total if total > 0 else NAN
 
-    def sums(self) -> Floats:
-        """Each column (column,) over all units."""
-        sums: Floats = self.counts.sum(axis=0, dtype=np.float64)
-        if self.sparse is None:
-            return sums
-        more: Floats = self.sparse.sum(axis=0, dtype=np.float64)
-        return np.concatenate([sums, more])
 
-    def share(self, empty: float = float("nan")) -> Share:
-        """Hits and total over all units; ``empty`` is the value without data."""
-        hits, total = self.finish(self.sums())
-        return Share(float(hits), float(total), self.n, self.left_out, empty)
+STEP = 1e-30  # Of a complex step
 
 
 def quotient(hits: Floats, total: Floats) -> Floats:
@@ -591,13 +558,14 @@ class Metric:
     """The columns of the answers table that it reads as ``Grid.scores``."""
     alias_of: str = ""
     """The metric that has this name on N-M relations; empty for a metric of its own."""
-    needs: Literal["", "instances", "distributions", "shown_first"] = ""
+    needs: Literal["", "instances", "distributions", "places", "orders"] = ""
     """The field of ``Grid`` without which there is nothing to count."""
 
     def tally(self, grid: Grid) -> Tally | None:
         """What is counted in a grid; None where the metric does not apply."""
         needed = getattr(grid, self.needs) if self.needs else None
-        is_there = not self.needs or (needed is not None and len(needed) > 0)
+        is_there = not self.needs or (needed is not None and self.needs == "places")
+        is_there = is_there or (needed is not None and len(needed) > 0)
         return self.count(grid) if is_there else None
 
 

@@ -22,7 +22,7 @@ from typing import Any, get_args
 from consilience.core.errors import ConsilienceError, did_you_mean, missing_column, unknown_name
 from consilience.core.factors import ORIGINAL
 from consilience.core.items import Form, Segment, Task, TaskKind, TextPair
-from consilience.core.text import AGGREGATES, control_in, names_a_file, truncated
+from consilience.core.text import control_in, names_a_file, truncated
 from consilience.files.read import parquet_metadata, parse_json, read_document
 from consilience.suites.questions import file_rows, hub_dataset
 
@@ -506,7 +506,7 @@ def _checks(task: Task) -> Iterator[tuple[bool, str, str]]:
     for metric in task.metrics:
         yield metric in METRICS, f"the metric '{metric}'", " or ".join(METRICS)
     is_plain = all(character.isalnum() or character in "._-" for character in task.name)
-    is_free = task.name not in AGGREGATES and not task.name.startswith("checkpoint")
+    is_free = not task.name.startswith("checkpoint")
     yield (
         is_plain and is_free and names_a_file(task.name),
         f"the name '{task.name}'",

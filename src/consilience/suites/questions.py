@@ -17,7 +17,7 @@ from typing import Any, ClassVar, cast
 from consilience.core.errors import ConsilienceError, did_you_mean, how_to_install, reason_of
 from consilience.core.expectations import KINDS, Expectation, ExpectationKind, Reference, Texts
 from consilience.core.items import ALIAS_SEPARATOR, DEFAULT_LANGUAGE, Choice, Question
-from consilience.core.text import PASSAGE_END, counted, fold_case, names_a_group
+from consilience.core.text import PASSAGE_END, counted, fold_case, names_a_file
 from consilience.files.read import FirstFault, parse_json, read_document, read_rows
 from consilience.files.rows import (
     GROUP_NAME,
@@ -264,7 +264,7 @@ def _add_row(
 ) -> None:
     """A new question, or further phrasings of one; what is wrong raises."""
     group = row.optional_text("group").strip() or name
-    if not names_a_group(group):
+    if not names_a_file(group):
         row.report(f"the group '{group}'", expected=GROUP_NAME, todo="Rename it.")
     item = row.optional_text("item").strip()
     if is_numbered := not item:

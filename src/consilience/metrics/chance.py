@@ -1,0 +1,179 @@
+"""How often two variants of an item agree by chance.
+
+Chance is what two *different* items say of it: a level that an item's own answers are part of is too
+high where items are few, and a number above it too low. Each function returns what an item
+contributes (item,): its own level, and how much its answers move that of the others, to first order.
+The contributions sum to the level of all items; that of a pair counts as ``Grid.votes`` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from consilience.core.items import Bools, Floats, Ints
+from consilience.metrics.registry import Grid
+
+
+def by_answer(grid: Grid) -> Floats:
+    """Chance of answers that mean the same in all items: objects, labels, texts.
+
+    For variants k and l it is the share of pairs of two different items, one answered in k and one
+    in l, whose answers are the same: ``c_kl = (N_k N_l sum_a p_k(a) p_l(a) - S_kl) / (N_k N_l -
+    N_kl)``, with ``p_k(a)`` the share of the answer a among the ``N_k`` items asked in k, ``N_kl``
+    the items asked in both and ``S_kl`` those with the same answer in both. Without ``S_kl`` and
+    ``N_kl`` it is the chance level of Cohen's kappa (Cohen 1960), with the item itself.
+    """
+    items, size = grid.answers.shape
+    sizes = grid.asked.sum(axis=0).astype(np.float64)
+    shares = _shares(grid, sizes)
+    agree = _dense(shares @ shares.T)
+    together = grid.asked.T.astype(np.float64) @ grid.asked
+    others = np.outer(sizes, sizes) - together
+    there = np.where(others > 0, others, 1)
+    chance = np.where(others > 0, (np.outer(sizes, sizes) * agree - _same(grid)) / there, 0)
+    weights = _weights(grid) * np.where(others > 0, np.outer(sizes, sizes) / there, 0)
+    moved = np.zeros(items)
+    for at in range(size):
+        slopes = np.asarray(weights[at] @ shares)  # by the share of each answer in this variant
+        mean = float((shares[[at]] @ slopes)[0])
+        of_answers = np.where(grid.answers[:, at] >= 0, slopes[grid.answers[:, at]], 0.0)
+        moved += np.where(grid.asked[:, at], of_answers - mean, 0) / max(sizes[at], 1)
+    own = grid.n_same * grid.votes
+    own -= grid.shares_of(_same(grid) / np.where(together > 0, together, 1))
+    return np.asarray(grid.shares_of(chance) + moved - own / max(items - 1, 1))
+
+
+def by_place(grid: Grid) -> Floats:
+    """Chance of a model that chooses by the shown position alone.
+
+    ``c_ikl = sum over the options o of Q(position of o in k, position of o in l)``: ``Q(p, q)`` is
+    the share of pairs of answers to two different questions with as many options, of which one
+    chose the option shown at p and the other that at q. The order of the options in the file plays
+    no part. A question without another of its size has no chance level: 0.
+    """
+    assert grid.places is not None, "needs"
+    shown = grid.places.of(grid.answers)
+
+    def level(rows: Ints, size: int, places: Floats) -> tuple[Floats, Floats]:
+        asked = grid.asked[rows].sum(axis=1).astype(np.float64)
+        counts = np.stack([(shown[rows] == place).sum(axis=1) for place in range(size)], axis=1)
+        total = counts.sum(axis=0)
+        both = np.outer(total, total) - counts.T @ counts
+        moved = (counts * (total @ (places + places.T))).sum(axis=1)
+        moved -= 2 * np.einsum("ip,pq,iq->i", counts, places, counts, optimize=True)
+        return _of_others(both, moved, asked, places)
+
+    return _over_places(grid, level)
+
+
+def distance_by_place(grid: Grid, shares: Floats) -> Floats:
+    """Total variation of a model whose probabilities belong to the shown positions alone.
+
+    ``c_ikl = sum over the options o of A(position of o in k, position of o in l) / 2``: ``A(p, q)``
+    is the mean of ``|x - y|`` over pairs of two different questions with as many options, x the
+    probability of the option shown at p to one and y of that shown at q to the other. ``shares``
+    (item, variant, option): the probabilities, in the order of the file; those of ``grid.asked``
+    are known.
+    """
+
+    def level(rows: Ints, size: int, places: Floats) -> tuple[Floats, Floats]:
+        assert grid.places is not None, "needs"
+        table, known = grid.places.by_size[size], grid.asked[rows]
+        values = np.zeros((len(rows), len(table), size))
+        for variant, shown in enumerate(table):
+            values[:, variant, shown] = shares[rows, variant, :size]
+        both, moved = np.zeros((size, size)), np.zeros(len(rows))
+        for p, q in np.argwhere(places + places.T):
+            one, other = (np.where(known, values[:, :, at], np.nan) for at in (p, q))
+            sums = _distances(one, other)
+            both[p, q] = sums.sum()
+            moved += (places[p, q] + places[q, p]) * sums
+        return _of_others(both, moved, known.sum(axis=1).astype(np.float64), places)
+
+    return _over_places(grid, level) / 2
+
+
+def _over_places(grid: Grid, level: Callable[[Ints, int, Floats], tuple[Floats, Floats]]) -> Floats:
+    """What items contribute to a level of chance that depends on two shown positions.
+
+    ``level`` is of the items with as many options, at ``rows``: from how often an option is at p in
+    one variant and at q in the other (p, q), the level of each p and q, and by how much an item
+    moves the sum over them.
+    """
+    assert grid.places is not None, "needs"
+    chance = np.zeros(len(grid.answers))
+    for size, table in grid.places.by_size.items():
+        rows = np.flatnonzero(grid.places.sizes == size)
+        one = np.asarray(table[..., None] == np.arange(size), dtype=np.float64)
+        weights = _weights(grid, rows)
+        places = np.einsum("kl,kop,loq->pq", weights, one, one, optimize=True) / 2
+        both, moved = level(rows, size, places)
+        is_known = (table >= 0)[:, None] & (table >= 0)[None]
+        of_pairs = np.where(is_known, both[table[:, None], table[None]], 0).sum(axis=2)
+        chance[rows] = grid.shares_of(of_pairs)[rows] + moved
+    return chance
+
+
+def _of_others(both: Floats, moved: Floats, asked: Floats, places: Floats) -> tuple[Floats, Floats]:
+    """Sums over pairs of answers to two different items as means, and what an item moves."""
+    pairs = asked.sum() ** 2 - (asked**2).sum()
+    if pairs <= 0:
+        return np.zeros_like(both), np.zeros_like(moved)
+    mean = both / pairs
+    by_size = 2 * (places * mean).sum() * (asked * asked.sum() - asked**2)
+    return mean, (moved - by_size) / pairs
+
+
+def _distances(one: Floats, other: Floats) -> Floats:
+    """``sum |x - y|`` over the values x of an item and y of all other items (item,).
+
+    ``one``, ``other``: x and y (item, variant); NaN for none. From cumulative sums over the sorted
+    values of all items, less those of the item itself.
+    """
+    values = np.sort(other[~np.isnan(other)])
+    below = np.concatenate([[0.0], np.cumsum(values)])
+    at = np.searchsorted(values, one)
+    sums = one * (2 * at - len(values)) + below[-1] - 2 * below[at]
+    own = np.abs(one[:, :, None] - other[:, None, :])
+    return np.asarray(np.nansum(sums, axis=1) - np.nansum(own, axis=(1, 2)))
+
+
+def has_level(grid: Grid) -> Bools:
+    """Whether an item has another one that says what chance is (item,)."""
+    if grid.places is None:
+        return np.full(len(grid.answers), len(grid.answers) > 1)
+    sizes, places, counts = np.unique(grid.places.sizes, return_inverse=True, return_counts=True)
+    return np.asarray(counts[places] > 1)
+
+
+def _shares(grid: Grid, sizes: Floats) -> csr_array:
+    """The share of each answer among the items asked in a variant (variant, answer)."""
+    items, variants = (grid.asked & (grid.answers >= 0)).nonzero()
+    words = int(grid.answers.max(initial=0)) + 1
+    codes = grid.answers[items, variants]
+    shape = grid.answers.shape[1], words
+    return csr_array((1 / sizes[variants], (variants, codes)), shape=shape)
+
+
+def _same(grid: Grid) -> Floats:
+    """How many items have the same answer in two variants (variant, variant)."""
+    size = grid.answers.shape[1]
+    same = np.zeros((size, size))
+    there = grid.asked & (grid.answers >= 0)
+    for at in range(size):
+        equal = (grid.answers == grid.answers[:, [at]]) & there & there[:, [at]]
+        same[at] = equal.sum(axis=0)
+    return same
+
+
+def _weights(grid: Grid, rows: Ints | slice = slice(None)) -> Floats:
+    """The votes of the items in each pair of variants (variant, variant)."""
+    asked = grid.asked[rows].astype(np.float64)
+    return np.asarray((asked.T @ (asked * grid.votes[rows, None])) * grid.is_compared)
+
+
+def _dense(matrix: csr_array) -> Floats:
+    return np.asarray(matrix.todense())

@@ -1,0 +1,279 @@
+"""How precise a number is: what each subject and each group contributes to it.
+
+A number is hits/total, or a mean of such numbers over groups, or a difference of two, or a mean
+over seeds. The *influence* psi of a cluster says how far its answers move the number, to first
+order: ``psi_c = sum_i in c (h_i - v t_i) / T``. Without the cluster the number is ``v - psi_c / (1 -
+t_c / T)``, and the standard error is that of the jackknife over clusters, in closed form (Efron and
+Stein 1981; *CR3* of Bell and McCaffrey 2002): ``SE^2 = (n - 1) / n sum_c (psi_c / (1 - t_c /
+T))^2``. Where all clusters are alike this is ``n / (n - 1) sum psi^2``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from consilience.core.items import Bools, Floats, Ints
+from consilience.metrics.registry import Clusters, Tally
+from consilience.metrics.statistics import LEVEL, NAN, TIE, detectable_difference, intervals_of
+
+Tallies = Mapping[str, Tally]
+"""What a metric counts in each group, by the group."""
+
+Terms = Sequence[tuple[float, Tallies]]
+"""A number as a weighted sum: of one run ``[(1, run)]``, a difference of two ``[(1, second), (-1,
+first)]``, a mean over two seeds ``[(0.5, one), (0.5, other)]``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A value with its standard error."""
+
+    value: float
+    error: float  # 0 where nothing varies; NaN where it is not known
+    clusters: int  # How many subjects it depends on; of a mean over groups how many groups
+    n: int  # How many things were counted; of a mean over groups how many groups
+    left_out: int
+    is_proportion: bool = False
+    by_group: Mapping[str, float] = field(default_factory=dict)
+    """Of a mean over groups, what each contributes to it: the values sum to that of the number."""
+    shares_subjects: bool = False  # Whether groups are not independent, as their subjects are
+
+    def interval(self, bounds: tuple[float, float], level: float = LEVEL) -> tuple[float, float]:
+        """The bounds of its interval (``statistics.intervals_of``)."""
+        numbers = np.array([self.value]), np.array([self.error]), np.array([self.clusters])
+        ends = intervals_of(*numbers, bounds, proportion=self.is_proportion, level=level)
+        return float(ends[0, 0]), float(ends[0, 1])
+
+    @property
+    def detectable(self) -> float:
+        """The minimum detectable difference of such data."""
+        return detectable_difference(self.error, self.clusters)
+
+
+@dataclass(slots=True)
+class Index:
+    """The position of each cluster among those of all groups and runs, by its name."""
+
+    _places: dict[str, int] = field(default_factory=dict)
+    _known: dict[int, tuple[Clusters, Ints]] = field(default_factory=dict)
+
+    def names(self, places: Ints) -> list[str]:
+        """The names at sorted positions."""
+        every = list(self._places)
+        return [every[at] for at in places.tolist()]
+
+    def places(self, clusters: Clusters) -> Ints:
+        """The positions of clusters (cluster,)."""
+        if id(clusters) not in self._known:
+            size = self._places
+            found = np.array([size.setdefault(name, len(size)) for name in clusters.names], int)
+            self._known[id(clusters)] = clusters, found  # kept, so that the id stays its own
+        return self._known[id(clusters)][1]
+
+
+@dataclass(slots=True)
+class Influences:
+    """Those of clusters on a number that is a sum of terms."""
+
+    index: Index
+    terms: dict[int, list[tuple[Ints, Floats, Floats, Bools]]] = field(default_factory=dict)
+    """Of each term: clusters, their influences and shares of the total, and if they are counted."""
+    is_known: bool = True
+
+    def add(
+        self, term: int, weight: float, tally: Tally, slopes: Sequence[float], total: float
+    ) -> None:
+        """Add a tally of a term: ``weight`` times the combination of its contributions by ``slopes``.
+
+        ``slopes``: of hits, of the total, and of the sizes where the tally has any. ``total``: the
+        total of the term.
+        """
+        if tally.clusters is None:
+            self.is_known = False
+            return
+        columns = tally.scores @ np.array(slopes[:2])
+        if tally.sizes is not None:
+            columns = columns + slopes[2] * tally.sizes
+        sums = tally.clusters.sums
+        counted = sums(np.abs(tally.scores).sum(axis=1)) > 0
+        part = weight * sums(columns), sums(tally.scores[:, 1]) / total, counted
+        self.terms.setdefault(term, []).append((self.index.places(tally.clusters), *part))
+
+    def sums(self) -> tuple[Ints, Floats]:
+        """The clusters and the influence of each (cluster,)."""
+        places, moves, _, _ = _by_cluster([part for of in self.terms.values() for part in of])
+        return places, moves
+
+    def without_each(self) -> tuple[Ints, Floats, int]:
+        """The clusters, by how much the number falls without each, and how many were counted.
+
+        NaN where the number is not defined without it.
+        """
+        parts = []
+        for of_term in self.terms.values():
+            places, moves, shares, counted = _by_cluster(of_term)
+            rest = np.where(shares < 1 - TIE, 1 - shares, NAN)
+            parts.append((places, moves / rest, shares, counted))
+        places, moves, _, counted = _by_cluster(parts)
+        return places, moves, int(counted.sum())
+
+
+def _by_cluster(
+    parts: Sequence[tuple[Ints, Floats, Floats, Bools]],
+) -> tuple[Ints, Floats, Floats, Bools]:
+    """The parts with one row a cluster."""
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        return np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.bool_)
+    places, moves, shares, counted = (np.concatenate(of) for of in zip(*parts, strict=True))
+    different, at = np.unique(places, return_inverse=True)
+    sums = [np.bincount(at, of, minlength=len(different)) for of in (moves, shares, counted)]
+    return different, sums[0], sums[1], sums[2] > 0
+
+
+def jackknife_error(falls: Floats, clusters: int) -> float:
+    """``sqrt((n - 1) / n sum_c d_c^2)`` of the falls d without each of n clusters; NaN of one."""
+    if clusters < 2:
+        return NAN
+    return math.sqrt((clusters - 1) / clusters * float((falls**2).sum()))
+
+
+def of_group(terms: Sequence[tuple[float, Tally]], index: Index) -> Number:
+    """The number of one group."""
+    return _number([(weight, [tally]) for weight, tally in terms], index)
+
+
+def pooled(terms: Terms, index: Index) -> Number:
+    """The number of all groups together: hits and totals are summed over groups."""
+    return _number([(weight, [*tallies.values()]) for weight, tallies in terms], index)
+
+
+def _number(terms: Sequence[tuple[float, Sequence[Tally]]], index: Index) -> Number:
+    influences, value = Influences(index), 0.0
+    for at, (weight, tallies) in enumerate(terms):
+        hits = math.fsum(tally.hits for tally in tallies)
+        total = math.fsum(tally.total for tally in tallies)
+        of_term = hits / total if total > 0 else NAN
+        value += weight * of_term
+        for tally in tallies if total > 0 else ():
+            influences.add(at, weight, tally, (1 / total, -of_term / total, 0.0), total)
+    _, falls, clusters = influences.without_each()
+    is_known = influences.is_known and not math.isnan(value)
+    return Number(
+        value,
+        jackknife_error(falls, clusters) if is_known else NAN,
+        clusters,
+        min(sum(tally.n for tally in of) for _, of in terms),
+        max(sum(tally.left_out for tally in of) for _, of in terms),
+        all(tally.is_proportion for _, of in terms for tally in of),
+    )
+
+
+def mean(
+    terms: Terms, index: Index, empty: float = NAN, groups: Sequence[str] | None = None
+) -> Number:
+    """The mean over groups: ``V = sum_g (H_g / S_g) / sum_g (T_g / S_g)``, S the sizes of groups.
+
+    Where the size is the total, this is the mean of the groups' values; ``empty`` is the value of a
+    group without data, NaN for none. ``groups``: those to count, by default all with data.
+
+    Groups are clusters, with the influence ``((H_g - V T_g) / S_g) / sum (T / S)``. Subjects that
+    several groups share vary it, too (Cameron, Gelbach and Miller 2011): the variance is that over
+    groups, plus ``max(0, V(subjects over all groups) - V(subjects in each group))``.
+    """
+    every = terms[0][1]
+    if groups is None:
+        groups = [name for name in every if all(_counts(of[name], empty) for _, of in terms)]
+    if len(groups) == 1:
+        (group,) = groups
+        alone = of_group([(weight, of[group]) for weight, of in terms], index)
+        value = math.fsum(
+            weight * (of[group].value if of[group].total > 0 else empty) for weight, of in terms
+        )
+        return replace(alone, value=value, n=1, left_out=len(every) - 1, by_group={group: value})
+    influences = {group: Influences(index) for group in groups}
+    value, falls, by_group = 0.0, np.zeros(len(groups)), np.zeros(len(groups))
+    for at, (weight, of) in enumerate(terms):
+        parts = np.array([_parts(of[group], empty) for group in groups]).reshape(-1, 3)
+        hits, totals, sizes = parts.T
+        total = totals.sum()
+        of_term = float(hits.sum() / total) if total > 0 else NAN
+        value += weight * of_term
+        moves = weight * (hits - of_term * totals) / total
+        by_group += moves + weight * of_term / len(groups)
+        falls += moves / np.where(totals < total, 1 - totals / total, NAN)
+        for group, group_hits, group_total, size in zip(groups, *parts.T.tolist(), strict=True):
+            if of[group].total > 0:
+                scale, by_size = size * total, 0.0
+                slopes = (1 / scale, -group_hits / scale, by_size)
+                if of[group].sizes is not None:
+                    by_size = -(group_hits - of_term * group_total) / scale
+                    slopes = (1 / scale, -of_term / scale, by_size)
+                influences[group].add(at, weight, of[group], slopes, of[group].total)
+    separate, parts_of_all = 0.0, []
+    for influence in influences.values():
+        places, within, clusters = influence.without_each()
+        within = np.nan_to_num(within) * math.sqrt(max(0, clusters - 1) / max(1, clusters))
+        separate += float((within**2).sum())
+        parts_of_all.append((places, within, within, within != 0))
+    joint = float((_by_cluster(parts_of_all)[1] ** 2).sum())
+    error = jackknife_error(falls, len(groups))
+    is_shared = joint > separate * (1 + SHARED)
+    if is_shared and not math.isnan(error):
+        error = math.sqrt(error**2 + (joint - separate) * len(groups) / (len(groups) - 1))
+    return Number(
+        value, error, len(groups), len(groups), len(every) - len(groups),
+        by_group=dict(zip(groups, by_group.tolist(), strict=True)), shares_subjects=is_shared,
+    )  # fmt: skip
+
+
+SHARED = 1e-9  # By how much of itself a sum of squares may be larger by rounding
+
+
+def contributions(terms: Terms, groups: Sequence[str], empty: float) -> list[float]:
+    """What each group contributes to a difference, if the true values are equal (group,).
+
+    With the common value theta of all terms ``sum_terms w (n_g - theta d_g) / sum_g d_g``, which sum
+    to the difference. Of a mean of values: the difference of each group over their number.
+    """
+    parts = [(weight, [_parts(of[group], empty) for group in groups]) for weight, of in terms]
+    totals = [math.fsum(part for _, part, _ in of) for _, of in parts]
+    common = math.fsum(hits for _, of in parts for hits, _, _ in of) / math.fsum(totals)
+    return [
+        math.fsum(
+            weight * (of[at][0] - common * of[at][1]) / total
+            for (weight, of), total in zip(parts, totals, strict=True)
+        )
+        for at in range(len(groups))
+    ]
+
+
+def _counts(tally: Tally, empty: float) -> bool:
+    return tally.total > 0 or not math.isnan(empty)
+
+
+def _parts(tally: Tally, empty: float) -> tuple[float, float, float]:
+    """Hits and total of a group by its size, and the size."""
+    if not tally.total > 0:
+        return empty, 1.0, 0.0
+    size = tally.total if tally.sizes is None else float(tally.sizes.sum())
+    return tally.hits / size, tally.total / size, size
+
+
+def of_items(
+    terms: Sequence[tuple[float, Tally]], bounds: tuple[float, float]
+) -> tuple[float, float, float]:
+    """The value of one group, and the bounds of its interval."""
+    number = of_group(terms, Index())
+    return number.value, *number.interval(bounds)
+
+
+def seeds_of(runs: Iterable[Tallies], weight: float = 1.0) -> list[tuple[float, Tallies]]:
+    """The terms of the mean over seeds, times ``weight``."""
+    runs = list(runs)
+    return [(weight / len(runs), run) for run in runs]

@@ -46,7 +46,7 @@ METRICS_SCHEMA: Schema = _schema(
     (pl.Int64, "n n_excluded"),
     (pl.Float64, "std"),
     (pl.Int64, "seeds"),
-    (pl.Float64, "seed_low seed_high"),
+    (pl.Float64, "seed_std seed_low seed_high"),
 )
 """One row a number: a fraction from 0 to 1; NaN where there is no data.
 
@@ -57,9 +57,9 @@ METRICS_SCHEMA: Schema = _schema(
 - ``low``, ``high``: bounds of the 95 % interval over items, of a mean over groups.
 - ``n``, ``n_excluded``: how many things were counted, and how many were left out because they were
   not asked; of a mean how many groups.
-- ``std``: sample standard deviation, of a mean over the groups, else over the seeds.
-- ``seeds``: how many runs the value is the mean of; ``seed_low`` and ``seed_high`` are the bounds
-  of the 95 % interval of that mean over seeds.
+- ``std``: of a mean, the sample standard deviation over the groups; NaN else.
+- ``seeds``: how many runs the value is the mean of; ``seed_std`` is the sample standard deviation
+  over them, ``seed_low`` and ``seed_high`` are the bounds of the 95 % interval of their mean.
 """
 
 COMPARISON_SCHEMA: Schema = _schema(

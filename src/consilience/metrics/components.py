@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from consilience.core.factors import FactorialDesign
 from consilience.core.items import Bools, Floats, Ints
-from consilience.metrics.registry import Tally, hits_of_total, quotient, ratio
-from consilience.metrics.resampling import ClusterCounts, cluster_matrix
-from consilience.metrics.statistics import NAN, Draws, bootstrap_interval
+from consilience.metrics import errors
+from consilience.metrics.errors import Index
+from consilience.metrics.registry import Clusters, Tally
+from consilience.metrics.statistics import NAN
 
 Factors = tuple[str, ...]  # A factor alone, or several in combination
 
@@ -69,76 +70,31 @@ class Estimate:
     low: float
     high: float
     n: int  # How many things were counted
-    n_excluded: int  # How many were left out, because an answer is missing
-
-
-@dataclass(frozen=True, slots=True)
-class ItemNumbers:
-    """Numbers of each item, whose sums give a value as those of a ``Tally`` do."""
-
-    columns: Floats  # The numbers (item, column); an item with NaN is left out
-    finish: Callable[[Floats], tuple[Floats, Floats]] = hits_of_total
-    bounds: tuple[float, float] = (0.0, 1.0)
-    """The least and the greatest possible value; intervals stay between them."""
-
-    @classmethod
-    def mean(cls, values: Floats, least: float = 0.0) -> ItemNumbers:
-        """The mean of ``values`` (item,), from ``least`` to 1."""
-        columns = np.stack([values, np.where(np.isnan(values), np.nan, 1.0)], axis=1)
-        return cls(columns, ratio if least else hits_of_total, (least, 1.0))
+    n_excluded: int  # How many were left out, because they were not asked
 
 
 Name = TypeVar("Name", bound=Hashable)
 
+RANGE = (0.0, 1.0)
 
-def item_estimates(
-    runs: Sequence[Mapping[Name, ItemNumbers]],
-    subjects: npt.NDArray[np.object_],
-    seed: int,
-    *,
-    are_means: bool = False,
-) -> dict[Name, Estimate]:
-    """Each number with its interval; of several seeds the means.
 
-    ``runs``: the numbers of each seed by name, of the same items. ``subjects`` (item,): the items
-    of one subject are resampled together. Numbers of the same items share their resamples. The
-    interval is that of ``bootstrap_interval``; ``are_means``: numbers of groups are no proportions.
-    """
-    known = {
-        name: np.all(np.stack([~np.isnan(run[name].columns).any(axis=1) for run in runs]), axis=0)
-        for name in (runs[0] if runs else ())
-    }
-    by_items: dict[bytes, list[Name]] = {}
-    for name, items in known.items():
-        by_items.setdefault(items.tobytes(), []).append(name)
-    estimates: dict[Name, Estimate] = {}
-    for names in by_items.values():
-        items = known[names[0]]
-        clusters, places = np.unique(subjects[items].astype(str), return_inverse=True)
-        matrix, n = cluster_matrix(places, len(clusters)), int(items.sum())
-        tallies = {
-            (str(of_seed), str(at)): Tally(
-                matrix @ run[name].columns[items], clusters, n, finish=run[name].finish
-            )
-            for of_seed, run in enumerate(runs)
-            for at, name in enumerate(names)
-        }
-        counts = ClusterCounts(tallies, clusters.tolist())
-        drawn = counts.weigh(Draws(len(clusters), seed).parts(counts.width)) if n else {}
-        for at, name in enumerate(names):
-            keys = [(str(of_seed), str(at)) for of_seed in range(len(runs))]
-            value, low, high = (NAN,) * 3
-            if n:
-                value = float(np.mean([tallies[key].share().value for key in keys]))
-                low, high = bootstrap_interval(
-                    value,
-                    np.mean([drawn[key].values for key in keys], axis=0),
-                    len(clusters),
-                    runs[0][name].bounds,
-                    proportion=tallies[keys[0]].is_proportion and not are_means,
-                )
-            estimates[name] = Estimate(value, low, high, n, len(items) - n)
-    return {name: estimates[name] for name in known}
+def mean_of(values: Floats, clusters: Clusters, *, proportion: bool = True) -> Tally:
+    """The mean of ``values`` (item,), without those that are NaN."""
+    known = ~np.isnan(values)
+    scores = np.stack([np.where(known, values, 0), known], axis=1)
+    n = int(known.sum())
+    return Tally(scores, clusters, n, len(known) - n, is_proportion=proportion)
+
+
+def estimates(runs: Sequence[Mapping[Name, Tally]]) -> dict[Name, Estimate]:
+    """Each number, of several seeds the means, with its interval between 0 and 1."""
+    found: dict[Name, Estimate] = {}
+    for name in runs[0] if runs else ():
+        terms = [(1 / len(runs), run[name]) for run in runs]
+        number = errors.of_group(terms, Index())
+        ends = number.interval(RANGE)
+        found[name] = Estimate(number.value, *ends, number.n, number.left_out)
+    return found
 
 
 Outcome = Literal["answer", "correctness"]
@@ -160,33 +116,35 @@ Cell = TypeVar("Cell", np.int64, np.bool_)
 
 
 def exact_parts(
-    answers: Ints, right: Bools, design: FactorialDesign
-) -> dict[tuple[Part, bool], ItemNumbers]:
-    """Every part of the variation of items that were answered in every cell of a full design.
+    answers: Ints, right: Bools, design: FactorialDesign, clusters: Clusters
+) -> dict[tuple[Part, bool], Tally]:
+    """Every part of the variation of items that were asked in every cell of a full design.
 
-    ``answers`` (item, cell), compared within an item only; ``right`` (item, cell). An item without
-    an answer (-1) in some cell has no numbers. The key says which part it is, and whether the
-    number is a share of the whole variation instead of a probability.
+    ``answers`` (item, cell), compared within an item only; ``right`` (item, cell). The key says
+    which part it is, and whether the number is a share of the whole variation instead of a
+    probability. The variation of an item is the probability that the answers in two of its cells,
+    drawn with replacement, differ; that of correctness likewise. A share is the part over the
+    variation within items, of correctness and between them.
     """
     names = tuple(factor.name for factor in design.factors if len(factor.levels) > 1)
-    complete = (answers >= 0).all(axis=1)
-    is_right = _crossed(right[complete], design)
+    is_right = _crossed(right, design)
     correctness = np.stack([is_right, ~is_right], axis=-1).astype(np.float64)
-    mean, ones = right[complete].mean(axis=1), np.ones(complete.sum())
+    mean = right.mean(axis=1)
     outcomes: tuple[tuple[Outcome, Floats, Floats], ...] = (
-        ("answer", one_hot(_crossed(answers[complete], design)), np.zeros((len(ones), 1))),
+        ("answer", one_hot(_crossed(answers, design)), np.zeros((len(right), 1))),
         ("correctness", correctness, np.stack([mean, 1 - mean], axis=1)),
     )
-    parts: dict[tuple[Part, bool], ItemNumbers] = {}
+    parts: dict[tuple[Part, bool], Tally] = {}
     for outcome, values, means in outcomes:
         variation, of_factors = decompose(values, names)
-        has_items, squares = outcome == "correctness", (means**2).sum(axis=1)
+        squares, ones = (means**2).sum(axis=1), np.ones(len(right))
+        share = partial(_share, has_items=outcome == "correctness")
         for effect, factors, part in _effects(variation, of_factors, names):
-            columns = np.full((len(answers), means.shape[1] + 4), np.nan)
-            columns[complete] = np.stack([part, variation, *means.T, squares, ones], axis=1)
-            parts[(outcome, effect, factors), False] = ItemNumbers(columns[:, [0, -1]])
-            share = partial(_share, has_items=has_items)
-            parts[(outcome, effect, factors), True] = ItemNumbers(columns, share)
+            columns = np.stack([part, variation, *means.T, squares, ones], axis=1)
+            parts[(outcome, effect, factors), False] = mean_of(part, clusters)
+            parts[(outcome, effect, factors), True] = Tally.of_sums(
+                columns, share, clusters, len(right)
+            )
     return parts
 
 
@@ -215,21 +173,18 @@ def _effects(
     yield "within questions", (), variation
 
 
-def _between(sums: Floats) -> tuple[Floats, Floats]:
-    """The unbiased variance of the items' means, summed over outcomes, as hits and total.
+def _share(sums: Any, *, has_items: bool) -> tuple[Any, Any]:
+    """A part and the variation; ``has_items``: with that between items, as far as it is positive.
 
-    ``sums`` (..., column): of a part, the variation, the means, the sum of their squares, 1.
+    ``sums`` (..., column): of a part, the variation, the means, the sum of their squares, 1. The
+    variation between items is the unbiased variance of their means.
     """
     size = sums[..., -1]
-    return sums[..., -2] - quotient((sums[..., 2:-2] ** 2).sum(axis=-1), size), size - 1
-
-
-def _share(sums: Floats, *, has_items: bool) -> tuple[Floats, Floats]:
-    """A part and the variation; ``has_items``: with that between items."""
     between = np.zeros(sums.shape[:-1])
     if has_items:
-        between = quotient(*_between(sums)) * sums[..., -1]
-    return sums[..., 0], np.maximum(between, 0) + sums[..., 1]
+        spread = sums[..., -2] - (sums[..., 2:-2] ** 2).sum(axis=-1) / size
+        between = np.where(spread.real > 0, spread * size / np.maximum(size.real - 1, 1), 0)
+    return sums[..., 0], between + sums[..., 1]
 
 
 def accuracy_range(right: Bools) -> tuple[float, float]:
@@ -237,9 +192,9 @@ def accuracy_range(right: Bools) -> tuple[float, float]:
 
     Sclar et al. call it the performance interval, and its width the spread (Quantifying Language
     Models' Sensitivity to Spurious Features in Prompt Design, ICLR 2024). This one is over all
-    variants that were asked, of the items that were answered in all of them; NaN without such
-    items. It grows with the number of variants and with the noise of few items, and the bootstrap
-    is not valid for a maximum.
+    variants that were asked, of the items that were asked in all of them; NaN without such items.
+    It grows with the number of variants and with the noise of few items; a maximum has no
+    derivative and no interval.
     """
     if not right.size:
         return NAN, NAN

@@ -133,7 +133,8 @@ def _row(
     return {
         "metric": metric, "over": over, "group": group, "kind": kind, "level": part,
         "value": mean, "low": low, "high": high, "n": number.n, "n_excluded": number.left_out,
-        "std": std, "seeds": len(values), "seed_low": seed_low, "seed_high": seed_high,
+        "std": NAN, "seeds": len(values), "seed_std": std, "seed_low": seed_low,
+        "seed_high": seed_high,
     }  # fmt: skip
 
 

@@ -22,7 +22,6 @@ class Counted(Options):
     _: KW_ONLY
     suite: shared.RunSuite = None
     protocol: shared.RunProtocol = None
-    seed: shared.BootstrapSeed = 0
 
 
 class ScoreOptions(Options):
@@ -70,7 +69,6 @@ class GateOptions(Options):
         default=None, metavar="RUN")
     suite: shared.RunSuite = None
     protocol: shared.RunProtocol = None
-    seed: shared.BootstrapSeed = 0
 
 
 
@@ -142,7 +140,6 @@ class StudyReportOptions(Watched):
     tables: OptionalPath = opt(
         "Write the tables to this folder, as CSV, Markdown and LaTeX.", default=None, metavar="DIR",
         panel="Output")
-    seed: shared.BootstrapSeed = 0
 
 
 class ReproduceOptions(Watched):
@@ -196,7 +193,6 @@ class KnowledgeOptions(Counted):
 class FactorsOptions(Options):
     runs: Paths = arg("Folders of runs of questions; LABEL=RUN names one.", metavar="RUN")
     groups: shared.Groups = None
-    seed: shared.BootstrapSeed = 0
 
 
 class SyntaxOptions(Options):

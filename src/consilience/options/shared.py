@@ -64,8 +64,6 @@ ColumnNames = Annotated[Sequence[str] | None, Option(
 Shots = Annotated[int, Option(
     "Show this many solved questions of the same group before each question.", min=0,
     panel="Questions only")]
-BootstrapSeed = Annotated[int, Option(
-    "Seed of the bootstrap and of the permutation tests.", min=0, panel="Counting")]
 SheetFolder = Annotated[FilePath, Option(
     "Write the sheets to this new folder.", metavar="DIR", short="-o", panel="Output")]
 DataDir = Annotated[OptionalPath, Option(

@@ -140,4 +140,3 @@ class PatternSheetOptions(Options):
 
 class ScoreSheetsOptions(Options):
     folder: FilePath = arg("The folder with key.json and the answers.", metavar="SHEETS")
-    seed: int = opt("Seed of the bootstrap.", default=0, min=0, panel="Counting")

@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from statistics import stdev
 from typing import Any
 
 import polars as pl
 
 from consilience.core.errors import Protocol
 from consilience.core.expectations import KINDS
-from consilience.core.factors import ORIGINAL, several_factors
-from consilience.core.text import AGGREGATES, counted, listed
+from consilience.core.factors import ORIGINAL, Kind, several_factors
+from consilience.core.text import counted, listed
 from consilience.metrics.measure import constant_answers
 from consilience.metrics.registry import label_of
 from consilience.report.columns import noise_sentence
@@ -21,12 +20,13 @@ from consilience.report.export import table_text
 from consilience.report.table import CI, DASH, NAN, NO_DATA, Cell, Column, Table, Value
 from consilience.types import Relation, Suite, SuiteWords
 
-NO_OPTION = "no_option"  # written answers that are none of the options, in a summary alone
 VIOLATIONS = "violation_rate"  # has a row for each kind of expectations
+NO_OPTION = "no_option"
 
-Key = tuple[str, str, str]
-"""Group, metric and subset of a row of the metrics table; the group is ``MACRO`` for means, and
-``MICRO`` for all items together."""
+Key = tuple[str, str, str, str, str]
+"""``metric, over, group, kind, level`` of a row of the metrics table."""
+
+KEY = ("metric", "over", "group", "kind", "level")
 
 Shares = list[tuple[str, float]]  # the names of groups, each with a share
 Values = Mapping[Key, Mapping[str, Any]]  # the rows of the metrics table by their keys
@@ -60,7 +60,8 @@ class SummaryRow:
 
     label: str  # What a reader calls the number
     metric: str
-    subset: str  # The form of the sentence pairs; ``all`` for all forms or patterns together
+    kind: Kind  # What part of the groups it is about
+    level: str
     value: float  # The mean over seeds where there are several
     std: float  # Standard deviation over seeds; NaN for one seed
     low: float  # Lower bound of the 95 % confidence interval
@@ -69,14 +70,14 @@ class SummaryRow:
     meaning: str  # What the number counts, in about five words
     chance: float = NAN
     """The value that is expected by chance; NaN but for consistency over all forms, violations."""
+    over: str = "group"
     group: str = ""
-    """The group of its row in the metrics table: ``MACRO``, ``MICRO`` or that of a task."""
 
     @property
     def names(self) -> list[str]:
-        """What names it among those of a run: the metric, ``written``, the subset but ``all``."""
+        """What names it among those of a run: the metric, ``written``, the level of a part."""
         written = ["written"] * self.label.endswith("(written)")
-        return [self.metric, *written, *([self.subset] if self.subset != "all" else [])]
+        return [self.metric, *written, *filter(None, [self.level])]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -158,37 +159,36 @@ def summarize(
     suite: Suite,
     protocol: Protocol,
     model: str,
-    baseline: Mapping[Key, float],
-    by_seed: Sequence[pl.DataFrame] = (),
+    baseline: pl.DataFrame,
     cautions: Sequence[str] = (),
     fewest: Sequence[int] = (),
 ) -> Summary:
     """The headline numbers of a metrics table, with those of the majority baseline.
 
-    ``baseline``: ``majority_baseline``. ``by_seed``: the metrics table of each
-    seed, for the standard deviation of means over relations. ``cautions``: what the answers say
-    about how to read the numbers, a sentence each. ``fewest``: variants of an item that lacks some.
+    ``baseline``: its metrics table. ``cautions``: what the answers say about how to read the
+    numbers, a sentence each. ``fewest``: variants of an item that lacks some.
     """
     values = {_key_of(row): row for row in metrics.to_dicts()}
-    groups = [group for group in suite.relations if (group.id, "accuracy", "all") in values]
+    majority = {_key_of(row): row["value"] for row in baseline.to_dicts()}
+    groups = [group for group in suite.relations if _of_group("accuracy", group.id) in values]
     words = suite.words
-    is_averaged = bool(words.pool)
-    deviations = _deviations(by_seed)
-    averaged = len(_averaged(groups)) if is_averaged and not words.is_pooled else 0
+    is_averaged = words.over != "group"
+    averaged = len(_averaged(groups)) if words.has_means else 0
     rows = []
     for key, label, meaning in _headlines(values, groups, suite):
         if (row := values.get(key)) is None:
             continue
-        std = deviations.get(key, NAN) if is_averaged else row["std"]
         is_of_some = averaged and not math.isnan(row["value"]) and row["n"] < averaged
         of_some = f" ({row['n']} of {averaged} {words.group}s)" if is_of_some else ""
-        has_chance = key[1:] == ("consistency", "all") or key[1] == VIOLATIONS
-        chance = values.get((key[0], f"chance_{key[1]}", key[2]), {}) if has_chance else {}
+        metric, over, group, kind, level = key
+        has_chance = (metric == "consistency" and kind == "whole") or metric == VIOLATIONS
+        chance = values.get((f"chance_{metric}", *key[1:]), {}) if has_chance else {}
         rows.append(
             SummaryRow(
-                label=label, metric=key[1], subset=key[2], value=row["value"], std=std,
-                low=row["low"], high=row["high"], baseline=baseline.get(key, NAN),
-                meaning=meaning + of_some, chance=float(chance.get("value", NAN)), group=key[0],
+                label=label, metric=metric, kind=kind, level=level, value=row["value"],  # type: ignore[arg-type]
+                std=row["seed_std"], low=row["low"], high=row["high"], baseline=majority.get(key, NAN),
+                meaning=meaning + of_some, chance=float(chance.get("value", NAN)), over=over,
+                group=group,
             )
         )  # fmt: skip
     least, most = _extremes(values, groups) if is_averaged else ([], [])
@@ -197,7 +197,7 @@ def summarize(
     if is_averaged:
         sizes = _mean_sizes(values, groups, words, fewest)
     else:
-        name, row = groups[0].id, values[groups[0].id, "accuracy", "all"]
+        name, row = groups[0].id, values[_of_group("accuracy", groups[0].id)]
         pairs, forms = row["n"] + row["n_excluded"], len(groups[0].design.forms)
         sizes = f"{pairs:,} sentence pairs, {forms} forms"
     remarks = [str(protocol)] if len(words.protocols) > 1 else []
@@ -208,54 +208,51 @@ def summarize(
 
 
 def _key_of(row: Mapping[str, Any]) -> Key:
-    return row["group"], row["metric"], row["subset"]
+    metric, over, group, kind, level = (row[name] for name in KEY)
+    return metric, over, group, kind, level
+
+
+def _of_group(metric: str, group: str) -> Key:
+    return metric, "group", group, "whole", ""
 
 
 def _headlines(
     values: Values, groups: Sequence[Relation], suite: Suite
 ) -> Iterator[tuple[Key, str, str]]:
     """Key, label and meaning of each row; those of labels that were written say so."""
-    words, pool = suite.words, str(suite.words.pool)
-    for group in () if pool else groups:
+    words, over = suite.words, suite.words.over
+    for group in groups if over == "group" else ():
         suffix = " (written)" if group.design.writes_freely else ""
         for metric, meaning in PAIR_ROWS.items():
-            yield (group.id, metric, "all"), label_of(metric) + suffix, meaning
+            yield _of_group(metric, group.id), label_of(metric) + suffix, meaning
         forms = group.design.forms if len(group.design.forms) > 2 and not suffix else ()
         for form in forms:
             if form in FORM_ROWS:
                 label, meaning = FORM_ROWS[form]
-                yield (group.id, "consistency", form), f"Consistency {label}", meaning
-    if pool:
-        has_accuracy = (pool, "accuracy", "all") in values
+                key = ("consistency", "group", group.id, "form", form)
+                yield key, f"Consistency {label}", meaning
+    if over != "group":
+        has_accuracy = ("accuracy", over, "", "whole", "") in values
         for metric in FACT_ROWS if has_accuracy else ("determinism",):
             meaning = FACT_ROWS.get(metric, FACT_ROWS["consistency"])
             meaning = meaning.replace("pattern", words.variant)
-            yield (pool, metric, "all"), label_of(metric), meaning
-        kinds = (kind for group in groups for kind in group.design.kinds)
-        parts = {name: f"same if only {name} differs" for name in several_factors(kinds)}
-        for name, meaning in parts.items() if words.is_pooled else ():
-            yield (pool, "consistency", name), f"Consistency, {name}", meaning
+            yield (metric, over, "", "whole", ""), label_of(metric), meaning
+        parts = (part for group in groups for part in group.design.parts)
+        for name in several_factors(parts) if words.is_pooled else ():
+            key = ("consistency", over, "", "factor", name)
+            yield key, f"Consistency, {name}", f"same if only {name} differs"
     for kind in KINDS:
-        yield ("MICRO", VIOLATIONS, kind), f"Violations, {kind}", "violated expectations"
-
-
-def _deviations(by_seed: Sequence[pl.DataFrame]) -> dict[Key, float]:
-    """Standard deviations over seeds of the means over relations, and of all items together.
-
-    None where a seed has no data.
-    """
-    values: dict[Key, list[float]] = {}
-    for metrics in by_seed:
-        for row in metrics.filter(pl.col("group").is_in(AGGREGATES)).iter_rows(named=True):
-            values.setdefault(_key_of(row), []).append(row["value"])
-    known = {key: numbers for key, numbers in values.items() if not any(map(math.isnan, numbers))}
-    return {key: stdev(numbers) for key, numbers in known.items() if len(numbers) > 1}
+        key = (VIOLATIONS, "all", "", "expectation", kind)
+        yield key, f"Violations, {kind}", "violated expectations"
+    none = (NO_OPTION, "all", "", "whole", "")
+    if values.get(none, {}).get("value", 0) > 0:
+        yield none, label_of(NO_OPTION), "answers that are no option"
 
 
 def _extremes(values: Values, groups: Sequence[Relation]) -> tuple[Shares, Shares]:
     """The least and the most consistent groups with one right answer; none if all look equal."""
-    large = [g for g in groups if values[g.id, "accuracy", "all"]["n"] >= FEWEST_FACTS]
-    rows = [(group.label, values.get((group.id, "consistency", "all"))) for group in large]
+    large = [g for g in groups if values[_of_group("accuracy", g.id)]["n"] >= FEWEST_FACTS]
+    rows = [(group.label, values.get(_of_group("consistency", group.id))) for group in large]
     known = [(label, row["value"]) for label, row in rows if row and not math.isnan(row["value"])]
     ranked = sorted(known, key=lambda pair: pair[1])
     shown = [f"{value * 100:.0f}" for _, value in ranked]
@@ -268,7 +265,7 @@ def _mean_sizes(
 ) -> str:
     """How many groups were asked; how many groups, items and variants the means are over."""
     averaged, counts = _averaged(groups), ["n"] + ["n_excluded"] * words.is_pooled
-    facts = sum(values[group.id, "accuracy", "all"][name] for group in averaged for name in counts)
+    facts = sum(values[_of_group("accuracy", of.id)][name] for of in averaged for name in counts)
     patterns = sorted({*fewest, *(len(group.design.forms[ORIGINAL]) for group in averaged)})
     variants = f"{patterns[0]} to " * (len(patterns) > 1) + counted(patterns[-1], words.variant)
     of_all = f"{len(averaged)} of " if len(averaged) < len(groups) else ""
@@ -284,9 +281,9 @@ def _averaged(groups: Sequence[Relation]) -> Sequence[Relation]:
 def _notes(metrics: pl.DataFrame, suite: Suite, groups: Sequence[Relation]) -> Iterator[str]:
     """What a reader of the headline numbers should know, one short sentence each."""
     yield from (f"{sentence}." for sentence in constant_answers(metrics, suite))
-    empty = metrics.filter(metric="top_answer", subset="all", n=0)["group"]
+    empty = metrics.filter(metric="top_answer", over="group", kind="whole", n=0)["group"]
     if without := [group.label for group in groups if group.id in empty]:
-        yield f"Means leave out {listed(without)}: no {suite.words.item} was answered."
+        yield f"Means leave out {listed(without)}: no {suite.words.item} was asked."
     several = sum(group.cardinality == "N-M" for group in groups)
     if 0 < several < len(groups):
         yield f"Means leave out {counted(several, 'relation')} with several right answers."

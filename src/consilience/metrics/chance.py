@@ -1,9 +1,9 @@
 """How often two variants of an item agree by chance.
 
-Chance is what two *different* items say of it: a level that an item's own answers are part of is too
-high where items are few, and a number above it too low. Each function returns what an item
-contributes (item,): its own level, and how much its answers move that of the others, to first order.
-The contributions sum to the level of all items; that of a pair counts as ``Grid.votes`` says.
+Chance is what two *different* items say of it: a level that an item's own answers are part of is
+too high where items are few, and a number above it too low. Each function returns what an item
+contributes (item,): its own level, and how much its answers move that of the others, to first
+order. The contributions sum to the level of all items; a pair counts as ``Grid.votes`` says.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def has_level(grid: Grid) -> Bools:
     """Whether an item has another one that says what chance is (item,)."""
     if grid.places is None:
         return np.full(len(grid.answers), len(grid.answers) > 1)
-    sizes, places, counts = np.unique(grid.places.sizes, return_inverse=True, return_counts=True)
+    _, places, counts = np.unique(grid.places.sizes, return_inverse=True, return_counts=True)
     return np.asarray(counts[places] > 1)
 
 

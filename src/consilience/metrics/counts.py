@@ -375,9 +375,15 @@ def _parts(grid: Grid, design: Design, metric: Metric) -> Iterator[tuple[Part, C
     base, *others = design.forms.items()
     if metric.one_form:
         yield WHOLE, lambda: grid.only_variants(base[1]) if others else grid
-        of_language = [(("language", name), of) for name, of in design.languages.items()]
-        for part, variants in [*((("form", name), of) for name, of in others), *of_language]:
-            yield part, partial(grid.only_variants, variants)
+        for form, variants in others:
+            yield ("form", form), partial(grid.only_variants, variants)
+        for language, variants in design.languages.items():
+            yield ("language", language), partial(grid.only_variants, variants)
+        return
+    if metric.by_count:
+        sizes = set(grid.asked.sum(axis=1).tolist()) - {0}
+        for least in range(1, 1 + (max(sizes) if len(sizes) == 1 else 0)):
+            yield ("count", f"{least} of {max(sizes)}"), partial(replace, grid, least=least)
         return
     yield WHOLE, lambda: grid
     if metric.by_expectation:
@@ -447,11 +453,14 @@ class Prepared:
         one, other = (replace(views[name], instances=instances) for name in ("tuples", "pairs"))
         return {"tuples": one, "pairs": one if views["tuples"] is views["pairs"] else other}
 
-    def tallies(self, relation: Relation, protocol: Protocol) -> dict[Key, Tally]:
-        """Every metric of a relation."""
+    def tallies(
+        self, relation: Relation, protocol: Protocol, views: Mapping[View, Grid] | None = None
+    ) -> dict[Key, Tally]:
+        """Every metric of a relation; ``views``: its views, where they are known."""
         key = protocol, relation.id
         if key not in self._tallies:
-            self._tallies[key] = count(self.views(relation, protocol), relation)
+            views = views or self.views(relation, protocol)
+            self._tallies[key] = count(views, relation)
         return self._tallies[key]
 
 

@@ -30,10 +30,10 @@ def consistency(grid: Grid) -> Tally:
 
     ``sum_i s_i / P_i / number of items``, with ``s_i = sum_{k<l} [a_ik = a_il]`` of the ``P_i``
     pairs of variants that item i was asked in: an item counts once, however many variants it has.
-    Under ``published`` ``sum_i s_i / sum_i P_i``, as in the released code. Range 0 to 1; NaN without
-    an item in two variants. Of sentence pairs, only the pairs of the original form (k = 0) with
-    another form are compared. In N-M relations the same number is called ``determinism`` (Section
-    3.1).
+    Under ``published`` ``sum_i s_i / sum_i P_i``, as in the released code. Range 0 to 1; NaN
+    without an item in two variants. Of sentence pairs, only the pairs of the original form (k = 0)
+    with another form are compared. In N-M relations the same number is called ``determinism``
+    (Section 3.1).
     """
     return _of_pairs(grid)
 
@@ -201,15 +201,29 @@ def worst_accuracy(grid: Grid) -> Tally | None:
 
     ``min_k sum_i [a_ik = g_i] / number of items``: the lower end of the range of Sclar et al. (ICLR
     2024). It falls with the number of variants and with the noise of few items. A minimum, which
-    has no derivative: a group and all of them have no interval. None with a single variant.
+    has no derivative: a group and all of them have no interval. Of several groups the worst variant
+    of each. None with a single variant.
     """
-    items = grid.asked[:, grid.used].all(axis=1)
+    items = np.asarray(grid.asked[:, grid.used].all(axis=1))
     if int(grid.used.sum()) < 2:
         return None
     n = int(items.sum())
     worst = float(grid.right[items][:, grid.used].sum(axis=0).min()) if n else 0.0
     scores = np.array([[worst, n]])
     return Tally(scores, None, n, len(items) - n, is_proportion=False)
+
+
+@metric("tuples", "Right in k of n", "share of items with the right answer in at least k variants",
+        level="detail", binary=True, better="higher", by_count=True)  # fmt: skip
+def right_in(grid: Grid) -> Tally:
+    """Share of items that are right in at least k of their n variants.
+
+    A row for each k, whose level is ``k of n``: with k = 1 ``successful_objects``, with k = n
+    ``consistent_accuracy``. All items of the group have the same n, or there is no such number: of
+    items with other n, other items would count for each k.
+    """
+    is_counted = np.asarray(grid.asked.any(axis=1))
+    return Tally.of_hits(grid.subjects, grid.right.sum(axis=1) >= grid.least, is_counted)
 
 
 def voted(grid: Grid) -> Bools:
@@ -423,8 +437,9 @@ def _violations_by_chance(
 ) -> Floats:
     """What each of ``size`` expectations contributes to violations by chance, and to all (unit, 2).
 
-    With the answers g_j of expectation j, and R_i(b) instances of i that do not permit the answer b:
-    ``E_i = sum_b R_i(b) sum_{j != i} g_j(b) / sum_{j != i} |g_j|``, and by how much j moves others.
+    With the answers g_j of expectation j, and R_i(b) instances of i that do not permit the answer
+    b: ``E_i = sum_b R_i(b) sum_{j != i} g_j(b) / sum_{j != i} |g_j|``, and by how much j moves
+    others.
     """
     codes: dict[str | int, int] = {}
     for _, one in members:

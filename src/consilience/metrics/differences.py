@@ -194,15 +194,15 @@ def accuracy_changes(grids: Sequence[Grid]) -> dict[str, Sequence[object]]:
     """
     (first, second), clusters = grids[0].pairs.T, grids[0].subjects
     values = np.zeros((2, len(first)))
-    parts, moves = np.zeros((2, len(clusters.names), len(first)))
+    parts, falls = np.zeros((2, len(clusters.names), len(first)))
     for grid in grids:
         one, two = (grid.right[:, side] & grid.both for side in (first, second))
         moved, total = two * 1.0 - one, grid.both.sum(axis=0)
         both = np.stack([quotient(side.sum(axis=0), total) for side in (one, two)])
         values += both / len(grids)
-        influence = quotient(moved - (both[1] - both[0]) * grid.both, total)
-        np.add.at(parts, clusters.places, quotient(moved, total) / len(grids))
-        np.add.at(moves, clusters.places, np.nan_to_num(influence) / len(grids))
+        part, size = (clusters.sums(quotient(of, total * 1.0)) for of in (moved, grid.both * 1.0))
+        parts += part / len(grids)
+        falls += quotient(part - (both[1] - both[0]) * size, 1 - size) / len(grids)
     change = values[1] - values[0]
     if len(grids) == 1:
         p = mcnemars((moved < 0).sum(axis=0), (moved > 0).sum(axis=0))
@@ -218,8 +218,7 @@ def accuracy_changes(grids: Sequence[Grid]) -> dict[str, Sequence[object]]:
         adjusted[family] = holm(p[family].tolist())
     there = np.any([grid.both for grid in grids], axis=0)
     sizes = np.array([len(np.unique(clusters.places[of])) for of in there.T], dtype=np.int64)
-    scale = quotient(sizes * 1.0, sizes - 1.0)
-    spread = np.sqrt((moves**2).sum(axis=0) * scale)
+    spread = np.sqrt((falls**2).sum(axis=0) * quotient(sizes - 1.0, sizes * 1.0))
     ends = intervals_of(change, spread, sizes, (-1.0, 1.0))
     names = [MCNEMAR if len(grids) == 1 else SUBJECTS] * len(p)
     columns = (*values, change, *ends.T, names, p, adjusted)
@@ -281,8 +280,8 @@ def _paired_rows(
     """
     known = {relation.id for relation in runs[0][1].of_kind(kind)}
     relations = [group for group in runs[0][0].of_kind(kind) if group.id in known]
-    counted: dict[Key, dict[str, Sequence[Both]]] = {}
-    averaged: dict[Key, dict[str, Sequence[Both]]] = {}
+    counted: dict[Key, dict[str, list[Both]]] = {}
+    averaged: dict[Key, dict[str, list[Both]]] = {}
     for relation in relations:
         for key, seeds in _of_group(runs, relation, protocol).items():
             counted.setdefault(key, {})[relation.id] = seeds
@@ -418,7 +417,7 @@ def _count_both(
         for view, grid in run.items()
     )
     if is_whole:
-        return first.tallies(relation, protocol), second.tallies(relation, protocol)
+        return first.tallies(relation, protocol, one), second.tallies(relation, protocol, two)
     return count(both[0], relation), count(both[1], relation)
 
 

@@ -1,11 +1,11 @@
 """How precise a number is: what each subject and each group contributes to it.
 
 A number is hits/total, or a mean of such numbers over groups, or a difference of two, or a mean
-over seeds. The *influence* psi of a cluster says how far its answers move the number, to first
-order: ``psi_c = sum_i in c (h_i - v t_i) / T``. Without the cluster the number is ``v - psi_c / (1 -
-t_c / T)``, and the standard error is that of the jackknife over clusters, in closed form (Efron and
-Stein 1981; *CR3* of Bell and McCaffrey 2002): ``SE^2 = (n - 1) / n sum_c (psi_c / (1 - t_c /
-T))^2``. Where all clusters are alike this is ``n / (n - 1) sum psi^2``.
+over seeds. The *influence* of a cluster says how far its answers move the number, to first order:
+``psi_c = sum_i in c (h_i - v t_i) / T``. Without it the number is ``v - psi_c / (1 - s_c)``, with
+the share ``s_c = t_c / T``. The standard error is that of the jackknife over clusters (Efron
+and Stein 1981; *CR3* of Bell and McCaffrey 2002): ``SE^2 = (n - 1) / n sum_c (psi_c / (1 -
+s_c))^2``. Where all clusters are alike this is ``n / (n - 1) sum_c psi_c^2``.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Influences:
     def add(
         self, term: int, weight: float, tally: Tally, slopes: Sequence[float], total: float
     ) -> None:
-        """Add a tally of a term: ``weight`` times the combination of its contributions by ``slopes``.
+        """Add ``weight`` times the combination of the contributions of a tally by ``slopes``.
 
         ``slopes``: of hits, of the total, and of the sizes where the tally has any. ``total``: the
         total of the term.
@@ -132,8 +132,11 @@ def _by_cluster(
         return np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.bool_)
     places, moves, shares, counted = (np.concatenate(of) for of in zip(*parts, strict=True))
     different, at = np.unique(places, return_inverse=True)
-    sums = [np.bincount(at, of, minlength=len(different)) for of in (moves, shares, counted)]
-    return different, sums[0], sums[1], sums[2] > 0
+    size = len(different)
+    of_moves, of_shares, there = (
+        np.bincount(at, of, minlength=size).astype(np.float64) for of in (moves, shares, counted)
+    )
+    return np.asarray(different, dtype=np.int64), of_moves, of_shares, there > 0
 
 
 def jackknife_error(falls: Floats, clusters: int) -> float:
@@ -200,7 +203,7 @@ def mean(
     value, falls, by_group = 0.0, np.zeros(len(groups)), np.zeros(len(groups))
     for at, (weight, of) in enumerate(terms):
         parts = np.array([_parts(of[group], empty) for group in groups]).reshape(-1, 3)
-        hits, totals, sizes = parts.T
+        hits, totals, _ = parts.T
         total = totals.sum()
         of_term = float(hits.sum() / total) if total > 0 else NAN
         value += weight * of_term
@@ -238,8 +241,8 @@ SHARED = 1e-9  # By how much of itself a sum of squares may be larger by roundin
 def contributions(terms: Terms, groups: Sequence[str], empty: float) -> list[float]:
     """What each group contributes to a difference, if the true values are equal (group,).
 
-    With the common value theta of all terms ``sum_terms w (n_g - theta d_g) / sum_g d_g``, which sum
-    to the difference. Of a mean of values: the difference of each group over their number.
+    With the common value theta of all terms: ``sum_terms w (n_g - theta d_g) / sum_g d_g``. They
+    sum to the difference. Of a mean of values: the difference of each group over their number.
     """
     parts = [(weight, [_parts(of[group], empty) for group in groups]) for weight, of in terms]
     totals = [math.fsum(part for _, part, _ in of) for _, of in parts]

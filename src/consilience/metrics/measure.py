@@ -93,22 +93,21 @@ def _of_kind(
             continue
         seeds = [{group: of[at] for group, of in averaged.items()} for at in range(len(runs))]
         terms = errors.seeds_of(seeds)
-        row = _row(key, "mean", *_mean_of(terms, seeds, index, empty), level)
-        known = [_mean([of.value if of.total > 0 else empty for of in of_group])
-                 for of_group in averaged.values()]  # fmt: skip
+        number = errors.mean(terms, index, empty)
+        values = [errors.mean(of, index, empty).value for of in _each(terms)] or [number.value]
+        known = [_mean([of.value if of.total > 0 else empty for of in tallies])
+                 for tallies in averaged.values()]  # fmt: skip
         known = [value for value in known if not math.isnan(value)]
-        yield row | {"std": stdev(known) if len(known) > 1 else NAN}
-        values = [errors.pooled([(1.0, seed)], index).value for seed in seeds]
-        yield _row(key, "all", errors.pooled(terms, index), values, level)
+        std = stdev(known) if len(known) > 1 else NAN
+        yield _row(key, "mean", number, values, level) | {"std": std}
+        number = errors.pooled(terms, index)
+        values = [errors.pooled(of, index).value for of in _each(terms)] or [number.value]
+        yield _row(key, "all", number, values, level)
 
 
-def _mean_of(
-    terms: Terms, seeds: Sequence[errors.Tallies], index: Index, empty: float
-) -> tuple[Number, list[float]]:
-    """The mean over groups, and that of each seed."""
-    return errors.mean(terms, index, empty), [
-        errors.mean([(1.0, seed)], index, empty).value for seed in seeds
-    ]
+def _each(terms: Terms) -> list[Terms]:
+    """The number of each seed, where there are several."""
+    return [[(1.0, of)] for _, of in terms] if len(terms) > 1 else []
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -150,7 +149,7 @@ def _in_order(rows: Sequence[Row], suite: Suite) -> list[Row]:
     def rank(row: Mapping[str, object]) -> tuple[int, int, int, str, int]:
         kind, part, over = str(row["kind"]), str(row["level"]), str(row["over"])
         of_group = overs.get(over, groups.get(str(row["group"]), 0))
-        return metrics[str(row["metric"])], kinds[kind], forms.get(part, 0), part, of_group  # type: ignore[index]
+        return metrics[str(row["metric"])], kinds[kind], forms.get(part, 0), part, of_group
 
     return sorted(rows, key=rank)
 

@@ -103,9 +103,13 @@ class Clusters:
         places = column.rank("dense").cast(pl.Int64) - 1
         return cls(distinct.to_numpy().astype(object), places.to_numpy())
 
-    def sums(self, values: Floats) -> Floats:
-        """The sum over the units of each cluster (cluster,) of ``values`` (unit,)."""
-        return np.bincount(self.places, values, minlength=len(self.names))
+    def sums(self, values: npt.NDArray[Any]) -> Floats:
+        """The sums over the units of each cluster (cluster, ...) of ``values`` (unit, ...)."""
+        size = len(self.names)
+        if values.ndim == 1:
+            return np.bincount(self.places, values, minlength=size).astype(np.float64)
+        columns = [np.bincount(self.places, of, minlength=size) for of in values.T]
+        return np.stack(columns, axis=1) if columns else np.zeros((size, 0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +127,7 @@ class Grid:
     texts: Sequence[str] = ()  # The text of each code
     positive: int = -1  # The code of the label whose F1 is counted; -1 for none
     may_have_none: bool = False  # Whether an answer may be none of the options
+    least: int = 1  # In how many variants an item has to be right, of a metric ``by_count``
     instances: Counted = ()  # The instances of each expectation of the group
     scores: Mapping[str, Floats] = field(default_factory=dict)
     """Each of ``SCORES`` that a metric reads (item, variant); NaN where a query has none."""
@@ -243,9 +248,9 @@ class Grid:
         return np.asarray(1 / np.maximum(self.n_both, 1))
 
     def shares_of(self, agree: Floats) -> Floats:
-        """The sum of ``agree`` (variant, variant) over the pairs of an item, times its vote (item,).
+        """The sum of ``agree`` over the compared pairs of an item, times its vote (item,).
 
-        ``agree``: how often two variants agree; only those that are compared count.
+        ``agree``: how often two variants agree (variant, variant).
         """
         asked = self.asked.astype(np.float64)
         sums = ((asked @ (agree * self.is_compared)) * asked).sum(axis=1) / 2
@@ -418,8 +423,8 @@ def grid_of(
 
     The code of an answer is its position among ``words``.
     """
-    items = answers.select(key).to_series().cast(pl.String).rank("dense").cast(pl.Int64) - 1
-    items = items.to_numpy()
+    ranks = answers.select(key).to_series().cast(pl.String).rank("dense")
+    items = ranks.to_numpy().astype(np.int64) - 1
     variants = answers["variant_index"].to_numpy()
     shape = (int(items.max(initial=-1)) + 1, len(design.variants))
     filled = {name: np.full(shape, -1, dtype=np.int64) for name in ("answer", "gold")}
@@ -517,7 +522,7 @@ class Tally:
 STEP = 1e-30  # Of a complex step
 
 
-def quotient(hits: Floats, total: Floats) -> Floats:
+def quotient(hits: npt.NDArray[Any], total: npt.NDArray[Any]) -> Floats:
     """hits/total; NaN where the total is 0."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(total > 0, hits / total, np.nan)
@@ -554,6 +559,9 @@ class Metric:
     """Whether it is also counted of each perturbed form together with the original."""
     by_edit: bool = False  # Whether it is also counted by kinds of edits
     by_expectation: bool = False  # Whether it is also counted by kinds of expectations
+    by_count: bool = (
+        False  # Whether it is counted for each number of variants, and not of the whole
+    )
     scores: tuple[str, ...] = ()
     """The columns of the answers table that it reads as ``Grid.scores``."""
     alias_of: str = ""

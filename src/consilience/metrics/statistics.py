@@ -10,7 +10,7 @@ from itertools import permutations
 from typing import Any, Literal
 
 import numpy as np
-from scipy.special import expit, logit, ndtri, stdtrit
+from scipy.special import bdtr, expit, logit, ndtri, stdtrit
 
 from consilience.core.items import Floats, Ints
 
@@ -147,13 +147,11 @@ def mcnemars(first_only: Ints, second_only: Ints, *, mid: bool = False) -> Float
     equal models with few items, too, where the exact test finds fewer (Fagerland, Lydersen and
     Laake 2013).
     """
-    from scipy import stats
-
     fewer, differ = np.minimum(first_only, second_only), first_only + second_only
-    p = np.where(differ > 0, 2 * stats.binom.cdf(fewer, differ, 0.5), 1.0)
+    p = 2 * bdtr(fewer, differ, 0.5)
     if mid:
-        p = p - np.where(differ > 0, stats.binom.pmf(fewer, differ, 0.5), 0)
-    return np.asarray(np.minimum(p, 1.0))
+        p = p - (bdtr(fewer, differ, 0.5) - np.where(fewer > 0, bdtr(fewer - 1, differ, 0.5), 0))
+    return np.where(differ > 0, np.minimum(p, 1.0), 1.0)
 
 
 class Signs:

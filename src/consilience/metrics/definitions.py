@@ -120,9 +120,9 @@ def corrected_consistency(grid: Grid) -> Tally:
     summed, each group with the same weight in a mean: a mean of ratios would be too low where items
     are few, the more so the more unequal the answers are.
     """
-    same, votes, expected, sizes = _beside_chance(grid)
+    same, votes, expected = _beside_chance(grid)
     scores = np.stack([same - expected, votes - expected], axis=1)
-    return _pairs_tally(grid, scores, sizes)
+    return replace(_pairs_tally(grid, scores, votes), sizes=votes)
 
 
 @metric("pairs", "Expected by chance",
@@ -137,8 +137,8 @@ def chance_consistency(grid: Grid) -> Tally:
     alone, as often as this one chooses each (``chance.by_place``): the order of the options in the
     file plays no part. Range 0 to 1; NaN of a single item.
     """
-    _, votes, expected, sizes = _beside_chance(grid)
-    return _pairs_tally(grid, np.stack([expected, votes], axis=1), sizes)
+    _, votes, expected = _beside_chance(grid)
+    return _pairs_tally(grid, np.stack([expected, votes], axis=1), votes)
 
 
 @metric("tuples", "F1", "F1 score of the last label of the task", better="higher", one_form=True)
@@ -265,21 +265,20 @@ def _of_pairs(grid: Grid, items: Bools | None = None) -> Tally:
 
 
 @lru_cache(maxsize=1)  # two metrics need the same
-def _beside_chance(grid: Grid) -> tuple[Floats, Floats, Floats, Floats]:
+def _beside_chance(grid: Grid) -> tuple[Floats, Floats, Floats]:
     """The votes (item,) of the same pairs, of all pairs and of those that agree by chance.
 
-    And those of all pairs again, by which groups are weighed. Items without a chance level are 0.
+    0 of items without a chance level.
     """
     there = chance.has_level(grid) * 1.0
     expected = chance.by_answer(grid) if grid.places is None else chance.by_place(grid)
     same, votes = grid.n_same * grid.votes, grid.n_both * grid.votes
-    return same * there, votes * there, expected * there, votes * there
+    return same * there, votes * there, expected * there
 
 
-def _pairs_tally(grid: Grid, scores: Floats, sizes: Floats) -> Tally:
-    n = int(grid.n_both[sizes > 0].sum())
-    left_out = int(grid.n_pairs.sum()) - n
-    return Tally(scores, grid.subjects, n, left_out, sizes, is_proportion=False)
+def _pairs_tally(grid: Grid, scores: Floats, votes: Floats) -> Tally:
+    n = int(grid.n_both[votes > 0].sum())
+    return Tally(scores, grid.subjects, n, int(grid.n_pairs.sum()) - n, is_proportion=False)
 
 
 @metric("pairs", "Total variation", "distance between the option probabilities in two variants",

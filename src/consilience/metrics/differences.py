@@ -34,6 +34,7 @@ from consilience.metrics.statistics import (
     FEW,
     LEVEL,
     NAN,
+    TIE,
     Signs,
     benjamini_hochberg,
     difference_bounds,
@@ -43,6 +44,7 @@ from consilience.metrics.statistics import (
     mcnemars,
     paired_permutation,
     permutation_p,
+    smallest_p,
     welch_t,
 )
 from consilience.types import Cardinality, Relation, Suite
@@ -340,7 +342,7 @@ def _tests(counted: Mapping[Key, Counted], averaged: Mapping[Key, Counted]) -> T
             whole[key] = [Sums.of(pairs) for pairs in together]
             for group in of_groups:
                 by_group.setdefault(group, []).append(key)
-    index, summed = Index(), dict[Key, Floats]()
+    index, summed, changed = Index(), dict[Key, Floats](), dict[tuple[Key, str], int]()
     for group, keys in by_group.items():
         numbers = []
         own = {key: [Sums.of([both]) for both in counted[key][group]] for key in keys}
@@ -353,16 +355,37 @@ def _tests(counted: Mapping[Key, Counted], averaged: Mapping[Key, Counted]) -> T
             ]
         permuted = flipped(numbers, index)
         for at, key in enumerate(keys):
-            tests[key, group] = _flip_test(own[key], permuted[:, at])
+            changed[key, group] = _changed(counted[key][group])
+            tests[key, group] = _flip_test(own[key], permuted[:, at], changed[key, group])
             if group in averaged.get(key, {}):
                 summed[key] = summed.get(key, 0.0) + permuted[:, len(keys) + at]
-    return tests | {(key, ""): _flip_test(whole[key], of) for key, of in summed.items()}
+    for key, permuted in summed.items():
+        of_all = sum(changed[key, group] for group in averaged[key])
+        tests[key, ""] = _flip_test(whole[key], permuted, of_all)
+    return tests
 
 
-def _flip_test(seeds: Sequence[Sums], permuted: Floats) -> Test:
-    """The test of a mean difference over seeds from its ``flipped`` values."""
+def _flip_test(seeds: Sequence[Sums], permuted: Floats, changed: int) -> Test:
+    """The test of a mean difference over seeds from its ``flipped`` values.
+
+    ``changed``: how many subjects differ between the runs. Of m flips p is at least 2^(1-m); of a
+    number above chance all subjects contribute by the chance level of the others, which is no
+    evidence of its own.
+    """
     difference = fmean(of.difference for of in seeds)
-    return Test(SUBJECTS, permutation_p(difference, permuted))
+    p = permutation_p(difference, permuted)
+    return Test(SUBJECTS, max(p, smallest_p(changed)) if changed else p)
+
+
+def _changed(seeds: Sequence[Both]) -> int:
+    """How many subjects agree otherwise in both runs, of a number above chance; else 0."""
+    moved: Floats | float = 0.0
+    for one, two in seeds:
+        if one.sizes is None or two.sizes is None or one.clusters is None:
+            return 0
+        first, second = one.scores[:, 0] - one.scores[:, 1], two.scores[:, 0] - two.scores[:, 1]
+        moved += np.abs(one.clusters.sums(second + two.sizes - first - one.sizes))
+    return int((np.asarray(moved) > TIE).sum())
 
 
 def _rows_over(

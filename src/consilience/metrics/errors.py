@@ -41,12 +41,23 @@ class Number:
     by_group: Mapping[str, float] = field(default_factory=dict)
     """Of a mean over groups, what each contributes to it: the values sum to that of the number."""
     shares_subjects: bool = False  # Whether groups are not independent, as their subjects are
+    lower: Number | None = None  # Of a number above chance: that with one more item at chance
 
     def interval(self, bounds: tuple[float, float], level: float = LEVEL) -> tuple[float, float]:
-        """The bounds of its interval (``statistics.intervals_of``)."""
+        """The bounds of its interval (``statistics.intervals_of``).
+
+        Of a number above chance the lower bound is also that of one more item which agrees by
+        chance, if it is lower: where hardly an item deviates, the others do not show how many may.
+        """
         numbers = np.array([self.value]), np.array([self.error]), np.array([self.clusters])
         ends = intervals_of(*numbers, bounds, proportion=self.is_proportion, level=level)
-        return float(ends[0, 0]), float(ends[0, 1])
+        low, high = ends[0].tolist()
+        if self.lower is not None:
+            least, _ = self.lower.interval(bounds, level)
+            if self.value > bounds[1] - TIE:
+                return least, bounds[1]
+            low = min(low, least)  # NaN where nothing varies
+        return low, high
 
     @property
     def detectable(self) -> float:
@@ -108,6 +119,20 @@ class Influences:
         places, moves, _, _ = _by_cluster([part for of in self.terms.values() for part in of])
         return places, moves
 
+    def one_more(self, value: float) -> Number | None:
+        """The number with one more item that agrees by chance: 0 of the mean total of a cluster.
+
+        None but for a number of one run.
+        """
+        if len(self.terms) != 1:
+            return None
+        _, moves, shares, counted = _by_cluster(next(iter(self.terms.values())))
+        n = int(counted.sum())
+        scale = n / (n + 1)
+        moves = np.append((moves + value * shares / (n + 1)) * scale, -value * scale / (n + 1))
+        falls = moves / (1 - np.append(shares * scale, 1 / (n + 1)))
+        return Number(value * scale, jackknife_error(falls, n + 1), n + 1, n, 0)
+
     def without_each(self) -> tuple[Ints, Floats, int]:
         """The clusters, by how much the number falls without each, and how many were counted.
 
@@ -167,6 +192,8 @@ def _number(terms: Sequence[tuple[float, Sequence[Tally]]], index: Index) -> Num
             influences.add(at, weight, tally, (1 / total, -of_term / total, 0.0), total)
     _, falls, clusters = influences.without_each()
     is_known = influences.is_known and not math.isnan(value)
+    is_above_chance = is_known and all(tally.sizes is not None for _, of in terms for tally in of)
+    lower = influences.one_more(value) if is_above_chance and value > 0 else None
     return Number(
         value,
         jackknife_error(falls, clusters) if is_known else NAN,
@@ -174,6 +201,7 @@ def _number(terms: Sequence[tuple[float, Sequence[Tally]]], index: Index) -> Num
         min(sum(tally.n for tally in of) for _, of in terms),
         max(sum(tally.left_out for tally in of) for _, of in terms),
         all(tally.is_proportion for _, of in terms for tally in of),
+        lower=lower,
     )
 
 

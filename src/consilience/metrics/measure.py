@@ -181,7 +181,7 @@ def notes_on(answers: Answers, metrics: pl.DataFrame, suite: Suite) -> list[str]
     several = "s" * (len(absent) > 1)
     what = f"no answers for {len(absent)} {suite.words.group}{several}: {listed(absent)}"
     notes = [*[what] * bool(absent), *without_answer(ready.coded)]
-    return [*notes, *constant_answers(metrics, suite)]
+    return [*notes, *constant_answers(metrics, suite), *few_disagreements(metrics, suite)]
 
 
 def without_answer(answers: pl.DataFrame) -> Iterator[str]:
@@ -220,6 +220,25 @@ def constant_answers(metrics: pl.DataFrame, suite: Suite) -> Iterator[str]:
         f"{NEARLY_CONSTANT * 100:.0f} % of the answers are the {same}: "
         "consistency is uninformative there, see chance-corrected consistency"
     )
+
+
+FEWEST_DISAGREEMENTS = 20
+"""Disagreements expected by chance, items times 1 - chance, from which corrected consistency is
+unbiased within 1 point and its interval right (``docs/statistics.md``)."""
+
+
+def few_disagreements(metrics: pl.DataFrame, suite: Suite) -> Iterator[str]:
+    """A sentence where chance expects so few disagreements that a number above it is low."""
+    of_groups = metrics.filter(over="group", kind="whole")
+    items = of_groups.filter(metric="accuracy").select("group", "n")
+    chance = of_groups.filter(pl.col("value").is_not_nan(), metric="chance_consistency")
+    both = chance.join(items, on="group", suffix="_items")
+    expected = float((both["n_items"] * (1 - both["value"])).sum())
+    if both.height and expected < FEWEST_DISAGREEMENTS:
+        yield (
+            f"Chance alone expects {expected:.0f} {suite.words.item}s with other answers: with "
+            f"fewer than {FEWEST_DISAGREEMENTS} chance-corrected consistency tends to be too low"
+        )
 
 
 def few_relations(compared: pl.DataFrame, suite: Suite) -> list[str]:

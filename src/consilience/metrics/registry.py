@@ -471,9 +471,9 @@ class Tally:
     n: int  # How many things were counted
     left_out: int = 0  # How many things were left out, because they were not asked
     sizes: Floats | None = None
-    """By what a group counts once in a mean over groups (unit,); None for the total, so that the
-    mean is that of the values. Of a chance-corrected number the items, so that numerators and
-    denominators are summed over groups of equal weight."""
+    """Of a number above chance, ``sum (a - c) / sum (s - c)``: the s (unit,). In a mean over groups
+    numerators and denominators are summed, each over the sum of s. None else: the mean is that of
+    the values."""
     is_proportion: bool = True  # Whether hits are counted among the total, each 0 or 1
 
     @classmethod

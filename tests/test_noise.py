@@ -31,7 +31,9 @@ def floor(folder, model="wavering", **options):
 def test_what_changes_is_counted(tmp_path):
     table = floor(tmp_path, limit=10, noise_floor=20)
     assert dict(table.schema) == METRICS_SCHEMA
-    assert table.select("subset", "value", "n").rows() == [("repeated", 1, 20)]
+    assert table.select("over", "kind", "value", "n").rows() == [("all", "whole", 1, 20)]
+    unseen = 1 - 0.025 ** (1 / 10)  # of ten facts, all of which changed in both variants
+    assert table.select("low", "high").row(0) == pytest.approx((1 - unseen, 1))
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])

@@ -18,6 +18,7 @@ from consilience.authoring.annotation import (
     score_sheets,
     verdicts,
 )
+from consilience.metrics.registry import Clusters
 from consilience.suites import load_suite
 from consilience.suites.layouts import load_folder
 from consilience.types import Suite
@@ -75,8 +76,8 @@ def test_what_cannot_be_judged_is_refused():
 
 
 def alpha(counts):
-    counts = np.array(counts)
-    return agreements(counts, np.ones((1, len(counts))))["krippendorff_alpha"][0]
+    items = Clusters.of(map(str, range(len(counts))))
+    return agreements(np.array(counts), items)["krippendorff_alpha"].value
 
 
 def test_alpha_of_the_example_of_its_author():
@@ -120,18 +121,17 @@ def test_scores_of_patterns_by_hand(folder, tmp_path, consilience):
     rejected = next(iter(key.patterns))
     answer(tmp_path / "sheets", key, {"annotator-1": {rejected}})
     scored = score_sheets(tmp_path / "sheets")
-    rows = scored.metrics.select("metric", "group", "subset", "value").iter_rows()
+    rows = scored.metrics.select("metric", "over", "group", "value").iter_rows()
     value = {tuple(key): number for *key, number in rows}
     expected = {
-        ("agreement", "suite", "paraphrases"): 11 / 12,
-        ("agreement", "annotator-1", "paraphrases"): 5 / 6, ("agreement", "annotator-2", "paraphrases"): 1,
-        ("pairwise_agreement", "suite", "all"): 5 / 6,
+        ("agreement", "all", ""): 11 / 12, ("agreement", "group", "annotator-1"): 5 / 6,
+        ("agreement", "group", "annotator-2"): 1, ("pairwise_agreement", "all", ""): 5 / 6,
     }  # fmt: skip
     assert {key: value[key] for key in expected} == pytest.approx(expected)
     # 12 answers, 11 of them the same: D_o = 2 / 12, D_e = 2 * 11 / (12 * 11).
-    alpha_of_all = value["krippendorff_alpha", "suite", "all"]
+    alpha_of_all = value["krippendorff_alpha", "all", ""]
     assert alpha_of_all == pytest.approx(1 - (2 / 12) / (22 / 132), abs=1e-9)
-    whole = scored.metrics.filter(metric="agreement", group="annotator-2", subset="paraphrases")
+    whole = scored.metrics.filter(metric="agreement", group="annotator-2")
     assert whole["low"][0] == pytest.approx(0.025 ** (1 / 6)), "Clopper-Pearson of 6 of 6"
     (row,) = rejected_table(scored).rows
     assert row == [*key.patterns[rejected], "annotator-1"]

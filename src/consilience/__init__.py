@@ -2,7 +2,7 @@
 
 >>> import consilience as cs
 >>> result = cs.evaluate("mini", "baseline:majority", limit=4)
->>> result.metrics.filter(metric="consistency", group="MACRO", subset="all")["value"].item()
+>>> result.metrics.filter(metric="consistency", over="mean", kind="whole")["value"].item()
 1.0
 
 Functions:

@@ -9,27 +9,15 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import polars as pl
 
 from consilience.asking.asker import Progress
 from consilience.core.schemas import FLIPS, METRICS_SCHEMA
-from consilience.metrics.statistics import wilson_interval
-
-Answers = list[str | None]
-
-
-def flips_row(suite: str, first: Answers, again: Answers) -> pl.DataFrame:
-    """A row of the metrics table: the share of answers that differ, with Wilson's interval."""
-    pairs = [(a, b) for a, b in zip(first, again, strict=True) if None not in (a, b)]
-    share = sum(a != b for a, b in pairs) / len(pairs) if pairs else float("nan")
-    low, high = wilson_interval(share, len(pairs))
-    row = {
-        "metric": FLIPS, "suite": suite, "group": "MICRO", "subset": "repeated", "value": share,
-        "std": float("nan"), "low": low, "high": high, "n": len(pairs),
-        "n_excluded": len(first) - len(pairs),
-    }  # fmt: skip
-    return pl.DataFrame([row], schema=METRICS_SCHEMA)
-
+from consilience.metrics.components import RANGE, mean_of
+from consilience.metrics.errors import of_items
+from consilience.metrics.registry import Clusters
+from consilience.metrics.statistics import NAN
 
 MOST, SHARE = 64, 20
 """Of a sample whose size nobody chose: its prompts at most, and how many times more the run has."""
@@ -83,25 +71,33 @@ def sample(groups: Sequence[Part], size: int, seed: int) -> list[Part]:
     return parts
 
 
-def noise_floor(
-    parts: Sequence[Part], suite: str, progress: Progress = lambda done: None
-) -> pl.DataFrame:
-    """A row of the metrics table (``METRICS_SCHEMA``): what changed of a sample.
+def noise_floor(parts: Sequence[Part], progress: Progress = lambda done: None) -> pl.DataFrame:
+    """A row of the metrics table: the share of the answers of a sample that changed.
 
-    ``n``: the prompts that were answered twice.
+    ``n``: the prompts that were answered twice. An item is a cluster of them. NaN where there are
+    none.
     """
-    first, again = Answers(), Answers()
+    changed, items = list[float](), list[str]()
     for part in parts:
         now = part.ask(part.items, part.variants)
-        answers = dict(zip(now.select("item", "variant").iter_rows(), _said(now), strict=True))
-        rows = part.first.select("item", "variant").iter_rows()
-        first += _said(part.first)
-        again += [answers.get(row) for row in rows]
+        again = dict(zip(now.select("item", "variant").iter_rows(), _said(now), strict=True))
+        columns = part.first.select("group", "item", "variant").iter_rows()
+        for (group, item, variant), before in zip(columns, _said(part.first), strict=True):
+            after = again.get((item, variant))
+            changed.append(NAN if None in (before, after) else float(before != after))
+            items.append(f"{group}\n{item}")
         progress(now.height)
-    return flips_row(suite, first, again)
+    tally = mean_of(np.array(changed), Clusters.of(items))
+    value, low, high = of_items([(1.0, tally)], RANGE)
+    row = {
+        "metric": FLIPS, "over": "all", "group": "", "kind": "whole", "level": "", "value": value,
+        "low": low, "high": high, "n": tally.n, "n_excluded": tally.left_out, "std": NAN,
+        "seeds": 1, "seed_std": NAN, "seed_low": NAN, "seed_high": NAN,
+    }  # fmt: skip
+    return pl.DataFrame([row], schema=METRICS_SCHEMA)
 
 
-def _said(answers: pl.DataFrame) -> Answers:
+def _said(answers: pl.DataFrame) -> list[str | None]:
     """The answers; where options were chosen, by their position."""
     if "option" not in answers.columns:
         return list(answers["answer"])

@@ -7,9 +7,10 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any, NoReturn
 
 import numpy as np
@@ -19,15 +20,17 @@ import polars as pl
 from consilience import suites
 from consilience.authoring.checks import sentence
 from consilience.core.errors import ConsilienceError
-from consilience.core.factors import ORIGINAL
-from consilience.core.items import Floats, Task
+from consilience.core.factors import ORIGINAL, WHOLE, Part
+from consilience.core.items import Task
 from consilience.core.patterns import Pattern
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.core.text import counted
 from consilience.files.read import parse_json, read_cells
 from consilience.files.write import csv_of, refuse_occupied, table_of, write_whole
-from consilience.metrics.registry import quotient
-from consilience.metrics.statistics import NAN, REPLICATES, bootstrap_interval, resamples
+from consilience.metrics.components import mean_of
+from consilience.metrics.errors import Index, of_group
+from consilience.metrics.registry import Clusters, Tally, quotient
+from consilience.metrics.statistics import NAN
 from consilience.options import Output
 from consilience.options.suites import PatternSheetOptions, ScoreSheetsOptions, SheetOptions
 from consilience.report.export import Shown, record_of
@@ -202,8 +205,8 @@ class ScoredSheets:
     answers: LabelIndices  # Positions among the labels (variant, item, annotator); -1 for none
 
 
-def score_sheets(folder: Path, seed: int = 0) -> ScoredSheets:
-    """Count the answers in a folder; ``seed``: of the bootstrap. Empty sheets are left out."""
+def score_sheets(folder: Path) -> ScoredSheets:
+    """Count the answers in a folder. Empty sheets are left out."""
     key = read_key(folder / "key.json")
     answers: dict[str, LabelIndices] = {}
     warnings = []
@@ -225,88 +228,85 @@ def score_sheets(folder: Path, seed: int = 0) -> ScoredSheets:
             "no sheet with answers", expected="annotator-1.csv and others", where=str(folder)
         )
     stacked = np.stack(list(answers.values()), axis=-1)
-    metrics = pl.DataFrame(list(_rows(key, stacked, list(answers), seed)), schema=METRICS_SCHEMA)
+    metrics = pl.DataFrame(list(_rows(key, stacked, list(answers))), schema=METRICS_SCHEMA)
     return ScoredSheets(key, tuple(answers), metrics, tuple(warnings), stacked)
 
 
 def _parts(
     key: SheetKey, answers: LabelIndices
-) -> Iterator[tuple[str, str, LabelIndices, LabelIndices | None]]:
-    """Each metric and subset, its answers (item, annotator), and the answers that they should be.
+) -> Iterator[tuple[str, Part, LabelIndices, LabelIndices | None]]:
+    """Each metric and part, its answers (item, annotator), and the answers that they should be.
 
     None in place of the last: the annotators are compared with each other. ``answers``: (variant,
-    item, annotator). The subset ``all`` is the original form. Consistency compares a perturbed form
-    with the same annotator's answer to the original. Agreement with a suite is the share of answers
-    *same* (ParaRel, Section 4).
+    item, annotator). The original form is the whole. Consistency compares a perturbed form with the
+    same annotator's answer to the original. Agreement with a suite is the share of answers *same*
+    (ParaRel, Section 4).
     """
     gold = np.array([[key.labels.index(item.gold)] for item in key.items.values()])
     if key.patterns:
-        yield "agreement", "paraphrases", answers[0], gold
-        yield "", "all", answers[0], None
+        yield "agreement", WHOLE, answers[0], gold
+        yield "", WHOLE, answers[0], None
         return
     for variant, given in zip(key.variants, answers, strict=True):
-        subset = "all" if variant == ORIGINAL else variant
-        yield "accuracy", subset, given, gold
+        part: Part = WHOLE if variant == ORIGINAL else ("form", variant)
+        yield "accuracy", part, given, gold
         if variant != ORIGINAL:
-            yield "consistency", subset, given, answers[0]
-        yield "", subset, given, None
+            yield "consistency", part, given, answers[0]
+        yield "", part, given, None
 
 
 def _rows(
-    key: SheetKey, answers: LabelIndices, annotators: Sequence[str], seed: int
+    key: SheetKey, answers: LabelIndices, annotators: Sequence[str]
 ) -> Iterator[dict[str, object]]:
     """The metrics of ``answers`` (variant, item, annotator), over annotators and of each.
 
-    Intervals are about other items and the same annotators.
+    The number of all annotators is the mean of theirs, without those that have no data. Intervals
+    are about other items and the same annotators.
     """
-    for metric, subset, given, other in _parts(key, answers):
-        weights = resamples(len(given), REPLICATES, np.random.default_rng(seed)).astype(np.float64)
+    items = Clusters.of(key.items)
+    for metric, part, given, other in _parts(key, answers):
         if other is None:
             counts = (given[:, :, None] == np.arange(len(key.labels))).sum(axis=1)
-            counted = counts.sum(axis=1, keepdims=True) >= 2
-            resampled = agreements(counts, weights)
-            for name, values in agreements(counts, np.ones((1, len(counts)))).items():
-                yield _row((name, key.task, subset), values, resampled[name][:, None], counted)
+            for name, tally in agreements(counts, items).items():
+                yield _row(name, part, [tally])
             continue
         counted = (given >= 0) & (other >= 0)
-        same = (given == other) & counted
-        values = quotient(same.sum(axis=0), counted.sum(axis=0))
-        replicates = quotient(weights @ same, weights @ counted)
-        yield _row((metric, key.task, subset), values, replicates, counted)
-        for at, name in enumerate(annotators):
-            one = values[[at]], replicates[:, [at]], counted[:, [at]]
-            yield _row((metric, name, subset), *one)
+        hits = ((given == other) & counted).T
+        tallies = [Tally.of_hits(items, *of_one) for of_one in zip(hits, counted.T, strict=True)]
+        yield _row(metric, part, tallies)
+        for name, tally in zip(annotators, tallies, strict=True):
+            yield _row(metric, part, [tally], name)
 
 
 def _row(
-    names: tuple[str, str, str], values: Floats, replicates: Floats, counted: npt.NDArray[np.bool_]
+    metric: str, part: Part, tallies: Sequence[Tally], annotator: str = ""
 ) -> dict[str, object]:
-    """The mean of ``values`` (annotator,), and its interval from ``replicates``.
-
-    ``names``: the metric, the group and the subset. ``replicates``: (replicate, annotator).
-    ``counted`` (item, annotator): the answers that count. For agreement all annotators are one. No
-    data is NaN, and no part of a mean.
-    """
-    metric, *group_and_subset = names
-    mean, means = (
-        quotient(np.nansum(table, axis=-1), (~np.isnan(table)).sum(axis=-1))
-        for table in (values, replicates)
-    )
-    known, clusters, n = values[~np.isnan(values)], counted.any(axis=1).sum(), int(counted.sum())
-    least = -1.0 if metric in ("fleiss_kappa", "krippendorff_alpha") else 0.0
-    low, high = bootstrap_interval(
-        float(mean), means, int(clusters), (least, 1.0), proportion=least == 0
-    )
-    std = float(known.std(ddof=1)) if len(known) > 1 else NAN
-    cells = (float(mean), std, low, high, n, counted.size - n, 1, NAN, NAN)
-    return dict(zip(METRICS_SCHEMA, (metric, "human", *group_and_subset, *cells), strict=True))
+    """The mean of the values of annotators; NaN is no data and no part of it."""
+    known = [tally for tally in tallies if tally.total > 0]
+    values = [tally.value for tally in known]
+    number = of_group([(1 / len(known), tally) for tally in known] or [(1.0, tallies[0])], Index())
+    if known:
+        number = replace(number, value=fmean(values))
+    low, high = number.interval((-1.0 if metric in CORRECTED else 0.0, 1.0))
+    kind, level = part
+    return {
+        "metric": metric, "over": "group" if annotator else "all", "group": annotator,
+        "kind": kind, "level": level, "value": number.value, "low": low, "high": high,
+        "n": sum(tally.n for tally in tallies),
+        "n_excluded": sum(tally.left_out for tally in tallies),
+        "std": stdev(values) if len(values) > 1 else NAN, "seeds": 1,
+        "seed_std": NAN, "seed_low": NAN, "seed_high": NAN,
+    }  # fmt: skip
 
 
-def agreements(counts: LabelIndices, weights: Floats) -> dict[str, Floats]:
-    """Agreement between annotators: three measures, (replicate,) each.
+CORRECTED = ("fleiss_kappa", "krippendorff_alpha")  # Measures of agreement from -1 to 1
 
-    ``counts`` (item, label): n_ij annotators gave item i the label j, n_i any. ``weights``
-    (replicate, item): how often an item counts. Items with fewer than two answers are left out.
+
+def agreements(counts: LabelIndices, items: Clusters) -> dict[str, Tally]:
+    """Agreement between annotators: three measures.
+
+    ``counts`` (item, label): n_ij annotators gave item i the label j, n_i any. Items with fewer
+    than two answers are left out.
 
     ``P_i = sum_j n_ij (n_ij - 1) / (n_i (n_i - 1))``, the share of pairs of annotators that agree
     on item i; the mean over items ``P`` is the pairwise agreement, from 0 to 1.
@@ -316,24 +316,36 @@ def agreements(counts: LabelIndices, weights: Floats) -> dict[str, Floats]:
     missing answers they differ.
 
     Krippendorff's alpha for nominal answers: with ``n = sum_i n_i`` and ``n_c = sum_i n_ic``,
-    ``alpha = 1 - D_o / D_e``, the observed disagreement
-    ``D_o = sum_i sum_c n_ic (n_i - n_ic) / (n_i - 1) / n`` and the disagreement by chance
-    ``D_e = sum_c n_c (n - n_c) / (n (n - 1))``. At most 1, 0 for chance; NaN where all answers are
-    the same. Krippendorff 2011, "Computing Krippendorff's alpha-reliability".
+    ``alpha = 1 - D_o / D_e``, the observed disagreement ``D_o = sum_i n_i (1 - P_i) / n`` and the
+    disagreement by chance ``D_e = sum_c n_c (n - n_c) / (n (n - 1))``. At most 1, 0 for chance; NaN
+    where all answers are the same. Krippendorff 2011, "Computing Krippendorff's alpha-reliability".
     """
-    rated = counts.sum(axis=1) >= 2
-    counts, weights = counts[rated], weights[:, rated]
+    counts = np.where(counts.sum(axis=1, keepdims=True) >= 2, counts, 0)
     answers = counts.sum(axis=1)
-    total, by_label = weights @ answers, weights @ counts
-    agreement = (counts * (counts - 1)).sum(axis=1) / (answers * (answers - 1))
-    pairwise = quotient(weights @ agreement, weights.sum(axis=1))
-    chance = (quotient(by_label, total[:, None]) ** 2).sum(axis=1)
-    kappa = quotient(pairwise - chance, 1 - chance)
-    disagreement = (counts * (answers[:, None] - counts)).sum(axis=1) / (answers - 1)
-    observed = quotient(weights @ disagreement, total)
-    expected = (by_label * (total[:, None] - by_label)).sum(axis=1)
-    alpha = 1 - quotient(observed, quotient(expected, total * (total - 1)))
-    return {"pairwise_agreement": pairwise, "fleiss_kappa": kappa, "krippendorff_alpha": alpha}
+    agreement = quotient((counts * (counts - 1)).sum(axis=1), answers * (answers - 1))
+    pairwise = mean_of(agreement, items)
+    none = replace(pairwise, scores=np.zeros_like(pairwise.scores))
+    found = {"pairwise_agreement": pairwise, **dict.fromkeys(CORRECTED, none)}
+    if (counts.sum(axis=0) > 0).sum() > 1:
+        agree = np.nan_to_num(agreement)
+        columns = np.column_stack([agree, answers > 0, answers, answers * (1 - agree), counts])
+        for name, finish in zip(CORRECTED, (_kappa, _alpha), strict=True):
+            found[name] = Tally.of_sums(columns, finish, items, pairwise.n, pairwise.left_out)
+    return found
+
+
+def _kappa(sums: Any) -> tuple[Any, Any]:
+    """``P - P_e`` and ``1 - P_e``, times the items."""
+    items, answers = sums[..., 1], sums[..., 2]
+    by_chance = items * (sums[..., 4:] ** 2).sum(axis=-1) / answers**2
+    return sums[..., 0] - by_chance, items - by_chance
+
+
+def _alpha(sums: Any) -> tuple[Any, Any]:
+    """``D_e - D_o`` and ``D_e``, times the answers."""
+    answers, by_label = sums[..., 2], sums[..., 4:]
+    by_chance = (by_label * (answers[..., None] - by_label)).sum(axis=-1) / (answers - 1)
+    return by_chance - sums[..., 3], by_chance
 
 
 SAME, DIFFERENT = "same", "different"
@@ -499,7 +511,7 @@ class ScoredByPeople(Shown):
 
 def count_sheets(options: ScoreSheetsOptions) -> tuple[ScoredSheets, Mapping[str, Any]]:
     """The numbers of the answers in a folder, and their record."""
-    scored = score_sheets(options.folder, options.seed)
+    scored = score_sheets(options.folder)
     key = scored.key
     record = record_of(
         sheets=str(options.folder),

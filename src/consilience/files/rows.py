@@ -25,7 +25,7 @@ from consilience.core.patterns import (
 from consilience.core.text import LANGUAGE_TAG, control_in, is_language_tag, names_a_file
 from consilience.files.read import Faults, FirstFault, read_rows
 
-GROUP_NAME = "a short name that can name a file and is not MACRO or MICRO"
+GROUP_NAME = "a short name that can name a file"
 
 Problems = Faults  # Everything that is wrong with a suite, in the order of its files
 

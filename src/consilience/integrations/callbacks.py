@@ -70,7 +70,7 @@ class ConsistencyCallback(TrainerCallback):
             raise ConsilienceError("quantized weights, of which no copy is made", todo=todo)
         self.trainer, self.source, self.steps, self.options = trainer, suite, steps, options
         self.suite = suite_to_ask(suite, **options)
-        if not self.suite.words.pool:
+        if self.suite.words.over == "group":
             raise ConsilienceError(
                 f"the sentence pairs of {self.suite.name}", expected="a suite of facts or questions"
             )

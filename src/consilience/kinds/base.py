@@ -270,7 +270,7 @@ class Inquiry(ABC):
         folder.begin("noise floor")
         try:
             with self.watch.steps("noise floor", sampled, "prompts") as advance:
-                return noise.noise_floor(parts, self.suite.name, advance)
+                return noise.noise_floor(parts, advance)
         except ConsilienceError as error:
             if wanted:
                 raise

@@ -239,7 +239,7 @@ class SentencePairs(base.Inquiry):
                 one.seed: run.answers[0].answers for one, run in zip(inquiries, runs, strict=True)
             }
             name, noise = model_name(options.model), noise_floor_of(folder)
-            counted = count_answers(answers, first.suite, first.protocol, name, options.seed, noise)
+            counted = count_answers(answers, first.suite, first.protocol, name, noise)
             folder = folder.parent
             write_whole(folder / "metrics.csv", csv_of(counted.metrics))
         changed = pl.concat(

@@ -167,7 +167,7 @@ def _complete(inquiry: Inquiry, named: Mapping[str, Any]) -> CountedRun | None:
             now = json.loads(json.dumps({"format": FORMAT, **inquiry.settings}))
             refuse_other_run(before, now, path)
             run = Run.open(path, model_name(options.model))
-            counted = count_run(run, inquiry.suite, inquiry.protocol, options.seed)
+            counted = count_run(run, inquiry.suite, inquiry.protocol)
             is_measured = FLIPS in counted.metrics["metric"]
             if is_measured or not any(NOT_MEASURED in note for note in record["warnings"]):
                 note = f"the run was complete ({record['finished']}): nothing was asked"
@@ -195,8 +195,8 @@ def _finished(inquiry: Inquiry, folder: RunFolder, watch: Watch) -> CountedRun:
         folder.discard_answers()
         raise _unanswered(answers, inquiry.model, folder)
     noise = inquiry.noise_floor(folder, tables)
-    name, seed = model_name(options.model), options.seed
-    counted = count_answers({"": answers}, inquiry.suite, inquiry.protocol, name, seed, noise)
+    name = model_name(options.model)
+    counted = count_answers({"": answers}, inquiry.suite, inquiry.protocol, name, noise)
     counted = replace(counted, notes=[*inquiry.notes_on(answers), *counted.notes])
     return replace(save_counted(counted, folder), changed_answers=inquiry.changed(answers))
 

@@ -19,10 +19,10 @@ import polars as pl
 from huggingface_hub import EvalResult, ModelCardData
 
 from consilience.core.errors import ConsilienceError, Protocol
-from consilience.core.text import AGGREGATES
+from consilience.core.factors import WHOLE, Part
 from consilience.metrics.registry import DESCRIPTIONS, headline_metrics
 from consilience.report.export import as_markdown
-from consilience.report.summary import Summary
+from consilience.report.summary import KEY, Summary
 from consilience.types import Suite
 
 ADDRESS = r"\w+://\S+|\b[\w.-]+:\d{2,5}\b"
@@ -33,8 +33,8 @@ MODEL_FIELDS = ("kind", "architecture", "parameters", "revision", "digest", "dty
 """What is published of the identity of a model; its address and its folder are not."""
 
 INTERVAL = (
-    "two-way clustered bootstrap with logit-scale bounds; exact binomial (Clopper-Pearson) "
-    "for shares of 0 or 1"
+    "closed-form jackknife, two-way clustered, with logit-scale bounds; exact binomial "
+    "(Clopper-Pearson) for shares of 0 or 1"
 )
 """How the bounds of the 95 % intervals are computed (docs/statistics.md)."""
 
@@ -235,16 +235,15 @@ def _results(run: PublicRun) -> Iterator[EeeRecord]:
     """A result for each headline number, of the whole suite and of each group; NaN has none."""
     source = _source(run)
     arguments = {"execution_command": run.command} if run.command else {}
-    shown = {(row.metric, row.subset) for row in run.summary.rows}
-    headline = {(metric, "all") for metric in headline_metrics(aliases=True)}
+    shown = {(row.metric, row.kind, row.level) for row in run.summary.rows}
+    headline = {(metric, *WHOLE) for metric in headline_metrics(aliases=True)}
     for row in run.metrics.iter_rows(named=True):
-        group, metric, subset = row["group"], row["metric"], row["subset"]
-        if (metric, subset) not in shown | headline or math.isnan(row["value"]):
+        group, metric, part = row["group"], row["metric"], (row["kind"], row["level"])
+        if (metric, *part) not in shown | headline or math.isnan(row["value"]):
             continue
-        named = [group] * (group not in AGGREGATES) + [subset] * (subset != "all")
         yield {
-            "evaluation_result_id": result_id(run, group, metric, subset),
-            "evaluation_name": ".".join([run.suite.slug, *named]),
+            "evaluation_result_id": result_id(run, row["over"], group, metric, part),
+            "evaluation_name": ".".join(filter(None, [run.suite.slug, group, row["level"]])),
             "source_data": source,
             "evaluation_timestamp": run.finished,
             "metric_config": _metric(metric, run.protocol),
@@ -256,9 +255,9 @@ def _results(run: PublicRun) -> Iterator[EeeRecord]:
         }
 
 
-def result_id(run: PublicRun, group: str, metric: str, subset: str = "all") -> str:
-    """The id of a number in a record."""
-    return f"{run.suite.slug}/{group}/{metric}/{subset}"
+def result_id(run: PublicRun, over: str, group: str, metric: str, part: Part = WHOLE) -> str:
+    """The id of a number in a record: suite, ``over`` with the group, metric, kind and level."""
+    return "/".join(filter(None, [run.suite.slug, over, group, metric, *part]))
 
 
 def _metric(name: str, protocol: str) -> EeeRecord:
@@ -279,10 +278,10 @@ def _metric(name: str, protocol: str) -> EeeRecord:
 
 def _score(row: Mapping[str, Any], run: PublicRun) -> EeeRecord:
     details = {"n_excluded": row["n_excluded"], "seeds": row["seeds"]}
-    if row["group"] == "MACRO":
+    if row["over"] == "mean":
         details["unit_of_n"] = f"{run.suite.suite.words.group}s"
     for shown in run.summary.rows:
-        if all(getattr(shown, name) == row[name] for name in ("group", "metric", "subset")):
+        if all(getattr(shown, name) == row[name] for name in KEY):
             details |= {"majority_baseline": shown.baseline, "expected_by_chance": shown.chance}
     if run.summary.seeds > 1:
         details |= {"low_over_seeds": row["seed_low"], "high_over_seeds": row["seed_high"]}
@@ -331,7 +330,11 @@ def samples_of(run: PublicRun, prompts: pl.DataFrame, evaluation_id: str) -> Ite
             "evaluation_id": evaluation_id,
             "model_id": run.model,
             "evaluation_name": f"{run.suite.slug}.{group}",
-            **({"evaluation_result_id": result_id(run, group, "accuracy")} if linked else {}),
+            **(
+                {"evaluation_result_id": result_id(run, "group", group, "accuracy")}
+                if linked
+                else {}
+            ),
             "sample_id": f"{group}/{row['item']}/{row['variant_index']}",
             "sample_hash": sample_hash(row["prompt"], gold),
             "interaction_type": "single_turn",

@@ -26,8 +26,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from consilience.analysis.task_types import LONG, RUNS_SCHEMA, gains, read_runs, task_effects, ttest
+from consilience.analysis.task_types import LONG, RUNS_SCHEMA, gains, task_effects, ttest
 from consilience.core.errors import OTHER_OUT, ConsilienceError
+from consilience.core.factors import WHOLE
+from consilience.core.schemas import METRICS_SCHEMA
 from consilience.metrics import statistics as stats
 from consilience.metrics.statistics import NAN, TIE
 from consilience.report.papers import Measured, paper_numbers
@@ -47,9 +49,10 @@ KOREAN = ("kornli", "klue-nli", "klue-sts")
 GROUPS = {name: "KorNLI" if name == "kornli" else name.upper() for name in (*CALUM, *KOREAN)}
 
 COLUMNS = {
-    "Acc_val": ("accuracy", "all"), "C_R": ("consistency", "reverse"),
-    "C_S": ("consistency", "signal"),
+    "Acc_val": ("accuracy", *WHOLE), "C_R": ("consistency", "form", "reverse"),
+    "C_S": ("consistency", "form", "signal"),
 }  # fmt: skip
+"""The metric, kind and level of the paper's columns."""
 
 WRITERS = ("T5-base", "T5-large")  # Not trained here: T5 was trained on all five tasks
 
@@ -134,17 +137,23 @@ def parts_of(row: str) -> tuple[str, str]:
 
 
 def read_rows(file: Path, row: str, task: str) -> pl.DataFrame:
-    """A row's numbers on a task in a table of metrics (``LONG`` and more)."""
-    rows = read_runs([file], [row])
-    group = task + (GENERATED if row in WRITERS else "")
-    return rows.filter(pl.col("task") == group).with_columns(task=pl.lit(task))
+    """A row's numbers on a task in a table of metrics, with ``model`` and ``task``."""
+    table = pl.read_csv(file, schema_overrides=METRICS_SCHEMA)
+    of_task = {"over": "group", "group": task + (GENERATED if row in WRITERS else "")}
+    rows = table.filter(**({"over": "all"} if row == HUMAN else of_task))
+    return rows.with_columns(model=pl.lit(row), task=pl.lit(task))
 
 
 def read_numbers(file: Path, row: str, task: str) -> Numbers:
-    """Accuracy, C_R and C_S in percent; the interval is over items, the deviation over seeds."""
+    """Accuracy, C_R and C_S in percent; the interval is over items.
+
+    The deviation is over seeds, of people over annotators.
+    """
     rows = read_rows(file, row, task).iter_rows(named=True)
-    values = {(number["metric"], number["subset"]): number for number in rows}
-    names = ("value", "std", "low", "high")
+    values = {
+        tuple(number[name] for name in ("metric", "kind", "level")): number for number in rows
+    }
+    names = ("value", "std" if row == HUMAN else "seed_std", "low", "high")
     return {
         (GROUPS[task], row, column): Measured(*(100 * values[key][name] for name in names))
         for column, key in COLUMNS.items()
@@ -260,8 +269,8 @@ def t_tests(recipe: Recipe, work: Work) -> Numbers:
                 continue
             seen.append(models)
             effects = task_effects(chosen).filter(pl.col("metric") == "consistency")
-            for (group, row), (subset, second) in CLAIMS.items():
-                for effect in effects.filter(subset=subset, second=second).iter_rows(named=True):
+            for (group, row), (form, second) in CLAIMS.items():
+                for effect in effects.filter(level=form, second=second).iter_rows(named=True):
                     key = (group, f"{row}{whose}{which}", f"p ({effect['test']})")
                     numbers[key] = Measured(effect["p"], unit="p")
     for name in CLAIMS:
@@ -274,7 +283,7 @@ def gain(recipe: Recipe, work: Work) -> Numbers:
     """Mean relative gain in C_R of training on more tasks, from Table 6 and from our runs."""
     numbers: Numbers = {}
     ours = our_rows(work, TABLE_6, NLI)
-    metric, subset = COLUMNS["C_R"]
+    metric, kind, form = COLUMNS["C_R"]
     for whose, rows in (("", paper_rows("calum-table-6")), (", our runs", ours)):
         for after in (("Para", "All"), ("Para",), ("All",)):
             pairs = [
@@ -286,7 +295,9 @@ def gain(recipe: Recipe, work: Work) -> Numbers:
             if {parts_of(second)[1] for _, second in pairs} != {*after}:
                 continue
             changes = gains(rows, *zip(*pairs, strict=True))
-            for change in changes.filter(metric=metric, subset=subset).iter_rows(named=True):
+            for change in changes.filter(metric=metric, kind=kind, level=form).iter_rows(
+                named=True
+            ):
                 key = ("REVERSE", f"{' and '.join(after)} vs Single{whose}", "C_R gain")
                 numbers[key] = Measured(100 * change["relative"], unit="percent")
     work.told += _runs_of(ours)
@@ -356,7 +367,7 @@ def people(recipe: Recipe, work: Work) -> Numbers:
         items = len(key["items"])
         drawn.append(f"{part}: {len(key['sheets'])} sheets of {items} pairs")
         if file := work.attempt(HUMAN, partial(_score_people, work, task), part):
-            annotators = len({*pl.read_csv(file)["group"]} - {task})
+            annotators = pl.read_csv(file).filter(over="group")["group"].n_unique()
             answered.append((annotators, items))
             numbers |= {
                 key: replace(number, unit="percent")

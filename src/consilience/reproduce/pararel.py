@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from consilience.core.factors import Part
 from consilience.core.schemas import COMPARISON_SCHEMA, METRICS_SCHEMA
 from consilience.metrics.statistics import NAN, holm, wilson_interval
 from consilience.report.papers import Measured
@@ -44,7 +45,7 @@ def model_means(recipe: Recipe, work: Work) -> Numbers:
     for row, run in _probed(recipe, work, is_read=True).items():
         measured = read_numbers(run, recipe.columns)
         if recipe.details.get("micro"):
-            pooled = read_numbers(run, recipe.columns, "MICRO")
+            pooled = read_numbers(run, recipe.columns, over="all")
             measured |= {f"{column}, micro": number for column, number in pooled.items()}
         numbers |= _keyed(blocks.get(row, ADDED), row, measured)
     return numbers
@@ -58,7 +59,7 @@ def single_relations(recipe: Recipe, work: Work) -> Numbers:
     rows = {
         row: numbers["Consistency"]
         for row, run in runs.items()
-        if (numbers := read_numbers(run, recipe.columns, "P364"))
+        if (numbers := read_numbers(run, recipe.columns, "P364", over="group"))
     }
     of_paper = [number for row, number in rows.items() if row not in added]
     if _all_available(recipe, work, rows, "lowest model", "highest model"):
@@ -69,7 +70,7 @@ def single_relations(recipe: Recipe, work: Work) -> Numbers:
     }
     if "BERT-large" in runs:
         for block, relation in (("capital-of", "P1376"), ("owned-by", "P127")):
-            measured = read_numbers(runs["BERT-large"], recipe.columns, relation)
+            measured = read_numbers(runs["BERT-large"], recipe.columns, relation, over="group")
             keyed |= _keyed(block, "BERT-large", measured)
     return keyed
 
@@ -235,16 +236,16 @@ def improvement_tests(recipe: Recipe, work: Work) -> Numbers:
     _, folder = _best(recipe, work)
     work.stop_if_dry()
     path = folder / f"seed-{SEED}/improved/comparison.csv"
-    table = pl.read_csv(path, schema_overrides=COMPARISON_SCHEMA).filter(pl.col("subset") == "all")
-    rows = {(row["metric"], row["group"]): row for row in table.iter_rows(named=True)}
+    table = pl.read_csv(path, schema_overrides=COMPARISON_SCHEMA).filter(kind="whole")
+    rows = {(row["metric"], row["over"]): row for row in table.iter_rows(named=True)}
     numbers: Numbers = {}
     name = "BERT-ft vs BERT-base"
-    for column, (metric, _) in recipe.columns.items():
-        means, pooled = rows[metric, "MACRO"], rows[metric, "MICRO"]
+    for column, (metric, *_) in recipe.columns.items():
+        means, pooled = rows[metric, "mean"], rows[metric, "all"]
         difference = {"value": means["difference"], "low": means["low"], "high": means["high"]}
         numbers["", name, column] = _percent(difference, "points")
         numbers["", name, f"p of {column}, {pooled['test']}"] = Measured(pooled["p"], unit="p")
-    tested = [rows[metric, "MICRO"]["p"] for metric in ("accuracy", "consistent_accuracy")]
+    tested = [rows[metric, "all"]["p"] for metric in ("accuracy", "consistent_accuracy")]
     numbers["", name, "p (McNemar)"] = Measured(max(tested))
     return numbers
 
@@ -314,12 +315,12 @@ def _all_available(recipe: Recipe, work: Work, runs: Collection[str], *rows: str
 
 
 def read_numbers(
-    run: Path, columns: Mapping[str, tuple[str, str]], group: str = "MACRO"
+    run: Path, columns: Mapping[str, tuple[str, Part]], group: str = "", over: str = "mean"
 ) -> dict[str, Measured]:
     """Numbers of a run's metrics table by the paper's columns, as far as the table has them."""
     table = pl.read_csv(run / "metrics.csv", schema_overrides=METRICS_SCHEMA)
-    rows = table.filter(pl.col("group") == group).iter_rows(named=True)
-    numbers = {(row["metric"], row["subset"]): _percent(row) for row in rows}
+    rows = table.filter(group=group, over=over).iter_rows(named=True)
+    numbers = {(row["metric"], (row["kind"], row["level"])): _percent(row) for row in rows}
     return {column: numbers[key] for column, key in columns.items() if key in numbers}
 
 

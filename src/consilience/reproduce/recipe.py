@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from consilience.core.errors import SILENT, ConsilienceError, Watch
+from consilience.core.factors import WHOLE, Part
 from consilience.report.papers import Key, Measured, paper_numbers
 from consilience.runs.folder import fingerprint
 
@@ -215,9 +216,13 @@ class Recipe:
         return [name + end for name in names for end in self.added_rows]
 
     @property
-    def columns(self) -> Mapping[str, tuple[str, str]]:
+    def columns(self) -> Mapping[str, tuple[str, Part]]:
+        """The metric and the part of each column of the paper; parts are kinds of edits."""
         keys = {name: text.partition("/") for name, text in self.details["columns"].items()}
-        return {name: (metric, subset or "all") for name, (metric, _, subset) in keys.items()}
+        return {
+            name: (metric, ("edit", edit) if edit else WHOLE)
+            for name, (metric, _, edit) in keys.items()
+        }
 
     def blocks(self) -> dict[str, str]:
         return dict(paper_numbers(self.table).select("row", "group").iter_rows())

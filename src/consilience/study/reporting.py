@@ -51,8 +51,8 @@ class StudyRow:
     def items(self) -> int | None:
         if self.measured is None:
             return None
-        rows = self.measured[1].metrics.filter(metric="accuracy", subset="all")
-        pooled = rows.filter(group="MICRO")
+        rows = self.measured[1].metrics.filter(metric="accuracy", kind="whole")
+        pooled = rows.filter(over="all")
         return int((pooled if pooled.height else rows)["n"].sum()) if rows.height else None
 
     @property
@@ -269,7 +269,7 @@ def report_study(options: StudyReportOptions, watch: Watch = SILENT) -> StudyRep
     with watch.steps("counting", len(by_cell), "tables") as advance:
         for (suite, factors), models in by_cell.items():
             name = ", ".join([suite, *(f"{factor}={value}" for factor, value in factors)])
-            measured, compared, more = _measured(study, name, models, options.seed)
+            measured, compared, more = _measured(study, name, models)
             rows += measured
             tables += compared
             notes += [f"{name}: {note}" for note in more]
@@ -294,7 +294,7 @@ def adjusted_over_study(differences: pl.DataFrame) -> pl.DataFrame:
 
 
 def _measured(
-    study: Study, cell: str, models: Mapping[str, Sequence[RunState]], seed: int
+    study: Study, cell: str, models: Mapping[str, Sequence[RunState]]
 ) -> tuple[list[StudyRow], list[pl.DataFrame], list[str]]:
     """The numbers of the models on one suite with one combination of factors, and comparisons."""
     rows, faults, known = list[StudyRow](), list[str](), dict[str, tuple[Run, CountedRun]]()
@@ -312,14 +312,14 @@ def _measured(
             run = replace(run, record=parts[0].record, parts=parts)
         try:
             suite, protocol = suite_of(run)
-            one = count_run(run, suite, protocol, seed)
+            one = count_run(run, suite, protocol)
         except ConsilienceError as error:
             faults.append(f"{name} cannot be counted: {error}")
             rows.append(StudyRow(cell, name, "missing: cannot be counted"))
             continue
         one = replace(one, notes=[*suite_notes(run, suite), *one.notes])
         known[name] = run, one
-        headlines = [row for row in one.summary.rows if row.subset == "all"]
+        headlines = [row for row in one.summary.rows if row.kind == "whole"]
         for ending in ("", " (written)"):
             numbers = {
                 row.metric: row
@@ -328,12 +328,12 @@ def _measured(
             }
             if numbers:
                 rows.append(StudyRow(cell, name + ending, "", numbers, (run, one)))
-    tables, notes = _compared(study, cell, known, seed)
+    tables, notes = _compared(study, cell, known)
     return rows, tables, [*faults, *notes]
 
 
 def _compared(
-    study: Study, cell: str, known: Mapping[str, tuple[Run, CountedRun]], seed: int
+    study: Study, cell: str, known: Mapping[str, tuple[Run, CountedRun]]
 ) -> tuple[list[pl.DataFrame], list[str]]:
     runs = [run for run, _ in known.values()]
     first = [run for run in runs if run.label == study.reference]
@@ -356,7 +356,7 @@ def _compared(
             continue
         _, one = known[alike[0].label]
         try:
-            compared = compare_opened(alike, one.suite, one.protocol, seed)
+            compared = compare_opened(alike, one.suite, one.protocol)
         except ConsilienceError as error:
             notes.append(f"nothing is compared with {alike[0].label}: {error}")
             continue
@@ -370,9 +370,8 @@ def _headlines(compared: Comparison, first: CountedRun) -> pl.DataFrame:
     """The rows of a comparison on headline numbers: of sentence pairs those of each task."""
     words, table = compared.suite.words, compared.table
     table = with_undefined_means(table, compared.suite)
-    metrics = {row.metric: at for at, row in enumerate(first.summary.rows) if row.subset == "all"}
-    rows = table.filter((pl.col("subset") == "all") & pl.col("metric").is_in(list(metrics)))
-    rows = rows.filter(group=words.pool) if words.pool in rows["group"] else rows
+    metrics = {row.metric: at for at, row in enumerate(first.summary.rows) if row.kind == "whole"}
+    rows = table.filter(pl.col("metric").is_in(list(metrics)), over=words.over, kind="whole")
     order = pl.col("metric").replace_strict(metrics, return_dtype=pl.Int64)
     runs = {run.label: at for at, run in enumerate(compared.runs)}
     later = pl.col("second").replace_strict(runs, return_dtype=pl.Int64)

@@ -510,7 +510,7 @@ def _checks(task: Task) -> Iterator[tuple[bool, str, str]]:
     yield (
         is_plain and is_free and names_a_file(task.name),
         f"the name '{task.name}'",
-        "letters, digits, '.', '_' and '-', no '.' or 'checkpoint' first, and not MACRO or MICRO",
+        "letters, digits, '.', '_' and '-', no '.' or 'checkpoint' first",
     )
 
 

@@ -59,7 +59,7 @@ from consilience.train.improvement import (
     Trained,
     harm_rows,
     last_best,
-    macro,
+    headline_of,
     text_row,
 )
 from consilience.train.objectives import (
@@ -233,8 +233,10 @@ class ConsistencyTrainer(BatchTrainer):
         else:
             inquiry.model = self.steps.objective.scorer(plain, self.subject.protocol)
         answers = pl.concat([inquiry.ask(group) for group in inquiry.groups], how="diagonal")
-        metrics, pool = measure(answers, inquiry.suite, inquiry.protocol), inquiry.words.pool
-        values = {name: macro(metrics, name, pool)["value"] for name in (*VALIDATED, TIE_METRIC)}
+        metrics, over = measure(answers, inquiry.suite, inquiry.protocol), inquiry.words.over
+        values = {
+            name: headline_of(metrics, name, over)["value"] for name in (*VALIDATED, TIE_METRIC)
+        }
         return {name: x for name, x in values.items() if name != TIE_METRIC or not math.isnan(x)}
 
     def save(self) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def result_table(compared: pl.DataFrame, suite: Suite, title: str) -> Table:
 
     ``compared``: the comparison of the two models on some of a suite (``COMPARISON_SCHEMA``).
     """
-    means = compared.filter(group=suite.words.pool, subset="all").drop("detectable")
+    means = compared.filter(over=suite.words.over, kind="whole").drop("detectable")
     by_metric = {row["metric"]: row for row in means.to_dicts()}
     known = [metric for metric in headline_metrics() if metric in by_metric]
     rows = [{"label": label_of(metric), **by_metric[metric]} for metric in known]
@@ -116,13 +116,12 @@ class Outcome:
     compared: pl.DataFrame
 
 
-def macro(table: pl.DataFrame, metric: str, pool: str = "MACRO") -> Mapping[str, float]:
-    """The row of the means over relations, in a metrics or comparison table; NaN without data.
+def headline_of(table: pl.DataFrame, metric: str, over: str) -> Mapping[str, float]:
+    """The row of a metric in a metrics or comparison table; NaN without data.
 
-    ``pool``: MICRO for that of all items (``SuiteWords.pool``).
+    ``over``: ``SuiteWords.over``.
     """
-    of_metric = (pl.col("metric") == metric) & (pl.col("group") == pool)
-    rows = table.filter(of_metric & (pl.col("subset") == "all")).to_dicts()
+    rows = table.filter(metric=metric, over=over, kind="whole").to_dicts()
     return rows[0] if rows else defaultdict(lambda: math.nan)
 
 
@@ -130,7 +129,7 @@ def training_verdict(compared: pl.DataFrame, words: SuiteWords) -> list[str]:
     """What training changed on the held-out relations (``COMPARISON_SCHEMA``), in sentences."""
     unit = words.group if words.has_means else words.item
     rows: list[dict[str, Any]] = [
-        dict(row) for name in headline_metrics() if (row := macro(compared, name, words.pool))
+        dict(row) for name in headline_metrics() if (row := headline_of(compared, name, words.over))
     ]
     known = [row for row in rows if not math.isnan(row["p"])]
     sentences = [*differ(known, "After training")]
@@ -171,7 +170,7 @@ def harm_rows(
     )  # fmt: skip
     sides = {side: _over_units(means[side])["difference"] for side in ("before", "after")}
     yield {"what": f"Accuracy, {name}", **sides, **_over_units(means["after"] - means["before"])}
-    row = macro(compared, TIE_METRIC, words.pool)
+    row = headline_of(compared, TIE_METRIC, words.over)
     sides = {"before": row["first_value"], "after": row["second_value"]}
     numbers = {of: row[of] for of in ("difference", "low", "high")}
     yield {"what": f"{label_of(TIE_METRIC)}, {name}", **sides, **numbers}
@@ -299,7 +298,7 @@ class Improved(Shown):
     @property
     def items(self) -> int:
         """The number of test relations, or of test questions."""
-        return int(macro(self.before, "accuracy", self.suite.words.pool)["n"])
+        return int(headline_of(self.before, "accuracy", self.suite.words.over)["n"])
 
     @property
     def title(self) -> str:

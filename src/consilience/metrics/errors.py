@@ -220,6 +220,8 @@ def mean(
     every = terms[0][1]
     if groups is None:
         groups = [name for name in every if all(_counts(of[name], empty) for _, of in terms)]
+    if not groups:
+        return Number(NAN, NAN, 0, 0, len(every))
     if len(groups) == 1:
         (group,) = groups
         alone = of_group([(weight, of[group]) for weight, of in terms], index)

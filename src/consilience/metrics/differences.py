@@ -391,7 +391,10 @@ def _changed(seeds: Sequence[Both]) -> int:
 def _rows_over(
     key: Key, by_group: Counted, tests: Tests, index: Index, empty: float, level: float
 ) -> Iterator[dict[str, object]]:
-    """The mean over the groups where both models have data, and all items together."""
+    """The mean over the groups where both models have data, and all items together.
+
+    Where no group has data of both, the values are means over those of each, without a difference.
+    """
     seeds = len(next(iter(by_group.values())))
     sides = [
         {group: of[at][side] for group, of in by_group.items()}
@@ -401,17 +404,17 @@ def _rows_over(
     terms = [*zip(_weights(seeds), sides, strict=True)]
     number = errors.mean(terms, index, empty)
     groups = [*number.by_group]
-    if groups:
-        of_groups = errors.contributions(terms, groups, empty)
-        test = Test(RELATIONS, paired_permutation(of_groups))
-        if len(groups) == 1:
-            test = tests.get((key, groups[0]), NO_TEST)
-        elif number.error and number.shares_subjects:  # not independent, as the flips have them
+    test = NO_TEST
+    if len(groups) == 1:
+        test = tests.get((key, groups[0]), NO_TEST)
+    elif groups:
+        test = Test(RELATIONS, paired_permutation(errors.contributions(terms, groups, empty)))
+        if number.error and number.shares_subjects:  # not independent, as the flips have them
             p = 2 * float(stdtr(number.clusters - 1, -abs(number.value) / number.error))
             test = Test(SHARED, p) if p > test.p else test
-        values = [errors.mean([(1.0, of)], index, empty, groups).value for of in sides]
-        row = _row(key, "mean", number, _by_seed(values), test, level)
-        yield row | ({"detectable": NAN} if 1 < len(groups) < FEW else {})
+    values = [errors.mean([(1.0, of)], index, empty, groups or None).value for of in sides]
+    row = _row(key, "mean", number, _by_seed(values), test, level)
+    yield row | ({"detectable": NAN} if 1 < len(groups) < FEW else {})
     number = errors.pooled(terms, index)
     values = [errors.pooled([(1.0, of)], index).value for of in sides]
     yield _row(key, "all", number, _by_seed(values), tests.get((key, ""), NO_TEST), level)

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 import polars.selectors as cs
 
+from consilience.core.factors import Kind
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.report.export import INK, Spec
 from consilience.report.run_view import (
@@ -18,8 +19,6 @@ from consilience.report.run_view import (
     RunView,
     factor_records,
     group_names,
-    groups_with_forms,
-    relation_values,
 )
 
 COLOURS = (
@@ -298,54 +297,36 @@ def factor_figure(views: Sequence[FactorView]) -> Spec:
     )
 
 
-def relation_rows(runs: Sequence[RunView]) -> pl.DataFrame:
-    """The headline metrics of each relation for ``interval_figure``, consistency first."""
+def interval_rows(runs: Sequence[RunView], kind: Kind) -> pl.DataFrame:
+    """The rows of ``interval_figure``: each group as a ``whole``, or each ``form`` of each task.
+
+    Determinism goes by the name of consistency.
+    """
     shown = sorted(headline_metrics(), key=lambda name: name != "consistency")
-    metrics = relation_values(runs, (*shown, "chance_consistency"))
-    shown = [name for name in shown if name in set(metrics["metric"])]
-    rows = _with_references(runs, metrics.with_columns(subset=pl.lit("all")), shown)
-    return rows.with_columns(name=pl.col("group").replace(group_names(runs[0].suite)))
+    shown = shown if kind == "whole" else ["consistency", "corrected_consistency"]
+    on = ["run", "group", "level", "metric"]
 
+    def rows_of(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+        metric = pl.col("metric").replace({"determinism": "consistency"})
+        of_runs = (
+            table.filter(over="group", kind=kind).with_columns(metric, run=pl.lit(name))
+            for name, table in tables.items()
+        )
+        return pl.concat(of_runs).select(*on, "value", "low", "high", "n")
 
-def form_rows(runs: Sequence[RunView]) -> pl.DataFrame:
-    """Consistency of each form with the original one for ``interval_figure``."""
-    shown = ["consistency", "corrected_consistency"]
-    columns = ("metric", "group", "subset", "value", "low", "high", "n")
-    parts = [
-        run.metrics.filter(
-            pl.col("metric").is_in([*shown, "chance_consistency"])
-            & (pl.col("subset") != "all")
-            & pl.col("group").is_in(groups_with_forms(run))
-        ).select(pl.lit(run.name).alias("run"), *columns)
-        for run in runs
-    ]
-    rows = _with_references(runs, pl.concat(parts), shown)
-    several = rows["group"].n_unique() > 1
-    name = pl.col("group") + ": " + pl.col("subset") if several else pl.col("subset")
-    return rows.with_columns(name=name)
-
-
-def _with_references(
-    runs: Sequence[RunView], metrics: pl.DataFrame, shown: Sequence[str]
-) -> pl.DataFrame:
-    """The rows of some metrics by their labels, with ``chance`` and ``majority``."""
-    on = ["run", "group", "subset", "metric"]
-    chance = metrics.filter(metric="chance_consistency").with_columns(metric=pl.lit("consistency"))
-    baselines = [
-        (run.name, group, subset, "consistency" if name == "determinism" else name, value)
-        for run in runs
-        for (group, name, subset), value in run.baseline.items()
-    ]
-    majority = pl.DataFrame(
-        baselines, dict.fromkeys(on, pl.String) | {"majority": pl.Float64}, orient="row"
-    )
+    metrics = rows_of({run.name: run.metrics for run in runs})
+    majority = rows_of({run.name: run.baseline for run in runs}).select(*on, majority="value")
+    chance = metrics.filter(metric="chance_consistency").select(*on, chance="value")
     rows = metrics.filter(pl.col("metric").is_in(shown))
-    for references in (chance.select(*on, chance="value"), majority.unique(maintain_order=True)):
+    for references in (chance.with_columns(metric=pl.lit("consistency")), majority):
         rows = rows.join(references, on=on, how="left", maintain_order="left")
     order = {name: at for at, name in enumerate(shown)}
     rows = rows.sort(pl.col("metric").replace_strict(order), maintain_order=True)
+    name, level = pl.col("group").replace(group_names(runs[0].suite)), pl.col("level")
+    if kind == "form":
+        name = name + ": " + level if rows["group"].n_unique() > 1 else level
     labels = {name: label_of(name) for name in shown}
-    return rows.with_columns(metric=pl.col("metric").replace_strict(labels))
+    return rows.with_columns(name=name, metric=pl.col("metric").replace_strict(labels))
 
 
 CIRCLE = "M1,0A1,1,0,1,1,-1,0A1,1,0,1,1,1,0Z"

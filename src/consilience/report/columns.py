@@ -10,7 +10,7 @@ import polars as pl
 
 from consilience.core.schemas import FLIPS
 from consilience.metrics.registry import label_of, short_label_of
-from consilience.report.table import CI, Column, Table, bounds_of
+from consilience.report.table import CI, NAN, Column, Table, bounds_of
 from consilience.types import FACT_WORDS, SuiteWords
 
 Row = Mapping[str, Any]
@@ -50,6 +50,28 @@ def frame_table(
         for row in records
     ]  # fmt: skip
     return Table(title, list(known.values()), rows, notes, blocks, sortable=sortable)
+
+
+FEWEST = 5  # Items, or groups of a mean, below which no interval is shown
+
+
+def legible(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of metrics or differences without the intervals over fewer than ``FEWEST`` clusters.
+
+    Clusters are the items of a group or of all groups, by their accuracy; of a mean the groups.
+    """
+    on = [name for name in ("first", "second", "over", "group") if name in rows.columns]
+    of_all = rows.filter(metric="accuracy", kind="whole").select(*on, items="n")
+    one = of_all.filter(over="all").with_columns(over=pl.lit("mean"))  # of a mean of one group
+    items = pl.concat([of_all.filter(pl.col("over") != "mean"), one])
+    joined = rows.join(items, on=on, how="left", maintain_order="left")
+    is_mean = (pl.col("over") == "mean") & (pl.col("n") != 1)
+    is_few = pl.when(is_mean).then("n").otherwise("items") < FEWEST
+    bounds = [name for name in ("low", "high") if name in rows.columns]
+    shown = [
+        pl.when(is_few.fill_null(False)).then(NAN).otherwise(name).alias(name) for name in bounds
+    ]
+    return joined.with_columns(shown).drop("items")
 
 
 def with_outliers(patterns: pl.DataFrame) -> pl.DataFrame:

@@ -12,8 +12,7 @@ import polars as pl
 
 from consilience.analysis.examples import Example, Reply
 from consilience.core.factors import FACTORS, levels_of
-from consilience.core.schemas import FLIPS
-from consilience.core.text import AGGREGATES, counted
+from consilience.core.text import counted
 from consilience.endpoints.usage import cost_in_words
 from consilience.report import charts
 from consilience.report import columns as layouts
@@ -133,8 +132,7 @@ def subtitle_of(runs: Sequence[RunView]) -> str:
         return first.summary.title
     if first.task:
         name = ", ".join(dict.fromkeys(run.task.name for run in runs if run.task))
-        known = first.metrics.filter(pl.col("metric") != FLIPS)["subset"]
-        forms = [form for form in known.unique(maintain_order=True) if form != "all"]
+        forms = first.metrics.filter(kind="form")["level"].unique(maintain_order=True)
         size = f"original form, {', '.join(forms)}"
     else:
         name, relations = first.suite.name, counted(len(first.suite.relations), words.group)
@@ -145,7 +143,7 @@ def subtitle_of(runs: Sequence[RunView]) -> str:
 
 def fact_counts(metrics: pl.DataFrame) -> dict[str, tuple[int, int]]:
     """How many facts of each relation accuracy counts, and how many it leaves out."""
-    rows = metrics.filter(~pl.col("group").is_in(AGGREGATES), metric="accuracy", subset="all")
+    rows = metrics.filter(metric="accuracy", over="group", kind="whole")
     return {of: (n, rest) for of, n, rest in rows.select("group", "n", "n_excluded").iter_rows()}
 
 
@@ -193,7 +191,7 @@ TEXTS = ("original", "text")  # what columns of the texts of a changed answer be
 
 COVERED = "The agreement covers {value} of the distance from chance to full agreement."
 SENTENCES = {
-    "MACRO": {
+    "mean": {
         "accuracy": "The answer to the base pattern is right for {value} of a relation's facts, "
         "on average.",
         "consistency": "Two patterns of a fact agree {value} of the time{chance}.",
@@ -201,7 +199,7 @@ SENTENCES = {
         "consistent_accuracy": "The answer is right in every pattern for {value} of a relation's "
         "facts, on average.",
     },
-    "MICRO": {
+    "all": {
         "accuracy": "The answer in the base variant{base} is right for {value} of the questions.",
         "consistency": "Two variants of a question get the same answer {value} of the "
         "time{chance}.",
@@ -209,7 +207,7 @@ SENTENCES = {
         "consistent_accuracy": "The answer is right in every variant for {value} of the questions.",
         NO_OPTION: "{value} of the written answers are none of the options.",
     },
-    "": {
+    "group": {
         "accuracy": "The label of the original form is right for {value} of the pairs.",
         "consistency": "Another form gets the label of the original {value} of the time{chance}.",
         "consistency reverse": "The label is the same for {value} of the pairs when the two "
@@ -219,7 +217,7 @@ SENTENCES = {
         "corrected_consistency": COVERED,
     },
 }
-"""Headline numbers in plain words, by the pool of their suite, metric and subset."""
+"""Headline numbers in plain words, by what they are over, their metric and level."""
 VIOLATED = "The answers violate {value} of these expectations{chance}."
 ONE_FACTOR = (
     "Two variants that differ only in {factor} get the same answer {value} of the time{chance}."
@@ -233,20 +231,20 @@ def sentence_of(run: RunView, row: SummaryRow, chance: float) -> str:
     if row.metric == "corrected_consistency" and row.value < 0:
         return BELOW_CHANCE
     if math.isnan(row.value):
-        values = {(one.metric, one.subset): one.value for one in run.summary.rows}
-        has_pairs = not math.isnan(values.get(("consistency", row.subset), 1))
+        values = {(one.metric, one.level): one.value for one in run.summary.rows}
+        has_pairs = not math.isnan(values.get(("consistency", row.level), 1))
         return UNDEFINED if row.metric == "corrected_consistency" and has_pairs else "No data."
     key = "consistency" if row.metric == "determinism" else row.metric
-    key += "" if row.subset == "all" else f" {row.subset}"
+    key += f" {row.level}" if row.level else ""
     others = {VIOLATIONS: VIOLATED, "consistency": ONE_FACTOR}
-    sentence = SENTENCES[run.suite.words.pool].get(key) or others.get(row.metric)
+    sentence = SENTENCES[row.over].get(key) or others.get(row.metric)
     if sentence is None:
         return f"{row.meaning[:1].upper()}{row.meaning[1:]}."
     bases = [*{base for group in run.suite for base in group.design.variants[:1]}]
     return sentence.format(
         value=f"{row.value * 100:.1f}{UNIT}",
         chance="" if math.isnan(chance) else f" ({chance * 100:.1f}{UNIT} expected by chance)",
-        factor=FACTORS.get(row.subset, row.subset),
+        factor=FACTORS.get(row.level, row.level),
         base=f" ({bases[0]})" if len(bases) == 1 and levels_of(bases[0]) else "",
     )
 
@@ -356,13 +354,11 @@ def scope(runs: Sequence[RunView]) -> str:
 
 def _tiles(run: RunView) -> Iterator[Mapping[str, Any]]:
     """A tile a headline number; of consistency and violations with what chance would give."""
-    at_chance = run.metrics.filter(metric="chance_consistency")
-    if pool := run.suite.words.pool:
-        at_chance = at_chance.filter(group=pool)
+    at_chance = run.metrics.filter(metric="chance_consistency", over=run.suite.words.over)
     for row in run.summary.rows:
         chance = row.chance if row.metric in ("consistency", VIOLATIONS) else NAN
-        if row.metric == "consistency" and row.subset != "all":
-            chance = next(iter(at_chance.filter(subset=row.subset)["value"]), NAN)
+        if row.metric == "consistency" and row.level:
+            chance = next(iter(at_chance.filter(group=row.group, level=row.level)["value"]), NAN)
         yield {
             "label": row.label, "value": 100 * row.value, "low": 100 * row.low,
             "high": 100 * row.high, "chance": 100 * chance, "baseline": 100 * row.baseline,
@@ -373,7 +369,7 @@ def _tiles(run: RunView) -> Iterator[Mapping[str, Any]]:
 def _headline_table(runs: Sequence[RunView]) -> Table:
     """A row a run, and the majority baseline where it is the same for all."""
     of_runs = [
-        {(row.label, row.metric, row.subset): row for row in run.summary.rows} for run in runs
+        {(row.label, row.metric, row.level): row for row in run.summary.rows} for run in runs
     ]
     keys = list(dict.fromkeys(key for rows in of_runs for key in rows))
     rows: list[list[Value]] = []
@@ -405,9 +401,9 @@ def _intervals(runs: Sequence[RunView]) -> Iterator[Figure]:
 
     Then the consistency of every other form with the original one.
     """
-    suite, forms = runs[0].suite, charts.form_rows(runs)
-    if suite.words.pool:
-        rows = charts.relation_rows(runs)
+    suite, forms = runs[0].suite, charts.interval_rows(runs, "form")
+    if suite.words.over != "group":
+        rows = charts.interval_rows(runs, "whole")
         title = f"{rows['metric'][0]} of each relation, with 95 % confidence intervals"
         caption = "Each relation with its 95 % confidence interval. The menu chooses the number."
         if any(group.cardinality == "N-M" for group in suite.relations):

@@ -181,30 +181,30 @@ def beside_layout(numbers: pl.DataFrame, title: str, notes: Sequence[str] = ()) 
     return Table(title, columns, rows, notes, blocks)
 
 
-PAPER_KEYS: Mapping[str, tuple[str, str]] = {
-    "Succ-Patt": ("successful_patterns", "all"),
-    "Succ-Objs": ("successful_objects", "all"),
-    "Unk-Const": ("unknown_consistency", "all"),
-    "Know-Const": ("known_consistency", "all"),
-    "Accuracy": ("accuracy", "all"),
-    "Consistency": ("consistency", "all"),
-    "Consistent-Acc": ("consistent_accuracy", "all"),
-    "Diff-Syntax": ("consistency", "diff_syntax"),
-    "No-Change": ("consistency", "no_change"),
-    "Acc_val": ("accuracy", "all"),
-    "C_R": ("consistency", "reverse"),
-    "C_S": ("consistency", "signal"),
+PAPER_KEYS: Mapping[str, tuple[str, str, str]] = {
+    "Succ-Patt": ("successful_patterns", "whole", ""),
+    "Succ-Objs": ("successful_objects", "whole", ""),
+    "Unk-Const": ("unknown_consistency", "whole", ""),
+    "Know-Const": ("known_consistency", "whole", ""),
+    "Accuracy": ("accuracy", "whole", ""),
+    "Consistency": ("consistency", "whole", ""),
+    "Consistent-Acc": ("consistent_accuracy", "whole", ""),
+    "Diff-Syntax": ("consistency", "edit", "diff_syntax"),
+    "No-Change": ("consistency", "edit", "no_change"),
+    "Acc_val": ("accuracy", "whole", ""),
+    "C_R": ("consistency", "form", "reverse"),
+    "C_S": ("consistency", "form", "signal"),
 }
-"""Columns of the papers' tables: metric and subset."""
+"""Columns of the papers' tables: metric, kind and level."""
 
 TUPLES = (22_964, 23_097, 22_949, 23_082)
 """Of ParaRel's N-1 relations: without and with those of note 11; the same, each counted once."""
-Values = Mapping[tuple[str, str], Cell]  # cells of a row by metric and subset
+Values = Mapping[tuple[str, str, str], Cell]  # cells of a row by metric, kind and level
 
 
 def paper_values(table: str, group: str = "") -> dict[str, Values]:
     """The rows of a paper's table as fractions, by row; ``group``: only those of a task."""
-    rows: dict[str, dict[tuple[str, str], Cell]] = {}
+    rows: dict[str, dict[tuple[str, str, str], Cell]] = {}
     for number in paper_numbers(table).iter_rows(named=True):
         if not group or number["group"].lower() == group:
             cell = Cell(number["value"] / 100, number["std"] / 100)
@@ -214,5 +214,5 @@ def paper_values(table: str, group: str = "") -> dict[str, Values]:
 
 def is_of_pararel(metrics: pl.DataFrame) -> bool:
     """Whether a metrics table is of all facts of ParaRel that have one right answer."""
-    whole = metrics.filter(metric="accuracy", suite="pararel", group="MICRO", subset="all")
+    whole = metrics.filter(metric="accuracy", over="all", kind="whole")
     return any(rows in TUPLES for rows in whole["n"] + whole["n_excluded"])

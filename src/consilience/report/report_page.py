@@ -25,8 +25,8 @@ from consilience.report.export import Figure, Folded, Page, Part, Section
 from consilience.report.metric_tables import (
     DETERMINISM,
     changed_answers_table,
-    group_cells,
     language_table,
+    numbers_by_part,
 )
 from consilience.report.run_view import (
     FactorView,
@@ -62,20 +62,23 @@ Parts = Iterator[Part]
 
 def _relations(runs: Sequence[RunView]) -> Parts:
     suite, names = runs[0].suite, group_names(runs[0].suite)
-    cells = {run.name: group_cells(run.metrics, suite) for run in runs}
+    cells = {
+        run.name: numbers_by_part(run.metrics.filter(over="group", kind="whole")) for run in runs
+    }
     counts = {
         (run.name, group): Cell(n, mark=f" of {n + rest:,}" * bool(rest))
         for run in runs
         for group, (n, rest) in overview.fact_counts(run.metrics).items()
     }
-    measured = {name for of_run in cells.values() for name, _ in of_run}
+    measured = {name for of_run in cells.values() for of in of_run.values() for name in of}
     shown = [name for name in headline_metrics() if name in measured]
     rows: list[dict[str, Any]] = [
         {
             "relation": name_and_id(names, relation.id),
             **_named(run, runs),
             "facts": counts.get((run.name, relation.id)),
-            **{metric: cells[run.name].get((metric, relation.id)) for metric in shown},
+            **dict.fromkeys(shown),
+            **cells[run.name].get((relation.id, ""), {}),
         }
         for relation, run in product(suite.relations, runs)
     ]
@@ -194,14 +197,18 @@ APPLICABLE = "applicable: a map has the first answers, counted in each variant"
 
 def _expectations(runs: Sequence[RunView]) -> Parts:
     """The violation rates by group and kind; none without expectations."""
-    names = {**group_names(runs[0].suite), "MICRO": ALL_GROUPS}
-    groups = [name for name in names if name != "MICRO" or len(names) > 2]
-    numbers = {(run.name, group): values_of(run.metrics, group) for run in runs for group in groups}
+    names = group_names(runs[0].suite)
+    names |= {"": ALL_GROUPS} if len(names) > 1 else {}
+    numbers = {
+        (run.name, group): values_of(run.metrics, "group" if group else "all", group)
+        for run in runs
+        for group in names
+    }
     rows: list[dict[str, Any]] = []
-    for group, kind, run in product(groups, KINDS, runs):
+    for group, kind, run in product(names, KINDS, runs):
         known = numbers[run.name, group]
-        rate = known.get(("violation_rate", kind))
-        chance = known.get(("chance_violation_rate", kind))
+        rate = known.get(("violation_rate", "expectation", kind))
+        chance = known.get(("chance_violation_rate", "expectation", kind))
         if rate and chance:
             row = {"group": names[group], **_named(run, runs), "kind": kind}
             row |= {name: rate[name] for name in ("n", "value", "low", "high")}
@@ -316,7 +323,7 @@ def report_page(
     changes: list[Part] = [[*notes]] if notes else []
     if compared is not None:
         found = [sentences] if (sentences := verdict(compared, suite)) else []
-        changes += difference_parts(compared, group_names(suite), words.pool)
+        changes += difference_parts(compared, suite)
     flipped = flip_parts(*flips, suite) if flips and flips[1].height else ()
     rows: Sections = [
         ("verdict", "Result", "", lambda runs: found),

@@ -15,9 +15,10 @@ from consilience.analysis.factor_effects import FactorTables
 from consilience.core.errors import Protocol
 from consilience.core.factors import FACTORS
 from consilience.core.items import Task
+from consilience.core.schemas import METRICS_SCHEMA
 from consilience.core.text import counted
 from consilience.report.columns import Columns, frame_table
-from consilience.report.summary import Key, Summary
+from consilience.report.summary import Summary
 from consilience.report.table import CI, Column, Table
 from consilience.types import Suite
 
@@ -214,7 +215,8 @@ class RunView:
     suite: Suite
     metrics: pl.DataFrame  # The metrics table (``METRICS_SCHEMA``)
     summary: Summary
-    baseline: Mapping[Key, float] = field(default_factory=dict)  # Metrics of the majority baseline
+    baseline: pl.DataFrame = field(default_factory=partial(pl.DataFrame, schema=METRICS_SCHEMA))
+    """The metrics table of the majority baseline."""
     warnings: Sequence[str] = ()
     excluded: pl.DataFrame = field(default_factory=pl.DataFrame)
     """How many questions have no answer, by relation and reason: ``group, excluded, len``."""
@@ -252,14 +254,6 @@ def together(runs: Sequence[RunView], name: str) -> pl.DataFrame:
     return pl.concat(named, how="diagonal_relaxed") if named else pl.DataFrame()
 
 
-def groups_with_forms(run: RunView) -> list[str]:
-    """The tasks that have numbers by form."""
-    if run.suite.words.pool:
-        return []
-    groups = run.metrics["group"].unique(maintain_order=True)
-    return [group for group in groups if group in run.suite]  # MICRO has a noise floor
-
-
 def group_names(suite: Suite) -> dict[str, str]:
     """How the page names each group: its label, with its id where a label is not unique."""
     labels = [group.label for group in suite.relations]
@@ -274,19 +268,9 @@ def name_and_id(names: Mapping[str, str], group: str) -> str:
     return name if group in (name, name.partition("(")[2][:-1]) else f"{name}\n{group}"
 
 
-def values_of(metrics: pl.DataFrame, group: str) -> dict[tuple[str, str], dict[str, Any]]:
-    """The rows of a group by metric and subset."""
-    rows = metrics.filter(pl.col("group") == group).iter_rows(named=True)
-    return {(row["metric"], row["subset"]): row for row in rows}
-
-
-def relation_values(runs: Sequence[RunView], names: Sequence[str]) -> pl.DataFrame:
-    """Rows of single relations of all runs; determinism goes by the name of consistency."""
-    parts = [
-        run.metrics.filter(~pl.col("group").is_in(["MACRO", "MICRO"]) & (pl.col("subset") == "all"))
-        .with_columns(metric=pl.col("metric").replace({"determinism": "consistency"}))
-        .filter(pl.col("metric").is_in(names))
-        .select(pl.lit(run.name).alias("run"), "metric", "group", "value", "low", "high", "n")
-        for run in runs
-    ]
-    return pl.concat(parts)
+def values_of(
+    metrics: pl.DataFrame, over: str, group: str = ""
+) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """The rows of a group, or over all groups, by metric, kind and level."""
+    rows = metrics.filter(over=over, group=group).iter_rows(named=True)
+    return {(row["metric"], row["kind"], row["level"]): row for row in rows}

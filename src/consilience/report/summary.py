@@ -15,7 +15,7 @@ from consilience.core.factors import ORIGINAL, Kind, several_factors
 from consilience.core.text import counted, listed
 from consilience.metrics.measure import constant_answers
 from consilience.metrics.registry import label_of
-from consilience.report.columns import noise_sentence
+from consilience.report.columns import legible, noise_sentence
 from consilience.report.export import table_text
 from consilience.report.table import CI, DASH, NAN, NO_DATA, Cell, Column, Table, Value
 from consilience.types import Relation, Suite, SuiteWords
@@ -168,7 +168,7 @@ def summarize(
     ``baseline``: its metrics table. ``cautions``: what the answers say about how to read the
     numbers, a sentence each. ``fewest``: variants of an item that lacks some.
     """
-    values = {_key_of(row): row for row in metrics.to_dicts()}
+    values = {_key_of(row): row for row in legible(metrics).to_dicts()}
     majority = {_key_of(row): row["value"] for row in baseline.to_dicts()}
     groups = [group for group in suite.relations if _of_group("accuracy", group.id) in values]
     words = suite.words
@@ -186,9 +186,9 @@ def summarize(
         rows.append(
             SummaryRow(
                 label=label, metric=metric, kind=kind, level=level, value=row["value"],  # type: ignore[arg-type]
-                std=row["seed_std"], low=row["low"], high=row["high"], baseline=majority.get(key, NAN),
-                meaning=meaning + of_some, chance=float(chance.get("value", NAN)), over=over,
-                group=group,
+                std=row["seed_std"], low=row["low"], high=row["high"],
+                baseline=majority.get(key, NAN), meaning=meaning + of_some,
+                chance=float(chance.get("value", NAN)), over=over, group=group,
             )
         )  # fmt: skip
     least, most = _extremes(values, groups) if is_averaged else ([], [])

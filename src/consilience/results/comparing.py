@@ -11,10 +11,10 @@ import polars as pl
 
 from consilience.analysis.flips import FLIP_SCHEMA, NOISE, SAME_MODEL, flip_rows
 from consilience.core.errors import By, ConsilienceError, Protocol
-from consilience.core.text import AGGREGATES, counted, listed
+from consilience.core.text import counted, listed
 from consilience.kinds import kind_of_run, suite_notes, suite_of
 from consilience.kinds.counting import NOT_FINISHED, noise_floor_of, record_notes
-from consilience.metrics.counts import Prepared, ResampleCache
+from consilience.metrics.counts import Prepared
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import few_relations, other_candidates
 from consilience.metrics.registry import label_of
@@ -45,19 +45,18 @@ SHARES_OF_ANSWERS = ("accuracy", "consistency", "consistent_accuracy")
 """Headline numbers that answers which flip change by about their share."""
 
 
-def comparable(
-    runs: Sequence[Run], suite: Suite, prepared: Mapping[str, Sequence[Prepared]] | None = None
-) -> tuple[Mapping[str, Sequence[Prepared]], list[str]]:
+def comparable(runs: Sequence[Run], suite: Suite) -> tuple[dict[str, list[Prepared]], list[str]]:
     """The answers to what all runs were asked in the same variants, by run and seed, and notes.
 
-    ``prepared``: all answers, where they are prepared already. Nothing in common raises.
+    Nothing in common raises.
     """
     refuse_other_variants(runs)
-    if not suite.words.pool and not all(run.record for run in runs):
+    is_of_pairs = suite.words.over == "group"
+    if is_of_pairs and not all(run.record for run in runs):
         found = "a table of answers to sentence pairs"
         raise ConsilienceError(found, expected="runs, which hold what was asked")
     tables, notes = paired_by_text(runs)
-    if not suite.words.pool:
+    if is_of_pairs:
         groups = [
             {group for seed in seeds for group in seed["group"].unique()}
             for seeds in tables.values()
@@ -71,9 +70,7 @@ def comparable(
         tables = {name: [seed.filter(is_shared) for seed in of] for name, of in tables.items()}
         check_texts(runs, tables)
         notes += [f"{group}: not in all runs, so in no difference" for group in left_out]
-    cache = ResampleCache() if len(runs) > 2 else None
-    is_prepared = prepared and suite.words.pool and all(run.texts == runs[0].texts for run in runs)
-    answers = prepared if prepared and is_prepared else _prepared(tables, suite, cache)
+    answers = _prepared(tables, suite)
     first, *others = [one.table.select(QUERY) for seeds in answers.values() for one in seeds]
     shared = first.select(ITEM).unique(maintain_order=True)
     for other in others:
@@ -98,13 +95,32 @@ def comparable(
     keys = shared.select(pl.struct(ITEM)).to_series().implode()
     is_shared = pl.struct(pl.col(ITEM).cast(pl.String)).is_in(keys)
     in_all = {name: [seed.filter(is_shared) for seed in of] for name, of in tables.items()}
-    return _prepared(in_all, suite, cache), notes
+    return _prepared(in_all, suite), notes
+
+
+def asked_of_all(answers: Mapping[str, Sequence[Prepared]]) -> dict[str, list[Prepared]]:
+    """The answers without those to queries that any run left out before asking."""
+    on, tables = (
+        ["group", "item", "variant"],
+        [of.table for seeds in answers.values() for of in seeds],
+    )
+    reason = [table.drop_nulls("excluded").select(*on, reason="excluded") for table in tables]
+    left_out = pl.concat(reason).unique(on, keep="first", maintain_order=True)
+    if all(of.height == left_out.height for of in reason):
+        return {label: [*seeds] for label, seeds in answers.items()}
+
+    def without(one: Prepared) -> Prepared:
+        joined = one.table.join(left_out, on=on, how="left", maintain_order="left")
+        answer = pl.when(pl.col("reason").is_null()).then("answer")
+        return Prepared(joined.with_columns(answer, excluded="reason").drop("reason"), one.suite)
+
+    return {label: [*map(without, seeds)] for label, seeds in answers.items()}
 
 
 def _prepared(
-    tables: Mapping[str, Sequence[pl.DataFrame]], suite: Suite, cache: ResampleCache | None
+    tables: Mapping[str, Sequence[pl.DataFrame]], suite: Suite
 ) -> dict[str, list[Prepared]]:
-    return {label: [Prepared(table, suite, cache) for table in of] for label, of in tables.items()}
+    return {label: [Prepared(table, suite) for table in of] for label, of in tables.items()}
 
 
 def check_texts(runs: Sequence[Run], answers: Mapping[str, Sequence[pl.DataFrame]]) -> None:
@@ -262,7 +278,7 @@ def compare_runs(options: CompareOptions) -> Comparison | Flips:
     """
     runs = open_runs(options.runs)
     suite, protocol = suite_of(runs[0], options.suite, options.protocol)
-    return (flips_of if options.flips else compare_opened)(runs, suite, protocol, options.seed)
+    return (flips_of if options.flips else compare_opened)(runs, suite, protocol)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -311,7 +327,6 @@ def flips_of(
     runs: Sequence[Run],
     suite: Suite,
     protocol: Protocol,
-    seed: int = 0,
     known: Mapping[str, Sequence[Prepared]] | None = None,
 ) -> Flips:
     """The answers of later runs that differ from those of the first, to what all were asked.
@@ -326,16 +341,14 @@ def flips_of(
     refuse_mixed(runs)
     known, notes = (known, []) if known else comparable(runs, suite)
     first, *others = (run.label for run in runs)
-    parts = [
-        flip_rows([*product(known[first], known[one])], first, one, "", seed) for one in others
-    ]
+    parts = [flip_rows([*product(known[first], known[one])], first, one, "") for one in others]
     same = [
-        flip_rows([*combinations(known[run.label], 2)], run.label, run.label, SAME_MODEL, seed)[0]
+        flip_rows([*combinations(known[run.label], 2)], run.label, run.label, SAME_MODEL)[0]
         for run in runs
         if len(run.parts) > 1
     ]
     floors = [
-        {"first": name, "second": name, "over": NOISE, "level": row["subset"],
+        {"first": name, "second": name, "over": NOISE, "level": "repeated",
          "changed": row["value"], "low": row["low"], "high": row["high"], "n": row["n"]}
         for name, row in _noise_floors(runs).items()
     ]  # fmt: skip
@@ -351,21 +364,21 @@ def flips_of(
     return Flips(runs, suite, protocol, numbers, changed, settings_notes(runs) + notes)
 
 
-def compare_opened(runs: Sequence[Run], suite: Suite, protocol: Protocol, seed: int) -> Comparison:
+def compare_opened(runs: Sequence[Run], suite: Suite, protocol: Protocol) -> Comparison:
     """Later runs against the first."""
     refuse_mixed(runs)
     answers, notes = comparable(runs, suite)
-    table = compare(answers, suite, protocol, seed)
+    table = compare(asked_of_all(answers), suite, protocol)
     changed = [note for run in runs for note in suite_notes(run, suite)]
     begun = [run.label for run in runs if NOT_FINISHED in " ".join(record_notes(run))]
     changed += [f"{label}: {NOT_FINISHED}" for label in begun]
-    notes = changed + settings_notes(runs) + notes + noise_notes(runs, table)
+    notes = changed + settings_notes(runs) + notes + noise_notes(runs, table, suite)
     return Comparison(runs, suite, protocol, table, notes)
 
 
 def refuse_mixed(runs: Sequence[Run]) -> None:
     """Raise for runs of sentence pairs together with others, and for runs of other suites."""
-    if len({kind_of_run(run).words.pool == "" for run in runs}) > 1:
+    if len({kind_of_run(run).words.over == "group" for run in runs}) > 1:
         expected = "runs of one suite, or of the same task and data"
         raise ConsilienceError("runs of sentence pairs, and others", expected=expected)
     suites = {run.label: run.settings["suite"] for run in runs if "suite" in run.settings}
@@ -420,14 +433,13 @@ def _noise_floors(runs: Sequence[Run]) -> dict[str, Mapping[str, Any]]:
     return {name: row for name, row in rows if row is not None}
 
 
-def noise_notes(runs: Sequence[Run], table: pl.DataFrame) -> list[str]:
+def noise_notes(runs: Sequence[Run], table: pl.DataFrame, suite: Suite) -> list[str]:
     """Which headline differences are no larger than the noise floor of one of the two runs."""
     floors = _noise_floors(runs)
     headlines = table.filter(
-        pl.col("metric").is_in(SHARES_OF_ANSWERS), pl.col("difference").abs() > 0, subset="all"
-    )
-    pool = next((pool for pool in AGGREGATES if pool in headlines["group"]), None)
-    headlines = headlines if pool is None else headlines.filter(group=pool)
+        pl.col("metric").is_in(SHARES_OF_ANSWERS), pl.col("difference").abs() > 0,
+        over=suite.words.over, kind="whole",
+    )  # fmt: skip
     notes = []
     for (first, second), rows in headlines.group_by("first", "second", maintain_order=True):
         known = [name for name in (str(first), str(second)) if name in floors]
@@ -439,8 +451,8 @@ def noise_notes(runs: Sequence[Run], table: pl.DataFrame) -> list[str]:
         if len(inside):
             named = ", ".join(dict.fromkeys(map(label_of, inside)))
             notes.append(
-                f"{second} against {first}: inside the noise floor, so no difference between the "
-                f"models: {named}; {floor['value']:.1%} of {floor['n']} answers of {name} changed "
-                "when nothing was changed in the prompts"
+                f"{second} against {first}: no larger than the noise floor: {named}; "
+                f"{floor['value']:.1%} of {floor['n']} answers of {name} changed when nothing was "
+                "changed in the prompts"
             )
     return notes

@@ -40,7 +40,7 @@ from consilience.options import Output, option_fields, options_of, refuse_unknow
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import ScoreOptions
 from consilience.report import metric_tables
-from consilience.report.columns import in_words
+from consilience.report.columns import in_words, legible
 from consilience.report.export import Shown
 from consilience.report.summary import brief_notes
 from consilience.report.table import Table
@@ -131,14 +131,14 @@ def suite_to_ask(suite: str | Path | Suite | Questions | Frame, **options: Any) 
     return inquiries_of(options_of(ProbeOptions, fields), suite=chosen)[0].suite
 
 
-def open_run(path: str | Path, *, protocol: Protocol | None = None, seed: int = 0) -> Result:
+def open_run(path: str | Path, *, protocol: Protocol | None = None) -> Result:
     """The result of a run that is kept in a folder; its answers are counted again."""
     run = Run.open(path).named_by_model()
     if not run.settings:
         todo = "For a table of answers use score(path, suite)."
         raise ConsilienceError("not the folder of a run", where=str(run.path), todo=todo)
     suite, rules = suite_of(run, None, protocol)
-    counted = count_run(run, suite, rules, seed)
+    counted = count_run(run, suite, rules)
     notes = [*suite_notes(run, suite), *record_notes(run), *counted.notes]
     notes = [*dict.fromkeys([*notes, *protocol_notes(run, rules)])]
     return _result_of(replace(counted, notes=notes), run)
@@ -196,7 +196,7 @@ def score(
     return _result_of(probed, Run.open(folder or path), temporary)
 
 
-def compare(*runs: Any, protocol: Protocol | None = None, seed: int = 0) -> Comparison:
+def compare(*runs: Any, protocol: Protocol | None = None) -> Comparison:
     """Later runs against the first: paired differences with intervals.
 
     A run is a result, a ``Run`` or a folder. One dictionary from labels to runs names them.
@@ -212,7 +212,7 @@ def compare(*runs: Any, protocol: Protocol | None = None, seed: int = 0) -> Comp
     if not opened:
         raise ConsilienceError("0 run to compare", expected="one run or more")
     suite, rules = suite_of(opened[0], None, protocol)
-    return compare_opened(opened, suite, rules, seed)
+    return compare_opened(opened, suite, rules)
 
 
 def _values_of(
@@ -313,7 +313,7 @@ class PrintedRun(Shown):
             if self.has_run:
                 yield f"Report:  consilience report {self.named}{self.counted}"
                 yield f"Answers: consilience view {self.named}"
-            elif self.run.suite.words.pool:
+            elif self.run.suite.words.over != "group":
                 yield "Report:  add --out RUN, then consilience report RUN"
             absent = {"group", *absent_tables(self.run.suite)}
             choices = ", ".join(by for by in self.run.suite.words.tables if by not in absent)
@@ -375,18 +375,24 @@ def _refuse(by: By | None, words: SuiteWords) -> None:
 
 def _table_by(by: By, run: CountedRun) -> Table:
     """The table of ``--by``; one without rows raises where the suite cannot have any."""
-    metrics, suite, title = run.metrics, run.suite, f"{run.summary.title}, in percent"
+    suite, title, metrics = run.suite, f"{run.summary.title}, in percent", legible(run.metrics)
     words, reason, todo = suite.words, "", "Use --by pattern."
+    over = ["mean", "all"] if words.has_means else [words.over]
+    rows, kind = metrics.filter(pl.col("over").is_in(over)), pl.col("kind")
     _refuse(by, words)
     match by:
         case "group":
             table = metric_tables.group_table(metrics, suite)
         case "edit":
-            table = metric_tables.edit_table(metrics, suite)
+            title = f"{suite.name}: consistency of two patterns by how they differ, in percent"
+            chosen = rows.filter(metric="consistency", kind="edit")
+            table = metric_tables.metrics_table(chosen, title, "edit")
             reason = f"the suite '{suite.name}' does not say how its patterns differ"
             todo = "Use --by pattern, or add an edges file (docs/suites.md)."
         case "factor" if words.is_pooled:
-            table = metric_tables.factor_table(metrics, suite)
+            what = "consistency of two variants that differ in one factor only, in percent"
+            chosen = rows.filter(metric="consistency", kind="factor")
+            table = metric_tables.metrics_table(chosen, f"{suite.name}: {what}", "factor")
         case "factor":  # of facts: pattern and language
             table = metric_tables.language_table(metrics, suite)
             reason = f"the patterns of '{suite.name}' are in one language"
@@ -396,8 +402,13 @@ def _table_by(by: By, run: CountedRun) -> Table:
         case "form":
             table = metric_tables.form_table(metrics, title, run.changes)
         case "metric":
-            note, is_pooled = run.left_out, words.is_pooled
-            table = metric_tables.metric_table(metrics, title, note, is_pooled=is_pooled)
+            notes = [*[run.left_out] * bool(run.left_out)]
+            notes += [metric_tables.OVER_ALL] * words.is_pooled
+            is_main = (kind == "whole") | (
+                (pl.col("metric") != "determinism") & (over[0] != "group")
+            )
+            chosen = rows.filter(is_main, kind != "language")
+            table = metric_tables.metrics_table(chosen, title, notes=notes)
     if reason and not table.rows:
         raise ConsilienceError(f"--by {by}: {reason}", todo=todo)
     return in_words(table, words)

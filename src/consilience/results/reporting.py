@@ -23,7 +23,7 @@ from consilience.files.write import path_of, write_whole
 from consilience.kinds import kind_of_run, protocol_notes, suite_notes, suite_of
 from consilience.kinds.counting import count_run, record_notes
 from consilience.kinds.pairs import changed_answers_of, task_of_run
-from consilience.metrics.counts import Prepared, ResampleCache, in_texts
+from consilience.metrics.counts import REASONS, Prepared, in_texts
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import few_relations
 from consilience.metrics.registry import headline_metrics, label_of
@@ -32,13 +32,14 @@ from consilience.options.runs import ReportOptions, ViewOptions
 from consilience.report import charts, export
 from consilience.report.analysis_tables import symbol_of
 from consilience.report.answers_page import answers_page
+from consilience.report.columns import legible
 from consilience.report.export import Shown
-from consilience.report.metric_tables import SUBSETS
+from consilience.report.metric_tables import EDITS
 from consilience.report.overview import by_run
 from consilience.report.papers import Values, is_of_pararel, paper_values
 from consilience.report.report_page import report_page
 from consilience.report.run_view import RunView
-from consilience.report.summary import FACT_ROWS, VIOLATIONS, Key, Summary, brief_notes
+from consilience.report.summary import FACT_ROWS, VIOLATIONS, Summary, brief_notes
 from consilience.report.table import Cell, Column, Table, Value, without_empty_columns
 from consilience.results import comparing
 from consilience.results.analyses import factor_views
@@ -55,39 +56,42 @@ if TYPE_CHECKING:
 CONSISTENCY = ("consistency", "corrected_consistency")
 
 
-def _all(*metrics: str) -> dict[tuple[str, str], str]:
-    return {(metric, "all"): label_of(metric) for metric in metrics}
+Part = tuple[str, str, str]  # A metric, and the kind and level of what it is about
 
 
-LAYOUTS: Mapping[str, Mapping[str, tuple[str, Mapping[tuple[str, str], str]]]] = {
-    "MACRO": {
+def _whole(*metrics: str) -> dict[Part, str]:
+    return {(metric, "whole", ""): label_of(metric) for metric in metrics}
+
+
+LAYOUTS: Mapping[str, Mapping[str, tuple[str, Mapping[Part, str]]]] = {
+    "mean": {
         "extractability": (
             "What the patterns extract, and consistency where known or not (ParaRel's Table 2)",
-            _all("successful_patterns", "successful_objects", "unknown_consistency",
+            _whole("successful_patterns", "successful_objects", "unknown_consistency",
                  "known_consistency"),
         ),
         "knowledge": (
             "Knowledge and consistency (ParaRel's Table 3)",
-            _all("accuracy", "consistency", "consistent_accuracy", "corrected_consistency"),
+            _whole("accuracy", "consistency", "consistent_accuracy", "corrected_consistency"),
         ),
         "syntax": (
             "Consistency of pairs that differ in syntax alone, and of others (ParaRel's Table 5)",
-            {("consistency", subset): SUBSETS[subset] for subset in ("diff_syntax", "no_change")},
+            {("consistency", "edit", edit): EDITS[edit] for edit in ("diff_syntax", "no_change")},
         ),
     },
-    "MICRO": {
-        "questions": ("All questions together, in percent", _all(*FACT_ROWS)),
+    "all": {
+        "questions": ("All questions together, in percent", _whole(*FACT_ROWS)),
         "factors": (
             "Consistency of two variants that differ in one factor only, in percent",
-            {("consistency", factor): factor for factor in FACTORS},
+            {("consistency", "factor", factor): factor for factor in FACTORS},
         ),
         "violations": (
             "Violated expectations by kind, in percent",
-            {(VIOLATIONS, subset): subset for subset in expectations.KINDS},
+            {(VIOLATIONS, "expectation", kind): kind for kind in expectations.KINDS},
         ),
     },
 }  # fmt: skip
-"""Tables of ParaRel's layout, and of questions: title, and columns by metric and subset."""
+"""Tables of ParaRel's layout, and of questions: title, and columns by metric, kind and level."""
 
 PAPER_TABLES = {
     "extractability": "pararel-table-2", "knowledge": "pararel-table-3",
@@ -103,13 +107,13 @@ def layouts_of(
     Of facts Tables 2, 3 and 5 of ParaRel and one row a relation, with the paper's rows for all of
     ParaRel. Of questions what has a number of all together, each factor, expectation and group.
     """
-    if not words.pool:
+    if words.over == "group":
         return pair_layouts(runs, notes)
-    measured = {run: _values(metrics.filter(group=words.pool)) for run, metrics in runs.items()}
+    measured = {run: _values(metrics.filter(over=words.over)) for run, metrics in runs.items()}
     with_paper = words.has_means and all(map(is_of_pararel, runs.values()))
     known = {key for row in measured.values() for key, of in row.items() if of.number is not None}
     layouts = {}
-    for name, (heading, keys) in LAYOUTS[words.pool].items():
+    for name, (heading, keys) in LAYOUTS[words.over].items():
         blocks = {"measured" if with_paper else "": measured}
         if with_paper:
             blocks = {"ParaRel paper": paper_values(PAPER_TABLES[name]), **blocks}
@@ -126,7 +130,7 @@ def layouts_of(
 def _layout(
     title: str,
     blocks: Mapping[str, Mapping[str, Values]],
-    keys: Mapping[tuple[str, str], str],
+    keys: Mapping[Part, str],
     notes: Sequence[str],
 ) -> Table:
     columns = [Column(""), *(Column(label, "share") for label in keys.values())]
@@ -140,10 +144,10 @@ def _groups_layout(runs: Mapping[str, pl.DataFrame], notes: Sequence[str], word:
     rows: list[list[Value]] = []
     blocks = []
     for run, table in runs.items():
-        chosen = table.filter(~pl.col("group").is_in(["MACRO", "MICRO"]))
+        chosen = table.filter(over="group")
         for (group,), numbers in chosen.group_by(["group"], maintain_order=True):
             values = _values(numbers)
-            rows.append([str(group), *(values.get((metric, "all")) for metric in metrics)])
+            rows.append([str(group), *(values.get((metric, "whole", "")) for metric in metrics)])
             blocks.append(run)
     columns = [Column(word), *(Column(label_of(metric), "share") for metric in metrics)]
     return Table(f"Each {word}, in percent", columns, rows, notes, blocks)
@@ -153,24 +157,26 @@ def pair_layouts(runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()) ->
     """Table 2 of CALUM, a row a run after the paper's, blocks by task, and every other form."""
     blocks: dict[str, dict[str, Values]] = {}
     for run, metrics in runs.items():
-        for (group,), numbers in metrics.group_by(["group"], maintain_order=True):
+        of_groups = metrics.filter(over="group").group_by(["group"], maintain_order=True)
+        for (group,), numbers in of_groups:
             blocks.setdefault(str(group), {})[run] = _values(numbers)
     measured = [key for models in blocks.values() for values in models.values() for key in values]
-    forms = [key for key in measured if key[0] == "consistency" and key[1] != "all"]
-    keys = [("accuracy", "all"), *dict.fromkeys(forms)]
+    forms = [key for key in measured if key[:2] == ("consistency", "form")]
+    keys = [("accuracy", "whole", ""), *dict.fromkeys(forms)]
     with_papers: dict[str, Mapping[str, Values]] = {}
     for group in sorted(blocks):
         if papers := paper_values("calum-table-2", group):
             with_papers[f"{group}, CALUM paper"] = papers
         with_papers[group] = blocks[group]
     title = "Accuracy and consistency, in percent: mean ± std over seeds (CALUM's Table 2)"
-    labels = {key: symbol_of(*key) for key in keys}
+    labels = {key: symbol_of(key[0], key[2] or "all") for key in keys}
     return {"consistency": _layout(title, with_papers, labels, notes)}
 
 
 def _values(metrics: pl.DataFrame) -> Values:
-    rows = metrics.select("metric", "subset", "value", "std").iter_rows()
-    return {(metric, subset): Cell(value, std) for metric, subset, value, std in rows}
+    std = pl.when(over="mean").then("std").otherwise("seed_std")
+    rows = metrics.select("metric", "kind", "level", "value", std).iter_rows()
+    return {(metric, kind, level): Cell(value, std) for metric, kind, level, value, std in rows}
 
 
 EXAMPLES = 3  # of each kind
@@ -182,8 +188,8 @@ def report(options: ReportOptions, watch: Watch = SILENT) -> export.Lines:
     file = _page_of(runs, options.out)
     comparing.refuse_mixed(runs)
     suite, protocol = suite_of(runs[0], options.suite, options.protocol)
-    with watch.steps("counting", 2 * len(runs) - 1, "tables") as advance:
-        views, compared, notes, flips = _measured(runs, suite, protocol, options.seed, advance)
+    with watch.steps("counting", len(runs), "tables") as advance:
+        views, compared, notes, flips = _measured(runs, suite, protocol, advance)
     page = report_page(views, compared, notes, flips)
     warnings = [*notes, *by_run({view.name: view.warnings for view in views})]
     _, _, sizes = views[0].summary.title.partition(f" on {suite.name}")
@@ -271,87 +277,83 @@ def _groups_of_runs(suite: Suite, runs: Sequence[Run]) -> Suite:
 
 
 def _measured(
-    runs: Sequence[Run], suite: Suite, protocol: Protocol, seed: int, advance: Advance
+    runs: Sequence[Run], suite: Suite, protocol: Protocol, advance: Advance
 ) -> tuple[list[RunView], pl.DataFrame | None, list[str], tuple[pl.DataFrame, pl.DataFrame] | None]:
     """The runs, later ones against the first (``COMPARISON_SCHEMA``) if any, and notes on that.
 
-    Last, which answers changed: those of ``flip_parts``.
+    Of several runs, what all of them were asked. Last, which answers changed: those of
+    ``flip_parts``.
     """
-    first, chosen, cache = runs[0], _groups_of_runs(suite, runs), ResampleCache()
-    reference: list[Prepared] = []
-    views: list[RunView] = []
-    differences: list[pl.DataFrame] = []
-    flips: list[comparing.Flips] = []
-    notes = comparing.settings_notes(runs) if suite.words.pool else []
-    for run in runs:
-        view, prepared = view_of(run, chosen, protocol, seed, suite, cache)
-        views.append(view)
-        reference = reference or prepared
-        advance(1)
-        if run is first:
-            continue
+    chosen, compared, flips = _groups_of_runs(suite, runs), None, None
+    is_of_pairs, asked = suite.words.over == "group", dict[str, list[Prepared]]()
+    notes = [] if is_of_pairs else comparing.settings_notes(runs)
+    if len(runs) > 1:
         try:
-            tables = {first.label: reference, run.label: prepared}
-            answers, more = comparing.comparable([first, run], chosen, tables)
-            differences.append(compare(answers, chosen, protocol, seed))
-            flips.append(comparing.flips_of([first, run], chosen, protocol, seed, answers))
-            more += flips[-1].notes if suite.words.pool else ()
-            notes += [note for note in more if note not in notes]
+            answers, more = comparing.comparable(runs, chosen)
+            asked = comparing.asked_of_all(answers)
+            ids = [group.id for group in asked[runs[0].label][0].relations]
+            chosen = select_relations(chosen, ids)
+            compared = compare(asked, chosen, protocol)
+            changed = comparing.flips_of(runs, chosen, protocol, answers)
+            flips = changed.numbers, changed.answers
+            more += [] if is_of_pairs else changed.notes
+            notes += [note for note in dict.fromkeys(more) if note not in notes]
+            notes += few_relations(compared, chosen)
         except ConsilienceError as error:
-            notes.append(f"{run.label} is not compared with {first.label}: {error.found}")
+            notes.append(f"the runs are not compared: {error.found}")
+    views = []
+    for run in runs:
+        of_run = suite_of(run)[0] if is_of_pairs and not asked else chosen
+        seeds = asked.get(run.label) or [Prepared(part.answers, of_run) for part in run.seeds]
+        views.append(view_of(run, of_run, seeds, protocol, suite))
         advance(1)
-    compared_all = pl.concat(differences) if differences else None
-    if compared_all is not None:
-        notes += few_relations(compared_all, chosen)
-    if not flips:
-        return views, compared_all, notes, None
-    numbers = pl.concat(of.numbers for of in flips).unique(maintain_order=True)
-    return views, compared_all, notes, (numbers, pl.concat(of.answers for of in flips))
+    return views, compared, notes, flips
 
 
 def view_of(
-    run: Run, chosen: Suite, protocol: Protocol, seed: int, whole: Suite, cache: ResampleCache
-) -> tuple[RunView, list[Prepared]]:
-    """What the page shows of a run, and its answers; ``chosen``: the groups of all runs."""
-    suite = chosen if chosen.words.pool else suite_of(run)[0]
-    seeds = [Prepared(part.answers, suite, cache) for part in run.seeds]
-    known = count_run(run, suite, protocol, seed, seeds)
+    run: Run, suite: Suite, seeds: Sequence[Prepared], protocol: Protocol, whole: Suite
+) -> RunView:
+    """What the page shows of a run.
+
+    ``seeds``: the answers that are counted, to groups of ``suite``. ``whole``: with all groups.
+    """
+    known = count_run(run, suite, protocol, seeds)
     notes = (suite_notes(run, whole), record_notes(run), known.notes, protocol_notes(run, protocol))
-    answers = pl.concat([one.answers for one in seeds])
-    reason = pl.col("excluded") if "excluded" in answers.columns else pl.lit(None, pl.String)
+    answers = pl.concat([part.answers for part in run.seeds])
+    reasons = [pl.col(name) for name in REASONS if name in answers.columns]
     is_blank = pl.col("answer").cast(pl.String).fill_null("").str.strip_chars() == ""
-    blank = answers.filter(is_blank).with_columns(excluded=reason.fill_null("no answer"))
+    reason = pl.coalesce(*reasons, pl.lit("no answer"))
+    blank = answers.filter(is_blank).with_columns(excluded=reason)
     view = RunView(
         name=run.label,
         records=[part.record for part in run.seeds if part.record],
         suite=suite,
-        metrics=known.metrics,
+        metrics=legible(known.metrics),
         summary=known.summary,
         baseline=known.baseline,
         excluded=blank.group_by("group", "excluded", maintain_order=True).len(),
         warnings=list(dict.fromkeys(chain.from_iterable(notes))),
     )
-    if not suite.words.pool:
+    if suite.words.over == "group":
         changed, task = changed_answers_of(run.path), task_of_run(run)
-        return replace(view, task=task, changed=changed), seeds
-    pairs = patterns.pair_table(seeds, suite, protocol, seed)
+        return replace(view, task=task, changed=changed)
+    pairs = patterns.pair_table(seeds, suite, protocol)
     rows = patterns.with_changes(patterns.pattern_table(seeds, suite, protocol), pairs)
     kind, first = kind_of_run(run), seeds[0]  # whose examples are shown
     found = kind.with_texts(run, examples(first, suite, list(KINDS), EXAMPLES))
     items = {(one.group, one.item) for of_kind in found.values() for one in of_kind}
     sent = {(item, variant): text for _, item, variant, text in run.prompts.iter_rows()}
     kinds = patterns.annotated_kinds(suite)
-    view = replace(
+    return replace(
         view,
         protocol=protocol,
         patterns=rows,
-        edits=patterns.edit_table(seeds, suite, protocol, kinds, seed),
+        edits=patterns.edit_table(seeds, suite, protocol, kinds),
         examples={about(kind): of_kind for kind, of_kind in found.items()},
         prompts=kind.shown_texts(run, suite, items),
         violations=violated_examples(first.instances, sent, EXAMPLES),
-        factors=factor_views(run, seed=seed) if len(run.settings.get("cells", ())) > 1 else (),
+        factors=factor_views(run) if len(run.settings.get("cells", ())) > 1 else (),
     )
-    return view, seeds
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -363,7 +365,7 @@ class Result(Shown):
     protocol: Protocol
     metrics: pl.DataFrame  # The metrics table: one row a number (``METRICS_SCHEMA``)
     summary: Summary  # The headline numbers, with those of the majority baseline
-    baseline: Mapping[Key, float] = field(repr=False)  # Of the majority
+    baseline: pl.DataFrame = field(repr=False)  # The metrics table of the majority baseline
     notes: Sequence[str]
     temporary: TemporaryDirectory[str] | None = field(default=None)
     """The folder of a run that is not kept: it lives as long as this value."""
@@ -406,7 +408,7 @@ class Result(Shown):
     def compare(self, *others: Result | Run | str | Path) -> Comparison:
         """Other runs against this one: paired differences with intervals and tests."""
         runs = distinct_runs([self, *others])
-        return comparing.compare_opened(runs, self.suite, self.protocol, 0)
+        return comparing.compare_opened(runs, self.suite, self.protocol)
 
     def report(self, page: str | Path) -> Path:
         """Write the run as one HTML page that needs no network; the path of the page."""
@@ -445,9 +447,10 @@ class Plots:
     def consistency(self) -> altair.Chart:
         """Consistency with its 95 % interval: of each relation or group, or of each form."""
         view, words = self._view(), self.result.suite.words
-        rows = charts.relation_rows([view]) if words.pool else charts.form_rows([view])
+        is_of_pairs = words.over == "group"
+        rows = charts.interval_rows([view], "form" if is_of_pairs else "whole")
         rows = rows.filter(pl.col("metric").is_in([label_of(name) for name in CONSISTENCY]))
-        figure = charts.interval_figure(rows, words.group if words.pool else words.variant)
+        figure = charts.interval_figure(rows, words.variant if is_of_pairs else words.group)
         return _still(figure, f"{self.result.label}: consistency")
 
     def _view(self) -> RunView:

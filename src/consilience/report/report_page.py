@@ -15,8 +15,8 @@ from consilience.report import charts, overview
 from consilience.report import columns as layouts
 from consilience.report.analysis_tables import (
     ALL_GROUPS,
-    accuracy_of_patterns,
     in_one_line,
+    pattern_verdict,
     violation_examples,
 )
 from consilience.report.columns import Columns, frame_table
@@ -41,7 +41,6 @@ from consilience.report.run_view import (
 )
 from consilience.report.table import Cell, Column, intervals_below
 
-MOST_APART = 8  # patterns that differ from the others and are named
 MOST_MOVES = 60  # rows of a table of labels that changed; a written answer may be any text
 MOST_EXAMPLES = 12  # changed answers on the page; all are in inconsistent.csv
 
@@ -104,23 +103,11 @@ def languages(runs: Sequence[RunView]) -> Parts:
 
 
 def _patterns(runs: Sequence[RunView]) -> Parts:
-    """The outliers, and whether accuracy differs; nothing where no fact was asked in two."""
-    frame = together(runs, "patterns")
-    if frame.is_empty() or frame.drop_nans("agreement").is_empty():
-        return
-    words, names = runs[0].suite.words, group_names(runs[0].suite)
-    apart = [
-        f"{row['run']}, "
-        * (len(runs) > 1)
-        + f"{names.get(row['group'], row['group'])}: {row['variant']} "
-        f"(agreement {100 * row['agreement']:.0f} %)"
-        for row in frame.filter(pl.col("apart")).to_dicts()
-    ]
-    none = [] if apart else [f"No {words.variant} is an outlier."]
-    yield " ".join([*none, *accuracy_of_patterns(frame, words)])
-    if len(apart) > MOST_APART:
-        apart[MOST_APART:] = [f"{len(apart) - MOST_APART} more (consilience analyze patterns)"]
-    yield from [apart] if apart else []
+    """Which patterns cost consistency or differ in accuracy; nothing for facts of one pattern."""
+    for run in runs:
+        if run.patterns.height and not run.patterns.drop_nans("agreement").is_empty():
+            lead = overview.of_run(run.name, runs)
+            yield lead + " ".join(pattern_verdict(run.patterns, run.suite.words))
 
 
 def _edits(runs: Sequence[RunView]) -> Parts:
@@ -259,9 +246,8 @@ OF_FACTS: Sections = (
     ),
     (
         "patterns", "Patterns",
-        "An outlier is a pattern whose agreement with the closest pattern is below the mean "
-        "agreement among the others. The model may read it differently. With few facts this may be "
-        "noise.",
+        "What consistency gains without a pattern: the model may read this one differently. With "
+        "few facts it may be noise. All patterns: consilience analyze patterns.",
         _patterns,
     ),
     (

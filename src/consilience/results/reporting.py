@@ -169,7 +169,7 @@ def pair_layouts(runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()) ->
             with_papers[f"{group}, CALUM paper"] = papers
         with_papers[group] = blocks[group]
     title = "Accuracy and consistency, in percent: mean ± std over seeds (CALUM's Table 2)"
-    labels = {key: symbol_of(key[0], key[2] or "all") for key in keys}
+    labels = {key: symbol_of(key[0], key[2]) for key in keys}
     return {"consistency": _layout(title, with_papers, labels, notes)}
 
 

@@ -268,18 +268,18 @@ def test_the_harm_to_facts_is_that_of_relations_with_one_right_object(tmp_path):
     compared = compare({"before": before.answers, "after": after.answers}, before.suite, "strict")
     accuracy, *_ = harm_rows("mini", before, [after], compared)
     for side, run in (("before", before), ("after", after)):
-        metrics = run.metrics.filter(metric="mean_accuracy", group="MACRO", subset="all")
+        metrics = run.metrics.filter(metric="mean_accuracy", over="mean", kind="whole")
         assert accuracy[side] == pytest.approx(metrics["value"].item())
 
 
 def test_the_perplexity_of_text_by_hand():
-    """Three lines of 2, 2 and 4 words; each word costs 0.1, 0.1 and 0.2 nats more: 0.15 a word."""
-    before = [(2.0, 2), (4.0, 2), (2.0, 4)]
-    row = text_row(before, [[(2.2, 2), (4.2, 2), (2.8, 4)]] * 2)
+    """Lines of 2, 2 and 4 words, twice; each word costs 0.1, 0.1 and 0.2 nats more: 0.15 a word."""
+    before = [(2.0, 2), (4.0, 2), (2.0, 4)] * 2
+    row = text_row(before, [[(2.2, 2), (4.2, 2), (2.8, 4)] * 2] * 2)
     assert row["before"] == pytest.approx(math.e)
     assert row["difference"] == pytest.approx(math.expm1(0.15))
-    error = math.sqrt(3 / 2 * (0.1**2 + 0.1**2 + 0.2**2)) / 8
-    far = stats.t.ppf(0.975, 2) * error
+    error = math.sqrt(6 / 5 * 2 * (0.1**2 + 0.1**2 + 0.2**2)) / 16
+    far = stats.t.ppf(0.975, 5) * error
     assert row["high"] == pytest.approx(math.expm1(0.15 + far))
     alone = text_row(before[:1], [[(2.2, 2)]])
     assert math.isnan(alone["high"]) and harm_of(alone) == "not ruled out"

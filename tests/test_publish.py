@@ -39,8 +39,12 @@ q1,sky,Which is a planet?,Mars; Vega,Mars
 q2,sky,Which is a star?,Vega; Mars,Vega
 q3,sky,Which is a moon?,Io; Rigel,Io
 q4,sky,Which is red?,Vega; Mars,Mars
+q5,sky,Which is blue?,Rigel; Mars,Rigel
+q6,sky,Which is white?,Sirius; Mars,Sirius
+q7,sky,Which is yellow?,Io; Mars,Io
+q8,sky,Which is near?,Vega; Mars,Mars
 """
-"""The first option is right in three of four."""
+"""The first option is right in six of eight."""
 
 SERVER = "http://gpu7.example.internal:8000/v1"
 
@@ -136,26 +140,26 @@ def test_records_fit_the_published_schemas_of_every_eval_ever(made, name):
 
 
 def test_the_numbers_of_a_record_are_those_worked_out_by_hand(made):
-    """The majority answer is the option of most golds, the first: right in 3 of 4, consistent."""
+    """The majority answer is the option of most golds, the first: right in 6 of 8, consistent."""
     published = made("questions", "eee", licence="MIT")
     record = json.loads(text_of(published, ".json"))
     results = {result["evaluation_result_id"]: result for result in record["evaluation_results"]}
-    accuracy = results["sky/sky/accuracy/all"]
+    accuracy = results["sky/group/sky/accuracy/whole"]
     assert accuracy["score_details"]["score"] == 0.75
-    assert accuracy["score_details"]["uncertainty"]["num_samples"] == 4
+    assert accuracy["score_details"]["uncertainty"]["num_samples"] == 8
     interval = accuracy["score_details"]["uncertainty"]["confidence_interval"]
     assert interval["lower"] < 0.75 < interval["upper"] and interval["confidence_level"] == 0.95
     assert accuracy["metric_config"]["metric_id"] == "accuracy"
-    details = results["sky/MICRO/accuracy/all"]["score_details"]["details"]
+    details = results["sky/all/accuracy/whole"]["score_details"]["details"]
     assert details["majority_baseline"] == "0.75"
     assert "majority_baseline" not in accuracy["score_details"]["details"]
-    consistency = results["sky/sky/consistency/all"]
+    consistency = results["sky/group/sky/consistency/whole"]
     assert consistency["score_details"]["score"] == 1
     assert consistency["metric_config"]["metric_id"] == "consilience.consistency"
     assert consistency["metric_config"]["max_score"] == 1
     samples = [json.loads(line) for line in text_of(published, ".jsonl").splitlines()]
     right = [s["evaluation"]["is_correct"] for s in samples if "evaluation_result_id" in s]
-    assert right == [True, True, True, False]
+    assert right == [True, True, True, False, True, True, True, False]
     first = samples[0]
     assert "Which is a planet?" in first["input"]["raw"]
     assert first["input"]["reference"] == first["output"]["raw"] == ["Mars"]
@@ -187,12 +191,14 @@ def test_the_same_run_has_the_same_record(made, tmp_path):
 def test_a_model_card_is_read_by_the_hub_library(made, name):
     published = made(name, "model-card")
     card = ModelCard(text_of(published, "README.md"))
+    has_interval = "low" in card.data.eval_results[0].metric_args
+    assert has_interval == (name == "questions"), "none of fewer than five groups or items"
     numbers = {result.metric_type: result for result in card.data.eval_results}
     run = published.run
-    (row,) = (r for r in run.summary.rows if (r.metric, r.subset) == ("accuracy", "all"))
+    (row,) = (r for r in run.summary.rows if (r.metric, r.kind) == ("accuracy", "whole"))
     assert numbers["accuracy"].metric_value == pytest.approx(row.value, abs=1e-4)
     assert numbers["accuracy"].metric_args["protocol"] == "strict"
-    for text in (run.suite.digest, "strict", "95 %", "consilience probe", "bootstrap"):
+    for text in (run.suite.digest, "strict", "95 %", "consilience probe", "jackknife"):
         assert text in card.text
 
 

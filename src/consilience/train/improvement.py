@@ -18,7 +18,7 @@ from consilience.core.text import counted
 from consilience.kinds.counting import CountedRun
 from consilience.metrics.measure import few_relations
 from consilience.metrics.registry import headline_metrics, label_of
-from consilience.metrics.statistics import LEVEL, TIE
+from consilience.metrics.statistics import LEVEL, TIE, difference_bounds, logit_interval
 from consilience.options import Output
 from consilience.options.training import FinetuneOptions
 from consilience.report.columns import (
@@ -168,23 +168,35 @@ def harm_rows(
         .agg(before=(answer == gold).mean(), after=(other == gold).mean(),
              changed=(answer != other).mean())
     )  # fmt: skip
-    sides = {side: _over_units(means[side])["difference"] for side in ("before", "after")}
-    yield {"what": f"Accuracy, {name}", **sides, **_over_units(means["after"] - means["before"])}
+    sides = {side: means[side].mean() for side in ("before", "after")}
+    change = _over_units(means["after"] - means["before"], difference_bounds((0, 1)))
+    yield {"what": f"Accuracy, {name}", **sides, **change}
     row = headline_of(compared, TIE_METRIC, words.over)
     sides = {"before": row["first_value"], "after": row["second_value"]}
     numbers = {of: row[of] for of in ("difference", "low", "high")}
     yield {"what": f"{label_of(TIE_METRIC)}, {name}", **sides, **numbers}
-    yield {"what": f"Answers changed, {name}", **_over_units(means["changed"])}
+    yield {"what": f"Answers changed, {name}", **_over_units(means["changed"], (0, 1))}
 
 
-def _over_units(values: pl.Series) -> dict[str, float]:
-    """The mean of values of independent items or relations; its 95 % interval, if they vary."""
+FEWEST = 5  # Independent items, relations or lines of a mean that has an interval
+
+
+def _over_units(values: pl.Series, bounds: tuple[float, float] | None) -> dict[str, float]:
+    """The mean of values of independent items, relations or lines, and its 95 % interval.
+
+    The interval stays within ``bounds`` (``logit_interval``); None for those of the t distribution.
+    NaN where nothing varies, and with fewer than ``FEWEST`` values.
+    """
     units = values.to_numpy()
     mean = float(units.mean()) if len(units) else math.nan
-    varies = len(units) > 1 and bool(np.ptp(units) >= TIE)
-    far = float(stdtrit(len(units) - 1, (1 + LEVEL) / 2)) if varies else math.nan
-    error = far * float(units.std(ddof=1)) / math.sqrt(len(units)) if varies else math.nan
-    return {"difference": mean, "low": mean - error, "high": mean + error}
+    low = high = math.nan
+    if len(units) >= FEWEST and np.ptp(units) >= TIE:
+        error = float(units.std(ddof=1)) / math.sqrt(len(units))
+        far = error * float(stdtrit(len(units) - 1, (1 + LEVEL) / 2))
+        low, high = mean - far, mean + far
+        if bounds is not None:
+            low, high = logit_interval(mean, error, len(units), bounds)
+    return {"difference": mean, "low": low, "high": high}
 
 
 MARGIN = 2.0
@@ -205,7 +217,7 @@ def text_row(
     second = np.mean([[loss for loss, _ in of_seed] for of_seed in after], axis=0)
     change = (second - first).sum() / words.sum()
     parts = (second - first - change * words)[words > 0] * (words > 0).sum() / words.sum()
-    of_lines = _over_units(pl.Series(change + parts))
+    of_lines = _over_units(pl.Series(change + parts), None)
     low, high = math.expm1(of_lines["low"]), math.expm1(of_lines["high"])
     first_value, second_value = (math.exp(x.sum() / words.sum()) for x in (first, second))
     return {

@@ -29,8 +29,8 @@ AGREEMENT_SCHEMA: Schema = {
 """One row an item.
 
 - ``same``: pairs of variants that get the same answer, as the metric ``consistency`` counts them.
-- ``pairs``: pairs of variants that are compared and have both answers.
-- ``first``, ``second``: the first two variants with different answers; null where all agree.
+- ``pairs``: pairs of variants that are compared and were asked in both.
+- ``first``, ``second``: the first two variants without the same answer; null where all agree.
 """
 
 
@@ -65,11 +65,13 @@ def _key(relation: Relation, protocol: Protocol) -> pl.Expr:
 
 
 def _first_difference(grid: Grid) -> tuple[Ints, Ints]:
-    """The first two compared variants with different answers (item,) each; -1 for none."""
+    """The first two compared variants without the same answer (item,) each; -1 for none."""
     items = np.arange(len(grid.answers))
     if grid.compared is None:
-        first = grid.taken.argmax(axis=1)
-        differs = grid.taken & (grid.answers != grid.answers[items, first][:, None])
+        first = grid.asked.argmax(axis=1)
+        answer = grid.answers[items, first][:, None]
+        differs = grid.asked & ((grid.answers != answer) | (answer < 0))
+        differs[items, first] = False
         second = differs.argmax(axis=1)
     else:
         differs = grid.both & ~grid.same
@@ -149,6 +151,8 @@ def reply_table(examples: Mapping[str, Sequence[Example]]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=REPLY_SCHEMA)
 
 
+NOTHING = "(no answer)"  # What a query that was asked without an answer shows
+
 RIGHT, ELSEWHERE = pl.col("right"), pl.col("elsewhere")
 """Whether a reply is the gold; whether it is the gold of another fact of the same subject."""
 
@@ -163,7 +167,9 @@ KINDS: dict[str, tuple[str, pl.Expr]] = {
     ),
     "same_wrong": (
         "Wrong in all patterns, and the same way (example 5)",  # the least confident decides
-        pl.when((ANSWERS == 1) & ~RIGHT.any() & ~ELSEWHERE.any()).then(MARGIN.min()),
+        pl.when(
+            (ANSWERS == 1) & ~RIGHT.any() & ~ELSEWHERE.any() & (pl.col("answer") != NOTHING).all()
+        ).then(MARGIN.min()),
     ),
     "scattered": (
         "Wrong in all patterns, with the most different answers (example 4)",
@@ -201,7 +207,7 @@ def examples(
 ) -> dict[str, list[Example]]:
     """The ``limit`` most informative items of each kind; each relation has one before any has two.
 
-    Items with answers in fewer than two variants are left out. Equally informative items keep
+    Items that were asked in fewer than two variants are left out. Equally informative items keep
     the order of the table.
     """
     ready = prepared(answers, suite)
@@ -237,7 +243,9 @@ def _replies(answers: Prepared) -> pl.DataFrame:
     margin: pl.Expr | pl.Series = pl.lit(None, dtype=pl.Float64)
     if "margin" in answers.answers.columns:  # text in a CSV file
         margin = answers.answers["margin"].cast(pl.Float64, strict=False)
-    table = table.with_columns(margin=margin).drop_nulls("answer")
+    is_asked = pl.col("answer").is_not_null() | pl.col("excluded").is_null()
+    table = table.with_columns(margin=margin).filter(is_asked)
+    table = table.with_columns(pl.col("answer").fill_null(NOTHING))
     key = ["group", "item"]
     facts = table.select(*key, "subject", "gold").unique(maintain_order=True)
     named = [_names_gold(*row) for row in facts.select("subject", "gold").iter_rows()]
@@ -341,7 +349,7 @@ def violated_examples(
     for group, counted in by_group.items():
         for kind in dict.fromkeys(of[0].expectation.kind for of in counted):
             units = [of for of in counted if of[0].expectation.kind == kind]
-            answered = ([one for one in of if one.is_answered] for of in units)
+            answered = ([one for one in of if one.is_asked] for of in units)
             violated = ([one for one in of if one.is_permitted is False] for of in answered)
             firsts = [of[0] for of in violated if of]
             for number, one in enumerate(firsts[:most], start=1):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -17,16 +16,15 @@ import polars as pl
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import FactorialDesign
 from consilience.core.items import Bools, Ints
+from consilience.metrics import errors
 from consilience.metrics.components import (
-    ItemNumbers,
+    Estimate,
     accuracy_range,
+    estimates,
     exact_parts,
-    item_estimates,
 )
-from consilience.metrics.counts import resampled
-from consilience.metrics.measure import pooled_row
-from consilience.metrics.registry import METRICS, Grid, Tally
-from consilience.metrics.resampling import Key, Resampling
+from consilience.metrics.errors import Index
+from consilience.metrics.registry import DESCRIPTIONS, METRICS, Clusters, Grid, Tally
 from consilience.metrics.statistics import TIE
 
 OF_PAIRS = ("consistency", "chance_consistency", "corrected_consistency")
@@ -49,13 +47,15 @@ class CellAnswers:
         return np.concatenate([grid.right for grid in self.grids.values()])
 
     @property
-    def taken(self) -> Bools:
-        """Whether there is an answer (item, cell)."""
-        return self.answers >= 0
+    def asked(self) -> Bools:
+        """Whether the question was asked (item, cell)."""
+        return np.concatenate([grid.asked for grid in self.grids.values()])
 
     @property
     def subjects(self) -> npt.NDArray[np.object_]:
-        return np.concatenate([grid.subjects for grid in self.grids.values()])
+        """The subject of each item (item,)."""
+        subjects = [grid.subjects for grid in self.grids.values()]
+        return np.concatenate([of.names[of.places] for of in subjects])
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,82 +71,68 @@ class FactorTables:
     notes: Sequence[str]
 
 
-def factor_tables(
-    seeds: Sequence[CellAnswers], design: FactorialDesign, seed: int = 0
-) -> FactorTables:
-    """The tables of one run; of several seeds the means. ``seed``: that of the bootstrap."""
+def factor_tables(seeds: Sequence[CellAnswers], design: FactorialDesign) -> FactorTables:
+    """The tables of one run; of several seeds the means."""
     if not any(design.pairs_by_factor().values()):
         expected = "answers to several variants of each question"
         todo = "Vary a factor: consilience probe --vary order."
         raise ConsilienceError("no factor with two levels", expected=expected, todo=todo)
-    components, notes = variance_components(seeds, design, seed)
+    components, notes = variance_components(seeds, design)
     return FactorTables(
-        consistency_by_factor(seeds, design, seed),
+        consistency_by_factor(seeds, design),
         components,
         range_of_accuracy(seeds, design),
-        accuracy_by_level(seeds, design, seed),
+        accuracy_by_level(seeds, design),
         notes,
     )
 
 
-def consistency_by_factor(
-    seeds: Sequence[CellAnswers], design: FactorialDesign, seed: int
-) -> pl.DataFrame:
-    """Consistency of the pairs of each factor, over the items of all groups (``MICRO``)."""
-    pairs = {
-        factor: of_factor for factor, of_factor in design.pairs_by_factor().items() if of_factor
-    }
-    counted: list[dict[str, dict[Key, Tally]]] = []
-    for one in seeds:
-        counted.append({})
-        for group, grid in one.grids.items():
-            of_pairs = {factor: grid.only_pairs(of_factor) for factor, of_factor in pairs.items()}
-            counted[-1][group] = {
-                (metric, factor): tally
-                for factor, metric in product(pairs, OF_PAIRS)
-                if (tally := METRICS[metric].count(of_pairs[factor])) is not None
-            }
-    subjects = {group: sorted(set(grid.subjects)) for group, grid in seeds[0].grids.items()}
-    resampling = Resampling(subjects, seed, keep=len(counted) > 1)
-    runs = [resampled(tallies.__getitem__, resampling) for tallies in counted]
-    pooled = {key: pooled_row(runs, list(subjects), key) for key in product(OF_PAIRS, pairs)}
+def consistency_by_factor(seeds: Sequence[CellAnswers], design: FactorialDesign) -> pl.DataFrame:
+    """Consistency of the pairs of each factor, over the items of all groups together."""
     levels = {factor.name: len(factor.levels) for factor in design.factors}
     rows = []
-    for factor in pairs:
-        same, chance, corrected = (pooled[name, factor] for name in OF_PAIRS)
-        row = {"factor": factor, "levels": levels[factor]}
-        row |= {name: same[name] for name in ("value", "low", "high", "n", "n_excluded")}
-        row |= {"chance": chance["value"]}
-        ends = {f"corrected_{end}": corrected[end] for end in ("low", "high")}
-        rows.append({**row, "corrected": corrected["value"], **ends})
+    for factor, pairs in design.pairs_by_factor().items():
+        if not pairs:
+            continue
+        grids = [{group: of.only_pairs(pairs) for group, of in one.grids.items()} for one in seeds]
+        same, chance, corrected = (_pooled(grids, name) for name in OF_PAIRS)
+        row = {"factor": factor, "levels": levels[factor], **asdict(same), "chance": chance.value}
+        ends = {f"corrected_{end}": getattr(corrected, end) for end in ("low", "high")}
+        rows.append({**row, "corrected": corrected.value, **ends})
     return pl.DataFrame(rows)
 
 
-def accuracy_by_level(
-    seeds: Sequence[CellAnswers], design: FactorialDesign, seed: int
-) -> pl.DataFrame:
+def _pooled(seeds: Sequence[Mapping[str, Grid]], metric: str) -> Estimate:
+    """A metric of all groups together, of several seeds the mean."""
+    runs = [
+        {group: tally for group, grid in one.items() if (tally := METRICS[metric].count(grid))}
+        for one in seeds
+    ]
+    number = errors.pooled(errors.seeds_of(runs), Index())
+    ends = number.interval(DESCRIPTIONS[metric].bounds)
+    return Estimate(number.value, *ends, number.n, number.left_out)
+
+
+def accuracy_by_level(seeds: Sequence[CellAnswers], design: FactorialDesign) -> pl.DataFrame:
     """Share of right answers in the variants that have a level, a row a level of each factor.
 
     ``factor, level, value, low, high, n, n_excluded``; items count once.
     """
-    cells = {
-        (factor.name, level): np.array([name == level for name in design.levels(factor.name)])
-        for factor in design.factors
-        if len(factor.levels) > 1
-        for level in factor.levels
-    }
-    numbers: list[dict[tuple[str, str], ItemNumbers]] = [{} for _ in seeds]
+    numbers: list[dict[tuple[str, str], Tally]] = [{} for _ in seeds]
     for one, of_seed in zip(seeds, numbers, strict=True):
-        for key, of_level in cells.items():
-            count = one.taken[:, of_level].sum(axis=1).astype(np.float64)
-            columns = np.stack([one.right[:, of_level].sum(axis=1), count], axis=1)
-            columns[count == 0] = np.nan
-            of_seed[key] = ItemNumbers(columns)
-    estimates = item_estimates(numbers, seeds[0].subjects, seed)
+        asked, right, clusters = one.asked, one.right, Clusters.of(one.subjects)
+        for factor in design.factors:
+            for level in factor.levels if len(factor.levels) > 1 else ():
+                has_level = np.array([name == level for name in design.levels(factor.name)])
+                scores = [of[:, has_level].sum(axis=1) for of in (right, asked)]
+                n = int((scores[1] > 0).sum())
+                of_seed[factor.name, level] = Tally(
+                    np.stack(scores, axis=1, dtype=np.float64), clusters, n, len(asked) - n
+                )
     return pl.DataFrame(
         [
             {"factor": factor, "level": level, **asdict(estimate)}
-            for (factor, level), estimate in estimates.items()
+            for (factor, level), estimate in estimates(numbers).items()
         ]
     )
 
@@ -160,36 +146,46 @@ COMPONENTS: dict[str, type[pl.DataType]] = {
 
 
 def variance_components(
-    seeds: Sequence[CellAnswers], design: FactorialDesign, seed: int
+    seeds: Sequence[CellAnswers], design: FactorialDesign
 ) -> tuple[pl.DataFrame, list[str]]:
     """The parts of the variation, of items that have a full design (``COMPONENTS``)."""
-    complete = np.all(np.stack([one.taken.all(axis=1) for one in seeds]), axis=0)
+    complete = _complete(seeds)
     items, every = int(complete.sum()), len(complete)
     if not (design.is_full and items):
-        of_design = "no question was answered in all variants"
+        of_design = "no question was asked in all variants"
         reason = of_design if design.is_full else "the design is not a full one"
         return pl.DataFrame(schema=COMPONENTS), [f"{reason}, so there are no shares of variance"]
     notes = []
     if items < every:
         notes.append(
-            f"main and total effects are over the {items} of {every} questions that were answered "
-            f"in all variants, consistency is over all {every}: neither follows from the other"
+            f"main and total effects are over the {items} of {every} questions that were asked in "
+            f"all variants, consistency is over all {every}: neither follows from the other"
         )
-    numbers = [exact_parts(one.answers, one.right, design) for one in seeds]
-    estimates = item_estimates(numbers, seeds[0].subjects, seed)
+    runs, clusters = [], Clusters.of(seeds[0].subjects[complete])
+    for one in seeds:
+        answers = one.answers[complete]
+        alone = -1 - np.arange(answers.shape[1])  # what has no answer agrees with nothing
+        answers = np.where(answers < 0, alone, answers)
+        runs.append(exact_parts(answers, one.right[complete], design, clusters))
+    numbers = estimates(runs)
     rows = []
-    for part in dict.fromkeys(part for part, _ in estimates):
-        share = estimates[part, True]
+    for part in dict.fromkeys(part for part, _ in numbers):
+        share = numbers[part, True]
         shares = {"share": share.value, "share_low": share.low, "share_high": share.high}
         outcome, effect, factors = part
         row = {"outcome": outcome, "effect": effect, "factors": " x ".join(factors)}
-        rows.append({**row, **asdict(estimates[part, False]), **shares})
+        rows.append({**row, **asdict(numbers[part, False]), "n_excluded": every - items, **shares})
     return pl.DataFrame(rows, COMPONENTS), notes
 
 
+def _complete(seeds: Sequence[CellAnswers]) -> Bools:
+    """Whether an item was asked in every cell in all seeds (item,)."""
+    return np.asarray(np.all([one.asked.all(axis=1) for one in seeds], axis=0))
+
+
 def range_of_accuracy(seeds: Sequence[CellAnswers], design: FactorialDesign) -> pl.DataFrame:
-    """The range of accuracy over the variants, of the items that were answered in all of them."""
-    complete = np.all(np.stack([one.taken.all(axis=1) for one in seeds]), axis=0)
+    """The range of accuracy over the variants, of the items that were asked in all of them."""
+    complete = _complete(seeds)
     right = [one.right[complete] for one in seeds]
     lowest, highest = np.array([accuracy_range(of) for of in right]).mean(axis=0)
     row = {"index": "accuracy_range", "value": highest - lowest, "lowest": lowest}

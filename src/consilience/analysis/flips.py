@@ -10,10 +10,10 @@ import polars as pl
 from consilience.analysis.examples import golds_of
 from consilience.core.factors import levels_of
 from consilience.core.items import ALIAS_SEPARATOR
-from consilience.metrics.components import ItemNumbers, item_estimates
+from consilience.metrics.components import estimates, mean_of
 from consilience.metrics.counts import Prepared
 from consilience.metrics.differences import MCNEMAR, SUBJECTS
-from consilience.metrics.registry import by_option
+from consilience.metrics.registry import Clusters, Tally, by_option
 from consilience.metrics.statistics import NAN, holm, mcnemar, paired_permutation
 
 QUERY = ("group", "item", "variant")
@@ -35,7 +35,8 @@ FLIP_SCHEMA: dict[str, type[pl.DataType]] = {
   ``same model`` where both runs are of one model.
 - ``changed``: share of the ``n`` answers that differ, with the bounds of its 95 % interval over
   subjects; then the share of each kind of flip, which a change between two right answers is
-  not. Several pairs of seeds: means.
+  not. What is no option, or no answer, is wrong, and the same in both runs. Several pairs of
+  seeds: means.
 - ``p``: two-sided, of ``test``: are ``right to wrong`` and ``wrong to right`` equally frequent?
   Answers to one subject are not independent, so each subject counts once: the signs of the
   subjects' differences are flipped, all of them where there are few. With one answer a subject
@@ -45,11 +46,11 @@ FLIP_SCHEMA: dict[str, type[pl.DataType]] = {
 
 
 def paired_answers(first: Prepared, second: Prepared) -> pl.DataFrame:
-    """A row for each query that both answered: ``QUERY, subject, gold, first, second, flip``."""
+    """A row for each query that both were asked: ``QUERY, subject, gold, first, second, flip``."""
     one, two = (_outcomes(run) for run in (first, second))
     both = one.join(two.select(*QUERY, "answer", "code", "right"), on=QUERY, maintain_order="left")
     flip = (
-        pl.when(pl.col("code") == pl.col("code_right")).then(pl.lit(SAME))
+        pl.when(pl.col("code").eq_missing(pl.col("code_right"))).then(pl.lit(SAME))
         .when(pl.col("right") & pl.col("right_right")).then(pl.lit("right to right"))
         .when("right").then(pl.lit(LOST))
         .when("right_right").then(pl.lit(WON))
@@ -60,21 +61,30 @@ def paired_answers(first: Prepared, second: Prepared) -> pl.DataFrame:
 
 
 def _outcomes(run: Prepared) -> pl.DataFrame:
-    """The answers of a run, their ``code`` to compare, and if ``right``; in N-M one a subject."""
+    """The answers of a run, their ``code`` to compare, and if ``right``; in N-M one a subject.
+
+    The code is null of an answer that is none of the options or labels, and without an answer.
+    """
     tables, golds = [], golds_of(run)
+    is_asked = pl.col("answer").is_not_null() | pl.col("excluded").is_null()
     for group in run.relations:
-        rows = run.rows(group.id)
-        coded = by_option(rows, group.design)
-        right = coded["answer"] == coded["gold"]
+        rows = run.rows(group.id).filter(is_asked)
+        coded, labels = by_option(rows, group.design).select("answer", "gold"), group.design.labels
+        if labels:
+            is_label = pl.col("answer").is_in([*labels])
+            coded = coded.with_columns(answer=pl.when(is_label).then("answer"))
+        right = (coded["answer"] == coded["gold"]).fill_null(value=False)
         kept = rows.select(*QUERY, "subject", "gold", "answer", code=coded["answer"], right=right)
         if group.cardinality == "N-M":
             own = golds.filter(group=group.id).group_by("subject").agg(all=pl.col("gold").sort())
-            kept = kept.with_columns(pl.col("item").first().over("subject")).drop_nulls("answer")
+            first = pl.col("answer", "code").drop_nulls().first().over("subject", "variant")
+            kept = kept.with_columns(pl.col("item").first().over("subject"), first)
             kept = kept.unique(("subject", "variant"), keep="first", maintain_order=True)
             kept = kept.join(own, on="subject", maintain_order="left").with_columns(
-                gold=pl.col("all").list.join(ALIAS_SEPARATOR), right=pl.col("answer").is_in("all"),
+                gold=pl.col("all").list.join(ALIAS_SEPARATOR),
+                right=pl.col("answer").is_in("all").fill_null(value=False),
             ).drop("all")  # fmt: skip
-        tables.append(kept.drop_nulls("answer"))
+        tables.append(kept)
     return pl.concat(tables)
 
 
@@ -83,7 +93,6 @@ def flip_rows(
     first: str,
     second: str,
     over: str = "",
-    seed: int = 0,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The numbers of two runs (``FLIP_SCHEMA``), and the flipped answers of each pair of seeds.
 
@@ -100,7 +109,7 @@ def flip_rows(
         of_seed = table.select(*QUERY, pl.col("flip").alias(f"flip {at}"))
         base = base.join(of_seed, on=QUERY, how="left", maintain_order="left")
     rows = [
-        {"over": name, "level": level, **_numbers(part, len(tables), seed)}
+        {"over": name, "level": level, **_numbers(part, len(tables))}
         for name, level, part in ([(over, first, base)] if over else _parts(base, pairs[0][0]))
     ]
     numbers = pl.DataFrame([{"first": first, "second": second, **row} for row in rows], FLIP_SCHEMA)
@@ -131,21 +140,21 @@ def _parts(table: pl.DataFrame, run: Prepared) -> Iterator[tuple[str, str, pl.Da
             yield factor, level, table.filter((levels == level).fill_null(value=False))
 
 
-def _numbers(table: pl.DataFrame, seeds: int, seed: int) -> dict[str, object]:
+def _numbers(table: pl.DataFrame, seeds: int) -> dict[str, object]:
     """The numbers of one row; ``table``: with the flips of each pair of seeds."""
     columns = [table[f"flip {at}"] for at in range(seeds)]
-    subjects = table["subject"].to_numpy().astype(object)
+    clusters = Clusters.of(table["subject"])
 
-    def values(flips: pl.Series, kind: str) -> ItemNumbers:
+    def mean(flips: pl.Series, kind: str) -> Tally:
         hits = flips != SAME if kind == "changed" else flips == kind
-        return ItemNumbers.mean(hits.cast(pl.Float64).fill_null(NAN).to_numpy())
+        return mean_of(hits.cast(pl.Float64).fill_null(NAN).to_numpy(), clusters)
 
-    runs = [{kind: values(flips, kind) for kind in ("changed", *KINDS)} for flips in columns]
-    of = item_estimates(runs, subjects, seed)
-    net = np.mean([run[WON].columns[:, 0] - run[LOST].columns[:, 0] for run in runs], axis=0)
+    runs = [{kind: mean(flips, kind) for kind in ("changed", *KINDS)} for flips in columns]
+    of = estimates(runs)
+    net = np.mean([run[WON].scores[:, 0] - run[LOST].scores[:, 0] for run in runs], axis=0)
     known = table.select("subject", net=pl.Series(net)).drop_nans("net")
     by_subject = known.group_by("subject").agg(pl.col("net").sum()).sort("subject")["net"]
-    test, p = SUBJECTS, paired_permutation(by_subject.to_list(), seed)
+    test, p = SUBJECTS, paired_permutation(by_subject.to_list())
     if seeds == 1 and len(by_subject) == known.height > 0:
         test, p = MCNEMAR, mcnemar(int((by_subject < 0).sum()), int((by_subject > 0).sum()))
     moved = pl.any_horizontal(pl.col(flips.name) != SAME for flips in columns)

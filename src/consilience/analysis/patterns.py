@@ -6,28 +6,26 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import product
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Literal, get_args
 
 import numpy as np
 import polars as pl
+from scipy.sparse import csr_array
 
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.factors import Edge
 from consilience.core.items import Bools, Floats
 from consilience.metrics.counts import Answers, Prepared, prepared_seeds
 from consilience.metrics.differences import CHANGE_SCHEMA, accuracy_changes
-from consilience.metrics.registry import Grid, headline_metrics, quotient
-from consilience.metrics.resampling import ClusterSampler, in_threads
+from consilience.metrics.registry import METRICS, Grid, headline_metrics, quotient
 from consilience.metrics.statistics import (
     NAN,
-    REPLICATES,
-    bootstrap_interval,
-    bootstrap_intervals,
     correlation,
     holm,
+    intervals_of,
+    logit_interval,
     paired_permutation,
-    resamples,
 )
 from consilience.types import Relation, Suite
 
@@ -44,36 +42,28 @@ PAIRS_SCHEMA: dict[str, type[pl.DataType]] = {
     **CHANGE_SCHEMA,
 }
 
-ROUNDING = 1e-12
-"""A pattern is an outlier only if its agreement is lower than the others' by more than this."""
-
 Seeds = Answers | Sequence[Answers]
 """The answers of one run, or those of each seed, whose numbers are averaged (``over_seeds``)."""
 
 
-def pair_table(answers: Seeds, suite: Suite, protocol: Protocol, seed: int = 0) -> pl.DataFrame:
+def pair_table(answers: Seeds, suite: Suite, protocol: Protocol) -> pl.DataFrame:
     """How often each two patterns of a relation give the same answer, and how accuracy changes.
 
     One row a pair: ``group, first, second`` (positions of the patterns), ``edit`` (kind of the
-    released edge, null without one), ``agreement`` with a 95 % interval ``low, high``, ``n`` items,
-    and ``CHANGE_SCHEMA``: the accuracy of both and its paired change. Intervals resample subjects.
-    Of relations with more than ``MANY_VARIANTS`` patterns, only pairs with the base pattern.
+    released edge, null without one), ``agreement`` with the bounds ``low, high`` of its 95 %
+    interval over subjects, ``n`` items, and ``CHANGE_SCHEMA``: the accuracy of both and its paired
+    change. Of relations with over ``MANY_VARIANTS`` patterns, only pairs with the base pattern.
     """
-    tables = [_pair_table(table, protocol, seed) for table in prepared_seeds(answers, suite)]
+    tables = [_pair_table(table, protocol) for table in prepared_seeds(answers, suite)]
     return over_seeds(tables, ["group", "first", "second"])
 
 
-def _pair_table(ready: Prepared, protocol: Protocol, seed: int) -> pl.DataFrame:
-    def of(group: tuple[Relation, Grid]) -> pl.DataFrame:
-        relation, grid = group
-        if grid.has_many_pairs:
-            grid = grid.only_pairs([(0, at) for at in range(1, grid.answers.shape[1])])
-        subjects, subject_indices = np.unique(grid.subjects.astype(str), return_inverse=True)
-        resampled = ClusterSampler(ready.cache.draws(len(subjects), seed), subject_indices)
-        replicates = quotient(resampled.sums(grid.same), resampled.sums(grid.both))
-        agreement = quotient(grid.same.sum(axis=0), grid.both.sum(axis=0))
-        sizes = resampled.clusters(grid.both)
-        bounds = bootstrap_intervals(agreement, replicates, sizes, (0.0, 1.0), proportion=True)
+def _pair_table(ready: Prepared, protocol: Protocol) -> pl.DataFrame:
+    tables = []
+    for relation, every in _grids(ready, protocol):
+        of_base = [(0, at) for at in range(1, every.answers.shape[1])]
+        grid = every.only_pairs(of_base) if every.has_many_pairs else every
+        agreement, bounds = _agreement(grid)
         edges = [relation.edges.get((a, b)) for a, b in grid.pairs.tolist()]
         columns = {
             "group": [relation.id] * len(edges),
@@ -85,10 +75,25 @@ def _pair_table(ready: Prepared, protocol: Protocol, seed: int) -> pl.DataFrame:
             "high": bounds[:, 1],
             "n": grid.both.sum(axis=0),
         }
-        changes = accuracy_changes([grid], resampled, seed)
-        return pl.DataFrame({**columns, **changes}, schema=PAIRS_SCHEMA)
+        tables.append(pl.DataFrame({**columns, **accuracy_changes([grid])}, schema=PAIRS_SCHEMA))
+    return pl.concat(tables)
 
-    return pl.concat(in_threads(of, _grids(ready, protocol)))
+
+def _agreement(grid: Grid) -> tuple[Floats, Floats]:
+    """The share of items with the same answer (pair,), and the bounds of its interval (pair, 2).
+
+    The error is that of ``metrics.errors``, of all pairs at once.
+    """
+    items, places = len(grid.answers), grid.subjects.places
+    shape = (len(grid.subjects.names), items)
+    by_subject = csr_array((np.ones(items), (places, np.arange(items))), shape=shape)
+    hits, sizes = (by_subject @ of.astype(np.float64) for of in (grid.same, grid.both))
+    total, clusters = sizes.sum(axis=0), (sizes > 0).sum(axis=0)
+    agreement = quotient(hits.sum(axis=0), total)
+    falls = quotient(hits - np.nan_to_num(agreement) * sizes, total - sizes)
+    errors = np.sqrt(quotient(clusters - 1.0, clusters * 1.0) * (falls**2).sum(axis=0))
+    ends = intervals_of(agreement, errors, clusters, (0.0, 1.0), proportion=True)
+    return agreement, ends
 
 
 def with_changes(patterns: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
@@ -103,59 +108,89 @@ def with_changes(patterns: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
 
 
 def pattern_table(answers: Seeds, suite: Suite, protocol: Protocol) -> pl.DataFrame:
-    """The accuracy of each pattern of a relation, and its agreement with the others.
+    """What each pattern of a relation gives, and what consistency gains without it.
 
-    One row a pattern: ``group, variant_index, variant, accuracy`` (share of right answers),
-    ``agreement`` (mean over the other patterns), ``closest`` (the position of the pattern with the
-    highest agreement), ``highest`` (that agreement), ``apart`` (whether it is below the mean
-    agreement among the others, ``among``), ``n`` items. NaN without data.
+    One row a pattern: ``group, variant_index, variant``, ``n`` items, and
+
+    - ``accuracy``: share of right answers. ``agreement``: mean over the other patterns.
+    - ``top_answer``: share of its most frequent answer.
+    - ``consistency``: that of the relation. ``without``: that of its other patterns. ``gain``: the
+      second minus the first; below 0 where this pattern agrees more often than others do.
+    - ``partner``: the pattern (its position) without which, and without this one, consistency
+      gains most. ``gain_of_two``: this gain.
+
+    NaN without data, ``partner`` null.
     """
     tables = [_pattern_table(table, protocol) for table in prepared_seeds(answers, suite)]
     return over_seeds(tables, ["group", "variant_index", "variant"])
 
 
 def _pattern_table(ready: Prepared, protocol: Protocol) -> pl.DataFrame:
-    rows: list[tuple[object, ...]] = []
+    tables = []
     for relation, grid in _grids(ready, protocol):
-        agreement = agreement_matrix(grid)
-        right = quotient(grid.right.sum(axis=0), grid.taken.sum(axis=0)).tolist()
-        known = ~np.isnan(agreement)
-        values = np.where(known, agreement, 0)
-        sums, counts = (of.sum() - 2 * of.sum(axis=0) for of in (values, known.astype(np.int64)))
-        among, sizes = quotient(sums, counts), grid.taken.sum(axis=0).tolist()
-        names = [pattern.text for pattern in relation.patterns] or relation.design.variants
-        for at, name in enumerate(names):
-            others = np.delete(agreement[at], at)
-            mean, closest, highest = NAN, None, NAN
-            if has_others := not np.isnan(others).all():
-                closest = int(np.nanargmax(agreement[at]))
-                mean, highest = float(np.nanmean(others)), float(np.nanmax(others))
-            is_apart = bool(has_others and highest < among[at] - ROUNDING)
-            agreements = mean, closest, highest, float(among[at]), is_apart
-            rows.append((relation.id, at, name, right[at], *agreements, sizes[at]))
-    columns = [
-        "group", "variant_index", "variant", "accuracy", "agreement", "closest", "highest", "among",
-        "apart", "n",
-    ]  # fmt: skip
-    table = pl.DataFrame(rows, columns, orient="row", infer_schema_length=None)
-    return table.cast({"closest": pl.Int64})  # where it is nowhere known, too
+        size, agreement, without = grid.answers.shape[1], *_without(grid)
+        value = _value("consistency", grid)
+        gains = np.nan_to_num(without - value, nan=-np.inf)
+        of_one = gains.diagonal().copy()
+        np.fill_diagonal(gains, -np.inf)
+        variants = [pattern.text for pattern in relation.patterns] or relation.design.variants
+        columns = {
+            "group": [relation.id] * size,
+            "variant_index": range(size),
+            "variant": variants,
+            "accuracy": quotient(grid.right.sum(axis=0), grid.asked.sum(axis=0)),
+            "agreement": agreement,
+            "top_answer": [_value("top_answer", grid.only_variants([at])) for at in range(size)],
+            "consistency": [value] * size,
+            "without": without.diagonal(),
+            "gain": of_one,
+            "partner": gains.argmax(axis=1),
+            "gain_of_two": gains.max(axis=1),
+            "n": grid.asked.sum(axis=0),
+        }
+        table = pl.DataFrame(columns).with_columns(
+            pl.col("gain", "gain_of_two").replace(-np.inf, NAN)
+        )
+        has_partner = pl.col("gain_of_two").is_not_nan()
+        tables.append(table.with_columns(partner=pl.when(has_partner).then("partner")))
+    return pl.concat(tables)
 
 
-def agreement_matrix(grid: Grid) -> Floats:
-    """Share of items with the same answer (variant, variant); NaN on the diagonal."""
-    size = len(grid.answered)
-    matrix = np.full((size, size), np.nan)
-    if not grid.has_many_pairs:
-        first, second = grid.pairs.T
-        matrix[first, second] = quotient(grid.same.sum(axis=0), grid.both.sum(axis=0))
-        matrix[second, first] = matrix[first, second]
-        return matrix
-    answers, taken = grid.answers.T.astype(np.int32), grid.taken.astype(np.float32)
-    both = (taken.T @ taken).astype(np.float64)
-    for at in range(size - 1):
-        same = ((answers[at + 1 :] == answers[at]) & grid.taken[:, at]).sum(axis=1)
-        matrix[at, at + 1 :] = matrix[at + 1 :, at] = quotient(same, both[at, at + 1 :])
-    return matrix
+def _value(metric: str, grid: Grid) -> float:
+    tally = METRICS[metric].count(grid)
+    return tally.value if tally else NAN
+
+
+def _without(grid: Grid) -> tuple[Floats, Floats]:
+    """The mean agreement of a pattern with others (variant,), and consistency without patterns.
+
+    The second (variant, variant) is the consistency without two patterns, on the diagonal without
+    one; NaN where no pair is left.
+    """
+
+    def pairs_with(at: int) -> Bools:
+        """Whether an item has the same answer there and in another variant, and was asked in both.
+
+        (2, item, variant)
+        """
+        both = grid.asked & grid.asked[:, [at]] & (grid.is_compared[at] > 0)
+        return np.array(
+            [both & (grid.answers == grid.answers[:, [at]]) & (grid.answers >= 0), both]
+        )
+
+    variants = range(grid.answers.shape[1])
+    pairs = np.array([pairs_with(at).sum(axis=2) for at in variants]).transpose(1, 2, 0)
+    shares = np.array([quotient(*pairs_with(at).sum(axis=1)) for at in variants])
+    agreement = quotient(np.nansum(shares, axis=1), (~np.isnan(shares)).sum(axis=1))
+    without = np.zeros(shares.shape)
+    for at in variants:
+        others = np.where(np.array(variants) == at, 0, pairs)  # on the diagonal it goes once
+        left = np.array([grid.n_same, grid.n_both])[:, :, None] - pairs[:, :, [at]] - others
+        hits, total = left + pairs_with(at)
+        if not grid.by_pair:
+            hits, total = np.nan_to_num(quotient(hits, total)), total > 0
+        without[at] = quotient(hits.sum(axis=0), total.sum(axis=0))
+    return agreement, without
 
 
 def changes(edge: Edge) -> set[str]:
@@ -185,9 +220,7 @@ def annotated_kinds(suite: Suite) -> dict[str, dict[tuple[int, int], set[str]]]:
     return kinds
 
 
-def edit_table(
-    answers: Seeds, suite: Suite, protocol: Protocol, kinds: Kinds, seed: int = 0
-) -> pl.DataFrame:
+def edit_table(answers: Seeds, suite: Suite, protocol: Protocol, kinds: Kinds) -> pl.DataFrame:
     """Consistency of the pairs that differ in a way, against the other pairs of the same relation.
 
     One row a kind, over the N-1 relations that have both: ``kind, with_it, without_it`` (means over
@@ -196,34 +229,32 @@ def edit_table(
     the kind).
     """
     seeds = prepared_seeds(answers, suite)
-    return over_seeds([_edit_table(table, protocol, kinds, seed) for table in seeds], ["kind"])
+    return over_seeds([_edit_table(table, protocol, kinds) for table in seeds], ["kind"])
 
 
-def _edit_table(ready: Prepared, protocol: Protocol, kinds: Kinds, seed: int) -> pl.DataFrame:
+def _edit_table(ready: Prepared, protocol: Protocol, kinds: Kinds) -> pl.DataFrame:
     shares: dict[str, list[tuple[float, float]]] = {}
     pairs: dict[str, int] = {}
     for relation, grid in _grids(ready, protocol):
-        of_pair = kinds.get(relation.id)
-        if relation.cardinality != "N-1" or not of_pair:
+        of_pair = kinds.get(relation.id, {})
+        if relation.cardinality != "N-1":
             continue
-        names = [of_pair.get((a, b)) for a, b in grid.pairs.tolist()]
-        known = np.array([of is not None for of in names], dtype=np.bool_)
         for kind in sorted({name for of in of_pair.values() for name in of}):
-            differ = np.array([kind in (of or ()) for of in names], dtype=np.bool_)
-            pairs[kind] = pairs.get(kind, 0) + int(differ.sum())
-            with_it, without = (_share(grid, which & known) for which in (differ, ~differ))
-            if not math.isnan(with_it) and not math.isnan(without):
-                shares.setdefault(kind, []).append((with_it, without))
+            differ = [pair for pair, of in of_pair.items() if kind in of]
+            pairs[kind] = pairs.get(kind, 0) + len(differ)
+            others = [pair for pair, of in of_pair.items() if kind not in of]
+            if differ and others:
+                one, other = (_value("consistency", grid.only_pairs(of)) for of in (differ, others))
+                if not math.isnan(one + other):
+                    shares.setdefault(kind, []).append((one, other))
     rows = []
     for kind, of_kind in shares.items():
-        differences = np.array([a - b for a, b in of_kind])
-        size = len(differences)
-        replicates = resamples(size, REPLICATES, np.random.default_rng(seed)) @ differences / size
-        mean = float(differences.mean())
-        low, high = bootstrap_interval(mean, replicates, size, (-1.0, 1.0))
-        means = map(fmean, zip(*of_kind, strict=True))
-        p = paired_permutation(differences.tolist(), seed)
-        rows.append((kind, *means, mean, low, high, p, size, pairs[kind]))
+        differences, size = [a - b for a, b in of_kind], len(of_kind)
+        mean = fmean(differences)
+        error = stdev(differences) / math.sqrt(size) if size > 1 else NAN
+        bounds = logit_interval(mean, error, size, (-1.0, 1.0))
+        means, p = map(fmean, zip(*of_kind, strict=True)), paired_permutation(differences)
+        rows.append((kind, *means, mean, *bounds, p, size, pairs[kind]))
     if not rows:
         return pl.DataFrame()
     columns = [
@@ -256,11 +287,6 @@ def _merged(name: str, dtype: pl.DataType) -> pl.Expr:
     if dtype == pl.Boolean:
         return column.all()
     return column.min() if name == "n" else pl.when(column.n_unique() == 1).then(column.first())
-
-
-def _share(grid: Grid, pairs: Bools) -> float:
-    same, both = int(grid.same[:, pairs].sum()), int(grid.both[:, pairs].sum())
-    return same / both if both else NAN
 
 
 def _grids(answers: Prepared, protocol: Protocol) -> Iterator[tuple[Relation, Grid]]:
@@ -326,7 +352,7 @@ def size_correlations(by_size: pl.DataFrame) -> pl.DataFrame:
 
 def _means(metrics: pl.DataFrame) -> dict[str, float]:
     """The mean over relations of each headline metric, with ``_std``, ``_low`` and ``_high``."""
-    overall = metrics.filter(group="MACRO", subset="all")
+    overall = metrics.filter(over="mean", kind="whole")
     means: dict[str, float] = {}
     for name in headline_metrics():
         (mean,) = overall.filter(metric=name).to_dicts() or ({},)
@@ -357,6 +383,7 @@ def short_number(number: float) -> str:
 
 def _of_relations(metrics: pl.DataFrame, name: str) -> pl.DataFrame:
     """A metric's value in each relation that the mean over relations includes."""
-    averaged = {*metrics.filter(metric="consistency")["group"]} - {"MACRO", "MICRO"}
-    is_averaged = pl.col("group").is_in(list(averaged))
-    return metrics.filter(is_averaged, metric=name, subset="all").select("group", "value")
+    of_groups = metrics.filter(over="group", kind="whole")
+    averaged = of_groups.filter(metric="consistency")["group"]
+    is_averaged = pl.col("group").is_in(averaged.implode())
+    return of_groups.filter(is_averaged, metric=name).select("group", "value")

@@ -20,7 +20,6 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.manifold import TSNE
 from sklearn.metrics import adjusted_mutual_info_score, v_measure_score
-from threadpoolctl import threadpool_limits
 
 from consilience.core.errors import ConsilienceError, reason_of
 from consilience.files.read import parquet_metadata, read_parquet
@@ -147,8 +146,7 @@ def _agreement(array: npt.NDArray[np.float32], labels: npt.NDArray[np.object_]) 
     size = int(numbers.max(initial=-1)) + 1
     if not 1 < size < len(array):
         return {"clusters": size} | dict.fromkeys(MEASURES, NAN)
-    # On one thread the result does not depend on the number of cores, and it is faster.
-    with warnings.catch_warnings(), threadpool_limits(1):
+    with warnings.catch_warnings():
         # There may be fewer different vectors than labels: embeddings of masks, start tokens.
         warnings.simplefilter("ignore", ConvergenceWarning)
         clusters = KMeans(size, n_init=10, random_state=0).fit(array.astype(np.float64)).labels_
@@ -172,14 +170,13 @@ def tsne(array: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         found = f"{len(array)} vectors for a t-SNE of perplexity {PERPLEXITY}"
         todo = "Take more facts, or a relation with more patterns."
         raise ConsilienceError(found, expected=f"at least {PERPLEXITY + 1}", todo=todo)
-    with threadpool_limits(1):
-        points: npt.NDArray[np.float32] = TSNE(
-            perplexity=PERPLEXITY,
-            early_exaggeration=4,
-            learning_rate=1000,
-            max_iter=1000,
-            method="exact",
-            init="random",
-            random_state=0,
-        ).fit_transform(array)
+    points: npt.NDArray[np.float32] = TSNE(
+        perplexity=PERPLEXITY,
+        early_exaggeration=4,
+        learning_rate=1000,
+        max_iter=1000,
+        method="exact",
+        init="random",
+        random_state=0,
+    ).fit_transform(array)
     return points

@@ -206,7 +206,7 @@ ATTRIBUTES = ("syntactic", "lexical", "determiner")  # What is compared of two e
 CELLS = {"both": (True, True), "only_released": (True, False), "only_derived": (False, True)}
 
 AGREEMENT_SCHEMA: dict[str, type[pl.DataType]] = {
-    **dict.fromkeys(("group", "attribute"), pl.String),
+    **dict.fromkeys(("over", "group", "attribute"), pl.String),
     "n": pl.Int64,
     "same": pl.Float64,
     **dict.fromkeys(CELLS, pl.Int64),
@@ -218,10 +218,10 @@ def agreement_with_released(
 ) -> pl.DataFrame:
     """The agreement of derived edges with those of the suite.
 
-    One row an attribute, for all relations together (``MICRO``) and for each. ``n``: directed edges
-    that both have, two for every pair of patterns as in ParaRel's graphs. ``same``: the share with
-    the same value. ``both, only_released, only_derived``: edges on which both, or one of them, has
-    the change.
+    One row an attribute, for all relations together (``over`` all) and for each (``group``).
+    ``n``: directed edges that both have, two for every pair of patterns as in ParaRel's graphs.
+    ``same``: the share with the same value. ``both, only_released, only_derived``: edges on which
+    both, or one of them, has the change.
     """
     compared = {
         relation.id: [
@@ -231,14 +231,14 @@ def agreement_with_released(
         ]
         for relation in suite.relations
     }
-    groups = {"MICRO": [pair for pairs in compared.values() for pair in pairs]} | compared
+    groups = {"": [pair for pairs in compared.values() for pair in pairs]} | compared
     rows = []
     for (group, edges), name in product(groups.items(), ATTRIBUTES):
         cells = Counter((getattr(a, name), getattr(b, name)) for a, b in edges)
         same = sum(count for (a, b), count in cells.items() if a == b)
         share = same / len(edges) if edges else float("nan")
         counts = [2 * cells[cell] for cell in CELLS.values()]
-        rows.append((group, name, 2 * len(edges), share, *counts))
+        rows.append(("group" if group else "all", group, name, 2 * len(edges), share, *counts))
     return pl.DataFrame(rows, AGREEMENT_SCHEMA, orient="row")
 
 

@@ -6,26 +6,30 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
+from typing import Any
 
 import polars as pl
 
 from consilience.analysis.examples import Example
 from consilience.core.expectations import KINDS
-from consilience.core.text import counted, truncated
+from consilience.core.text import counted, listed, truncated
+from consilience.metrics.measure import NEARLY_CONSTANT
 from consilience.metrics.registry import short_label_of
 from consilience.metrics.statistics import CLEAR
 from consilience.report.columns import (
     CLUSTER_CORRELATIONS,
     CLUSTERS,
     CORRELATION,
+    GAIN,
+    GAIN_NOTE,
+    GAIN_OF_TWO,
     PATTERN_NOTE,
     PATTERNS,
-    POINTS,
     Columns,
     difference_columns,
     frame_table,
     metric_column,
-    with_outliers,
+    numbered,
 )
 from consilience.report.table import Cell, Column, Table, Value, spread_of, text_of
 from consilience.suites.pairs import CALUM
@@ -122,62 +126,71 @@ def analysis_table(
     return frame_table(shown, title.format(**words), {**columns, **of_metrics})
 
 
-NAMED = 3  # outliers, or kinds of expectations, that a verdict names
-MOST_OUTLIERS = 20  # rows of the table of outliers
-
-OUTLIERS: Columns = {
-    "group": Column("relation"),
-    "number": Column("number", "count"),
-    "variant": Column("pattern"),
-    "accuracy": metric_column("accuracy"),
-    "agreement": Column("agreement with others", "share", "agrees with others"),
-    "among": Column("others with each other", "share"),
-    "gap": POINTS,
-}
-"""Outliers, and how far apart they are."""
+NAMED = 3  # relations, or patterns of one answer, that a verdict names
 
 RELATIONS: Columns = {
     "group": Column("relation"),
     "patterns": Column("patterns", "count"),
-    "agreement": Column("mean agreement", "share"),
-    "least": Column("lowest of a pattern", "share"),
-    "outliers": Column("outliers", "count"),
-    "worst": Column("lowest accuracy", "share"),
-    "best": Column("highest accuracy", "share"),
+    "worst": Column("lowest accuracy", "share", is_extra=True),
+    "best": Column("highest accuracy", "share", is_extra=True),
+    "consistency": Column("consistency", "share"),
+    "variant": Column("pattern that costs most"),
+    **GAIN,
+    "two": Column("both patterns"),
+    "gain_of_two": GAIN_OF_TWO["gain_of_two"],
 }
-"""The patterns of each relation together."""
-
-OUTLIER = (
-    "Outlier: even the agreement with the closest pattern is below the mean agreement of the "
-    "other patterns with each other."
-)
-
-
-def _outliers(patterns: pl.DataFrame) -> pl.DataFrame:
-    """The outliers with ``gap``: their agreement minus that of the others, the lowest first."""
-    gap = (pl.col("agreement") - pl.col("among")).alias("gap")
-    return with_outliers(patterns).filter("apart").with_columns(gap).sort("gap")
+"""The patterns of each relation together, and those that cost most consistency."""
 
 
 def pattern_verdict(patterns: pl.DataFrame, words: SuiteWords) -> list[str]:
-    """Which patterns are outliers, and whether any differs in accuracy, in sentences."""
-    outliers, sentences = _outliers(patterns), [f"No {words.variant} is an outlier."]
-    if outliers.height:
+    """Which patterns cost most consistency, which have one answer, and if accuracy differs."""
+    rows, sentences = _costliest(patterns).filter(pl.col("gain") > 0).to_dicts(), []
+    if rows:
         named = "; ".join(
-            f"'{row['variant']}' of {row['group']} ({100 * row['agreement']:.0f} %, the others "
-            f"{100 * row['among']:.0f} %)"
-            for row in outliers.head(NAMED).to_dicts()
+            f"{row['group']} {_from_to(row, 'gain')} without '{row['variant']}'"
+            for row in rows[:NAMED]
         )
-        of_all = f"{outliers.height} of {counted(patterns.height, words.variant)}"
-        verb = (
-            "is an outlier, which agrees" if outliers.height == 1 else "are outliers, which agree"
+        sentences = [f"Consistency gains most without one {words.variant} in {named}."]
+    both = [row for row in rows if row["gain_of_two"] > row["gain"]]
+    if both:
+        row = max(both, key=lambda row: row["gain_of_two"])
+        two = f"'{row['one']}' and '{row['other']}'"
+        sentences.append(
+            f"Without two: {row['group']} {_from_to(row, 'gain_of_two')} without {two}."
         )
-        farthest = "Farthest apart" if outliers.height > 1 else "It is"
-        sentences = [
-            f"{of_all} {verb} with the others less often than these with each other.",
-            f"{farthest}: {named}.",
-        ]
+    alike = patterns.filter(pl.col("top_answer") > NEARLY_CONSTANT, pl.col("n") > 1)
+    if alike.height:
+        named = listed(
+            [f"'{variant}' of {group}" for group, variant in alike["group", "variant"].rows()],
+            NAMED,
+        )
+        of_all = f"{alike.height} of {counted(patterns.height, words.variant)}"
+        share = f"over {NEARLY_CONSTANT * 100:.0f} % of the answers are the same"
+        sentences.append(f"In {of_all} {share}: {named}.")
     return [*sentences, *accuracy_of_patterns(patterns, words)]
+
+
+def _from_to(row: Mapping[str, Any], gain: str) -> str:
+    """Consistency with all patterns and without some, in percent."""
+    return f"{100 * row['consistency']:.1f} to {100 * (row['consistency'] + row[gain]):.1f} %"
+
+
+def _costliest(patterns: pl.DataFrame) -> pl.DataFrame:
+    """The pattern of each relation without which consistency gains most, the largest gain first.
+
+    Of two patterns ``gain_of_two``, their texts ``one, other`` and their numbers in ``two``.
+    """
+    of_two = pl.col("gain_of_two").fill_nan(None)
+    partners = patterns.select("group", partner="variant_index", other="variant")
+    pairs = patterns.sort(of_two, descending=True, nulls_last=True, maintain_order=True).unique(
+        "group", keep="first", maintain_order=True
+    )
+    pairs = pairs.join(partners, on=["group", "partner"], how="left").select(
+        "group", "gain_of_two", "other", one="variant",
+        two=pl.format("{}, {}", pl.col("variant_index") + 1, pl.col("partner") + 1).fill_null(""),
+    )  # fmt: skip
+    rows = numbered(patterns).drop("gain_of_two").unique("group", keep="first", maintain_order=True)
+    return rows.join(pairs, on="group", how="left", maintain_order="left")
 
 
 def accuracy_of_patterns(patterns: pl.DataFrame, words: SuiteWords) -> Iterator[str]:
@@ -193,24 +206,14 @@ def accuracy_of_patterns(patterns: pl.DataFrame, words: SuiteWords) -> Iterator[
         yield f"No {words.variant} differs {where} ({several}, {smallest}, Holm)."
 
 
-def overview_tables(patterns: pl.DataFrame) -> Iterator[Table]:
-    """The outliers, and a row for each relation."""
-    outliers = _outliers(patterns)
-    if outliers.height:
-        left_out = outliers.height - MOST_OUTLIERS
-        notes = [f"{left_out} more outliers are in --json."] if left_out > 0 else []
-        title = "Outliers: agreement in percent, difference in points"
-        yield frame_table(outliers.head(MOST_OUTLIERS), title, OUTLIERS, [*notes, OUTLIER])
-    known = pl.col("agreement", "accuracy").fill_nan(None)
-    rows = patterns.with_columns(known).group_by("group", maintain_order=True).agg(
-        pl.len().alias("patterns"),
-        pl.col("agreement").mean(),
-        pl.col("agreement").min().alias("least"),
-        pl.col("apart").sum().cast(pl.Int64).alias("outliers"),
-        pl.col("accuracy").min().alias("worst"),
-        pl.col("accuracy").max().alias("best"),
-    ).sort("agreement")  # fmt: skip
-    yield frame_table(rows, "Patterns of each relation, in percent", RELATIONS)
+def overview_table(patterns: pl.DataFrame) -> Table:
+    """A row for each relation, that with the largest gain first."""
+    accuracy = pl.col("accuracy").fill_nan(None)
+    sizes = patterns.group_by("group").agg(
+        pl.len().alias("patterns"), worst=accuracy.min(), best=accuracy.max()
+    )
+    rows = _costliest(patterns).join(sizes, on="group", how="left", maintain_order="left")
+    return frame_table(rows, "Patterns of each relation, in percent", RELATIONS, [GAIN_NOTE])
 
 
 def matrix_tables(pairs: pl.DataFrame, patterns: pl.DataFrame) -> Iterator[Table]:
@@ -221,7 +224,7 @@ def matrix_tables(pairs: pl.DataFrame, patterns: pl.DataFrame) -> Iterator[Table
     """
     for (group,), rows in patterns.group_by("group", maintain_order=True):
         title = f"{group}: patterns, in percent"
-        yield frame_table(with_outliers(rows), title, PATTERNS)
+        yield frame_table(numbered(rows), title, PATTERNS)
         of_group = pairs.filter(group=group).select("first", "second", "agreement")
         agreement: dict[frozenset[int], Value] = {
             frozenset(pair): "" if math.isnan(value) else value
@@ -277,7 +280,7 @@ AT_ONCE = 3  # tasks beside each other, at most
 ORDER = (*CALUM, "kornli", "klue-nli", "klue-sts")  # of the paper's tables; others come after
 
 SYMBOLS: Mapping[tuple[str, str], str] = {
-    ("accuracy", "all"): "Acc",
+    ("accuracy", ""): "Acc",
     ("consistency", "reverse"): "C_R",
     ("consistency", "signal"): "C_S",
 }
@@ -294,11 +297,11 @@ def calum_tables(
 ) -> Iterator[Table]:
     """A row a model; for each task a column for each of ``metrics``.
 
-    ``rows``: a row a number (``model, task, metric, subset, value, std``). Mean ± standard
+    ``rows``: a row a number (``model, task, metric, form, value, std``). Mean ± standard
     deviation where there are several seeds. As many tables as are needed to stay legible.
     """
     cells = {
-        (row["model"], row["task"], row["metric"], row["subset"]): Cell(row["value"], row["std"])
+        (row["model"], row["task"], row["metric"], row["form"]): Cell(row["value"], row["std"])
         for row in rows.iter_rows(named=True)
     }
     models = rows["model"].unique(maintain_order=True).to_list()
@@ -327,7 +330,7 @@ def effects_tables(effects: pl.DataFrame) -> Iterator[Table]:
         "p (Holm): adjusted over the rows of all tables with the same test. * .05 ** .01 *** .001",
     ]
     for (first, second), rows in effects.group_by(["first", "second"], maintain_order=True):
-        names = [symbol_of(*key) for key in rows.select("metric", "subset").iter_rows()]
+        names = [symbol_of(*key) for key in rows.select("metric", "form").iter_rows()]
         named = [
             {"name": "" if name == above else name, **row}
             for name, above, row in zip(names, ["", *names], rows.to_dicts(), strict=False)
@@ -341,7 +344,7 @@ def effects_tables(effects: pl.DataFrame) -> Iterator[Table]:
         yield frame_table(named, title, columns, notes)
 
 
-ALL_GROUPS = "all groups"  # what tables call MICRO
+ALL_GROUPS = "all groups"  # what tables call the items of all groups together
 
 
 def violation_examples(examples: pl.DataFrame) -> Iterator[Table]:

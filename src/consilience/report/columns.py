@@ -74,13 +74,10 @@ def legible(rows: pl.DataFrame) -> pl.DataFrame:
     return joined.with_columns(shown).drop("items")
 
 
-def with_outliers(patterns: pl.DataFrame) -> pl.DataFrame:
-    """A table of patterns with numbers from 1, and its outliers in words."""
-    return patterns.with_columns(
-        outlier=pl.when("apart").then(pl.lit("yes")).otherwise(pl.lit("")),
-        number=pl.col("variant_index") + 1,
-        closest=pl.col("closest") + 1,
-    )
+def numbered(patterns: pl.DataFrame) -> pl.DataFrame:
+    """A table of patterns by gain, the largest first, with numbers from 1."""
+    rows = patterns.with_columns(number=pl.col("variant_index") + 1, partner=pl.col("partner") + 1)
+    return rows.sort(pl.col("gain").fill_nan(None), descending=True, nulls_last=True)
 
 
 def difference_columns(
@@ -117,6 +114,14 @@ POINTS = Column("difference", "points", "diff.")
 P_HOLM = Column("p (Holm)", "p")
 DIFFERENCE: Columns = {"difference": POINTS, ("low", "high"): Column(CI, "points")}
 
+GAIN: Columns = {
+    "without": Column("consistency without it", "share", "without it"),
+    "gain": Column("gain", "points"),
+}
+GAIN_OF_TWO: Columns = {
+    "partner": Column("also without number", "count", "and without"),
+    "gain_of_two": Column("gain without both", "points", "gain of both"),
+}
 PATTERNS: Columns = {
     "relation": Column("relation"),
     "run": Column("run"),
@@ -127,17 +132,20 @@ PATTERNS: Columns = {
     ("change_low", "change_high"): Column(CI, "points", is_extra=True),
     "p_holm": P_HOLM,
     "agreement": Column("agreement with others", "share", "agrees with others"),
-    "outlier": Column("outlier"),
-    "closest": Column("closest pattern", "count", is_extra=True),
-    "highest": Column("agreement with it", "share", "agrees with it", is_extra=True),
+    "top_answer": Column("top answer", "share", is_extra=True),
+    **GAIN,
+    **GAIN_OF_TWO,
     "n": Column("facts", "count", is_extra=True),
 }
 """Patterns (``analysis.patterns``): their accuracy, and how often they agree with others."""
 
+GAIN_NOTE = (
+    "gain: consistency without this pattern, or without both, minus that with all, in points"
+)
+
 PATTERN_NOTE = (
     "difference: accuracy minus that of the first pattern on the same facts, in points; p: exact "
-    "McNemar, adjusted over patterns (Holm), the interval is not; outlier: even the agreement with "
-    "the closest pattern is below the mean agreement among the others"
+    f"McNemar, adjusted over patterns (Holm), the interval is not; {GAIN_NOTE}"
 )
 
 EDITS: Columns = {
@@ -204,7 +212,7 @@ CLUSTER_CORRELATIONS: Columns = {
 
 def in_words(table: Table, words: SuiteWords) -> Table:
     """The table with the headings that a kind of suite has for its groups, items and variants."""
-    forms = ("{}", "{}s", "closest {}", "all {}s agree")
+    forms = ("{}", "{}s", "all {}s agree")
     known = words.instead.items()
     names = {form.format(one): form.format(other) for one, other in known for form in forms}
     columns = [replace(one, heading=names.get(one.heading, one.heading)) for one in table.columns]

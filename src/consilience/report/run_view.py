@@ -172,7 +172,7 @@ def _range_note(view: FactorView) -> Iterator[str]:
             ties = f" and {counted(others, 'other')}" if others > 0 else ""
             ends.append(f"{end} in {row[f'{end}_variant']}{ties} ({100 * row[end]:.1f})")
         yield (
-            f"of the {counted(row['n'], 'question')} answered in all variants, accuracy is "
+            f"of the {counted(row['n'], 'question')} asked in all variants, accuracy is "
             f"{' and '.join(ends)}"
         )
 

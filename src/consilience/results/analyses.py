@@ -32,7 +32,7 @@ from consilience.options import Output, runs, shared_fields
 from consilience.options.probe import ProbeOptions
 from consilience.report import analysis_tables as layouts
 from consilience.report.charts import tsne_figure
-from consilience.report.columns import EDITS, frame_table
+from consilience.report.columns import EDITS, frame_table, numbered
 from consilience.report.export import Shown, in_sentences, save_figure
 from consilience.report.run_view import (
     FactorView,
@@ -93,11 +93,11 @@ def _open(
 def analyze_patterns(options: runs.PatternsOptions) -> Analysis:
     """How often each two patterns agree, and what each pattern gives: ``patterns, pairs``.
 
-    Of chosen groups all patterns are shown, of others the outliers and a row a relation.
+    Of chosen groups all patterns are shown, of others a row a relation.
     """
     run, suite, protocol, notes = _open(options)
     suite, answers = _of_groups(run, suite, options.groups)
-    pairs = patterns.pair_table(answers, suite, protocol, options.seed)
+    pairs = patterns.pair_table(answers, suite, protocol)
     rows = patterns.with_changes(patterns.pattern_table(answers, suite, protocol), pairs)
     notes += [
         f"{relation.id}: more than {MANY_VARIANTS} patterns, so the only pairs in the table are "
@@ -105,12 +105,11 @@ def analyze_patterns(options: runs.PatternsOptions) -> Analysis:
         for relation in suite.relations
         if len(relation.patterns) > MANY_VARIANTS
     ]
-    shown: list[Table | str] = [*layouts.overview_tables(rows)]
+    shown: list[Table | str] = [layouts.overview_table(rows)]
     if options.groups is not None or rows["group"].n_unique() == 1:
         shown = [*layouts.matrix_tables(pairs, rows)]
     elif rows.height:
-        group = rows.sort(pl.col("agreement").fill_nan(None), nulls_last=True)["group"][0]
-        shown.append(f"All patterns of a relation: --groups {group}")
+        shown.append(f"All patterns of a relation: --groups {numbered(rows)['group'][0]}")
     tables, verdict = {"patterns": rows, "pairs": pairs}, layouts.pattern_verdict(rows, suite.words)
     return Analysis(tables, shown, pairs, notes, verdict=verdict)
 
@@ -132,7 +131,7 @@ def analyze_edits(options: runs.EditsOptions) -> Analysis:
         from consilience.analysis import syntax
 
         kinds = syntax.derived_kinds(suite, syntax.load_parser())
-    table = patterns.edit_table(run.tables, suite, protocol, kinds, options.seed)
+    table = patterns.edit_table(run.tables, suite, protocol, kinds)
     if table.is_empty():
         found = f"the suite '{suite.name}' does not say how its patterns differ"
         raise ConsilienceError(found, todo="Derive it: --derive.")
@@ -180,7 +179,7 @@ def analyze_knowledge(options: runs.KnowledgeOptions) -> Analysis:
     for run in open_runs(options.runs):
         suite, protocol = facts_of(run, options.suite, options.protocol)
         notes += suite_notes(run, suite)
-        metrics[run.label] = measure(run.tables, suite, protocol, options.seed)
+        metrics[run.label] = measure(run.tables, suite, protocol)
     correlations = patterns.correlation_table(metrics)
     tables = {"correlations": correlations}
     shown = [layouts.analysis_table("correlations", correlations)]
@@ -203,7 +202,7 @@ def analyze_syntax(options: runs.SyntaxOptions) -> Analysis:
     suite = suites.load_suite(options.suite)
     derived = {relation.id: syntax.derive_edges(relation, parser) for relation in suite.relations}
     edges = syntax.agreement_with_released(suite, derived)
-    overall = edges.filter(pl.col("group") == "MICRO")
+    overall = edges.filter(over="all")
     return Analysis({"edges": edges}, [layouts.analysis_table("edges", overall, suite=suite.name)])
 
 
@@ -235,7 +234,7 @@ def analyze_factors(options: runs.FactorsOptions) -> FactorAnalysis:
     """Consistency by factor, variance components and the range of accuracy of each run."""
     views: list[FactorView] = []
     for run in open_runs(options.runs):
-        first, *others = factor_views(run, options.groups, options.seed)
+        first, *others = factor_views(run, options.groups)
         notes = [*suite_notes(run, suite_of(run)[0]), *first.tables.notes]
         views += [replace(first, tables=replace(first.tables, notes=notes)), *others]
     of_run = f" of {views[0].name}" if len(views) == 1 else ""
@@ -246,7 +245,7 @@ def analyze_factors(options: runs.FactorsOptions) -> FactorAnalysis:
         name: [getattr(view.tables, name) for view in views]
         for name in ("consistency", "components", "indices", "levels")
     }
-    frames["noise"] = [view.noise.select("subset", "value", "n", "n_excluded") for view in views]
+    frames["noise"] = [view.noise.select("level", "value", "n", "n_excluded") for view in views]
     names = [pl.lit(view.name).alias("run") for view in views]
     tables = {
         name: pl.concat(of.select(run, pl.all()) for run, of in zip(names, frame, strict=True))
@@ -272,14 +271,14 @@ def _numbers(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
         tables["levels"].with_columns(
             number=pl.lit("accuracy"), factor=pl.format("{}={}", "factor", "level")
         ),
-        tables["noise"].rename({"subset": "factor"}).with_columns(number=pl.lit("flips")),
+        tables["noise"].rename({"level": "factor"}).with_columns(number=pl.lit("flips")),
     ]  # fmt: skip
     columns = ("run", "number", "factor", "value", "low", "high")
     shares = ("share", "share_low", "share_high")
     return pl.concat(frames, how="diagonal").select(*columns, *shares, *counts)
 
 
-def factor_views(run: Run, groups: Sequence[str] | None = None, seed: int = 0) -> list[FactorView]:
+def factor_views(run: Run, groups: Sequence[str] | None = None) -> list[FactorView]:
     """The factors of a run of questions; groups with the same factors are counted together."""
     if "cells" not in run.settings:
         words = kind_of_run(run).words
@@ -301,7 +300,7 @@ def factor_views(run: Run, groups: Sequence[str] | None = None, seed: int = 0) -
     for design, names in designs.items():
         seeds = _answers_of(run, select_relations(suite, names))
         label = run.label if len(designs) == 1 else f"{run.label}, {', '.join(names)}"
-        views.append(FactorView(label, factor_tables(seeds, design, seed), noise))
+        views.append(FactorView(label, factor_tables(seeds, design), noise))
     return views
 
 
@@ -389,8 +388,8 @@ def _clusters(
 
 def correlations_of(metrics: pl.DataFrame, clusters: pl.DataFrame) -> pl.DataFrame:
     """Spearman's correlation of consistency with V-measure over relations, as in Section 7.2."""
-    of_all = metrics.filter(metric="consistency", subset="all")
-    consistency = of_all.select("value", relation="group")
+    of_groups = metrics.filter(metric="consistency", over="group", kind="whole")
+    consistency = of_groups.select("value", relation="group")
     rows = []
     for (layer, name), table in clusters.group_by(["layer", "property"], maintain_order=True):
         both = consistency.join(table, on="relation", maintain_order="left")

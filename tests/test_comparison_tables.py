@@ -16,7 +16,6 @@ from consilience.report.comparison_tables import (
     CONSTANT,
     comparison_table,
     verdict,
-    with_undefined_means,
 )
 from consilience.report.table import number_text
 from consilience.types import FACT_WORDS, QUESTION_WORDS
@@ -44,7 +43,8 @@ def rows_of(values, n=13):
     """Rows of means over relations: metric, difference, p and what could be seen."""
     columns = ("metric", "difference", "p", "detectable")
     empty = dict.fromkeys(COMPARISON_SCHEMA, None)
-    named = {"group": "MACRO", "subset": "all", "first": "a", "second": "b", "n": n}
+    named = {"over": "mean", "group": "", "kind": "whole", "level": "", "n": n}
+    named |= {"first": "a", "second": "b", "first_value": 0.5}
     rows = [empty | named | dict(zip(columns, row, strict=True)) for row in values]
     return pl.DataFrame(rows, schema=COMPARISON_SCHEMA)
 
@@ -82,23 +82,23 @@ def test_a_constant_run_has_a_row_without_a_difference():
 
 @pytest.mark.parametrize("words", [QUESTION_WORDS, FACT_WORDS])
 def test_consistency_is_left_out_against_one_answer_to_everything(words):
-    """Of questions the corrected consistency of the other one is (c - e) / (1 - e) of all."""
+    """The corrected consistency of the other one is (c - e) / (1 - e)."""
     suite = replace(make_suite(), words=words)
     compared = compare({"a": SAME, "b": VARIED}, suite, "strict")
-    whole = compared.filter(subset="all", group=words.pool)
-    agree, chance = (
-        whole.filter(metric=name)["second_value"][0]
-        for name in ("consistency", "chance_consistency")
+    whole = compared.filter(kind="whole", over=words.over)
+    agree, chance, row = (
+        whole.filter(metric=name)
+        for name in ("consistency", "chance_consistency", "corrected_consistency")
     )
-    row = with_undefined_means(compared, suite).filter(metric="corrected_consistency")[-1]
-    assert row["first_value"].is_nan().all() and row["group"][0] == words.pool
-    assert row["second_value"][0] == pytest.approx((agree - chance) / (1 - chance))
+    (agree, chance) = (of["second_value"].item() for of in (agree, chance))
+    assert row["first_value"].is_nan().all()
+    assert row["second_value"].item() == pytest.approx((agree - chance) / (1 - chance))
     assert not any("consistency -" in sentence for sentence in verdict(compared, suite))
     assert CONSTANT in comparison_table(compared, suite).notes
 
 
-def test_the_facts_that_both_runs_answered_are_counted():
-    note = "Compared on 2 of 4 facts: those that both runs answered."
+def test_the_facts_that_both_runs_were_asked_are_counted():
+    note = "Compared on 2 of 4 facts: those that all runs were asked."
     assert note in shown(VARIED, PARTLY).notes
     assert note in shown(PARTLY, VARIED, by="group").notes
     assert "Compared on 4 facts." in shown(VARIED, SAME).notes
@@ -108,11 +108,11 @@ def test_a_relation_that_no_run_answered_has_no_p_and_is_in_no_family():
     suite = make_suite(ids=("R", "empty"))
     none = run_of(*[[None, None, None]] * 4).with_columns(group=pl.lit("empty"))
     one, two = (pl.concat([run, none]) for run in (VARIED, PARTLY))
-    rows = compare({"a": one, "b": two}, suite, "strict").filter(metric="accuracy", subset="all")
+    rows = compare({"a": one, "b": two}, suite, "strict").filter(metric="accuracy", kind="whole")
     known, empty = (rows.filter(group=name).row(0, named=True) for name in ("R", "empty"))
     assert math.isnan(empty["p"]) and math.isnan(empty["p_holm"])
     assert known["p_holm"] == known["p"], "a family of one test"
-    line = "Compared on 2 of 8 facts: those that both runs answered."
+    line = "Compared on 2 of 8 facts: those that all runs were asked."
     assert line in comparison_table(rows, suite).notes
 
 

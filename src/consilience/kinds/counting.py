@@ -84,7 +84,6 @@ def count_answers(
     if len(tables) > 1:
         by_seed = [measure(table, suite, protocol) for table in tables]
     notes = dict[str, list[str]]()
-    is_of_items, first = suite.words.is_pooled, tables[0].answers
     for name, table, numbers in zip(answers, tables, by_seed, strict=True):
         notes[name] = notes_on(table, numbers, chosen)
         notes[name] += unchecked_note(suite, table.instances) if suite.expectations else ()
@@ -93,13 +92,28 @@ def count_answers(
     baseline = majority_baseline(tables[0], suite, protocol)
     if noise_floor is not None:
         metrics = pl.concat([metrics, noise_floor], how="diagonal")
-    of_items = first.lazy().group_by("group", "item").len()
-    sizes = of_items.collect(engine="streaming")["len"].sort()
-    fewest = sizes.head(1).to_list() if is_of_items else ()  # variants of a question
-    summary = summarize(metrics, chosen, protocol, model, baseline, cautions, fewest)
+    asked = asked_variants(tables[0])
+    summary = summarize(metrics, chosen, protocol, model, baseline, cautions, asked)
     return CountedRun(
         suite, protocol, tables, metrics, baseline, summary, left_out, seed_notes(notes)
     )
+
+
+def asked_variants(answers: Prepared) -> dict[str, tuple[int, int]]:
+    """In how many variants of each group an item was asked: the fewest of a question, and the most.
+
+    An item that was left out in some variant counts with those that others were asked in.
+    """
+    is_asked = pl.col("answer").is_not_null() | pl.col("excluded").is_null()
+    variant, rows = pl.col("variant_index"), answers.coded.lazy()
+    most = rows.filter(is_asked).group_by("group").agg(most=variant.n_unique())
+    of_items = rows.group_by("group", "item").agg(fewest=pl.len())
+    fewest = of_items.group_by("group").agg(pl.col("fewest").min())
+    sizes = most.join(fewest, on="group").with_columns(pl.min_horizontal("fewest", "most"))
+    if not answers.suite.words.is_pooled:
+        sizes = sizes.with_columns(fewest="most")
+    table = sizes.select("group", "fewest", "most").collect(engine="streaming")
+    return {str(group): (fewest, most) for group, fewest, most in table.iter_rows()}
 
 
 NOT_FINISHED = (

@@ -12,7 +12,7 @@ import polars as pl
 from consilience.core.errors import Protocol
 from consilience.core.expectations import KINDS
 from consilience.core.factors import ORIGINAL, Kind, several_factors
-from consilience.core.text import counted, listed
+from consilience.core.text import counted, listed, spread
 from consilience.metrics.measure import constant_answers
 from consilience.metrics.registry import label_of
 from consilience.report.columns import legible, noise_sentence
@@ -30,10 +30,11 @@ KEY = ("metric", "over", "group", "kind", "level")
 
 Shares = list[tuple[str, float]]  # the names of groups, each with a share
 Values = Mapping[Key, Mapping[str, Any]]  # the rows of the metrics table by their keys
+Asked = Mapping[str, tuple[int, int]]
+"""In how many variants of each group an item was asked: the fewest of a question, and the most."""
 
 NAMED = 3  # least consistent groups that are named
 BRIEF_NOTES = 3  # notes that are shown below a summary
-FEWEST_FACTS = 3  # that accuracy counts in a group that is named as least or most consistent
 
 FACT_ROWS = {
     "accuracy": "right in the base pattern",
@@ -161,12 +162,12 @@ def summarize(
     model: str,
     baseline: pl.DataFrame,
     cautions: Sequence[str] = (),
-    fewest: Sequence[int] = (),
+    asked: Asked | None = None,
 ) -> Summary:
     """The headline numbers of a metrics table, with those of the majority baseline.
 
     ``baseline``: its metrics table. ``cautions``: what the answers say about how to read the
-    numbers, a sentence each. ``fewest``: variants of an item that lacks some.
+    numbers, a sentence each. ``asked``: by default every item in every variant.
     """
     values = {_key_of(row): row for row in legible(metrics).to_dicts()}
     majority = {_key_of(row): row["value"] for row in baseline.to_dicts()}
@@ -195,7 +196,7 @@ def summarize(
     seeds = int(metrics["seeds"].max())  # type: ignore[arg-type]
     name, sizes = suite.name, ""
     if is_averaged:
-        sizes = _mean_sizes(values, groups, words, fewest)
+        sizes = _mean_sizes(values, groups, words, asked or {})
     else:
         name, row = groups[0].id, values[_of_group("accuracy", groups[0].id)]
         pairs, forms = row["n"] + row["n_excluded"], len(groups[0].design.forms)
@@ -250,9 +251,9 @@ def _headlines(
 
 
 def _extremes(values: Values, groups: Sequence[Relation]) -> tuple[Shares, Shares]:
-    """The least and the most consistent groups with one right answer; none if all look equal."""
-    large = [g for g in groups if values[_of_group("accuracy", g.id)]["n"] >= FEWEST_FACTS]
-    rows = [(group.label, values.get(_of_group("consistency", group.id))) for group in large]
+    """The least and the most consistent groups, as charts show them; none if all look equal."""
+    names = "consistency", "determinism"  # in groups of one and of several right answers
+    rows = [(of.label, values.get(_of_group(name, of.id))) for of in groups for name in names]
     known = [(label, row["value"]) for label, row in rows if row and not math.isnan(row["value"])]
     ranked = sorted(known, key=lambda pair: pair[1])
     shown = [f"{value * 100:.0f}" for _, value in ranked]
@@ -260,17 +261,19 @@ def _extremes(values: Values, groups: Sequence[Relation]) -> tuple[Shares, Share
     return (ranked[:size][:NAMED], ranked[size:][:NAMED]) if size else ([], [])
 
 
-def _mean_sizes(
-    values: Values, groups: Sequence[Relation], words: SuiteWords, fewest: Sequence[int]
-) -> str:
+def _mean_sizes(values: Values, groups: Sequence[Relation], words: SuiteWords, asked: Asked) -> str:
     """How many groups were asked; how many groups, items and variants the means are over."""
     averaged, counts = _averaged(groups), ["n"] + ["n_excluded"] * words.is_pooled
     facts = sum(values[_of_group("accuracy", of.id)][name] for of in averaged for name in counts)
-    patterns = sorted({*fewest, *(len(group.design.forms[ORIGINAL]) for group in averaged)})
-    variants = f"{patterns[0]} to " * (len(patterns) > 1) + counted(patterns[-1], words.variant)
+    whole = {group.id: len(group.design.forms[ORIGINAL]) for group in averaged}
+    known = {of: asked.get(of, (size, size)) for of, size in whole.items()}
+    sizes = [size for of in known.values() for size in of]
+    variants = f"{spread(sizes)} {words.variant}{'s' * (max(sizes) != 1)} each"
+    if any(most < whole[of] for of, (_, most) in known.items()):
+        variants = f"{spread(sizes)} of {spread([*whole.values()])} {words.variant}s asked"
     of_all = f"{len(averaged)} of " if len(averaged) < len(groups) else ""
     relations, items = counted(len(groups), words.group), counted(facts, words.item)
-    return f"{of_all}{relations}, {items}, {variants} each"
+    return f"{of_all}{relations}, {items}, {variants}"
 
 
 def _averaged(groups: Sequence[Relation]) -> Sequence[Relation]:

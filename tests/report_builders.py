@@ -169,22 +169,19 @@ def pair_run(folder, flip):
 def metrics_rows(**values):
     """Means over relations, and one relation, of some metrics; std, low, high around the value."""
     rows = [
-        {"metric": metric, "suite": "s", "group": group, "subset": "all", "value": value,
-         "std": 0.01, "low": value - 0.02, "high": value + 0.03, "n": n, "n_excluded": 2}
+        {"metric": metric, "over": "group" if group else "mean", "group": group, "kind": "whole",
+         "level": "", "value": value, "std": 0.01, "low": value - 0.02, "high": value + 0.03,
+         "n": n, "n_excluded": 2, "seeds": 1, "seed_std": math.nan}
         for metric, value in values.items()
-        for group, n in (("MACRO", 1), ("R", 40))
+        for group, n in (("", 1), ("R", 40))
     ]  # fmt: skip
     return pl.DataFrame(rows, schema=METRICS_SCHEMA)
 
 
 def shown(**change):
     """A run of two patterns whose every number is another one; ``change``: fields of its facts."""
-    of_sample = {
-        "group": pl.lit("MICRO"),
-        "subset": pl.lit("one_by_one"),
-        "n": pl.lit(40, pl.Int64),
-    }
-    flips = metrics_rows(flips=0.05).filter(pl.col("group") == "MACRO").with_columns(**of_sample)
+    of_sample = {"over": pl.lit("all"), "n": pl.lit(40, pl.Int64)}
+    flips = metrics_rows(flips=0.05).filter(over="mean").with_columns(**of_sample)
     replies = (Reply("[X] [Y]", "yes", True, 2.0), Reply("[Y] [X]", "no", False, 1.0))
     example = Example("right_and_wrong", "R", "1", "Ada", "yes", frozenset({"no"}), replies)
     metrics = metrics_rows(accuracy=0.2, consistency=0.5).vstack(flips)
@@ -200,8 +197,9 @@ def shown(**change):
 def summary_of(*rows, chance=0.3):
     """A summary of metrics with their values and those of the majority baseline."""
     shown = [
-        SummaryRow(metric.capitalize(), metric, "all", value, math.nan, value - 0.1, value + 0.1,
-                   baseline, "", chance if metric == "consistency" else math.nan)
+        SummaryRow(metric.capitalize(), metric, "whole", "", value, math.nan, value - 0.1,
+                   value + 0.1, baseline, "", chance if metric == "consistency" else math.nan,
+                   "mean")
         for metric, value, baseline in rows
     ]  # fmt: skip
     return Summary("run on s", shown, [("R", 0.1)], [("S", 0.9)], 2, 1, ["so"])
@@ -224,8 +222,9 @@ def texts(parts):
 
 def differences(**rows):
     """Rows of a comparison of the runs a and b; ``rows``: fields by any name."""
-    row = {"suite": "s", "first": "a", "second": "b", "subset": "all", "first_value": 0.1,
-           "second_value": 0.25, "difference": 0.15, "low": 0.05, "high": 0.2, "test": "t",
+    row = {"over": "group", "group": "", "kind": "whole", "level": "", "first": "a", "second": "b",
+           "first_value": 0.1, "second_value": 0.25, "difference": 0.15, "low": 0.05, "high": 0.2,
+           "test": "t",
            "p": 0.02, "p_holm": 0.04, "q_value": 0.03, "detectable": 0.07, "n": 5, "n_excluded": 0,
            "seeds": 1}  # fmt: skip
     return pl.DataFrame([row | fields for fields in rows.values()], schema=COMPARISON_SCHEMA)
@@ -242,30 +241,32 @@ def changed_answers(**times):
 
 
 def page_of_facts():
-    rows = {group: {"metric": "accuracy", "group": group} for group in ("MACRO", "MICRO", "R")}
+    rows = {over: {"metric": "accuracy", "over": over, "group": "R" * (over == "group")}
+            for over in ("mean", "all", "group")}  # fmt: skip
     return report_page([shown()], differences(**rows), ["so"])
 
 
 def page_of_pairs():
     """Two runs of two seeds each; of six changed answers the most frequent change is first."""
     metrics = form_metrics(
-        ("accuracy", "all", 0.8), ("accuracy", "reverse", 0.7), ("consistency", "all", 0.65),
+        ("accuracy", "", 0.8), ("accuracy", "reverse", 0.7), ("consistency", "", 0.65),
         ("consistency", "reverse", 0.6), ("corrected_consistency", "reverse", 0.3),
-        ("f1", "all", 0.82), ("f1", "reverse", 0.72),
+        ("f1", "", 0.82), ("f1", "reverse", 0.72),
     )  # fmt: skip
     pairs = {"task": TASKS["rte"], "changed": pl.DataFrame(changed_answers(p=1, q=2, r=3))}
     summary = summary_of(("accuracy", 0.8, 0.5), ("consistency", 0.6, 1.0))
     runs = [RunView(name, [{}, {}], FORMS, metrics, summary, **pairs) for name in "ab"]
-    row = {"metric": "consistency", "group": "rte", "subset": "reverse", "seeds": 2, "p_seeds": 0.3}
+    row = {"metric": "consistency", "group": "rte", "kind": "form", "level": "reverse", "seeds": 2,
+           "p_seeds": 0.3}  # fmt: skip
     return report_page(runs, differences(row=row))
 
 
 def form_metrics(*numbers):
     """Metric, form and value of each; of two seeds."""
     rows = [
-        {"metric": metric, "suite": "calum", "group": "rte", "subset": subset, "value": value,
-         "std": 0.07, "low": value - 0.1, "high": value + 0.1, "n": 9, "n_excluded": 0, "seeds": 2,
-         "seed_low": 0.1, "seed_high": 0.9}
-        for metric, subset, value in numbers
+        {"metric": metric, "over": "group", "group": "rte", "kind": "form" if form else "whole",
+         "level": form, "value": value, "low": value - 0.1, "high": value + 0.1, "n": 9,
+         "n_excluded": 0, "seeds": 2, "seed_std": 0.07, "seed_low": 0.1, "seed_high": 0.9}
+        for metric, form, value in numbers
     ]  # fmt: skip
     return pl.DataFrame(rows, schema=METRICS_SCHEMA)

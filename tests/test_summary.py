@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 
 from consilience import ask_suite, load_model, load_suite, measure
-from consilience.kinds.counting import majority_baseline
+from consilience.core.schemas import METRICS_SCHEMA
+from consilience.kinds.counting import count_answers, majority_baseline
 from consilience.report.summary import (
-    FEWEST_FACTS,
     Summary,
     SummaryRow,
     _extremes,
@@ -24,6 +24,9 @@ from consilience.types import Candidates, Fact
 from pair_builders import answers_of, suite_of
 from test_metrics import PATTERNS, make_suite
 from test_metrics import table as answers_table
+
+
+NO_BASELINE = pl.DataFrame(schema=METRICS_SCHEMA)
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +65,9 @@ def test_the_majority_baseline_is_that_of_the_model_with_its_name(protocol, mini
     counted = majority_baseline(gaps, mini, protocol)
     expected = measure(constant, mini, protocol)
     assert expected.height > 100
-    for row in expected.filter(pl.col("group") != "MICRO").iter_rows(named=True):
-        value = counted.get((row["group"], row["metric"], row["subset"]), math.nan)
-        assert value == pytest.approx(row["value"], nan_ok=True), row
+    on = ["metric", "over", "group", "kind", "level"]
+    both = expected.filter(pl.col("over") != "all").join(counted, on=on, how="left")
+    assert both["value_right"].to_list() == pytest.approx(both["value"].to_list(), nan_ok=True)
 
 
 def test_the_majority_baseline_is_counted_on_the_facts_that_the_model_answered():
@@ -81,8 +84,9 @@ def test_the_majority_baseline_is_counted_on_the_facts_that_the_model_answered()
         ("3", "Cid", "a", [" ", "a", "a"]), ("4", "Dan", "a", [None, None, None]),
     ]  # fmt: skip
     values = majority_baseline(answers_table(rows), suite, "strict")
+    means = dict(values.filter(over="mean", kind="whole")["metric", "value"].iter_rows())
     names = ("accuracy", "consistency", "consistent_accuracy")
-    assert [values["MACRO", name, "all"] for name in names] == [0.5, 1, 0.5]
+    assert [means[name] for name in names] == [2 / 3, 1, 2 / 3]
 
 
 @pytest.mark.parametrize(("low", "baseline", "relations", "note"), [
@@ -92,14 +96,14 @@ def test_the_majority_baseline_is_counted_on_the_facts_that_the_model_answered()
     (math.nan, math.nan, 1, "A dash means undefined, or that nothing varies."),
 ])  # fmt: skip
 def test_the_last_note_explains_intervals_and_empty_cells(low, baseline, relations, note):
-    row = SummaryRow("A", "accuracy", "all", 0.4, math.nan, low, 0.8, baseline, "right")
+    row = SummaryRow("A", "accuracy", "whole", "", 0.4, math.nan, low, 0.8, baseline, "right")
     summary = Summary("t", [row], [], [], relations, 1, [])
     assert all_notes(summary.table()) == ([note] if note else [])
 
 
 def test_the_rows_of_facts_are_the_means_of_the_metrics_table(at_random):
     _, metrics, summary = at_random
-    means = metrics.filter(group="MACRO", subset="all")
+    means = metrics.filter(over="mean", kind="whole")
     by_name = {row["metric"]: row for row in means.iter_rows(named=True)}
     assert [row.label for row in summary.rows] == [
         "Accuracy", "Consistency", "Chance-corrected consistency", "Consistent accuracy",
@@ -121,8 +125,8 @@ def test_the_rows_of_facts_are_the_means_of_the_metrics_table(at_random):
     assert shown.notes[0].startswith("Least consistent: ")
 
 
-def test_the_title_counts_the_facts_of_the_accuracy_and_small_relations_are_not_named():
-    """Two relations of three facts; one fact of S has no answer."""
+def test_the_title_counts_the_facts_and_the_patterns_that_were_asked():
+    """Two relations of three facts; one fact of S was left out, and one pattern of all."""
     relations, tables = [], []
     for name, answers in (("R", ["aab", "aaa", "bbb"]), ("S", ["abc", "aaa", [None] * 3])):
         suite = make_suite()
@@ -133,10 +137,14 @@ def test_the_title_counts_the_facts_of_the_accuracy_and_small_relations_are_not_
         rows = [(str(at), f"{name}{at}", "a", list(row)) for at, row in enumerate(answers)]
         tables.append(answers_table(rows).with_columns(group=pl.lit(name)))
     suite = replace(suite, relations=tuple(relations))
-    summary = summary_of(pl.concat(tables), suite)
-    assert "2 relations, 5 facts" in summary.title
-    assert FEWEST_FACTS == 3
-    assert (summary.least, summary.most) == ([], [])
+    reason = pl.when(pl.col("answer").is_null()).then(pl.lit("split into 2"))
+    answers = pl.concat(tables).with_columns(excluded=reason)
+    summary = count_answers({"": answers}, suite, "strict", "toy").summary
+    assert "2 relations, 5 facts, 3 patterns each" in summary.title
+    answers = answers.filter(pl.col("variant") != PATTERNS[2])
+    summary = count_answers({"": answers}, suite, "strict", "toy").summary
+    assert "2 relations, 5 facts, 2 of 3 patterns asked" in summary.title
+    assert (summary.least, summary.most) == ([("S", 0.5)], [("R", 2 / 3)])
 
 
 @pytest.mark.parametrize(("shares", "least", "most"), [
@@ -145,8 +153,8 @@ def test_the_title_counts_the_facts_of_the_accuracy_and_small_relations_are_not_
 ])  # fmt: skip
 def test_groups_that_are_shown_as_equal_are_named_together(shares, least, most):
     groups = [SimpleNamespace(id=name, label=name) for name in "ABC"]
-    values = {(name, "accuracy", "all"): {"n": FEWEST_FACTS} for name in "ABC"}
-    values |= {(n, "consistency", "all"): {"value": v} for n, v in zip("ABC", shares, strict=True)}
+    keys = [("consistency", "group", name, "whole", "") for name in "ABC"]
+    values = {key: {"value": value} for key, value in zip(keys, shares, strict=True)}
     named = ["".join(label for label, _ in part) for part in _extremes(values, groups)]
     assert named == [least, most]
 
@@ -160,10 +168,11 @@ def test_notes_below_a_summary_are_few_and_whole(at_random):
 
 def test_a_relation_without_an_answered_fact_is_named(mini):
     answers = answers_to(mini, "baseline:majority")
-    absent = pl.when(pl.col("group") == "capital").then(None).otherwise("answer")
-    notes = summary_of(answers.with_columns(answer=absent), mini).notes
+    absent = pl.when(pl.col("group") == "capital").then(None)
+    answers = answers.with_columns(answer=absent.otherwise("answer"), excluded=pl.lit("too long"))
+    notes = summary_of(answers, mini).notes
     assert "In 7 of 8 relations over 90 %" in "".join(notes)
-    assert "Means leave out capital of a country: no fact was answered." in notes
+    assert "Means leave out capital of a country: no fact was asked." in notes
 
 
 def test_a_constant_model_has_a_note_and_no_extremes(mini):
@@ -195,8 +204,8 @@ def test_one_relation(cardinality, labels):
 def test_seeds_of_facts_have_a_deviation(mini, at_random):
     seeds = [at_random[0], answers_to(mini, "baseline:random", 1)]
     by_seed = [at_random[1], measure(seeds[1], mini, "strict")]
-    summary = summarize(measure(seeds, mini, "strict"), mini, "strict", "toy", {}, by_seed)
-    only = {"group": "MACRO", "subset": "all", "metric": "accuracy"}
+    summary = summarize(measure(seeds, mini, "strict"), mini, "strict", "toy", NO_BASELINE)
+    only = {"over": "mean", "kind": "whole", "metric": "accuracy"}
     first, second = (table.filter(**only)["value"][0] for table in by_seed)
     accuracy = summary.rows[0]
     assert accuracy.value == pytest.approx((first + second) / 2)
@@ -209,7 +218,7 @@ def test_seeds_of_facts_have_a_deviation(mini, at_random):
 def test_the_noise_floor_of_a_run_is_noted(mini, at_random):
     metrics = at_random[1]
     flips = metrics.head(1).with_columns(metric=pl.lit("flips"), value=pl.lit(0.0123))
-    notes = summarize(pl.concat([metrics, flips]), mini, "strict", "toy", {}).notes
+    notes = summarize(pl.concat([metrics, flips]), mini, "strict", "toy", NO_BASELINE).notes
     assert any(note.startswith("Noise floor: ") for note in notes)
 
 
@@ -230,7 +239,7 @@ def test_sentence_pairs_have_the_rows_of_the_calum_paper():
 
 
 def test_numbers_of_written_answers_have_names_of_their_own():
-    cells = product(("Accuracy", "Accuracy (written)"), ("all", "reverse"))
-    rows = [SummaryRow(label, "accuracy", of, 0, 0, 0, 0, 0, "") for label, of in cells]
+    cells = product(("Accuracy", "Accuracy (written)"), ("", "reverse"))
+    rows = [SummaryRow(label, "accuracy", "form", of, 0, 0, 0, 0, 0, "") for label, of in cells]
     names = ["accuracy", "accuracy/reverse", "accuracy/written", "accuracy/written/reverse"]
     assert ["/".join(row.names) for row in rows] == names

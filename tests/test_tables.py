@@ -10,10 +10,11 @@ import pytest
 from checks import output
 from conftest import ROOT, cases, run_command
 from consilience.app.console import Terminal
+from consilience.core.schemas import METRICS_SCHEMA
 from consilience.metrics import registry
 from consilience.metrics.differences import form_changes
 from consilience.report.export import as_csv, as_latex, as_markdown, html_text, save_table
-from consilience.report.metric_tables import form_table, group_table, metric_table
+from consilience.report.metric_tables import form_table, group_table, metrics_table
 from consilience.report.table import (
     CI,
     NO_DATA,
@@ -182,7 +183,7 @@ def printed_tables(tmp_path_factory):
     answers = answers_of("yynny", "yynnn", "yynyn", "yynnn")
     metrics, suite = measured([answers, answers]), suite_of([answers])
     tables.append(form_table(metrics, "forms", form_changes([answers, answers], suite, "strict")))
-    tables.append(metric_table(metrics, "metrics"))
+    tables.append(metrics_table(metrics, "metrics"))
     tables = [table for table in tables if isinstance(table, Table)]
     assert len(tables) >= 15
     return tables
@@ -242,7 +243,7 @@ def new_metric(monkeypatch):
 
     @registry.metric("pairs", label="Answered", meaning="answers that are given", level="headline")
     def answered(grid):
-        return registry.Tally.of_hits(grid.subjects, grid.taken, grid.taken)
+        return registry.Tally.of_hits(grid.subjects, grid.asked, grid.asked)
 
 
 def test_a_new_metric_is_in_tables_report_and_docs(new_metric, consilience, tmp_path):
@@ -266,13 +267,14 @@ def test_generated_parts_of_the_docs_are_of_this_version():
 def test_metrics_of_a_run_on_a_screen():
     """Determinism is in the column of consistency, with a mark; detail in the summary alone."""
     values = {"accuracy": 0.25, "determinism": 0.5, "chance_consistency": 0.75}
-    row = {"suite": "s", "subset": "all", "std": 0.01, "low": 0.1, "high": 0.2, "n": 3,
-           "n_excluded": 1}  # fmt: skip
-    metrics = pl.DataFrame(
-        row | {"metric": name, "group": group, "value": value}
+    row = {"kind": "whole", "level": "", "std": 0.01, "low": 0.1, "high": 0.2, "n": 3,
+           "n_excluded": 1, "seeds": 1}  # fmt: skip
+    rows = [
+        row | {"metric": name, "over": over, "group": "R" * (over == "group"), "value": value}
         for name, value in values.items()
-        for group in ("R", "MACRO", "MICRO")
-    )
+        for over in ("group", "mean", "all")
+    ]
+    metrics = pl.DataFrame(rows, METRICS_SCHEMA).with_columns(seed_std=math.nan)
     lines = printed(group_table(metrics, make_suite(cardinality="N-M")), 80)
     assert lines[1].split() == ["relation", "Accuracy", "Consistency", "measured", "as"]
     assert lines[2].split() == ["R", "25.0", "50.0*", "determinism"]
@@ -282,7 +284,8 @@ def test_metrics_of_a_run_on_a_screen():
     suite = make_suite()
     named = replace(suite, relations=(replace(suite.relations[0], label="name"),))
     assert as_csv(group_table(metrics, named)).startswith("relation,id,Accuracy,Consistency\n")
-    lines = printed(metric_table(metrics, "title", "note"), 80)
+    means = metrics.filter(pl.col("over") != "group")
+    lines = printed(metrics_table(means, "title", notes=["note"]), 80)
     assert [line.split() for line in lines[2:-1]] == [
         ["Accuracy", "25.0±1.0", "10.0", "to", "20.0", "3", "25.0", "3", "1"],
         ["Determinism", "50.0±1.0", "10.0", "to", "20.0", "3", "50.0", "3", "1"],

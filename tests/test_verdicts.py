@@ -71,10 +71,10 @@ def test_patterns(apart, p, sentences):
     assert pattern_verdict(rows, FACT_WORDS) == sentences
 
 
-def compared(rows, n=9, detectable=math.nan, pool="MACRO"):
+def compared(rows, n=9, detectable=math.nan):
     """Rows (metric, difference, p), of training or of a study of two models."""
-    named = {"group": pool, "subset": "all", "first": "a", "second": "b"}
-    named |= {"n": n, "detectable": detectable}
+    named = {"over": "mean", "group": "", "kind": "whole", "level": "", "first": "a"}
+    named |= {"second": "b", "n": n, "detectable": detectable}
     empty = dict.fromkeys(COMPARISON_SCHEMA, None) | named
     columns = ("metric", "difference", "p")
     records = [empty | dict(zip(columns, row, strict=True)) for row in rows]

@@ -22,7 +22,6 @@ from consilience.options import Output
 from consilience.options.runs import StudyReportOptions, StudyStatusOptions
 from consilience.report import columns as layouts
 from consilience.report import export
-from consilience.report.comparison_tables import with_undefined_means
 from consilience.report.overview import again, by_run
 from consilience.report.summary import SummaryRow
 from consilience.report.table import CI, NAN, Cell, Column, Table, Value, intervals_below
@@ -368,10 +367,9 @@ def _compared(
 
 def _headlines(compared: Comparison, first: CountedRun) -> pl.DataFrame:
     """The rows of a comparison on headline numbers: of sentence pairs those of each task."""
-    words, table = compared.suite.words, compared.table
-    table = with_undefined_means(table, compared.suite)
+    over = compared.suite.words.over
     metrics = {row.metric: at for at, row in enumerate(first.summary.rows) if row.kind == "whole"}
-    rows = table.filter(pl.col("metric").is_in(list(metrics)), over=words.over, kind="whole")
+    rows = compared.table.filter(pl.col("metric").is_in(list(metrics)), over=over, kind="whole")
     order = pl.col("metric").replace_strict(metrics, return_dtype=pl.Int64)
     runs = {run.label: at for at, run in enumerate(compared.runs)}
     later = pl.col("second").replace_strict(runs, return_dtype=pl.Int64)

@@ -38,8 +38,8 @@ from consilience.metrics.statistics import (
     Signs,
     benjamini_hochberg,
     difference_bounds,
+    difference_intervals,
     holm,
-    intervals_of,
     mcnemar,
     mcnemars,
     paired_permutation,
@@ -221,7 +221,7 @@ def accuracy_changes(grids: Sequence[Grid]) -> dict[str, Sequence[object]]:
     there = np.any([grid.both for grid in grids], axis=0)
     sizes = np.array([len(np.unique(clusters.places[of])) for of in there.T], dtype=np.int64)
     spread = np.sqrt((falls**2).sum(axis=0) * quotient(sizes - 1.0, sizes * 1.0))
-    ends = intervals_of(change, spread, sizes, (-1.0, 1.0))
+    ends = difference_intervals(change, spread, sizes, (-1.0, 1.0))
     names = [MCNEMAR if len(grids) == 1 else SUBJECTS] * len(p)
     columns = (*values, change, *ends.T, names, p, adjusted)
     return dict(zip(CHANGE_SCHEMA, columns, strict=True))

@@ -18,7 +18,14 @@ import numpy as np
 
 from consilience.core.items import Bools, Floats, Ints
 from consilience.metrics.registry import Clusters, Tally
-from consilience.metrics.statistics import LEVEL, NAN, TIE, detectable_difference, intervals_of
+from consilience.metrics.statistics import (
+    LEVEL,
+    NAN,
+    TIE,
+    detectable_difference,
+    difference_intervals,
+    intervals_of,
+)
 
 Tallies = Mapping[str, Tally]
 """What a metric counts in each group, by the group."""
@@ -42,14 +49,18 @@ class Number:
     """Of a mean over groups, what each contributes to it: the values sum to that of the number."""
     shares_subjects: bool = False  # Whether groups are not independent, as their subjects are
     lower: Number | None = None  # Of a number above chance: that with one more item at chance
+    reach: float = 0.0  # Of a difference: how far an item moves it, over the width of its range
 
     def interval(self, bounds: tuple[float, float], level: float = LEVEL) -> tuple[float, float]:
-        """The bounds of its interval (``statistics.intervals_of``).
+        """The bounds of its interval (``statistics.intervals_of`` and ``difference_intervals``).
 
         Of a number above chance the lower bound is also that of one more item which agrees by
         chance, if it is lower: where hardly an item deviates, the others do not show how many may.
         """
         numbers = np.array([self.value]), np.array([self.error]), np.array([self.clusters])
+        if self.reach:
+            ends = difference_intervals(*numbers, bounds, level, self.reach * bounds[1])
+            return float(ends[0, 0]), float(ends[0, 1])
         ends = intervals_of(*numbers, bounds, proportion=self.is_proportion, level=level)
         low, high = ends[0].tolist()
         if self.lower is not None:
@@ -192,8 +203,13 @@ def _number(terms: Sequence[tuple[float, Sequence[Tally]]], index: Index) -> Num
             influences.add(at, weight, tally, (1 / total, -of_term / total, 0.0), total)
     _, falls, clusters = influences.without_each()
     is_known = influences.is_known and not math.isnan(value)
-    is_above_chance = is_known and all(tally.sizes is not None for _, of in terms for tally in of)
-    lower = influences.one_more(value) if is_above_chance and value > 0 else None
+    is_above_chance = all(tally.sizes is not None for _, of in terms for tally in of)
+    lower = influences.one_more(value) if is_above_chance and is_known and value > 0 else None
+    reach = 1.0
+    if is_above_chance and is_known:  # its range is -1 to 1, and an item adds 1 of its size
+        tallies = [tally for _, of in terms for tally in of if tally.sizes is not None]
+        sizes = math.fsum(float(tally.sizes.sum()) for tally in tallies)  # type: ignore[union-attr]
+        reach = sizes / math.fsum(tally.total for tally in tallies) / 2
     return Number(
         value,
         jackknife_error(falls, clusters) if is_known else NAN,
@@ -202,6 +218,7 @@ def _number(terms: Sequence[tuple[float, Sequence[Tally]]], index: Index) -> Num
         max(sum(tally.left_out for tally in of) for _, of in terms),
         all(tally.is_proportion for _, of in terms for tally in of),
         lower=lower,
+        reach=reach if min(weight for weight, _ in terms) < 0 else 0.0,
     )
 
 

@@ -103,6 +103,29 @@ def wilson_interval(share: float, observations: int) -> tuple[float, float]:
     return max(0.0, (middle - spread) / (1 + extra)), min(1.0, (middle + spread) / (1 + extra))
 
 
+def difference_intervals(
+    values: Floats,
+    errors: Floats,
+    clusters: Ints,
+    bounds: tuple[float, float],
+    level: float = LEVEL,
+    reach: float = 1.0,
+) -> Floats:
+    """Low and high bounds (number, 2) for paired differences with standard ``errors``.
+
+    ``logit_intervals`` of the clusters and two more: one moves by ``reach`` up, one down (Agresti
+    and Min 2005). Where few items differ between two runs, these do not show how many may.
+    Runs with the same answers have an interval, too. NaN with fewer than two clusters.
+    """
+    more = clusters + 2
+    middle = values * clusters / more
+    squares = errors**2 * clusters * (clusters - 1) + clusters * (values - middle) ** 2
+    squares = squares + (reach - middle) ** 2 + (reach + middle) ** 2
+    ends = logit_intervals(middle, np.sqrt(squares / (more * (more - 1))), more, bounds, level)
+    ends[clusters < 2] = NAN
+    return np.stack([np.minimum(ends[:, 0], values), np.maximum(ends[:, 1], values)], axis=1)
+
+
 def difference_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
     """The bounds of a difference of two values within ``bounds``."""
     width = bounds[1] - bounds[0]

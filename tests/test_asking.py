@@ -90,5 +90,5 @@ def test_what_a_model_wrote_is_an_answer_where_it_is_none_of_the_candidates():
     items = [Item(str(at), "", "no", ("yes", "no"), 1) for at in range(3)]
     columns = judge(scores, [Ask(at, 0, None) for at in range(3)], items)
     assert columns["answer"].tolist() == ["yes", "maybe", None]
-    assert columns["excluded"].tolist() == [None, None, "the model wrote no text"]
+    assert columns["error"].tolist() == [None, None, "the model wrote no text"]
     assert columns["n_candidates"][:2].tolist() == [2, 2]

@@ -174,8 +174,32 @@ def test_a_server_that_dies_leaves_no_failure_as_an_answer(writing):
         counted = probe(options)
         assert len(paid(server)) == 1 + 1 + 1, "the server is tested, one was left, the noise floor"
     record = record_of(options.out)
-    assert record["finished"] and not counted.answers[0].answers["excluded"].count()
+    assert record["finished"] and not counted.answers[0].answers["error"].count()
     assert record["cost"]["requests"] >= 36 + 1 + 2 + 1, "one was sent twice; two tests"
+
+
+def test_what_a_server_filters_or_leaves_blank_was_asked(writing):
+    """Of 36 prompts 12 are filtered and 1 gets a blank: 36 % have no answer, and none is left out."""
+
+    def answer(path, body, headers):
+        text = json.dumps(body)
+        if path == CHATS and ("6 and 6" in text or "7 and 7" in text):
+            choice = {"message": {"content": "A"}, "finish_reason": "content_filter"}
+            return completion(body, choices=[choice])
+        is_blank = "What is 5 and 5?\\nA. 5\\nB. 10" in text
+        return written(body, " \n" if is_blank else "A")
+
+    with replay(answer) as server:
+        probe(ProbeOptions(base_url=server.url, **writing))
+    answers = pl.read_parquet(writing["out"] / "answers" / "*.parquet")
+    lacking = answers.filter(pl.col("answer").is_null())
+    assert lacking["error"].value_counts(sort=True).rows() == [
+        ("the server refused the request (200): 'finish_reason' is 'content_filter'", 12),
+        ("the model wrote no text", 1),
+    ]
+    assert answers["excluded"].count() == 0 and answers["answer"].count() == 36 - 13
+    assert lacking["text"].count() == 0
+    assert record_of(writing["out"])["finished"], "no query is asked again"
 
 
 def test_a_query_without_a_reply_is_asked_again_by_the_same_command(writing):
@@ -262,7 +286,7 @@ def test_answers_only_are_in_the_run_without_scores(arguments, tmp_path):
     answers = pl.read_parquet(folder / "answers" / "*.parquet")
     unknown = ["logprob", "gold_logprob", "gold_rank", "margin", "text_logprob", "option_scores"]
     assert answers.select(pl.col(unknown).is_not_null().any()).row(0) == (False,) * len(unknown)
-    assert answers["option"].null_count() == answers["excluded"].count() == 0
+    assert answers["option"].null_count() == answers["error"].count() == 0
     assert "total_variation" not in counted.metrics["metric"].to_list()
     view = RunView("run", [record], counted.suite, counted.metrics, counted.summary)
     assert "scored by answers-only (answers that 'response_format' enforces" in server_line(view)[0]

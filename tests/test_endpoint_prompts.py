@@ -143,7 +143,7 @@ def test_a_server_of_chats_has_values_of_listed_labels(loaded, monkeypatch):
             (row,), (values,) = scores.rows, scores.totals
             known = ~np.isnan(values)
             np.testing.assert_allclose(values[known], expected[row][known], atol=3e-5)
-            assert scores.is_complete == known.all() and known.any() == (scores.unasked == [None])
+            assert scores.is_complete == known.all() and known.any() == (scores.errors == [None])
 
 
 def test_the_proof_of_listed_tokens_has_the_difference_of_equal_chats():
@@ -223,7 +223,7 @@ def test_answers_without_scores_are_those_of_the_same_weights_here(loaded, ways)
         answers = {}
         for scores in model.score(asked):
             (row,), (totals,) = scores.rows.tolist(), scores.totals
-            assert (scores.lengths, scores.unasked) == (None, [None])
+            assert (scores.lengths, scores.errors) == (None, [None])
             assert sorted(totals)[:-1] == [-np.inf] * (len(totals) - 1)
             answers[row] = totals.argmax()
     assert answers == best
@@ -242,8 +242,8 @@ def test_a_server_that_does_not_enforce_answers_is_refused_by_the_field(reply, m
     assert message in said
 
 
-def test_an_enforced_answer_that_does_not_come_is_excluded_or_ends_the_run():
-    """A limit and a refusal exclude one answer. Any other text shows that nothing is enforced."""
+def test_an_enforced_answer_that_does_not_come_is_none_or_ends_the_run():
+    """After a limit and a refusal there is no answer. Any other text shows that nothing is enforced."""
     ends = [
         ({"content": '{"answer": "B'}, "length"),
         ({"content": None, "refusal": "No."}, "stop"),
@@ -351,12 +351,12 @@ def test_labels_of_sentence_pairs_are_enforced_by_a_server_of_chats(writer):
             item = Item("", "", task.labels[0], task.labels, 0)
             columns = judge(scores, [Ask(0, 0, None)], [item])
             assert columns["answer"].tolist() == [task.labels[totals.index(max(totals))]]
-            assert columns["excluded"].tolist() == [None] and "text_logprob" not in columns
+            assert columns["error"].tolist() == [None] and "text_logprob" not in columns
         message = "of a server that takes whole chats only"
         refused(message, served.ServedLabels, model.model, task, "{text} {reply}Label:")
 
 
-def test_a_written_answer_that_does_not_come_is_excluded_and_not_wrong():
+def test_a_written_answer_that_does_not_come_is_none():
     """A request that is refused, and a model that used up its tokens before it wrote."""
 
     def answer(path, body, headers):

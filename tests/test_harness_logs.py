@@ -39,7 +39,9 @@ def test_numbers_of_documents_by_hand():
         row("b", 1, 0, True),  # a repeated fact counts once
     ]  # fmt: skip
     assert (task.items(rows), task.accuracy(rows)) == (2, 1 / 2)
-    assert task.items([*rows[:4], row("b", 1, None, True)]) == 1
+    unanswered = [*rows[:3], row("b", 0, None, False), row("b", 1, None, False)]  # a wrong item
+    assert (task.items(unanswered), task.accuracy(unanswered)) == (2, 1 / 2)
+    assert task.consistency(unanswered) == 1 / 4  # pairs of a: 1 of 3; no answer agrees with none
     assert task.consistency(rows) == 2 / 4  # pairs of a: 1 of 3; of b: 1 of 1
     assert task.consistent_accuracy(rows) == 0
     averaged = [row(r[1], *r[2:3], *r[5:], group=r[1], size=r[3]) for r in rows]
@@ -62,7 +64,7 @@ def test_the_answer_is_the_most_probable_choice_of_equal_ones_the_first_of_the_f
 
     assert answer(-1.0, -2.0, -3.0) == (2, True)
     assert answer(-2.0, -1.0, -1.0) == (0, False)
-    assert answer(-2.0, math.nan, -1.0)[0] is None  # and so the item is not counted
+    assert answer(-2.0, math.nan, -1.0) == answer(-1.0, math.nan, -2.0) == (None, False)
     doc["choices"] = ["Rom.", "Paris.", "Rom."]  # candidates that are written alike
     assert answer(-2.0, -3.0, -1.0) == (2, True)
 
@@ -314,4 +316,4 @@ def test_log_probabilities_of_any_origin_are_scored(consilience, questions, tmp_
     assert shown.rows() == [(0, 1, 1.0, None), (1, 1, 1.0, None)]
     shutil.rmtree("run")
     assert scored([-1, float("nan"), -2])[0] == 0
-    assert read_answers("run")["excluded"].to_list() == ["no answer", None]
+    assert read_answers("run")["answer"].is_null().to_list() == [True, False]

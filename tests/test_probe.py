@@ -69,6 +69,10 @@ def test_a_gold_that_takes_no_part_excludes_the_query_and_says_why():
     assert judge(scores, ["z"])["excluded"] == ["the gold is not among the candidates"]
     unasked = scored([[nan] * 3], unasked="2 mask tokens in the sentence")
     assert judge(unasked, ["a"])["excluded"] == ["2 mask tokens in the sentence"]
+    refused = scored([[nan] * 3] * 2, reasons={"b": "unknown"}, errors=["a refusal"] * 2)
+    found = judge(refused, ["a", "b"])
+    assert (found["answer"], found["error"]) == ([None, None], ["a refusal", None])
+    assert found["excluded"] == [None, "the gold is unknown"], "left out before it was asked"
 
 
 def test_a_gold_that_another_word_speaks_for_is_answered_with_it():

@@ -135,12 +135,12 @@ def test_labels_are_those_that_were_shown():
 
 
 def test_a_function_gets_texts_and_its_answers_are_counted():
-    """Equal prompts once; none of the answers is a wrong answer, and no text is no answer."""
+    """Equal prompts once; none of the answers is a wrong answer, no text and a blank one none."""
     seen = []
 
     def function(prompts):
         seen.extend(prompts)
-        return ["A", "none of them", ""] * 4
+        return ["A", "none of them", None, "A", "none of them", " \n"] * 2
 
     chat = Template("t", "{question} {options}", is_chat=True, system="Be brief.")
     model = PromptFunction(function)
@@ -148,7 +148,8 @@ def test_a_function_gets_texts_and_its_answers_are_counted():
     assert (len(seen), seen[0]) == (12, "Be brief.\n\nq0? A. Rust\nB. Go\nC. C")
     assert table["option"].to_list() == [0, None, None] * 4
     assert table["answer"].to_list() == ["Rust", "none of them", None] * 4
-    assert table["excluded"].to_list() == [None, None, "the model wrote no text"] * 4
+    assert table["error"].to_list() == [None, None, "the model wrote no text"] * 4
+    assert table["excluded"].null_count() == 12
     note = "4 of 12 texts match no option, such as 'none of them'; they count as wrong answers"
     assert model.notes == [note]
     named = {"model": "function", "kind": "function of answers", "rule": "exact"}

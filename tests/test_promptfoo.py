@@ -10,6 +10,7 @@ import pytest
 import consilience as cs
 from checks import output, refusal, refused
 from conftest import ROOT
+from consilience.core.schemas import REASONS
 
 FILE = ROOT / "tests" / "data" / "promptfoo.json"
 
@@ -46,7 +47,8 @@ def test_answers_of_a_provider_are_compared_over_prompts_phrasings_and_repetitio
     row = result.metrics.filter(metric="accuracy", group="MICRO", subset="all").row(0, named=True)
     assert (row["n"], row["n_excluded"]) == (3, 1)
     assert (result.label, result.run.settings["model"]["model"]) == ("toy", "toy")
-    assert set(result.answers.filter(item="Say an error")["excluded"]) == {"no answer"}
+    errors = result.answers.filter(item="Say an error").select(REASONS)
+    assert set(errors.rows()) == {(None, "no reply")}
     assert "template 1: Answer with one word. {{question}}" in result.notes
 
 

@@ -109,7 +109,7 @@ def test_a_function_from_prompts_to_texts_is_a_model():
     result = cs.evaluate(PORTS, ports)
     answers = result.answers
     assert answers["answer"].to_list() == ["6379", "6379", "5432", "It depends", "6379", None]
-    assert answers["excluded"].to_list() == [None] * 5 + ["the model wrote no text"]
+    assert answers["error"].to_list() == [None] * 5 + ["the model wrote no text"]
     assert answers["logprob"].null_count() == 6
     values = result.metrics.filter(group="MACRO", subset="all")
     values = dict(values.select("metric", "value").iter_rows())

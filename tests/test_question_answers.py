@@ -9,6 +9,7 @@ from checks import refused
 from conftest import cases
 from consilience.core.free_text import rule_of
 from consilience.core.items import Choice, Question
+from consilience.core.schemas import REASONS
 from consilience.kinds import score_table
 from consilience.kinds.answers import answers_to_questions
 from consilience.options.runs import ScoreOptions
@@ -97,9 +98,13 @@ def test_the_order_of_rows_does_not_choose_the_base_variant():
 
 
 def test_an_empty_answer_is_none():
-    texts = {"a": None, "b": "  "}
-    _, table = answered([{"item": at, "variant": "base", "answer": texts[at]} for at in texts])
-    assert table.select("excluded", "answer").rows() == [("no answer", None)] * 2
+    """With the reason of the table, where it has one; a row with an answer has no reason."""
+    rows = [("a", "base", None, "timed out", None), ("b", "base", "  ", None, "too long")]
+    rows += [("open", "base", "Go", "odd", "odd")]
+    columns = ("item", "variant", "answer", *REASONS[::-1])
+    _, table = answered([dict(zip(columns, row, strict=True)) for row in rows])
+    found = table.sort("item").select("answer", *REASONS).rows()
+    assert found == [(None, None, "timed out"), (None, "too long", None), ("Go", None, None)]
 
 
 @pytest.mark.parametrize(("rows", "message"), cases("answers_to_questions_bad"))
@@ -144,10 +149,10 @@ def test_a_missing_row_of_a_variant_that_is_asked_is_a_missing_answer(tmp_path, 
     assert numbers_of(counted, "consistent_accuracy") == (1 / 2, 2, 1)
     assert numbers_of(counted, "accuracy") == (1, 3, 0)
     assert "1 group, 3 questions, 4 to 6 variants each" in counted.summary.title
-    reason = "no answer" if is_blank else "no row in the table"
+    reason = "" if is_blank else "; such as city c: no row in the table"
     assert counted.notes[:2] == [
         "questions without a row, not counted: open 1 of 1",
-        f"1 of 16 queries have no answer (city 1); such as city c: {reason}",
+        f"1 of 16 queries have no answer (city 1){reason}",
     ]
 
 

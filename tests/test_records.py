@@ -162,16 +162,22 @@ def test_an_answer_that_is_called_right_is_right(saved):
 def test_golds_aliases_and_verdicts(saved):
     """An alias is right if the record says so; what it says is wrong does not become right."""
     rows = [
-        record("tea", "Tee", ["tea", "Tee"], seed="1"),
+        record("tea", "Tee", ["tea", "Tee"], seed="1") | {"error": "of another kind"},
         record("tea", "The coffee.", ["tea", "Tee"], seed="2"),
         record("tea", "tea", ["tea", "Tee"], right=False, seed="3"),
-        record("tea", None, ["tea", "Tee"], seed="4"),
+        record("tea", None, ["tea", "Tee"], seed="4") | {"error": "timed out"},
         record("tea", "Tee!", ["tea", "Tee"], right=False, seed="5"),
     ]
     answers, questions = read(saved(*rows))
+    errors = (
+        record_answers(ScoreOptions(saved(*rows)))[2]
+        .select("variant", *REASONS)
+        .drop_nulls("error")
+    )
+    assert errors.rows() == [("sample=4", None, "timed out")]
     assert [row[1:3] for row in answers] == [
         ("sample=1", "tea"), ("sample=2", "coffee"), ("sample=3", "tea (wrong by the record)"),
-        ("sample=4", "(no text)"), ("sample=5", "tee (wrong by the record)"),
+        ("sample=4", None), ("sample=5", "tee (wrong by the record)"),
     ]  # fmt: skip
     assert questions.items[0].gold.texts == ("tea", "Tee")
     assert questions.notes == (

@@ -204,8 +204,8 @@ def test_a_table_of_answers_is_reported_as_far_as_it_goes(runs, tmp_path):
     assert "its origin is not known" in text
     assert "Every query has an answer." in text
     blank = pl.when(pl.int_range(pl.len()) < 5).then(pl.lit(" ")).otherwise("answer")
-    html = page(answers.with_columns(answer=blank))
-    assert html.rows("5 queries without an answer") == {"A": ["A", "no answer", "5"]}
+    html = page(answers.with_columns(answer=blank, error=pl.lit("a refusal")))
+    assert html.rows("5 queries without an answer") == {"A": ["A", "no answer: a refusal", "5"]}
     assert "Every query has an answer." not in html.text
     is_base = pl.col("variant") == PATTERNS[0]
     text = page(answers.filter(~is_base)).text

@@ -15,6 +15,7 @@ from checks import output, refusal, refused
 from conftest import cases
 from consilience import load_suite
 from consilience.core.free_text import rule_of
+from consilience.core.schemas import REASONS
 from consilience.kinds import exported_lines
 from consilience.kinds.answers import answers_to_facts, answers_to_pairs
 from consilience.options.suites import ExportOptions
@@ -32,6 +33,8 @@ def test_facts_need_an_item_a_variant_and_an_answer():
     assert plain["answer"].to_list() == rows["answer"]
     found = answers_to_facts(pl.DataFrame(rows), mini, rule_of("contains"))
     assert found["answer"].to_list() == ["Paris", "Rome"]
+    lacking = pl.DataFrame(rows | {"answer": ["Rome", " "], "error": ["odd", "timed out"]})
+    assert answers_to_facts(lacking, mini, None)["error"].to_list() == [None, "timed out"]
     by_index = pl.DataFrame(rows).drop("answer").with_columns(answer_index=pl.Series([0, 1]))
     assert answers_to_facts(by_index, mini, None)["answer"].to_list() == ["Paris", "Berlin"]
 
@@ -46,6 +49,9 @@ def test_pairs_keep_what_is_no_label():
     assert forms == ["original", "reverse"]
     assert answers["answer"].to_list() == ["entailment", "I do not know"]
     assert set(answers["group"]) == {"rte-generated"}
+    lacking = table.with_columns(answer=pl.Series(["", None]), error=pl.lit("timed out"))
+    _, answers = answers_to_pairs(lacking, task, EXACT, ["reverse"])
+    assert answers.select("answer", *REASONS).rows() == [(None, None, "timed out")] * 2
     unlike = table.with_columns(gold=pl.lit("maybe"))
     for bad, message in ((table.head(1), "no answers to the form 'original'"),
                          (unlike, "no label 'maybe'")):  # fmt: skip

@@ -15,6 +15,7 @@ import consilience as cs
 from checks import output, refusal
 from conftest import run_command
 from consilience.core.factors import Design, Factor, FactorialDesign
+from consilience.core.schemas import REASONS
 from consilience.report.answers_page import answers_page
 from consilience.runs.run import Run
 from consilience.types import QUESTION_WORDS, Candidates, Relation, Suite
@@ -91,7 +92,8 @@ def test_factors_languages_and_forms_are_filters(tmp_path):
             assert len(levels) == len(variants) and {*map(len, levels)} == {len(factors)}
 
 
-def test_verdicts_and_what_was_written():
+@pytest.mark.parametrize("reason", REASONS)
+def test_verdicts_and_what_was_written(reason):
     """By hand: right, of another fact of the subject, wrong in other words, and no answer."""
     facts = [("Peru", "Chile"), ("Peru", "Brazil")]
     suite = cs.Suite.from_patterns(["[X] borders [Y].", "[Y] is next to [X]."], facts, name="near")
@@ -102,10 +104,10 @@ def test_verdicts_and_what_was_written():
         {**head, "item": item, "gold": gold} for item, (_, gold) in zip(items, facts, strict=True)
     )
     rows = [
-        first | {"variant": names[0], "answer": "Chile", "text": "Chile", "excluded": None},
-        first | {"variant": names[1], "answer": "Brazil", "text": None, "excluded": None},
-        second | {"variant": names[0], "answer": "the sea", "text": "The Sea\n!", "excluded": None},
-        second | {"variant": names[1], "answer": None, "text": None, "excluded": "too long"},
+        first | {"variant": names[0], "answer": "Chile", "text": "Chile", reason: None},
+        first | {"variant": names[1], "answer": "Brazil", "text": None, reason: None},
+        second | {"variant": names[0], "answer": "the sea", "text": "The Sea\n!", reason: None},
+        second | {"variant": names[1], "answer": None, "text": None, reason: "too long"},
     ]  # fmt: skip
     shown = [
         row[-3:] for row in rows_of(data_of(answers_page({"a": pl.DataFrame(rows)}, suite, None)))

@@ -13,7 +13,6 @@ from typing import Any
 import polars as pl
 
 from consilience.analysis.examples import item_agreement
-from consilience.asking.questions import NO_VARIANT
 from consilience.core.errors import ConsilienceError
 from consilience.core.text import counted, truncated
 from consilience.kinds import kind_of_run
@@ -71,7 +70,7 @@ def _inconsistent(result: Result, at_least: float, examples: int) -> Iterator[st
     """A message for each seed with items that agree in fewer of their pairs."""
     for seed in result.run.seeds:
         table = item_agreement(seed.answers, result.suite, result.protocol)
-        lacks = pl.col("answer").is_null() & pl.col("excluded").ne_missing(NO_VARIANT)
+        lacks = pl.col("answer").is_null() & pl.col("excluded").is_null()
         unanswered = seed.answers.filter(lacks).select("group", "item", lacks=True).unique()
         table = table.join(unanswered, on=["group", "item"], how="left", maintain_order="left")
         too_few = pl.col("same") + 1e-6 < at_least * pl.col("pairs")
@@ -126,7 +125,11 @@ def _lines(
     key = item["group"], item["item"]
     of_item = [row for at, row in rows.items() if at[:2] == key]
     if item["first"] is None:
-        reasons = [row["excluded"] or "no answer" for row in of_item if row["answer"] is None]
+        reasons = [
+            row["excluded"] or row["error"] or "no answer"
+            for row in of_item
+            if row["answer"] is None
+        ]
         reason = "; ".join(sorted({*reasons})) or f"it has one {words.variant}"
         lacks = f"no answer to {len(reasons)} of {len(of_item)} {words.variant}s"
         what = lacks if item["pairs"] else "no two answers to compare"

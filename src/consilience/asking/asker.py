@@ -10,7 +10,18 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from consilience.core.items import Ask, Bools, Floats, Group, Ints, Item, NoAnswer, Scores
+from consilience.core.items import (
+    NO_TEXT,
+    Ask,
+    Bools,
+    Floats,
+    Group,
+    Ints,
+    Item,
+    NoAnswer,
+    Scores,
+)
+from consilience.core.schemas import REASONS
 from consilience.models import Reader, WritingModel
 
 Progress = Callable[[int], None]  # Called with the number of queries that have just been answered
@@ -36,9 +47,6 @@ PROMPT_SCHEMA: Mapping[str, type[pl.DataType] | pl.DataType] = {
 that it may choose, in the order in which they are shown, and ``options`` their positions among the
 options in their given order, from 0.
 """
-
-"""In ``excluded``: the server lists the most probable tokens only, and the answer is not among
-them."""
 
 
 def prompt_table(group: Group, model: Reader) -> pl.DataFrame:
@@ -95,7 +103,10 @@ def ask_texts(
     samples: Sequence[int] = (),
     progress: Progress = lambda done: None,
 ) -> pl.DataFrame:
-    """The answers in what a model writes; ``read`` makes the columns of a row of a text."""
+    """The answers in what a model writes; ``read`` makes the columns of a row of a text.
+
+    A blank text is no answer.
+    """
     records: list[Mapping[str, Any]] = [{} for _ in group.asks]
     rows = [row for row, one in enumerate(group.asks) if one.why_not is None]
     asks = [group.asks[row] for row in rows]
@@ -103,9 +114,9 @@ def ask_texts(
     for positions, texts in model.write([one.shown for one in asks], numbers):
         for at, text in zip(positions.tolist(), texts, strict=True):
             if isinstance(text, NoAnswer):
-                records[rows[at]] = {"excluded": text.reason}
+                records[rows[at]] = {"error": text.reason}
             else:
-                records[rows[at]] = read(text, asks[at])
+                records[rows[at]] = read(text, asks[at]) if text.strip() else {"error": NO_TEXT}
         progress(len(positions))
     return table_of(group, records)
 
@@ -193,15 +204,14 @@ def judge(scores: Scores, asks: Sequence[Ask], items: Sequence[Item]) -> dict[st
         for name in {"answer", "label", "option"} & columns.keys():
             texts = _objects(scores.texts) if name != "option" else np.full(len(asks), None)
             columns[name][is_other] = texts[is_other]
-    has_scores = np.asarray(taken.any(axis=1))
     reasons = [
-        _why_excluded(scores, row, gold, has_some)
-        for row, (gold, has_some) in enumerate(zip(gold_at.tolist(), list(has_scores), strict=True))
+        _why_no_answer(scores, row, gold, has_some=taken[row].any())
+        for row, gold in enumerate(gold_at.tolist())
     ]
-    out = np.array([reason is not None for reason in reasons], dtype=bool)
+    out = np.array([any(of_row) for of_row in reasons], dtype=bool)
     for values in columns.values():
         values[out] = None
-    return columns | {"excluded": _objects(reasons)}
+    return columns | {name: _objects([of[at] for of in reasons]) for at, name in enumerate(REASONS)}
 
 
 def _by_option(scores: Scores, asks: Sequence[Ask]) -> Scores:
@@ -274,16 +284,18 @@ def _compared(
     }
 
 
-def _why_excluded(scores: Scores, row: int, gold_at: int, has_some: bool) -> str | None:
-    if reason := scores.why_not(row):
-        return reason
+def _why_no_answer(
+    scores: Scores, row: int, gold_at: int, *, has_some: bool
+) -> tuple[str | None, str | None]:
+    """Why a row is left out, and why it has no answer though it was asked (``REASONS``)."""
+    if scores.unasked:
+        return scores.unasked, None
     if gold_at < 0 and scores.words:
-        return "the gold is not among the candidates"
+        return "the gold is not among the candidates", None
     if scores.words and (reason := scores.reasons.get(scores.words[gold_at])):
-        return f"the gold is {reason}"
-    if not has_some:
-        return "no candidate could be asked"
-    return None
+        return f"the gold is {reason}", None
+    error = scores.error(row)
+    return None if has_some or error else "no candidate could be asked", error
 
 
 def _objects(values: Sequence[Any]) -> npt.NDArray[np.object_]:

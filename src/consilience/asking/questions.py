@@ -247,7 +247,7 @@ def ask_asks(
             return scores
         totals = np.full_like(scores.totals, np.nan)
         for row, one in enumerate(asks):
-            if scores.unasked and scores.unasked[row]:
+            if scores.errors and scores.errors[row]:
                 continue
             size = len(one.answers)
             tokens = scores.lengths[row, :size]
@@ -269,7 +269,6 @@ question not the gold; it is null where it is one. ``answer`` is then the normal
 which the answers of other variants are compared, and ``option`` is null.
 """
 
-EMPTY = "(no text)"  # No normalized text has parentheses
 SHOWN, LONGEST_SHOWN = 3, 60  # Unmatched answers that a note quotes, and characters of each
 
 
@@ -302,16 +301,16 @@ def ask_writing(
 def answered(
     text: str, prompt: Prompt, question: Question, rule: Rule | None = None
 ) -> dict[str, object]:
-    """The answer columns of a written text."""
+    """The answer columns of a written text that is not blank."""
     rule = rule or usual_rule(is_open=prompt.is_open)
     if not question.options:
         matched = match(text, [question.gold], rule)
-        answer = question.gold.text if matched.position == 0 else matched.answer or EMPTY
+        answer = question.gold.text if matched.position == 0 else matched.answer
         reason = "not the gold" if matched.reason == NO_CHOICE else matched.reason
         return {"answer": answer, "text": text, "unmatched": reason or None}
     matched = match(text, prompt.choices, rule, prompt.labels)
     record: dict[str, object] = {
-        "answer": matched.answer or EMPTY,
+        "answer": matched.answer,
         "text": text,
         "unmatched": matched.reason or None,
         "n_candidates": len(prompt.choices),
@@ -455,7 +454,7 @@ def merge_answers(
     Answers are merged within an item, whose first phrasing the judge reads. ``text`` and
     ``unmatched`` remain. No answer becomes an option or the gold.
     """
-    unmatched = pl.col("unmatched").is_not_null() & (pl.col("answer") != EMPTY)
+    unmatched = pl.col("unmatched").is_not_null()
     phrasings = {one.item: next(iter(one.paraphrases.values()))[0] for one in questions}
     merged: dict[tuple[str, str], str] = {}
     for (item,), of in answers.filter(unmatched).group_by("item", maintain_order=True):

@@ -15,6 +15,7 @@ Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Key = TypeVar("Key")
+NO_TEXT = "the model wrote no text"  # Why there is no answer where a text is blank
 
 
 def group_rows(keys: Iterable[Key]) -> dict[Key, list[int]]:
@@ -94,8 +95,9 @@ class Scores:
     are the same token (candidate,)."""
     tokens: tuple[str | None, ...] | None = None
     """The vocabulary entry of each candidate, where there is one (candidate,)."""
-    unasked: str | Sequence[str | None] | None = None
-    """Why these asks have no scores: one reason, or one for each row, None where a row has some."""
+    unasked: str | None = None  # Why none of these is asked; None where they are
+    errors: Sequence[str | None] = ()
+    """For each row why it has no answer though it was asked; None where it has one."""
     totals: Floats | None = None
     """Natural log-probability of the candidate's whole text, of models that give one (row,
     candidate); ``text_logprob`` of the answers table. Of a model without probabilities 0 for the
@@ -118,7 +120,7 @@ class Scores:
         lengths: Sequence[Ints] | None = None,
         *,
         texts: Sequence[str] = (),
-        refused: Sequence[str | None] = (),
+        errors: Sequence[str | None] = (),
     ) -> Self:
         """Those of asks with answers of their own: for each row its totals (answer,).
 
@@ -127,20 +129,18 @@ class Scores:
         return cls(
             rows,
             totals=padded(totals, np.nan),
-            unasked=refused or None,
+            errors=errors,
             answers_only=lengths is None,
             is_complete=lengths is not None,
             lengths=None if lengths is None else padded(lengths, 0),
             texts=texts,
         )
 
-    def why_not(self, row: int) -> str | None:
-        """Why a row has no answer; None where it has one."""
-        if isinstance(self.unasked, str):
-            return self.unasked
-        reason = self.unasked[row] if self.unasked else None
+    def error(self, row: int) -> str | None:
+        """Why a row has no answer though it was asked; None where it has one."""
+        reason = self.errors[row] if self.errors else None
         is_empty = bool(self.texts) and not self.texts[row]
-        return reason or ("the model wrote no text" if is_empty else None)
+        return reason or (NO_TEXT if is_empty else None)
 
     def __repr__(self) -> str:
         return f"Scores({len(self.rows)} queries, {len(self.words)} candidates)"
@@ -148,7 +148,7 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
-    """In place of a text that a model wrote: there is none, and the answer is excluded."""
+    """In place of a text that a model wrote: there is none."""
 
     reason: str
 

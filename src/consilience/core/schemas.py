@@ -20,7 +20,7 @@ ANSWERS_SCHEMA: Schema = _schema(
     (pl.Int32, "gold_rank"),
     (pl.Float64, "margin text_logprob gold_text_logprob"),
     (pl.Int32, "n_candidates"),
-    (pl.String, "excluded"),
+    (pl.String, "excluded error"),
 )
 """One row a query, in the order of facts and, within a fact, of patterns.
 
@@ -30,12 +30,15 @@ were scored in full. ``text_logprob`` and ``gold_text_logprob`` are log-probabil
 text that the answer and the gold make, for models that give one: the whole sentence of a causal
 model, the object of a sequence-to-sequence model, and the pseudo-log-likelihood of the object of a
 masked model that fills in several tokens. ``variant_index`` 0 is the base variant.
-``answer`` is null and ``excluded`` says why where a query could not be asked or answered.
+``answer`` is null where there is none. Then ``excluded`` says why the query was left out before it
+was asked; where that is null, too, it was asked, and ``error`` says why it has no answer, if known.
 ``gold_token`` is the vocabulary entry that stood for the gold, null where none did.
 
 ``--keep-scores`` adds a column ``scores`` (candidate,): ``logprob`` of every candidate, in the
 order of ``words`` in ``run.json``; null for one that took no part.
 """
+
+REASONS = ("excluded", "error")  # The columns that say why there is no answer
 
 SEVERAL_TOKENS = "split into"  # In ``excluded``: the gold is several tokens of the model
 FLIPS = "flips"  # The metric of a noise floor: the share of answers of a sample that changed

@@ -40,20 +40,22 @@ def process_results(doc: dict[str, Any], results: Sequence[tuple[float, bool]]) 
 
     ``results``: the log-probability of each choice, and whether it is the most probable text. The
     answer is the choice with the highest, of equal ones the first among the candidates. Of choices
-    with the same text as the gold, the answer is the gold. It is None if a log-probability is NaN.
+    with the same text as the gold, the answer is the gold. If a log-probability is NaN, it is None
+    and wrong.
     """
     totals = [float(total) for total, _ in results]
     positions = doc.get("positions") or range(len(totals))
     best = max(range(len(totals)), key=lambda at: (totals[at], -positions[at]))
     is_right = doc["choices"][best] == doc["choices"][doc["gold_index"]]
+    has_answer = not any(map(isnan, totals))
     row = (
         doc["averaged_group"],
         doc["unit"],
         doc["variant_index"],
         doc["n_variants"],
         list(doc["compared_with"]),
-        None if any(map(isnan, totals)) else positions[doc["gold_index"] if is_right else best],
-        is_right,
+        positions[doc["gold_index"] if is_right else best] if has_answer else None,
+        is_right and has_answer,
     )
     return dict.fromkeys(("accuracy", "consistency", "consistent_accuracy", "items"), row)
 
@@ -64,9 +66,14 @@ def accuracy(rows: Iterable[Row]) -> float:
 
 
 def consistency(rows: Iterable[Row]) -> float:
-    """Share of pairs of variants that get the same answer, right or wrong."""
+    """Share of pairs of variants that get the same answer, right or wrong; None equals none."""
     return _averaged(
-        rows, lambda item: [row[5] == item[other][5] for row in item.values() for other in row[4]]
+        rows,
+        lambda item: [
+            row[5] is not None and row[5] == item[other][5]
+            for row in item.values()
+            for other in row[4]
+        ],
     )
 
 
@@ -76,14 +83,14 @@ def consistent_accuracy(rows: Iterable[Row]) -> float:
 
 
 def items(rows: Iterable[Row]) -> int:
-    """How many items are counted: those with an answer in all their variants."""
+    """How many items are counted: those with all their variants."""
     return sum(map(len, _complete_items(rows).values()))
 
 
 def _complete_items(rows: Iterable[Row]) -> dict[str, list[Item]]:
-    """The items with an answer in all their variants, by the group whose numbers are averaged."""
+    """The items with all their variants, by the group whose numbers are averaged."""
     items_of_rows: dict[tuple[str, str], Item] = defaultdict(dict)
-    for row in (row for row in rows if None not in (row[0], row[5])):
+    for row in (row for row in rows if row[0] is not None):
         items_of_rows[row[0], row[1]].setdefault(row[2], row)
     groups: dict[str, list[Item]] = defaultdict(list)
     for (group, _), item in items_of_rows.items():

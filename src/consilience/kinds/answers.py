@@ -1,7 +1,8 @@
 """Answers that were made elsewhere, to the prompts of ``suite export`` or by promptfoo, as tables.
 
 A row has the item, the variant and the answer: in ``answer`` a text, or in ``answer_index`` the
-position among the candidates of the prompt, from 0. A log of lm-evaluation-harness has the
+position among the candidates of the prompt, from 0. A row without one is no answer, for the reason
+in ``error``, or was not asked, for that in ``excluded``. A log of lm-evaluation-harness has the
 log-probabilities of all candidates instead. What else a table needs is in the suite.
 """
 
@@ -32,7 +33,7 @@ from consilience.core.factors import (
 from consilience.core.free_text import DEFAULT_RULE, RULES, Rule, match
 from consilience.core.items import DEFAULT_LANGUAGE, Ask, Choice, Question, Task
 from consilience.core.presentation import Prompt, labels_of, permutation
-from consilience.core.schemas import ANSWERS_SCHEMA
+from consilience.core.schemas import ANSWERS_SCHEMA, REASONS
 from consilience.core.text import listed, names_a_file, truncated, visible
 from consilience.files.read import read_document
 from consilience.files.rows import GROUP_NAME
@@ -46,7 +47,7 @@ from consilience.types import Scores, Suite
 
 WHERE = "the answers table"
 JUDGED = "is_judged"  # The column of a table that is one of ``questions.SCHEMA`` already
-NO_ANSWER = "no answer"  # Why a row without an answer is left out
+NO_SCORES = "no log-probabilities"  # Why there is no answer in a log of them
 Row = Mapping[str, Any]
 
 
@@ -102,10 +103,12 @@ def answers_to_pairs(
     wrong = table.filter(~pl.col("gold").is_in(list(task.labels)))
     if wrong.height:
         raise unknown(wrong["gold"][0], "label", list(task.labels), task.name, WHERE)
+    reasons = [name for name in REASONS if name in table.columns]
     answers = table.select(
         "item",
         "variant",
         "gold",
+        *reasons,
         suite=pl.lit(TASK_SUITE),
         group=pl.lit(generated_group(task)),
         subject="subject" if "subject" in table.columns else "item",
@@ -192,7 +195,8 @@ def with_scores(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
             ]
         )
         every = np.arange(len(totals))
-        scores = Scores(every, words, log_softmax(totals), totals=totals)
+        errors = [NO_SCORES if lacks else None for lacks in np.isnan(totals).any(axis=1)]
+        scores = Scores(every, words, log_softmax(totals), totals=totals, errors=errors)
         columns = judge(scores, rows["gold"].to_list())
         parts.append(
             rows.with_columns(
@@ -283,7 +287,7 @@ def _matched(
 def answer_in(row: Row, candidates: Sequence[str], where: str) -> str | None:
     """The answer of a row, by its text or by its position; None where it has none."""
     text, index = row.get("answer"), row.get("answer_index")
-    if text is not None and str(text).strip():
+    if text is not None:
         return str(text)
     if index is None or not str(index).strip():
         return None
@@ -294,7 +298,10 @@ def answer_in(row: Row, candidates: Sequence[str], where: str) -> str | None:
 
 
 def checked(table: pl.DataFrame, needed: Sequence[str]) -> pl.DataFrame:
-    """A table as text; a missing column, no rows and an empty cell raise."""
+    """A table as text; a missing column, no rows and an empty cell raise.
+
+    A blank answer is none; a row that has one has no reason why not (``REASONS``).
+    """
     table = as_text(table)
     names = [*needed, "answer"]
     other = {"answer_index", LOG_PROBABILITIES} & set(table.columns)
@@ -315,7 +322,11 @@ def checked(table: pl.DataFrame, needed: Sequence[str]) -> pl.DataFrame:
             raise ConsilienceError(
                 f"no '{name}'", where=f"{WHERE}, row {at + 1}", todo="Fill it in."
             )
-    return table
+    given = [name for name in ("answer", *other) if name in table.columns]
+    table = table.with_columns(pl.when(pl.col(given).str.strip_chars() != "").then(pl.col(given)))
+    reasons = [name for name in REASONS if name in table.columns]
+    is_lacking = pl.all_horizontal(pl.col(given).is_null())
+    return table.with_columns(pl.when(is_lacking).then(pl.col(reasons)))
 
 
 def refuse_repeated(table: pl.DataFrame) -> None:
@@ -389,7 +400,7 @@ def answers_to_questions(
             todo = "Write the variants as `consilience suite export` does."
             raise ConsilienceError(found, expected=expected, where=where, todo=todo)
         prompt = _shown(question, levels, row.get("options"), where)
-        answer: dict[str, object] = {"excluded": NO_ANSWER}
+        answer: dict[str, object] = {name: row.get(name) for name in REASONS}
         if listed := row.get(LOG_PROBABILITIES):
             totals = log_probabilities(listed, len(prompt.answers), where)
             if not np.isnan(totals).any():
@@ -399,7 +410,7 @@ def answers_to_questions(
                 answer = {name: values[0] for name, values in columns.items()}
         elif (text := answer_in(row, prompt.answers, where)) is not None:
             answer = answered(text, prompt, question, rule)
-            if prompt.options and not str(row.get("answer") or "").strip():  # by its position
+            if prompt.options and row.get("answer") is None:  # by its position
                 option = prompt.options[at := int(row["answer_index"])]
                 shown = {"option": option, "answer": question.options[option].text}
                 answer |= {**shown, "label": prompt.answers[at], "unmatched": None}
@@ -524,6 +535,7 @@ def _shown(question: Question, levels: Levels, options: str | None, where: str) 
 
 
 Entry = Mapping[str, Any]  # A result: one output of one provider for one prompt and test
+OUTPUT = ("answer", "error")  # The columns of its output
 
 EXPECTS_TEXT = re.compile(r"i?(?:equals|contains|contains-any)|is")
 """Types of assertions whose value is the right answer, or a list of texts for it."""
@@ -592,17 +604,21 @@ def one_of(names: Sequence[str], chosen: str | None, kind: str, where: str) -> s
     return chosen or names[0]
 
 
-def _output(entry: Entry) -> str | None:
+def _output(entry: Entry) -> tuple[str | None, str | None]:
+    """The answer of a result, and its error."""
     response = entry.get("response")
-    return _text(response.get("output") if isinstance(response, dict) else None)
+    output = response.get("output") if isinstance(response, dict) else None
+    return _text(output), _text(entry.get("error"))
 
 
 def _table_of_suite(entries: Sequence[Entry], where: str) -> pl.DataFrame:
-    rows = [{**entry["vars"], "answer": _output(entry)} for entry in entries]
+    rows = [
+        {**entry["vars"], **dict(zip(OUTPUT, _output(entry), strict=True))} for entry in entries
+    ]
     columns = list(dict.fromkeys(name for row in rows for name in row if name != "prompt"))
     if not {"item", "variant"} <= set(columns):
         raise ConsilienceError(
-            f"tests with the variables {', '.join(columns[:-1]) or '(none)'}",
+            f"tests with the variables {', '.join(columns[: -len(OUTPUT)]) or '(none)'}",
             expected="item and variant",
             where=where,
             todo="Let the tests be the file of `consilience suite export --format csv`, or leave "
@@ -618,7 +634,7 @@ def _text(value: Any) -> str | None:
 
 
 def questions_of(entries: Sequence[Entry], name: str, where: str) -> tuple[Questions, pl.DataFrame]:
-    """The tests as questions, and the answers: ``item, variant, answer``.
+    """The tests as questions, and the answers: ``item, variant, answer, error``.
 
     ``name``: of the suite, and of the group of tests without ``metadata.group``. A variant names
     the levels of the factors that vary.
@@ -628,7 +644,7 @@ def questions_of(entries: Sequence[Entry], name: str, where: str) -> tuple[Quest
     golds: dict[str, tuple[str, Choice]] = {}
     phrasings: dict[str, dict[str, int]] = {}
     counts: dict[tuple[str, int, int], int] = {}
-    cells: list[tuple[str, dict[str, int], str | None]] = []
+    cells: list[tuple[str, dict[str, int], tuple[str | None, str | None]]] = []
     for entry in entries:
         label = str(entry["prompt"].get("label") or f"prompt {entry['promptIdx']}")
         prompt = prompts.setdefault(str(entry.get("promptId") or label), len(prompts) + 1)
@@ -662,12 +678,10 @@ def questions_of(entries: Sequence[Entry], name: str, where: str) -> tuple[Quest
             "metadata.item.",
         )
     rows = [
-        (item, ", ".join(f"{factor}={levels[factor]}" for factor in varying), answer)
-        for item, levels, answer in cells
+        (item, ", ".join(f"{factor}={levels[factor]}" for factor in varying), *output)
+        for item, levels, output in cells
     ]
-    table = pl.DataFrame(
-        rows, dict.fromkeys(("item", "variant", "answer"), pl.String), orient="row"
-    )
+    table = pl.DataFrame(rows, dict.fromkeys(("item", "variant", *OUTPUT), pl.String), orient="row")
     notes = [
         f"template {number}: {truncated(' '.join(label.split()), LONGEST)}"
         for number, label in labels.items()

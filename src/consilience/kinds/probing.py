@@ -15,7 +15,7 @@ import polars as pl
 from consilience.asking.asker import Progress
 from consilience.asking.facts import ask_groups
 from consilience.core.errors import SILENT, ConsilienceError, Protocol, UnansweredError, Watch
-from consilience.core.schemas import FLIPS
+from consilience.core.schemas import FLIPS, REASONS
 from consilience.core.text import counted, duration, evenly
 from consilience.kinds import inquiries_of
 from consilience.kinds.base import NOT_MEASURED, Inquiry
@@ -203,8 +203,8 @@ def _finished(inquiry: Inquiry, folder: RunFolder, watch: Watch) -> CountedRun:
 
 def _unanswered(answers: pl.DataFrame, model: Any, folder: RunFolder) -> UnansweredError:
     """The error for a run of a server without a single answer, whose queries are asked again."""
-    reasons = answers["excluded"].fill_null("no reason is known").value_counts(sort=True)
-    reason, times = reasons.row(0)
+    known = answers.select(pl.coalesce(*REASONS).fill_null("no reason is known")).to_series()
+    reason, times = known.value_counts(sort=True).row(0)
     proof = getattr(model, "proof", None)
     skipped = "".join(f"; {name}: {why}" for name, why in (proof.refused if proof else {}).items())
     return UnansweredError(

@@ -19,7 +19,7 @@ from typing import Any
 
 import polars as pl
 
-from consilience.asking.questions import EMPTY, SCHEMA, WRITTEN_COLUMNS
+from consilience.asking.questions import SCHEMA, WRITTEN_COLUMNS
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import FACTORS, MOST_CELLS, OF_OPTIONS, levels_of
 from consilience.core.free_text import normalized
@@ -243,7 +243,7 @@ def _columns(schema: pl.Schema) -> list[pl.Expr]:
         (~is_chosen).alias("is_open"),
         answer.cast(pl.Categorical).alias("answer"),
         pl.col("evaluation").struct.field("is_correct").alias("is_right"),
-        pl.col("error").cast(pl.Categorical).alias("excluded"),
+        pl.col("error").cast(pl.Categorical),
         *(metadata.field(name).cast(pl.Categorical).alias(MORE + name) for name in fields),
     ]
 
@@ -399,7 +399,14 @@ def _judged(table: pl.DataFrame, questions: dict[tuple[str, str], Question]) -> 
     columns |= dict.fromkeys(("gold_option", "n_candidates"), pl.Int32)
     frame = pl.DataFrame(golds, columns, orient="row")
     whole = joined(joined(table, pl.concat(parts), by), frame, KEY)
-    whole = whole.with_columns(text="answer", answer="word", subject="item")
+    has_answer = pl.col("word").is_not_null()
+    whole = whole.with_columns(
+        text=pl.when(has_answer).then("answer"),
+        error=pl.when(~has_answer).then("error"),
+        excluded=pl.lit(None, pl.String),
+        answer="word",
+        subject="item",
+    )
     return whole.select(name for name in KEPT if name in whole.columns)
 
 
@@ -422,10 +429,10 @@ def _read(
         is_odd = answer in options and answer != one.gold.text
         return one.gold_position if options else None, one.gold.text, CALLED_RIGHT * is_odd or None
     if not answer:
-        return None, None if text is None else EMPTY, None if text is None else "no text"
+        return None, None, None
     if answer in options and answer != one.gold.text:
         return options.index(answer), answer, None
-    word = normalized(answer) or EMPTY
+    word = normalized(answer)
     if answer in one.gold.texts or word in map(normalized, one.gold.texts):
         return None, f"{word} {MARK}", None
     return None, word, "none of the options" if options else "not the gold"

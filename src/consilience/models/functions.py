@@ -30,6 +30,7 @@ from consilience.types import Candidates, Query
 
 BLANK = "___"  # Replaces the object in the sentence of a prompt
 SENTENCE, CHOICES = "{sentence}", "{candidates}"  # In a template
+TEXT = (str, type(None))  # What a function may return for an input
 QUOTED = 60  # Characters of a text that a note or an error quotes
 CELLS = 4_000_000  # Scores that are held in memory at once, unless one query has more
 Choices = tuple[Sequence[int | None], Sequence[str]]  # Chosen positions, and texts
@@ -97,8 +98,8 @@ class PlainPairs(PlainReader):
 class Function(Chooser):
     """A function from a list of inputs to a list of texts. Equal inputs are asked once.
 
-    A text that is none of the answers counts as a wrong answer, and in ``notes``. An empty text is
-    no answer.
+    A text that is none of the answers counts as a wrong answer, and in ``notes``. None and a blank
+    text are no answer.
     """
 
     kind: str  # What a text should be
@@ -107,7 +108,7 @@ class Function(Chooser):
 
     def __init__(
         self,
-        function: Callable[[list[Any]], Sequence[str]],
+        function: Callable[[list[Any]], Sequence[str | None]],
         returns: str,
         words: Sequence[str] = (),
         **identity: str,
@@ -141,7 +142,7 @@ class TextFunction(Function):
     kind = "candidate"
 
     def __init__(
-        self, function: Callable[[list[str]], Sequence[str]], template: str | None = None
+        self, function: Callable[[list[str]], Sequence[str | None]], template: str | None = None
     ) -> None:
         self.template = template or SENTENCE
         if SENTENCE not in self.template:
@@ -180,7 +181,7 @@ class LabelFunction(PlainPairs, Function):
     kind = "label"
 
     def __init__(
-        self, function: Callable[[list[TwoTexts]], Sequence[str]], labels: Sequence[str]
+        self, function: Callable[[list[TwoTexts]], Sequence[str | None]], labels: Sequence[str]
     ) -> None:
         super().__init__(function, "labels", labels)
 
@@ -203,7 +204,7 @@ class PromptFunction(PlainReader, Function):
     kind = "option"
 
     def __init__(
-        self, function: Callable[[list[str]], Sequence[str]], rule: str | None = None
+        self, function: Callable[[list[str]], Sequence[str | None]], rule: str | None = None
     ) -> None:
         self.named = rule_of(rule) if rule else None
         super().__init__(function, "answers", rule=rule or DEFAULT_RULE)
@@ -263,14 +264,17 @@ def identity_of(function: Callable[..., Any], kind: str) -> dict[str, object]:
 
 
 def texts_of(function: Callable[[list[Any]], Any], inputs: Sequence[Any]) -> list[str]:
-    """The texts that a function writes to inputs; equal inputs are asked once."""
+    """The texts that a function writes to inputs; equal inputs are asked once.
+
+    They have no spaces around them; None is an empty text.
+    """
     distinct = list(dict.fromkeys(inputs))
     written = dict(zip(distinct, call(function, distinct), strict=True))
     return [written[value].encode("utf-8", "replace").decode().strip() for value in inputs]
 
 
 def call(function: Callable[[list[Any]], Any], inputs: list[Any]) -> list[str]:
-    """What a function makes of the inputs: as many texts, or an error."""
+    """What a function makes of the inputs: as many texts, empty for None; or an error."""
     try:
         values = function(inputs)
         if inspect.isawaitable(values):
@@ -286,14 +290,14 @@ def call(function: Callable[[list[Any]], Any], inputs: list[Any]) -> list[str]:
             todo="Correct the function. With a folder for the run, complete groups are kept.",
         ) from error
     is_list = isinstance(values, list)
-    if is_list and len(values) == len(inputs) and all(isinstance(one, str) for one in values):
-        return list(values)
+    if is_list and len(values) == len(inputs) and all(isinstance(one, TEXT) for one in values):
+        return [one or "" for one in values]
     found = counted(len(values), "value") if is_list else repr(values)
     if is_list and len(values) == len(inputs):
-        found = repr(next(one for one in values if not isinstance(one, str)))
+        found = repr(next(one for one in values if not isinstance(one, TEXT)))
     raise ConsilienceError(
         f"the function returned {truncated(found, QUOTED)} for {counted(len(inputs), 'input')}",
-        expected="a list with one text for each",
+        expected="a list with one text for each, or None for no answer",
     )
 
 

@@ -140,8 +140,8 @@ class TokenScorer(OptionPrompts, Served):
     def scored(self, requests: Sequence[Continuations]) -> Iterator[Scores]:
         for at, totals in self.scorer.totals(requests):
             sizes = np.array([len(target) for target in requests[at].targets])
-            values, refused = [totals.values], [totals.refused]
-            yield Scores.of_rows(np.array([at]), values, [sizes], refused=refused)
+            values, errors = [totals.values], [totals.refused]
+            yield Scores.of_rows(np.array([at]), values, [sizes], errors=errors)
 
 
 class ChatScorer(Served):
@@ -179,14 +179,14 @@ class ChatScorer(Served):
                 if np.isnan(values).all():
                     reason = "no label is among the most probable first tokens"
                 lengths = [np.ones(size, dtype=np.int64)]
-                scores = Scores.of_rows(rows, [values], lengths, refused=[reason])
+                scores = Scores.of_rows(rows, [values], lengths, errors=[reason])
                 yield replace(scores, is_complete=not np.isnan(values).any())
                 continue
             totals = np.full(len(answers), -np.inf)
             if reason is None:
                 totals[found] = 0.0
             texts = [answers[found] if reason is None else ""]
-            yield Scores.of_rows(rows, [totals], texts=texts, refused=[reason])
+            yield Scores.of_rows(rows, [totals], texts=texts, errors=[reason])
 
 
 class Writer(Served):
@@ -332,11 +332,9 @@ class ServedFacts(FactModel):
                     parts.append(_continuations(self.start, sentences, gold))
                     rows.append(row)
         for at, totals in scorer.totals(parts, every=every):
-            if totals.refused:
-                yield excluded([rows[at]], words, totals.refused)
-                continue
-            values = np.where(totals.is_bound, np.nan, totals.values)[None]
-            yield scores_of([[rows[at]]], sheet.spread(values), sheet, are_totals=True, every=every)
+            values = sheet.spread(np.where(totals.is_bound, np.nan, totals.values)[None])
+            scores = scores_of([[rows[at]]], values, sheet, are_totals=True, every=every)
+            yield replace(scores, errors=[totals.refused])
 
 
 def _continuations(start: int, sentences: Sequence[Sequence[int]], gold: int) -> Continuations:

@@ -20,6 +20,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.factors import WHOLE, Part
+from consilience.core.schemas import REASONS
 from consilience.metrics.registry import DESCRIPTIONS, headline_metrics
 from consilience.metrics.statistics import NAN
 from consilience.report.export import as_markdown
@@ -99,8 +100,7 @@ class PublicRun:
 
     def shared_answers(self) -> pl.DataFrame:
         """The answers, with what may name a server left out of the reasons."""
-        reasons = pl.col("excluded").str.replace_all(ADDRESS, "URL")
-        return self.answers.with_columns(reasons)
+        return self.answers.with_columns(pl.col(REASONS).str.replace_all(ADDRESS, "URL"))
 
     def is_right(self) -> pl.Expr:
         """Whether an answer is the gold, or the position of its option; null without an answer."""
@@ -329,9 +329,13 @@ def _source(run: PublicRun) -> EeeRecord:
 
 
 def samples_of(run: PublicRun, prompts: pl.DataFrame, evaluation_id: str) -> Iterator[EeeRecord]:
-    """A row for each answer; those in the base variant are linked to the accuracy of the group."""
-    answers = run.shared_answers().with_columns(run.is_right())
+    """A row for each query that was asked.
+
+    Those in the base variant are linked to the accuracy of the group.
+    """
+    asked = run.shared_answers().filter(pl.col("excluded").is_null())
     suite, keys = run.suite.suite, ["group", "item", "variant"]
+    answers = asked.with_columns(run.is_right())
     for row in answers.join(prompts, on=keys, maintain_order="left").iter_rows(named=True):
         answer, group = row["answer"], row["group"]
         text = row.get("text") or answer
@@ -361,7 +365,7 @@ def samples_of(run: PublicRun, prompts: pl.DataFrame, evaluation_id: str) -> Ite
             "messages": None,
             "answer_attribution": [] if answer is None else [attribution],
             "evaluation": {"score": float(is_right), "is_correct": is_right},
-            "error": row["excluded"],
+            "error": row["error"],
             "metadata": {
                 name: str(row[name])
                 for name in ("item", "variant", "variant_index", "seed", "margin")

@@ -14,6 +14,7 @@ from typing import Any
 import polars as pl
 
 from consilience.core.factors import Design, levels_of
+from consilience.core.schemas import REASONS
 from consilience.core.text import visible
 from consilience.report.run_view import group_names
 from consilience.types import Suite
@@ -23,7 +24,7 @@ WRONG, RIGHT, ELSEWHERE, NONE = range(4)
 
 FIRST_RUN = 5  # The place of the replies of the first run in an item
 ANSWER = ("group", "item", "subject", "gold", "answer", "variant")
-WRITTEN = ("text", "excluded")  # Columns that not every answers table has
+WRITTEN = ("text", *REASONS)  # Columns that not every answers table has
 
 
 class Numbers(dict[Any, int]):
@@ -92,7 +93,7 @@ def answers_data(
                 items[group, item] = [*heads, *of_variants]
             verdict, said = WRONG, row.get("text")
             if answer is None:
-                verdict, said = NONE, row.get("excluded")
+                verdict, said = NONE, row.get("excluded") or row.get("error")
             elif answer == gold:
                 verdict = RIGHT
             elif (group, subject, answer) in golds:

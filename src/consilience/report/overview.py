@@ -159,12 +159,12 @@ def caveats(runs: Sequence[RunView]) -> Iterator[Part]:
     """Warnings, and queries without an answer by reason."""
     if warnings := by_run({run.name: run.warnings for run in runs}):
         yield warnings
-    unanswered = [run for run in runs if run.excluded.height]
+    unanswered = [run for run in runs if run.unanswered.height]
     for run in unanswered:
-        most = run.excluded.sort("len", descending=True).head(MOST_REASONS)
-        count = int(run.excluded["len"].sum())
+        most = run.unanswered.sort("len", descending=True).head(MOST_REASONS)
+        count = int(run.unanswered["len"].sum())
         title = f"{of_run(run.name, runs)}{count:,} queries without an answer"
-        if run.excluded.height > MOST_REASONS:
+        if run.unanswered.height > MOST_REASONS:
             title += f", the {MOST_REASONS} most common reasons"
         columns = [Column("relation"), Column("reason"), Column("queries", "count")]
         yield Folded(title, [Table(title, columns, most.rows())])

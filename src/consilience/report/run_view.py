@@ -218,8 +218,8 @@ class RunView:
     baseline: pl.DataFrame = field(default_factory=partial(pl.DataFrame, schema=METRICS_SCHEMA))
     """The metrics table of the majority baseline."""
     warnings: Sequence[str] = ()
-    excluded: pl.DataFrame = field(default_factory=pl.DataFrame)
-    """How many questions have no answer, by relation and reason: ``group, excluded, len``."""
+    unanswered: pl.DataFrame = field(default_factory=pl.DataFrame)
+    """How many queries have no answer, by relation and reason: ``group, reason, len``."""
     patterns: pl.DataFrame = field(default_factory=pl.DataFrame)  # Patterns of each group
 
     # Of facts and questions:

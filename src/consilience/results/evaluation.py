@@ -57,7 +57,9 @@ if TYPE_CHECKING:
 
 Frame = Any  # of pandas or polars
 
-Texts = Callable[[list[str]], Sequence[str]] | Callable[[list[TwoTexts]], Sequence[str]]
+Texts = (
+    Callable[[list[str]], Sequence[str | None]] | Callable[[list[TwoTexts]], Sequence[str | None]]
+)
 """A function from prompts to texts, or from two texts of sentence pairs to labels."""
 
 if TYPE_CHECKING:

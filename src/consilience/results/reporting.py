@@ -19,6 +19,7 @@ from consilience.analysis.examples import KINDS, about, examples, violated_examp
 from consilience.core import expectations
 from consilience.core.errors import SILENT, Advance, ConsilienceError, Protocol, Watch
 from consilience.core.factors import FACTORS
+from consilience.core.schemas import REASONS
 from consilience.files.write import path_of, write_whole
 from consilience.kinds import kind_of_run, protocol_notes, suite_notes, suite_of
 from consilience.kinds.counting import count_run, record_notes
@@ -319,11 +320,14 @@ def view_of(
     """
     known = count_run(run, suite, protocol, seeds)
     notes = (suite_notes(run, whole), record_notes(run), known.notes, protocol_notes(run, protocol))
-    answers = pl.concat([part.answers for part in run.seeds])
-    reasons = [pl.col(name) for name in REASONS if name in answers.columns]
+    answers = pl.concat([one.answers for one in seeds])
+    left_out, error = (
+        pl.col(name).cast(pl.String) if name in answers.columns else pl.lit(None, pl.String)
+        for name in REASONS
+    )
+    no_answer = pl.concat_str(pl.lit("no answer"), error, separator=": ", ignore_nulls=True)
     is_blank = pl.col("answer").cast(pl.String).fill_null("").str.strip_chars() == ""
-    reason = pl.coalesce(*reasons, pl.lit("no answer"))
-    blank = answers.filter(is_blank).with_columns(excluded=reason)
+    blank = answers.filter(is_blank).with_columns(reason=pl.coalesce(left_out, no_answer))
     view = RunView(
         name=run.label,
         records=[part.record for part in run.seeds if part.record],
@@ -331,7 +335,7 @@ def view_of(
         metrics=legible(known.metrics),
         summary=known.summary,
         baseline=known.baseline,
-        excluded=blank.group_by("group", "excluded", maintain_order=True).len(),
+        unanswered=blank.group_by("group", "reason", maintain_order=True).len(),
         warnings=list(dict.fromkeys(chain.from_iterable(notes))),
     )
     if suite.words.over == "group":

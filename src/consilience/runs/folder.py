@@ -256,7 +256,7 @@ class RunFolder:
 
 
 def _has_failed(answers: pl.DataFrame) -> bool:
-    return bool(answers["excluded"].str.contains(NO_REPLY, literal=True).any())
+    return bool(answers["error"].str.contains(NO_REPLY, literal=True).any())
 
 
 def refuse_other_run(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:

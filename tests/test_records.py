@@ -8,6 +8,7 @@ import pytest
 
 import consilience as cs
 from checks import output, refused
+from consilience.core.schemas import REASONS
 from consilience.files import tables
 from consilience.kinds import records
 from consilience.kinds.records import record_answers

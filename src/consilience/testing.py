@@ -125,11 +125,8 @@ def _lines(
     key = item["group"], item["item"]
     of_item = [row for at, row in rows.items() if at[:2] == key]
     if item["first"] is None:
-        reasons = [
-            row["excluded"] or row["error"] or "no answer"
-            for row in of_item
-            if row["answer"] is None
-        ]
+        lacking = [row for row in of_item if row["answer"] is None]
+        reasons = [row["excluded"] or row["error"] or "no answer" for row in lacking]
         reason = "; ".join(sorted({*reasons})) or f"it has one {words.variant}"
         lacks = f"no answer to {len(reasons)} of {len(of_item)} {words.variant}s"
         what = lacks if item["pairs"] else "no two answers to compare"

@@ -10,17 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from consilience.core.items import (
-    NO_TEXT,
-    Ask,
-    Bools,
-    Floats,
-    Group,
-    Ints,
-    Item,
-    NoAnswer,
-    Scores,
-)
+from consilience.core.items import Ask, Bools, Floats, Group, Ints, Item, NoAnswer, Scores
 from consilience.core.schemas import REASONS
 from consilience.models import Reader, WritingModel
 
@@ -113,10 +103,11 @@ def ask_texts(
     numbers = [samples[one.variant] if samples else 1 for one in asks]
     for positions, texts in model.write([one.shown for one in asks], numbers):
         for at, text in zip(positions.tolist(), texts, strict=True):
-            if isinstance(text, NoAnswer):
-                records[rows[at]] = {"error": text.reason}
+            reply = text if isinstance(text, NoAnswer) or text.strip() else NoAnswer()
+            if isinstance(reply, NoAnswer):
+                records[rows[at]] = {"error": reply.reason}
             else:
-                records[rows[at]] = read(text, asks[at]) if text.strip() else {"error": NO_TEXT}
+                records[rows[at]] = read(reply, asks[at])
         progress(len(positions))
     return table_of(group, records)
 

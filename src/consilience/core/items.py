@@ -15,7 +15,6 @@ Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Key = TypeVar("Key")
-NO_TEXT = "the model wrote no text"  # Why there is no answer where a text is blank
 
 
 def group_rows(keys: Iterable[Key]) -> dict[Key, list[int]]:
@@ -140,7 +139,7 @@ class Scores:
         """Why a row has no answer though it was asked; None where it has one."""
         reason = self.errors[row] if self.errors else None
         is_empty = bool(self.texts) and not self.texts[row]
-        return reason or (NO_TEXT if is_empty else None)
+        return reason or (NoAnswer().reason if is_empty else None)
 
     def __repr__(self) -> str:
         return f"Scores({len(self.rows)} queries, {len(self.words)} candidates)"
@@ -150,7 +149,7 @@ class Scores:
 class NoAnswer:
     """In place of a text that a model wrote: there is none."""
 
-    reason: str
+    reason: str = "the model wrote no text"
 
 
 def margins(scores: Floats) -> Floats:

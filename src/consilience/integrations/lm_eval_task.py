@@ -40,8 +40,8 @@ def process_results(doc: dict[str, Any], results: Sequence[tuple[float, bool]]) 
 
     ``results``: the log-probability of each choice, and whether it is the most probable text. The
     answer is the choice with the highest, of equal ones the first among the candidates. Of choices
-    with the same text as the gold, the answer is the gold. If a log-probability is NaN, it is None
-    and wrong.
+    with the same text as the gold, the answer is the gold. If a log-probability is NaN, it is NaN,
+    which is wrong and equals nothing.
     """
     totals = [float(total) for total, _ in results]
     positions = doc.get("positions") or range(len(totals))
@@ -54,7 +54,7 @@ def process_results(doc: dict[str, Any], results: Sequence[tuple[float, bool]]) 
         doc["variant_index"],
         doc["n_variants"],
         list(doc["compared_with"]),
-        positions[doc["gold_index"] if is_right else best] if has_answer else None,
+        positions[doc["gold_index"] if is_right else best] if has_answer else NAN,
         is_right and has_answer,
     )
     return dict.fromkeys(("accuracy", "consistency", "consistent_accuracy", "items"), row)
@@ -66,14 +66,9 @@ def accuracy(rows: Iterable[Row]) -> float:
 
 
 def consistency(rows: Iterable[Row]) -> float:
-    """Share of pairs of variants that get the same answer, right or wrong; None equals none."""
+    """Share of pairs of variants that get the same answer, right or wrong."""
     return _averaged(
-        rows,
-        lambda item: [
-            row[5] is not None and row[5] == item[other][5]
-            for row in item.values()
-            for other in row[4]
-        ],
+        rows, lambda item: [row[5] == item[other][5] for row in item.values() for other in row[4]]
     )
 
 

@@ -1,9 +1,9 @@
 """Answers that were made elsewhere, to the prompts of ``suite export`` or by promptfoo, as tables.
 
 A row has the item, the variant and the answer: in ``answer`` a text, or in ``answer_index`` the
-position among the candidates of the prompt, from 0. A row without one is no answer, for the reason
-in ``error``, or was not asked, for that in ``excluded``. A log of lm-evaluation-harness has the
-log-probabilities of all candidates instead. What else a table needs is in the suite.
+position among the candidates of the prompt, from 0. A log of lm-evaluation-harness has the
+log-probabilities of all candidates instead. Without one, ``excluded`` may say why the row was not
+asked, or ``error`` why it got no answer. What else a table needs is in the suite.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ from consilience.types import Scores, Suite
 
 WHERE = "the answers table"
 JUDGED = "is_judged"  # The column of a table that is one of ``questions.SCHEMA`` already
-NO_SCORES = "no log-probabilities"  # Why there is no answer in a log of them
 Row = Mapping[str, Any]
 
 
@@ -195,7 +194,7 @@ def with_scores(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
             ]
         )
         every = np.arange(len(totals))
-        errors = [NO_SCORES if lacks else None for lacks in np.isnan(totals).any(axis=1)]
+        errors = ["no log-probabilities" if np.isnan(row).any() else None for row in totals]
         scores = Scores(every, words, log_softmax(totals), totals=totals, errors=errors)
         columns = judge(scores, rows["gold"].to_list())
         parts.append(

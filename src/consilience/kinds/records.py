@@ -403,7 +403,7 @@ def _judged(table: pl.DataFrame, questions: dict[tuple[str, str], Question]) -> 
     whole = whole.with_columns(
         text=pl.when(has_answer).then("answer"),
         error=pl.when(~has_answer).then("error"),
-        excluded=pl.lit(None, pl.String),
+        excluded=pl.lit(None, pl.Categorical),
         answer="word",
         subject="item",
     )

@@ -14,6 +14,7 @@ from consilience.core.expectations import NO_OPTION, Instance, Replies, instance
 from consilience.core.factors import WHOLE, Design, Part, levels_of
 from consilience.core.free_text import normalized
 from consilience.core.presentation import permutation
+from consilience.core.schemas import REASONS
 from consilience.files.tables import as_polars, different, joined, repeated
 from consilience.metrics.registry import (
     METRICS,
@@ -30,8 +31,6 @@ from consilience.types import Cardinality, Relation, Suite
 
 NEEDED = ("group", "item", "subject", "variant", "gold", "answer")
 OPTIONAL = ("gold_token", "n_candidates", "option", "gold_option")
-REASONS = ("excluded", "error")
-"""Why a query was left out before it was asked, and why one that was asked has no answer."""
 TEXT_SCORES = ("text_logprob", "gold_text_logprob")
 """Columns that are kept and that no metric reads."""
 

@@ -30,7 +30,6 @@ from consilience.types import Candidates, Query
 
 BLANK = "___"  # Replaces the object in the sentence of a prompt
 SENTENCE, CHOICES = "{sentence}", "{candidates}"  # In a template
-TEXT = (str, type(None))  # What a function may return for an input
 QUOTED = 60  # Characters of a text that a note or an error quotes
 CELLS = 4_000_000  # Scores that are held in memory at once, unless one query has more
 Choices = tuple[Sequence[int | None], Sequence[str]]  # Chosen positions, and texts
@@ -290,11 +289,12 @@ def call(function: Callable[[list[Any]], Any], inputs: list[Any]) -> list[str]:
             todo="Correct the function. With a folder for the run, complete groups are kept.",
         ) from error
     is_list = isinstance(values, list)
-    if is_list and len(values) == len(inputs) and all(isinstance(one, TEXT) for one in values):
-        return [one or "" for one in values]
+    values = ["" if one is None else one for one in values] if is_list else values
+    if is_list and len(values) == len(inputs) and all(isinstance(one, str) for one in values):
+        return list(values)
     found = counted(len(values), "value") if is_list else repr(values)
     if is_list and len(values) == len(inputs):
-        found = repr(next(one for one in values if not isinstance(one, TEXT)))
+        found = repr(next(one for one in values if not isinstance(one, str)))
     raise ConsilienceError(
         f"the function returned {truncated(found, QUOTED)} for {counted(len(inputs), 'input')}",
         expected="a list with one text for each, or None for no answer",

@@ -329,13 +329,9 @@ def _source(run: PublicRun) -> EeeRecord:
 
 
 def samples_of(run: PublicRun, prompts: pl.DataFrame, evaluation_id: str) -> Iterator[EeeRecord]:
-    """A row for each query that was asked.
-
-    Those in the base variant are linked to the accuracy of the group.
-    """
-    asked = run.shared_answers().filter(pl.col("excluded").is_null())
+    """A row for each asked query; those in the base variant are linked to the group's accuracy."""
+    answers = run.shared_answers().with_columns(run.is_right()).filter(pl.col("excluded").is_null())
     suite, keys = run.suite.suite, ["group", "item", "variant"]
-    answers = asked.with_columns(run.is_right())
     for row in answers.join(prompts, on=keys, maintain_order="left").iter_rows(named=True):
         answer, group = row["answer"], row["group"]
         text = row.get("text") or answer

@@ -24,7 +24,7 @@ from consilience.files.write import path_of, write_whole
 from consilience.kinds import kind_of_run, protocol_notes, suite_notes, suite_of
 from consilience.kinds.counting import count_run, record_notes
 from consilience.kinds.pairs import changed_answers_of, task_of_run
-from consilience.metrics.counts import REASONS, Prepared, in_texts
+from consilience.metrics.counts import Prepared, in_texts
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import few_relations
 from consilience.metrics.registry import headline_metrics, label_of

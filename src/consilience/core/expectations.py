@@ -109,7 +109,7 @@ class Instance:
     that order."""
 
     def code(self, *, by_place: bool) -> str | int:
-        """The answer to the conclusion: its text, or ``by_place`` the position where it is shown."""
+        """The answer to the conclusion: its text, or ``by_place`` where it is shown."""
         answer, options = self.answers[-1] or NO_OPTION, self.expectation.conclusion.options
         if not by_place or answer not in options:
             return answer

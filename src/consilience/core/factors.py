@@ -135,8 +135,8 @@ Kind = Literal["whole", "form", "edit", "factor", "language", "expectation", "co
 Part = tuple[Kind, str]
 """What a number of a group is about: the whole group, one form of its items, pairs of variants that
 differ in an edit or a factor, the patterns of a language (``de``) or of two (``de/ja``), a kind of
-expectations, a number of variants (``3 of 4``). The second is its ``level`` in the tables, empty for
-the whole."""
+expectations, a number of variants (``3 of 4``). The second is its ``level`` in the tables, empty
+for the whole."""
 
 WHOLE: Part = ("whole", "")
 

@@ -53,8 +53,8 @@ METRICS_SCHEMA: Schema = _schema(
 )
 """One row a number: a fraction from 0 to 1; NaN where there is no data.
 
-- ``over``: ``group`` (the number of one group, named in ``group``), ``mean`` (of the groups), ``all``
-  (the items of all groups together).
+- ``over``: ``group`` (the number of one group, named in ``group``), ``mean`` (of the groups),
+  ``all`` (the items of all groups together).
 - ``kind``, ``level``: what part of a group it is about (``core.factors.Part``): ``whole``, or a
   ``form``, ``edit``, ``factor``, ``language`` or kind of ``expectation`` with its name.
 - ``low``, ``high``: bounds of the 95 % interval over items, of a mean over groups.
@@ -78,8 +78,8 @@ COMPARISON_SCHEMA: Schema = _schema(
 - ``metric`` to ``level``: as in ``METRICS_SCHEMA``.
 - ``low``, ``high``: bounds of its 95 % interval.
 - ``p``: two-sided p of ``test``. ``p_mid``: mid-p of McNemar's test; NaN of other tests.
-- ``p_holm``, ``q_value`` (Benjamini-Hochberg): p adjusted over the groups of one metric and part, of
-  sentence pairs over the forms of one metric and group; NaN for what is over all of these.
+- ``p_holm``, ``q_value`` (Benjamini-Hochberg): p adjusted over the groups of one metric and part,
+  of sentence pairs over the forms of one metric and group; NaN for what is over all of these.
 - ``detectable``: the minimum detectable difference, found with a probability of 80 %.
 - ``p_seeds``: p of Welch's t test over seeds; NaN for one seed.
 """

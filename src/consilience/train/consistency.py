@@ -58,8 +58,8 @@ from consilience.train.improvement import (
     Outcome,
     Trained,
     harm_rows,
-    last_best,
     headline_of,
+    last_best,
     text_row,
 )
 from consilience.train.objectives import (

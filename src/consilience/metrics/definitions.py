@@ -219,8 +219,8 @@ def right_in(grid: Grid) -> Tally:
     """Share of items that are right in at least k of their n variants.
 
     A row for each k, whose level is ``k of n``: with k = 1 ``successful_objects``, with k = n
-    ``consistent_accuracy``. All items of the group have the same n, or there is no such number: of
-    items with other n, other items would count for each k.
+    ``consistent_accuracy``. All items of the group have the same n, at most 12, or there is no such
+    number: of items with other n, other items would count for each k.
     """
     is_counted = np.asarray(grid.asked.any(axis=1))
     return Tally.of_hits(grid.subjects, grid.right.sum(axis=1) >= grid.least, is_counted)

@@ -214,7 +214,8 @@ def _majority(grid: Grid, relation: Relation) -> Grid:
             answers[rows] = np.where(shown_there.any(axis=1), shown_there.argmax(axis=1), -1)
     else:
         words, counts = relation.candidates.words, relation.candidates.counts
-        code = int(np.bincount(golds.max(axis=1, initial=0), minlength=1).argmax())
+        of_items = golds.max(axis=1)
+        code = int(np.bincount(of_items[of_items >= 0], minlength=1).argmax())
         if any(counts):
             word = words[counts.index(max(counts))]
             texts = list(grid.texts)

@@ -26,24 +26,18 @@ def by_answer(grid: Grid) -> Floats:
     the items asked in both and ``S_kl`` those with the same answer in both. Without ``S_kl`` and
     ``N_kl`` it is the chance level of Cohen's kappa (Cohen 1960), with the item itself.
     """
-    items, size = grid.answers.shape
-    sizes = grid.asked.sum(axis=0).astype(np.float64)
-    shares = _shares(grid, sizes)
-    agree = _dense(shares @ shares.T)
-    together = grid.asked.T.astype(np.float64) @ grid.asked
-    others = np.outer(sizes, sizes) - together
-    there = np.where(others > 0, others, 1)
-    chance = np.where(others > 0, (np.outer(sizes, sizes) * agree - _same(grid)) / there, 0)
-    weights = _weights(grid) * np.where(others > 0, np.outer(sizes, sizes) / there, 0)
-    moved = np.zeros(items)
-    for at in range(size):
-        slopes = np.asarray(weights[at] @ shares)  # by the share of each answer in this variant
-        mean = float((shares[[at]] @ slopes)[0])
-        of_answers = np.where(grid.answers[:, at] >= 0, slopes[grid.answers[:, at]], 0.0)
-        moved += np.where(grid.asked[:, at], of_answers - mean, 0) / max(sizes[at], 1)
-    own = grid.n_same * grid.votes
-    own -= grid.shares_of(_same(grid) / np.where(together > 0, together, 1))
-    return np.asarray(grid.shares_of(chance) + moved - own / max(items - 1, 1))
+    asked, counts, same = grid.asked.astype(np.float64), _counts(grid), _same(grid)
+    sizes, pairs = asked.sum(axis=0), _pairs_of_others(grid)
+    there = np.where(pairs > 0, pairs, 1)
+    chance = (np.asarray((counts @ counts.T).todense()) - same) / there
+    weights = np.where(pairs > 0, _weights(grid) / there, 0)
+    moved = ((asked @ (weights * chance)) * asked).sum(axis=1)
+    for at, answers in enumerate(grid.answers.T):
+        slopes = np.asarray(weights[at] @ counts)  # by the number of each answer in this variant
+        of_answers = np.where(answers >= 0, slopes[answers], 0)
+        moved += np.where(grid.asked[:, at], of_answers - (weights * chance)[at] @ sizes, 0)
+        moved -= _equal(grid, at) @ weights[at]
+    return np.asarray(grid.shares_of(chance) + moved)
 
 
 def by_place(grid: Grid) -> Floats:
@@ -83,7 +77,7 @@ def distance_by_place(grid: Grid, shares: Floats) -> Floats:
         assert grid.places is not None, "needs"
         table, known = grid.places.by_size[size], grid.asked[rows]
         values = np.zeros((len(rows), len(table), size))
-        for variant, shown in enumerate(table):
+        for variant, shown in enumerate(table[:, : shares.shape[2]]):
             values[:, variant, shown] = shares[rows, variant, :size]
         both, moved = np.zeros((size, size)), np.zeros(len(rows))
         for p, q in np.argwhere(places + places.T):
@@ -142,38 +136,39 @@ def _distances(one: Floats, other: Floats) -> Floats:
 
 
 def has_level(grid: Grid) -> Bools:
-    """Whether an item has another one that says what chance is (item,)."""
+    """Whether other items that were asked say what chance is (item,)."""
     if grid.places is None:
-        return np.full(len(grid.answers), len(grid.answers) > 1)
-    _, places, counts = np.unique(grid.places.sizes, return_inverse=True, return_counts=True)
-    return np.asarray(counts[places] > 1)
+        return np.asarray(grid.shares_of((_pairs_of_others(grid) <= 0).astype(np.float64)) == 0)
+    _, places = np.unique(grid.places.sizes, return_inverse=True)
+    return np.asarray(np.bincount(places, grid.asked.any(axis=1))[places] > 1)
 
 
-def _shares(grid: Grid, sizes: Floats) -> csr_array:
-    """The share of each answer among the items asked in a variant (variant, answer)."""
-    items, variants = (grid.asked & (grid.answers >= 0)).nonzero()
-    words = int(grid.answers.max(initial=0)) + 1
-    codes = grid.answers[items, variants]
-    shape = grid.answers.shape[1], words
-    return csr_array((1 / sizes[variants], (variants, codes)), shape=shape)
+def _pairs_of_others(grid: Grid) -> Floats:
+    """How many pairs of two different items were asked, one in each variant (variant, variant)."""
+    asked = grid.asked.astype(np.float64)
+    return np.outer(asked.sum(axis=0), asked.sum(axis=0)) - asked.T @ asked
+
+
+def _counts(grid: Grid) -> csr_array:
+    """How many items got each answer in a variant (variant, answer)."""
+    items, variants = (grid.answers >= 0).nonzero()
+    shape = grid.answers.shape[1], int(grid.answers.max(initial=0)) + 1
+    return csr_array((np.ones(len(items)), (variants, grid.answers[items, variants])), shape=shape)
+
+
+def _equal(grid: Grid, variant: int) -> Bools:
+    """Where items have the answer that they have in a variant (item, variant)."""
+    answers = grid.answers[:, [variant]]
+    return np.asarray((grid.answers == answers) & (answers >= 0))
 
 
 def _same(grid: Grid) -> Floats:
     """How many items have the same answer in two variants (variant, variant)."""
-    size = grid.answers.shape[1]
-    same = np.zeros((size, size))
-    there = grid.asked & (grid.answers >= 0)
-    for at in range(size):
-        equal = (grid.answers == grid.answers[:, [at]]) & there & there[:, [at]]
-        same[at] = equal.sum(axis=0)
-    return same
+    sums = [_equal(grid, at).sum(axis=0) for at in range(grid.answers.shape[1])]
+    return np.array(sums, dtype=np.float64).reshape(len(sums), -1)
 
 
 def _weights(grid: Grid, rows: Ints | slice = slice(None)) -> Floats:
     """The votes of the items in each pair of variants (variant, variant)."""
     asked = grid.asked[rows].astype(np.float64)
     return np.asarray((asked.T @ (asked * grid.votes[rows, None])) * grid.is_compared)
-
-
-def _dense(matrix: csr_array) -> Floats:
-    return np.asarray(matrix.todense())

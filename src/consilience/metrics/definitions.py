@@ -177,7 +177,8 @@ def no_option(grid: Grid) -> Tally | None:
     """
     if not grid.may_have_none:
         return None
-    return Tally.of_hits(grid.subjects, grid.answers < 0, grid.asked)
+    tally = Tally.of_hits(grid.subjects, grid.answers < 0, grid.asked)
+    return replace(tally, left_out=grid.left_out)
 
 
 @metric(
@@ -190,8 +191,8 @@ def mean_accuracy(grid: Grid) -> Tally:
     The mean over variants, where each item was asked in each, as SCORE reports it (Nalbandyan et
     al., arXiv 2503.00137, 2025).
     """
-    left_out = int((~grid.asked & ~grid.lacking).sum())
-    return replace(Tally.of_hits(grid.subjects, grid.right, grid.asked), left_out=left_out)
+    tally = Tally.of_hits(grid.subjects, grid.right, grid.asked)
+    return replace(tally, left_out=grid.left_out)
 
 
 @metric("tuples", "Worst accuracy", "accuracy of the variant that gets the fewest items right",
@@ -219,8 +220,8 @@ def right_in(grid: Grid) -> Tally:
     """Share of items that are right in at least k of their n variants.
 
     A row for each k, whose level is ``k of n``: with k = 1 ``successful_objects``, with k = n
-    ``consistent_accuracy``. All items of the group have the same n, at most 12, or there is no such
-    number: of items with other n, other items would count for each k.
+    ``consistent_accuracy``. All items of the group have the same n, or there is no such number: of
+    items with other n, other items would count for each k.
     """
     is_counted = np.asarray(grid.asked.any(axis=1))
     return Tally.of_hits(grid.subjects, grid.right.sum(axis=1) >= grid.least, is_counted)

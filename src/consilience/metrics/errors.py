@@ -121,8 +121,8 @@ class Influences:
         if tally.sizes is not None:
             columns = columns + slopes[2] * tally.sizes
         sums = tally.clusters.sums
-        counted = sums(np.abs(tally.scores).sum(axis=1)) > 0
-        part = weight * sums(columns), sums(tally.scores[:, 1]) / total, counted
+        sizes = np.abs(tally.scores[:, 1]) if tally.sizes is None else tally.sizes
+        part = weight * sums(columns), sums(tally.scores[:, 1]) / total, sums(sizes) > 0
         self.terms.setdefault(term, []).append((self.index.places(tally.clusters), *part))
 
     def sums(self) -> tuple[Ints, Floats]:

@@ -34,7 +34,7 @@ def label_kappa(grid: Grid) -> Tally:
         return sums[..., 0] - by_chance, total - by_chance
 
     n = int(grid.asked.sum())
-    tally = Tally.of_sums(columns, finish, grid.subjects, n, grid.asked.size - n)
+    tally = Tally.of_sums(columns, finish, grid.subjects, n, grid.left_out)
     return replace(tally, sizes=asked)
 
 
@@ -58,6 +58,7 @@ def position_preference(grid: Grid) -> Tally | None:
     one, two = np.moveaxis(grid.answers[:, grid.orders], 2, 0)
     of_one, of_two = np.moveaxis(first[:, grid.orders], 2, 0)
     is_pair = (of_one >= 0) & (of_two >= 0) & (of_one != of_two)
+    is_pair &= ~grid.lacking[:, grid.orders].any(axis=2)
     counted = is_pair & grid.asked[:, grid.orders].all(axis=2)
     wins, loses = (one == of_one) & (two == of_two), (one == of_two) & (two == of_one)
     sizes = counted.sum(axis=1)

@@ -94,14 +94,15 @@ def _of_kind(
         seeds = [{group: of[at] for group, of in averaged.items()} for at in range(len(runs))]
         terms = errors.seeds_of(seeds)
         number = errors.mean(terms, index, empty)
-        values = [errors.mean(of, index, empty).value for of in _each(terms)] or [number.value]
+        groups, each = [*number.by_group], _each(terms)
+        values = [errors.mean(of, index, empty, groups).value for of in each] or [number.value]
         known = [_mean([of.value if of.total > 0 else empty for of in tallies])
                  for tallies in averaged.values()]  # fmt: skip
         known = [value for value in known if not math.isnan(value)]
         std = stdev(known) if len(known) > 1 else NAN
         yield _row(key, "mean", number, values, level) | {"std": std}
         number = errors.pooled(terms, index)
-        values = [errors.pooled(of, index).value for of in _each(terms)] or [number.value]
+        values = [errors.pooled(of, index).value for of in each] or [number.value]
         yield _row(key, "all", number, values, level)
 
 

@@ -16,7 +16,7 @@ from consilience.core.expectations import Counted, with_answers_of
 from consilience.core.factors import Design, VariantPair, levels_of
 from consilience.core.items import Bools, Floats, Ints
 from consilience.core.presentation import permutation
-from consilience.metrics.statistics import NAN
+from consilience.metrics.statistics import NAN, TIE
 from consilience.types import Relation
 
 
@@ -154,7 +154,7 @@ class Grid:
     @cached_property
     def lacking(self) -> Bools:
         """Whether the item has no such variant, in a suite where items may lack some (item, v)."""
-        return np.asarray((self.golds < 0) & self.is_ragged)
+        return np.asarray((self.golds < 0) & ~self.asked & self.is_ragged)
 
     @property
     def complete(self) -> Bools:
@@ -173,6 +173,11 @@ class Grid:
         if self.compared is not None:
             return self.compared
         return np.stack(np.triu_indices(self.answers.shape[1], 1), axis=1)
+
+    @property
+    def left_out(self) -> int:
+        """How many queries were not asked, of the variants that items have."""
+        return int((~self.asked & ~self.lacking).sum())
 
     @cached_property
     def is_compared(self) -> Floats:
@@ -290,9 +295,11 @@ class Grid:
         is_same = (other.asked | ~self.asked).all() and instances == self.instances
         if is_same and distributions is self.distributions:
             return self
+        asked = self.asked & other.asked
         return replace(
-            self, asked=self.asked & other.asked, instances=instances, distributions=distributions
-        )
+            self, answers=np.where(asked, self.answers, -1), asked=asked, instances=instances,
+            distributions=distributions,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -398,9 +405,8 @@ def _places(answers: pl.DataFrame, design: Design) -> Places:
     number = pl.col("n_candidates").fill_null(0).cast(pl.Int64)
     of_items = answers.select("item", number).group_by("item").max().sort("item")
     sizes = of_items["n_candidates"].to_numpy().copy()
-    if (sizes > 0).any():  # without any answer it is not known how many there are
-        values, counts = np.unique(sizes[sizes > 0], return_counts=True)
-        sizes[sizes == 0] = values[counts.argmax()]
+    known = sizes[sizes > 0] if (sizes > 0).any() else np.array([len(design.labels)])
+    sizes[sizes == 0] = np.bincount(known).argmax()  # of an item without any answer
     orders = [levels_of(variant).get("order", "given") for variant in design.variants]
     by_size = {}
     for size in np.unique(sizes).tolist():
@@ -441,7 +447,8 @@ def grid_of(
     last = np.empty(shape[0], dtype=np.int64)
     last[items] = np.arange(len(items))
     distributions: Floats | None = None
-    if OF_OPTIONS in answers.columns and (of_rows := option_probabilities(answers)).size:
+    has_scores = design.by_option and OF_OPTIONS in answers.columns
+    if has_scores and (of_rows := option_probabilities(answers)).size:
         distributions = np.full((*shape, of_rows.shape[1]), np.nan)
         distributions[items, variants] = of_rows
     compared = design.compared
@@ -510,7 +517,10 @@ class Tally:
 
     @property
     def total(self) -> float:
-        return float(self.scores[:, 1].sum())
+        """0 for what is left of the ``sizes`` by rounding, as where chance is 1."""
+        total = float(self.scores[:, 1].sum())
+        rounding = 0.0 if self.sizes is None else TIE * float(self.sizes.sum())
+        return total if total > rounding else 0.0
 
     @property
     def value(self) -> float:

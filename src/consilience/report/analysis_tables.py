@@ -297,11 +297,11 @@ def calum_tables(
 ) -> Iterator[Table]:
     """A row a model; for each task a column for each of ``metrics``.
 
-    ``rows``: a row a number (``model, task, metric, kind, level, value, std``). Mean ± standard
+    ``rows``: a row a number (``model, task, metric, form, value, std``). Mean ± standard
     deviation where there are several seeds. As many tables as are needed to stay legible.
     """
     cells = {
-        (row["model"], row["task"], row["metric"], row["level"]): Cell(row["value"], row["std"])
+        (row["model"], row["task"], row["metric"], row["form"]): Cell(row["value"], row["std"])
         for row in rows.iter_rows(named=True)
     }
     models = rows["model"].unique(maintain_order=True).to_list()
@@ -330,7 +330,7 @@ def effects_tables(effects: pl.DataFrame) -> Iterator[Table]:
         "p (Holm): adjusted over the rows of all tables with the same test. * .05 ** .01 *** .001",
     ]
     for (first, second), rows in effects.group_by(["first", "second"], maintain_order=True):
-        names = [symbol_of(*key) for key in rows.select("metric", "level").iter_rows()]
+        names = [symbol_of(*key) for key in rows.select("metric", "form").iter_rows()]
         named = [
             {"name": "" if name == above else name, **row}
             for name, above, row in zip(names, ["", *names], rows.to_dicts(), strict=False)

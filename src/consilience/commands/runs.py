@@ -112,9 +112,9 @@ def compare(options: runs.CompareOptions) -> comparing.Comparison | comparing.Fl
 def gate(options: runs.GateOptions) -> gating.Gate:
     """Pass or fail a run by rules on its numbers: exit status 0 or 3, for CI.
 
-    A rule passes if the 90 % interval of the number is on the right side of the limit (each bound
-    is wrong with a probability of 5 %), fails if it is on the wrong side, and is else undecided.
-    The gate passes if all rules do. Rules are options, or `rule = ["..."]` in the table [gate]
+    A limit is compared with the number. A rule against a baseline fails if the number is worse by
+    more than the margin and the data show that it is worse: its 90 % interval is on that side of
+    0. The gate passes if all rules do. Rules are options, or `rule = ["..."]` in the table [gate]
     of consilience.toml. docs/gate.md has a workflow for GitHub Actions.
     """
     return gating.gate(options)

@@ -1,4 +1,4 @@
-"""The gate: its runs, decisions and tables."""
+"""The gate: rules on the numbers of a run, for CI, and whether they hold."""
 
 from __future__ import annotations
 
@@ -6,220 +6,224 @@ import math
 import re
 import shlex
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
-from consilience.core.errors import ConsilienceError, Protocol, unknown_name
-from consilience.core.text import AGGREGATES, counted, listed, visible
-from consilience.gating.rules import (
-    GateRule,
-    Precise,
-    Verdict,
-    parse_rules,
-)
+from consilience.core.errors import ConsilienceError, unknown_name
+from consilience.core.text import counted, visible
 from consilience.kinds import protocol_notes, suite_notes, suite_of
-from consilience.metrics.counts import Prepared, is_averaged, refuse_other_questions
+from consilience.metrics.counts import Prepared
 from consilience.metrics.differences import compare
-from consilience.metrics.measure import (
-    NEARLY_CONSTANT,
-    constant_answers,
-    measure,
-    without_answer,
-)
+from consilience.metrics.measure import constant_answers, measure, without_answer
 from consilience.metrics.registry import DESCRIPTIONS, label_of
-from consilience.metrics.resampling import largest_cluster
-from consilience.metrics.statistics import NAN, difference_bounds
+from consilience.metrics.statistics import NAN, TIE
 from consilience.options import Output
 from consilience.options.runs import GateOptions
 from consilience.report.columns import Columns, frame_table
 from consilience.report.export import Shown, record_of
-from consilience.report.table import Column, Table, number_text
+from consilience.report.table import Column, Table, number_text, without_empty_columns
 from consilience.results import comparing
 from consilience.runs.run import Run, open_runs
 from consilience.types import Suite
 
-INTERVAL = "90 % CI"  # The heading of an interval whose bounds are one-sided 95 % bounds
+Row = Mapping[str, Any]
+
+LEVEL, INTERVAL = 0.9, "90 % CI"  # Each bound is a one-sided 95 % bound
+FORMS = (
+    "'METRIC >= 0.8', 'METRIC <= 20 %' or 'METRIC no worse than baseline by 3 points', each also "
+    "with 'of LEVEL' or 'in GROUP' after the metric"
+)
+NUMBER = r"(?P<number>-?(?:\d+(?:\.\d*)?|\.\d+)) ?"
+LIMIT = re.compile(rf"(?P<name>[^<>≥≤]+?) ?(?P<way>[<>]=?|[≥≤]) ?{NUMBER}(?P<unit>%?)")
+RELATIVE = re.compile(
+    r"(?P<name>.+?) no (?P<way>worse|lower|higher)(?: than(?: the)? baseline)? by "
+    rf"{NUMBER}(?P<unit>%|points?)",
+    re.IGNORECASE,
+)
+PLACE = re.compile(r"(?: of (?P<level>.+?))?(?: in (?P<group>.+?))?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class GateCheck:
-    """A rule on the numbers of one group, or of all."""
+class Rule:
+    """What a number of a run has to be."""
+
+    text: str
+    metric: str
+    level: str  # The form, edit, factor, language or kind of expectations; empty for the whole
+    group: str  # The group, ``mean`` or ``all``; empty for the headline numbers
+    limit: float  # Of the number; of a relative rule of the difference, run minus baseline
+    at_least: bool  # Whether it must not be below the limit; else not above it
+    is_relative: bool
+
+    @classmethod
+    def of(cls, text: str) -> Rule:
+        """The rule of a text; none raises."""
+        absolute = LIMIT.fullmatch(text)
+        if not (match := absolute or RELATIVE.fullmatch(text)):
+            raise ConsilienceError(f"the rule '{text}'", expected=FORMS)
+        heads = [match["name"][: at.start()] for at in re.finditer(" (?:of|in) |$", match["name"])]
+        head = next((one for one in heads[::-1] if _same(one, DESCRIPTIONS)), heads[0])
+        metric = _known(head, DESCRIPTIONS, f"no metric '{head}' in the rule '{text}'")
+        place = PLACE.fullmatch(match["name"].removeprefix(head))
+        level, group = place.groups("") if place else ("", "")
+        (least, greatest), better = DESCRIPTIONS[metric].bounds, DESCRIPTIONS[metric].better
+        number, unit, way = float(match["number"]), match["unit"], match["way"].lower()
+        if absolute:
+            number /= 100 if unit or (greatest == 1 and abs(number) > 1) else 1
+            at_least, is_possible = way[0] in ">≥", least <= number <= greatest
+            expected = f"a limit from {least:g} to {greatest:g}, such as 0.95 or 95 %"
+        else:
+            ways = {"lower": "higher", "higher": "lower"} | ({"worse": better} if better else {})
+            at_least, limits = ways.get(way) == "higher", (0, 100 * (greatest - least))
+            is_possible = way in ways and unit != "%" and limits[0] < number < limits[1]
+            expected = f"'no {' or '.join(sorted(ways)[::-1])} than baseline by 3 points'"
+            expected += ", more than 0; 3 % may be points or a share of the baseline"
+            number /= -100 if at_least else 100
+        if not is_possible:
+            raise ConsilienceError(f"the rule '{text}'", expected=expected)
+        return cls(text, metric, level, group, number, at_least, not absolute)
+
+    def rows(self, table: pl.DataFrame, suite: Suite) -> Sequence[Row]:
+        """The rows of a table of numbers or differences that the rule is about; none raises.
+
+        Without a group these are the headline numbers (``SuiteWords.over``); those of each group
+        where a metric has no other.
+        """
+        where = pl.when(pl.col("over") == "group").then("group").otherwise("over").alias("where")
+        table, parts = table.with_columns(where), {"metric": self.metric, "level": self.level}
+        for column, written in (parts | ({"where": self.group} if self.group else {})).items():
+            names = table[column].unique(maintain_order=True).to_list()
+            what = {"where": "group", "level": f"{self.metric} of"}.get(column, column)
+            fault = f"no {what} '{written}', which the rule '{self.text}' is about"
+            table = table.filter(pl.col(column) == _known(written, names, fault))
+        headline = table.filter(pl.lit(bool(self.group)) | (pl.col("over") == suite.words.over))
+        return (table.filter(over="group") if headline.is_empty() else headline).to_dicts()
+
+    def holds(self, value: float, low: float, high: float, *, prove: bool) -> bool:
+        """Whether a number, or a difference, with this interval passes.
+
+        A limit is compared with the number. A difference does not pass if it is beyond the margin
+        and its interval is on that side of 0. ``prove``: the whole interval has to be on the right
+        side of the limit. Without an interval the number itself decides, and nothing is proved. What
+        is undefined does not pass.
+        """
+        sign = 1 if self.at_least else -1
+        low, high = sorted((sign * low, sign * high))
+        is_inside = sign * value >= sign * self.limit - TIE
+        if math.isnan(low):
+            return is_inside and not prove
+        if prove:
+            return low >= sign * self.limit - TIE
+        return is_inside or (self.is_relative and high >= 0)
+
+
+def _same(written: str, names: Iterable[str]) -> list[str]:
+    """The names that are written, in any case and with spaces; metrics also by their labels."""
+
+    def key(name: str) -> str:
+        return re.sub(r"\W+", "_", name.casefold()).strip("_")
+
+    same = [name for name in names if key(written) in (key(name), key(label_of(name)))]
+    return [written] if written in same else same
+
+
+def _known(written: str, names: Iterable[str], fault: str) -> str:
+    """The one name that is written, else an error."""
+    if len(same := _same(written, names)) != 1:
+        raise unknown_name(fault, written.lower(), [name for name in names if name])
+    return same[0]
+
+
+def parse_rules(texts: Iterable[str]) -> list[Rule]:
+    """The rules of their texts, each once; none raises."""
+    if rules := [Rule.of(" ".join(text.split())) for text in dict.fromkeys(texts)]:
+        return rules
+    todo = "Write --rule \"consistency >= 0.8\", or rule = ['...'] in [gate] of consilience.toml."
+    raise ConsilienceError("no rule", expected=FORMS, todo=todo)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A rule on the number of one group, or of all."""
 
     rule: str
-    group: str  # The group; ``MACRO`` for means over groups, ``MICRO`` for all items together
-    of: str
+    metric: str  # ``metric`` to ``level``: as in ``METRICS_SCHEMA``
+    over: str
+    group: str
+    kind: str
+    level: str
     value: float
-    baseline: float
-    low: float  # Lower one-sided 95 % bound of the number, or of its difference; NaN without one
+    baseline: float  # NaN without a baseline, and so is ``difference``
+    difference: float
+    low: float  # Bounds of the 90 % interval of the number or the difference; NaN without one
     high: float
     limit: float
-    verdict: Verdict
+    verdict: Literal["pass", "fail"]
     reason: str  # Why, as a sentence without a full stop
-    unit: str = ""
+    of: str  # What the number is over, in words
 
-    @property
-    def is_relative(self) -> bool:
-        return not math.isnan(self.baseline)
-
-    @property
-    def name(self) -> str:
-        return f"{self.rule} ({self.of})"
-
-    @property
-    def interval(self) -> str:
-        return "-" if math.isnan(self.low) else f"{self.shown(self.low)} to {self.shown(self.high)}"
-
-    def shown(self, value: float) -> str:
-        """A share, or a difference in points."""
-        if math.isnan(value):
-            return "-"
-        return number_text(value, "points" if self.is_relative else "share")
+    def cells(self) -> dict[str, Any]:
+        """Its row of the table."""
+        is_relative = not math.isnan(self.difference)
+        low, high, limit = (_shown(one, is_relative) for one in (self.low, self.high, self.limit))
+        interval = "none" if math.isnan(self.low) else f"{low} to {high}"
+        differs = {} if is_relative else {"baseline": "", "difference": ""}
+        return asdict(self) | differs | {"interval": interval, "limit": limit}
 
 
-def as_junit(suite: str, checks: Sequence[GateCheck]) -> bytes:
-    """A ``testsuite`` with a ``testcase`` for each check; ``suite`` names the runs.
-
-    A check that fails or is undecided has a ``failure`` with its verdict as the type.
-    """
-    failures = sum(check.verdict != "pass" for check in checks)
-    counts = {"tests": str(len(checks)), "failures": str(failures), "errors": "0"}
-    root = ET.Element("testsuites", {"name": "consilience gate", **counts})
-    test_suite = ET.SubElement(root, "testsuite", {**counts, "name": _text(suite), "skipped": "0"})
-    for check in checks:
-        named = {"classname": _text(suite), "name": _text(check.name), "time": "0"}
-        case, message = ET.SubElement(test_suite, "testcase", named), _text(check.reason)
-        if check.verdict == "pass":
-            ET.SubElement(case, "system-out").text = message
-        else:
-            failure = ET.SubElement(case, "failure", {"type": check.verdict, "message": message})
-            failure.text = f"{_text(check.rule)}: {check.verdict}. {message}."
-    ET.indent(root)
-    xml: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
-    return xml + b"\n"
+def _shown(value: float, is_difference: bool) -> str:
+    """A share in percent, or a difference in points."""
+    return number_text(value, "points" if is_difference else "share")
 
 
-def _text(text: str) -> str:
-    return re.sub("[\ufffe\uffff]", "\N{REPLACEMENT CHARACTER}", visible(text))
+SAME = ("metric", "over", "group", "kind", "level", "low", "high")  # As in the row of a check
+COLUMNS: Columns = {
+    "rule": Column("rule"), "verdict": Column("verdict"), "of": Column("of", is_extra=True),
+    "value": Column("value", "share"), "baseline": Column("baseline", "share", is_extra=True),
+    "difference": Column("diff.", "points"), "interval": Column(INTERVAL),
+    "limit": Column("limit", is_extra=True),
+}  # fmt: skip
 
 
-Tables = Mapping[str, Sequence[Prepared]]  # The answers of runs by label, of each seed
-
-
-@dataclass(frozen=True, slots=True)
-class GateRuns:
-    """The runs of a gate with their answers."""
-
-    runs: Sequence[Run]
-    baseline: Run | None
-    suite: Suite
-    protocol: Protocol
-    whole: Tables
-    common: Tables  # Those to items of the baseline too, with its own; or empty
-    seed: int
-    notes: Sequence[str]
-
-    @property
-    def labels(self) -> list[str]:
-        return [run.label for run in self.runs]
-
-    @property
-    def name(self) -> str:
-        return f"{', '.join(self.labels)} on {self.suite.name}"
-
-    def record(self) -> dict[str, Any]:
-        return record_of(
-            runs=[str(run.path) for run in self.runs],
-            baseline=str(self.baseline.path) if self.baseline else None,
-            suite=self.suite.name,
-            protocol=self.protocol,
-        )
-
-    def numbers(self, some: slice = slice(None)) -> pl.DataFrame:
-        """The numbers of the runs, of all their seeds or some (``METRICS_SCHEMA``...)."""
-        tables = [table for tables in self.whole.values() for table in tables][some]
-        return measure(tables, self.suite, self.protocol, self.seed, precision=True)
-
-    def largest(self, row: Mapping[str, Any]) -> float:
-        """How many times as much as the mean subject the largest one counts in a number."""
-        key, name = (row["metric"], row["subset"]), row["group"]
-        first = (self.common or self.whole)[self.labels[0]][0]
-        groups = [
-            one for one in first.relations
-            if name == one.id or (name in AGGREGATES and is_averaged(key, one))
-        ]  # fmt: skip
-        of_groups = [first.tallies(group, self.protocol) for group in groups]
-        tallies = [of_group[key] for of_group in of_groups if key in of_group]
-        parts = [[one] for one in tallies] if name == "MACRO" else [tallies]
-        return max(map(largest_cluster, parts), default=1.0)
-
-    def differences(self, some: slice = slice(None)) -> pl.DataFrame:
-        """The runs minus the baseline (``COMPARISON_SCHEMA`` and ``PRECISION_SCHEMA``)."""
-        assert self.baseline is not None
-        first = self.common[self.baseline.label]
-        second = [table for label in self.labels for table in self.common[label]]
-        size = max(len(first), len(second))
-        if size % len(first) or size % len(second):
-            found = f"{len(second)} runs or seeds against {len(first)} of the baseline"
-            raise ConsilienceError(found, expected="one run of the baseline, or as many")
-        both = [[*islice(cycle(tables), size)][some] for tables in (first, second)]
-        models = {self.baseline.label: both[0], " + ".join(self.labels): both[1]}
-        return compare(models, self.suite, self.protocol, self.seed, precision=True)
-
-
-def open_gate_runs(options: GateOptions) -> GateRuns:
-    """Open the runs and the baseline; other models or questions raise."""
-    given = [options.baseline] if options.baseline else []
-    opened = open_runs([*options.runs, *given])
-    runs, baseline = opened[: len(options.runs)], next(iter(opened[len(options.runs) :]), None)
-    comparing.refuse_mixed(opened)
-    comparing.refuse_other_variants(opened)
-    models = {run.label: run.settings.get("model", {}).get("model") for run in runs}
-    if len({model for model in models.values() if model}) > 1:
-        raise ConsilienceError(
-            "runs of different models: "
-            + ", ".join(f"{label} of {model}" for label, model in models.items()),
-            expected="repeated runs of one model",
-            todo="Gate each run alone, or name the earlier one with --baseline RUN.",
-        )
-    for part in (part for run in opened for part in run.seeds):
-        if part.record and not part.record.get("finished"):
-            todo = "Rerun the command of the run to resume it."
-            raise ConsilienceError("the run is not finished", where=str(part.path), todo=todo)
-    suite, protocol = suite_of(runs[0], options.suite, options.protocol)
-    notes = [note for run in opened for note in suite_notes(run, suite)]
-    whole = {run.label: [Prepared(table, suite) for table in run.tables] for run in runs}
-    first, *others = [(label, table) for label, tables in whole.items() for table in tables]
-    for other in others:
-        refuse_other_questions(first, other)
-    tables, changed = comparing.paired_by_text(runs)  # all changed: raises
-    if changed:
-        found = changed[0].replace(", so not compared", "")
-        raise ConsilienceError(found, expected="runs of the same questions")
-    if not suite.words.pool:
-        comparing.check_texts(runs, tables)
-    common: Tables = {}
-    if baseline is not None:
-        common, more = comparing.comparable([*runs, baseline], suite)
-        notes += more
-    notes += comparing.settings_notes([*filter(None, [baseline]), *runs])
-    notes += [note for run in opened for note in protocol_notes(run, protocol)]
-    return GateRuns(runs, baseline, suite, protocol, whole, common, options.seed, notes)
-
-
-def precise(row: Mapping[str, object], *, is_relative: bool) -> Precise:
-    """A row of the numbers or of the differences with what its interval is made of."""
-    bounds = DESCRIPTIONS[str(row["metric"])].bounds
-    return Precise(
-        row["difference" if is_relative else "value"],  # type: ignore[arg-type]
-        difference_bounds(bounds) if is_relative else bounds,
-        bounds[1] - bounds[0],
-        row["error"], row["clusters"], row["units"], row["within_error"],  # type: ignore[arg-type]
-        is_relative, row["skewness"], row["largest"],  # type: ignore[arg-type]
+def _check(rule: Rule, row: Row, suite: Suite, items: pl.DataFrame, *, prove: bool) -> Check:
+    """The check of a row of the numbers or the differences; ``items``: those that were asked."""
+    is_relative = rule.is_relative
+    columns = ("second_value", "first_value", "difference") if is_relative else ("value",)
+    value, baseline, difference = [*(row[name] for name in columns), NAN, NAN][:3]
+    number = row[columns[-1]], row["low"], row["high"]
+    is_mean, words = row["over"] == "mean" and row["n"] != 1, suite.words
+    varies = not math.isnan(number[1] if is_mean or not is_relative else row["detectable"])
+    is_same = is_relative and abs(difference) <= TIE and not varies
+    holds = rule.holds(*number, prove=prove and not is_same)
+    items = items.filter(group=row["group"]) if row["group"] else items
+    size, of = counted(items.height, words.item), row["group"] or f"all {words.item}s"
+    if is_mean:
+        size = counted(row["n"], words.group)
+        of = f"mean of {size}"
+    shown, *bounds = (_shown(one, is_relative) for one in number)
+    reason = f"{label_of(rule.metric)} {shown} {('%', 'points against the baseline')[is_relative]}"
+    if math.isnan(number[0]):
+        reason = f"{label_of(rule.metric)} is undefined for these answers"
+    elif math.isnan(number[1]):
+        reason += f", without an interval over {size}"
+    else:
+        reason += f" ({INTERVAL} {' to '.join(bounds)})"
+    if is_same or (prove and not holds):
+        reason += f": {size} {'without a change' if is_same else 'do not prove it'}"
+    elif is_relative and holds and not (prove or math.isnan(number[1])):
+        (least, greatest), move = DESCRIPTIONS[rule.metric].bounds, ("rise", "fall")[rule.at_least]
+        under = _shown(row["detectable"], is_difference=False)
+        power = f"cannot show a {move} under {under} points"
+        is_known = row["detectable"] <= greatest - least
+        reason += f": {size} {power if is_known else f'can show a large {move} only'}"
+    return Check(
+        rule=rule.text, **{name: row[name] for name in SAME}, value=value, baseline=baseline,
+        difference=difference, limit=rule.limit, verdict="pass" if holds else "fail",
+        reason=reason, of=of,
     )  # fmt: skip
 
 
@@ -227,15 +231,20 @@ def precise(row: Mapping[str, object], *, is_relative: bool) -> Precise:
 class Gate(Shown):
     """The checks of a run, or of several of the same model."""
 
-    of: GateRuns
-    checks: Sequence[GateCheck]  # A check of each rule, by group where a rule is about several
+    name: str  # Of the runs
+    record: Mapping[str, Any]
+    checks: Sequence[Check]  # A check of each rule, by group where a rule is about several
     notes: Sequence[str]
+    lacking: str  # How many queries have no answer, which counts as wrong
 
     @property
-    def verdict(self) -> Verdict:
-        """Fail if a rule fails, else undecided if one is, else pass."""
-        verdicts = {check.verdict for check in self.checks}
-        return "fail" if "fail" in verdicts else "undecided" if "undecided" in verdicts else "pass"
+    def failed(self) -> Sequence[Check]:
+        return [check for check in self.checks if check.verdict == "fail"]
+
+    @property
+    def verdict(self) -> Literal["pass", "fail"]:
+        """Pass if all rules do."""
+        return "fail" if self.failed else "pass"
 
     @property
     def is_open(self) -> bool:
@@ -243,59 +252,26 @@ class Gate(Shown):
         return self.verdict == "pass"
 
     def table(self) -> Table:
-        against = f" against {self.of.baseline.label}" if self.of.baseline else ""
-        verdicts = [check.verdict for check in self.checks]
-        counts = [
-            f"{verdicts.count(verdict)} {verdict}"
-            for verdict in ("fail", "undecided", "pass")
-            if verdict in verdicts
-        ]
-        name = f"{', '.join(self.of.labels)}{against} on {self.of.suite.name}"
-        title = f"Gate: {self.verdict.upper()} ({', '.join(counts)}). {name}, in percent"
-        of_difference: Columns = {
-            "baseline": Column("baseline", "share", is_extra=True),
-            "difference": Column("diff.", "points"),
-        }
-        columns: Columns = {
-            "rule": Column("rule"), "verdict": Column("verdict"), "of": Column("of", is_extra=True),
-            "value": Column("value", "share"),
-            **(of_difference if any(check.is_relative for check in self.checks) else {}),
-            "interval": Column(INTERVAL), "limit": Column("limit", is_extra=True),
-        }  # fmt: skip
-        rows = [
-            {
-                "rule": check.rule, "verdict": check.verdict, "of": check.of, "value": check.value,
-                "baseline": check.baseline if check.is_relative else "",
-                "difference": check.value - check.baseline if check.is_relative else "",
-                "interval": check.interval, "limit": check.shown(check.limit),
-            }
-            for check in self.checks
-        ]  # fmt: skip
-        notes = [
-            f"{check.name}: {check.reason}." for check in self.checks if check.verdict != "pass"
-        ]
-        notes.append(
-            "Pass: the interval is on the right side of the limit; fail: on the wrong side. Each "
-            "of its bounds is a one-sided 95 % bound."
-        )
-        return frame_table(rows, title, columns, notes, sortable=False)
+        failed = f"{len(self.failed)} of {counted(len(self.checks), 'check')}"
+        title = f"Gate: {self.verdict.upper()} ({failed} failed). {self.name}, in percent"
+        notes = [f"{check.rule} ({check.of}): {check.reason}." for check in self.checks]
+        rows = [check.cells() for check in self.checks]
+        return without_empty_columns(frame_table(rows, title, COLUMNS, notes, sortable=False))
 
     def printed(self, output: Output) -> Iterator[Table | str]:
         table = self.table()
-        if output.format == "md":
-            table = replace(table, notes=[*table.notes, *self.notes])
-        yield table
-        if output.format == "table" and self.verdict == "fail":
-            yield f"Answers: consilience view {shlex.quote(str(self.of.runs[0].path))}"
+        yield replace(table, notes=[*table.notes, *self.notes]) if output.format == "md" else table
+        if output.format == "table" and not self.is_open:
+            (path, *_) = self.record["settings"]["runs"]
+            yield f"Answers: consilience report {shlex.quote(path)}"
 
     def document(self) -> dict[str, Any]:
-        checks = [asdict(check) for check in self.checks]
-        verdict = {"verdict": self.verdict, "passes": self.is_open}
-        return {"run": self.of.record(), **verdict, "checks": checks, "warnings": [*self.notes]}
+        of_all = {"run": self.record, "verdict": self.verdict, "warnings": [*self.notes]}
+        return of_all | {"checks": [asdict(check) for check in self.checks]}
 
     def written(self, output: Output) -> Iterator[tuple[Path, bytes]]:
         if output.junit:
-            yield output.junit, as_junit(self.of.name, self.checks)
+            yield output.junit, as_junit(self)
 
     def exit_status(self) -> int:
         return 0 if self.is_open else 3
@@ -304,143 +280,78 @@ class Gate(Shown):
 def gate(options: GateOptions) -> Gate:
     """Check the rules on the numbers of a run, or of several of the same model."""
     rules = parse_rules(options.rule)
-    relative = [rule for rule in rules if rule.is_relative]
+    relative = [rule.text for rule in rules if rule.is_relative]
     if relative and not options.baseline:
-        found = f"the rule '{relative[0].text}' without a baseline"
+        found = f"the rule '{relative[0]}' without a baseline"
         raise ConsilienceError(found, todo="Name it: --baseline RUN.", option="baseline")
-    of = open_gate_runs(options)
-    numbers = of.numbers()
-    differences = of.differences() if relative else numbers
-    checks = [
-        _check(rule, row, of.suite)
-        for rule in rules
-        for row in rows_of(rule, differences if rule.is_relative else numbers, of)
-    ]
-    notes = [*of.notes, *_cautions(rules, numbers, of)]
-    failed = [check.rule for check in checks if check.verdict == "fail"]
-    for rule in (rule for rule in rules if rule.text in failed and not rule.group):
-        notes += worst_notes(rule, differences if rule.is_relative else numbers, of.suite)
-    if of.baseline is not None and relative:
-        table = differences.with_columns(second=pl.lit(of.labels[0]))
-        notes += comparing.noise_notes([of.baseline, of.runs[0]], table)
-    return Gate(of, checks, list(dict.fromkeys(notes)))
+    opened = open_runs([*options.runs, *filter(None, [options.baseline])])
+    runs, base = opened[: len(options.runs)], opened[len(options.runs) :]
+    _refuse_other_models(runs, opened)
+    suite, protocol = suite_of(runs[0], options.suite, options.protocol)
+    notes = [note for run in opened for note in suite_notes(run, suite)]
+    asked = [Prepared(table, suite) for run in runs for table in run.tables]
+    if len(runs) > 1 and (differ := comparing.comparable(runs, suite)[1]):
+        raise ConsilienceError(differ[0], expected="runs of the same questions")
+    numbers = measure(asked, suite, protocol, LEVEL)
+    tables = {False: (numbers, asked[0])}
+    if base:
+        common, more = comparing.comparable([*base, *runs], suite)
+        first, second = common.pop(base[0].label), [one for of in common.values() for one in of]
+        first *= len(second) if len(first) == 1 else 1
+        models = {base[0].label: first, runs[0].label: second}
+        tables[True] = compare(models, suite, protocol, LEVEL), second[0]
+        notes += more + comparing.noise_notes([*base, runs[0]], tables[True][0], suite)
+    notes += comparing.settings_notes([*base, *runs])
+    notes += [note for run in opened for note in protocol_notes(run, protocol)]
+    notes += [note for one in asked for note in without_answer(one.coded)]
+    notes += constant_answers(numbers, suite)
+    checks = []
+    for rule in rules:
+        table, answers = tables[rule.is_relative]
+        items = answers.coded.select(pl.col("group", "item").cast(pl.String)).unique()
+        checks += [
+            _check(rule, row, suite, items, prove=options.prove) for row in rule.rows(table, suite)
+        ]
+    every = pl.concat([one.coded.select(pl.col("answer", "excluded").is_null()) for one in asked])
+    lacking = (
+        f"{every.filter('answer', 'excluded').height:,} of {every.height:,} queries have no answer"
+    )
+    name = ", ".join(run.label for run in runs) + "".join(f" against {run.label}" for run in base)
+    paths = {"runs": [str(run.path) for run in runs], "baseline": options.baseline}
+    record = record_of(**paths, suite=suite.name, protocol=protocol, prove=options.prove)
+    return Gate(f"{name} on {suite.name}", record, checks, list(dict.fromkeys(notes)), lacking)
 
 
-def worst_notes(rule: GateRule, table: pl.DataFrame, suite: Suite) -> Iterator[str]:
-    """The factor and the group where a rule is violated most, of several that differ."""
-    column = "difference" if rule.is_relative else "value"
-    rows = table.filter(metric=rule.metric).drop_nans(column)
-    rows = rows.sort(column, descending=not rule.threshold.at_least, maintain_order=True)
-    factors = rows.filter(pl.col("subset") != "all", group=suite.words.pool)
-    key = rule.metric, rule.subset
-    ids = [group.id for group in suite.relations if is_averaged(key, group)]
-    groups = rows.filter(pl.col("group").is_in(ids), subset=rule.subset)
-    for some, where in ((factors, "of {subset}"), (groups, "in {group}")):
-        if some[column].n_unique() > 1:
-            worst = some.to_dicts()[0]
-            shown = number_text(worst[column], "points" if rule.is_relative else "share")
-            yield f"worst {rule.metric}: {where.format(**worst)}, {shown}"
+def _refuse_other_models(runs: Sequence[Run], opened: Sequence[Run]) -> None:
+    """Raise for runs of several models, of other suites, and for what is not finished."""
+    comparing.refuse_mixed(opened)
+    models = {run.settings.get("model", {}).get("model") for run in runs} - {None}
+    if len(models) > 1:
+        found = f"runs of different models: {', '.join(sorted(models))}"
+        todo = "Gate each run alone, or name the earlier one with --baseline RUN."
+        raise ConsilienceError(found, expected="repeated runs of one model", todo=todo)
+    for part in (part for run in opened for part in run.seeds):
+        if part.record and not part.record.get("finished"):
+            todo = "Rerun the command of the run to resume it."
+            raise ConsilienceError("the run is not finished", where=str(part.path), todo=todo)
 
 
-def _cautions(rules: Sequence[GateRule], numbers: pl.DataFrame, of: GateRuns) -> Iterator[str]:
-    """Notes on items without an answer, and on models that say the same always (docs/gate.md)."""
-    suite = of.suite
-    named = {rule.group or "MACRO" for rule in rules if rule.metric == "consistency"}
-    if named:
-        is_of_rule = pl.col("group").is_in([*named]) if suite.words.pool else pl.lit(True)
-        top = numbers.filter(is_of_rule, metric="top_answer", subset="all")["value"]
-        is_constant = (top > NEARLY_CONSTANT).any()
-        yield from constant_answers(numbers, suite) if is_constant else ()
-    for label in of.labels:
-        for run in of.whole[label]:
-            more = f"{label}: " * (len(of.labels) > 1)
-            yield from (more + note for note in without_answer(run.table))
+def as_junit(gate: Gate) -> bytes:
+    """A ``testsuite`` of the runs with a ``testcase`` for each check."""
+    counts = {"tests": f"{len(gate.checks)}", "failures": f"{len(gate.failed)}", "errors": "0"}
+    root, name = ET.Element("testsuites", counts, name="consilience gate"), _text(gate.name)
+    suite = ET.SubElement(root, "testsuite", counts, name=name, skipped="0")
+    for check in gate.checks:
+        named, reason = _text(f"{check.rule} ({check.of})"), _text(check.reason)
+        case = ET.SubElement(suite, "testcase", classname=name, name=named, time="0")
+        if check.verdict == "fail":
+            failure = ET.SubElement(case, "failure", type="fail", message=reason)
+            failure.text = f"{_text(check.rule)}: {reason}."
+        ET.SubElement(case, "system-out").text = f"{reason}.\n{gate.lacking}."
+    ET.indent(root)
+    xml: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return xml + b"\n"
 
 
-def rows_of(rule: GateRule, table: pl.DataFrame, of: GateRuns) -> list[dict[str, Any]]:
-    """The rows of a table of runs that a rule is about; a rule without a row raises.
-
-    Without a group these are the headline numbers (``SuiteWords.pool``).
-    """
-    constant, compared = _constant(rule, table, of), " of both runs" * rule.is_relative
-    for column, name, missing in (
-        ("metric", rule.metric, f"'{rule.metric}'{compared}"),
-        ("subset", rule.subset, f"{rule.metric} of '{rule.subset}'"),
-        ("group", rule.group, f"group '{rule.group}' with {rule.metric}"),
-    ):
-        known = table[column].unique(maintain_order=True).to_list()
-        if name and name not in known:
-            fault = f"no {missing}, which the rule '{rule.text}' is about"
-            raise unknown_name(fault, name, known)
-        pool = name or of.suite.words.pool
-        table = table.filter(pl.col(column) == pool) if pool in known else table
-    return [
-        row | {"largest": of.largest(row), "constant": constant}
-        for row in table.iter_rows(named=True)
-    ]
-
-
-def _constant(rule: GateRule, table: pl.DataFrame, of: GateRuns) -> list[str]:
-    """The groups with one answer that a pooled corrected consistency leaves out, and should not.
-
-    Those of several subjects whose answer is not always right in a run or seed; a baseline has
-    several answers.
-    """
-    suite, many = of.suite, sum(map(len, of.whole.values()))
-    if rule.is_relative and of.baseline is not None:
-        many = max(many, len(of.common[of.baseline.label]))
-    value, before = ("second_value", "first_value") if rule.is_relative else ("value", "n")
-    is_pooled = (rule.group or suite.words.pool) in AGGREGATES and value in table.columns
-    if rule.metric != "corrected_consistency" or not is_pooled:
-        return []
-    groups = [one.id for one in suite.relations if is_averaged((rule.metric, rule.subset), one)]
-    source = of.differences if rule.is_relative else of.numbers
-    parts = [slice(at, at + 1) for at in range(many)]
-    found: dict[str, None] = {}
-    for one in [table] if many == 1 else map(source, parts):
-        rows = one.filter(pl.col("group").is_in(groups), subset=rule.subset)
-        several = rows.filter(pl.col(value).is_not_nan(), pl.col("units") > 1, metric="consistency")
-        right = rows.filter(pl.col(value) == 1, metric="consistent_accuracy")
-        rows = rows.filter(pl.col(value).is_nan(), pl.col(before).is_not_nan(), metric=rule.metric)
-        rows = rows.join(several, on="group", how="semi").join(right, on="group", how="anti")
-        found |= dict.fromkeys(rows["group"])
-    return [*found]
-
-
-def _check(rule: GateRule, row: Mapping[str, Any], suite: Suite) -> GateCheck:
-    number, constant = precise(row, is_relative=rule.is_relative), row["constant"]
-    verdict = number.verdict(rule.threshold)
-    verdict = "undecided" if constant and verdict == "pass" else verdict
-    is_over_groups = number.is_over_groups and not number.is_constant
-    check = GateCheck(
-        rule.text, row["group"], of_in_words(row, suite),
-        row["second_value" if rule.is_relative else "value"],
-        row["first_value"] if rule.is_relative else NAN,
-        *number.interval(), rule.threshold.value, verdict, "",
-        f"{suite.words.group}s" if is_over_groups else suite.words.clusters,
-    )  # fmt: skip
-    return replace(check, reason=_reason(check, number, label_of(rule.metric), constant))
-
-
-def _reason(check: GateCheck, number: Precise, label: str, constant: Sequence[str]) -> str:
-    if math.isnan(number.value):
-        return f"{label} is undefined, as of a model that always gives the same answer"
-    if math.isnan(check.low):
-        return f"{label} has no interval here, so no rule on it is decided (docs/statistics.md)"
-    text = f"{label} {check.shown(check.value)} %"
-    if check.is_relative:
-        text = f"{label} {check.shown(check.value - check.baseline)} points against the baseline"
-    text += f" ({INTERVAL} {check.interval})"
-    if number.is_constant:
-        text += f", the same in all {check.unit}"
-    if constant and check.verdict == "undecided":
-        text += f", without {listed(constant)}, where all answers are the same"
-    return text
-
-
-def of_in_words(row: Mapping[str, Any], suite: Suite) -> str:
-    """What a number is over, in words."""
-    if row["group"] == "MICRO":
-        return f"all {suite.words.item}s"
-    size = counted(row["n"], suite.words.group)
-    return f"mean of {size}" if row["group"] == "MACRO" else str(row["group"])
+def _text(text: str) -> str:
+    return re.sub("[\ufffe\uffff]", "\N{REPLACEMENT CHARACTER}", visible(text))

@@ -464,7 +464,7 @@ def _row(
         "metric": metric, "over": over, "group": group, "kind": kind, "level": part,
         "first_value": first, "second_value": second, "difference": second - first,
         "low": low, "high": high, "test": test.name, "p": test.p, "p_mid": test.p_mid,
-        "detectable": number.detectable, "n": number.n, "n_excluded": number.left_out,
+        "detectable": number.detectable(level), "n": number.n, "n_excluded": number.left_out,
         "seeds": len(values), "p_seeds": p_of_seeds(values),
     }  # fmt: skip
 

@@ -70,10 +70,9 @@ class Number:
             low = min(low, least)  # NaN where nothing varies
         return low, high
 
-    @property
-    def detectable(self) -> float:
-        """The minimum detectable difference of such data."""
-        return detectable_difference(self.error, self.clusters)
+    def detectable(self, level: float = LEVEL) -> float:
+        """The minimum detectable difference of such data, by an interval of ``level``."""
+        return detectable_difference(self.error, self.clusters, level)
 
 
 @dataclass(slots=True)
@@ -216,7 +215,7 @@ def _number(terms: Sequence[tuple[float, Sequence[Tally]]], index: Index) -> Num
         clusters,
         min(sum(tally.n for tally in of) for _, of in terms),
         max(sum(tally.left_out for tally in of) for _, of in terms),
-        all(tally.is_proportion for _, of in terms for tally in of),
+        all(weight > 0 and tally.is_proportion for weight, of in terms for tally in of),
         lower=lower,
         reach=reach if min(weight for weight, _ in terms) < 0 else 0.0,
     )

@@ -132,15 +132,15 @@ def difference_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
     return -width, width
 
 
-def detectable_difference(error: float, clusters: int) -> float:
+def detectable_difference(error: float, clusters: int, level: float = LEVEL) -> float:
     """The minimum detectable difference: found as significant with the probability ``POWER``.
 
-    ``t[1 - (1-LEVEL)/2] + t[POWER]`` standard errors ``error``, with the t of ``clusters`` - 1
+    ``t[1 - (1-level)/2] + t[POWER]`` standard errors ``error``, with the t of ``clusters`` - 1
     degrees of freedom (Bloom 1995): 2.80 of many clusters, 3.49 of six. NaN where nothing varies.
     """
     if not error > 0:
         return NAN
-    quantiles = stdtrit(clusters - 1, [1 - (1 - LEVEL) / 2, POWER])
+    quantiles = stdtrit(clusters - 1, [1 - (1 - level) / 2, POWER])
     return float(quantiles.sum()) * error
 
 

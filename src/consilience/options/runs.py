@@ -67,10 +67,11 @@ class GateOptions(Options):
     baseline: str | None = opt(
         "The run that rules compare with; only items that both runs have are compared.",
         default=None, metavar="RUN")
+    prove: bool = opt(
+        "Pass a rule only where the data show that it holds: the whole 90 % interval is on the "
+        "right side of the limit.", default=False)
     suite: shared.RunSuite = None
     protocol: shared.RunProtocol = None
-
-
 
 
 class ReportOptions(Counted, Watched):

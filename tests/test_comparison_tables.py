@@ -10,14 +10,17 @@ import pytest
 
 from checks import refusal
 from consilience.core.schemas import COMPARISON_SCHEMA
+from consilience.metrics.counts import Prepared
 from consilience.metrics.differences import compare
-from consilience.metrics.measure import other_candidates
+from consilience.metrics.measure import measure, other_candidates
+from consilience.report.columns import legible
 from consilience.report.comparison_tables import (
     CONSTANT,
     comparison_table,
     verdict,
 )
 from consilience.report.table import number_text
+from consilience.results.comparing import asked_of_all
 from consilience.types import FACT_WORDS, QUESTION_WORDS
 from test_metrics import make_suite
 from test_metrics import table as answers_table
@@ -26,7 +29,8 @@ from test_metrics import table as answers_table
 def run_of(*rows):
     golds = "oabo"
     named = [(str(n), f"s{n}", golds[n], list(answers)) for n, answers in enumerate(rows)]
-    return answers_table(named)
+    left_out = pl.when(pl.col("answer").is_null()).then(pl.lit("split into 2"))
+    return answers_table(named).with_columns(excluded=left_out)
 
 
 VARIED = run_of("ooa", "aaa", "bbo", "oab")
@@ -132,12 +136,29 @@ def test_a_detectable_difference_above_the_scale_is_shown_as_such():
     assert [number_text(x, "detectable") for x in (0.123, 1, 1.059)] == ["12.3", "100.0", ">100"]
 
 
-def test_the_clusters_of_a_difference_are_the_fewest_of_any_seed():
-    """A seed with fewer answers has fewer subjects, whatever the order of the seeds."""
-    for first in ([VARIED, PARTLY], [PARTLY, VARIED]):
-        seeds = compare({"a": first, "b": [SAME, SAME]}, make_suite(), "strict", precision=True)
-        counted = seeds.filter(pl.col("metric") == "consistency", group="MICRO", subset="all")
-        assert counted.select("clusters", "units").rows() == [(3, 3)]
+def test_several_runs_are_compared_on_what_all_were_asked():
+    """The first run has the same value beside each later one: (1/3 + 1 + 0) / 3."""
+    tables = {"a": VARIED, "b": SAME, "c": PARTLY}
+    runs = {name: [Prepared(of, make_suite())] for name, of in tables.items()}
+    compared = compare(asked_of_all(runs), make_suite(), "strict")
+    of_first = compared.filter(metric="consistency", over="all", kind="whole")["first_value"]
+    assert of_first.to_list() == pytest.approx([4 / 9, 4 / 9])  # "ooa", "aaa" and "bo"
+
+
+@pytest.mark.parametrize(("facts", "relations", "shown"), [
+    (4, 1, False), (5, 1, True), (5, 4, False), (2, 5, True),
+])  # fmt: skip
+def test_an_interval_over_fewer_than_five_facts_or_relations_is_not_shown(facts, relations, shown):
+    names = [f"R{at}" for at in range(1, relations + 1)]
+    answers = {at: "ooa" if at % 3 else "oaa" for at in range(9)}
+    tables = [
+        answers_table([(f"{at}", f"{name}{at}", "o", [*answers[at + place]])
+                       for at in range(facts)], name)
+        for place, name in enumerate(names)
+    ]  # fmt: skip
+    metrics = legible(measure(pl.concat(tables), make_suite(ids=names), "strict"))
+    (low,) = metrics.filter(metric="mean_accuracy", over="mean")["low"]
+    assert math.isnan(low) != shown
 
 
 def test_runs_with_another_limit_are_compared_on_the_facts_that_both_have(consilience, tmp_path):

@@ -13,7 +13,7 @@ import pytest
 import consilience as cs
 from checks import output
 from consilience.kinds import suite_of
-from consilience.metrics.counts import ResampleCache
+from consilience.metrics.counts import Prepared
 from consilience.report.analysis_tables import differing_lines, in_one_line
 from consilience.report.report_page import report_page
 from consilience.results.reporting import view_of
@@ -38,7 +38,7 @@ def path(tmp_path_factory):
 def view(path):
     run = Run.open(path)
     suite, protocol = suite_of(run, None, None)
-    return view_of(run, suite, protocol, 0, suite, ResampleCache())[0]
+    return view_of(run, suite, [Prepared(run.answers, suite)], protocol, suite)
 
 
 @pytest.fixture(scope="module")

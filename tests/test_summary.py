@@ -25,7 +25,6 @@ from pair_builders import answers_of, suite_of
 from test_metrics import PATTERNS, make_suite
 from test_metrics import table as answers_table
 
-
 NO_BASELINE = pl.DataFrame(schema=METRICS_SCHEMA)
 
 

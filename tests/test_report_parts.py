@@ -87,7 +87,7 @@ def test_the_texts_beside_the_tables():
     assert parts["differences"][0] == ["so"]
     assert parts["caveats"][0] == ["mind the gap"]
     pairs = {"task": TASKS["rte"], "changed": pl.DataFrame(schema=CHANGED_ANSWERS_SCHEMA)}
-    summary, metrics = summary_of(("accuracy", 0.8, 0.5)), form_metrics(("accuracy", "all", 0.8))
+    summary, metrics = summary_of(("accuracy", 0.8, 0.5)), form_metrics(("accuracy", "", 0.8))
     run = RunView("run", [{}], FORMS, metrics, summary, **pairs)
     parts = sections_of(report_page([run]))
     assert parts["changes"] == ["run: no label changed."] and "examples" not in parts
@@ -118,7 +118,7 @@ def test_headline_numbers_in_plain_sentences():
     ]
     groups = [replace(group, patterns=()) for group in run.suite.relations]
     questions = replace(run, suite=replace(run.suite, relations=groups, words=QUESTION_WORDS))
-    violated = replace(run.summary.rows[0], metric="violation_rate", value=0.9)
+    violated = replace(run.summary.rows[0], metric="violation_rate", value=0.9, over="all")
     sentence = overview.sentence_of(questions, violated, 0.8)
     assert sentence.replace("\xa0", " ") == (
         "The answers violate 90.0 % of these expectations (80.0 % expected by chance)."
@@ -178,27 +178,24 @@ def rows_of_table(table):
     return [[cell.value for cell in table.cells(at)] for at in range(len(table.rows))]
 
 
-def layout_metrics(suite, facts, **values):
+def layout_metrics(facts, **values):
     """A metrics table of means over relations; ``facts``: how many there are, four excluded."""
-    rows = [(name, suite, "MACRO", value, 1) for name, value in values.items()]
-    rows += [("accuracy", suite, "P1", 0.5, 1), ("accuracy", suite, "MICRO", 0.5, facts - 4)]
-    schema = {"metric": pl.String, "suite": pl.String, "group": pl.String, "value": pl.Float64,
-              "n": pl.Int64}  # fmt: skip
-    frame = pl.DataFrame(rows, schema=schema, orient="row")
-    return frame.with_columns(subset=pl.lit("all"), std=pl.lit(math.nan), n_excluded=pl.lit(4))
+    rows = [(name, "mean", "", "whole", "", value, 1) for name, value in values.items()]
+    rows += [("accuracy", "group", "P1", "whole", "", 0.5, 1)]
+    rows += [("accuracy", "all", "", "whole", "", 0.5, facts - 4)]
+    columns = ["metric", "over", "group", "kind", "level", "value", "n"]
+    frame = pl.DataFrame(rows, schema=columns, orient="row")
+    nan = pl.lit(math.nan)
+    return frame.with_columns(std=nan, seed_std=nan, n_excluded=pl.lit(4))
 
 
-@pytest.mark.parametrize(("suite", "facts", "papers_rows"), [
-    ("pararel", 22964, 8), ("pararel", 155, 0), ("mini", 22964, 0),
-])  # fmt: skip
-def test_the_papers_rows_come_first(suite, facts, papers_rows):
+@pytest.mark.parametrize(("facts", "papers_rows"), [(22964, 8), (155, 0)])
+def test_the_papers_rows_come_first(facts, papers_rows):
     runs = {
-        "constant": layout_metrics(suite, facts, accuracy=0.1, consistency=1.0,
+        "constant": layout_metrics(facts, accuracy=0.1, consistency=1.0,
                                    corrected_consistency=math.nan),
-        "one": layout_metrics(suite, facts, accuracy=0.4, consistency=0.6,
-                              corrected_consistency=0.3),
-        "two": layout_metrics(suite, facts, accuracy=0.3, consistency=0.5,
-                              corrected_consistency=0.2),
+        "one": layout_metrics(facts, accuracy=0.4, consistency=0.6, corrected_consistency=0.3),
+        "two": layout_metrics(facts, accuracy=0.3, consistency=0.5, corrected_consistency=0.2),
     }  # fmt: skip
     table = layouts_of(FACT_WORDS, runs)["knowledge"]
     assert len(table.rows) == papers_rows + 3
@@ -212,9 +209,9 @@ def test_the_papers_rows_come_first(suite, facts, papers_rows):
 
 def test_tables_of_questions_have_their_words_and_no_empty_column_or_table():
     keys = {"accuracy": 0.4, "consistency": 0.6, "determinism": math.nan, "violation_rate": 0.3}
-    micro = pl.col("group").replace("MACRO", "MICRO")
-    metrics = layout_metrics("quiz", 1, **keys).with_columns(micro)
-    of_factor = metrics.filter(metric="consistency").with_columns(subset=pl.lit("order"))
+    metrics = layout_metrics(1, **keys).with_columns(pl.col("over").replace("mean", "all"))
+    factor = {"kind": pl.lit("factor"), "level": pl.lit("order")}
+    of_factor = metrics.filter(metric="consistency").with_columns(**factor)
     tables = layouts_of(QUESTION_WORDS, {"one": pl.concat([metrics, of_factor])})
     headings = {name: [each.heading for each in table.columns] for name, table in tables.items()}
     columns = {"questions": ["", "Accuracy", "Consistency"], "factors": ["", "order"]}

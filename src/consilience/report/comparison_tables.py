@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import polars as pl
 
@@ -72,7 +73,7 @@ def difference_table(
 
     ``by``: what names a row: the metric with its part, the group, or the part alone. What else
     differs between rows, such as the later run, is the heading of a block; what is the same in all
-    is left out.
+    is in the title.
     """
     pairs = rows.select("first", "second").unique(maintain_order=True).rows()
     first, second = pairs[0] if len(pairs) == 1 else (pairs[0][0], "later run")
@@ -86,8 +87,12 @@ def difference_table(
              name != f"{by}s" and len({row[name] for row in records}) > 1]  # fmt: skip
     lines = [{**row, "name": row.get(by, row["part"])} for row in records]
     blocks = [", ".join(row[name] for name in apart) for row in records] if apart else []
-    minus = f"{second} minus {first}" if len(pairs) == 1 else f"each run minus {first}"
-    title = title or f"{suite.name}: {minus}, in percent and points"
+    if not title:
+        minus = f"{second} minus {first}" if len(pairs) == 1 else f"each run minus {first}"
+        of_task = suite.words.over == "group" and "groups" not in apart
+        about = records[0]["groups"] if of_task else suite.name
+        metric = f"{records[0]['metrics'].lower()}, " * (by != "metric" and "metrics" not in apart)
+        title = f"{about}: {metric}{minus}, in percent and points"
     return frame_table(lines, title, columns, notes, blocks)
 
 
@@ -324,4 +329,6 @@ def difference_parts(compared: pl.DataFrame, suite: Suite) -> Iterator[Part]:
         yield comparison_table(rows, suite)
         if more == "group" or rows.filter(kind="form").height:
             by_part = comparison_table(rows, suite, more)
-            yield Folded(f"{by_part.title}: each {more}", [by_part])
+            each = suite.words.group if more == "group" else more
+            title = f"Each {each}: {by_part.title}"
+            yield Folded(title, [replace(by_part, title=title)])

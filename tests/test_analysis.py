@@ -24,6 +24,8 @@ from consilience.analysis.patterns import (
     size_table,
     with_changes,
 )
+from consilience.report.analysis_tables import pattern_verdict
+from consilience.types import FACT_WORDS
 from test_metrics import EDGES, HAND, PATTERNS, make_suite, table
 
 
@@ -31,37 +33,97 @@ def test_pairs_of_patterns_by_hand():
     """Patterns 1 and 2 agree in tuples 1 and 3, 1 and 3 in 1 and 3, 2 and 3 in 1, 2 and 3.
 
     The first pattern is right in tuples 1 and 2 of 4, the others in 1: one lost, none gained. It
-    agrees with either by 2/4; the other two with each other by 3/4, so it is apart.
+    agrees with either by 2/4; the other two with each other by 3/4. Of 2 of 4 subjects without one
+    1/3 or 2/3 is left: the error is sqrt(3/4 * 4 * (1/6)^2), t is 3.182 and the logit's slope 4.
     """
     pairs = pair_table(table(HAND), make_suite(), "strict")
     assert pairs["agreement"].to_list() == [2 / 4, 2 / 4, 3 / 4]
     assert pairs["edit"].to_list() == ["diff_lexical", "diff_syntax", "no_change"]
     assert pairs["n"].to_list() == [4, 4, 4]
-    assert (pairs["low"] < pairs["agreement"]).all()
+    reach = 3.182446 * math.sqrt(3) / 6 * 4
+    assert pairs["low"][0] == pytest.approx(1 / (1 + math.exp(reach)))
     assert pairs["change"].to_list() == [-1 / 4, -1 / 4, 0]
     assert pairs["first_accuracy"].to_list() == [2 / 4, 2 / 4, 1 / 4]
     assert pairs["second_accuracy"].to_list() == [1 / 4] * 3
     assert (set(pairs["test"]), pairs["p"].to_list()) == ({"exact McNemar"}, [1, 1, 1])
-    assert pairs["change_low"].is_nan().to_list() == [False, False, True], "nothing varies"
+    # No change in 4 subjects, and one more in each direction: Fisher's z, t of 5 degrees.
+    assert pairs["change_high"][2] == pytest.approx(math.tanh(2.570582 * math.sqrt(2 / 30)))
     patterns = with_changes(pattern_table(table(HAND), make_suite(), "strict"), pairs)
     assert patterns["agreement"].to_list() == [2 / 4, 2.5 / 4, 2.5 / 4]
-    assert patterns["highest"].to_list() == [2 / 4, 3 / 4, 3 / 4]
-    assert patterns["closest"].to_list()[1:] == [2, 1]
-    assert patterns["apart"].to_list() == [True, False, False]
+    assert patterns["gain"].to_list() == pytest.approx([3 / 4 - 7 / 12, -1 / 12, -1 / 12])
+    assert patterns["gain_of_two"].is_nan().all(), "no pair is left"
     assert patterns["accuracy"].to_list() == [2 / 4, 1 / 4, 1 / 4]
+    assert patterns["top_answer"].to_list() == [3 / 4, 2 / 4, 2 / 4]
     assert math.isnan(patterns["change"][0])
     assert patterns["change"].to_list()[1:] == [-1 / 4, -1 / 4]
     assert patterns["p_holm"].to_list()[1:] == [1, 1]
 
 
-def test_a_pattern_without_answers_has_no_agreement():
-    rows = [("1", "Ada", "a", ["a", "a", None])]
-    patterns = pattern_table(table(rows), make_suite(), "strict")
-    assert math.isnan(patterns["agreement"][2])
-    assert patterns["closest"].to_list() == [1, 0, None]
+BROKEN = ("[X] 1 [Y]", "[X] 2 [Y]", "[X] 3 [Y]", "[X] 4 [Y]")
+
+
+def test_two_broken_patterns_that_agree_cost_most_together():
+    """Two give four golds, two the same wrong word but once: pairs 1 and 3/4 of six agree.
+
+    Without a broken one 1 of 3 pairs agrees, without a good one 3/4 of 3; without both broken ones
+    all, without both good ones 3/4, without one of each nothing.
+    """
+    rows = [(str(at), f"s{at}", gold, [gold, gold, "z", "z"]) for at, gold in enumerate("abcd")]
+    rows[0][-1][3] = "y"
+    answers, suite = table(rows, patterns=BROKEN), make_suite(BROKEN, edges={})
+    for protocol in ("strict", "published"):
+        found = pattern_table(answers, suite, protocol)
+        assert found["consistency"].to_list() == pytest.approx([(1 + 3 / 4) / 6] * 4)
+        assert found["without"].to_list() == pytest.approx([1 / 4, 1 / 4, 1 / 3, 1 / 3])
+        assert found["gain"].to_list() == pytest.approx([-1 / 24, -1 / 24, 1 / 24, 1 / 24])
+        assert found["partner"].to_list() == [1, 0, 3, 2]
+        assert found["gain_of_two"].to_list() == pytest.approx([x / 24 for x in (11, 11, 17, 17)])
+        assert found["top_answer"].to_list() == [1 / 4, 1 / 4, 1, 3 / 4]
+    found = found.with_columns(p_holm=pl.lit(math.nan))
+    assert pattern_verdict(found, FACT_WORDS) == [
+        "Consistency gains most without one pattern: R 29.2 to 33.3 % without '[X] 3 [Y]'.",
+        "Without two: R 29.2 to 100.0 % without '[X] 3 [Y]' and '[X] 4 [Y]'.",
+        "In 1 of 4 patterns over 90 % of the answers are the same: '[X] 3 [Y]' of R.",
+    ]
+
+
+@pytest.mark.parametrize("protocol", ["strict", "published"])
+def test_consistency_without_patterns_is_that_of_the_others(protocol):
+    """Random answers of which some are missing and some were not asked."""
+    texts, generator = tuple(f"[X] {at} [Y]" for at in range(5)), np.random.default_rng(1)
+    draws = generator.random((9, 5))
+    rows = [(str(at), f"s{at}", "o", [str(x) for x in of]) for at, of in enumerate(draws * 3 // 1)]
+    answers = table(rows, patterns=texts).with_columns(
+        answer=pl.when(pl.Series(generator.random(45)) < 0.8).then("answer"),
+        excluded=pl.when(pl.Series(generator.random(45)) < 0.2).then(pl.lit("why")),
+    ).with_columns(answer=pl.when(pl.col("excluded").is_null()).then("answer"))  # fmt: skip
+
+    def consistency(*left_out):
+        others = answers.filter(~pl.col("variant").is_in(left_out))
+        rows = measure(others, make_suite(texts, edges={}), protocol)
+        return rows.filter(metric="consistency", over="group")["value"][0]
+
+    found = pattern_table(answers, make_suite(texts, edges={}), protocol)
+    pairs = {(a, b): consistency(texts[a], texts[b]) for a in range(5) for b in range(5)}
+    for at, row in enumerate(found.to_dicts()):
+        assert row["without"] == pytest.approx(pairs[at, at])
+        best = max(pairs[at, other] for other in range(5) if other != at)
+        assert row["consistency"] + row["gain_of_two"] == pytest.approx(best)
+        assert pairs[at, row["partner"]] == pytest.approx(best)
+
+
+def test_a_pattern_that_was_not_asked_has_no_agreement():
+    """What was asked without an answer agrees with nothing."""
+    rows = table([("1", "Ada", "a", ["a", "a", None])])
+    asked = pattern_table(rows, make_suite(), "strict")
+    assert asked.select("agreement", "top_answer", "n").rows()[2] == (0, 0, 1)
+    assert asked["gain"].to_list() == pytest.approx([-1 / 3, -1 / 3, 2 / 3])
+    why = pl.when(pl.col("answer").is_null()).then(pl.lit("why"))
+    (*_, last) = pattern_table(rows.with_columns(excluded=why), make_suite(), "strict").to_dicts()
+    assert math.isnan(last["agreement"]) and last["gain"] == 0
     answers = table([("1", "Ada", "a", ["a"])], patterns=PATTERNS[:1])
     one = pattern_table(answers, make_suite(PATTERNS[:1], edges={}), "strict")
-    assert one["apart"].to_list() == [False]
+    assert one["gain"].is_nan().all() and one["partner"].is_null().all()
 
 
 def test_edits_by_hand():
@@ -86,12 +148,25 @@ def test_tenses_differ_only_where_both_are_known():
 
 
 def test_edits_are_tested_over_relations():
-    """The same difference in six relations: 2 of 64 signs are as far out; three kinds: times 3."""
+    """The same difference in six relations: 2 of 64 signs are as far out; three kinds: times 3.
+
+    In a seventh all pairs agree: the differences -1/8 and 0 have an error of sd / sqrt(7).
+    """
     suite = make_suite(ids=tuple("ABCDEF"))
     answers = pl.concat([table(HAND, group=each) for each in "ABCDEF"])
     edits = edit_table(answers, suite, "strict", annotated_kinds(suite))
     assert (set(edits["p"]), set(edits["p_holm"])) == ({2 / 64}, {3 * 2 / 64})
     assert (edits["low"].is_nan() & edits["high"].is_nan()).all(), "the relations do not vary"
+    suite = make_suite(ids=tuple("ABCDEFG"))
+    answers = pl.concat([answers, table([("1", "Ada", "a", ["a"] * 3)], group="G")])
+    edits = edit_table(answers, suite, "strict", annotated_kinds(suite))
+    row = edits.filter(kind="lexis").row(0, named=True)
+    differences = [-1 / 8] * 6 + [0]
+    mean, error = np.mean(differences), np.std(differences, ddof=1) / math.sqrt(7)
+    assert (row["difference"], row["p"]) == (pytest.approx(mean), 2 / 64)
+    # On Fisher's scale, with t of 6 degrees of freedom.
+    reach = 2.446912 * error / (1 - mean**2)
+    assert row["low"] == pytest.approx(math.tanh(math.atanh(mean) - reach), rel=1e-5)
 
 
 FACTS = (Fact("1", "Ada", "a"), Fact("2", "Ada", "b"))
@@ -241,9 +316,9 @@ def test_relations_with_several_right_answers_are_compared_by_determinism(
     assert "Determinism" in out and "Consistency " not in out
     assert consilience("report", "random", "majority", "--out", "both.html")[0] == 0
     page = Path("both.html").read_text(encoding="utf-8")
-    title = "<caption[^>]*>baseline:majority minus baseline:random: each"
-    (table,) = re.findall(rf"<table[^>]*>\s*{title}.*?</table>", page, re.S)
-    assert "Determinism" in table
+    title = "<caption[^>]*>mini: baseline:majority minus baseline:random"
+    tables = re.findall(rf"<table[^>]*>\s*{title}.*?</table>", page, re.S)
+    assert tables and all("Determinism" in table for table in tables)
 
 
 def test_comparing_from_the_command_line(consilience, runs, tmp_path):

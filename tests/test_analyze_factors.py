@@ -61,9 +61,9 @@ def test_the_first_option_shown_follows_the_order_and_nothing_else(
 
 
 def test_the_consistency_by_factor_is_that_of_the_metrics_of_the_run(consilience, probed):
-    """The same value and the same interval as the row MICRO of that subset in metrics.csv."""
+    """The same value and the same interval as the row of all questions in metrics.csv."""
     run = probed("random")
-    metrics = pl.read_csv(run / "metrics.csv").filter(metric="consistency", group="MICRO")
+    metrics = pl.read_csv(run / "metrics.csv").filter(metric="consistency", over="all")
     analysis = cs.analyze_factors(run)
     shown = " ".join(repr(analysis).split())
     assert "What each factor changes in the answers of " in shown
@@ -71,7 +71,7 @@ def test_the_consistency_by_factor_is_that_of_the_metrics_of_the_run(consilience
     name = largest.sort("share")["factors"][-1]
     assert f"({name}) changes answers most: variants that differ" in shown
     for row in analysis.tables["consistency"].iter_rows(named=True):
-        (of_run,) = metrics.filter(subset=row["factor"]).to_dicts()
+        (of_run,) = metrics.filter(kind="factor", level=row["factor"]).to_dicts()
         assert (row["value"], row["n"]) == (pytest.approx(of_run["value"]), of_run["n"])
         assert [row["low"], row["high"]] == pytest.approx([of_run["low"], of_run["high"]])
 
@@ -99,7 +99,7 @@ def test_a_run_that_measured_its_noise_floor_shows_it(consilience, probed):
     """A baseline that draws its answers by the question is steady: no answer changes."""
     run = probed("random", "--noise-floor", "256")
     table = cs.analyze_factors(run).tables["noise"]
-    assert table.select("subset", "value").rows() == [("repeated", 0)]
+    assert table.select("level", "value").rows() == [("", 0)]
     assert "noise  " in output(consilience, "analyze", "factors", run)
 
 

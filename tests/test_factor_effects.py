@@ -14,7 +14,7 @@ from consilience.analysis.factor_effects import CellAnswers, factor_tables
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.metrics.components import accuracy_range
-from consilience.metrics.registry import Grid
+from consilience.metrics.registry import Clusters, Grid
 from consilience.report.charts import factor_rows
 from consilience.report.export import as_csv, as_markdown, render, spec_of
 from consilience.report.report_page import factor_parts, report_page
@@ -34,19 +34,19 @@ GOLDS = np.array([0, 0, 2, 1])
 EFFECTS = [("main", "order"), ("main", "labels"), ("interactions", "")]
 
 
-def grid_of(answers, golds, design=TWO_BY_TWO):
-    """A grid of answers (item, cell) with all pairs of cells."""
+NOT_ASKED = -2  # in a table of answers; -1 is no answer
+
+
+def grid_of(answers, golds):
+    """A grid of answers (item, cell)."""
     answers = np.asarray(answers)
-    width = len(design.cells)
-    pairs = np.array([(a, b) for a in range(width) for b in range(a + 1, width)])
-    subjects = np.array([f"q{at}" for at in range(len(answers))], dtype=object)
     golds = np.broadcast_to(np.asarray(golds)[:, None], answers.shape)
-    words = np.unique(answers[answers >= 0])
-    return Grid(answers, golds, pairs, subjects, words)
+    subjects = Clusters.of(f"q{at}" for at in range(len(answers)))
+    return Grid(np.maximum(answers, -1), golds, answers != NOT_ASKED, None, subjects)
 
 
 def tables_of(answers=ANSWERS, golds=GOLDS, design=TWO_BY_TWO):
-    return factor_tables([CellAnswers({"g": grid_of(answers, golds, design)})], design)
+    return factor_tables([CellAnswers({"g": grid_of(answers, golds)})], design)
 
 
 def parts_of(tables):
@@ -67,9 +67,10 @@ def test_consistency_by_factor_by_hand():
     # Item 1: 0 of 2, item 2: 0 of 2, item 3: 2 of 2, item 4: 1 of 2.
     assert (order["value"], order["n"]) == (3 / 8, 8)
     assert (labels["value"], labels["n"]) == ((2 + 0 + 2 + 1) / 8, 8)
-    # Shares of the answers 0, 1, 2 in the cells: (3 0 1) (2 1 1) (1 2 1) (1 2 1) of 4.
-    assert order["chance"] == pytest.approx(((3 + 0 + 1) / 16 + (2 + 2 + 1) / 16) / 2)
-    assert order["corrected"] == pytest.approx((3 / 8 - 9 / 32) / (1 - 9 / 32))
+    # The answers 0, 1, 2 in the cells: (3 0 1) (2 1 1) (1 2 1) (1 2 1); 12 pairs of two items, of
+    # which 4 - 2 and 5 - 1 have the same answer.
+    assert order["chance"] == pytest.approx((2 / 12 + 4 / 12) / 2)
+    assert order["corrected"] == pytest.approx((3 / 8 - 1 / 4) / (1 - 1 / 4))
     assert order["low"] < 3 / 8 < order["high"]
 
 
@@ -98,18 +99,34 @@ def test_components_of_correctness_by_hand():
 
 
 def test_items_that_lack_a_variant_have_pairs_but_no_components():
-    """Item 4 without an answer in a cell: its other pair counts, its components do not."""
+    """Item 4 was not asked in a cell: its other pair counts as 1, its components do not."""
     answers = ANSWERS.copy()
-    answers[3, 3] = -1
+    answers[3, 3] = NOT_ASKED
     tables = tables_of(answers)
     order = tables.consistency.row(0, named=True)
-    assert (order["value"], order["n"], order["n_excluded"]) == (3 / 7, 7, 1)
+    # Of items 1 and 2 no pair agrees, of item 3 both, of item 4 the one that it has does.
+    assert (order["value"], order["n"], order["n_excluded"]) == (2 / 4, 7, 1)
     whole = parts_of(tables)["answer", "within questions", ""]
     assert (whole["value"], whole["n"], whole["n_excluded"]) == (pytest.approx(1 / 3), 3, 1)
     assert "effects are over the 3 of 4 questions" in tables.notes[0]
-    tables = tables_of(np.where(np.eye(4, dtype=bool), -1, ANSWERS))
-    assert tables.notes[0].startswith("no question was answered in all variants")
+    tables = tables_of(np.where(np.eye(4, dtype=bool), NOT_ASKED, ANSWERS))
+    assert tables.notes[0].startswith("no question was asked in all variants")
     assert tables.components.is_empty()
+
+
+def test_what_has_no_answer_is_wrong_and_agrees_with_nothing():
+    """Item 3 in cells 0 and 1: two cells with replacement agree with 1/16 + 1/16 + 4/16."""
+    answers = ANSWERS.copy()
+    answers[2, :2] = -1
+    tables = tables_of(answers)
+    order, labels = tables.consistency.to_dicts()
+    assert (order["value"], labels["value"]) == ((0 + 0 + 0 + 1) / 8, (2 + 0 + 1 + 1) / 8)
+    parts = parts_of(tables)
+    whole = parts["answer", "within questions", ""]
+    assert whole["value"] == pytest.approx((1 / 2 + 1 / 2 + 5 / 8 + 3 / 8) / 4)
+    # Right in cells: items 1, 2; 1; 3; 2, 3, 4.
+    assert tables.levels["value"].to_list() == [3 / 8, 4 / 8, 3 / 8, 4 / 8]
+    assert index_of(tables, "accuracy_range")["n"] == 4
 
 
 def test_a_single_factor_is_all_of_the_variation():
@@ -136,7 +153,7 @@ def test_accuracy_by_level_by_hand():
     assert levels["level"].to_list() == ["given", "rotation 1", "A", "1"]
     assert levels["value"].to_list() == [5 / 8, 4 / 8, 4 / 8, 5 / 8]
     answers = ANSWERS.copy()
-    answers[0] = [0, 0, -1, -1]
+    answers[0] = [0, 0, NOT_ASKED, NOT_ASKED]
     given, rotated = tables_of(answers).levels["value", "n"].rows()[:2]
     assert (given, rotated) == ((5 / 8, 4), (4 / 6, 3))
 
@@ -155,10 +172,10 @@ def test_the_range_of_accuracy_by_hand():
 def test_seeds_are_averaged():
     """The mean of a run that never changes and of one that always does; pairs of the fewest.
 
-    An answer that is missing in one seed is one of ten pairs of each factor.
+    An answer that was not asked for in one seed is one of ten pairs of each factor.
     """
     steady, moving = np.zeros((5, 4), int), np.tile([0, 1, 2, 3], (5, 1))
-    fewer = np.where(np.arange(20).reshape(5, 4) == 0, -1, steady)
+    fewer = np.where(np.arange(20).reshape(5, 4) == 0, NOT_ASKED, steady)
 
     def seeds(*runs):
         grids = (grid_of(answers, np.zeros(5, int)) for answers in runs)
@@ -203,8 +220,8 @@ def test_components_and_their_intervals_hold_what_items_were_drawn_from():
 
 
 def noise(**flips):
-    row = {"metric": "flips", "group": "MICRO", "n": 256}
-    rows = [row | {"subset": name, "value": value} for name, value in flips.items()]
+    row = {"metric": "flips", "over": "all", "group": "", "kind": "factor", "n": 256}
+    rows = [row | {"level": name, "value": value} for name, value in flips.items()]
     return pl.DataFrame(rows, schema=METRICS_SCHEMA)
 
 

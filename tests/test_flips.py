@@ -58,7 +58,7 @@ def test_a_subject_with_several_golds_counts_once_and_any_of_them_is_right():
     assert [row[name] for name in KINDS] == [2 / 6, 1 / 6, 1 / 6]
     assert changed["flip"].to_list() == [WON, "right to right", MOVED, LOST, LOST]
     part = one.with_columns(answer=pl.when(pl.col("item") != "0").then("answer"))
-    assert numbers_of((part, two), suite=suite)[0] == row, "one is excluded"
+    assert numbers_of((part, two), suite=suite)[0] == row, "one has no answer"
     assert changed["gold"].to_list() == ["Austria|Croatia|Hungary|Italy"] * 3 + ["Spain"] * 2
 
 
@@ -80,13 +80,23 @@ def test_one_answer_of_each_subject_is_mcnemars_test():
     assert (row["test"], row["p"]) == ("exact McNemar", 2 * (1 + 7) / 2**7)
 
 
-def test_seeds_are_averaged_and_missing_answers_left_out():
-    """Of the first pair 12 answers differ, of the second none; then two have no answer."""
+def test_seeds_are_averaged():
+    """Of the first pair 12 answers differ, of the second none."""
     wrong, right = run_of("aaa", "bbb", "aaa", "aaa"), run_of("ooo", "aaa", "bbb", "ooo")
     row, _ = numbers_of((wrong, right), (right, right))
     assert (row["changed"], row["n"], row["items_changed"]) == (0.5, 12, 4)
-    row, _ = numbers_of((wrong, run_of([None, None, "o"], "aaa", "bbb", "ooo")))
-    assert (row["n"], row["changed"]) == (10, 1)
+
+
+def test_no_answer_is_wrong_and_the_same_as_no_answer():
+    """Golds o a b o: none to none, right and wrong to none, none to right; one was not asked."""
+    one = run_of([None, "o", "a"], "aaa", "bbb", [None, "o", "o"]).drop("excluded")
+    two = run_of([None, None, None], "aaa", "bbb", ["o", "o", "o"]).drop("excluded")
+    row, changed = numbers_of((one, two))
+    assert (row["n"], row["changed"], row["items_changed"]) == (12, 3 / 12, 2)
+    assert changed["flip"].to_list() == [LOST, MOVED, WON]
+    is_last = (pl.col("item") == "3") & pl.col("answer").is_null()
+    row, _ = numbers_of((one.with_columns(excluded=pl.when(is_last).then(pl.lit("why"))), two))
+    assert (row["n"], row["changed"]) == (11, 2 / 11)
 
 
 def test_a_change_is_read_beside_noise():

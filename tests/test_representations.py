@@ -251,7 +251,9 @@ def test_vectors_that_are_not_there_or_not_of_their_index_are_refused(tmp_path):
 def test_spearman_is_over_the_relations_that_have_both():
     """Ranks 1 2 3 4 against 1 2 4 3: 1 - 6 * 2 / (4 * 15) = 0.8."""
     metrics = pl.DataFrame({"group": list("abcdef"), "value": [0.1, 0.2, 0.3, 0.9, 0.5, math.nan]})
-    metrics = metrics.with_columns(metric=pl.lit("consistency"), subset=pl.lit("all"))
+    metrics = metrics.with_columns(
+        metric=pl.lit("consistency"), over=pl.lit("group"), kind=pl.lit("whole")
+    )
     scores = [0.3, 0.35, 0.2, 0.1, 0.4, 0.5]
     clusters = pl.DataFrame({"relation": list("dcbafg"), "v_measure": scores})
     same = {"property": pl.lit("pattern"), "v_measure_shuffled": 0.0, "ami": 0.0}

@@ -88,10 +88,10 @@ def test_agreement_worked_out_by_hand():
     table = agreement_with_released(suite, derived).to_dicts()
     rows = {(row["group"], row["attribute"]): row for row in table}
     assert len(rows) == 4 * 3
-    row = rows["MICRO", "syntactic"]
+    row = rows["", "syntactic"]
     assert (row["n"], row["same"]) == (8, 0.75)
     assert (row["both"], row["only_released"], row["only_derived"]) == (4, 2, 0)
-    assert rows["MICRO", "lexical"]["same"] == 1 and rows["b", "determiner"]["both"] == 2
+    assert rows["", "lexical"]["same"] == 1 and rows["b", "determiner"]["both"] == 2
     assert math.isnan(rows["c", "lexical"]["same"]) and rows["c", "lexical"]["n"] == 0
 
 
@@ -135,7 +135,7 @@ def test_kinds_are_changes(parser):
 def overall(suite, parser):
     derived = {each.id: derive_edges(each, parser) for each in suite.relations}
     table = agreement_with_released(suite, derived)
-    return {row["attribute"]: row for row in table.iter_rows(named=True) if row["group"] == "MICRO"}
+    return {row["attribute"]: row for row in table.iter_rows(named=True) if row["group"] == ""}
 
 
 def test_the_bundled_suites_edges_are_found_again(parser):

@@ -14,7 +14,9 @@ from consilience.analysis import task_types
 from consilience.report.analysis_tables import calum_tables, effects_tables
 from consilience.report.table import fitted_text, text_of
 
-TRIPLE = (("accuracy", "all"), ("consistency", "reverse"), ("consistency", "signal"))
+TRIPLE = (
+    ("accuracy", "whole", ""), ("consistency", "form", "reverse"), ("consistency", "form", "signal"),
+)  # fmt: skip
 TESTS = ("Student", "Welch", "paired")
 SMALL = "rte, mrpc"
 
@@ -24,13 +26,13 @@ def long(text):
     head, *lines = [line.split(",") for line in (text or "?").splitlines()]
     if head[:2] != ["model", "task"] or "metric" in head or len(head) < 3:
         return text
-    names = {"accuracy": "accuracy,all"}
+    names = {"accuracy": "accuracy,whole,"}
     rows = [
-        f"{model},{task},{names.get(name, f'consistency,{name}')},{value}"
+        f"{model},{task},{names.get(name, f'consistency,form,{name}')},{value}"
         for model, task, *values in lines
         for name, value in zip(head[2:], values, strict=True)
     ]
-    return "\n".join(["model,task,metric,subset,value", *rows, ""])
+    return "\n".join(["model,task,metric,kind,level,value", *rows, ""])
 
 
 def wide(table):
@@ -67,12 +69,12 @@ def table_2(typed):
     return typed(wide("calum-table-2"))
 
 
-def row_of(effects, subset, first, test):
-    return effects.filter(subset=subset, first=first, test=test).row(0, named=True)
+def row_of(effects, level, first, test):
+    return effects.filter(level=level, first=first, test=test).row(0, named=True)
 
 
-def p_of(effects, subset, first):
-    return [row_of(effects, subset, first, test)["p"] for test in TESTS]
+def p_of(effects, level, first):
+    return [row_of(effects, level, first, test)["p"] for test in TESTS]
 
 
 def test_student_by_hand():
@@ -115,7 +117,7 @@ def test_task_effects_by_hand(typed):
 T5, HUMAN = ["t5-base", "t5-large"], ["human"]
 
 
-@pytest.mark.parametrize(("left_out", "constant", "subset", "first", "p"), [
+@pytest.mark.parametrize(("left_out", "constant", "form", "first", "p"), [
     (T5 + HUMAN, True, "reverse", "STS", [1.07e-12, 1.55e-12, 6.62e-6]),
     (T5 + HUMAN, True, "signal", SMALL, [0.000626, 0.00464, 0.00720]),
     (T5 + HUMAN, True, "signal", "STS", [0.227, 0.224, 0.0770]),  # "marginal"
@@ -125,7 +127,7 @@ T5, HUMAN = ["t5-base", "t5-large"], ["human"]
     (T5 + HUMAN, False, "reverse", "STS", [4.86e-12, 2.14e-12, 8.15e-6]),
     (T5 + HUMAN, False, "signal", SMALL, [1.17e-4, 1.95e-3, 7.56e-4]),
 ])  # fmt: skip
-def test_the_papers_claims_and_its_table_2(table_2, left_out, constant, subset, first, p):
+def test_the_papers_claims_and_its_table_2(table_2, left_out, constant, form, first, p):
     """Section 5.1.1 at a level of .01: without T5 all three tests agree with it, with T5 only on C_R.
 
     Electra-small says 'equivalent' of every pair of MRPC, so it is 100 % consistent there; without
@@ -134,7 +136,7 @@ def test_the_papers_claims_and_its_table_2(table_2, left_out, constant, subset, 
     rows = task_types.without_models(table_2, left_out)
     is_constant = (pl.col("model") == "electra-small") & (pl.col("task") == "mrpc")
     effects = task_types.task_effects(rows if constant else rows.filter(~is_constant))
-    assert p_of(effects, subset, first) == pytest.approx(p, rel=0.01)
+    assert p_of(effects, form, first) == pytest.approx(p, rel=0.01)
 
 
 def test_the_papers_differences(table_2):
@@ -155,13 +157,13 @@ def test_other_readings_of_the_papers_test(table_2):
     Within a model, as "for each model" may mean, its five means are too few for most.
     """
     rows = task_types.without_models(table_2, T5 + HUMAN)
-    groups = rows.group_by("task", "metric", "subset", maintain_order=True)
+    groups = rows.group_by("task", "metric", "kind", "level", maintain_order=True)
     effects = task_types.task_effects(groups.agg(pl.mean("value"), model=pl.lit("mean")))
-    for subset, first, p in (
+    for form, first, p in (
         ("reverse", "STS", [0.000921, 0.00159]),
         ("signal", SMALL, [0.0752, 0.27]),
     ):
-        assert p_of(effects, subset, first) == pytest.approx([*p, math.nan], rel=0.01, nan_ok=True)
+        assert p_of(effects, form, first) == pytest.approx([*p, math.nan], rel=0.01, nan_ok=True)
     of_models = [task_types.task_effects(own) for _, own in rows.group_by("model")]
     assert sum(p_of(effects, "reverse", "STS")[0] < 0.01 for effects in of_models) == 2
     assert not any(p_of(effects, "signal", SMALL)[0] < 0.01 for effects in of_models)
@@ -186,7 +188,7 @@ def test_the_papers_13_percent_are_the_relative_gain_of_table_6(
     backbones = ("roberta-base", "electra-large", "gpt2-base")
     single, taught = ([f"{each}-{end}" for each in backbones] for end in ("single", after))
     found = task_types.gains(rows, single, taught)
-    assert found.select("metric", "subset").rows() == list(TRIPLE)
+    assert found.select("metric", "kind", "level").rows() == list(TRIPLE)
     _, row, other = found.to_dicts()
     shown = [100 * share for share in (row["difference"], row["relative"], other["difference"])]
     assert shown == pytest.approx([points, relative, signal], abs=0.05)
@@ -216,17 +218,19 @@ def test_nothing_that_varies_gives_no_test(typed):
     assert row_of(apart, "reverse", "STS", "paired")["first_n"] == 0
 
 
-METRICS = "metric,suite,group,subset,value,std,low,high,n,n_excluded,seeds,seed_low,seed_high\n"
+METRICS = "metric,over,group,kind,level,value,std,low,high,n,n_excluded,seeds,seed_low,seed_high\n"
 
 
 def run_folder(folder, task, *values, std="NaN", seeds=1):
     """The folder of a run of perturb, as far as it is read here."""
     folder.mkdir(parents=True)
     text = METRICS
-    names = (*TRIPLE, ("corrected_consistency", "reverse"))
-    for (metric, subset), value in zip(names, values, strict=True):
-        text += f"{metric},pairs,{task},{subset},{value},{std},0.1,0.9,100,0,{seeds},NaN,NaN\n"
-    text += f"consistency,pairs,MACRO,reverse,0.5,{std},0.1,0.9,1,0,{seeds},NaN,NaN\n"
+    names = (*TRIPLE, ("corrected_consistency", "form", "reverse"))
+    for (metric, kind, level), value in zip(names, values, strict=True):
+        text += (
+            f"{metric},group,{task},{kind},{level},{value},{std},0.1,0.9,100,0,{seeds},NaN,NaN\n"
+        )
+    text += f"consistency,mean,,form,reverse,0.5,{std},0.1,0.9,1,0,{seeds},NaN,NaN\n"
     (folder / "metrics.csv").write_text(text)
     return folder
 
@@ -238,17 +242,17 @@ def test_runs_are_read_from_their_folders_or_their_metrics(tmp_path):
     assert rows.schema == task_types.RUNS_SCHEMA
     assert rows.height == 8, "rows over tasks are left out"
     assert set(rows["model"]) == {"roberta"}
-    row = ("roberta", "rte", "accuracy", "all", 0.667, 0.01, 0.1, 0.9, 5, math.nan, math.nan)
+    row = ("roberta", "rte", "accuracy", "whole", "", 0.667, 0.01, 0.1, 0.9, 5, math.nan, math.nan)
     assert rows.row(0) == pytest.approx(row, nan_ok=True)
     effects = task_types.task_effects(rows)
     assert set(effects["first"]) == {"rte"}, "a task of no known kind is among the others only"
-    assert set(effects["subset"]) == {"all", "reverse"}, "a number that is missing is not tested"
+    assert set(effects["level"]) == {"", "reverse"}, "a number that is missing is not tested"
 
 
 def test_what_was_written_freely_is_no_other_task():
     numbers = {"rte": 0.9, "rte-generated": 0.1, "qqp": 0.9}
     rows = [
-        (model, task, "consistency", "signal", value + more)
+        (model, task, "consistency", "form", "signal", value + more)
         for model, more in (("a", 0), ("b", 0.02))
         for task, value in numbers.items()
     ]
@@ -261,8 +265,8 @@ def test_agreement_of_people_may_be_below_chance(tmp_path):
     folder = run_folder(tmp_path / "one", "rte", 0.667, 0.664, 0.922, -0.1)
     rest = ",0.1,NaN,NaN,NaN,30,0,1,NaN,NaN\n"
     with (folder / "metrics.csv").open("a") as file:
-        file.write(f"fleiss_kappa,human,rte,reverse,-0.0067{rest[4:]}")
-        file.write(f"accuracy,human,annotator-1,all{rest}")
+        file.write(f"fleiss_kappa,group,rte,form,reverse,-0.0067{rest[4:]}")
+        file.write(f"accuracy,group,annotator-1,whole,{rest}")
     rows = read(folder, names=["people"])
     assert rows.filter(metric="fleiss_kappa")["value"].to_list() == [-0.0067]
     assert set(rows["task"]) == {"rte"}
@@ -310,7 +314,7 @@ def printed(*tables):
 
 
 def test_tables_fit_100_columns(table_2, tmp_path):
-    other = table_2.with_columns(pl.col("subset").replace("signal", "reverse_signal"))
+    other = table_2.with_columns(pl.col("level").replace("signal", "reverse_signal"))
     metrics = {("consistency", name): name for name in ("reverse", "reverse_signal")}
     named = "a-model-with-quite-a-long-name"
     folders = [

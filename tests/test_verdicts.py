@@ -51,22 +51,22 @@ def test_factors(rows, flips, sentences):
     assert len(factor_verdict([factors(rows, flips)] * 2)) == 2 * bool(sentences)
 
 
-@pytest.mark.parametrize(("apart", "p", "sentences"), [
-    ([False, True], 0.01,
-     ["1 of 2 patterns is an outlier, which agrees with the others less often than these with each "
-      "other.", "It is: 'b' of R (20 %, the others 70 %).",
+@pytest.mark.parametrize(("gains", "p", "sentences"), [
+    ([-0.1, 0.25, 0.05], 0.01,
+     ["Consistency gains most without one pattern: R 50.0 to 75.0 % without 'b'; S 40.0 to 45.0 % "
+      "without 'c'.", "Without two: R 50.0 to 90.0 % without 'a' and 'b'.",
       "1 of 1 patterns differ from the first pattern of the same relation in accuracy "
       "(p < 0.05, Holm)."]),
-    ([False, False], math.nan, ["No pattern is an outlier."]),
-    ([False, False], 1.0,
-     ["No pattern is an outlier.",
-      "No pattern differs from the first pattern of the same relation in accuracy (1 pattern, smallest "
+    ([0.0, 0.0, math.nan], math.nan, []),
+    ([math.nan] * 3, 1.0,
+     ["No pattern differs from the first pattern of the same relation in accuracy (1 pattern, smallest "
       "p 1.000, Holm)."]),
 ])  # fmt: skip
-def test_patterns(apart, p, sentences):
+def test_patterns(gains, p, sentences):
     rows = pl.DataFrame({
-        "group": "R", "variant_index": [0, 1], "variant": ["a", "b"], "agreement": [0.7, 0.2],
-        "among": [0.2, 0.7], "closest": [1, 0], "apart": apart, "p_holm": [math.nan, p], "n": 5,
+        "group": ["R", "R", "S"], "variant_index": [0, 1, 0], "variant": ["a", "b", "c"], "gain": gains,
+        "without": 0.5, "consistency": [0.5, 0.5, 0.4], "partner": [1, 0, None], "n": 5,
+        "gain_of_two": [0.4, 0.4, math.nan], "top_answer": 0.9, "p_holm": [math.nan, p, math.nan],
     })  # fmt: skip
     assert pattern_verdict(rows, FACT_WORDS) == sentences
 

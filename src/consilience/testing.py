@@ -70,12 +70,8 @@ def _inconsistent(result: Result, at_least: float, examples: int) -> Iterator[st
     """A message for each seed with items that agree in fewer of their pairs."""
     for seed in result.run.seeds:
         table = item_agreement(seed.answers, result.suite, result.protocol)
-        lacks = pl.col("answer").is_null() & pl.col("excluded").is_null()
-        unanswered = seed.answers.filter(lacks).select("group", "item", lacks=True).unique()
-        table = table.join(unanswered, on=["group", "item"], how="left", maintain_order="left")
         too_few = pl.col("same") + 1e-6 < at_least * pl.col("pairs")
-        is_lacking = pl.col("lacks") & (at_least == 1)
-        failed = table.filter(too_few | (pl.col("pairs") == 0) | is_lacking)
+        failed = table.filter(too_few | (pl.col("pairs") == 0))
         if failed.height:
             yield _message(result, seed, table.height, failed, at_least, examples)
 
@@ -125,20 +121,19 @@ def _lines(
     key = item["group"], item["item"]
     of_item = [row for at, row in rows.items() if at[:2] == key]
     if item["first"] is None:
-        lacking = [row for row in of_item if row["answer"] is None]
-        reasons = [row["excluded"] or row["error"] or "no answer" for row in lacking]
-        reason = "; ".join(sorted({*reasons})) or f"it has one {words.variant}"
-        lacks = f"no answer to {len(reasons)} of {len(of_item)} {words.variant}s"
-        what = lacks if item["pairs"] else "no two answers to compare"
-        yield f"{item['item']} has {what}: {reason}"
+        reasons = {row["excluded"] for row in of_item if row["excluded"]}
+        reason = "; ".join(sorted(reasons)) or f"it has one {words.variant}"
+        yield f"{item['item']} has no two answers to compare: {reason}"
         return
     agree = f"{item['same']} of {counted(item['pairs'], 'pair')} of {words.variant}s agree"
     yield f"{item['item']}: {agree}; right is {of_item[0]['gold']!r}"
     for name in (item["first"], item["second"]):
         row = rows[*key, name]
-        text = row.get("text")
-        written = "" if text in (None, row["answer"]) else f", written as {_short(text)}"
-        yield f"  {_short(row['answer'])}{written} in {name}"
+        text, answer = row.get("text"), row["answer"]
+        written = "" if text in (None, answer) else f", written as {_short(text)}"
+        reason = f" ({row['error']})" * bool(row["error"])
+        shown = f"no answer{reason}" if answer is None else _short(answer)
+        yield f"  {shown}{written} in {name}"
         prompt = SPECIAL_TOKENS.sub("", texts.get((*key, name), "")).strip()
         yield from (f"    | {line}" for line in truncated(prompt, LONGEST_TEXT).splitlines())
 

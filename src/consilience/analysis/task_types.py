@@ -11,12 +11,13 @@ import numpy as np
 import polars as pl
 
 from consilience.core.errors import SMALL_TASKS, ConsilienceError, did_you_mean
+from consilience.core.factors import WHOLE
 from consilience.core.items import TaskKind
 from consilience.files.read import read_csv
 from consilience.metrics.statistics import NAN, TTest, holm, paired_t, student_t, welch_t
 from consilience.suites.pairs import PERTURBATIONS, TASKS
 
-KEYS = ("model", "task", "metric", "form")
+KEYS = ("model", "task", "metric", "kind", "level")
 
 RUNS_SCHEMA: dict[str, type[pl.DataType]] = {
     **dict.fromkeys(KEYS, pl.String),
@@ -24,7 +25,7 @@ RUNS_SCHEMA: dict[str, type[pl.DataType]] = {
     "seeds": pl.Int64,
     **dict.fromkeys(("seed_low", "seed_high"), pl.Float64),
 }
-"""One row a number: a metric of a model on a task, ``form`` the perturbation or empty.
+"""One row a number: a metric of a model on a task, of the ``kind`` whole or form.
 
 Values are fractions. ``std`` is over seeds. Bounds of 95 % intervals: ``low, high`` over items,
 ``seed_low, seed_high`` over seeds. Unknown numbers are NaN, unknown ``seeds`` null.
@@ -33,7 +34,7 @@ Values are fractions. ``std`` is over seeds. Bounds of 95 % intervals: ``low, hi
 TESTED = ("difference", "low", "high", "t", "freedom", "p")
 
 EFFECTS_SCHEMA: dict[str, type[pl.DataType]] = {
-    **dict.fromkeys(("metric", "form", "first", "second", "test"), pl.String),
+    **dict.fromkeys(("metric", "kind", "level", "first", "second", "test"), pl.String),
     **dict.fromkeys(("first_value", "second_value", *TESTED, "p_holm"), pl.Float64),
     **dict.fromkeys(("first_n", "second_n"), pl.Int64),
 }
@@ -43,10 +44,12 @@ EFFECTS_SCHEMA: dict[str, type[pl.DataType]] = {
 """
 
 LONG = (*KEYS, "value")
-MEASURED = ("metric", "over", "group", "kind", "level", "value")
+MEASURED = ("over", "group", "metric", "kind", "level", "value")
 KINDS: tuple[TaskKind, TaskKind] = ("STS", "NLI")
 
-ORDER = (("accuracy", ""), ("consistency", "reverse"), ("consistency", "signal"))
+ORDER = (
+    ("accuracy", *WHOLE), ("consistency", "form", "reverse"), ("consistency", "form", "signal"),
+)  # fmt: skip
 """What the paper measures; other perturbations come after."""
 
 
@@ -54,9 +57,9 @@ def read_runs(paths: Sequence[Path], names: Sequence[str]) -> pl.DataFrame:
     """The numbers of several models on several tasks (``RUNS_SCHEMA``).
 
     Each path is the folder of a run of perturbed pairs, its ``metrics.csv``, or a CSV table with
-    ``model, task, metric, form, value`` and any other column of the schema. ``names``: the model of
-    each run; runs of one model have the same name. Tables name their models themselves. An empty
-    cell is no data.
+    ``model, task, metric, kind, level, value`` and any other column of the schema. ``names``: the
+    model of each run; runs of one model have the same name. Tables name their models themselves. An
+    empty cell is no data.
     """
     tables = []
     for path, name in zip(paths, names, strict=True):
@@ -73,9 +76,9 @@ def read_runs(paths: Sequence[Path], names: Sequence[str]) -> pl.DataFrame:
     rows = pl.concat(tables)
     duplicates = rows.filter(rows.select(KEYS).is_duplicated())
     if not duplicates.is_empty():
-        model, task, metric, form = duplicates.select(KEYS).row(0)
+        model, task, metric, kind, level = duplicates.select(KEYS).row(0)
         raise ConsilienceError(
-            f"duplicate {metric} ({form or 'no form'}) of {model} on {task}",
+            f"duplicate {metric} ({level or kind}) of {model} on {task}",
             expected="each number once", where=", ".join(map(str, paths)),
             todo="Leave one out, or give the models different names.",
         )  # fmt: skip
@@ -105,7 +108,7 @@ def _measured(table: pl.DataFrame, name: str, file: Path) -> pl.DataFrame:
         "annotator-"
     )
     return table.filter(is_task, over="group").with_columns(
-        task="group", form="level", model="model" if "model" in table.columns else pl.lit(name)
+        task="group", model="model" if "model" in table.columns else pl.lit(name)
     )
 
 
@@ -170,11 +173,11 @@ def task_effects(rows: pl.DataFrame, small: Sequence[str] = SMALL_TASKS) -> pl.D
         (", ".join(few), "others", few, others),
     )
     effects: list[dict[str, Any]] = []
-    for (metric, form), values in _by_metric(rows):
+    for part, values in _by_metric(rows):
         for first, second, *sides in contrasts:
             one, other = (values.filter(pl.col("task").is_in(side)) for side in sides)
             if one.height and other.height:
-                head = {"metric": metric, "form": form, "first": first, "second": second}
+                head = {**part, "first": first, "second": second}
                 effects += ({**head, **row} for row in _tests(one, other))
     for test in TESTS:
         family = [row for row in effects if row["test"] == test]
@@ -183,16 +186,16 @@ def task_effects(rows: pl.DataFrame, small: Sequence[str] = SMALL_TASKS) -> pl.D
     return pl.DataFrame(effects, schema=EFFECTS_SCHEMA)
 
 
-def _by_metric(rows: pl.DataFrame) -> Iterator[tuple[tuple[str, str], pl.DataFrame]]:
+def _by_metric(rows: pl.DataFrame) -> Iterator[tuple[dict[str, str], pl.DataFrame]]:
     """Accuracy, then consistency under each perturbation: the rows that have a value."""
-    of_all = pl.when(pl.col("form") == "").then(pl.lit("accuracy"))
-    is_shown = pl.col("metric") == of_all.otherwise(pl.lit("consistency"))
+    of_whole = pl.when(pl.col("kind") == "whole").then(pl.lit("accuracy"))
+    is_shown = pl.col("metric") == of_whole.otherwise(pl.lit("consistency"))
     known = rows.filter(pl.col("value").is_not_nan(), is_shown)
-    names = known.select("metric", "form").unique(maintain_order=True).rows()
-    for metric, form in dict.fromkeys([*ORDER, *names]):
-        values = known.filter(metric=metric, form=form)
-        if not values.is_empty():
-            yield (metric, form), values
+    parts = known.select("metric", "kind", "level").unique(maintain_order=True).rows()
+    for metric, kind, level in dict.fromkeys([*ORDER, *parts]):
+        part = {"metric": metric, "kind": kind, "level": level}
+        if (values := known.filter(**part)).height:
+            yield part, values
 
 
 Test = Callable[[Sequence[float], Sequence[float]], TTest]
@@ -229,16 +232,17 @@ def ttest(test: Test, first: list[float], second: list[float]) -> TTest:
 def gains(rows: pl.DataFrame, before: Sequence[str], after: Sequence[str]) -> pl.DataFrame:
     """The effect of another training of the same models, over models and tasks (Table 6).
 
-    ``before, after``: the models' names, in pairs. One row a number: ``metric, form, difference,
-    low, high, p, relative, n``. ``difference``: mean of after minus before, with the interval and p
-    of the paired t-test over the ``n`` pairs, which treats the tasks of a model as independent.
-    ``relative``: mean of after / before - 1, the paper's 13 %; NaN where a value before is 0.
+    ``before, after``: the models' names, in pairs. One row a number: ``metric, kind, level,
+    difference, low, high, p, relative, n``. ``difference``: mean of after minus before, with the
+    interval and p of the paired t-test over the ``n`` pairs, which treats the tasks of a model as
+    independent. ``relative``: mean of after / before - 1, the paper's 13 %; NaN where a value
+    before is 0.
     """
     for name in (*before, *after):
         _known_model(rows, name)
     pairs = pl.DataFrame({"model": list(before), "later": list(after)})
     rows_of_numbers = []
-    for (metric, form), values in _by_metric(rows):
+    for part, values in _by_metric(rows):
         numbers = values.select("model", "task", "value")
         both = pairs.join(numbers, on="model").join(
             numbers, left_on=["later", "task"], right_on=["model", "task"], suffix="_after"
@@ -249,7 +253,7 @@ def gains(rows: pl.DataFrame, before: Sequence[str], after: Sequence[str]) -> pl
         test = asdict(ttest(paired_t, new.tolist(), old.tolist()))
         relative = float(np.mean(new / old - 1)) if old.all() else NAN
         change = {name: test[name] for name in ("difference", "low", "high", "p")}
-        head = {"metric": metric, "form": form}
+        head = {**part}
         rows_of_numbers.append({**head, **change, "relative": relative, "n": len(old)})
     return pl.DataFrame(rows_of_numbers)
 

@@ -144,29 +144,26 @@ RELATIONS: Columns = {
 
 def pattern_verdict(patterns: pl.DataFrame, words: SuiteWords) -> list[str]:
     """Which patterns cost most consistency, which have one answer, and if accuracy differs."""
-    rows, sentences = _costliest(patterns).filter(pl.col("gain") > 0).to_dicts(), []
+    rows, sentences = _costliest(patterns).filter(pl.col("gain").fill_nan(None) > 0).to_dicts(), []
     if rows:
         named = "; ".join(
             f"{row['group']} {_from_to(row, 'gain')} without '{row['variant']}'"
             for row in rows[:NAMED]
         )
-        sentences = [f"Consistency gains most without one {words.variant} in {named}."]
-    both = [row for row in rows if row["gain_of_two"] > row["gain"]]
-    if both:
-        row = max(both, key=lambda row: row["gain_of_two"])
-        two = f"'{row['one']}' and '{row['other']}'"
-        sentences.append(
-            f"Without two: {row['group']} {_from_to(row, 'gain_of_two')} without {two}."
-        )
+        sentences = [f"Consistency gains most without one {words.variant}: {named}."]
+        row = max(rows, key=lambda row: row["gain_of_two"] - row["gain"])
+        if row["gain_of_two"] > row["gain"]:
+            both = f"'{row['one']}' and '{row['other']}'"
+            sentences.append(
+                f"Without two: {row['group']} {_from_to(row, 'gain_of_two')} without {both}."
+            )
     alike = patterns.filter(pl.col("top_answer") > NEARLY_CONSTANT, pl.col("n") > 1)
     if alike.height:
-        named = listed(
-            [f"'{variant}' of {group}" for group, variant in alike["group", "variant"].rows()],
-            NAMED,
+        names = [f"'{variant}' of {group}" for group, variant in alike["group", "variant"].rows()]
+        sentences.append(
+            f"In {alike.height} of {counted(patterns.height, words.variant)} over "
+            f"{NEARLY_CONSTANT * 100:.0f} % of the answers are the same: {listed(names, NAMED)}."
         )
-        of_all = f"{alike.height} of {counted(patterns.height, words.variant)}"
-        share = f"over {NEARLY_CONSTANT * 100:.0f} % of the answers are the same"
-        sentences.append(f"In {of_all} {share}: {named}.")
     return [*sentences, *accuracy_of_patterns(patterns, words)]
 
 
@@ -297,11 +294,11 @@ def calum_tables(
 ) -> Iterator[Table]:
     """A row a model; for each task a column for each of ``metrics``.
 
-    ``rows``: a row a number (``model, task, metric, form, value, std``). Mean ± standard
+    ``rows``: a row a number (``model, task, metric, kind, level, value, std``). Mean ± standard
     deviation where there are several seeds. As many tables as are needed to stay legible.
     """
     cells = {
-        (row["model"], row["task"], row["metric"], row["form"]): Cell(row["value"], row["std"])
+        (row["model"], row["task"], row["metric"], row["level"]): Cell(row["value"], row["std"])
         for row in rows.iter_rows(named=True)
     }
     models = rows["model"].unique(maintain_order=True).to_list()
@@ -330,7 +327,7 @@ def effects_tables(effects: pl.DataFrame) -> Iterator[Table]:
         "p (Holm): adjusted over the rows of all tables with the same test. * .05 ** .01 *** .001",
     ]
     for (first, second), rows in effects.group_by(["first", "second"], maintain_order=True):
-        names = [symbol_of(*key) for key in rows.select("metric", "form").iter_rows()]
+        names = [symbol_of(*key) for key in rows.select("metric", "level").iter_rows()]
         named = [
             {"name": "" if name == above else name, **row}
             for name, above, row in zip(names, ["", *names], rows.to_dicts(), strict=False)

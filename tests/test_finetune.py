@@ -666,8 +666,8 @@ def test_klue_from_the_file_to_the_numbers(consilience, plain, tmp_path):
         tmp_path / "v.json", "--half", "1", "--device", "cpu", "--out", tmp_path / "p", "--json",
     )  # fmt: skip
     numbers = {
-        (row["metric"], row["subset"]): (row["value"], row["n"])
+        (row["metric"], row["level"]): (row["value"], row["n"])
         for row in json.loads(out)["metrics"] if row["group"] == "klue-nli"
     }  # fmt: skip
-    assert numbers["accuracy", "all"] == (reached, 12)
+    assert numbers["accuracy", ""] == (reached, 12)
     assert all(0 <= numbers["consistency", form][0] <= 1 for form in ("reverse", "signal"))

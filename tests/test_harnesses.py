@@ -64,19 +64,19 @@ def largest_difference(first, second, names):
     return max(np.abs(one - other).max() for one, other in columns)
 
 
-def point_estimates(out, group):
-    rows = [row for row in json.loads(out)["metrics"] if row["subset"] == "all"]
-    return {row["metric"]: row["value"] for row in rows if row["group"] == group}
+def point_estimates(out, over):
+    rows = [row for row in json.loads(out)["metrics"] if row["kind"] == "whole"]
+    return {row["metric"]: row["value"] for row in rows if row["over"] == over}
 
 
 @pytest.mark.parametrize("kind", ["facts", "questions"])
 def test_lm_eval_has_our_numbers(consilience, write_suite, tiny_model, tmp_path, kind):
     pytest.importorskip("lm_eval")
-    suite, more, group = write_suite(), ["--keep-scores"], "MACRO"
+    suite, more, over = write_suite(), ["--keep-scores"], "mean"
     scores = ["logprob", "gold_logprob", "margin", "text_logprob", "gold_text_logprob"]
     if kind == "questions":
         (suite := tmp_path / "suite.csv").write_text(QUESTIONS, encoding="utf-8")
-        more, group = [], "MICRO"
+        more, over = [], "all"
         scores.append("option_scores")
     output(consilience, "suite", "export", suite, "--format", "lm-eval", "-o", "tasks")
     results, log = lm_eval(tmp_path, tiny_model, "consilience_suite")
@@ -86,7 +86,7 @@ def test_lm_eval_has_our_numbers(consilience, write_suite, tiny_model, tmp_path,
     difference = largest_difference(ours, theirs, scores)
     print(f"{kind}: largest difference {difference:.1e} nats")
     assert difference < LARGEST
-    estimates = point_estimates(out, group)
+    estimates = point_estimates(out, over)
     assert results["items,none"] == 3
     for name in ("accuracy", "consistency", "consistent_accuracy"):
         assert results[f"{name},none"] == pytest.approx(estimates[name]), name

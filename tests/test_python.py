@@ -66,8 +66,8 @@ def test_the_numbers_are_a_frame_of_either_library(result):
     frame = result.to_pandas()
     assert isinstance(frame, pd.DataFrame) and result.to_polars() is result.metrics
     assert frame.shape == result.metrics.shape
-    value = result.metrics.filter(metric="accuracy", group="MACRO", subset="all")["value"].item()
-    assert frame.query("metric == 'accuracy' and group == 'MACRO'")["value"].iloc[0] == value
+    value = result.metrics.filter(metric="accuracy", over="mean", kind="whole")["value"].item()
+    assert frame.query("metric == 'accuracy' and over == 'mean'")["value"].iloc[0] == value
     assert result.answers.height == 15 * 4 * 9
 
 
@@ -111,7 +111,7 @@ def test_a_function_from_prompts_to_texts_is_a_model():
     assert answers["answer"].to_list() == ["6379", "6379", "5432", "It depends", "6379", None]
     assert answers["error"].to_list() == [None] * 5 + ["the model wrote no text"]
     assert answers["logprob"].null_count() == 6
-    values = result.metrics.filter(group="MACRO", subset="all")
+    values = result.metrics.filter(over="mean", kind="whole")
     values = dict(values.select("metric", "value").iter_rows())
     assert values["accuracy"] == 2 / 3
     assert values["consistent_accuracy"] == 1 / 2  # of Redis and PostgreSQL: MySQL has no answer
@@ -162,7 +162,7 @@ def test_a_function_answers_sentence_pairs(tmp_path):
     assert seen[0][0].startswith("Sentence1: ") and seen[1] == seen[0][::-1]
     labels = {"equivalent", "not_equivalent", "perhaps"}
     assert set(result.answers["answer"]) <= labels
-    of_labels = result.metrics.filter(metric="consistency", subset="reverse", group="mrpc")
+    of_labels = result.metrics.filter(metric="consistency", level="reverse", group="mrpc")
     assert of_labels["value"].item() == 0
     assert cs.open_run(tmp_path / "r").metrics.equals(result.metrics)
 
@@ -189,7 +189,7 @@ def test_results_folders_and_runs_are_compared(tmp_path):
     first = cs.evaluate(PORTS, "baseline:constant", out=tmp_path / "a")
     second = cs.evaluate(PORTS, "baseline:oracle")
     compared = first.compare(second)
-    difference = compared.table.filter(metric="accuracy", group="MACRO")["difference"].item()
+    difference = compared.table.filter(metric="accuracy", over="mean")["difference"].item()
     assert difference == pytest.approx(2 / 3)
     assert re.search(r"Accuracy +33\.3 +100\.0 +\+66\.7", repr(compared))
     assert "<td" in compared._repr_html_()

@@ -413,8 +413,8 @@ def test_a_training_is_read_and_tested(release, here, model_folder, tmp_path, mo
     assert weights == [0.1, 0.5, 1.0, 0.0, *[best["outcomes"][0]["lambda"]] * 2]
 
     def consistency(rows):
-        (row,) = [row for row in rows if row["metric"] == "consistency" and row["subset"] == "all"
-                  and row["group"] == "MACRO"]  # fmt: skip
+        (row,) = [row for row in rows if row["metric"] == "consistency" and row["over"] == "mean"
+                  and row["kind"] == "whole"]  # fmt: skip
         return 100 * row["value"]
 
     told = [consistency(best["before"])]
@@ -447,10 +447,10 @@ def test_the_larger_p_of_mcnemars_tests_counts(answered, tmp_path):
         ("consistency", "paired permutation of subjects", 0.5),
     )  # fmt: skip
     rows = [
-        {"metric": metric, "subset": subset, "group": group, "difference": 0.058, "low": 0.05,
-         "high": 0.07, "test": test, "p": 0.9 if group == "MACRO" else p}
+        {"metric": metric, "over": over, "kind": kind, "difference": 0.058, "low": 0.05,
+         "high": 0.07, "test": test, "p": 0.9 if over == "mean" else p}
         for metric, test, p in tests
-        for group in ("MACRO", "MICRO") for subset in ("no_change", "all")
+        for over in ("mean", "all") for kind in ("edit", "whole")
     ]  # fmt: skip
     place = Request(tmp_path).folder_of("BERT-base", "pararel-improve") / "lambda-1"
     place = place / "seed-42" / "improved"
@@ -545,14 +545,14 @@ def test_the_majority_baseline_answers_what_the_release_tests(of_pararel, here):
     """
     of_pararel.make("pararel-table-2", ["majority"])
     metrics = pl.read_csv(of_pararel.request.folder_of("majority") / "metrics.csv")
-    rows = metrics.filter(group="MACRO").select("metric", "subset", "n").iter_rows()
-    counts = {(metric, subset): n for metric, subset, n in rows}
+    rows = metrics.filter(over="mean").select("metric", "level", "n").iter_rows()
+    counts = {(metric, level or ""): n for metric, level, n in rows}
     parts = ("accuracy", "consistent_accuracy", "successful_patterns", "successful_objects")
     agreements = ("consistency", "unknown_consistency", "known_consistency")
-    assert {counts[name, "all"] for name in (*parts, *agreements)} == {31}
+    assert {counts[name, ""] for name in (*parts, *agreements)} == {31}
     assert [counts["consistency", each] for each in ("diff_syntax", "no_change")] == [8, 6]
-    assert counts["determinism", "all"] == 7
-    tests = metrics.filter(metric="consistency", group="MICRO", subset="all")
+    assert counts["determinism", ""] == 7
+    tests = metrics.filter(metric="consistency", over="all", kind="whole")
     assert tests["n"].to_list() == [1_854_672 // 2]
 
 

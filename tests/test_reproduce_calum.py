@@ -234,9 +234,9 @@ def test_a_cell_of_table_2_and_again(data, tiny, here, quick, tmp_path):
         cell = table["RTE", "RoBERTa-base", column]
         assert cell["ours"] == pytest.approx(100 * (one + two) / 2)
         assert cell["std"] == pytest.approx(100 * abs(one - two) / math.sqrt(2))
-        subset = {"Acc_val": "all", "C_R": "reverse", "C_S": "signal"}[column]
+        level = {"Acc_val": "", "C_R": "reverse", "C_S": "signal"}[column]
         metric = "accuracy" if column == "Acc_val" else "consistency"
-        (row,) = metrics.filter(metric=metric, subset=subset).to_dicts()
+        (row,) = metrics.filter(metric=metric, level=level).to_dicts()
         ends = (100 * row["low"], 100 * row["high"])
         assert (cell["low"], cell["high"]) == pytest.approx(ends, nan_ok=True)
         assert cell["verdict"] in ("same", "differs")

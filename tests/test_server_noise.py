@@ -72,12 +72,12 @@ def wavering(tmp_path_factory):
 
 
 def rows(metrics, metric):
-    return metrics.filter(metric=metric).rows_by_key("subset", named=True, unique=True)
+    return metrics.filter(metric=metric).rows_by_key("kind", named=True, unique=True)
 
 
 def test_the_share_of_changed_answers(wavering):
     counted, folder = wavering
-    assert rows(counted.metrics, "flips")["repeated"].items() >= {"value": 1, "n": 8}.items()
+    assert rows(counted.metrics, "flips")["whole"].items() >= {"value": 1, "n": 8}.items()
     assert pl.read_csv(folder / "metrics.csv").filter(pl.col("metric") == "flips").height == 1
     assert counted.metrics.schema == METRICS_SCHEMA
 
@@ -149,11 +149,11 @@ def test_the_summary_says_below_what_a_difference_means_nothing(wavering):
 
 def test_comparing_says_which_differences_are_inside_the_noise_floor(tmp_path):
     """3 of 30 answers changed: 10 % is inside, 11 % is not; unknown floors say nothing."""
-    floor = [{"metric": "flips", "group": "MICRO", "subset": "repeated", "value": 0.1, "n": 30}]
+    floor = [{"metric": "flips", "over": "all", "kind": "whole", "value": 0.1, "n": 30}]
     table = pl.DataFrame({
         "metric": ["accuracy", "consistency", "consistent_accuracy", "consistency"],
-        "group": [*["MACRO"] * 3, "capital"], "difference": [-0.1, 0.11, 0.0, 0.01],
-        "subset": "all", "first": "one", "second": "two",
+        "over": [*["mean"] * 3, "group"], "difference": [-0.1, 0.11, 0.0, 0.01],
+        "group": [*[""] * 3, "capital"], "kind": "whole", "level": "", "first": "one", "second": "two",
     })  # fmt: skip
     runs = []
     for name in ("one", "two"):

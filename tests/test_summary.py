@@ -60,7 +60,8 @@ def test_the_majority_baseline_is_that_of_the_model_with_its_name(protocol, mini
     """Counted from another model's answers; where those lack some, both are without them."""
     lacking = pl.when(pl.int_range(pl.len()) % 7 == 0).then(None).otherwise("answer")
     models = ("baseline:random", "baseline:majority")
-    gaps, constant = (answers_to(mini, name).with_columns(answer=lacking) for name in models)
+    left_out = {"answer": lacking, "excluded": pl.lit("split into 2")}
+    gaps, constant = (answers_to(mini, name).with_columns(**left_out) for name in models)
     counted = majority_baseline(gaps, mini, protocol)
     expected = measure(constant, mini, protocol)
     assert expected.height > 100
@@ -82,7 +83,9 @@ def test_the_majority_baseline_is_counted_on_the_facts_that_the_model_answered()
         ("1", "Ada", "a", ["a", "a", "b"]), ("2", "Bob", "b", ["b", "a", "b"]),
         ("3", "Cid", "a", [" ", "a", "a"]), ("4", "Dan", "a", [None, None, None]),
     ]  # fmt: skip
-    values = majority_baseline(answers_table(rows), suite, "strict")
+    left_out = pl.when(pl.col("answer").is_null()).then(pl.lit("split into 2"))
+    answers = answers_table(rows).with_columns(excluded=left_out)
+    values = majority_baseline(answers, suite, "strict")
     means = dict(values.filter(over="mean", kind="whole")["metric", "value"].iter_rows())
     names = ("accuracy", "consistency", "consistent_accuracy")
     assert [means[name] for name in names] == [2 / 3, 1, 2 / 3]
@@ -143,7 +146,7 @@ def test_the_title_counts_the_facts_and_the_patterns_that_were_asked():
     answers = answers.filter(pl.col("variant") != PATTERNS[2])
     summary = count_answers({"": answers}, suite, "strict", "toy").summary
     assert "2 relations, 5 facts, 2 of 3 patterns asked" in summary.title
-    assert (summary.least, summary.most) == ([("S", 0.5)], [("R", 2 / 3)])
+    assert (summary.least, summary.most) == ([("S", 0.5)], [("R", 1.0)])
 
 
 @pytest.mark.parametrize(("shares", "least", "most"), [

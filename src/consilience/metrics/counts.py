@@ -325,6 +325,8 @@ def _open_texts(rows: pl.DataFrame, suite: Suite) -> dict[str, str]:
 
 T = TypeVar("T")
 
+MOST_COUNTS = 12  # Variants of an item up to which each number of them has a row
+
 Key = tuple[str, Part]  # A metric, and the part of a group that it is counted on
 
 EMPTY_AS_ZERO = {"published": ("known_consistency", "unknown_consistency"), "strict": ()}
@@ -381,8 +383,9 @@ def _parts(grid: Grid, design: Design, metric: Metric) -> Iterator[tuple[Part, C
         return
     if metric.by_count:
         sizes = set(grid.asked.sum(axis=1).tolist()) - {0}
-        for least in range(1, 1 + (max(sizes) if len(sizes) == 1 else 0)):
-            yield ("count", f"{least} of {max(sizes)}"), partial(replace, grid, least=least)
+        size = sizes.pop() if len(sizes) == 1 else 0
+        for least in range(1, 1 + size) if size <= MOST_COUNTS else ():
+            yield ("count", f"{least} of {size}"), partial(replace, grid, least=least)
         return
     yield WHOLE, lambda: grid
     if metric.by_expectation:

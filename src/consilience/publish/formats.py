@@ -9,7 +9,7 @@ import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from importlib import resources
@@ -22,7 +22,6 @@ from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.factors import WHOLE, Part
 from consilience.core.schemas import REASONS
 from consilience.metrics.registry import DESCRIPTIONS, headline_metrics
-from consilience.metrics.statistics import NAN
 from consilience.report.export import as_markdown
 from consilience.report.summary import KEY, Summary
 from consilience.types import Suite
@@ -39,23 +38,6 @@ INTERVAL = (
     "(Clopper-Pearson) for shares of 0 or 1"
 )
 """How the bounds of the 95 % intervals are computed (docs/statistics.md)."""
-
-FEWEST = 5  # Groups or items of a number whose interval is published
-
-
-def without_few(metrics: pl.DataFrame, summary: Summary) -> tuple[pl.DataFrame, Summary]:
-    """The numbers without the intervals of those of fewer than ``FEWEST`` groups or items."""
-    items = metrics.filter(metric="accuracy", kind="whole").select("over", "group", items="n")
-    known = metrics.join(items, on=["over", "group"], how="left", maintain_order="left")
-    is_few = pl.min_horizontal("n", "items") < FEWEST
-    bounds = (pl.when(is_few).then(NAN).otherwise(name).alias(name) for name in ("low", "high"))
-    metrics = known.with_columns(bounds).drop("items")
-    of = {row[:-2]: row[-2:] for row in metrics.select(*KEY, "low", "high").iter_rows()}
-    rows = []
-    for row in summary.rows:
-        low, high = of[row.metric, row.over, row.group, row.kind, row.level]
-        rows.append(replace(row, low=low, high=high))
-    return metrics, replace(summary, rows=rows)
 
 
 @dataclass(frozen=True, slots=True)

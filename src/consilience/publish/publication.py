@@ -22,6 +22,7 @@ from consilience.options.probe import ProbeOptions
 from consilience.options.runs import PublishOptions
 from consilience.publish import formats
 from consilience.publish.formats import CARD, Files, PublicRun
+from consilience.report.columns import legible
 from consilience.report.export import Shown, record_of
 from consilience.runs.folder import fingerprint
 from consilience.runs.run import Run
@@ -48,7 +49,6 @@ def public_run(run: Run, options: PublishOptions) -> PublicRun:
     suite, protocol = suite_of(run)
     suite = select_relations(suite, run.seeds[0].answers["group"].unique().to_list())
     counted = count_run(replace(run, label=model), suite, protocol)
-    metrics, summary = formats.without_few(counted.metrics, counted.summary)
     public = public_suite(run, suite, options.licence)
     tables = [
         part.answers.with_columns(seed=pl.lit(part.label)) if run.parts else part.answers
@@ -66,8 +66,8 @@ def public_run(run: Run, options: PublishOptions) -> PublicRun:
         fingerprint=fingerprint(
             {"seeds": [[part.settings, part.record["answers"]] for part in run.seeds]}
         ),
-        summary=summary,
-        metrics=metrics,
+        summary=counted.summary,
+        metrics=legible(counted.metrics),
         answers=pl.concat(tables, how="diagonal"),
         prompts=kind_of_run(run).sent(run, suite) if options.licence else None,
     )

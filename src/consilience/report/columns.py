@@ -58,20 +58,19 @@ FEWEST = 5  # Items, or groups of a mean, below which no interval is shown
 def legible(rows: pl.DataFrame) -> pl.DataFrame:
     """Rows of metrics or differences without the intervals over fewer than ``FEWEST`` clusters.
 
-    Clusters are the items of a group or of all groups, by their accuracy; of a mean the groups.
+    Clusters are the items of a group or of all groups, by their accuracy; of a mean the groups, or
+    the items where only one is averaged.
     """
     on = [name for name in ("first", "second", "over", "group") if name in rows.columns]
-    of_all = rows.filter(metric="accuracy", kind="whole").select(*on, items="n")
-    one = of_all.filter(over="all").with_columns(over=pl.lit("mean"))  # of a mean of one group
-    items = pl.concat([of_all.filter(pl.col("over") != "mean"), one])
+    accuracy = rows.filter(metric="accuracy", kind="whole").select(*on, items="n")
+    several = accuracy.filter(pl.col("over") == "mean", pl.col("items") > 1)
+    means = accuracy.filter(over="all").with_columns(over=pl.lit("mean"))
+    items = pl.concat([accuracy.filter(pl.col("over") != "mean"), means])
+    items = items.join(several, on=on, how="anti")
     joined = rows.join(items, on=on, how="left", maintain_order="left")
-    is_mean = (pl.col("over") == "mean") & (pl.col("n") != 1)
-    is_few = pl.when(is_mean).then("n").otherwise("items") < FEWEST
-    bounds = [name for name in ("low", "high") if name in rows.columns]
-    shown = [
-        pl.when(is_few.fill_null(False)).then(NAN).otherwise(name).alias(name) for name in bounds
-    ]
-    return joined.with_columns(shown).drop("items")
+    is_few = (pl.coalesce("items", "n") < FEWEST).fill_null(False)
+    bounds = pl.col([name for name in ("low", "high") if name in rows.columns])
+    return joined.with_columns(pl.when(~is_few).then(bounds).otherwise(NAN)).drop("items")
 
 
 def numbered(patterns: pl.DataFrame) -> pl.DataFrame:

@@ -27,7 +27,7 @@ from consilience.report.columns import (
     tests_of,
 )
 from consilience.report.export import Folded, Part
-from consilience.report.metric_tables import form_rows, part_label
+from consilience.report.metric_tables import form_rows, number_label, part_label
 from consilience.report.summary import FACT_ROWS, FORM_ROWS, VIOLATIONS
 from consilience.report.table import CI, Column, Table
 from consilience.types import Suite
@@ -98,16 +98,17 @@ def difference_table(
 
 def _names(row: Row, suite: Suite) -> dict[str, str]:
     """What tables call the runs, group, metric and part of a row."""
-    words, label, part = suite.words, label_of(row["metric"]), part_label(row)
+    words, part = suite.words, part_label(row)
     over = {"mean": f"mean of {words.group}s", "all": f"all {words.item}s"}
     group = over.get(row["over"]) or next(
         (one.label for one in suite.relations if one.id == row["group"]), row["group"]
     )
-    symbol = FORM_ROWS[row["level"]][0] if row["level"] in FORM_ROWS else ""
-    of_part = f" {symbol}" if symbol else f", {part}"
+    metric = number_label(row)
+    if row["kind"] == "form" and row["level"] in FORM_ROWS:
+        metric = f"{label_of(row['metric'])} {FORM_ROWS[row['level']][0]}"
     return {
         "runs": f"{row['first']} -> {row['second']}", "groups": group, "group": group,
-        "metrics": label, "metric": label if row["kind"] == "whole" else label + of_part,
+        "metrics": label_of(row["metric"]), "metric": metric,
         "part": part,
     }  # fmt: skip
 

@@ -54,6 +54,14 @@ def part_label(row: Row) -> str:
     return EDITS.get(level, level) or "original"
 
 
+def number_label(row: Row) -> str:
+    """What tables call a number: the metric with the part that it is about."""
+    label = label_of(row["metric"])
+    if row["kind"] == "count":
+        return label.replace("k of n", row["level"])
+    return label if row["kind"] == "whole" else f"{label}, {part_label(row)}"
+
+
 def metrics_table(
     rows: pl.DataFrame, title: str, by: str = "metric", notes: Sequence[str] = ()
 ) -> Table:
@@ -71,7 +79,7 @@ def metrics_table(
     for row in own.to_dicts():
         name = part_label(row)
         if by == "metric":
-            name = label_of(row["metric"]) if row["kind"] == "whole" else f"  {name}"
+            name = number_label(row) if row["kind"] in ("whole", "count") else f"  {name}"
         of_all = pooled.get((row["metric"], row["kind"], row["level"]), row)
         line = {by: name, "mean" if means.height else "value": Cell(row["value"], row["std"])}
         line |= {"low": row["low"], "high": row["high"]}

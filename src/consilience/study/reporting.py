@@ -367,9 +367,9 @@ def _compared(
 
 def _headlines(compared: Comparison, first: CountedRun) -> pl.DataFrame:
     """The rows of a comparison on headline numbers: of sentence pairs those of each task."""
-    over = compared.suite.words.over
+    over, table = compared.suite.words.over, layouts.legible(compared.table)
     metrics = {row.metric: at for at, row in enumerate(first.summary.rows) if row.kind == "whole"}
-    rows = compared.table.filter(pl.col("metric").is_in(list(metrics)), over=over, kind="whole")
+    rows = table.filter(pl.col("metric").is_in(list(metrics)), over=over, kind="whole")
     order = pl.col("metric").replace_strict(metrics, return_dtype=pl.Int64)
     runs = {run.label: at for at, run in enumerate(compared.runs)}
     later = pl.col("second").replace_strict(runs, return_dtype=pl.Int64)

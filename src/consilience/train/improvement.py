@@ -22,10 +22,12 @@ from consilience.metrics.statistics import LEVEL, TIE, difference_bounds, logit_
 from consilience.options import Output
 from consilience.options.training import FinetuneOptions
 from consilience.report.columns import (
+    FEWEST,
     POINTS,
     Columns,
     difference_columns,
     frame_table,
+    legible,
     tests_of,
 )
 from consilience.report.comparison_tables import (
@@ -56,7 +58,7 @@ def result_table(compared: pl.DataFrame, suite: Suite, title: str) -> Table:
 
     ``compared``: the comparison of the two models on some of a suite (``COMPARISON_SCHEMA``).
     """
-    means = compared.filter(over=suite.words.over, kind="whole").drop("detectable")
+    means = legible(compared).filter(over=suite.words.over, kind="whole").drop("detectable")
     by_metric = {row["metric"]: row for row in means.to_dicts()}
     known = [metric for metric in headline_metrics() if metric in by_metric]
     rows = [{"label": label_of(metric), **by_metric[metric]} for metric in known]
@@ -176,9 +178,6 @@ def harm_rows(
     numbers = {of: row[of] for of in ("difference", "low", "high")}
     yield {"what": f"{label_of(TIE_METRIC)}, {name}", **sides, **numbers}
     yield {"what": f"Answers changed, {name}", **_over_units(means["changed"], (0, 1))}
-
-
-FEWEST = 5  # Independent items, relations or lines of a mean that has an interval
 
 
 def _over_units(values: pl.Series, bounds: tuple[float, float] | None) -> dict[str, float]:

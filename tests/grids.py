@@ -1,0 +1,100 @@
+"""Grids of answers that tests of metrics write down or draw, and the numbers of grids."""
+
+import numpy as np
+
+from consilience.core.presentation import permutation
+from consilience.metrics import errors
+from consilience.metrics.errors import Index
+from consilience.metrics.registry import METRICS, Clusters, Grid, Places
+
+NAN = float("nan")
+ORDERS = ("given", "reversed", "rotation 1", "shuffle 1", "BAC")
+
+
+def grid_of(answers, golds=0, subjects=None, asked=None, compared=None, **more):
+    """A grid of answers (item, variant), -1 for none; everything was asked unless ``asked`` says.
+
+    ``golds``: one, one of each item, or (item, variant).
+    """
+    answers = np.array(answers, dtype=np.int64)
+    golds = np.array(golds, dtype=np.int64)
+    golds = np.broadcast_to(golds[:, None] if golds.ndim == 1 else golds, answers.shape)
+    asked = np.ones(answers.shape, bool) if asked is None else np.array(asked)
+    names = [f"s{at}" for at in range(len(answers))] if subjects is None else subjects
+    compared = None if compared is None else np.array(compared, dtype=np.int64).reshape(-1, 2)
+    more = {"scores": {"logprob": np.full(answers.shape, NAN)}} | more
+    answers = np.where(asked, answers, -1)
+    return Grid(answers, golds, asked, compared, Clusters.of(names), **more)
+
+
+def places_of(sizes, orders):
+    """Where the options of questions are shown in variants with these orders."""
+    tables = {}
+    for size in np.unique(sizes).tolist():
+        tables[size] = np.full((len(orders), size), -1)
+        for at, order in enumerate(orders):
+            shown = permutation(order, size) or ()
+            tables[size][at, list(shown)] = np.arange(len(shown))
+    return Places(np.array(sizes), tables)
+
+
+def drawn_facts(seed, items=8, variants=4, missing=0.2, excluded=0.2, **more):
+    """Facts with random answers: some have none, and some were not asked."""
+    draw, shape = np.random.default_rng(seed), (items, variants)
+    answers = np.where(draw.random(shape) < missing, -1, draw.integers(0, 3, shape))
+    return grid_of(
+        answers, draw.integers(0, 3, items), asked=draw.random(shape) >= excluded, **more
+    )
+
+
+def drawn_questions(seed, items=8, orders=ORDERS, sizes=(2, 3, 4, 5), missing=0.2, excluded=0.2):
+    """Questions with random answers and probabilities, which have as many options as ``sizes``."""
+    draw, shape = np.random.default_rng(seed), (items, len(orders))
+    size = draw.choice(sizes, items)
+    places = places_of(size, orders)
+    has = np.array([places.by_size[of][:, 0] >= 0 for of in size])
+    asked = has & (draw.random(shape) >= excluded)
+    answers = np.where(draw.random(shape) < missing, -1, draw.integers(0, size[:, None], shape))
+    shares = np.where(
+        np.arange(max(sizes)) < size[:, None, None], draw.random((*shape, 5))[..., : max(sizes)], 0
+    )
+    shares[~asked | (answers < 0)] = NAN
+    return grid_of(
+        answers, np.where(has, draw.integers(0, size)[:, None], -1), asked=asked, places=places,
+        orders=np.stack(np.triu_indices(len(orders), 1), axis=1), is_ragged=True,
+        may_have_none=True, distributions=shares / shares.sum(axis=2, keepdims=True),
+    )  # fmt: skip
+
+
+def chosen(grid, items):
+    """A grid of only these items."""
+    from dataclasses import replace
+
+    places = grid.places and Places(grid.places.sizes[items], grid.places.by_size)
+    shares = None if grid.distributions is None else grid.distributions[items]
+    return replace(
+        grid, answers=grid.answers[items], golds=grid.golds[items], asked=grid.asked[items],
+        subjects=Clusters.of(grid.subjects.names[grid.subjects.places[items]]), places=places,
+        distributions=shares, scores={name: of[items] for name, of in grid.scores.items()},
+    )  # fmt: skip
+
+
+def value(metric, grid):
+    return METRICS[metric].tally(grid).value
+
+
+def numbers(grid):
+    """Value, interval and counts of each metric of a grid."""
+    found = {}
+    for name, metric in METRICS.items():
+        if (tally := metric.tally(grid)) is not None:
+            number = errors.of_group([(1.0, tally)], Index())
+            counts = number.clusters, number.n, number.left_out
+            found[name] = [number.value, *number.interval(metric.bounds), *counts]
+    return found
+
+
+def same_numbers(one, other):
+    assert one.keys() == other.keys()
+    for name, of in one.items():
+        np.testing.assert_allclose(of, other[name], rtol=1e-9, atol=1e-11, err_msg=name)

@@ -1,0 +1,269 @@
+"""The levels of chance against loops over pairs of items; the file's order of options is no matter."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from consilience.core.expectations import Expectation, Reference, instances
+from consilience.kinds.counting import _majority
+from consilience.metrics import chance
+from consilience.metrics.definitions import _distributions
+from consilience.metrics.registry import METRICS, Places
+from grids import (
+    chosen,
+    drawn_facts,
+    drawn_questions,
+    grid_of,
+    numbers,
+    places_of,
+    same_numbers,
+    value,
+)
+
+SEEDS = range(12)
+SOME_LACK = [(0, 0), (0.2, 0), (0, 0.3), (0.3, 0.3)]  # no answer, not asked
+
+
+def summed(grid, weights, of_pair):
+    """The level of an item in a pair of variants, over the pairs it was asked in, by its vote."""
+    return sum(
+        weights[item] * grid.votes[item] * of_pair(item, k, m)
+        for k, m in grid.pairs
+        for item in np.flatnonzero(grid.asked[:, k] & grid.asked[:, m])
+    )
+
+
+def by_answer(grid, weights):
+    """Pairs of two different items, one asked in each variant: how often the answers are the same."""
+
+    def of_pair(_, k, m):
+        others = np.outer(weights, weights) * np.outer(grid.asked[:, k], grid.asked[:, m])
+        np.fill_diagonal(others, 0)
+        same = (grid.answers[:, [k]] == grid.answers[:, m]) & (grid.answers[:, [k]] >= 0)
+        return (others * same).sum() / others.sum() if others.any() else 0
+
+    return summed(grid, weights, of_pair)
+
+
+def by_place(grid, weights, values, compare):
+    """``values`` (item, variant, place) of two different questions of a size, in any variants."""
+    levels = {}
+    for size in grid.places.by_size:
+        of = (grid.places.sizes == size)[:, None] & grid.asked
+        others = np.einsum("i,j,ik,jm->ikjm", weights, weights, of, of)
+        others[np.arange(len(of)), :, np.arange(len(of))] = 0
+        pairs = compare(values[:, :, :size, None, None, None], values[:, :, :size])
+        sums = np.einsum("ikjm,ikpjmq->pq", others, np.where(np.isnan(pairs), 0, pairs))
+        levels[size] = sums / (others.sum() or 1)
+
+    def of_pair(item, k, m):
+        size = grid.places.sizes[item]
+        table = grid.places.by_size[size]
+        return levels[size][table[k], table[m]].sum()
+
+    return summed(grid, weights, of_pair)
+
+
+def shown(grid):
+    """Whether the option at a place is chosen (item, variant, place)."""
+    return (grid.places.of(grid.answers)[..., None] == np.arange(5)) * 1.0
+
+
+def probabilities(grid):
+    """The probability of the option at each place (item, variant, place)."""
+    found = np.zeros((*grid.answers.shape, 5))
+    for item, size in enumerate(grid.places.sizes):
+        for variant in np.flatnonzero(grid.golds[item] >= 0):
+            table = grid.places.by_size[size][variant]
+            found[item, variant, table] = grid.distributions[item, variant, :size]
+    return found
+
+
+def product(one, other):
+    return one * other
+
+
+def half_distance(one, other):
+    return np.abs(one - other) / 2
+
+
+def drawn(seed):
+    """What is contributed to a level, and the level by its definition, of items with weights."""
+    missing, excluded = SOME_LACK[seed % 4]
+    of = {"items": seed % 8 + 1, "missing": missing, "excluded": excluded}
+    compared = None if seed % 3 else [(0, at) for at in range(1, 4)]
+    for by_pair in (True, False):
+        grid = drawn_facts(seed, compared=compared, by_pair=by_pair, **of)
+        yield chance.by_answer(grid), lambda weights, grid=grid: by_answer(grid, weights)
+    grid = drawn_questions(seed, **of)
+    one = shown(grid)
+    yield chance.by_place(grid), lambda weights: by_place(grid, weights, one, product)
+    shares, known = _distributions(grid)
+    two = probabilities(known)
+    level = lambda weights: by_place(known, weights, two, half_distance)  # noqa: E731
+    yield chance.distance_by_place(known, shares), level
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_levels_and_their_derivatives_are_those_of_pairs_of_other_items(seed):
+    """A contribution is the derivative of the level by the weight of the item."""
+    for contributed, level in drawn(seed):
+        one, step = np.ones(len(contributed)), 1e-5 * np.eye(len(contributed))
+        assert contributed.sum() == pytest.approx(level(one), abs=1e-9)
+        slopes = [(level(one + of) - level(one - of)) / 2e-5 for of in step]
+        assert contributed == pytest.approx(slopes, abs=1e-8)
+
+
+def expectations(seed, sizes, kinds=("same", "implied")):
+    """Instances of expectations with random answers in three variants; some lack an answer."""
+    draw, orders, found = np.random.default_rng(seed), ("given", "reversed", "rotation 1"), []
+    for at in range(seed % 6 + 1):
+        size = draw.choice(sizes)
+        options = tuple(f"{letter}{at * (len(sizes) > 1)}" for letter in "abcd"[:size])
+        one, two = Reference(f"p{at}", options), Reference(f"c{at}", options)
+        rules = {(options[0],): options[: int(draw.integers(1, size))]}
+        kind = draw.choice(kinds)
+        replies = {(of.item, str(v)): [None, "", *options][draw.integers(0, size + 2)]
+                   for of in (one, two) for v in range(3)}  # fmt: skip
+        order_of = lambda v, size: tuple(
+            np.argsort(places_of([size], orders).by_size[size][int(v)]).tolist()
+        )  # noqa: E731
+        made = Expectation(str(kind), (one,), two, rules if kind == "implied" else {})
+        found.append(tuple(instances(made, replies, "012", order_of)))
+    return tuple(found)
+
+
+def violations(units, weights):
+    """Each instance with an answer to another expectation of its kind and size, in any variant."""
+    kinds = {}
+    for one in (one for unit in units for one in unit if one.is_asked):
+        kinds.setdefault(one.expectation.kind, set()).add(one.expectation.conclusion.options)
+    level = total = 0.0
+    for at, unit in enumerate(units):
+        for one in (one for one in unit if one.is_asked and one.is_permitted is not None):
+            kind, options = one.expectation.kind, one.expectation.conclusion.options
+            by_place = len(kinds[kind]) > 1
+            others = [
+                (weights[j], other) for j, of in enumerate(units) for other in of
+                if j != at and other.is_asked and other.expectation.kind == kind
+                and len(other.expectation.conclusion.options) == len(options)
+            ]  # fmt: skip
+            if others:
+                given = [(w, one.text(of.code(by_place=by_place))) for w, of in others]
+                refused = sum(w * (not one.permits(text)) for w, text in given)
+                level += weights[at] * refused / sum(w for w, _ in given)
+                total += weights[at]
+    return level, total
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_violations_by_chance_are_those_with_the_answers_to_other_expectations(seed):
+    units = expectations(seed, (2, 3) if seed % 2 else (3,))
+    tally = METRICS["chance_violation_rate"].tally(grid_of(np.zeros((0, 1)), instances=units))
+    one, step = np.ones(len(units)), 1e-5 * np.eye(len(units))
+    assert (tally.hits, tally.total) == pytest.approx(violations(units, one))
+    slopes = [(np.array(violations(units, one + of)) - violations(units, one - of)) / 2e-5 for of in step]  # fmt: skip
+    assert tally.scores == pytest.approx(np.array(slopes), abs=1e-8)
+
+
+def permuted(grid, seed):
+    """The options in another order in the file, and everything else the same."""
+    draw = np.random.default_rng(seed)
+    answers, golds, shares = grid.answers.copy(), grid.golds.copy(), grid.distributions.copy()
+    tables = {}
+    for size, table in grid.places.by_size.items():
+        new, rows = draw.permutation(size), grid.places.sizes == size
+        tables[size] = np.full_like(table, -1)
+        tables[size][:, new] = table
+        for codes in (answers, golds):
+            codes[rows] = np.where(codes[rows] >= 0, new[codes[rows]], -1)
+        moved = shares[rows]
+        moved[..., new] = shares[rows][..., :size]
+        shares[rows] = moved
+    places = Places(grid.places.sizes, tables)
+    return replace(grid, answers=answers, golds=golds, distributions=shares, places=places)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_order_of_options_in_the_file_and_of_items_changes_no_number(seed):
+    grid = drawn_questions(seed, seed + 1)
+    other = permuted(grid, seed)
+    same_numbers(numbers(grid), numbers(other))
+    same_numbers(numbers(_majority(grid, None)), numbers(_majority(other, None)))
+    same_numbers(numbers(grid), numbers(chosen(grid, np.arange(seed + 1)[::-1])))
+
+
+ROTATIONS = ("given", "rotation 1", "rotation 2")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_files_whose_questions_begin_with_another_option_have_the_same_numbers(seed):
+    """What the file rotated by r shows in one rotation is what the first file shows in another."""
+    grid = drawn_questions(seed, 9, ROTATIONS, (3,))
+    steps = np.random.default_rng(seed).integers(0, 3, 9)
+    rows, variants = np.arange(9)[:, None], (np.arange(3) + steps[:, None]) % 3
+    answers, golds = (
+        np.where(codes >= 0, (codes - steps[:, None]) % 3, -1)
+        for codes in (grid.answers[rows, variants], grid.golds[rows, variants])
+    )
+    options = (np.arange(3) + steps[:, None, None]) % 3
+    shares = np.take_along_axis(
+        grid.distributions[rows, variants], np.broadcast_to(options, (9, 3, 3)), 2
+    )
+    moved = replace(
+        grid, answers=answers, golds=golds, asked=grid.asked[rows, variants], distributions=shares
+    )
+    names = ["consistency", "corrected_consistency", "chance_consistency", "label_kappa"]
+    names += ["total_variation", "chance_total_variation", "top_answer", "mean_accuracy"]
+    first, second = ({name: numbers(of)[name] for name in names} for of in (grid, moved))
+    same_numbers(first, second)
+
+
+@pytest.mark.parametrize("items", [2, 3, 8])
+@pytest.mark.parametrize("sizes", [(2,), (3,), (5,), (2, 3, 4)])
+def test_a_model_of_places_is_at_chance_and_a_right_one_is_above(items, sizes):
+    """Three questions of one size each have no other that says what chance is."""
+    orders = ["given", *(f"rotation {at}" for at in range(1, max(sizes)))]
+    grid = drawn_questions(1, items, orders, sizes, 0, 0)
+    of_size = np.array([(grid.places.sizes == size).sum() for size in grid.places.sizes])
+    first = np.full(grid.answers.shape, -1)
+    for size, table in grid.places.by_size.items():
+        at = np.where((table == 0).any(axis=1), (table == 0).argmax(axis=1), -1)
+        first[grid.places.sizes == size] = at
+    is_alone = (of_size == 1).all()
+    expected = (lambda _: pytest.approx(np.nan, nan_ok=True)) if is_alone else (
+        lambda level: pytest.approx(level, abs=1e-12))  # fmt: skip
+    of_first = replace(grid, answers=first)
+    assert value("corrected_consistency", of_first) == expected(0)
+    assert value("label_kappa", of_first) == pytest.approx(0, abs=1e-12)
+    right = replace(grid, answers=np.where(grid.asked, grid.golds, -1))
+    assert value("corrected_consistency", right) == expected(1)
+    for name in ("accuracy", "consistency", "consistent_accuracy", "vote_accuracy", "label_kappa"):
+        assert value(name, right) == pytest.approx(1)
+    none = replace(grid, answers=np.full(first.shape, -1))
+    assert value("no_option", none) == 1 and value("consistency", none) == 0
+    assert value("chance_consistency", none) == value("corrected_consistency", none) == expected(0)
+
+
+def test_answers_that_are_all_the_same_are_not_above_chance():
+    """Whatever rounding leaves of 1 - 1."""
+    for items in range(2, 20):
+        for variants in range(2, 8):
+            facts = grid_of(np.zeros((items, variants)))
+            shown = replace(facts, places=places_of([3] * items, ["given"] * variants))
+            assert np.isnan(value("corrected_consistency", facts)), (items, variants)
+            for name in ("corrected_consistency", "label_kappa"):
+                assert np.isnan(value(name, shown)), (items, variants)
+
+
+def test_an_item_alone_has_no_chance_level():
+    """A second one that was left out, or has other options, says nothing of it either."""
+    alone = grid_of([[0, 1]], places=places_of([3], ["given"] * 2))
+    left_out = grid_of([[0, 1], [0, 0]], asked=[[1, 1], [0, 0]] * np.array(1, bool))
+    other_size = grid_of([[0, 1], [0, 0]], places=places_of([2, 3], ["given"] * 2))
+    never = grid_of([[0, 1], [0, 0]], asked=np.zeros((2, 2), bool))
+    for grid in (alone, left_out, other_size, never, grid_of([[0, 1]])):
+        for name in ("corrected_consistency", "chance_consistency"):
+            tally = METRICS[name].tally(grid)
+            assert np.isnan(tally.value) and tally.n == 0

@@ -1,0 +1,208 @@
+"""Errors against the jackknife that counts anew without each subject or group, and invariances."""
+
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+
+from consilience.core.factors import Design, Factor, FactorialDesign, levels_of
+from consilience.core.presentation import permutation
+from consilience.metrics import errors
+from consilience.metrics.differences import compare
+from consilience.metrics.errors import Index, Influences
+from consilience.metrics.measure import measure
+from consilience.metrics.registry import METRICS
+from consilience.types import QUESTION_WORDS, Candidates, Fact, Pattern, Relation, Suite
+from grids import chosen, drawn_facts, drawn_questions
+
+TERMS = [(1.0,), (-1.0, 1.0), (0.5, 0.5)]  # a run, a difference of two, a mean over two seeds
+EXACT = ("accuracy", "consistency", "consistent_accuracy", "mean_accuracy", "known_consistency")
+NEAR = ("corrected_consistency", "chance_consistency")
+
+
+def runs_of(draw, groups, runs, shared, items=10):
+    """Grids of several groups for each run, of two facts a subject."""
+    names = {g: [f"{g * (not shared)}s{at // 2}" for at in range(items)] for g in groups}
+    return [
+        {g: drawn_facts((run, at, draw), items, 3, 0.1, 0.0, subjects=names[g])
+         for at, g in enumerate(groups)} for run in range(runs)
+    ]  # fmt: skip
+
+
+def without(grid, subject):
+    names = grid.subjects.names[grid.subjects.places]
+    return chosen(grid, np.flatnonzero(names != subject))
+
+
+def number(metric, weights, runs, over):
+    """The number of groups of grids, summed over runs with weights."""
+    tallies = [{g: METRICS[metric].tally(of) for g, of in run.items()} for run in runs]
+    terms = [*zip(weights, tallies, strict=True)]
+    return over(terms, Index())
+
+
+def falls(whole, fewer):
+    return np.array([whole - value for value in fewer])
+
+
+def jackknife(of):
+    return math.sqrt((len(of) - 1) / len(of) * (of**2).sum())
+
+
+@pytest.mark.parametrize("weights", TERMS)
+@pytest.mark.parametrize("metric", EXACT + NEAR)
+@pytest.mark.parametrize("groups", ["A", "ABC"])
+def test_errors_are_those_without_each_subject(groups, metric, weights):
+    """To the last digits where a number is hits/total, to first order where chance moves, too."""
+    subjects, near = (5, 1e-9) if metric in EXACT else (40, 0.06)
+    runs = runs_of(1, groups, len(weights), shared=True, items=2 * subjects)
+    found = number(metric, weights, runs, errors.pooled)
+    values = [
+        number(metric, weights, [{g: without(of, f"s{at}") for g, of in run.items()} for run in runs],
+               errors.pooled).value for at in range(subjects)
+    ]  # fmt: skip
+    assert found.error == pytest.approx(jackknife(falls(found.value, values)), rel=near)
+    assert found.clusters == subjects
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("weights", TERMS)
+@pytest.mark.parametrize("metric", EXACT + NEAR)
+def test_errors_of_means_are_those_without_each_group_and_shared_subject(metric, weights, shared):
+    """Over groups, and more by what subjects move in all groups together beyond in each alone."""
+    groups = "ABCD"
+    runs = runs_of(2, groups, len(weights), shared)
+    found = number(metric, weights, runs, errors.mean)
+
+    def mean(change):
+        kept = [{g: change(g, of) for g, of in run.items()} for run in runs]
+        kept = [{g: of for g, of in run.items() if of is not None} for run in kept]
+        return number(metric, weights, kept, errors.mean).value
+
+    over_groups = [mean(lambda g, of, left=left: of if g != left else None) for left in groups]
+    variance = jackknife(falls(found.value, over_groups)) ** 2
+    names = {name for run in runs for of in run.values() for name in of.subjects.names}
+    moves = [[found.value - mean(lambda g, of, n=name, at=at: without(of, n) if g == at else of)
+              for at in groups] for name in sorted(names)]  # fmt: skip
+    within = np.array(moves) * math.sqrt(4 / 5)
+    joint, separate = (within.sum(axis=1) ** 2).sum(), (within**2).sum()
+    variance += max(0, joint - separate) * 4 / 3
+    assert found.error == pytest.approx(math.sqrt(variance), rel=1e-9 if metric in EXACT else 0.08)
+    assert sum(found.by_group.values()) == pytest.approx(found.value)
+    assert found.shares_subjects == (joint > separate * (1 + 1e-9))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_influences_sum_to_nothing(seed):
+    for grid in (drawn_facts(seed), drawn_questions(seed, 20)):
+        for name, metric in METRICS.items():
+            tally = metric.tally(grid)
+            if tally is None or tally.clusters is None or not tally.total > 0:
+                continue
+            influences = Influences(Index())
+            slopes = 1 / tally.total, -tally.value / tally.total, 0.0
+            influences.add(0, 1.0, tally, slopes, tally.total)
+            assert abs(influences.sums()[1].sum()) < 1e-12, name
+
+
+def test_only_items_with_a_pair_are_clusters_above_chance():
+    """Six facts have two answers, four have one, which moves the level of chance alone."""
+    grid = drawn_facts(0, 10, 2, 0.0, 0.0)
+    asked = np.ones((10, 2), bool)
+    asked[6:, 1] = False
+    grid = chosen(grid, np.arange(10)).with_(drawn_facts(0, 10, 2, 0.0, 0.0).__class__(
+        grid.answers, grid.golds, asked, None, grid.subjects))  # fmt: skip
+    for name in ("consistency", *NEAR):
+        assert errors.of_group([(1.0, METRICS[name].tally(grid))], Index()).clusters == 6
+
+
+# Tables.
+
+PATTERNS = tuple(map(Pattern.parse, ("[X] is a [Y].", "[X] is an [Y].", "[Y] is [X].")))
+COLUMNS = ["group", "item", "subject", "variant", "gold", "answer", "excluded"]
+OPTIONS = ["option", "gold_option", "n_candidates", "option_scores"]
+
+
+def facts(runs):
+    """A suite of three relations with the same subjects, and answers of so many runs."""
+    groups, tables = [], []
+    for group in "PQR":
+        known = tuple(Fact(f"i{at}", f"s{at}", ("apple", "pear", "fig")[at % 3]) for at in range(9))
+        groups.append(Relation(group, group, "N-1", PATTERNS, known, {}, Candidates.of(known)))
+    for run in range(runs):
+        draw = np.random.default_rng(run)
+        rows = [
+            (of.id, fact.item, fact.subject, text.text, fact.object,
+             [fact.object, fact.object, "fig", None][draw.integers(4)], ["x", None, None][draw.integers(3)])
+            for of in groups for fact in of.facts for text in PATTERNS
+        ]  # fmt: skip
+        tables.append(pl.DataFrame(rows, dict.fromkeys(COLUMNS, pl.String), orient="row"))
+    return Suite("facts", tuple(groups), "strict"), tables
+
+
+def questions(runs):
+    """A suite of two groups of questions with two to four options, and answers of so many runs."""
+    factors = [Factor("paraphrase", ("1", "2")), Factor("order", ("given", "rotation 2", "BAC"))]
+    design, groups, tables = FactorialDesign.full(factors), [], []
+    for group in "GH":
+        known = tuple(Fact(f"{group}{at}", f"{group}{at}", "a") for at in range(8))
+        groups.append(
+            Relation.of_design(group, known, Candidates.of(known), Design.of_cells(design, 4))
+        )
+    for run in range(runs):
+        draw, rows = np.random.default_rng(run), []
+        for of, at in ((of, at) for of in groups for at in range(8)):
+            size, item = 2 + at % 3, of.facts[at].item
+            for name in of.design.variants:
+                if permutation(levels_of(name)["order"], size) is not None:
+                    option = [0, int(draw.integers(size)), None][draw.integers(3)]
+                    text, why = "abcd"[option or 0], ["x", None, None][draw.integers(3)]
+                    shares = draw.dirichlet(np.ones(size))
+                    rows.append((of.id, item, item, name, "a", None if why else text, why,
+                                 None if why else option, 0, size, np.log(shares).tolist()))  # fmt: skip
+        kinds = dict.fromkeys(COLUMNS, pl.String) | dict.fromkeys(OPTIONS[:3], pl.Int64)
+        tables.append(pl.DataFrame(rows, kinds | {OPTIONS[3]: pl.List(pl.Float64)}, orient="row"))
+    return Suite("questions", tuple(groups), words=QUESTION_WORDS), tables
+
+
+KEY = ["metric", "over", "group", "kind", "level"]
+
+
+def same_tables(one, other, names):
+    one, other = (of.sort(*KEY).select(*KEY, *names) for of in (one, other))
+    assert one.select(KEY).equals(other.select(KEY))
+    for name in names:
+        np.testing.assert_allclose(one[name], other[name], rtol=1e-9, atol=1e-11, err_msg=name)
+
+
+@pytest.mark.parametrize(("made", "protocol"), [
+    (facts, "strict"), (facts, "published"), (questions, "strict"),
+])  # fmt: skip
+def test_the_order_of_rows_and_the_names_of_items_change_nothing(made, protocol):
+    suite, tables = made(2)
+    first, second = tables
+    metrics = measure(first, suite, protocol)
+    columns = ["value", "low", "high", "n", "n_excluded", "std"]
+    same_tables(measure(first.reverse(), suite, protocol), metrics, columns)
+    text = lambda name: ("x" + pl.col(name).str.reverse()).alias(name)  # noqa: E731
+    renamed = [of.with_columns(text("item"), text("subject")) for of in tables]
+    same_tables(measure(renamed[0], suite, protocol), metrics, columns)
+    there, back = (
+        compare({"a": one, "b": two}, suite, protocol)
+        for one, two in ((first, second), (second, first))
+    )
+    mirrored = {"difference": -pl.col("difference"), "low": -pl.col("high"), "high": -pl.col("low")}
+    columns = [*mirrored, "p", "p_mid", "p_holm", "q_value", "detectable", "n", "n_excluded"]
+    same_tables(there, back.with_columns(**mirrored), columns)
+    bounded = there.filter(pl.col("low").is_not_nan())
+    assert bounded.height > 20
+    assert (bounded["low"] <= bounded["difference"]).all() and (
+        bounded["difference"] <= bounded["high"]
+    ).all()
+    itself = compare({"a": first, "b": first}, suite, protocol)
+    itself = itself.filter(pl.col("difference").is_not_nan())
+    assert (itself["difference"] == 0).all() and set(itself["p"].drop_nans()) == {1}
+    assert itself["detectable"].is_nan().all()
+    sums = (itself["low"] + itself["high"]).drop_nans()
+    assert np.abs(sums.to_numpy()).max() < 1e-12

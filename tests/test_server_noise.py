@@ -21,6 +21,7 @@ from consilience.report.run_view import RunView
 from consilience.results.comparing import noise_notes
 from consilience.runs.folder import record_of
 from consilience.runs.run import Run
+from consilience.suites import load_suite
 from replay_server import completion, replay
 
 
@@ -124,6 +125,7 @@ def test_a_limit_in_the_noise_floor_keeps_the_run(tmp_path):
         most, other = len(server.bodies()) - before, options(tmp_path / "other")
         counted = probe(other, model=served(server.url, max_requests=most))
     assert record_of(tmp_path / "other")["finished"]
+    assert counted.answers[0].answers["item"].n_unique() == 2  # 0.025 ** (1 / 2) is 15.8 %
     [note] = [note for note in counted.notes if "noise floor" in note]
     assert f"not measured: --max-requests {most} is reached" in note
     assert rows(counted.metrics, "flips") == {}
@@ -141,8 +143,9 @@ def test_the_noise_floor_is_switched_off_or_left_out_of_few_prompts(tmp_path):
 
 def test_the_summary_says_below_what_a_difference_means_nothing(wavering):
     counted, folder = wavering
+    assert counted.answers[0].answers["item"].n_unique() == 2  # 0.025 ** (1 / 2) is 15.8 %
     [note] = [note for note in counted.summary.notes if note.startswith("Noise floor")]
-    assert note.startswith("Noise floor: 8 of 8 answers (95 % interval 67.6 to 100.0 %)")
+    assert note.startswith("Noise floor: 8 of 8 answers (95 % interval 15.8 to 100.0 %)")
     assert note.endswith("a smaller difference means nothing.")
     assert noise_floor_of(folder).height == 1
 
@@ -159,11 +162,12 @@ def test_comparing_says_which_differences_are_inside_the_noise_floor(tmp_path):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         runs.append(Run.open(tmp_path / name))
-    assert noise_notes(runs, table) == []
+    suite = load_suite("mini")
+    assert noise_notes(runs, table, suite) == []
     rows = [pl.DataFrame(schema=METRICS_SCHEMA), pl.DataFrame(floor)]
     pl.concat(rows, how="diagonal_relaxed").write_csv(tmp_path / "two" / "metrics.csv")
-    assert noise_notes(runs, table) == [
-        "two against one: inside the noise floor, so no difference between the models: Accuracy; "
+    assert noise_notes(runs, table, suite) == [
+        "two against one: no larger than the noise floor: Accuracy; "
         "10.0% of 30 answers of two changed when nothing was changed in the prompts"
     ]
 

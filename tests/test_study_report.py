@@ -74,7 +74,7 @@ def test_a_model_of_constant_answers_is_named(tmp_path):
     (run,) = read_study(tmp_path / "s.toml").runs
     probe(run.options)
     notes = report_study(StudyReportOptions(tmp_path / "s.toml")).tables()["study"].notes
-    assert any("the option in one place of the file" in note for note in notes)
+    assert any("the option at one shown position" in note for note in notes)
 
 
 def test_only_the_seeds_of_the_file_are_counted(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -228,8 +229,10 @@ def noise_sentence(metrics: pl.DataFrame) -> str:
     floor = noise_row(metrics)
     if floor is None:
         return ""
+    interval = ""
+    if not math.isnan(floor["low"]):
+        interval = f" (95 % interval {floor['low'] * 100:.1f} to {floor['high'] * 100:.1f} %)"
     return (
-        f"Noise floor: {round(floor['value'] * floor['n'])} of {floor['n']} answers (95 % interval "
-        f"{floor['low'] * 100:.1f} to {floor['high'] * 100:.1f} %) changed when the same prompts "
-        "were asked again; a smaller difference means nothing."
+        f"Noise floor: {round(floor['value'] * floor['n'])} of {floor['n']} answers{interval} "
+        "changed when the same prompts were asked again; a smaller difference means nothing."
     )

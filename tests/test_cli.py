@@ -28,7 +28,7 @@ def test_probe_shows_the_summary_and_where_more_is(consilience, tmp_path):
     assert {path.name for path in folder.iterdir()} == {"run.json", "answers", "metrics.csv"}
     assert err.startswith("asking: 540 queries\nasking: 540 queries in ")
     metrics = pl.read_csv(folder / "metrics.csv")
-    assert metrics.filter(pl.col("group") == "MACRO").height >= 9
+    assert metrics.filter(pl.col("over") == "mean").height >= 9
 
 
 def test_json_is_one_document_and_nothing_else(consilience, tmp_path):
@@ -127,7 +127,7 @@ def test_facts_that_were_not_asked_are_counted_below_the_table(consilience, mode
     base = answers.filter(variant_index=0)
     asked, several = base["answer"].count(), base["excluded"].str.contains("split into").sum()
     assert (asked + several, asked > 0, several > 0) == (9, True, True)
-    line = f"Accuracy is over {asked} of 9 facts: {several} have no answer (see the notes)."
+    line = f"Accuracy is over {asked} of 9 facts: {several} have not been asked (see the notes)."
     out = " ".join(out.split())  # whatever the width of the screen
     assert out.index("meaning") < out.index(line) < out.index("Report: ")
     assert line not in err
@@ -135,7 +135,7 @@ def test_facts_that_were_not_asked_are_counted_below_the_table(consilience, mode
     assert line in " ".join(output(consilience, *score).split())
     document = json.loads(output(consilience, *score, "--json"))
     assert document["warnings"][0] == line
-    only = {"metric": "accuracy", "group": "MICRO", "subset": "all"}
+    only = {"metric": "accuracy", "over": "all", "kind": "whole"}
     metrics = pl.DataFrame(document["metrics"]).filter(**only)
     assert metrics.select("n", "n_excluded").rows() == [(asked, several)]
 
@@ -157,10 +157,10 @@ def test_score_takes_a_table_of_anybody(ending, consilience, tmp_path):
     file = tmp_path / "metrics.csv"
     status, out, err = consilience("score", path, "--suite", "mini", "--csv", file)
     assert status == 0
-    assert "note: 1 of 3 queries have no answer (capital 1)" in err
+    assert "note: 1 of 3 queries have no answer, which counts as wrong (capital 1)" in err
     _, _, err = consilience("score", path, "--suite", "mini", "--by", "group")
     assert "1 of 3 queries have no answer" in err
-    found = pl.read_csv(file).filter(group="capital", subset="all")
+    found = pl.read_csv(file).filter(group="capital", kind="whole")
     found = dict(found.select("metric", "value").iter_rows())
     assert (found["accuracy"], found["consistency"]) == (1, 0)
     assert "Accuracy" in out

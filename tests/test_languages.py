@@ -202,16 +202,16 @@ def test_questions_in_other_languages_are_the_sentence(tmp_path):
 
 def test_pairs_by_language(suite):
     design = suite["capital"].design
-    assert design.kinds == {
-        "language=en": ((0, 1),),
-        "language=ja": ((3, 4),),
-        "language=en/de": ((0, 2), (1, 2)),
-        "language=en/ja": ((0, 3), (0, 4), (1, 3), (1, 4)),
-        "language=de/ja": ((2, 3), (2, 4)),
+    assert design.parts == {
+        ("language", "en"): ((0, 1),),
+        ("language", "ja"): ((3, 4),),
+        ("language", "en/de"): ((0, 2), (1, 2)),
+        ("language", "en/ja"): ((0, 3), (0, 4), (1, 3), (1, 4)),
+        ("language", "de/ja"): ((2, 3), (2, 4)),
     }
     assert design.languages == {"en": (0, 1), "de": (2,), "ja": (3, 4)}
     only = Design.of_patterns(suite["capital"].patterns[:2], {})
-    assert (only.kinds, only.languages) == ({}, {})
+    assert (only.parts, only.languages) == ({}, {})
 
 
 def test_a_choice_of_languages(suite):
@@ -364,28 +364,28 @@ def test_numbers_of_languages(suite):
     metrics = measure(answers, suite)
 
     def values(metric):
-        return dict(metrics.filter(group="MICRO", metric=metric)["subset", "value"].iter_rows())
+        return dict(metrics.filter(over="all", metric=metric)["level", "value"].iter_rows())
 
     assert values("consistency") == {
-        "all": pytest.approx(16 / 30),
-        "language=en": pytest.approx(2 / 3),
-        "language=ja": pytest.approx(2 / 3),
-        "language=en/de": pytest.approx(5 / 6),
-        "language=en/ja": pytest.approx(4 / 12),
-        "language=de/ja": pytest.approx(3 / 6),
+        "": pytest.approx(16 / 30),
+        "en": pytest.approx(2 / 3),
+        "ja": pytest.approx(2 / 3),
+        "en/de": pytest.approx(5 / 6),
+        "en/ja": pytest.approx(4 / 12),
+        "de/ja": pytest.approx(3 / 6),
     }
     assert values("accuracy") == {
-        "all": pytest.approx(2 / 3),
-        "language=en": pytest.approx(2 / 3),
-        "language=de": 1.0,
-        "language=ja": pytest.approx(2 / 3),
+        "": pytest.approx(2 / 3),
+        "en": pytest.approx(2 / 3),
+        "de": 1.0,
+        "ja": pytest.approx(2 / 3),
     }
     table = language_table(metrics, suite)
     assert [row[0].value for row in map(table.cells, range(len(table.rows)))] == [
         "en", "de", "ja", "en and de", "en and ja", "de and ja",
     ]  # fmt: skip
     (part,) = languages([RunView("model", [], suite, metrics, None)])
-    assert part.rows == table.rows
+    assert repr(part.rows) == repr(table.rows)
     alone = select_languages(suite, ["en"])
     english = answers.filter(pl.col("variant").is_in(["0", "1"]))
     assert not language_table(measure(english, alone), alone).rows
@@ -419,7 +419,8 @@ def test_languages_on_the_command_line(consilience, tmp_path):
     chosen = tmp_path / "german"
     out = output(consilience, *probe[:-1], chosen, "--vary", "language=de,en")
     assert "3 patterns each" in out
-    assert "language=ja" not in (chosen / "metrics.csv").read_text()
+    assert ",language,en/de," in (chosen / "metrics.csv").read_text()
+    assert "ja" not in pl.read_csv(chosen / "metrics.csv")["level"]
     for wrong, message in (
         ("order=2", "--vary order with a suite of facts; expected --vary language=L,L"),
         ("language=fr", "'fr'"),
@@ -430,9 +431,10 @@ def test_languages_on_the_command_line(consilience, tmp_path):
 
 
 def test_a_comparison_by_language():
-    row = dict.fromkeys(COMPARISON_SCHEMA) | {"group": "MACRO", "metric": "consistency"}
-    row |= {"first": "a", "second": "b", "difference": 0.5}
-    rows = [row | {"subset": subset} for subset in ("all", "language=de/ja")]
+    row = dict.fromkeys(COMPARISON_SCHEMA) | {"over": "mean", "group": "", "metric": "consistency"}
+    row |= {"first": "a", "second": "b", "first_value": 0.25, "difference": 0.5}
+    parts = (("whole", ""), ("language", "de/ja"))
+    rows = [row | {"kind": kind, "level": level} for kind, level in parts]
     compared = pl.DataFrame(rows, schema=COMPARISON_SCHEMA)
     table = comparison_table(compared, suites.load_suite("mini-languages"), by="factor")
     assert [table.cells(at)[0].value for at in range(len(table.rows))] == ["de and ja"]

@@ -79,12 +79,12 @@ def test_two_thousand_records_have_the_numbers_of_their_answers(saved, monkeypat
     rows, hits = drawn(2000)
     monkeypatch.setattr(records, "PART", 50_000)
     result = cs.score(saved(*rows))
-    frame = result.metrics.filter(group="MICRO")
-    numbers = {(row["metric"], row["subset"]): row["value"] for row in frame.rows(named=True)}
-    assert numbers["mean_accuracy", "all"] == pytest.approx(sum(hits) / 2000)
-    assert numbers["consistency", "all"] == pytest.approx(0.52, abs=0.03)
-    assert {subset for name, subset in numbers if name == "consistency"} == {
-        "all", "template", "order", "labels",
+    frame = result.metrics.filter(over="all")
+    numbers = {(row["metric"], row["level"]): row["value"] for row in frame.rows(named=True)}
+    assert numbers["mean_accuracy", ""] == pytest.approx(sum(hits) / 2000)
+    assert numbers["consistency", ""] == pytest.approx(0.52, abs=0.03)
+    assert {level for name, level in numbers if name == "consistency"} == {
+        "", "template", "order", "labels",
     }  # fmt: skip
     assert result.summary is not None and len(result.answers) == 2000
     counts = result.answers["option"].value_counts()["count"]
@@ -193,7 +193,7 @@ def test_an_option_that_is_the_reference_and_wrong_by_the_record_is_an_option(sa
         for seed in "12"
     ]
     result = cs.score(saved(*rows))
-    accuracy = result.metrics.filter(metric="mean_accuracy", group="MICRO", subset="all")
+    accuracy = result.metrics.filter(metric="mean_accuracy", over="all")
     assert accuracy["value"].item() == 0.5
     (note,) = [note for note in result.notes if "record" in note or "option" in note]
     assert note.startswith("2 records whose answer is the reference")
@@ -338,7 +338,7 @@ def test_published_records_are_read_back(consilience, tmp_path):
     output(consilience, "report", "again")
     for metric in ("accuracy", "consistency"):
         values = [
-            cs.score(tmp_path / name).metrics.filter(metric=metric, group="MICRO", subset="all")
+            cs.score(tmp_path / name).metrics.filter(metric=metric, over="all", kind="whole")
             for name in ("run", "again")
         ]
         assert values[0]["value"].item() == values[1]["value"].item()

@@ -101,12 +101,13 @@ def test_seeds_of_facts_are_averaged_and_compared(consilience, tmp_path):
     def values(*command):
         document = json.loads(output(consilience, *command, "--json"))
         rows = document["metrics"] if "metrics" in document else document["differences"]
-        return {(row["metric"], row["group"]): row for row in rows if row["subset"] == "all"}
+        return {(row["metric"], row["group"] or row["over"]): row for row in rows
+                if row["kind"] == "whole"}  # fmt: skip
 
     both = values("score", tmp_path / "one", "--suite", "mini")
     folders = [tmp_path / "one" / f"seed-{seed}" for seed in (0, 1)]
     alone = [values("score", folder, "--suite", "mini") for folder in folders]
-    for key in (("consistency", "capital"), ("accuracy", "MACRO"), ("consistency", "MICRO")):
+    for key in (("consistency", "capital"), ("accuracy", "mean"), ("consistency", "all")):
         numbers = [row[key]["value"] for row in alone]
         assert both[key]["value"] == pytest.approx(sum(numbers) / 2)
         assert (both[key]["seeds"], alone[0][key]["seeds"]) == (2, 1)

@@ -48,8 +48,8 @@ CONSISTENCY: Columns = {
 """Agreement of the pairs that differ in one factor only."""
 
 OF_CONSISTENCY = (
-    "consistency: agreement of variants that differ in this factor only; expected by chance: if "
-    "each variant gave its own answers to random questions"
+    "consistency: agreement of variants that differ in this factor only; expected by chance: of "
+    "answers that follow the shown position, or of open questions those to other questions"
 )
 OF_SHARES = (
     "main effect: share of the variation of answers over variants that the factor makes alone; "

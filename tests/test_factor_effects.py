@@ -10,10 +10,9 @@ import polars as pl
 import pytest
 
 from checks import refused
-from consilience.analysis.factor_effects import CellAnswers, factor_tables
+from consilience.analysis.factor_effects import CellAnswers, accuracy_range, factor_tables
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.schemas import METRICS_SCHEMA
-from consilience.metrics.components import accuracy_range
 from consilience.metrics.registry import Clusters, Grid
 from consilience.report.charts import factor_rows
 from consilience.report.export import as_csv, as_markdown, render, spec_of

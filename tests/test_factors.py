@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from checks import refused
+from consilience.analysis.factor_effects import decompose, one_hot
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question
 from consilience.core.presentation import TEMPLATES, Presentation, Template, permutation, present
-from consilience.metrics.components import decompose, one_hot
 
 PHRASINGS = {"": ("What is the capital of France?", "Which city is France's capital?")}
 CITIES = tuple(map(Choice, ("Lyon", "Paris", "Nice")))

@@ -9,6 +9,7 @@ import pytest
 import consilience as cs
 from checks import refused
 from conftest import ROOT, cases
+from consilience.analysis.correlations import wilson_interval
 from consilience.authoring.mining import FactIndex, NameTrie, mine
 from consilience.authoring.pattern_mining import (
     mine_patterns,
@@ -17,7 +18,6 @@ from consilience.authoring.pattern_mining import (
     sentences,
     with_title,
 )
-from consilience.metrics.statistics import wilson_interval
 from consilience.options import Output
 from consilience.options.suites import MineOptions
 from consilience.suites import load_facts

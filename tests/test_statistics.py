@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+from consilience.metrics.resampling import ClusterCounts, Resampling
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -16,12 +17,12 @@ from scipy import stats
 from checks import refused
 from conftest import ROOT
 from consilience import measure
+from consilience.analysis.correlations import correlation, paired_t, welch_t, wilson_interval
 from consilience.analysis.patterns import pair_table, pattern_table
 from consilience.core.patterns import Pattern
 from consilience.metrics.differences import compare, flip, flipped_differences
 from consilience.metrics.measure import few_relations
 from consilience.metrics.registry import METRICS, Grid, Tally
-from consilience.metrics.resampling import ClusterCounts, Resampling
 from consilience.metrics.statistics import (
     PERMUTATIONS,
     REPLICATES,
@@ -29,17 +30,13 @@ from consilience.metrics.statistics import (
     benjamini_hochberg,
     bootstrap_error,
     bootstrap_interval,
-    correlation,
     detectable_difference,
     holm,
     mcnemar,
     paired_permutation,
-    paired_t,
     permutation_p,
     resamples,
     resamples_in_parts,
-    welch_t,
-    wilson_interval,
 )
 from consilience.types import Candidates, Fact, Relation, Suite
 from test_metrics import HAND, PATTERNS, make_suite, table, values

@@ -10,9 +10,9 @@ import polars as pl
 from consilience.analysis.examples import golds_of
 from consilience.core.factors import levels_of
 from consilience.core.items import ALIAS_SEPARATOR
-from consilience.metrics.components import estimates, mean_of
 from consilience.metrics.counts import Prepared
 from consilience.metrics.differences import MCNEMAR, SUBJECTS
+from consilience.metrics.errors import estimates, mean_of
 from consilience.metrics.registry import Clusters, Tally, by_option
 from consilience.metrics.statistics import NAN, holm, mcnemar, paired_permutation
 

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 from scipy.sparse import csr_array
 
+from consilience.analysis.correlations import correlation
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.factors import Edge
 from consilience.core.items import Bools, Floats
@@ -21,7 +22,6 @@ from consilience.metrics.differences import CHANGE_SCHEMA, accuracy_changes
 from consilience.metrics.registry import METRICS, Grid, headline_metrics, quotient
 from consilience.metrics.statistics import (
     NAN,
-    correlation,
     holm,
     intervals_of,
     logit_interval,

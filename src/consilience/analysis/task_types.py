@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from consilience.analysis.correlations import TTest, paired_t, student_t, welch_t
 from consilience.core.errors import SMALL_TASKS, ConsilienceError, did_you_mean
 from consilience.core.factors import WHOLE
 from consilience.core.items import TaskKind
 from consilience.files.read import read_csv
-from consilience.metrics.statistics import NAN, TTest, holm, paired_t, student_t, welch_t
+from consilience.metrics.statistics import NAN, holm
 from consilience.suites.pairs import PERTURBATIONS, TASKS
 
 KEYS = ("model", "task", "metric", "kind", "level")

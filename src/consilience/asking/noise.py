@@ -14,8 +14,7 @@ import polars as pl
 
 from consilience.asking.asker import Progress
 from consilience.core.schemas import FLIPS, METRICS_SCHEMA
-from consilience.metrics.components import RANGE, mean_of
-from consilience.metrics.errors import of_items
+from consilience.metrics.errors import estimates, mean_of
 from consilience.metrics.registry import Clusters
 from consilience.metrics.statistics import NAN
 
@@ -88,7 +87,8 @@ def noise_floor(parts: Sequence[Part], progress: Progress = lambda done: None) -
             items.append(f"{group}\n{item}")
         progress(now.height)
     tally = mean_of(np.array(changed), Clusters.of(items))
-    value, low, high = of_items([(1.0, tally)], RANGE)
+    of = estimates([{"": tally}])[""]
+    value, low, high = of.value, of.low, of.high
     row = {
         "metric": FLIPS, "over": "all", "group": "", "kind": "whole", "level": "", "value": value,
         "low": low, "high": high, "n": tally.n, "n_excluded": tally.left_out, "std": NAN,

@@ -27,8 +27,7 @@ from consilience.core.schemas import METRICS_SCHEMA
 from consilience.core.text import counted
 from consilience.files.read import parse_json, read_cells
 from consilience.files.write import csv_of, refuse_occupied, table_of, write_whole
-from consilience.metrics.components import mean_of
-from consilience.metrics.errors import Index, of_group
+from consilience.metrics.errors import Index, mean_of, of_group
 from consilience.metrics.registry import Clusters, Tally, quotient
 from consilience.metrics.statistics import NAN
 from consilience.options import Output

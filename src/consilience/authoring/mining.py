@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from consilience.analysis.correlations import wilson_interval
 from consilience.core.errors import Advance
 from consilience.core.text import WITHOUT_SPACES, marks, truncated
-from consilience.metrics.statistics import wilson_interval
 from consilience.suites.proposals import Proposal
 
 if TYPE_CHECKING:

@@ -108,8 +108,8 @@ class Rule:
 
         A limit is compared with the number. A difference does not pass if it is beyond the margin
         and its interval is on that side of 0. ``prove``: the whole interval has to be on the right
-        side of the limit. Without an interval the number itself decides, and nothing is proved. What
-        is undefined does not pass.
+        side of the limit. Without an interval the number itself decides, and nothing is proved.
+        What is undefined does not pass.
         """
         sign = 1 if self.at_least else -1
         low, high = sorted((sign * low, sign * high))

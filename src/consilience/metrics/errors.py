@@ -11,8 +11,9 @@ s_c))^2``. Where all clusters are alike this is ``n / (n - 1) sum_c psi_c^2``.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -314,12 +315,39 @@ def _parts(tally: Tally, empty: float) -> tuple[float, float, float]:
     return tally.hits / size, tally.total / size, size
 
 
-def of_items(
-    terms: Sequence[tuple[float, Tally]], bounds: tuple[float, float]
-) -> tuple[float, float, float]:
-    """The value of one group, and the bounds of its interval."""
-    number = of_group(terms, Index())
-    return number.value, *number.interval(bounds)
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number with its 95 % interval; NaN for no data or without an interval."""
+
+    value: float
+    low: float
+    high: float
+    n: int  # How many things were counted
+    n_excluded: int  # How many were left out, because they were not asked
+
+
+Name = TypeVar("Name", bound=Hashable)
+
+RANGE = (0.0, 1.0)
+
+
+def mean_of(values: Floats, clusters: Clusters, *, proportion: bool = True) -> Tally:
+    """The mean of ``values`` (item,), without those that are NaN."""
+    known = ~np.isnan(values)
+    scores = np.stack([np.where(known, values, 0), known], axis=1)
+    n = int(known.sum())
+    return Tally(scores, clusters, n, len(known) - n, is_proportion=proportion)
+
+
+def estimates(runs: Sequence[Mapping[Name, Tally]]) -> dict[Name, Estimate]:
+    """Each number, of several seeds the means, with its interval between 0 and 1."""
+    found: dict[Name, Estimate] = {}
+    for name in runs[0] if runs else ():
+        terms = [(1 / len(runs), run[name]) for run in runs]
+        number = of_group(terms, Index())
+        ends = number.interval(RANGE)
+        found[name] = Estimate(number.value, *ends, number.n, number.left_out)
+    return found
 
 
 def seeds_of(runs: Iterable[Tallies], weight: float = 1.0) -> list[tuple[float, Tallies]]:

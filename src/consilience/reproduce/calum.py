@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from consilience.analysis.correlations import paired_t
 from consilience.analysis.task_types import LONG, RUNS_SCHEMA, gains, task_effects, ttest
 from consilience.core.errors import OTHER_OUT, ConsilienceError
 from consilience.core.factors import WHOLE
@@ -482,7 +483,7 @@ def _number(
 def _counted(units: Mapping[str, Sequence[float]]) -> dict[str, Measured]:
     differences = [one for of in units.values() for one in of]
     means = [float(np.mean(of)) for of in units.values()]
-    test = ttest(stats.paired_t, means, [0.0] * len(means))
+    test = ttest(paired_t, means, [0.0] * len(means))
     return {
         "Holds in": Measured(float(sum(one > TIE for one in differences)), unit="count"),
         "of": Measured(len(differences), unit="count"),

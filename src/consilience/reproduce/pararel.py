@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from consilience.analysis.correlations import wilson_interval
 from consilience.core.factors import Part
 from consilience.core.schemas import COMPARISON_SCHEMA, METRICS_SCHEMA
-from consilience.metrics.statistics import NAN, holm, wilson_interval
+from consilience.metrics.statistics import NAN, holm
 from consilience.report.papers import Measured
 from consilience.reproduce.recipe import UNAVAILABLE, Numbers, Recipe, Work
 from consilience.runs.run import read_answers

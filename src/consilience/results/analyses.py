@@ -12,6 +12,7 @@ import polars as pl
 
 from consilience import suites
 from consilience.analysis import examples, patterns
+from consilience.analysis.correlations import correlation
 from consilience.analysis.factor_effects import CellAnswers, factor_tables
 from consilience.analysis.task_types import read_runs, task_effects, without_models
 from consilience.asking.facts import ask_suite
@@ -26,7 +27,6 @@ from consilience.kinds.questions import design_of_run
 from consilience.metrics.counts import prepared_seeds
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import MANY_VARIANTS
-from consilience.metrics.statistics import correlation
 from consilience.models import LanguageModel
 from consilience.options import Output, runs, shared_fields
 from consilience.options.probe import ProbeOptions

@@ -1,0 +1,125 @@
+"""Tests of tasks and runs against each other, and correlations over relations."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from typing import Any, Literal
+
+import numpy as np
+from scipy import stats
+from scipy.special import ndtri
+
+from consilience.core.items import Floats
+from consilience.metrics.statistics import FEW, LEVEL, NAN, PERMUTATIONS, TIE
+
+
+@dataclass(frozen=True, slots=True)
+class TTest:
+    """The difference of two means, first minus second."""
+
+    difference: float
+    low: float
+    high: float
+    t: float
+    freedom: float
+    p: float  # Two-sided
+
+
+def student_t(first: Sequence[float], second: Sequence[float]) -> TTest:
+    """Student's t-test of two independent groups of the same variance, which is pooled."""
+    result = stats.ttest_ind(first, second, equal_var=True)
+    return _t_test(result, float(np.mean(first) - np.mean(second)))
+
+
+def welch_t(first: Sequence[float], second: Sequence[float]) -> TTest:
+    """Welch's t-test of two independent groups, whose variances may differ.
+
+    For groups of tasks or relations, such as NLI against STS (CALUM, Section 5.1.1, which does not
+    say which t-test it uses).
+    """
+    with warnings.catch_warnings():  # beside a constant group the other alone says how sure
+        warnings.simplefilter("ignore", RuntimeWarning)
+        result = stats.ttest_ind(first, second, equal_var=False, nan_policy="omit")
+        return _t_test(result, float(np.nanmean(first) - np.nanmean(second)))
+
+
+def paired_t(first: Sequence[float], second: Sequence[float]) -> TTest:
+    """Student's t-test of paired values, such as two models on the same relations or seeds."""
+    differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
+    result = stats.ttest_rel(first, second, nan_policy="omit")
+    return _t_test(result, float(np.nanmean(differences)))
+
+
+def _t_test(result: Any, difference: float) -> TTest:
+    interval = result.confidence_interval(LEVEL)
+    numbers = interval.low, interval.high, result.statistic, result.df, result.pvalue
+    return TTest(difference, *map(float, numbers))
+
+
+@dataclass(frozen=True, slots=True)
+class Correlation:
+    """A correlation coefficient with its interval and two-sided p."""
+
+    value: float
+    low: float
+    high: float
+    p: float
+    n: int
+
+
+def correlation(
+    x: Sequence[float], y: Sequence[float], *, method: Literal["pearson", "spearman"]
+) -> Correlation:
+    """Correlation of pairs, with the interval of Fisher's z.
+
+    The interval is ``arctanh(r) +- z * error``. The error is ``1 / sqrt(n - 3)``, for Spearman's
+    coefficient ``sqrt((1 + r**2 / 2) / (n - 3))`` (Bonett and Wright 2000). ``p`` uses all orders
+    of one side if there are at most ``PERMUTATIONS`` (up to seven pairs), else the t distribution.
+    Pairs with a NaN are left out. The value is NaN if fewer than three pairs are left or one side
+    is constant. There is no interval with fewer than ``FEW`` pairs or perfect agreement.
+    """
+    pairs = np.asarray([x, y], dtype=np.float64)
+    pairs = pairs[:, ~np.isnan(pairs).any(axis=0)]
+    count = pairs.shape[1]
+    if count < 3 or (np.ptp(pairs, axis=1) == 0).any():
+        return Correlation(NAN, NAN, NAN, NAN, count)
+    ranks = stats.rankdata(pairs, axis=1) if method == "spearman" else pairs
+    value = float(_pearson(ranks[0], ranks[1]))
+    low, high = NAN, NAN
+    if count >= FEW and abs(value) < 1 - TIE:
+        spread = 1 + value**2 / 2 if method == "spearman" else 1.0
+        reach = ndtri(1 - (1 - LEVEL) / 2) * math.sqrt(spread / (count - 3))
+        low, high = (math.tanh(math.atanh(value) + step) for step in (-reach, reach))
+    if math.factorial(count) <= PERMUTATIONS:
+        orders = np.array(list(permutations(ranks[1])))
+        extreme = np.abs(_pearson(ranks[0], orders)) >= abs(value) - 1e-12
+        p = float(extreme.mean())
+    else:
+        p = float(stats.pearsonr(ranks[0], ranks[1]).pvalue)
+    return Correlation(value, low, high, p, count)
+
+
+def _pearson(x: Floats, y: Floats) -> Floats:
+    """Pearson's r along the last axis; NaN where one side is constant."""
+    x, y = (values - values.mean(axis=-1, keepdims=True) for values in (x, y))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray((x * y).sum(axis=-1) / np.sqrt((x**2).sum(axis=-1) * (y**2).sum(axis=-1)))
+
+
+def wilson_interval(share: float, observations: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share of independent observations (Wilson 1927), from 0 to 1.
+
+    ``(p + z^2/2n +- z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n)``. One of one: 0.207 to 1. NaN
+    without observations.
+    """
+    if not observations:
+        return NAN, NAN
+    z = -float(ndtri((1 - LEVEL) / 2))
+    extra = z * z / observations
+    spread = z * math.sqrt(share * (1 - share) / observations + extra / 4 / observations)
+    middle = share + extra / 2
+    return max(0.0, (middle - spread) / (1 + extra)), min(1.0, (middle + spread) / (1 + extra))

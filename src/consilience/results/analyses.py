@@ -24,7 +24,7 @@ from consilience.kinds import facts_of, kind_of_run, refuse_other_kinds, suite_n
 from consilience.kinds.counting import noise_floor_of
 from consilience.kinds.facts import Facts
 from consilience.kinds.questions import design_of_run
-from consilience.metrics.counts import prepared_seeds
+from consilience.metrics.counts import Prepared, prepared_seeds
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import MANY_VARIANTS
 from consilience.models import LanguageModel
@@ -278,8 +278,13 @@ def _numbers(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(frames, how="diagonal").select(*columns, *shares, *counts)
 
 
-def factor_views(run: Run, groups: Sequence[str] | None = None) -> list[FactorView]:
-    """The factors of a run of questions; groups with the same factors are counted together."""
+def factor_views(
+    run: Run, groups: Sequence[str] | None = None, seeds: Sequence[Prepared] = ()
+) -> list[FactorView]:
+    """The factors of a run of questions; groups with the same factors are counted together.
+
+    ``seeds``: the answers that are counted, by default all of the run.
+    """
     if "cells" not in run.settings:
         words = kind_of_run(run).words
         found = f"a run of {words.item}s, whose variants differ in one factor: the {words.variant}"
@@ -298,22 +303,23 @@ def factor_views(run: Run, groups: Sequence[str] | None = None) -> list[FactorVi
     noise = pl.DataFrame(schema=METRICS_SCHEMA) if noise is None else noise.filter(metric=FLIPS)
     views = []
     for design, names in designs.items():
-        seeds = _answers_of(run, select_relations(suite, names))
+        answers = _answers_of(run, select_relations(suite, names), seeds)
         label = run.label if len(designs) == 1 else f"{run.label}, {', '.join(names)}"
-        views.append(FactorView(label, factor_tables(seeds, design), noise))
+        views.append(FactorView(label, factor_tables(answers, design), noise))
     return views
 
 
-def _answers_of(run: Run, suite: Suite) -> list[CellAnswers]:
-    _, tables = _of_groups(run, suite, None)
+def _answers_of(run: Run, suite: Suite, seeds: Sequence[Prepared]) -> list[CellAnswers]:
+    known = seeds or prepared_seeds(_of_groups(run, suite, None)[1], suite)
     return [
         CellAnswers(
             {
                 relation.id: prepared.views(relation, "strict")["pairs"]
                 for relation in prepared.relations
+                if relation.id in suite
             }
         )
-        for prepared in prepared_seeds(tables, suite)
+        for prepared in known
     ]
 
 

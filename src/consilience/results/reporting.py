@@ -356,7 +356,9 @@ def view_of(
         examples={about(kind): of_kind for kind, of_kind in found.items()},
         prompts=kind.shown_texts(run, suite, items),
         violations=violated_examples(first.instances, sent, EXAMPLES),
-        factors=factor_views(run) if len(run.settings.get("cells", ())) > 1 else (),
+        factors=factor_views(run, [group.id for group in first.relations], seeds)
+        if len(run.settings.get("cells", ())) > 1
+        else (),
     )
 
 

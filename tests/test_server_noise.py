@@ -125,7 +125,6 @@ def test_a_limit_in_the_noise_floor_keeps_the_run(tmp_path):
         most, other = len(server.bodies()) - before, options(tmp_path / "other")
         counted = probe(other, model=served(server.url, max_requests=most))
     assert record_of(tmp_path / "other")["finished"]
-    assert counted.answers[0].answers["item"].n_unique() == 2  # 0.025 ** (1 / 2) is 15.8 %
     [note] = [note for note in counted.notes if "noise floor" in note]
     assert f"not measured: --max-requests {most} is reached" in note
     assert rows(counted.metrics, "flips") == {}
@@ -142,8 +141,8 @@ def test_the_noise_floor_is_switched_off_or_left_out_of_few_prompts(tmp_path):
 
 
 def test_the_summary_says_below_what_a_difference_means_nothing(wavering):
+    """The eight prompts are of two facts: the lower bound is 0.025 ** (1 / 2)."""
     counted, folder = wavering
-    assert counted.answers[0].answers["item"].n_unique() == 2  # 0.025 ** (1 / 2) is 15.8 %
     [note] = [note for note in counted.summary.notes if note.startswith("Noise floor")]
     assert note.startswith("Noise floor: 8 of 8 answers (95 % interval 15.8 to 100.0 %)")
     assert note.endswith("a smaller difference means nothing.")

@@ -140,11 +140,11 @@ def parts_of(row: str) -> tuple[str, str]:
 def read_rows(file: Path, row: str, task: str) -> pl.DataFrame:
     """A row's numbers on a task in the metrics of a run, or of people; with ``model``, ``task``."""
     file = file / "metrics.csv" if file.is_dir() else file
-    options: Any = {"schema_overrides": METRICS_SCHEMA, "missing_utf8_is_empty_string": True}
-    table = pl.read_csv(file, **options)
+    table = pl.read_csv(file, schema_overrides=METRICS_SCHEMA)
     of_task = {"over": "group", "group": task + (GENERATED if row in WRITERS else "")}
     rows = table.filter(**({"over": "all"} if row == HUMAN else of_task))
-    return rows.with_columns(model=pl.lit(row), task=pl.lit(task))
+    level = pl.col("level").fill_null("")
+    return rows.with_columns(level, model=pl.lit(row), task=pl.lit(task))
 
 
 def read_numbers(file: Path, row: str, task: str) -> Numbers:

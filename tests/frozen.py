@@ -2,7 +2,7 @@
 
 ``python tests/frozen.py`` runs the commands and writes the table again; ``test_frozen.py`` runs them
 and compares. ``accuracy`` is the headline of a run (the mean over its groups, or all questions
-together), ``consistency reverse`` that of a subset, ``p of accuracy`` one of a comparison. The
+together), ``consistency reverse`` that of a form, ``p of accuracy`` one of a comparison. The
 numbers of the single groups are held by ``digest``: SHA-256 of their names and first nine digits.
 """
 
@@ -28,8 +28,8 @@ METRICS = (
     "unknown_consistency", "f1", "determinism", "top_answer", "mean_accuracy", "violation_rate",
 )  # fmt: skip
 
-HEADLINES = ("MACRO", "MICRO", "")
-"""The groups of the rows that are shown first; a run of one task has only its name."""
+HEADLINES = ("mean", "all", "")
+"""What the rows are over that are shown first; a run of one task has only its name."""
 
 Numbers = dict[str, float | str]
 
@@ -55,11 +55,12 @@ def _rows(document: dict[str, Any]) -> list[tuple[str, str, float | str]]:
     found = []
     for row in document.get("metrics", []):
         if row["metric"] in METRICS:
-            found.append((row["group"], _name(row), row["value"]))
+            found.append((row["group"] or row["over"], _name(row), row["value"]))
     for row in document.get("differences", []):
         if row["metric"] in METRICS:
             found += [
-                (row["group"], f"{key} of {_name(row)}", row[key]) for key in ("difference", "p")
+                (row["group"] or row["over"], f"{key} of {_name(row)}", row[key])
+                for key in ("difference", "p")
             ]
     for check in document.get("checks", []):
         found += [("", f"{check[key]}: {check['rule']}" if key == "verdict" else check["rule"],
@@ -72,7 +73,7 @@ def _rows(document: dict[str, Any]) -> list[tuple[str, str, float | str]]:
 
 
 def _name(row: dict[str, Any]) -> str:
-    return row["metric"] if row["subset"] == "all" else f"{row['metric']} {row['subset']}"
+    return f"{row['metric']} {row['level']}".rstrip()
 
 
 def _write() -> None:

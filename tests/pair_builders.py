@@ -51,8 +51,8 @@ def suite_of(runs, labels=("no", "yes"), *, positive=""):
     return Suite("calum", tuple(relations), "strict", words=PAIR_WORDS)
 
 
-def measured(runs, labels=("no", "yes"), *, positive="", seed=0):
-    return measure(runs, suite_of(runs, labels, positive=positive), "strict", seed)
+def measured(runs, labels=("no", "yes"), *, positive=""):
+    return measure(runs, suite_of(runs, labels, positive=positive), "strict")
 
 
 def compared(first, second, labels=("no", "yes")):
@@ -76,8 +76,8 @@ def table(rows, forms=FORMS, group="t"):
 
 
 def numbered(golds, *forms):
-    """One item a letter: y and n are labels, x is no label, - is no answer."""
-    words = {"y": "yes", "n": "no", "x": "x", "-": None}
+    """One item a letter: y and n are labels, x is no label, ? is no answer, - was not asked."""
+    words = {"y": "yes", "n": "no", "x": "x", "?": "", "-": None}
     rows = zip(golds, *forms, strict=True)
     return [
         (str(at), words[gold], [words[letter] for letter in letters])
@@ -90,8 +90,10 @@ def answers_of(golds, *forms):
     return table(numbered(golds, *forms), FORMS[: len(forms)])
 
 
-def row_of(metrics, metric, subset="all"):
-    (row,) = metrics.filter((pl.col("metric") == metric) & (pl.col("subset") == subset)).to_dicts()
+def row_of(metrics, metric, form="all"):
+    """The row of a task: of the original form, or of another one."""
+    part = {"kind": "whole"} if form == "all" else {"kind": "form", "level": form}
+    (row,) = metrics.filter(metric=metric, over="group", **part).to_dicts()
     return row
 
 
@@ -101,7 +103,7 @@ def shuffled(rows, seed=3):
 
 def comparable(metrics):
     """Rows in one order that are equal if their numbers are, also where there is no number."""
-    return metrics.sort("metric", "subset").fill_nan(None).to_dicts()
+    return metrics.sort("metric", "kind", "level").fill_nan(None).to_dicts()
 
 
 def forms_of(pairs=PAIRS, names=("reverse", "signal"), task=MRPC, first=None):

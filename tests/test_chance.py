@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from consilience.core.expectations import Expectation, Reference, instances
+from consilience.core.presentation import permutation
 from consilience.kinds.counting import _majority
 from consilience.metrics import chance
 from consilience.metrics.definitions import _distributions
@@ -126,11 +127,9 @@ def expectations(seed, sizes, kinds=("same", "implied")):
         kind = draw.choice(kinds)
         replies = {(of.item, str(v)): [None, "", *options][draw.integers(0, size + 2)]
                    for of in (one, two) for v in range(3)}  # fmt: skip
-        order_of = lambda v, size: tuple(
-            np.argsort(places_of([size], orders).by_size[size][int(v)]).tolist()
-        )  # noqa: E731
+        orders_of = [permutation(order, size) for order in orders]
         made = Expectation(str(kind), (one,), two, rules if kind == "implied" else {})
-        found.append(tuple(instances(made, replies, "012", order_of)))
+        found.append(tuple(instances(made, replies, "012", lambda v, _, of=orders_of: of[int(v)])))
     return tuple(found)
 
 

@@ -1,7 +1,5 @@
 """Distances between distributions over options: by hand, as properties, and their chance level."""
 
-from itertools import combinations
-
 import numpy as np
 import polars as pl
 import pytest
@@ -17,20 +15,23 @@ from consilience.metrics.definitions import (
     total_variation,
 )
 from consilience.metrics.measure import measure
-from consilience.metrics.registry import Grid, option_probabilities
+from consilience.metrics.registry import option_probabilities
 from consilience.types import Fact
+from grids import grid_of as grid_of_answers
+from grids import places_of
 
 
-def grid_of(distributions, pairs=((0, 1),), taken=None):
+def grid_of(distributions):
     """A grid whose answers are the most probable options; NaN is no distribution."""
     shares = np.array(distributions, dtype=float)
-    known = np.isfinite(shares).all(axis=2) if taken is None else np.array(taken)
-    answers = np.where(known, np.nan_to_num(shares).argmax(axis=2), -1)
-    subjects = np.array([str(at) for at in range(len(shares))], dtype=object)
-    return Grid(
-        answers, np.zeros_like(answers), np.array(pairs), subjects,
-        np.arange(shares.shape[2]), distributions=shares,
-    )  # fmt: skip
+    answers = np.where(np.isfinite(shares).all(axis=2), np.nan_to_num(shares).argmax(axis=2), -1)
+    items, variants, options = shares.shape
+    places = places_of([options] * items, ["given"] * variants)
+    return grid_of_answers(answers, distributions=shares, places=places)
+
+
+def value(metric, grid):
+    return metric(grid).value
 
 
 TWO = [[[0.8, 0.2], [0.5, 0.5]], [[0.1, 0.9], [0.3, 0.7]]]
@@ -38,15 +39,11 @@ NONE = [float("nan")] * 2
 YES, NO = Choice("yes"), Choice("no")
 
 
-def value(metric, grid):
-    return metric(grid).share().value
-
-
 def test_the_distance_of_two_variants_and_its_chance_level_by_hand():
-    """|.8 - .5| and |.1 - .3|; of other items |.8 - .3| and |.1 - .5|."""
+    """|.8 - .5| and |.1 - .3|; of other items, in any variants, .7, .5, .4 and .2, mean .45."""
     grid = grid_of(TWO)
     assert value(total_variation, grid) == pytest.approx((0.3 + 0.2) / 2)
-    assert value(chance_total_variation, grid) == pytest.approx((0.5 + 0.4) / 2)
+    assert value(chance_total_variation, grid) == pytest.approx(0.45)
     of_variation = total_variation(grid)
     assert (of_variation.n, of_variation.left_out) == (2, 0)
 
@@ -55,62 +52,12 @@ def test_an_item_without_a_distribution_in_a_variant_is_left_out_there():
     """Its other distribution still counts for the chance level, as an answer does."""
     grid = grid_of([*TWO, [[0.6, 0.4], NONE]])
     tally = total_variation(grid)
-    assert (tally.n, tally.left_out, tally.share().value) == (2, 1, pytest.approx(0.25))
-    assert value(chance_total_variation, grid) == pytest.approx((0.5 + 0.4 + 0.1 + 0.3) / 4)
+    assert (tally.n, tally.left_out, tally.value) == (2, 1, pytest.approx(0.25))
+    # Of two more pairs of items: .6 from .8, .5, .1 and .3.
+    by_chance = (0.45 * 4 + 0.2 + 0.1 + 0.5 + 0.3) / 8
+    assert value(chance_total_variation, grid) == pytest.approx(by_chance)
     assert total_variation(grid_of([[NONE, NONE]])) is None
     assert chance_total_variation(grid_of([[[0.6, 0.4], NONE]])) is None
-
-
-def plain_chance(grid):
-    """The chance level by its definition."""
-    shares, known = grid.distributions, grid.taken
-    hits = total = 0.0
-    for k, m in grid.pairs:
-        together = (known[:, k] & known[:, m]).sum()
-        distances = [
-            np.abs(shares[i, k] - shares[j, m]).sum() / 2
-            for i in np.flatnonzero(known[:, k])
-            for j in np.flatnonzero(known[:, m])
-            if i != j
-        ]
-        if distances:
-            hits += together * np.mean(distances)
-            total += together
-    return hits / total if total else None
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_the_chance_level_is_the_mean_over_other_items(seed):
-    generator = np.random.default_rng(seed)
-    items, variants, options = generator.integers(1, 7, 3)
-    shares = generator.dirichlet(np.ones(options), (items, variants))
-    shares[generator.random((items, variants)) < 0.3] = np.nan
-    pairs = list(combinations(range(variants), 2))
-    grid = grid_of(shares, np.array(pairs, dtype=int).reshape(-1, 2))
-    tally, expected = chance_total_variation(grid), plain_chance(grid)
-    assert (tally is None) == (expected is None)
-    if tally:
-        assert tally.share().value == pytest.approx(expected, abs=1e-6)
-        assert 0 <= value(total_variation, grid) <= 1
-        # Neither the order of the items nor that of the options matters.
-        moved = grid_of(shares[::-1, :, ::-1], grid.pairs)
-        assert value(chance_total_variation, moved) == pytest.approx(expected, abs=1e-6)
-
-
-def test_what_an_item_counts_is_the_derivative_by_its_weight():
-    """The level where the first item has a weight of 1 + h: distances to others of their weight."""
-    shares = np.random.default_rng(1).dirichlet(np.ones(3), (5, 2))
-    counts = chance_total_variation(grid_of(shares)).counts.astype(float)
-    distances = np.abs(shares[:, None, 0] - shares[None, :, 1]).sum(axis=2) / 2
-
-    def level(first):
-        weights = np.array([first, 1, 1, 1, 1])
-        pairs = np.outer(weights, weights) * (1 - np.eye(5))
-        return weights.sum() * (pairs * distances).sum() / pairs.sum()
-
-    slope = (level(1 + 1e-4) - level(1 - 1e-4)) / 2e-4
-    assert counts[0, 0] == pytest.approx(slope, rel=1e-4)
-    assert counts[:, 0].sum() == pytest.approx(level(1), rel=1e-6)
 
 
 def table_of(*scores):
@@ -147,12 +94,12 @@ def test_they_are_in_the_metrics_table_by_factor():
         for name, level in zip(design.names, design.levels("paraphrase"), strict=True)
     ]  # fmt: skip
     table = measure(pl.DataFrame(rows), suite)
-    variation = table.filter(metric="total_variation", group="MICRO")
-    values = dict(variation.select("subset", "value").iter_rows())
-    assert values == pytest.approx({"all": 0.1 * 4 / 6, "paraphrase": 0.1, "order": 0})
-    by_chance = table.filter(metric="chance_total_variation", group="g", subset="order")
-    # Of orders: |.7 - .4| in phrasing 1, |.5 - .4| in phrasing 2.
-    assert by_chance["value"].item() == pytest.approx((0.3 + 0.1) / 2)
+    variation = table.filter(metric="total_variation", over="all")
+    values = dict(variation.select("level", "value").iter_rows())
+    assert values == pytest.approx({"": 0.1 * 4 / 6, "paraphrase": 0.1, "order": 0})
+    by_chance = table.filter(metric="chance_total_variation", group="g", level="order")
+    # First of a .7 .5 .3 .5 and second of b .6 .6 .4 .4 are .2, .1, .2 and .1 apart, and so on.
+    assert by_chance["value"].item() == pytest.approx(0.15)
     without = measure(pl.DataFrame(rows).drop("option_scores"), suite)
     assert without.filter(pl.col("metric").str.contains("variation")).is_empty()
 
@@ -179,7 +126,7 @@ def test_an_overconfident_model_has_an_error_of_its_excess():
         sure = generator.uniform(0.5, 1, 400)
         is_right = generator.random(400) < sure - 0.25
         shares = np.where(is_right, sure, 1 - sure)
-        grid = grid_of(np.stack([shares, 1 - shares], axis=1)[:, None], pairs=np.zeros((0, 2), int))
+        grid = grid_of(np.stack([shares, 1 - shares], axis=1)[:, None])
         found.append(value(calibration_error, grid))
     assert np.mean(found) == pytest.approx(0.25, rel=0.1)
 
@@ -188,5 +135,7 @@ def test_bins_have_equal_size_and_at_least_twenty_answers():
     sizes = {n: [len(of) for of in bins_of(np.linspace(0, 1, n))] for n in (5, 60, 1000)}
     assert sizes[5] == [5] and sizes[60] == [20] * 3 and len(sizes[1000]) == 15
     assert max(sizes[1000]) - min(sizes[1000]) <= 1
+    last_bit = bins_of(np.repeat([0.59999999999, 0.6], 20))
+    assert [len(of) for of in last_bit] == [40]
     equal = bins_of(np.repeat([0.1, 0.5, 0.9], [10, 180, 10]))
     assert [len(of) for of in equal] == [10, 190], "whatever the order of equal ones"

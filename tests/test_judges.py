@@ -8,7 +8,8 @@ import pytest
 
 import consilience as cs
 from checks import output, refused
-from consilience.metrics.registry import METRICS, Grid
+from consilience.metrics.registry import METRICS
+from grids import grid_of, places_of, value
 
 LONG = "a longer reply"
 ROWS = [
@@ -53,7 +54,7 @@ def longer(prompts):
     ("baseline:oracle", {"position_preference": 0, "label_kappa": 1, "accuracy": 1}),
 ])  # fmt: skip
 def test_numbers_by_hand(pairs, judge, expected):
-    rows = cs.evaluate(pairs, judge, vary=[ORDER]).metrics.filter(group="MICRO", subset="all")
+    rows = cs.evaluate(pairs, judge, vary=[ORDER]).metrics.filter(over="all", kind="whole")
     values = dict(rows.select("metric", "value").iter_rows())
     assert {name: values[name] for name in expected} == pytest.approx(expected)
 
@@ -74,14 +75,32 @@ def test_kappa_of_unequal_margins_by_hand():
     golds = np.array([[0]] * 7 + [[1]] * 3)
     answers = golds.copy()
     answers[[0, 9]] = 1 - golds[[0, 9]]
-    subjects = np.array(list("abcdefghij"), dtype=object)
-    none = np.zeros((0, 2), dtype=int)
-    grid = Grid(answers, golds, None, subjects, np.arange(2), shown_first=(none, golds))
-    tally = METRICS["label_kappa"].tally(grid)
-    share = tally.share()
-    assert share.value == pytest.approx(0.22 / 0.42)
-    # Euler: what items contribute sums to hits and total
-    assert tally.scores().sum(axis=0) == pytest.approx([share.hits, share.total])
+    grid = grid_of(answers, golds, places=places_of([2] * 10, ["given"]))
+    assert value("label_kappa", grid) == pytest.approx(0.22 / 0.42)
+
+
+def test_kappa_is_of_shown_positions_by_hand():
+    """Two questions in two orders: golds 0 and 1 are shown at 0, 1 and 1, 0, each place twice.
+
+    The answers 0, 0 and 1, 0 are shown at 0, 1, 1, 1: 3 of 4 right, p_e = (1 * 2 + 3 * 2) / 16.
+    """
+    places = places_of([2, 2], ["given", "reversed"])
+    grid = grid_of([[0, 0], [1, 0]], [0, 1], places=places, orders=np.array([[0, 1]]))
+    assert value("label_kappa", grid) == pytest.approx((3 / 4 - 1 / 2) / (1 - 1 / 2))
+    # Of other questions' places 1 * 1 and 0 * 1: by chance .5 at (0, 1) and (1, 0) of these pairs.
+    tally = METRICS["chance_consistency"].tally(grid)
+    # Answers at 0, 1 | 1, 1: pairs of two questions (0, 1) 2, (1, 1) 2 of 4, so Q(0, 1) = 1/4.
+    assert tally.value == pytest.approx(1 / 4 + 1 / 4)
+
+
+def test_position_preference_is_a_mean_over_items():
+    """One question in two orders prefers the first place; one in four: 1 of its 6 pairs does."""
+    orders = ["given", "rotation 1", "given", "given"]
+    pairs = np.array([[0, 1], [1, 2], [1, 3]])
+    asked = np.array([[1, 1, 0, 0], [1, 1, 1, 1]], bool)
+    answers = [[0, 1, -1, -1], [0, 1, 1, 1]]
+    grid = grid_of(answers, 0, asked=asked, places=places_of([2, 2], orders), orders=pairs)
+    assert value("position_preference", grid) == pytest.approx((1 + 1 / 3) / 2)
 
 
 def test_a_new_suite_is_checked_asked_and_gated(consilience, tmp_path):

@@ -307,8 +307,8 @@ def chance_total_variation(grid: Grid) -> Tally | None:
     ``chance.distance_by_place``. Range 0 to 1; of a single item there is none.
     """
     shares, grid = _distributions(grid)
-    there = chance.has_level(grid) * grid.votes * grid.n_both
-    return _distance_tally(grid, chance.distance_by_place(grid, shares) * (there > 0), there)
+    votes = chance.has_level(grid) * grid.votes * grid.n_both
+    return _distance_tally(grid, chance.distance_by_place(grid, shares), votes)
 
 
 def _distributions(grid: Grid) -> tuple[Floats, Grid]:

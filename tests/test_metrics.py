@@ -43,7 +43,11 @@ def table(rows, group="R", patterns=PATTERNS):
 def of(group, level=""):
     """Which rows: a group, or ``mean`` or ``all`` of the groups; whole, or of a part."""
     is_over = group in ("mean", "all")
-    return {"over": group if is_over else "group", "group": "" if is_over else group, "level": level}
+    return {
+        "over": group if is_over else "group",
+        "group": "" if is_over else group,
+        "level": level,
+    }
 
 
 def values(metrics, group="R", level=""):
@@ -114,7 +118,9 @@ def test_means_are_over_relations_with_one_right_answer_only():
     both = Suite("hand", (*one.relations, *several.relations), "strict")
     answers = pl.concat([table(HAND), table([("1", "Ada", "a", ["a", "b", "b"])], "S")])
     mean = values(measure(answers, both, "strict"), "mean")
-    assert (mean["accuracy"], mean["consistency"], mean["determinism"]) == pytest.approx((2 / 4, 7 / 12, 1 / 3))
+    assert (mean["accuracy"], mean["consistency"], mean["determinism"]) == pytest.approx(
+        (2 / 4, 7 / 12, 1 / 3)
+    )
 
 
 def test_without_data_a_value_is_nan_and_the_mean_leaves_it_out():

@@ -79,7 +79,10 @@ def test_several_seeds_are_averaged():
     """
     runs = [right_in(25), right_in(26)]
     row = row_of(measured(runs), "accuracy")
-    assert (row["value"], row["seed_std"]) == (pytest.approx(0.51), pytest.approx(0.02 / math.sqrt(2)))
+    assert (row["value"], row["seed_std"]) == (
+        pytest.approx(0.51),
+        pytest.approx(0.02 / math.sqrt(2)),
+    )
     reach = 12.7062 * 0.01 / (0.51 * 0.49)
     for end, sign in (("seed_low", -1), ("seed_high", 1)):
         assert row[end] == pytest.approx(1 / (1 + math.exp(-(0.040005 + sign * reach))), abs=1e-6)

@@ -17,7 +17,7 @@ import pytest
 
 import consilience as cs
 from checks import output, refused
-from consilience.gating.gate import as_junit, parse_rules
+from consilience.gating.gate import Rule, as_junit
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import DESCRIPTIONS, label_of
@@ -210,7 +210,7 @@ def test_an_unfinished_run_is_refused(tmp_path):
 def test_a_rule_takes_every_number_as_it_is_printed(metric):
     label, limit = label_of(metric), sum(DESCRIPTIONS[metric].bounds) / 2
     for of, level, group in (("", "", ""), (" of order in capital", "order", "capital")):
-        (rule,) = parse_rules([f"{label}{of} >= {limit}"])
+        rule = Rule.of(f"{label}{of} >= {limit}")
         assert (rule.metric, rule.level, rule.group, rule.limit) == (metric, level, group, limit)
 
 

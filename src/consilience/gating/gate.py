@@ -25,13 +25,12 @@ from consilience.options import Output
 from consilience.options.runs import GateOptions
 from consilience.report.columns import Columns, frame_table
 from consilience.report.export import Shown, record_of
-from consilience.report.table import Column, Table, number_text, without_empty_columns
+from consilience.report.table import Column, Kind, Table, number_text, without_empty_columns
 from consilience.results import comparing
-from consilience.runs.run import Run, open_runs
+from consilience.runs.run import open_runs
 from consilience.types import Suite
 
-Row = Mapping[str, Any]
-
+Row = dict[str, Any]
 LEVEL, INTERVAL = 0.9, "90 % CI"  # Each bound is a one-sided 95 % bound
 FORMS = (
     "'METRIC >= 0.8', 'METRIC <= 20 %' or 'METRIC no worse than baseline by 3 points', each also "
@@ -39,12 +38,9 @@ FORMS = (
 )
 NUMBER = r"(?P<number>-?(?:\d+(?:\.\d*)?|\.\d+)) ?"
 LIMIT = re.compile(rf"(?P<name>[^<>≥≤]+?) ?(?P<way>[<>]=?|[≥≤]) ?{NUMBER}(?P<unit>%?)")
-RELATIVE = re.compile(
-    r"(?P<name>.+?) no (?P<way>worse|lower|higher)(?: than(?: the)? baseline)? by "
-    rf"{NUMBER}(?P<unit>%|points?)",
-    re.IGNORECASE,
-)
-PLACE = re.compile(r"(?: of (?P<level>.+?))?(?: in (?P<group>.+?))?", re.IGNORECASE)
+WAY = "no (?P<way>worse|lower|higher)(?: than(?: the)? baseline)?"
+RELATIVE = re.compile(rf"(?i)(?P<name>.+?) {WAY} by {NUMBER}(?P<unit>%|points?)")
+PLACE = re.compile(r"(?i)(?: of (?P<level>.+?))?(?: in (?P<group>.+?))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +58,13 @@ class Rule:
     @classmethod
     def of(cls, text: str) -> Rule:
         """The rule of a text; none raises."""
-        absolute = LIMIT.fullmatch(text)
+        absolute = LIMIT.fullmatch(text := " ".join(text.split()))
         if not (match := absolute or RELATIVE.fullmatch(text)):
             raise ConsilienceError(f"the rule '{text}'", expected=FORMS)
         heads = [match["name"][: at.start()] for at in re.finditer(" (?:of|in) |$", match["name"])]
-        head = next((one for one in heads[::-1] if _same(one, DESCRIPTIONS)), heads[0])
+        head = next((one for one in heads[::-1] if _known(one, DESCRIPTIONS)), heads[0])
         metric = _known(head, DESCRIPTIONS, f"no metric '{head}' in the rule '{text}'")
-        place = PLACE.fullmatch(match["name"].removeprefix(head))
-        level, group = place.groups("") if place else ("", "")
+        level, group = PLACE.fullmatch(match["name"][len(head) :]).groups("")  # type: ignore[union-attr]
         (least, greatest), better = DESCRIPTIONS[metric].bounds, DESCRIPTIONS[metric].better
         number, unit, way = float(match["number"]), match["unit"], match["way"].lower()
         if absolute:
@@ -78,20 +73,19 @@ class Rule:
             expected = f"a limit from {least:g} to {greatest:g}, such as 0.95 or 95 %"
         else:
             ways = {"lower": "higher", "higher": "lower"} | ({"worse": better} if better else {})
-            at_least, limits = ways.get(way) == "higher", (0, 100 * (greatest - least))
-            is_possible = way in ways and unit != "%" and limits[0] < number < limits[1]
+            at_least, margin = ways.get(way) == "higher", number / 100
+            is_possible = way in ways and unit != "%" and 0 < margin < greatest - least
             expected = f"'no {' or '.join(sorted(ways)[::-1])} than baseline by 3 points'"
             expected += ", more than 0; 3 % may be points or a share of the baseline"
-            number /= -100 if at_least else 100
+            number = -margin if at_least else margin
         if not is_possible:
             raise ConsilienceError(f"the rule '{text}'", expected=expected)
         return cls(text, metric, level, group, number, at_least, not absolute)
 
-    def rows(self, table: pl.DataFrame, suite: Suite) -> Sequence[Row]:
+    def rows(self, table: pl.DataFrame, suite: Suite) -> list[Row]:
         """The rows of a table of numbers or differences that the rule is about; none raises.
 
-        Without a group these are the headline numbers (``SuiteWords.over``); those of each group
-        where a metric has no other.
+        Without a group the headline numbers (``SuiteWords.over``), else those of each group.
         """
         where = pl.when(pl.col("over") == "group").then("group").otherwise("over").alias("where")
         table, parts = table.with_columns(where), {"metric": self.metric, "level": self.level}
@@ -107,43 +101,33 @@ class Rule:
         """Whether a number, or a difference, with this interval passes.
 
         A limit is compared with the number. A difference does not pass if it is beyond the margin
-        and its interval is on that side of 0. ``prove``: the whole interval has to be on the right
-        side of the limit. Without an interval the number itself decides, and nothing is proved.
-        What is undefined does not pass.
+        and its interval on that side of 0. ``prove``: the whole interval has to be on the right
+        side of the limit. Without an interval the number decides, and nothing is proved.
         """
         sign = 1 if self.at_least else -1
         low, high = sorted((sign * low, sign * high))
-        is_inside = sign * value >= sign * self.limit - TIE
+        limit = sign * self.limit - TIE
+        is_inside = sign * value >= limit
         if math.isnan(low):
             return is_inside and not prove
-        if prove:
-            return low >= sign * self.limit - TIE
-        return is_inside or (self.is_relative and high >= 0)
+        return low >= limit if prove else is_inside or (self.is_relative and high >= 0)
 
 
-def _same(written: str, names: Iterable[str]) -> list[str]:
-    """The names that are written, in any case and with spaces; metrics also by their labels."""
+def _known(written: str, names: Iterable[str], fault: str = "") -> str:
+    """The name that is written, in any case and with spaces; of a metric also its label.
+
+    None or several raise ``fault``; without one the name is empty.
+    """
 
     def key(name: str) -> str:
         return re.sub(r"\W+", "_", name.casefold()).strip("_")
 
-    same = [name for name in names if key(written) in (key(name), key(label_of(name)))]
-    return [written] if written in same else same
-
-
-def _known(written: str, names: Iterable[str], fault: str) -> str:
-    """The one name that is written, else an error."""
-    if len(same := _same(written, names)) != 1:
+    same = [one for one in names if key(written) in (key(one), key(label_of(one)))]
+    if written in same or len(same) == 1:
+        return written if written in same else same[0]
+    if fault:
         raise unknown_name(fault, written.lower(), [name for name in names if name])
-    return same[0]
-
-
-def parse_rules(texts: Iterable[str]) -> list[Rule]:
-    """The rules of their texts, each once; none raises."""
-    if rules := [Rule.of(" ".join(text.split())) for text in dict.fromkeys(texts)]:
-        return rules
-    todo = "Write --rule \"consistency >= 0.8\", or rule = ['...'] in [gate] of consilience.toml."
-    raise ConsilienceError("no rule", expected=FORMS, todo=todo)
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,16 +152,11 @@ class Check:
 
     def cells(self) -> dict[str, Any]:
         """Its row of the table."""
-        is_relative = not math.isnan(self.difference)
-        low, high, limit = (_shown(one, is_relative) for one in (self.low, self.high, self.limit))
+        kind: Kind = "share" if math.isnan(self.difference) else "points"
+        low, high, limit = (number_text(one, kind) for one in (self.low, self.high, self.limit))
         interval = "none" if math.isnan(self.low) else f"{low} to {high}"
-        differs = {} if is_relative else {"baseline": "", "difference": ""}
-        return asdict(self) | differs | {"interval": interval, "limit": limit}
-
-
-def _shown(value: float, is_difference: bool) -> str:
-    """A share in percent, or a difference in points."""
-    return number_text(value, "points" if is_difference else "share")
+        cells = asdict(self) | {"interval": interval, "limit": limit}
+        return cells | ({"baseline": "", "difference": ""} if kind == "share" else {})
 
 
 SAME = ("metric", "over", "group", "kind", "level", "low", "high")  # As in the row of a check
@@ -196,30 +175,24 @@ def _check(rule: Rule, row: Row, suite: Suite, items: pl.DataFrame, *, prove: bo
     value, baseline, difference = [*(row[name] for name in columns), NAN, NAN][:3]
     number = row[columns[-1]], row["low"], row["high"]
     is_mean, words = row["over"] == "mean" and row["n"] != 1, suite.words
-    varies = not math.isnan(number[1] if is_mean or not is_relative else row["detectable"])
-    is_same = is_relative and abs(difference) <= TIE and not varies
+    is_same = abs(difference) <= TIE and math.isnan(number[1] if is_mean else row["detectable"])
     holds = rule.holds(*number, prove=prove and not is_same)
     items = items.filter(group=row["group"]) if row["group"] else items
-    size, of = counted(items.height, words.item), row["group"] or f"all {words.item}s"
-    if is_mean:
-        size = counted(row["n"], words.group)
-        of = f"mean of {size}"
-    shown, *bounds = (_shown(one, is_relative) for one in number)
+    size = counted(row["n"], words.group) if is_mean else counted(items.height, words.item)
+    of = f"mean of {size}" if is_mean else row["group"] or f"all {words.item}s"
+    shown, low, high = (number_text(one, "points" if is_relative else "share") for one in number)
     reason = f"{label_of(rule.metric)} {shown} {('%', 'points against the baseline')[is_relative]}"
+    reason += f" ({INTERVAL} {low} to {high})" if number[1] == number[1] else ""
     if math.isnan(number[0]):
         reason = f"{label_of(rule.metric)} is undefined for these answers"
+    elif is_same or (prove and not holds):
+        reason += f": {size} {'without a change' if is_same else 'do not prove it'}"
     elif math.isnan(number[1]):
         reason += f", without an interval over {size}"
-    else:
-        reason += f" ({INTERVAL} {' to '.join(bounds)})"
-    if is_same or (prove and not holds):
-        reason += f": {size} {'without a change' if is_same else 'do not prove it'}"
-    elif is_relative and holds and not (prove or math.isnan(number[1])):
-        (least, greatest), move = DESCRIPTIONS[rule.metric].bounds, ("rise", "fall")[rule.at_least]
-        under = _shown(row["detectable"], is_difference=False)
-        power = f"cannot show a {move} under {under} points"
-        is_known = row["detectable"] <= greatest - least
-        reason += f": {size} {power if is_known else f'can show a large {move} only'}"
+    elif is_relative and holds and not prove:
+        move, detectable = ("rise", "fall")[rule.at_least], row["detectable"]
+        under = f"cannot show a {move} under {number_text(detectable, 'share')} points"
+        reason += f": {size} {under if detectable <= 1 else f'can show a large {move} only'}"
     return Check(
         rule=rule.text, **{name: row[name] for name in SAME}, value=value, baseline=baseline,
         difference=difference, limit=rule.limit, verdict="pass" if holds else "fail",
@@ -235,7 +208,7 @@ class Gate(Shown):
     record: Mapping[str, Any]
     checks: Sequence[Check]  # A check of each rule, by group where a rule is about several
     notes: Sequence[str]
-    lacking: str  # How many queries have no answer, which counts as wrong
+    lacking: tuple[int, int]  # How many queries have no answer, which counts as wrong; of how many
 
     @property
     def failed(self) -> Sequence[Check]:
@@ -243,7 +216,6 @@ class Gate(Shown):
 
     @property
     def verdict(self) -> Literal["pass", "fail"]:
-        """Pass if all rules do."""
         return "fail" if self.failed else "pass"
 
     @property
@@ -262,8 +234,7 @@ class Gate(Shown):
         table = self.table()
         yield replace(table, notes=[*table.notes, *self.notes]) if output.format == "md" else table
         if output.format == "table" and not self.is_open:
-            (path, *_) = self.record["settings"]["runs"]
-            yield f"Answers: consilience report {shlex.quote(path)}"
+            yield f"Answers: consilience report {shlex.quote(self.record['settings']['runs'][0])}"
 
     def document(self) -> dict[str, Any]:
         of_all = {"run": self.record, "verdict": self.verdict, "warnings": [*self.notes]}
@@ -279,61 +250,53 @@ class Gate(Shown):
 
 def gate(options: GateOptions) -> Gate:
     """Check the rules on the numbers of a run, or of several of the same model."""
-    rules = parse_rules(options.rule)
+    rules = [Rule.of(text) for text in dict.fromkeys(options.rule)]
+    if not rules:
+        todo = "Write --rule, or rule = ['consistency >= 0.8'] in [gate] of consilience.toml."
+        raise ConsilienceError("no rule", expected=FORMS, todo=todo)
     relative = [rule.text for rule in rules if rule.is_relative]
     if relative and not options.baseline:
-        found = f"the rule '{relative[0]}' without a baseline"
-        raise ConsilienceError(found, todo="Name it: --baseline RUN.", option="baseline")
+        found, todo = f"the rule '{relative[0]}' without a baseline", "Name it: --baseline RUN."
+        raise ConsilienceError(found, todo=todo, option="baseline")
     opened = open_runs([*options.runs, *filter(None, [options.baseline])])
     runs, base = opened[: len(options.runs)], opened[len(options.runs) :]
-    _refuse_other_models(runs, opened)
-    suite, protocol = suite_of(runs[0], options.suite, options.protocol)
-    notes = [note for run in opened for note in suite_notes(run, suite)]
-    asked = [Prepared(table, suite) for run in runs for table in run.tables]
-    if len(runs) > 1 and (differ := comparing.comparable(runs, suite)[1]):
-        raise ConsilienceError(differ[0], expected="runs of the same questions")
-    numbers = measure(asked, suite, protocol, LEVEL)
-    tables = {False: (numbers, asked[0])}
-    if base:
-        common, more = comparing.comparable([*base, *runs], suite)
-        first, second = common.pop(base[0].label), [one for of in common.values() for one in of]
-        first *= len(second) if len(first) == 1 else 1
-        models = {base[0].label: first, runs[0].label: second}
-        tables[True] = compare(models, suite, protocol, LEVEL), second[0]
-        notes += more + comparing.noise_notes([*base, runs[0]], tables[True][0], suite)
-    notes += comparing.settings_notes([*base, *runs])
-    notes += [note for run in opened for note in protocol_notes(run, protocol)]
-    notes += [note for one in asked for note in without_answer(one.coded)]
-    notes += constant_answers(numbers, suite)
-    checks = []
-    for rule in rules:
-        table, answers = tables[rule.is_relative]
-        items = answers.coded.select(pl.col("group", "item").cast(pl.String)).unique()
-        checks += [
-            _check(rule, row, suite, items, prove=options.prove) for row in rule.rows(table, suite)
-        ]
-    every = pl.concat([one.coded.select(pl.col("answer", "excluded").is_null()) for one in asked])
-    lacking = (
-        f"{every.filter('answer', 'excluded').height:,} of {every.height:,} queries have no answer"
-    )
-    name = ", ".join(run.label for run in runs) + "".join(f" against {run.label}" for run in base)
-    paths = {"runs": [str(run.path) for run in runs], "baseline": options.baseline}
-    record = record_of(**paths, suite=suite.name, protocol=protocol, prove=options.prove)
-    return Gate(f"{name} on {suite.name}", record, checks, list(dict.fromkeys(notes)), lacking)
-
-
-def _refuse_other_models(runs: Sequence[Run], opened: Sequence[Run]) -> None:
-    """Raise for runs of several models, of other suites, and for what is not finished."""
     comparing.refuse_mixed(opened)
     models = {run.settings.get("model", {}).get("model") for run in runs} - {None}
     if len(models) > 1:
         found = f"runs of different models: {', '.join(sorted(models))}"
-        todo = "Gate each run alone, or name the earlier one with --baseline RUN."
-        raise ConsilienceError(found, expected="repeated runs of one model", todo=todo)
+        raise ConsilienceError(found, expected="repeated runs of one model, or --baseline RUN")
     for part in (part for run in opened for part in run.seeds):
         if part.record and not part.record.get("finished"):
             todo = "Rerun the command of the run to resume it."
             raise ConsilienceError("the run is not finished", where=str(part.path), todo=todo)
+    suite, protocol = suite_of(runs[0], options.suite, options.protocol)
+    notes = [note for run in opened for note in suite_notes(run, suite)]
+    notes += [note for run in opened for note in protocol_notes(run, protocol)]
+    asked = [Prepared(table, suite) for run in runs for table in run.tables]
+    if len(runs) > 1 and (differ := comparing.comparable(runs, suite)[1]):
+        raise ConsilienceError(differ[0], expected="runs of the same questions")
+    tables = {False: (measure(asked, suite, protocol, LEVEL), asked[0])}
+    if relative:
+        common, more = comparing.comparable([*base, *runs], suite)
+        first, second = common.pop(base[0].label), [one for of in common.values() for one in of]
+        first *= len(second) if len(first) == 1 else 1
+        both = {base[0].label: first, runs[0].label: second}
+        tables[True] = compare(both, suite, protocol, LEVEL), second[0]
+        notes += more + comparing.noise_notes([*base, runs[0]], tables[True][0], suite)
+    notes += [*comparing.settings_notes([*base, *runs]), *constant_answers(tables[False][0], suite)]
+    notes += [note for one in asked for note in without_answer(one.coded)]
+    checks = []
+    for rule in rules:
+        table, answers = tables[rule.is_relative]
+        items = answers.coded.select(pl.col("group", "item").cast(pl.String)).unique()
+        rows = rule.rows(table, suite)
+        checks += [_check(rule, row, suite, items, prove=options.prove) for row in rows]
+    asks = pl.concat([one.coded.select(pl.col("answer", "excluded").is_null()) for one in asked])
+    lacking = asks.filter("answer", "excluded").height, asks.height
+    name = ", ".join(run.label for run in runs) + "".join(f" against {run.label}" for run in base)
+    paths = {"runs": [str(run.path) for run in runs], "baseline": options.baseline}
+    record = record_of(**paths, suite=suite.name, protocol=protocol, prove=options.prove)
+    return Gate(f"{name} on {suite.name}", record, checks, list(dict.fromkeys(notes)), lacking)
 
 
 def as_junit(gate: Gate) -> bytes:
@@ -347,10 +310,10 @@ def as_junit(gate: Gate) -> bytes:
         if check.verdict == "fail":
             failure = ET.SubElement(case, "failure", type="fail", message=reason)
             failure.text = f"{_text(check.rule)}: {reason}."
-        ET.SubElement(case, "system-out").text = f"{reason}.\n{gate.lacking}."
+        lacking = "{:,} of {:,} queries have no answer.".format(*gate.lacking)
+        ET.SubElement(case, "system-out").text = f"{reason}.\n{lacking}"
     ET.indent(root)
-    xml: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
-    return xml + b"\n"
+    return bytes(ET.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
 
 
 def _text(text: str) -> str:

@@ -80,20 +80,15 @@ def _pair_table(ready: Prepared, protocol: Protocol) -> pl.DataFrame:
 
 
 def _agreement(grid: Grid) -> tuple[Floats, Floats]:
-    """The share of items with the same answer (pair,), and the bounds of its interval (pair, 2).
-
-    The error is that of ``metrics.errors``, of all pairs at once.
-    """
+    """Agreement (pair,), and the bounds of its interval (pair, 2) by ``metrics.errors``."""
     items, places = len(grid.answers), grid.subjects.places
-    shape = (len(grid.subjects.names), items)
-    by_subject = csr_array((np.ones(items), (places, np.arange(items))), shape=shape)
+    by_subject = csr_array((np.ones(items), (places, np.arange(items))))
     hits, sizes = (by_subject @ of.astype(np.float64) for of in (grid.same, grid.both))
     total, clusters = sizes.sum(axis=0), (sizes > 0).sum(axis=0)
     agreement = quotient(hits.sum(axis=0), total)
     falls = quotient(hits - np.nan_to_num(agreement) * sizes, total - sizes)
     errors = np.sqrt(quotient(clusters - 1.0, clusters * 1.0) * (falls**2).sum(axis=0))
-    ends = intervals_of(agreement, errors, clusters, (0.0, 1.0), proportion=True)
-    return agreement, ends
+    return agreement, intervals_of(agreement, errors, clusters, (0.0, 1.0), proportion=True)
 
 
 def with_changes(patterns: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
@@ -130,29 +125,26 @@ def _pattern_table(ready: Prepared, protocol: Protocol) -> pl.DataFrame:
     for relation, grid in _grids(ready, protocol):
         size, agreement, without = grid.answers.shape[1], *_without(grid)
         value = _value("consistency", grid)
-        gains = np.nan_to_num(without - value, nan=-np.inf)
-        of_one = gains.diagonal().copy()
-        np.fill_diagonal(gains, -np.inf)
-        variants = [pattern.text for pattern in relation.patterns] or relation.design.variants
+        gains = np.round(without - value, 12)  # equal gains do not differ by rounding
+        of_one, of_two = gains.diagonal(), np.where(np.isnan(gains), -np.inf, gains)
+        np.fill_diagonal(of_two, -np.inf)
+        best = of_two.max(axis=1)
         columns = {
             "group": [relation.id] * size,
             "variant_index": range(size),
-            "variant": variants,
+            "variant": [of.text for of in relation.patterns] or relation.design.variants,
             "accuracy": quotient(grid.right.sum(axis=0), grid.asked.sum(axis=0)),
             "agreement": agreement,
             "top_answer": [_value("top_answer", grid.only_variants([at])) for at in range(size)],
             "consistency": [value] * size,
             "without": without.diagonal(),
             "gain": of_one,
-            "partner": gains.argmax(axis=1),
-            "gain_of_two": gains.max(axis=1),
+            "partner": of_two.argmax(axis=1),
+            "gain_of_two": np.where(np.isinf(best), NAN, best),
             "n": grid.asked.sum(axis=0),
         }
-        table = pl.DataFrame(columns).with_columns(
-            pl.col("gain", "gain_of_two").replace(-np.inf, NAN)
-        )
-        has_partner = pl.col("gain_of_two").is_not_nan()
-        tables.append(table.with_columns(partner=pl.when(has_partner).then("partner")))
+        partner = pl.when(pl.col("gain_of_two").is_not_nan()).then("partner")
+        tables.append(pl.DataFrame(columns).with_columns(partner=partner))
     return pl.concat(tables)
 
 
@@ -164,19 +156,15 @@ def _value(metric: str, grid: Grid) -> float:
 def _without(grid: Grid) -> tuple[Floats, Floats]:
     """The mean agreement of a pattern with others (variant,), and consistency without patterns.
 
-    The second (variant, variant) is the consistency without two patterns, on the diagonal without
-    one; NaN where no pair is left.
+    The second (variant, variant) is without two patterns, on the diagonal without one; NaN where no
+    pair is left.
     """
 
     def pairs_with(at: int) -> Bools:
-        """Whether an item has the same answer there and in another variant, and was asked in both.
-
-        (2, item, variant)
-        """
+        """Of one and each other variant: the same answer, and asked in both (2, item, variant)."""
         both = grid.asked & grid.asked[:, [at]] & (grid.is_compared[at] > 0)
-        return np.array(
-            [both & (grid.answers == grid.answers[:, [at]]) & (grid.answers >= 0), both]
-        )
+        same = both & (grid.answers == grid.answers[:, [at]]) & (grid.answers >= 0)
+        return np.array([same, both])
 
     variants = range(grid.answers.shape[1])
     pairs = np.array([pairs_with(at).sum(axis=2) for at in variants]).transpose(1, 2, 0)

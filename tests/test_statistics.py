@@ -5,7 +5,6 @@ import math
 import numpy as np
 import polars as pl
 import pytest
-from consilience.metrics.resampling import ClusterCounts, Resampling
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats

@@ -1,288 +1,65 @@
-"""How often tests find a difference where there is none, and intervals contain the true value.
+"""How often intervals contain the true value, tests find what is not there, and gates are wrong.
 
-`python bench/simulations.py [SIMULATIONS] [TABLE,TABLE]` prints the tables of docs/statistics.md:
-coverage, numbers, mcnemar, macro, equal, different. 500 data sets a row (of numbers 1,000, of
-coverage, mcnemar and macro 2,000) take some 10 minutes on one core of an AMD EPYC. Everything is
-seeded by the name of its row.
+``python bench/simulations.py [TABLE,TABLE] [SIMULATIONS] [FOLDER]`` prints the tables of
+docs/statistics.md as CSV, or writes them into the folder (``docs/results``), where columns that it
+does not compute, such as ``bootstrap``, are kept: these were recorded with revision cfde4529.
+Numbers, intervals, tests and rules are those of the program; cells are in percent. A row is seeded
+by its name, so it is the same alone. Tests draw 999 permutations.
 """
 
 from __future__ import annotations
 
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from itertools import combinations
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import product
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
-from scipy.special import expit, ndtr, stdtr, stdtrit
+import polars as pl
+from scipy.special import expit, stdtr
 
-from consilience.core.items import Floats
-from consilience.metrics import statistics
-from consilience.metrics.differences import flip, flipped_differences
-from consilience.metrics.registry import METRICS, Grid, Tally, ratio
-from consilience.metrics.statistics import (
-    Signs,
-    bootstrap_interval,
-    difference_bounds,
-    mcnemar,
-    paired_permutation,
-    permutation_p,
-    resamples,
-)
+from consilience.core import expectations
+from consilience.core.factors import WHOLE, Factor, FactorialDesign
+from consilience.core.items import Floats, Ints
+from consilience.gating.gate import Rule
+from consilience.metrics import definitions, differences, errors, statistics
+from consilience.metrics.components import exact_parts
+from consilience.metrics.errors import Index, Number, Tallies, Terms
+from consilience.metrics.registry import Clusters, Grid, Places, Tally
+from consilience.metrics.statistics import LEVEL, NAN, difference_bounds, paired_permutation
 
-DRAWN = 999
-"""Permutations and bootstrap samples of a simulated data set."""
+statistics.PERMUTATIONS = 999
 
-statistics.PERMUTATIONS = DRAWN
+METRICS, INDEX, COHEN = definitions.METRICS, Index(), "corrected_consistency"
+SHARE, KAPPA = METRICS["accuracy"].bounds, METRICS[COHEN].bounds
 
 Random = np.random.Generator
-Models = tuple[Tally, Tally]
+Make = Callable[[Random], Terms]
+"""A data set: the tallies of one run by group, or of two, of which the first has the weight -1."""
+Draw = Callable[[Random, int], Any]  # Of so many relations or questions
 
 
-# Two models with the same true value.
+@dataclass(frozen=True)
+class Row:
+    """A row of a table."""
 
+    name: str
+    draw: Callable[[Random], Mapping[str, float]]  # A data set: what is averaged; NaN for none
 
-def tally_of(codes: np.ndarray, metric: str, per_subject: int = 1) -> Tally:
-    """A metric of answers (item, variant); the items of a subject follow each other."""
-    pairs = np.array(list(combinations(range(codes.shape[1]), 2)), dtype=np.int64)
-    subjects = (np.arange(len(codes)) // per_subject).astype(str).astype(object)
-    grid = Grid(codes, np.zeros_like(codes), pairs, subjects, np.arange(10))
-    tally = METRICS[metric].count(grid)
-    assert tally is not None
-    return tally
-
-
-def answers(
-    generator: Random, labels: np.ndarray, variants: int, shares: Sequence[float], kappa: float
-) -> np.ndarray:
-    """Answers (item, variant): the item's own label, or one drawn by ``shares``.
-
-    Labels drawn by ``shares`` too make ``kappa`` the true consistency above chance.
-    """
-    keep = generator.random((len(labels), variants)) < np.sqrt(kappa)
-    other = generator.choice(len(shares), (len(labels), variants), p=shares)
-    return np.where(keep, labels[:, None], other)
-
-
-def biased(
-    items: int,
-    first: Sequence[float],
-    second: Sequence[float],
-    *,
-    variants: int = 2,
-    kappas: tuple[float, float] = (0.6, 0.6),
-    metric: str = "corrected_consistency",
-) -> Callable[[Random], Models]:
-    """Models that give the labels as often as ``first`` and ``second`` say."""
-
-    def make(generator: Random) -> Models:
-        one, two = (
-            answers(generator, generator.choice(len(p), items, p=p), variants, p, kappa)
-            for p, kappa in zip((first, second), kappas, strict=True)
-        )
-        return tally_of(one, metric), tally_of(two, metric)
-
-    return make
-
-
-def clustered(
-    subjects: int,
-    first: Sequence[float],
-    second: Sequence[float],
-    *,
-    variants: int = 2,
-    kappas: tuple[float, float] = (0.6, 0.6),
-) -> Callable[[Random], Models]:
-    """The same with 10 facts a subject, whose labels go with the subject (Dirichlet, sum 4)."""
-
-    def one(generator: Random, shares: Sequence[float], kappa: float) -> Tally:
-        own = generator.dirichlet(np.array(shares) * 4, subjects)
-        labels = np.array([generator.choice(len(shares), 10, p=each) for each in own]).ravel()
-        codes = answers(generator, labels, variants, shares, kappa)
-        return tally_of(codes, "corrected_consistency", 10)
-
-    return lambda generator: (
-        one(generator, first, kappas[0]),
-        one(generator, second, kappas[1]),
-    )
-
-
-def units(counts: np.ndarray, **options: object) -> Tally:
-    """A tally of counts (item, column), every item its own cluster."""
-    names = np.arange(len(counts)).astype(str).astype(object)
-    return Tally(counts.astype(np.float32), names, len(counts), **options)  # type: ignore[arg-type]
-
-
-def f1(
-    items: int, base: float, first: tuple[float, float], second: tuple[float, float]
-) -> Callable[[Random], Models]:
-    """F1 of a label that ``base`` of the items have, by precision and recall."""
-
-    def one(generator: Random, gold: np.ndarray, precision: float, recall: float) -> Tally:
-        wrong = recall * base * (1 - precision) / precision / (1 - base)
-        said = generator.random(items) < np.where(gold, recall, wrong)
-        return units(np.stack([2 * (said & gold), said * 1 + gold], axis=1), finish=ratio)
-
-    def make(generator: Random) -> Models:
-        gold = generator.random(items) < base
-        return one(generator, gold, *first), one(generator, gold, *second)
-
-    return make
-
-
-def known(
-    items: int, shares: tuple[float, float], right: tuple[float, float] = (0.7, 0.7)
-) -> Callable[[Random], Models]:
-    """Consistency of known items, of which one model has more: 4 variants, any of them right."""
-
-    def one(generator: Random, share: float, chance: float) -> Tally:
-        hits = generator.random((items, 4)) < chance
-        while not hits.any(axis=1).all():
-            hits |= (generator.random((items, 4)) < chance) & ~hits.any(axis=1, keepdims=True)
-        agree, is_known = hits.sum(axis=1), generator.random(items) < share
-        return units(np.stack([agree * (agree - 1) // 2 * is_known, 6 * is_known], axis=1))
-
-    return lambda generator: (
-        one(generator, shares[0], right[0]),
-        one(generator, shares[1], right[1]),
-    )
-
-
-def counts_of(tally: Tally) -> Floats:
-    """Counts (cluster, column)."""
-    names, places = np.unique(tally.clusters.astype(str), return_inverse=True)  # type: ignore[union-attr]
-    more = [] if tally.sparse is None else [tally.sparse.toarray()]
-    counts = np.hstack([tally.counts, *more])
-    sums = np.zeros((len(names), counts.shape[1]))
-    np.add.at(sums, places, counts)
-    return sums
-
-
-def scores_of(tally: Tally) -> Floats:
-    """Contributions to hits and total (cluster, 2)."""
-    names, places = np.unique(tally.clusters.astype(str), return_inverse=True)  # type: ignore[union-attr]
-    sums = np.zeros((len(names), 2))
-    np.add.at(sums, places, tally.scores())
-    return sums
-
-
-def value_of(tally: Tally, sums: Floats) -> Floats:
-    """hits/total; NaN where the total is 0."""
-    hits, total = tally.finish(sums)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(np.abs(total) > 1e-9, hits / total, np.nan)
-
-
-TESTS = ("swapped items", "delta method, t", "bootstrap, t", "bootstrap, percentile", "sign flips")
-
-
-def p_values(models: Models, generator: Random, signs: dict[int, Signs]) -> list[float]:
-    """The p of each of ``TESTS``; NaN where one of the models has no value."""
-    one, two = (counts_of(each) for each in models)
-    size, sums = len(one), (one.sum(axis=0), two.sum(axis=0))
-    values = [float(value_of(models[0], each)) for each in sums]
-    difference = values[1] - values[0]
-    if np.isnan(difference):
-        return [np.nan] * len(TESTS)
-    sides = (generator.random((DRAWN, size)) < 0.5).astype(float)
-    moved = sides @ (two - one)
-    swapped = value_of(models[0], sums[1] - moved) - value_of(models[0], sums[0] + moved)
-    scores = [scores_of(each) for each in models]
-    own = [
-        (each[:, 0] - value * each[:, 1]) / each[:, 1].sum()
-        for each, value in zip(scores, values, strict=True)
-    ]
-    error = np.sqrt(((own[1] - own[0]) ** 2).sum() * size / (size - 1))
-    drawn = resamples(size, DRAWN, generator).astype(float)
-    again = value_of(models[0], drawn @ two) - value_of(models[0], drawn @ one)
-    again = again[~np.isnan(again)]
-    spread = again.std(ddof=1)
-    names = sorted(set(models[0].clusters))  # type: ignore[arg-type]
-    flips = signs.setdefault(size, Signs(names, 0))
-    flipped = flip({("m", "all"): models[0]}, {("m", "all"): models[1]}, names, flips)
-    beyond = min((again <= 0).sum(), (again >= 0).sum())
-    return [
-        permutation_p(difference, swapped),
-        float(2 * stdtr(size - 1, -abs(difference) / error)) if error else 1.0,
-        float(2 * stdtr(size - 1, -abs(difference) / spread)) if spread else 1.0,
-        float(min(1.0, 2 * (beyond + 1) / (len(again) + 1))),
-        permutation_p(difference, flipped_differences(flipped["m", "all"])),
-    ]
-
-
-def peaked(at: int) -> list[float]:
-    """One of ten candidates is given in 85 % of the cases."""
-    return [0.85 if each == at else 0.15 / 9 for each in range(10)]
-
-
-def two(share: float) -> list[float]:
-    """The shares of two labels."""
-    return [share, 1 - share]
-
-
-FREQUENT = [each / sum(1 / n for n in range(1, 11)) for each in (1 / n for n in range(1, 11))]
-"""Ten candidates, the n-th given in proportion to 1/n."""
-
-NULL: dict[str, Callable[[Random], Models]] = {
-    **{
-        f"kappa, {items} items, {share:g} / {1 - share:g}": biased(
-            items, two(share), two(1 - share)
-        )
-        for items in (60, 277, 400)
-        for share in (0.5, 0.2, 0.1, 0.05)
-    },
-    "kappa, 60 items, 0.5 / 0.9": biased(60, two(0.5), two(0.9)),
-    "kappa, 277 items, 0.5 / 0.9": biased(277, two(0.5), two(0.9)),
-    **{
-        f"kappa, {size} subjects, 10 facts each, {share:g} / {1 - share:g}": clustered(
-            size, two(share), two(1 - share)
-        )
-        for size in (6, 10, 20)
-        for share in (0.5, 0.1)
-    },
-    **{
-        f"kappa, {size} subjects, 4 patterns, 10 candidates, other favourite": clustered(
-            size, peaked(0), peaked(5), variants=4
-        )
-        for size in (6, 10, 20)
-    },
-    **{
-        f"kappa, {items} items, 9 patterns, 10 candidates, {name}": biased(
-            items, first, second, variants=9
-        )
-        for items in (60, 400)
-        for name, first, second in (
-            ("the same", FREQUENT, FREQUENT),
-            ("other order", FREQUENT, FREQUENT[::-1]),
-            ("other favourite", peaked(0), peaked(5)),
-        )
-    },
-    "chance, 277 items, 0.2 / 0.8": biased(277, two(0.2), two(0.8), metric="chance_consistency"),
-    "chance, 400 items, 9 patterns, 10 candidates, other order": biased(
-        400, FREQUENT, FREQUENT[::-1], variants=9, metric="chance_consistency"
-    ),
-    "F1, 60 items, precision and recall .6 .9 / .9 .6": f1(60, 0.3, (0.6, 0.9), (0.9, 0.6)),
-    "F1, 277 items, the same, rare label": f1(277, 0.1, (0.6, 0.9), (0.9, 0.6)),
-    "Know-Const, 60 items, 10 / 90 % known": known(60, (0.1, 0.9)),
-    "Know-Const, 218 items, 20 / 80 % known": known(218, (0.2, 0.8)),
-}
-"""Models with the same true value and other answers."""
-
-POWER: dict[str, Callable[[Random], Models]] = {
-    "kappa .6 / .4, 277 items, 0.5 / 0.5": biased(277, two(0.5), two(0.5), kappas=(0.6, 0.4)),
-    "kappa .6 / .4, 277 items, 0.2 / 0.8": biased(277, two(0.2), two(0.8), kappas=(0.6, 0.4)),
-    "kappa .7 / .4, 277 items, 0.1 / 0.1": biased(277, two(0.1), two(0.1), kappas=(0.7, 0.4)),
-    "kappa .8 / .5, 60 items, 0.5 / 0.5": biased(60, two(0.5), two(0.5), kappas=(0.8, 0.5)),
-    "kappa .6 / .45, 60 items, 9 patterns": biased(
-        60, FREQUENT, FREQUENT, variants=9, kappas=(0.6, 0.45)
-    ),
-    "kappa .8 / .2, 6 subjects, 10 facts each": clustered(6, two(0.3), two(0.3), kappas=(0.8, 0.2)),
-    "kappa .8 / .4, 10 subjects, 10 facts each": clustered(
-        10, two(0.3), two(0.3), kappas=(0.8, 0.4)
-    ),
-    "Know-Const, 218 items, 40 / 40 % known": known(218, (0.4, 0.4), (0.7, 0.8)),
-}
-"""Models that differ."""
+    def cells(self, count: int) -> dict[str, object]:
+        """The means over so many data sets, in percent; empty where hardly any has a value."""
+        generator = random_for(self.name)
+        drawn = [self.draw(generator) for _ in range(count)]
+        cells: dict[str, object] = {"case": self.name}
+        for name in drawn[0]:
+            values = [of[name] for of in drawn if not np.isnan(of[name])]
+            mean = round(100 * float(np.mean(values or [NAN])), 1) + 0.0
+            cells[name] = mean if len(values) >= count / 20 else None
+        return cells | {"simulations": count}
 
 
 def random_for(name: str) -> Random:
@@ -290,284 +67,634 @@ def random_for(name: str) -> Random:
     return np.random.default_rng(zlib.crc32(name.encode()))
 
 
-def false_findings(
-    rows: dict[str, Callable[[Random], Models]], count: int
-) -> Iterator[tuple[str, list[str]]]:
-    """The share of p below .05 of each of ``TESTS``, in percent, a row a kind of data."""
-    for name, make in rows.items():
-        generator, signs = random_for(name), dict[int, Signs]()
-        found = np.array([p_values(make(generator), generator, signs) for _ in range(count)])
-        found = found[~np.isnan(found[:, 0])]
-        yield name, [f"{100 * each:.1f}" for each in (found < 0.05).mean(axis=0)]
+@cache
+def clusters(items: int, per: int = 1, group: str = "", shared: int = 0) -> Clusters:
+    """``per`` items a subject; the first ``shared`` subjects are those of other groups, too."""
+    names = [f"{'' if at < shared else group} {at:05}" for at in range(items // per)]
+    return Clusters.of(np.repeat(names, per).tolist())
 
 
-def relation_flips(count: int) -> Iterator[tuple[str, list[str]]]:
-    """MACRO's test where the mean difference is 0: differences of relations, symmetric or not."""
-    shapes: dict[str, Callable[[Random, int], Floats]] = {
-        "normal": lambda generator, size: generator.normal(size=size),
-        "skewed (exponential)": lambda generator, size: generator.exponential(size=size) - 1,
-        "one in ten far away": lambda generator, size: (
-            (generator.random(size) < 0.1) * 10.0 - 1 + generator.normal(0, 0.1, size)
-        ),
-    }
-    for name, draw in shapes.items():
-        cells = []
-        for size in (6, 8, 12, 20, 31):
-            generator = random_for(f"{name} {size}")
-            p = [paired_permutation(draw(generator, size).tolist()) for _ in range(count)]
-            cells.append(f"{100 * np.mean(np.array(p) < 0.05):.1f}")
-        yield name, cells
+def tally(hits: Any, total: Any, of: Clusters | None = None, *, proportion: bool = True) -> Tally:
+    """That of hits among a total, both (unit,); each unit is its own cluster unless ``of``."""
+    scores = np.stack(np.broadcast_arrays(hits, total), axis=1).astype(np.float64)
+    size = int(scores[:, 1].sum())
+    return Tally(scores, of or clusters(len(scores)), size, is_proportion=proportion)
 
 
-# Intervals.
+def grid_of(codes: Ints, golds: Any = 0, of: Clusters | None = None, **more: Any) -> Grid:
+    """Answers (item, variant), which are all there and compared with each other."""
+    there, golds = np.ones(codes.shape, dtype=np.bool_), np.broadcast_to(golds, codes.shape)
+    return Grid(codes, golds, there, None, of or clusters(len(codes)), **more)
 
 
-def percentiles(value: float, drawn: Floats, clusters: int) -> tuple[float, float]:
-    """What was used before: expanded percentiles, below six clusters the t distribution."""
-    tail = float(stdtrit(clusters - 1, 0.025)) * np.sqrt(clusters / (clusters - 1))
-    if clusters < 6:
-        return max(0.0, value + tail * drawn.std()), min(1.0, value - tail * drawn.std())
-    low, high = np.quantile(drawn, [ndtr(tail), 1 - ndtr(tail)])
-    return float(low), float(high)
+def rotated(codes: Ints, golds: Any = 0, of: Clusters | None = None, **more: Any) -> Grid:
+    """The same of four options in four orders: variant k shows option o at o - k, modulo 4."""
+    places = Places(np.full(len(codes), 4), {4: (np.arange(4) - np.arange(4)[:, None]) % 4})
+    return grid_of(codes, golds, of, places=places, **more)
 
 
-def relations(kind: str, size: int, mean: float, between: float, generator: Random) -> Floats:
-    """The values of relations whose subjects know more or less: 20 subjects, 2 facts, 4 patterns.
+def counted(metric: str, grid: Grid) -> Tally:
+    """What a metric counts, which is defined for these data."""
+    return cast(Tally, METRICS[metric].count(grid))
 
-    The logit of a right answer is normal over relations (sd ``between``) and over subjects (sd 1);
-    of two wrong answers half are the same.
+
+def terms_of(*runs: Tally) -> Terms:
+    """The number of one run and group, or the difference of two."""
+    return [
+        (weight, {"": run}) for weight, run in zip((-1.0, 1.0)[-len(runs) :], runs, strict=True)
+    ]
+
+
+def number_of(terms: Terms, over: str = "group") -> Number:
+    """The number of a group, the mean over groups, or that of all together."""
+    if over == "group":
+        return errors.of_group([(weight, tallies[""]) for weight, tallies in terms], INDEX)
+    return errors.mean(terms, INDEX) if over == "mean" else errors.pooled(terms, INDEX)
+
+
+def p_of(terms: Terms, metric: str, over: str = "group") -> float:
+    """The p of a difference, as ``compare`` tests it."""
+    (_, first), (_, second) = terms
+    key, by_group = (metric, WHOLE), {name: [(first[name], second[name])] for name in first}
+    if over == "mean":
+        row = next(differences._rows_over(key, by_group, {}, Index(), NAN, LEVEL))
+        return float(str(row["p"]))
+    return differences._tests({key: by_group}, {})[key, ""].p
+
+
+def contains(number: Number, truth: float, bounds: tuple[float, float]) -> float:
+    """1 if the 95 % interval contains the true value, else 0; NaN without an interval."""
+    low, high = number.interval(bounds)
+    return NAN if np.isnan(low) else float(low - 1e-9 <= truth <= high + 1e-9)
+
+
+def coverage(
+    name: str, make: Make, truth: float, bounds: tuple[float, float] = SHARE, over: str = "group"
+) -> Row:
+    """A row of how often the 95 % interval contains the true value."""
+
+    def draw(generator: Random) -> Mapping[str, float]:
+        terms = make(generator)
+        width = difference_bounds(bounds) if len(terms) > 1 else bounds
+        return {"true value": truth, "closed form": contains(number_of(terms, over), truth, width)}
+
+    return Row(name, draw)
+
+
+def relations(kind: str, mean: Any, between: float, generator: Random, size: int) -> Floats:
+    """What subjects contribute (relation, subject): 20 subjects, 2 facts, 4 patterns.
+
+    The logit of a right answer varies over relations (sd ``between``) and over subjects (sd 1).
     """
-    logits = generator.normal(mean, between, (size, 1, 1, 1)) + generator.normal(
-        0, 1, (size, 20, 1, 1)
-    )
+    if kind == "mostly 0":  # 30 subjects with one fact; the relation's own value is Beta(0.3, 2.7)
+        return np.asarray(generator.random((size, 30)) < generator.beta(0.3, 2.7, (size, 1)))
+    middle = np.broadcast_to(mean, size)[:, None, None, None]
+    logits = generator.normal(middle, between, (size, 1, 1, 1))
+    logits = logits + generator.normal(0, 1, (size, 20, 1, 1))
     right = generator.random((size, 20, 2, 4)) < expit(logits)
     if kind == "accuracy":
-        return np.asarray(right[..., 0].mean(axis=(1, 2)))
+        return np.asarray(right[..., 0].sum(axis=2))
     if kind == "Consistent-Acc":
-        return np.asarray(right.all(axis=3).mean(axis=(1, 2)))
+        return np.asarray(right.all(axis=3).sum(axis=2))
     wrong = generator.random(right.shape) < 0.5
-    same = [(right).sum(axis=3), (~right & wrong).sum(axis=3), (~right & ~wrong).sum(axis=3)]
-    return np.asarray(sum(each * (each - 1) / 12 for each in same).mean(axis=(1, 2)))
+    same = [right.sum(axis=3), (~right & wrong).sum(axis=3), (~right & ~wrong).sum(axis=3)]
+    return np.asarray(sum(each * (each - 1) / 12 for each in same).sum(axis=2))
 
 
-def mostly_zero(size: int, generator: Random) -> Floats:
-    """Values of 30 subjects each, the relation's own is Beta(0.3, 2.7): mean 0.1."""
-    return generator.binomial(30, generator.beta(0.3, 2.7, size)) / 30
-
-
-MEANS: dict[str, Callable[[int, Random], Floats]] = {
-    "consistency, mean 48": lambda n, g: relations("consistency", n, 0.0, 1.0, g),
-    "consistency, mean 53": lambda n, g: relations("consistency", n, 0.5, 1.0, g),
-    "accuracy, mean 33": lambda n, g: relations("accuracy", n, -1.0, 1.0, g),
-    "accuracy, mean 50": lambda n, g: relations("accuracy", n, 0.0, 1.0, g),
-    "accuracy, mean 87": lambda n, g: relations("accuracy", n, 2.5, 1.0, g),
-    "Consistent-Acc, mean 7": lambda n, g: relations("Consistent-Acc", n, -1.5, 1.5, g),
-    "mostly 0, mean 10": mostly_zero,
-    "difference of accuracy, +13": lambda n, g: differences("accuracy", n, -1.0, g),
-    "difference of Consistent-Acc, +6": lambda n, g: differences("Consistent-Acc", n, -1.5, g),
-}
-"""Values (relation,) of numbers whose mean over relations is estimated."""
-
-SIZES = (2, 3, 4, 5, 8, 20, 31)
-
-
-def differences(kind: str, size: int, mean: float, generator: Random) -> Floats:
-    """Values (relation,) of a model that knows more, by 0.8 logits, minus those of another."""
+def more_known(kind: str, mean: float, generator: Random, size: int) -> list[Floats]:
+    """Two models, of which the second knows more, by 0.8 logits."""
     shared = generator.normal(0, 1, size)
-    values = []
-    for shift in (0.0, 0.8):
-        own = shared + generator.normal(mean + shift, 0.5, size)
-        parts = [relations(kind, 1, each, 0.0, generator) for each in own]
-        values.append(np.concatenate(parts))
-    return values[1] - values[0]
+    own = [shared + generator.normal(mean + shift, 0.5, size) for shift in (0, 0.8)]
+    return [relations(kind, each, 0.0, generator, size) for each in own]
 
 
-def coverage(count: int) -> Iterator[tuple[str, list[str]]]:
-    """How often 95 % intervals hold the mean over relations, in percent: ours (as before)."""
-    for name, draw in MEANS.items():
-        truth = float(
-            np.mean(draw(200_000 // (10 if "difference" in name else 1), random_for(name)))
-        )
-        cells = []
-        for size in SIZES:
-            generator, hits = random_for(f"{name} {size}"), []
-            for _ in range(count):
-                values = draw(size, generator)
-                drawn = resamples(size, DRAWN, generator).astype(float) @ values / size
-                value = float(values.mean())
-                least = -1.0 if "difference" in name else 0.0
-                low, high = bootstrap_interval(value, drawn, size, (least, 1.0))
-                if np.isnan(low):
-                    continue
-                old = percentiles(value, drawn, size)
-                hits.append((low <= truth <= high, old[0] <= truth <= old[1]))
-            ours, before = 100 * np.mean(hits, axis=0)
-            cells.append(f"{ours:.1f} ({before:.1f})")
-        yield f"{name} ({truth:.3f})", cells
-
-
-def known_subjects(
-    subjects: int, facts: int, a: float, b: float
-) -> Callable[[Random], tuple[Tally, ...]]:
-    """Accuracy of facts whose subject is known with a probability of its own, Beta(a, b)."""
-
-    def make(generator: Random) -> tuple[Tally, ...]:
-        share = generator.beta(a, b, (subjects, 1)) if np.isfinite(a) else b
-        hits = generator.random((subjects, facts)) < share
-        counts = np.stack([hits.ravel(), np.ones(hits.size)], axis=1).astype(np.float32)
-        names = np.repeat(np.arange(subjects), facts).astype(str).astype(object)
-        return (Tally(counts, names, hits.size),)
-
-    return make
-
-
-def first_of(models: Callable[[Random], Models]) -> Callable[[Random], tuple[Tally, ...]]:
-    """The first of two models."""
-    return lambda generator: models(generator)[:1]
-
-
-def differing(size: int) -> Callable[[Random], tuple[Tally, ...]]:
-    """Accuracy over relations whose own is normal (0.5, sd 0.2), of 30 subjects each."""
-
-    def make(generator: Random) -> tuple[Tally, ...]:
-        share = np.clip(generator.normal(0.5, 0.2, (size, 1)), 0.01, 0.99)
-        hits = generator.random((size, 30)) < share
-        counts = np.stack([hits.ravel(), np.ones(hits.size)], axis=1).astype(np.float32)
-        return (
-            Tally(counts, np.repeat(np.arange(size), 30).astype(str).astype(object), 30 * size),
-        )
-
-    return make
-
-
-ONE = METRICS["accuracy"].bounds
-KAPPA = METRICS["corrected_consistency"].bounds
-
-NUMBERS: dict[str, tuple[Callable[[Random], tuple[Tally, ...]], float, tuple[float, float]]] = {
-    "1 relation: 60 subjects, 5 facts each": (known_subjects(60, 5, 0.6, 0.9), 0.4, ONE),
-    "15 subjects, 5 facts each": (known_subjects(15, 5, 0.6, 0.9), 0.4, ONE),
-    "300 subjects, 3 facts each": (known_subjects(300, 3, 0.6, 0.9), 0.4, ONE),
-    "60 subjects, 1 fact each, 7 % right": (known_subjects(60, 1, np.inf, 0.07), 0.07, ONE),
-    "6 subjects, 10 facts each": (known_subjects(6, 10, 0.6, 0.9), 0.4, ONE),
-    **{
-        f"above chance .6, {items} items, label shares .1 / .9": (
-            first_of(biased(items, two(0.1), two(0.1))),
-            0.6,
-            KAPPA,
-        )
-        for items in (60, 277)
-    },
-    "above chance .6, 60 items, 9 patterns, 10 candidates": (
-        first_of(biased(60, FREQUENT, FREQUENT, variants=9)),
-        0.6,
-        KAPPA,
-    ),
-    "difference of two such numbers, 60 items": (
-        biased(60, FREQUENT, FREQUENT[::-1], variants=9),
-        0.0,
-        KAPPA,
-    ),
-    "the same, 20 subjects, 10 facts each": (
-        clustered(20, FREQUENT, FREQUENT[::-1], variants=9),
-        0.0,
-        KAPPA,
-    ),
-    "difference of Know-Const, 60 items, 10 / 90 % known": (known(60, (0.1, 0.9)), 0.0, ONE),
-    "difference of Know-Const, 218 items, 20 / 80 % known": (known(218, (0.2, 0.8)), 0.0, ONE),
-    **{
-        f"{size} relations that differ (sd 0.20), 30 subjects each": (differing(size), 0.5, ONE)
-        for size in (2, 3, 5)
-    },
+MEANS: Mapping[str, Draw] = {
+    "consistency, mean 48": partial(relations, "consistency", 0.0, 1.0),
+    "consistency, mean 53": partial(relations, "consistency", 0.5, 1.0),
+    "accuracy, mean 33": partial(relations, "accuracy", -1.0, 1.0),
+    "accuracy, mean 50": partial(relations, "accuracy", 0.0, 1.0),
+    "accuracy, mean 87": partial(relations, "accuracy", 2.5, 1.0),
+    "Consistent-Acc, mean 7": partial(relations, "Consistent-Acc", -1.5, 1.5),
+    "mostly 0, mean 10": partial(relations, "mostly 0", 0.0, 0.0),
+    "difference of accuracy, +13": partial(more_known, "accuracy", -1.0),
+    "difference of Consistent-Acc, +6": partial(more_known, "Consistent-Acc", -1.5),
 }
-"""What a number is of, its true value, and its bounds. Two tallies: their difference."""
+"""What subjects contribute to numbers whose mean over relations is estimated."""
+
+SPREADS = {
+    "relations differ (sd 1), subjects too (sd 1)": (1.0, 1.0, 0.0, 0.5),
+    "relations nearly alike (sd 0.2), subjects differ (sd 1.5)": (0.2, 1.5, 0.5, 0.586),
+}
+"""Of the logit: sd over relations and over subjects, mean; and the mean accuracy."""
 
 
-def coverage_of_numbers(count: int) -> Iterator[tuple[str, list[str]]]:
-    """How often 95 % intervals hold the true value, in percent: ours, before, items alone."""
-    for name, (make, truth, bounds) in NUMBERS.items():
-        generator, hits = random_for(f"interval, {name}"), []
-        for _ in range(count):
-            tallies = make(generator)
-            sums = [counts_of(each) for each in tallies]
-            size = len(sums[0])
-            drawn = resamples(size, DRAWN, generator).astype(float)
-            replicates = [
-                value_of(*each) for each in zip(tallies, (drawn @ s for s in sums), strict=True)
-            ]
-            values = [float(value_of(t, s.sum(axis=0))) for t, s in zip(tallies, sums, strict=True)]
-            if len(tallies) == 2:
-                value, again = values[1] - values[0], replicates[1] - replicates[0]
-                low, high = bootstrap_interval(value, again, size, difference_bounds(bounds))
-            else:
-                value, again = values[0], replicates[0]
-                low, high = bootstrap_interval(value, again, size, bounds, proportion=bounds == ONE)
-            if np.isnan(low):
-                continue
-            old = percentiles(value, again[~np.isnan(again)], size)
-            items = float(tallies[0].n)
-            reach = 1.96 * np.sqrt(value * (1 - value) / items) if 0 < value < 1 else np.nan
-            hits.append(
-                (low <= truth <= high, old[0] <= truth <= old[1], abs(value - truth) <= reach)
-            )
-        ours, before, plain = (f"{100 * each:.1f}" for each in np.mean(hits, axis=0))
-        is_share = len(tallies) == 1 and bounds == ONE and not name.startswith("60 subjects, 1 ")
-        yield name, [ours, before, plain if is_share else ""]
-
-
-def mcnemar_of_clusters(count: int) -> Iterator[tuple[str, list[str]]]:
-    """McNemar's test of models that know other subjects, equally many: 40 with 5 facts each."""
-    generator, found = random_for("McNemar"), []
-    make, signs = known_subjects(40, 5, 0.6, 0.9), Signs([str(n) for n in range(40)], 0)
-    names = [str(n) for n in range(40)]
-    for _ in range(count):
-        (one,), (other,) = make(generator), make(generator)
-        moved = other.counts[:, 0] - one.counts[:, 0]
-        flipped = flip({("m", "all"): one}, {("m", "all"): other}, names, signs)["m", "all"]
-        difference = float(moved.sum()) / len(moved)
-        found.append(
-            (
-                mcnemar(int((moved < 0).sum()), int((moved > 0).sum())) < 0.05,
-                permutation_p(difference, flipped_differences(flipped)) < 0.05,
-            )
-        )
-    yield (
-        "accuracy, 40 subjects, 5 facts each",
-        [f"{100 * each:.1f}" for each in np.mean(found, axis=0)],
-    )
-
-
-def printed(title: str, heads: Sequence[str], rows: Iterator[tuple[str, list[str]]]) -> None:
-    """A Markdown table, row by row."""
-    print(f"\n| {title} | " + " | ".join(heads) + " |", flush=True)
-    print("|---|" + "---|" * len(heads))
-    for name, cells in rows:
-        print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
-
-
-def main() -> None:
-    """All tables, of so many data sets a row."""
-    count = int(sys.argv[1]) if sys.argv[1:] else 500
-    sizes = [str(each) for each in SIZES]
-    flipped = ["6", "8", "12", "20", "31"]
-    tables = {
-        "coverage": ("coverage, relations", sizes, coverage(4 * count)),
-        "numbers": (
-            "coverage",
-            ("ours", "before", "every item for itself"),
-            coverage_of_numbers(2 * count),
-        ),
-        "mcnemar": (
-            "p < .05 though equal",
-            ("McNemar", "sign flips"),
-            mcnemar_of_clusters(4 * count),
-        ),
-        "macro": ("MACRO, relations", flipped, relation_flips(4 * count)),
-        "equal": ("p < .05 though equal", TESTS, false_findings(NULL, count)),
-        "different": ("p < .05, different", TESTS, false_findings(POWER, count)),
+def by_relation(hits: Any, total: float, shared: int = 0) -> Tallies:
+    """A tally of each relation; ``hits``: (relation, subject)."""
+    return {
+        str(at): tally(each, total, clusters(len(each), 1, str(at), shared))
+        for at, each in enumerate(hits)
     }
-    for name in sys.argv[2].split(",") if sys.argv[2:] else tables:
-        printed(*tables[name])
+
+
+def runs_of(draw: Draw, facts: int, size: int, generator: Random) -> Terms:
+    """One run of relations, or two."""
+    drawn = draw(generator, size)
+    runs = zip((-1.0, 1.0), drawn, strict=True) if isinstance(drawn, list) else [(1.0, drawn)]
+    return [(weight, by_relation(run, facts)) for weight, run in runs]
+
+
+def sharing(groups: int, subjects: int, share: float, kind: str, generator: Random) -> Terms:
+    """Accuracy over relations that have some subjects in common, who know more or less in all."""
+    between, within, mean, _ = SPREADS[kind]
+    logits = mean + generator.normal(0, between, (groups, 1))
+    own, common = generator.normal(0, within, (groups, subjects)), round(subjects * share)
+    own[:, :common] = own[0, :common]
+    right = generator.random((groups, subjects)) < expit(logits + own)
+    return [(1.0, by_relation(right, 1, common))]
+
+
+def means() -> Iterator[Row]:
+    """Means over relations, whose subjects are other ones or the same."""
+    for name, draw in MEANS.items():
+        facts, many = 1 if name.startswith("mostly 0") else 2, draw(random_for(name), 20_000)
+        truth = float(np.mean(many[1] - many[0] if isinstance(many, list) else many)) / facts
+        for size in (3, 5, 8, 20, 31):
+            make = partial(runs_of, draw, facts, size)
+            yield coverage(f"{name}; relations={size}", make, truth, over="mean")
+    subjects = ((12, 1.0, "all"), (40, 1.0, "all"), (40, 0.5, "half"))
+    for kind, groups, (size, share, some) in product(SPREADS, (3, 8, 31), subjects):
+        name = f"accuracy (c) {kind}; relations={groups}; subjects={size}; {some} shared"
+        make = partial(sharing, groups, size, share, kind)
+        yield coverage(name, make, SPREADS[kind][-1], over="mean")
+
+
+def answers(
+    generator: Random, labels: Ints, variants: int, shares: Sequence[float], kappa: Any
+) -> Ints:
+    """Answers (item, variant): the item's own label, or one by ``shares``: kappa above chance."""
+    keep = generator.random((len(labels), variants)) < np.sqrt(kappa)
+    other = generator.choice(len(shares), (len(labels), variants), p=shares)
+    return np.where(keep, labels[:, None], other)
+
+
+def biased(
+    items: int, first: Sequence[float] | float, second: Sequence[float] | float, variants: int = 2,
+    kappas: tuple[float, float] = (0.6, 0.6), metric: str = COHEN, per: int = 1,
+) -> Make:  # fmt: skip
+    """Models that give the labels as often as these shares say, of two labels the first.
+
+    ``per`` > 1: ``items`` subjects with so many facts, whose labels are alike (Dirichlet, sum 4).
+    """
+
+    def run(generator: Random, given: Sequence[float] | float, kappa: float) -> Tally:
+        shares = [given, 1 - given] if isinstance(given, float) else given
+        own = [shares] if per == 1 else generator.dirichlet(np.array(shares) * 4, items)
+        size = items if per == 1 else per
+        labels = np.concatenate([generator.choice(len(shares), size, p=each) for each in own])
+        codes = answers(generator, labels, variants, shares, kappa)
+        return counted(metric, grid_of(codes, of=clusters(items * per, per)))
+
+    return lambda g: terms_of(run(g, first, kappas[0]), run(g, second, kappas[1]))
+
+
+def known(items: int, shares: tuple[float, float]) -> Make:
+    """Consistency of known items, of which one model has more: 4 variants, any of them right."""
+
+    def run(generator: Random, share: float) -> Tally:
+        hits = generator.random((items, 4)) < 0.7
+        while not hits.any(axis=1).all():
+            hits |= (generator.random((items, 4)) < 0.7) & ~hits.any(axis=1, keepdims=True)
+        agree, is_known = hits.sum(axis=1), generator.random(items) < share
+        return tally(agree * (agree - 1) // 2 * is_known, 6 * is_known)
+
+    return lambda g: terms_of(run(g, shares[0]), run(g, shares[1]))
+
+
+def subjects_of(sizes: Any, a: float, b: float, generator: Random) -> Terms:
+    """Accuracy: subjects with so many facts, known with a probability of their own, Beta(a, b).
+
+    ``sizes``: of each subject; a number of subjects with 4 facts in the mean, geometric.
+    """
+    size = generator.geometric(0.25, sizes) if isinstance(sizes, int) else np.asarray(sizes)
+    return terms_of(tally(generator.binomial(size, generator.beta(a, b, len(size))), size))
+
+
+def stable(items: int, a: float, b: float, runs: int, generator: Random) -> Terms:
+    """Consistency of questions in a run or two, each with a stability of its own, Beta(a, b)."""
+    tallies = []
+    for _ in range(runs):
+        kappa = generator.beta(a, b, (items, 1))
+        codes = answers(generator, generator.integers(0, 4, items), 4, EVEN, kappa)
+        tallies.append(counted("consistency", grid_of(codes)))
+    return terms_of(*tallies)
+
+
+STABLE = {"middle": (0.8, 0.8), "high": (4, 0.3), "low": (0.3, 4)}
+
+
+def probable(items: int, generator: Random) -> Grid:
+    """Probabilities of four options in four variants."""
+    logits = generator.normal(0, 1.5, (items, 1, 4)) + generator.normal(0, 0.5, (items, 4, 4))
+    shares = np.exp(logits) / np.exp(logits).sum(axis=2, keepdims=True)
+    return rotated(shares.argmax(axis=2), distributions=shares)
+
+
+def of_metric(metric: str, draw: Callable[[Random], Grid], generator: Random) -> Terms:
+    """A metric of the answers of one run."""
+    return terms_of(counted(metric, draw(generator)))
+
+
+def numbers() -> Iterator[Row]:
+    """Numbers of one relation or task."""
+    for subjects, facts in ((60, 5), (15, 5), (300, 3), (6, 10)):
+        make = partial(subjects_of, [facts] * subjects, 0.6, 0.9)
+        yield coverage(f"{subjects} subjects, {facts} facts each", make, 0.4)
+    for items in (20, 40, 100):
+        at = np.arange(items)
+        few, half = np.where(at % 10 == 0, 10, 1), np.where(at == 0, items - 1, 1)
+        for mean, a in ((40, 0.6), (90, 1.8), (10, 0.2)):
+            make = partial(subjects_of, few, a, a * (100 - mean) / mean)
+            name = f"(a) unequal subjects (1 in 10 has 10 facts), accuracy {mean}%; n={items}"
+            yield coverage(name, make, mean / 100)
+        name = f"(a) one subject has half of all facts, accuracy 40%; n={items}"
+        yield coverage(name, partial(subjects_of, half, 0.6, 0.9), 0.4)
+        make = partial(subjects_of, items, 0.6, 0.9)
+        yield coverage(f"(a) sizes geometric (mean 4 facts), accuracy 40%; n={items}", make, 0.4)
+    for share, items in product((0.02, 0.1, 0.5, 0.98), (20, 60, 100)):
+        name = f"(b) accuracy {share:.0%}, single items; n={items}"
+        yield coverage(name, partial(subjects_of, [1] * items, share, 1 - share), share)
+    for (kind, (a, b)), items in product(STABLE.items(), (8, 40)):
+        truth, make = a / (a + b) * 0.75 + 0.25, partial(stable, items, a, b, 1)
+        yield coverage(f"(d) consistency, {kind}; n={items}", make, truth)
+    for metric, items in product(("total_variation", "chance_total_variation"), (10, 40)):
+        truth = counted(metric, probable(8_000, random_for(f"truth {metric}"))).value
+        make = partial(of_metric, metric, partial(probable, items))
+        yield coverage(f"{metric}; n={items}", make, truth)
+
+
+LAYOUTS = {"12 groups of 3": (3,) * 12, "4 groups of 10": (10,) * 4, "one group of 12": (12,),
+           "groups of 40 and 10": (40, 10), "one group of 40": (40,)}  # fmt: skip
+EVEN, UNEVEN = (0.25,) * 4, (0.6, 0.2, 0.15, 0.05)
+POPULATIONS = {
+    "answers at random": ((0.0, 0.0), EVEN),
+    "answers at random, one option preferred": ((0.0, 0.0), UNEVEN),
+    "equal margins": ((0.3, 0.7), EVEN),
+    "unequal margins": ((0.3, 0.7), UNEVEN),
+}
+"""The consistency above chance of the first and the last group, and how often positions are chosen
+where an answer is not the question's own; those of the next group are moved by one position."""
+
+
+def questions_of(metric: str, population: str, sizes: Sequence[int], generator: Random) -> Terms:
+    """Questions with four options in four orders; 60 % of golds are a question's own option."""
+    (first, last), shares = POPULATIONS[population]
+    tallies, kappas = {}, np.linspace(first, last, len(sizes))
+    for at, (size, each) in enumerate(zip(sizes, kappas, strict=True)):
+        kappa = (first + last) / 2 if len(sizes) == 1 else each
+        own = generator.integers(0, 4, size)
+        drawn = generator.choice(4, (size, 4), p=np.roll(shares, at))
+        keep = generator.random((size, 4)) < kappa**0.5
+        codes = np.where(keep, own[:, None], (drawn + np.arange(4)) % 4)
+        golds = np.where(generator.random(size) < 0.6, own, generator.integers(0, 4, size))
+        of = clusters(size, 1, str(at))
+        tallies[str(at)] = counted(metric, rotated(codes, golds[:, None], of))
+    return [(1.0, tallies)]
+
+
+def questions() -> Iterator[Row]:
+    """The headline numbers of all questions together."""
+    names = ("accuracy", "consistency", COHEN)
+    for population, (layout, sizes), metric in product(POPULATIONS, LAYOUTS.items(), names):
+        name, make = f"{metric}: {population}, {layout}", partial(questions_of, metric, population)
+        many = make([1_000 * size for size in sizes], random_for(f"truth {name}"))
+        truth = number_of(many, "all").value
+        yield coverage(name, partial(make, sizes), truth, METRICS[metric].bounds, "all")
+
+
+def right_again(
+    items: int, first: float, second: float, changed: float, generator: Random
+) -> Terms:
+    """Accuracy of two runs; the second answers a share ``changed`` of the items anew."""
+    draw = generator.random(items)
+    other = np.where(generator.random(items) < changed, generator.random(items), draw)
+    return terms_of(tally(draw < first, 1), tally(other < second, 1))
+
+
+def changes() -> Iterator[Row]:
+    """Differences of two runs in one relation or task."""
+    rates = ((0.02, 0.02), (0.1, 0.1), (0.5, 0.5), (0.9, 0.95), (0.3, 0.5))
+    for (first, second), items in product(rates, (10, 20, 40, 100, 300)):
+        name = f"(b) difference of accuracy {first:.0%} / {second:.0%}, single items; n={items}"
+        yield coverage(name, partial(right_again, items, first, second, 0.4), second - first)
+    for changed, items in product((0.02, 0.1), (10, 40, 100, 300)):
+        name = f"difference of accuracy 70% / 70%, {changed:.0%} answered anew; n={items}"
+        yield coverage(name, partial(right_again, items, 0.7, 0.7, changed), 0.0)
+    for (kind, (a, b)), items in product(STABLE.items(), (8, 20, 100)):
+        make = partial(stable, items, a, b, 2)
+        yield coverage(f"(d) difference of consistency, {kind}; n={items}", make, 0.0)
+    for name, metric, models in alike():
+        if metric == "known_consistency":
+            yield coverage(f"difference of {name}", models, 0.0)
+
+
+def two_margins(
+    groups: int, items: int, top: float, kappa: float, generator: Random
+) -> Mapping[str, float]:
+    """Two models of the same true value: one prefers an answer, with the share ``top``."""
+    over, names = ("mean" if groups > 1 else "group"), [str(at) for at in range(groups)]
+    terms = []
+    for weight, shares in ((-1.0, EVEN), (1.0, (top, *[(1 - top) / 3] * 3))):
+        tallies = {}
+        for name in names:
+            labels = generator.choice(4, items, p=shares)
+            grid = grid_of(
+                answers(generator, labels, 4, shares, kappa), of=clusters(items, 1, name)
+            )
+            tallies[name if groups > 1 else ""] = counted(COHEN, grid)
+        terms.append((weight, tallies))
+    number, p = number_of([(1.0, terms[1][1])], over), p_of(terms, COHEN, over)
+    found = {"bias": number.value - kappa, "closed form": contains(number, kappa, KAPPA)}
+    return {"true value": kappa, **found, "p < .05": p < 0.05}
+
+
+def corrected() -> Iterator[Row]:
+    """Bias and coverage of the model that prefers an answer, and how often both differ."""
+    layouts = [(*of, 0.6) for of in product((13, 30), (8,), (0.25, 0.7, 0.85))]
+    layouts += [(60, 6, top, 0.6) for top in (0.25, 0.7, 0.85)]
+    layouts += [(1, *of) for of in product((8, 20, 40, 100), (0.25, 0.7), (0.6, 0.9))]
+    for groups, items, top, kappa in layouts:
+        size = f"{groups} relations of {items} facts" if groups > 1 else f"{items} facts"
+        name = f"{size}, true value {100 * kappa:.0f}, top answer 25 / {100 * top:.0f} %"
+        yield Row(name, partial(two_margins, groups, items, top, kappa))
+
+
+FREQUENT = [1 / n / sum(1 / m for m in range(1, 11)) for n in range(1, 11)]
+ONE, OTHER = ([0.85 if at == top else 0.15 / 9 for at in range(10)] for top in (0, 5))
+"""Ten candidates: the n-th is given in proportion to 1/n, or one in 85 % of the cases."""
+
+
+def alike() -> Iterator[tuple[str, str, Make]]:
+    """Models with the same true value and other answers."""
+    for items, share in product((60, 277, 400), (0.5, 0.2, 0.1, 0.05)):
+        models = biased(items, share, 1 - share)
+        yield f"kappa, {items} items, {share:g} / {1 - share:g}", COHEN, models
+    for items in (60, 277):
+        yield f"kappa, {items} items, 0.5 / 0.9", COHEN, biased(items, 0.5, 0.9)
+    for size, share in product((6, 10, 20), (0.5, 0.1)):
+        models = biased(size, share, 1 - share, per=10)
+        name = f"kappa, {size} subjects, 10 facts each, {share:g} / {1 - share:g}"
+        yield name, COHEN, models
+    for size in (6, 10, 20):
+        name = f"kappa, {size} subjects, 4 patterns, 10 candidates, other favourite"
+        yield name, COHEN, biased(size, ONE, OTHER, 4, per=10)
+    kinds = {"the same": (FREQUENT, FREQUENT), "other order": (FREQUENT, FREQUENT[::-1]),
+             "other favourite": (ONE, OTHER)}  # fmt: skip
+    for items, (name, shares) in product((60, 400), kinds.items()):
+        models = biased(items, *shares, 9)
+        yield f"kappa, {items} items, 9 patterns, 10 candidates, {name}", COHEN, models
+    models = biased(277, 0.2, 0.8, metric="chance_consistency")
+    yield "chance, 277 items, 0.2 / 0.8", "chance_consistency", models
+    for items, low in ((60, 10), (218, 20)):
+        models = known(items, (low / 100, 1 - low / 100))
+        name = f"Know-Const, {items} items, {low} / {100 - low} % known"
+        yield name, "known_consistency", models
+
+
+def other() -> Iterator[tuple[str, str, Make]]:
+    """Models that differ."""
+    models = biased(277, 0.5, 0.5, kappas=(0.6, 0.4))
+    yield "kappa .6 / .4, 277 items, 0.5 / 0.5", COHEN, models
+    models = biased(60, FREQUENT, FREQUENT, 9, (0.6, 0.45))
+    yield "kappa .6 / .45, 60 items, 9 patterns", COHEN, models
+    for size, low in ((6, 0.2), (10, 0.4)):
+        models = biased(size, 0.3, 0.3, kappas=(0.8, low), per=10)
+        yield f"kappa .8 / .{10 * low:g}, {size} subjects, 10 facts each", COHEN, models
+
+
+def tested(metric: str, make: Make, generator: Random) -> Mapping[str, float]:
+    """Whether p is below .05: of the t test with the closed-form error, and of sign flips."""
+    terms = make(generator)
+    number = number_of(terms)
+    if np.isnan(number.value):
+        return {"closed form": NAN, "sign flips": NAN}
+    ratio = abs(number.value) / number.error if number.error else 0.0
+    t = 2 * float(stdtr(number.clusters - 1, -ratio))
+    return {"closed form": t < 0.05, "sign flips": p_of(terms, metric) < 0.05}
+
+
+def found(models: Iterable[tuple[str, str, Make]]) -> Iterator[Row]:
+    """A row of each pair of models."""
+    for name, metric, make in models:
+        yield Row(name, partial(tested, metric, make))
+
+
+def by_chance(generator: Random) -> Terms:
+    """Accuracy of models that know other subjects, equally many: 40 with 5 facts each."""
+    shares = generator.beta(0.6, 0.9, (2, 40, 1))
+    right = (generator.random((2, 40, 5)) < shares).reshape(2, -1)
+    return terms_of(*(tally(of, 1, clusters(200, 5)) for of in right))
+
+
+SHAPES: Mapping[str, Draw] = {
+    "normal": lambda g, size: g.normal(size=size),
+    "skewed (exponential)": lambda g, size: g.exponential(size=size) - 1,
+    "one in ten far away": lambda g, n: (g.random(n) < 0.1) * 10.0 - 1 + g.normal(0, 0.1, n),
+}
+"""Differences of relations, whose true mean is 0."""
+
+
+def flipped(draw: Draw, size: int, generator: Random) -> Mapping[str, float]:
+    """Whether p of the mean over relations is below .05."""
+    return {"sign flips": paired_permutation(draw(generator, size).tolist()) < 0.05}
+
+
+def equal() -> Iterator[Row]:
+    """Tests of models whose true value is the same."""
+    yield from found(alike())
+    name = "accuracy, 40 subjects, 5 facts each"
+    yield from found([(f"{name}: McNemar", "accuracy", by_chance), (name, "f1", by_chance)])
+    for (shape, draw), size in product(SHAPES.items(), (6, 8, 12, 20, 31)):
+        yield Row(f"mean over {size} relations, {shape}", partial(flipped, draw, size))
+
+
+def found_again(size: int, generator: Random) -> Mapping[str, float]:
+    """Whether a mean over relations differs as much as an earlier study could detect."""
+    earlier, now = generator.normal(size=(2, size))
+    none, some = (by_relation(of, 1) for of in (np.zeros((size, 1)), earlier[:, None]))
+    gaps = {"known error": statistics.detectable_difference(size**-0.5, size),
+            "closed form": number_of([(-1.0, none), (1.0, some)], "mean").detectable()}  # fmt: skip
+    return {name: paired_permutation((now + gap).tolist()) < 0.05 for name, gap in gaps.items()}
+
+
+def detectable() -> Iterator[Row]:
+    """How often a true difference is found that is the ``detectable`` of an earlier study."""
+    for size in (6, 8, 10, 20, 30):
+        yield Row(f"mean over {size} relations", partial(found_again, size))
+
+
+DESIGNS = {
+    "40 questions": (1, 40, 0), "100 questions": (1, 100, 0), "400 questions": (1, 400, 0),
+    "3 relations of 40": (3, 40, 0), "8 relations of 12": (8, 12, 0),
+    "8 relations of the same 12 subjects": (8, 12, 12), "13 relations of 40": (13, 40, 0),
+}  # fmt: skip
+"""Groups, items of each, and how many subjects the groups have in common."""
+FALLS = {"10 % answered anew": (0.0, 0.1), "30 % answered anew": (0.0, 0.3),
+         "falls by 5": (0.05, 0.3), "falls by 10": (0.1, 0.3)}  # fmt: skip
+"""How much the true value falls, and the share of items that the second run answers anew."""
+
+
+def falling(design: str, metric: str, fall: float, changed: float, generator: Random) -> Terms:
+    """Two runs of 60 % above chance; relations differ (sd .1) in this and in their fall (.05)."""
+    groups, items, shared = DESIGNS[design]
+    wide = 3**0.5 * (groups > 1)
+    before = 0.6 + generator.uniform(-wide, wide, groups) * 0.1
+    lower = fall - generator.uniform(-wide, wide, groups) * 0.05 * (fall > 0)
+    kappas = before, before - lower * (1 if metric == COHEN else 4 / 3)
+    size = 2, groups, items
+    keep, drawn = generator.random((*size, 4)), generator.integers(0, 4, (*size, 5))
+    which = generator.random((groups, items, 1)) < changed
+    if shared:
+        keep[:], which[:] = keep[:, :1], which[:1]
+    keep[1], drawn[1] = (np.where(which, of[1], of[0]) for of in (keep, drawn))
+    names, terms = [str(at) if groups > 1 else "" for at in range(groups)], []
+    for weight, kappa, is_kept, each in zip((-1.0, 1.0), kappas, keep, drawn, strict=True):
+        is_own = is_kept < np.clip(kappa, 0, 1)[:, None, None] ** 0.5
+        codes = np.where(is_own, each[..., :1], each[..., 1:])
+        of = [grid_of(run, of=clusters(items, 1, name, shared))
+              for name, run in zip(names, codes, strict=True)]  # fmt: skip
+        terms.append((weight, dict(zip(names, (counted(metric, one) for one in of), strict=True))))
+    return terms
+
+
+def judged(design: str, metric: str, generator: Random) -> Mapping[str, float]:
+    """Verdicts of ``METRIC no worse than baseline by 5 points``, and with ``--prove``."""
+    rule = Rule.of(f"{metric} no worse than baseline by 5 points")
+    bounds, verdicts = difference_bounds(METRICS[metric].bounds), {}
+    for name, (fall, changed) in FALLS.items():
+        terms = falling(design, metric, fall, changed, generator)
+        number = number_of(terms, "mean" if DESIGNS[design][0] > 1 else "group")
+        ends = number.value, *number.interval(bounds, 0.9)
+        verdicts[f"{name}: fails"] = not rule.holds(*ends, prove=False)
+        verdicts[f"{name}: --prove passes"] = rule.holds(*ends, prove=True)
+    return verdicts
+
+
+def gates() -> Iterator[Row]:
+    """Runs whose true difference from their baseline is known."""
+    for design, metric in product(DESIGNS, ("consistency", COHEN)):
+        yield Row(f"{metric}, {design}", partial(judged, design, metric))
+
+
+DESIGN = FactorialDesign.full([
+    Factor("paraphrase", ("1", "2", "3")), Factor("labels", ("A", "1")),
+    Factor("order", ("given", "rotation 1", "rotation 2", "rotation 3")),
+])  # fmt: skip
+LEVELS = np.array(DESIGN.cells)
+PARTS: Mapping[str, tuple[Any, ...]] = {
+    "answer: main effect, order": ("answer", "main", ("order",)),
+    "answer: total effect, labels": ("answer", "total", ("labels",)),
+    "answer: interactions": ("answer", "interactions", ()),
+    "correctness: main effect, order": ("correctness", "main", ("order",)),
+}
+
+
+def chosen(population: str, generator: Random, size: int) -> Ints:
+    """The option of the highest utility: a bias, what the question says, effects of the levels."""
+    spread, bias = VARIED[population]
+    total = np.array(bias) + generator.normal(0, spread, (size, 1, 4))
+    for at, (factor, effect) in enumerate(zip(DESIGN.factors, (0.3, 0.4, 0.7), strict=True)):
+        total = total + generator.normal(0, effect, (size, len(factor.levels), 4))[:, LEVELS[:, at]]
+    return np.asarray((total + generator.normal(0, 0.3, (size, len(LEVELS), 4))).argmax(axis=-1))
+
+
+VARIED = {"equal margins": (1, (0, 0, 0, 0)), "unequal margins": (1, (1.5, 0, 0, -1)),
+          "rare changes": (6, (0, 0, 0, 0))}  # fmt: skip
+"""The standard deviation of what a question says, and the bias to each option."""
+
+
+def part_of(population: str, size: int, part: str, generator: Random) -> Terms:
+    """A share of the variance; 60 % of golds are what the model tends to say."""
+    codes, is_usual = chosen(population, generator, size), generator.random(size) < 0.6
+    golds = np.where(is_usual, codes[:, 0], generator.integers(0, 4, size))[:, None]
+    parts: Any = exact_parts(codes, codes == golds, DESIGN, clusters(size))
+    return terms_of(parts[PARTS[part], True])
+
+
+def factors() -> Iterator[Row]:
+    """The shares of variance of ``analyze factors``."""
+    for population, part in product(VARIED, PARTS):
+        truth = number_of(part_of(population, 10_000, part, random_for(population))).value
+        for size in (12, 30, 100):
+            make = partial(part_of, population, size, part)
+            yield coverage(f"{part}: {population}; questions={size}", make, truth)
+
+
+def expected(sizes: Sequence[int], a: float, b: float, variants: int, generator: Random) -> Grid:
+    """Pairs of questions, in components with one in common, each with a rate of Beta(a, b)."""
+    every, names = [], [str(at) for at in range(variants)]
+    for component, size in enumerate(sizes):
+        rate, no = generator.beta(a, b), generator.random(variants) >= 0.7
+        differs = np.vstack([no, no ^ (generator.random((size, variants)) < rate)])
+        texts = np.where(differs, "no", "yes").tolist()
+        items = [f"{component} {at}" for at in range(size + 1)]
+        asked = [expectations.Reference(item, ("yes", "no")) for item in items]
+        replies = {(of.item, name): text for of, row in zip(asked, texts, strict=True)
+                   for name, text in zip(names, row, strict=True)}  # fmt: skip
+        for last in asked[1:]:
+            pair_of = expectations.Expectation("same", (asked[0],), last, {})
+            every.append(tuple(expectations.instances(pair_of, replies, names)))
+    return grid_of(np.zeros((1, 1), dtype=np.int64), instances=tuple(every))
+
+
+MODELS: Mapping[str, tuple[tuple[int, ...], float, float, int]] = {
+    **{f"{pairs} pairs": ((1,) * pairs, 1, 2, 1) for pairs in (48, 24, 8)},
+    **{f"{pairs} pairs, 8 variants": ((1,) * pairs, 1, 2, 8) for pairs in (24, 8)},
+    "12 components of 4 pairs": ((4,) * 12, 1, 2, 1),
+    "12 components of 1 to 12 pairs": (tuple(range(1, 13)), 1, 2, 1),
+    "6 components of 1, 1, 2, 4, 8 and 16 pairs": ((1, 1, 2, 4, 8, 16), 1, 2, 1),
+    "3 components of 10 pairs": ((10,) * 3, 1, 2, 1),
+    "48 pairs, 3 % violated": ((1,) * 48, 0.3, 9.7, 1),
+    "24 pairs, 8 variants, 3 % violated": ((1,) * 24, 0.3, 9.7, 8),
+}
+
+
+def violations() -> Iterator[Row]:
+    """Rates of violated expectations, and their level of chance."""
+    kinds = {"violation rate": "violation_rate", "chance": "chance_violation_rate"}
+    for (name, (sizes, *more)), (kind, metric) in product(MODELS.items(), kinds.items()):
+        many = expected(sizes * (2_000 // len(sizes)), *more, random_for(f"truth {name}"))
+        make = partial(of_metric, metric, partial(expected, sizes, *more))
+        yield coverage(f"{kind}: {name}", make, counted(metric, many).value)
+
+
+TABLES: Mapping[str, tuple[str, Callable[[], Iterator[Row]]]] = {
+    "means": ("statistics/coverage-means.csv", means),
+    "numbers": ("statistics/coverage-numbers.csv", numbers),
+    "questions": ("statistics/coverage-questions.csv", questions),
+    "differences": ("statistics/coverage-differences.csv", changes),
+    "corrected": ("statistics/corrected-consistency.csv", corrected),
+    "equal": ("statistics/false-findings.csv", equal),
+    "different": ("statistics/power.csv", lambda: found(other())),
+    "detectable": ("statistics/detectable.csv", detectable),
+    "gates": ("statistics/gates.csv", gates),
+    "factors": ("factors/coverage.csv", factors),
+    "violations": ("expectations/coverage.csv", violations),
+}
+"""Where each table is kept, and its rows."""
+
+
+def main(names: str = "", count: str = "200", folder: str = "") -> None:
+    """All tables, or those that are named."""
+    for name in names.split(",") if names else TABLES:
+        path, rows = TABLES[name]
+        cells = [row.cells(int(count)) for row in rows()]
+        table, place = pl.DataFrame(cells, infer_schema_length=None), Path(folder, path)
+        if folder and place.is_file():
+            others = set(pl.read_csv(place).columns) - {*table.columns}
+            kept = pl.read_csv(place).select("case", *sorted(others))
+            table = table.join(kept, on="case", how="left")
+        print(table.write_csv(place if folder else None) or place, flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -1,26 +1,24 @@
-"""`make bench`: three questions of speed; all methods get the same queries, in turn, in a process.
+"""`make bench`: questions of speed; all methods get the same queries, in turn, in a process.
 
-``python bench [masked|causal|options ...]`` prints a table of each, ``python bench
-gate_simulations 100`` the tables of a simulation. The masked model has random weights: speed does
-not depend on them.
+``python bench [masked|causal|options|counting ...]`` prints a table of each. The masked model has
+random weights: speed does not depend on them.
 """
 
 from __future__ import annotations
 
 import os
-import runpy
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 import contenders
+import counting
 import prompts
 import questions
 import torch
@@ -142,15 +140,12 @@ PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "masked": lambda: masked(QUERIES),
     "causal": lambda: causal(SUBJECTS),
     "options": lambda: options(3),
+    "counting": counting.table,
 }
 
 
 def main() -> None:
-    """All parts, or those that are named; or a table of simulations."""
-    if "".join(sys.argv[1:2]).endswith("simulations"):
-        name = sys.argv.pop(1)
-        runpy.run_path(str(Path(__file__).with_name(f"{name}.py")), run_name="__main__")
-        return
+    """All parts, or those that are named."""
     if unknown := set(sys.argv[1:]) - set(PARTS):
         sys.exit(f"no part {', '.join(sorted(unknown))}: the parts are {', '.join(PARTS)}")
     found = ", ".join(f"{name} {version}" for name, version in versions().items())

@@ -1,10 +1,12 @@
-"""Freeze results, so that a change of structure can be shown to change no number.
+"""Freeze results, so that a change can be shown to change no number but those that it means.
 
 ``python bench/freeze.py record OUT [NAME ...]`` runs commands of the installed revision and keeps
 their results in OUT; of the names, such as ``'*mini*'``, only these and the runs that they read.
-``python bench/freeze.py compare BEFORE AFTER`` lists every value that differs and exits with 1 if
-one does. To record another revision, set ``PYTHONPATH`` to its ``src``. ParaRel, GLUE and a masked
-model are read from ``../shared`` or ``CONSILIENCE_SHARED``; without them only the runs of the
+``python bench/freeze.py compare BEFORE AFTER`` lists every value that differs, how many bounds of
+intervals are about the same, and other differences of texts and documents; it exits with 1 if any
+value does. A recording of a revision before typed rows (with ``subset``, MACRO and MICRO) is read
+as one of today. To record another revision, set ``PYTHONPATH`` to its ``src``. ParaRel, GLUE and a
+masked model are read from ``../shared`` or ``CONSILIENCE_SHARED``; without them only the runs of
 bundled suites are recorded. Of a name that ends with .txt the printed text is kept, of all others
 the JSON document; of a server also the bodies of the requests that it got.
 """
@@ -15,251 +17,130 @@ import difflib
 import json
 import math
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-SHARED = Path(os.environ.get("CONSILIENCE_SHARED", Path(__file__).parents[2] / "shared")).resolve()
-MASKED = SHARED / "models" / "minilm-mlm"
-PAIRS = SHARED / "data" / "glue"
+ROOT = Path(__file__).parents[1]
+SHARED = Path(os.environ.get("CONSILIENCE_SHARED", ROOT.parent / "shared")).resolve()
 
-CONSISTENCY = Path(__file__).parents[1] / "examples" / "consistency"
+WORDS = {
+    "ASK": "probe --model packaged:smollm2 --limit 1 --suite",
+    "SOME": "mini-questions --groups capital,sport",
+    "OPEN": "mini-open --groups capital --match contains",
+    "RANDOM": "probe --model baseline:random --suite",
+    "ONE": "mini-random-strict",
+    "BOTH": "mini-majority-strict mini-random-strict",
+    "GATE": "gate mini-random-strict --baseline mini-majority-strict --rule 'consistency >= 0.05' "
+    "--rule 'accuracy no worse than baseline by 20 points'",
+    "TWO": "--suite mini --groups capital,sport",
+    "MASKED": f"--suite mini --model {SHARED}/models/minilm-mlm",
+    "TRAIN": "--train-groups capital,sport --validation-groups currency --train-facts 8 "
+    "--batch-size 4 --epochs 1 --lambda 0.5 --validation-facts 8 --limit 5",
+    "PAIRS": f"probe --suite mrpc --data {SHARED}/data/glue/mrpc/validation.tsv",
+    "PARAREL": "--suite pararel",
+    "MRPC": f"--task mrpc --train {SHARED}/data/glue/mrpc/train.tsv --validation "
+    f"{SHARED}/data/glue/mrpc/validation.tsv --max-length 64 --limit 64 --epochs 1 "
+    "--batch-size 16 --learning-rate 1e-4 --seeds 0,1",
+}
+"""What stands for itself in the commands."""
 
-KEYS = ("first", "second", "metric", "subset", "group", "relation", "item", "variant_index")
-"""Columns that name a row in tables with ``metric`` or ``item``: rows are compared by them."""
-
-VOLATILE = {"run", "seconds", "path", "folder", "memory", "started", "finished", "versions", "git"}
-"""Keys of a JSON document that differ between two runs of one revision."""
-
-
-def commands() -> Iterator[tuple[str, list[str]]]:
-    """Name and arguments of every recorded command; a later one may read an earlier one's run."""
-    mini = ["--suite", "mini"]
-    for model in ("majority", "random"):
-        for protocol in ("strict", "published"):
-            run = f"mini-{model}-{protocol}"
-            chosen = ["--model", f"baseline:{model}", "--protocol", protocol]
-            yield run, ["probe", *mini, *chosen, "--out", run]
-    smollm2 = ["probe", *mini, "--model", "packaged:smollm2", "--groups", "capital,painter"]
-    yield "mini-smollm2", [*smollm2, "--limit", "4", "--out", "mini-smollm2"]
-    scores = ["--limit", "2", "--keep-scores", "--out", "mini-smollm2-scores"]
-    yield "mini-smollm2-scores", [*smollm2, *scores]
-    yield "score", ["score", "mini-random-strict", *mini, "--protocol", "published"]
-    yield "compare", ["compare", "mini-majority-strict", "mini-random-strict"]
-    for analysis in ("edits", "patterns", "examples"):
-        yield f"analyze-{analysis}", ["analyze", analysis, "mini-random-strict"]
-    knowledge = ["mini-random-strict", "mini-smollm2"]
-    yield "analyze-knowledge", ["analyze", "knowledge", *knowledge]
-    yield from question_commands()
-    yield from table_commands()
-    for command in HELPED:
-        yield f"help-{command or 'all'}.txt".replace(" ", "-"), [*command.split(), "--help"]
-    if MASKED.is_dir():
-        yield from masked_commands(mini)
-    if PAIRS.is_dir():
-        yield from pair_commands()
-
-
-HELPED = """
-
-probe
-score
-compare
-gate
-report
-publish
-improve
-finetune
-reproduce
-study
-study run
-study status
-study report
-analyze
-analyze patterns
-analyze edits
-analyze examples
-analyze knowledge
-analyze factors
-analyze syntax
-analyze tasks
-analyze representations
-suite
-suite list
-suite new
-suite fetch
-suite check
-suite export
-suite mine
-suite import
-suite rewrite
-suite annotate
-suite annotate sheet
-suite annotate patterns
-suite annotate score
-""".splitlines()[1:]
-"""Commands whose help is kept."""
-
-
-def question_commands() -> Iterator[tuple[str, list[str]]]:
-    """Of questions: each scoring rule, factors, languages, written answers, expectations."""
-    ask = ["probe", "--model", "packaged:smollm2", "--limit", "1", "--suite"]
-    some = ["mini-questions", "--groups", "capital,sport"]
-    for rule in ("label", "sum", "mean", "bytes"):
-        run = f"questions-{rule}"
-        yield run, [*ask, *some, "--option-score", rule, "--out", run]
-    orders = ["--vary", "order=rotations", "--vary", "labels=A,1"]
-    yield "questions-orders", [*ask, *some, *orders, "--out", "questions-orders"]
-    floor = ["--noise-floor", "20", "--out", "questions-floor"]
-    yield "questions-floor", [*ask, *some, "--vary", "order=reversed", *floor]
-    yield "questions-labels", [*ask, *some, "--generate", "--out", "questions-labels"]
-    open_ones = ["mini-open", "--groups", "capital", "--match", "contains"]
-    yield "questions-open", [*ask, *open_ones, "--out", "questions-open"]
-    samples = ["--samples", "3", "--temperature", "0.8", "--out", "questions-samples"]
-    yield "questions-samples", [*ask, *open_ones, *samples]
-    for name, more in {
-        "templates": ["--vary", "template=plain,chat"],
-        "shots": ["--vary", "order=reversed", "--shots", "2"],
-        "one-factor": [
-            "--vary",
-            "paraphrase=1,2",
-            "--vary",
-            "labels=A,1",
-            "--design",
-            "one-factor",
-        ],
-    }.items():
-        yield f"questions-{name}", [*ask, *some, *more, "--out", f"questions-{name}"]
-    guess = ["probe", "--model", "baseline:random", "--suite", "mini-questions", "--limit", "8"]
-    factors = ["--vary", "order=rotations", "--vary", "paraphrase=all"]
-    yield "questions-random", [*guess, *factors, "--out", "questions-random"]
-    yield "facts-as-questions", [*guess[:3], "--suite", "mini", "--as-questions", "3"]
-    yield "questions-factors", ["analyze", "factors", "questions-random"]
-    yield "questions-factors.txt", ["analyze", "factors", "questions-random"]
-    yield "questions-by-factor.txt", ["score", "questions-random", "--by", "factor"]
-    for name in ("symmetry", "negation", "transitivity", "reversal"):
-        run = f"expected-{name}"
-        probe = ["probe", "--model", "baseline:random", "--suite", f"consistency/{name}"]
-        yield run, [*probe, "--out", run]
-    languages = ["probe", "--suite", "mini-languages", "--model", "baseline:random"]
-    yield "languages", [*languages, "--limit", "10", "--out", "languages"]
-
-
-def table_commands() -> Iterator[tuple[str, list[str]]]:
-    """Of what is made from runs: texts, exports, gates, a plan, a study."""
-    yield "mini.txt", ["score", "mini-random-strict"]
-    yield "mini-by-group.txt", ["score", "mini-random-strict", "--by", "group"]
-    yield "compare.txt", ["compare", "mini-majority-strict", "mini-random-strict"]
-    yield "expected-symmetry.txt", ["score", "expected-symmetry"]
-    for suite, limit in (("mini", "3"), ("mini-questions", "2")):
-        export = ["suite", "export", suite, "--limit", limit, "--out", f"{suite}.csv"]
-        yield f"export-{suite}.txt", export
-    for suite in ("mini", "mini-questions", "mini-open"):
-        yield f"check-{suite}.txt", ["suite", "check", suite]
-    rules = ["--rule", "consistency >= 0.05", "--rule", "accuracy no worse than baseline"]
-    rules[-1] += " by 20 points"
-    gate = ["gate", "mini-random-strict", "--baseline", "mini-majority-strict", *rules]
-    yield "gate", gate
-    yield "gate.txt", gate
-    yield "gate.md.txt", [*gate, "--format", "md"]
-    yield "study", ["study", "run", "study.toml"]
-    yield "study-status.txt", ["study", "status", "study.toml"]
-    yield "study-report", ["study", "report", "study.toml"]
-    yield "study-report.txt", ["study", "report", "study.toml"]
-    yield from more_table_commands()
-    yield from text_commands()
-
-
-def more_table_commands() -> Iterator[tuple[str, list[str]]]:
-    """Answers made elsewhere, seeds, noise floors, publication, planned runs."""
-    for suite in ("mini", "mini-questions", "mini-open"):
-        answers = f"answers-{suite}.jsonl"
-        match = ["--match", "contains"] if suite != "mini" else []
-        scored = ["score", answers, "--suite", suite, *match]
-        yield f"scored-{suite}", [*scored, "--out", f"scored-{suite}"]
-        yield f"scored-{suite}.txt", scored
-    some = ["probe", "--suite", "mini", "--groups", "capital,sport", "--limit", "4"]
-    floor = ["--model", "packaged:smollm2", "--noise-floor", "20", "--out", "floor"]
-    yield "floor", [*some, *floor]
-    for seed in ("1", "2"):
-        run = f"seed-{seed}"
-        whole = ["probe", "--suite", "mini", "--groups", "capital,sport", "--seed", seed]
-        yield run, [*whole, "--model", "baseline:random", "--out", run]
-    yield "gate-of-two.txt", ["gate", "seed-1", "seed-2", "--rule", "consistency >= 0.05"]
-    yield "compare-seeds", ["compare", "seed-1", "seed-2"]
-    named = ["--model-id", "me/mine", "--organization", "me"]
-    yield "publish", ["publish", "seed-1", "--format", "eee", *named, "--out", "published"]
-    yield (
-        "publish-card.txt",
-        ["publish", "seed-1", "--format", "model-card", *named[:2], "--out", "card"],
-    )
-    yield "plan", [*some, "--model", "baseline:random", "--dry-run"]
-    for relation in ("seed-1", "questions-random", "languages"):
-        yield f"report-{relation}.txt", ["report", relation, "--out", f"{relation}.html"]
-    yield "report-two.txt", ["report", "seed-1", "seed-2", "--out", "two.html"]
-    tables = ["--tables", "tables", "--out", "tables.html"]
-    yield "report-tables.txt", ["report", "mini-random-strict", *tables]
-
-
-def text_commands() -> Iterator[tuple[str, list[str]]]:
-    """The printed text of commands whose document is kept above, and of refusals."""
-    for analysis in ("edits", "patterns", "examples", "knowledge"):
-        yield f"analyze-{analysis}.txt", ["analyze", analysis, "mini-random-strict"]
-    for by in ("group", "form", "edit", "metric"):
-        yield f"mini-forms-by-{by}.txt", ["score", "mini-forms", "--by", by]
-    yield "languages-by-factor.txt", ["score", "languages", "--by", "factor"]
-    for form in ("csv", "md", "latex"):
-        yield f"mini-{form}.txt", ["score", "mini-random-strict", "--format", form]
-        compared = ["compare", "mini-majority-strict", "mini-random-strict", "--format", form]
-        yield f"compare-{form}.txt", compared
-    yield "suites.txt", ["suite", "list"]
-    yield "recipes.txt", ["reproduce"]
-    yield "pararel-table1.txt", ["reproduce", "pararel-table-1", "--dry-run"]
-    for suite in ("mini", "mini-questions", "mini-open", "mini-languages"):
-        yield f"check-{suite}.txt", ["suite", "check", suite]
-    yield "new.txt", ["suite", "new", "own"]
-    yield "own.txt", ["probe", "--suite", "own", "--model", "packaged:smollm2", "--limit", "1"]
-    wrong = {
-        "option": ["probe", "--modle", "x"],
-        "command": ["prob"],
-        "model": ["probe", "--model", "baseline:nope"],
-        "suite": ["probe", "--suite", "nope"],
-        "kind": ["probe", "--suite", "mini", "--model", "baseline:random", "--data", "x.tsv"],
-        "rule": ["gate", "mini-random-strict", "--rule", "consistency > 0.8"],
-        "run": ["score", "nothere"],
-        "value": ["probe", "--limit", "x"],
-        "url": ["probe", "--model", "openai:x"],
-    }
-    for name, arguments in wrong.items():
-        yield f"refused-{name}.txt", arguments
-
+COMMANDS = """
+mini-majority-{strict,published}: probe --suite mini --model baseline:majority --protocol {} OUT
+mini-random-{strict,published}: RANDOM mini --protocol {} OUT
+mini-smollm2: ASK mini --groups capital,painter --limit 4 OUT
+mini-smollm2-scores: ASK mini --groups capital,painter --limit 2 --keep-scores OUT
+score: score ONE --suite mini --protocol published
+compare: compare BOTH
+analyze-{edits,patterns,examples}: analyze {} ONE
+analyze-knowledge: analyze knowledge ONE mini-smollm2
+questions-{label,sum,mean,bytes}: ASK SOME --option-score {} OUT
+questions-orders: ASK SOME --vary order=rotations --vary labels=A,1 OUT
+questions-floor: ASK SOME --vary order=reversed --noise-floor 20 OUT
+questions-labels: ASK SOME --generate OUT
+questions-open: ASK OPEN OUT
+questions-samples: ASK OPEN --samples 3 --temperature 0.8 OUT
+questions-templates: ASK SOME --vary template=plain,chat OUT
+questions-shots: ASK SOME --vary order=reversed --shots 2 OUT
+questions-one-factor: ASK SOME --vary paraphrase=1,2 --vary labels=A,1 --design one-factor OUT
+questions-random: RANDOM mini-questions --limit 8 --vary order=rotations --vary paraphrase=all OUT
+facts-as-questions: RANDOM mini --as-questions 3
+questions-factors{,.txt}: analyze factors questions-random
+expected-{symmetry,negation,transitivity,reversal}: RANDOM consistency/{} OUT
+languages: RANDOM mini-languages --limit 10 OUT
+{mini-random-strict,expected-symmetry}.txt: score {}
+{questions-random,languages}-by-factor.txt: score {} --by factor
+compare.txt: compare BOTH
+export-{mini,mini-questions}.txt: suite export {} --limit 2 --out {}.csv
+gate{,.txt}: GATE
+study: study run study.toml
+study-report{,.txt}: study report study.toml
+scored-mini{,.txt}: score answers-mini.jsonl --suite mini
+scored-{mini-questions,mini-open}: score answers-{}.jsonl --suite {} --match contains OUT
+floor: probe TWO --limit 4 --model packaged:smollm2 --noise-floor 20 OUT
+seed-{1,2}: probe TWO --seed {} --model baseline:random OUT
+gate-of-two.txt: gate seed-1 seed-2 --rule 'consistency >= 0.05'
+compare-seeds: compare seed-1 seed-2
+publish: publish seed-1 --format eee --model-id me/mine --organization me --out published
+publish-card.txt: publish seed-1 --format model-card --model-id me/mine --out card
+report-{seed-1,questions-random,languages}.txt: report {} --out {}.html
+mini-{csv,md,latex}.txt: score ONE --format {}
+compare-{csv,md,latex}.txt: compare BOTH --format {}
+check-{mini,mini-questions,mini-open,mini-languages}.txt: suite check {}
+mini-masked-{strict,published}: probe MASKED --protocol {} --limit 10 OUT
+mini-pieces: probe MASKED --multi-token left-to-right --groups author,capital --limit 5 OUT
+compare-masked: compare mini-masked-strict mini-masked-published --protocol strict
+representations: analyze representations MASKED --groups capital,sport --limit 10
+improve: improve MASKED --loss pairs TRAIN --out improved
+improve-vote: improve MASKED --loss vote TRAIN --out improved-vote
+pararel-majority-{strict,published}: probe PARAREL --model baseline:majority --protocol {} OUT
+pararel-masked: probe MASKED PARAREL --groups P36,P37,P413 --limit 60 OUT
+score-pararel: score pararel-masked PARAREL --protocol strict
+finetune: finetune --model packaged:minilm MRPC --out classifiers
+pairs-{0,1}: PAIRS --model classifiers/seed-{}/mrpc --perturbations all --limit 60 OUT
+pairs-both: PAIRS --model classifiers --perturbations all --limit 60 OUT
+pairs-compare: compare pairs-0 pairs-1
+pairs-writer: PAIRS --model packaged:smollm2 --generate --limit 5 OUT
+"""
+"""Name and arguments of every command, in ``name-{a,b}`` with each of these in place of ``{}``. A
+later one may read the run of an earlier one."""
 
 STUDY = """
-[options]
-limit = 4
-[[models]]
-model = "baseline:random"
-[[models]]
-name = "majority"
-model = "baseline:majority"
-[[suites]]
-suite = "mini"
-[[suites]]
-suite = "mini-questions"
-vary = ["order=rotations"]
+options = {limit = 4}
+models = [{model = "baseline:random"}, {name = "majority", model = "baseline:majority"}]
+suites = [{suite = "mini"}, {suite = "mini-questions", vary = ["order=rotations"]}]
 """
+
+
+def commands() -> dict[str, list[str]]:
+    """The commands whose data and models are here."""
+    found: dict[str, list[str]] = {}
+    for line in COMMANDS.strip().splitlines():
+        match = re.fullmatch(r"([^{:]*){?([^}:]*)}?([^:]*): (.*)", line)
+        start, names, end, text = match.groups() if match else ("",) * 4
+        for part in names.split(","):
+            name = start + part + end
+            each = text.replace("{}", part).replace(" OUT", f" --out {name}").split(" ")
+            arguments = shlex.split(" ".join(WORDS.get(word, word) for word in each))
+            if all(Path(word).exists() for word in arguments if word.startswith(str(SHARED))):
+                found[name] = arguments
+    has_pararel = (SHARED / "data" / "pararel").is_dir()
+    return {name: of for name, of in found.items() if has_pararel or "pararel" not in of}
 
 
 def record_families_and_servers(out: Path) -> None:
     """Tiny models of other families, and one behind a URL by each strategy, with its requests."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    sys.path.insert(0, str(ROOT / "tests"))
     from conftest import build_model  # type: ignore[import-not-found]
     from scoring_server import SGLANG, VLLM, scoring_server  # type: ignore[import-not-found]
 
@@ -269,116 +150,48 @@ def record_families_and_servers(out: Path) -> None:
             config = build_model(family, out / "tiny" / family) / "config.json"
             longer = config.read_text().replace('embeddings": 64', 'embeddings": 256')
             config.write_text(longer)  # llama: a question has 97 tokens
-        run = f"tiny-{family}"
         probe = ["probe", "--suite", "mini", "--groups", "capital,sport", "--limit", "5"]
-        _record(out, run, [*probe, "--model", f"tiny/{family}", "--keep-scores", "--out", run])
-    served = {
-        "prompt-logprobs": VLLM,
-        "echo": SGLANG,
-    }
+        probe += ["--model", f"tiny/{family}", "--keep-scores", "--out", f"tiny-{family}"]
+        _record(out, f"tiny-{family}", probe)
     for suite in ("mini", "mini-questions"):
-        for name, ways in served.items():
+        for name, ways in {"prompt-logprobs": VLLM, "echo": SGLANG}.items():
             run = f"served-{suite}-{name}"
             if (out / f"{run}.requests.json").exists():
                 continue
             with scoring_server(out / "tiny" / "llama", ways) as server:
                 probe = ["probe", "--model", "openai:tiny", "--base-url", server.url]
-                probe += ["--tokenizer", "tiny/llama", "--concurrency", "1"]
-                asked = ["--suite", suite, "--groups", "continent", "--limit", "1"]
-                plain = ["--template", "plain"] if suite == "mini-questions" else []
-                _record(out, run, [*probe, *asked, *plain, "--out", run])
+                probe += ["--tokenizer", "tiny/llama", "--concurrency", "1", "--out", run]
+                probe += ["--suite", suite, "--groups", "continent", "--limit", "1"]
+                probe += ["--template", "plain"] if suite == "mini-questions" else []
+                _record(out, run, probe)
                 bodies = sorted(json.dumps(request) for request in server.received)
             (out / f"{run}.requests.json").write_text(json.dumps(bodies, indent=0))
 
 
-def masked_commands(mini: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """Of the small masked model: both protocols, several tokens, ParaRel, one training."""
-    model = ["--model", str(MASKED)]
-    for protocol in ("strict", "published"):
-        run = f"mini-masked-{protocol}"
-        chosen = ["--protocol", protocol, "--limit", "10", "--out", run]
-        yield run, ["probe", *mini, *model, *chosen]
-    pieces = ["--multi-token", "left-to-right", "--groups", "author,capital", "--limit", "5"]
-    yield "mini-pieces", ["probe", *mini, *model, *pieces, "--out", "mini-pieces"]
-    yield (
-        "compare-masked",
-        ["compare", "mini-masked-strict", "mini-masked-published", "--protocol", "strict"],
-    )
-    vectors = ["analyze", "representations", *mini, *model, "--groups", "capital,sport"]
-    yield "representations", [*vectors, "--limit", "10"]
-    training = ["--train-groups", "capital,sport", "--validation-groups", "currency"]
-    training += ["--train-facts", "8", "--batch-size", "4", "--loss", "pairs"]
-    training += ["--epochs", "1", "--lambda", "0.5"]
-    training += ["--validation-facts", "8", "--limit", "5", "--out", "improved"]
-    yield "improve", ["improve", *mini, *model, *training]
-    vote = ["vote" if word == "pairs" else word for word in training[:-1]]
-    yield "improve-vote", ["improve", *mini, *model, *vote, "improved-vote"]
-    if (SHARED / "data" / "pararel").is_dir():
-        pararel = ["probe", "--suite", "pararel"]
-        for protocol in ("strict", "published"):
-            run = f"pararel-majority-{protocol}"
-            chosen = ["--model", "baseline:majority", "--protocol", protocol, "--out", run]
-            yield run, [*pararel, *chosen]
-        run = "pararel-masked"
-        chosen = ["--groups", "P36,P37,P413", "--limit", "60", "--out", run]
-        yield run, [*pararel, *model, *chosen]
-        yield "score-pararel", ["score", run, "--suite", "pararel", "--protocol", "strict"]
-
-
-def pair_commands() -> Iterator[tuple[str, list[str]]]:
-    """Of sentence pairs: a classifier with two seeds, its forms, a comparison, a label writer."""
-    train, held_out = (str(PAIRS / "mrpc" / f"{name}.tsv") for name in ("train", "validation"))
-    small = ["--limit", "64", "--epochs", "1", "--batch-size", "16"]
-    small += ["--learning-rate", "1e-4", "--seeds", "0,1"]
-    options = ["--train", train, "--validation", held_out, "--max-length", "64", *small]
-    classifier = ["finetune", "--model", "packaged:minilm", "--task", "mrpc", *options]
-    yield "finetune", [*classifier, "--out", "classifiers"]
-    probe = ["probe", "--suite", "mrpc"]
-    probe += ["--data", held_out]
-    forms = ["--perturbations", "all", "--limit", "60"]
-    for seed in (0, 1):
-        run = f"pairs-{seed}"
-        yield run, [*probe, "--model", f"classifiers/seed-{seed}/mrpc", *forms, "--out", run]
-    yield "pairs-both", [*probe, "--model", "classifiers", *forms, "--out", "pairs-both"]
-    yield "pairs-compare", ["compare", "pairs-0", "pairs-1"]
-    writer = ["--model", "packaged:smollm2", "--generate", "--limit", "5"]
-    yield "pairs-writer", [*probe, *writer, "--out", "pairs-writer"]
-
-
 def write_answers(out: Path) -> None:
-    """Answers in the prompts that the program exports, as somebody else's program would add them.
-
-    Every third is wrong or says more than the answer.
-    """
+    """Answers in exported prompts; of three one is wrong, and one says more than the answer."""
     for suite in ("mini", "mini-questions", "mini-open"):
         export = ["suite", "export", suite, "--limit", "2", "--out", f"asked-{suite}.csv"]
         _record(out, f"asked-{suite}.txt", export)
-        asked = pl.read_csv(out / f"asked-{suite}.csv", infer_schema=False)
-        golds = asked["gold"].to_list()
-        answers = [
-            golds[place - 1] if place % 3 == 1 else f"It is {gold}." if place % 3 else gold
-            for place, gold in enumerate(golds)
+        rows = pl.read_csv(out / f"asked-{suite}.csv", infer_schema=False).to_dicts()
+        golds = [row["gold"] for row in rows]
+        lines = [
+            {key: row[key] for key in ("group", "item", "variant")}
+            | {"answer": (gold, golds[at - 1], f"It is {gold}.")[at % 3]}
+            for at, (row, gold) in enumerate(zip(rows, golds, strict=True))
         ]
-        pairs = zip(asked.iter_rows(named=True), answers, strict=True)
-        rows = [
-            {key: row[key] for key in ("group", "item", "variant")} | {"answer": answer}
-            for row, answer in pairs
-        ]
-        _write_rows(out / f"answers-{suite}.jsonl", rows)
-
-
-def _write_rows(path: Path, rows: list[dict[str, object]]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (out / f"answers-{suite}.jsonl").write_text(text, encoding="utf-8")
 
 
 def record(out: Path, only: list[str]) -> None:
     """Run every command in ``out``; its JSON document is kept as NAME.json."""
     out.mkdir(parents=True, exist_ok=True)
     (out / "study.toml").write_text(STUDY, encoding="utf-8")
-    shutil.copytree(CONSISTENCY, out / "consistency", dirs_exist_ok=True)
+    shutil.copytree(ROOT / "examples" / "consistency", out / "consistency", dirs_exist_ok=True)
     if not only:
         write_answers(out)
-    everything = dict(commands())
+    everything = commands()
     chosen = {name for name in everything for part in only or ["*"] if fnmatch(name, part)}
     reads = {word for name in chosen for word in everything[name]}
     for name, arguments in everything.items():
@@ -393,12 +206,11 @@ def _record(out: Path, name: str, arguments: list[str]) -> None:
     kept = out / (name if is_text else f"{name}.json")
     if kept.exists():
         return
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "CONSILIENCE_DATA": str(SHARED / "data")}
-    environment |= {"COLUMNS": "100"}
+    settings = {"HF_HUB_OFFLINE": "1", "CONSILIENCE_DATA": str(SHARED / "data"), "COLUMNS": "100"}
     start = time.perf_counter()
     call = [sys.executable, "-m", "consilience", *arguments, *([] if is_text else ["--json"])]
     answer = subprocess.run(
-        call, cwd=out, env=environment, capture_output=True, text=True, check=False
+        call, cwd=out, env=os.environ | settings, capture_output=True, text=True, check=False
     )
     seconds = time.perf_counter() - start
     print(f"{answer.returncode} {seconds:6.1f} s  {' '.join(arguments)}", flush=True)
@@ -411,83 +223,126 @@ def _record(out: Path, name: str, arguments: list[str]) -> None:
         print(answer.stderr[-2000:], flush=True)
 
 
-def differences(before: Path, after: Path) -> Iterator[str]:
-    """Every file, column and value of ``before`` that is not the same in ``after``."""
-    for path in sorted(before.rglob("*")):
-        name = path.relative_to(before)
-        other = after / name
-        if path.suffix not in (".parquet", ".csv", ".json", ".txt") or "answers" in path.suffixes:
-            continue
-        if path.suffix == ".json" and len(name.parts) > 1:
-            continue  # records of runs and models hold times and paths
-        if not other.exists():
-            yield f"{name}: only in {before}"
-        elif path.suffix == ".txt":
-            lines = difflib.unified_diff(
-                path.read_text().splitlines(), other.read_text().splitlines(), lineterm="", n=0
-            )
-            yield from (f"{name}: {line}" for line in lines if line[:2] not in ("--", "++", "@@"))
-        elif path.suffix == ".json":
-            yield from _values(
-                str(name), json.loads(path.read_text()), json.loads(other.read_text())
-            )
-        else:
+VOLATILE = {"run", "seconds", "path", "folder", "memory", "started", "finished", "versions", "git"}
+"""Keys of a JSON document that differ between two runs of one revision."""
+
+KEYS = ("metric", "over", "group", "level", "first", "second", "relation", "item", "variant",
+        "variant_index", "factor", "factors", "outcome", "effect", "rule", "label")  # fmt: skip
+"""Columns that name a row of a table."""
+
+BOUNDS = {"low": "high", "seed_low": "seed_high", "change_low": "change_high",
+          "corrected_low": "corrected_high", "share_low": "share_high"}  # fmt: skip
+
+Rows = dict[tuple[str, ...], dict[str, Any]]
+
+
+def of_today(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of metrics or differences; one from before typed rows becomes one of today."""
+    row = dict(row)
+    row.pop("suite", None)
+    row.pop("kind", None)  # of one metric no two kinds have the same level
+    group, subset = str(row.get("group")), row.pop("subset", None)
+    if "metric" in row:
+        row["metric"] = str(row["metric"]).replace("no_label", "no_option")
+    if subset is not None:
+        row["level"] = "" if subset == "all" else str(subset).removeprefix("language=")
+    if "metric" in row and "over" not in row and "group" in row:
+        row["over"] = {"MACRO": "mean", "MICRO": "all"}.get(group, "group")
+        row["group"] = "" if row["over"] != "group" else group
+    return row
+
+
+def tables(folder: Path) -> Iterator[tuple[str, Rows, Any]]:
+    """Every table of numbers by its name, and of a document also what is no table."""
+    for path in sorted(folder.rglob("*")):
+        name, is_top = str(path.relative_to(folder)), path.parent == folder
+        if path.suffix in (".parquet", ".csv"):
             read = pl.read_parquet if path.suffix == ".parquet" else pl.read_csv
-            yield from _tables(str(name), read(path), read(other))
+            yield name, keyed(read(path).to_dicts()), None
+        elif path.suffix == ".json" and is_top:
+            found: dict[str, list[Any]] = {}
+            yield name, {}, _without_tables(json.loads(path.read_text()), name, found)
+            yield from ((of, keyed(rows), None) for of, rows in found.items())
+        elif path.suffix == ".txt":
+            yield name, {}, path.read_text().splitlines()
 
 
-def _tables(name: str, one: pl.DataFrame, two: pl.DataFrame) -> Iterator[str]:
-    keys = [key for key in KEYS if key in one.columns and key in two.columns]
-    if {"metric", "item"} & set(keys) and not one.select(keys).is_duplicated().any():
-        only = [table.join(other, on=keys, how="anti") for table, other in ((one, two), (two, one))]
-        for rows, where in zip(only, ("first", "second"), strict=True):
-            kinds = rows.select(keys[:2]).unique().sort(keys[:2]).rows()
-            if rows.height:
-                yield f"{name}: {rows.height} rows are only in the {where}: {kinds[:20]}"
-        one = one.join(two, on=keys, how="semi").sort(keys)
-        two = two.join(one, on=keys, how="semi").sort(keys)
-    if one.height != two.height:
-        yield f"{name}: {one.height} rows, then {two.height}"
-        return
-    for column in one.columns:
-        if column not in two.columns:
-            yield f"{name}: the column {column} is gone"
-        elif not one[column].equals(two[column], null_equal=True):
-            at = (one[column].ne_missing(two[column])).arg_max() or 0
-            changed = int(one[column].ne_missing(two[column]).sum())
-            values = f"{one[column][at]!r}, then {two[column][at]!r}"
-            yield f"{name}: {column} differs in {changed} rows, first row {at}: {values}"
+def _without_tables(value: Any, name: str, found: dict[str, list[Any]]) -> Any:
+    """A document without its tables, which are added to ``found``."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        found[name] = value
+        return None
+    if not isinstance(value, dict):
+        return value
+    kept = {key: of for key, of in value.items() if key not in VOLATILE}
+    return {key: _without_tables(of, f"{name}/{key}", found) for key, of in kept.items()}
 
 
-def _values(name: str, one: object, two: object) -> Iterator[str]:
-    if isinstance(one, dict) and isinstance(two, dict):
-        for key in sorted((one.keys() | two.keys()) - VOLATILE):
-            if key not in one or key not in two:
-                yield f"{name}: {key} is only in the {'second' if key in two else 'first'}"
-            else:
-                yield from _values(f"{name}/{key}", one[key], two[key])
-    elif _are_rows(one) and _are_rows(two):
-        rows: Any = (one, two)
-        yield from _tables(name, *map(pl.DataFrame, rows))
-    elif isinstance(one, list) and isinstance(two, list) and len(one) == len(two):
-        for place, (first, second) in enumerate(zip(one, two, strict=True)):
-            yield from _values(f"{name}[{place}]", first, second)
-    elif one != two and not (_is_nan(one) and _is_nan(two)):
-        yield f"{name}: {str(one)[:200]!r}, then {str(two)[:200]!r}"
+def keyed(rows: list[dict[str, Any]]) -> Rows:
+    """Rows by the columns that name them; by their place, too, where these are the same."""
+    found: Rows = {}
+    for row in map(of_today, rows):
+        key = tuple(str(row.pop(name)) for name in KEYS if isinstance(row.get(name), str | int))
+        while key in found:
+            key = (*key, "again")
+        found[key] = row
+    return found
 
 
-def _are_rows(value: object) -> bool:
-    """Whether a value of a JSON document is a table of numbers."""
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and isinstance(value[0], dict)
-        and "metric" in value[0]
-    )
+def differences(before: Path, after: Path) -> Iterator[str]:
+    """Every value that differs, then counts of bounds, then what is no number."""
+    later = {name: (rows, rest) for name, rows, rest in tables(after)}
+    widths: dict[str, list[float]] = defaultdict(list)
+    others = []
+    for name, rows, rest in tables(before):
+        if name not in later:
+            others.append(f"{name}: only before")
+            continue
+        new_rows, new_rest = later[name]
+        for where, only in (("before", rows.keys() - new_rows), ("after", new_rows.keys() - rows)):
+            if only:
+                some = "; ".join(sorted(", ".join(key) for key in only)[:5])
+                others.append(f"{name}: {len(only)} rows only {where}, such as {some}")
+        for key in (key for key in rows if key in new_rows):
+            one, two = rows[key], new_rows[key]
+            for column in (of for of in one if of in two and of not in BOUNDS.values()):
+                if column in BOUNDS:
+                    widths[f"{column} of {', '.join(key[:2])}"].append(_moved(one, two, column))
+                elif not _same(one[column], two[column]):
+                    yield f"{name}: {', '.join(key)}: {column} {one[column]} -> {two[column]}"[:400]
+        if isinstance(rest, list) and isinstance(new_rest, list):
+            lines = difflib.unified_diff(rest, new_rest, lineterm="", n=0)
+            others += [f"{name}: {of}" for of in lines if of[:2] not in ("--", "++", "@@")]
+        elif rest != new_rest:
+            others.append(f"{name}: the document differs outside its tables")
+    for kind, of in sorted(widths.items()):
+        small, gone = sum(one <= 0.05 for one in of), sum(map(math.isinf, of))
+        most = max((one for one in of if not math.isinf(one)), default=0)
+        yield (f"bounds, {kind}: {small} of {len(of)} within 5 % of the width, at most "
+               f"{most:.2f} widths; {gone} with an interval before or after only")  # fmt: skip
+    yield from others
 
 
-def _is_nan(value: object) -> bool:
-    return isinstance(value, float) and math.isnan(value)
+def _same(one: Any, two: Any) -> bool:
+    if _is_nan(one) or _is_nan(two):
+        return _is_nan(one) and _is_nan(two)
+    if isinstance(one, int | float) and isinstance(two, int | float):
+        return math.isclose(one, two, rel_tol=1e-9, abs_tol=1e-9)
+    return bool(one == two)
+
+
+def _moved(one: Mapping[str, Any], two: Mapping[str, Any], low: str) -> float:
+    """How far a bound moved at most, over the width of the interval before."""
+    ends: Any = [(row.get(low), row.get(BOUNDS[low])) for row in (one, two)]
+    (a, b), (c, d) = ends
+    there = [not any(map(_is_nan, of)) for of in ends]
+    if not all(there):
+        return math.inf if any(there) else 0.0
+    return float(max(abs(a - c), abs(b - d)) / max(b - a, 1e-12))
+
+
+def _is_nan(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 if __name__ == "__main__":

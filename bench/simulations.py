@@ -26,15 +26,15 @@ from consilience.core import expectations
 from consilience.core.factors import WHOLE, Factor, FactorialDesign
 from consilience.core.items import Floats, Ints
 from consilience.gating.gate import Rule
-from consilience.metrics import definitions, differences, errors, statistics
+from consilience.metrics import differences, errors, statistics
 from consilience.metrics.components import exact_parts
 from consilience.metrics.errors import Index, Number, Tallies, Terms
-from consilience.metrics.registry import Clusters, Grid, Places, Tally
+from consilience.metrics.registry import METRICS, Clusters, Grid, Places, Tally
 from consilience.metrics.statistics import LEVEL, NAN, difference_bounds, paired_permutation
 
 statistics.PERMUTATIONS = 999
 
-METRICS, INDEX, COHEN = definitions.METRICS, Index(), "corrected_consistency"
+INDEX, COHEN = Index(), "corrected_consistency"
 SHARE, KAPPA = METRICS["accuracy"].bounds, METRICS[COHEN].bounds
 
 Random = np.random.Generator
@@ -661,9 +661,9 @@ MODELS: Mapping[str, tuple[tuple[int, ...], float, float, int]] = {
 def violations() -> Iterator[Row]:
     """Rates of violated expectations, and their level of chance."""
     kinds = {"violation rate": "violation_rate", "chance": "chance_violation_rate"}
-    for (name, (sizes, *more)), (kind, metric) in product(MODELS.items(), kinds.items()):
-        many = expected(sizes * (2_000 // len(sizes)), *more, random_for(f"truth {name}"))
-        make = partial(of_metric, metric, partial(expected, sizes, *more))
+    for (name, (sizes, a, b, n)), (kind, metric) in product(MODELS.items(), kinds.items()):
+        many = expected(sizes * (2_000 // len(sizes)), a, b, n, random_for(f"truth {name}"))
+        make = partial(of_metric, metric, partial(expected, sizes, a, b, n))
         yield coverage(f"{kind}: {name}", make, counted(metric, many).value)
 
 

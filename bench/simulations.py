@@ -22,12 +22,12 @@ import numpy as np
 import polars as pl
 from scipy.special import expit, stdtr
 
+from consilience.analysis.factor_effects import exact_parts
 from consilience.core import expectations
 from consilience.core.factors import WHOLE, Factor, FactorialDesign
 from consilience.core.items import Floats, Ints
 from consilience.gating.gate import Rule
 from consilience.metrics import differences, errors, statistics
-from consilience.metrics.components import exact_parts
 from consilience.metrics.errors import Index, Number, Tallies, Terms
 from consilience.metrics.registry import METRICS, Clusters, Grid, Places, Tally
 from consilience.metrics.statistics import LEVEL, NAN, difference_bounds, paired_permutation

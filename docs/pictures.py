@@ -36,7 +36,7 @@ def main(folder: str = "") -> None:
     run = Run.open(Path(folder))
     answers = run.answers.filter(pl.col("group") == GROUP)
     save_figure(answer_grid(answers).to_dict(), PICTURES / "answers.svg")
-    save_figure(chance_scale(consistency=46.6, chance=23.8).to_dict(), PICTURES / "chance.svg")
+    save_figure(chance_scale(consistency=46.6, chance=20.6).to_dict(), PICTURES / "chance.svg")
 
 
 def model_chart() -> alt.Chart:

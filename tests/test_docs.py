@@ -48,7 +48,7 @@ def test_the_answers_table_of_the_guide_is_scored_as_it_says(consilience, tmp_pa
     (path := tmp_path / "answers.csv").write_text(table, encoding="utf-8")
     out = output(consilience, "score", path, "--suite", "mini", "--json")
     rows = json.loads(out)["metrics"]
-    rows = [row for row in rows if (row["group"], row["subset"]) == ("capital", "all")]
+    rows = [row for row in rows if (row["group"], row["kind"]) == ("capital", "whole")]
     values = {row["metric"]: row["value"] for row in rows}
     numbers = re.findall(r"`(\w+)`\s+is\s+(\d+\.\d)", SUITES)
     assert len(numbers) == 3

@@ -50,7 +50,7 @@ class Number:
     """Of a mean over groups, what each contributes to it: the values sum to that of the number."""
     shares_subjects: bool = False  # Whether groups are not independent, as their subjects are
     lower: Number | None = None  # Of a number above chance: that with one more item at chance
-    reach: float = 0.0  # Of a difference: how far an item moves it, over the width of its range
+    item: float = 0.0  # Of a difference: how far an item moves it, over the width of its range
 
     def interval(self, bounds: tuple[float, float], level: float = LEVEL) -> tuple[float, float]:
         """The bounds of its interval (``statistics.intervals_of`` and ``difference_intervals``).
@@ -59,9 +59,11 @@ class Number:
         chance, if it is lower: where hardly an item deviates, the others do not show how many may.
         """
         numbers = np.array([self.value]), np.array([self.error]), np.array([self.clusters])
-        if self.reach:
-            ends = difference_intervals(*numbers, bounds, level, self.reach * bounds[1])
+        item = self.item * bounds[1]
+        if item and len(self.by_group) < 2:
+            ends = difference_intervals(*numbers, bounds, level, item * self.clusters)
             return float(ends[0, 0]), float(ends[0, 1])
+        numbers[1][:] = math.hypot(self.error, item, item)  # two more items, one up and one down
         ends = intervals_of(*numbers, bounds, proportion=self.is_proportion, level=level)
         low, high = ends[0].tolist()
         if self.lower is not None:
@@ -205,11 +207,7 @@ def _number(terms: Sequence[tuple[float, Sequence[Tally]]], index: Index) -> Num
     is_known = influences.is_known and not math.isnan(value)
     is_above_chance = all(tally.sizes is not None for _, of in terms for tally in of)
     lower = influences.one_more(value) if is_above_chance and is_known and value > 0 else None
-    reach = 1.0
-    if is_above_chance and is_known:  # its range is -1 to 1, and an item adds 1 of its size
-        tallies = [tally for _, of in terms for tally in of if tally.sizes is not None]
-        sizes = math.fsum(float(tally.sizes.sum()) for tally in tallies)  # type: ignore[union-attr]
-        reach = sizes / math.fsum(tally.total for tally in tallies) / 2
+    item = _size_of_item(tallies for _, tallies in terms) / max(1, clusters)
     return Number(
         value,
         jackknife_error(falls, clusters) if is_known else NAN,
@@ -218,8 +216,19 @@ def _number(terms: Sequence[tuple[float, Sequence[Tally]]], index: Index) -> Num
         max(sum(tally.left_out for tally in of) for _, of in terms),
         all(weight > 0 and tally.is_proportion for weight, of in terms for tally in of),
         lower=lower,
-        reach=reach if min(weight for weight, _ in terms) < 0 else 0.0,
+        item=item if min(weight for weight, _ in terms) < 0 else 0.0,
     )
+
+
+def _size_of_item(terms: Iterable[Iterable[Tally]]) -> float:
+    """How far an item moves its part of a number, over the width of the range.
+
+    1; of a number above chance, whose range is -1 to 1, an item adds 1 of its size to the hits.
+    """
+    tallies = [tally for of in terms for tally in of if tally.sizes is not None]
+    sizes = math.fsum(float(tally.sizes.sum()) for tally in tallies)  # type: ignore[union-attr]
+    total = math.fsum(tally.total for tally in tallies)
+    return sizes / total / 2 if total > 0 else 1.0
 
 
 def mean(
@@ -265,20 +274,23 @@ def mean(
                     by_size = -(group_hits - of_term * group_total) / scale
                     slopes = (1 / scale, -of_term / scale, by_size)
                 influences[group].add(at, weight, of[group], slopes, of[group].total)
-    separate, parts_of_all = 0.0, []
+    separate, parts_of_all, items = 0.0, [], 0.0
     for influence in influences.values():
         places, within, clusters = influence.without_each()
+        items += 1 / clusters if clusters else 0.0
         within = np.nan_to_num(within) * math.sqrt(max(0, clusters - 1) / max(1, clusters))
         separate += float((within**2).sum())
         parts_of_all.append((places, within, within, within != 0))
     joint = float((_by_cluster(parts_of_all)[1] ** 2).sum())
     error = jackknife_error(falls, len(groups))
+    item = _size_of_item(of.values() for _, of in terms) * items / len(groups) ** 2
     is_shared = joint > separate * (1 + SHARED)
     if is_shared and not math.isnan(error):
         error = math.sqrt(error**2 + (joint - separate) * len(groups) / (len(groups) - 1))
     return Number(
         value, error, len(groups), len(groups), len(every) - len(groups),
         by_group=dict(zip(groups, by_group.tolist(), strict=True)), shares_subjects=is_shared,
+        item=item if min(weight for weight, _ in terms) < 0 else 0.0,
     )  # fmt: skip
 
 

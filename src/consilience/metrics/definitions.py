@@ -115,8 +115,9 @@ def corrected_consistency(grid: Grid) -> Tally:
     """Chance-corrected consistency: ``sum_i (a_i - c_i) / sum_i (1 - c_i)``.
 
     ``a_i`` is the share of the pairs of item i that agree (``consistency``), ``c_i`` the share that
-    agrees by chance (``chance_consistency``). Range -1 to 1: 1 is full agreement, 0 is chance. NaN
-    where chance is 1, as of one answer to everything. Over groups numerators and denominators are
+    agrees by chance (``chance_consistency``). 1 is full agreement, 0 is chance, -1 (of few items a
+    little less) full disagreement of two answers. NaN where chance is 1, as of one answer to
+    everything. Over groups numerators and denominators are
     summed, each group with the same weight in a mean: a mean of ratios would be too low where items
     are few, the more so the more unequal the answers are.
     """

@@ -182,7 +182,8 @@ def notes_on(answers: Answers, metrics: pl.DataFrame, suite: Suite) -> list[str]
     several = "s" * (len(absent) > 1)
     what = f"no answers for {len(absent)} {suite.words.group}{several}: {listed(absent)}"
     notes = [*[what] * bool(absent), *without_answer(ready.coded)]
-    return [*notes, *constant_answers(metrics, suite), *few_disagreements(metrics, suite)]
+    constant = [*constant_answers(metrics, suite)]
+    return [*notes, *(constant or few_disagreements(metrics, suite))]
 
 
 def without_answer(answers: pl.DataFrame) -> Iterator[str]:
@@ -237,8 +238,8 @@ def few_disagreements(metrics: pl.DataFrame, suite: Suite) -> Iterator[str]:
     expected = float((both["n_items"] * (1 - both["value"])).sum())
     if both.height and expected < FEWEST_DISAGREEMENTS:
         yield (
-            f"Chance alone expects {expected:.0f} {suite.words.item}s with other answers: with "
-            f"fewer than {FEWEST_DISAGREEMENTS} chance-corrected consistency tends to be too low"
+            f"Chance alone expects {counted(round(expected), suite.words.item)} with other answers: "
+            f"below {FEWEST_DISAGREEMENTS} chance-corrected consistency tends to be too low"
         )
 
 

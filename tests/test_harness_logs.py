@@ -116,13 +116,13 @@ def scored(consilience, docs, suite):
 
 def metrics(out):
     shown = json.loads(out)["metrics"]
-    return {(each["metric"], each["group"]): each for each in shown if each["subset"] == "all"}
+    return {(each["metric"], each["over"]): each for each in shown if each["kind"] == "whole"}
 
 
-def assert_same_numbers(numbers, rows, group):
+def assert_same_numbers(numbers, rows, over):
     for name in ("accuracy", "consistency", "consistent_accuracy"):
-        assert getattr(task, name)(rows) == pytest.approx(numbers[name, group]["value"]), name
-        assert numbers[name, group]["n"] > 0
+        assert getattr(task, name)(rows) == pytest.approx(numbers[name, over]["value"]), name
+        assert numbers[name, over]["n"] > 0
 
 
 def test_facts_as_a_task_and_back(consilience, write_suite):
@@ -133,7 +133,7 @@ def test_facts_as_a_task_and_back(consilience, write_suite):
     assert len(docs) == 4 * 3, "the fact that is there twice, too"
     choices = [f"{city} is the capital of France." for city in ("Paris", "Berlin", "Rome")]
     assert (docs[1]["context"], docs[1]["choices"]) == ("", choices)
-    assert_same_numbers(*scored(consilience, docs, suite), "MACRO")
+    assert_same_numbers(*scored(consilience, docs, suite), "mean")
     paris = read_answers("run").row(0, named=True)
     totals = totals_of(docs[0])
     assert paris["text_logprob"] == pytest.approx(max(totals))
@@ -145,7 +145,7 @@ def test_relations_with_several_right_answers_are_in_no_mean(consilience):
     docs = exported(consilience, "mini", "--groups", "capital,borders", "--limit", "2")
     of_groups = {doc["group"]: doc["averaged_group"] for doc in docs}
     assert of_groups == {"capital": "capital", "borders": None}
-    assert_same_numbers(*scored(consilience, docs, "mini"), "MACRO")
+    assert_same_numbers(*scored(consilience, docs, "mini"), "mean")
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def test_questions_as_a_task_and_back(consilience, questions, labels):
         ([" Lyon", " Paris", " Nice"], [" Romeo\n", " Turin\n", " Rome\n"])  # Rome begins Romeo
     )  # fmt: skip
     assert first["context"].endswith("Answer:") and last["options"] == ["Romeo", "Turin", "Rome"]
-    assert_same_numbers(*scored(consilience, docs, questions), "MICRO")
+    assert_same_numbers(*scored(consilience, docs, questions), "all")
     answers = read_answers("run")
     assert answers["option_scores"].list.len().to_list() == [3] * 48
     chosen = {(item, variant): option for item, variant, option
@@ -186,7 +186,7 @@ def test_questions_that_lack_variants_count_by_those_that_they_have(consilience,
     assert [doc["n_variants"] for doc in docs] == [6] * 6 + [2] * 2
     numbers, rows = scored(consilience, docs, path)
     assert task.items(rows) == 2
-    assert_same_numbers(numbers, rows, "MICRO")
+    assert_same_numbers(numbers, rows, "all")
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
@@ -282,12 +282,12 @@ def test_epochs_of_questions_are_levels_of_the_factor_sample(consilience, questi
         for at, order in enumerate(shown)
     ]
     out = output(consilience, "score", path, "-s", questions, "--json", "-o", "run")
-    rows = [row for row in json.loads(out)["metrics"] if row["group"] == "MICRO"]
-    values = {(row["metric"], row["subset"]): row["value"] for row in rows}
+    rows = [row for row in json.loads(out)["metrics"] if row["over"] == "all"]
+    values = {(row["metric"], row["level"]): row["value"] for row in rows}
     # Lyon, Paris, Paris in the given order; Paris, Paris, Lyon in the other one
-    assert values["accuracy", "all"] == 0
-    of_subsets = [values["consistency", subset] for subset in ("all", "sample", "order")]
-    assert of_subsets == pytest.approx([7 / 15, 2 / 6, 1 / 3])
+    assert values["accuracy", ""] == 0
+    by_factor = [values["consistency", factor] for factor in ("", "sample", "order")]
+    assert by_factor == pytest.approx([7 / 15, 2 / 6, 1 / 3])
     assert set(read_answers("run")["sample"]) == {"1", "2", "3"}
     log.samples = [sample("city-1", "base", shown["given"], "B", epoch) for epoch in (1, 2)]
     assert read_answers(path)["variant"].to_list() == ["sample=1", "sample=2"]

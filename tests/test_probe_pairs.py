@@ -149,9 +149,9 @@ def test_all_seeds_that_finetune_wrote(finetuned, perturb, tmp_path):
     metrics = metrics_of(tmp_path / "run")
     assert set(metrics["seeds"]) == {2}
     alone = [metrics_of(tmp_path / "run" / f"seed-{seed}") for seed in range(2)]
-    for metric, subset in (("accuracy", "all"), ("consistency", "reverse"), ("f1", "signal")):
-        ones = [row_of(each, metric, subset)["value"] for each in alone]
-        row = row_of(metrics, metric, subset)
+    for metric, form in (("accuracy", ""), ("consistency", "reverse"), ("f1", "signal")):
+        ones = [row_of(each, metric, form)["value"] for each in alone]
+        row = row_of(metrics, metric, form)
         assert row["value"] == pytest.approx(np.mean(ones))
         assert row["std"] == pytest.approx(np.std(ones, ddof=1))
     assert {row["seed"] for row in changed_in(tmp_path / "run")} == {"seed-0", "seed-1"}
@@ -239,7 +239,7 @@ def test_every_perturbation(classifier, perturb, tmp_path):
     out = output(perturb, model, "--perturbations", "all", "--examples", 0)
     assert "Answers that changed" not in out
     every = metrics_of(tmp_path / "run")
-    assert set(every["subset"]) == {"all", *PERTURBATIONS}
+    assert set(every["level"]) == {"", *PERTURBATIONS}
     assert perturb(model, "--perturbations", "signal,reverse", out="two")[0] == 0
     two = metrics_of(tmp_path / "two")
     for form in FORMS[1:]:
@@ -310,7 +310,7 @@ def test_baselines_of_sentence_pairs(name, expected, perturb, tmp_path):
     data.write_text("".join(lines[at] for at in (0, 1, 2, 4, 6)))
     assert perturb(f"baseline:{name}", data=data)[0] == 0
     assert set(answers_in(tmp_path / "run")) == expected
-    overall = metrics_of(tmp_path / "run").filter(subset="all")
+    overall = metrics_of(tmp_path / "run").filter(kind="whole")
     values = dict(overall.select("metric", "value").iter_rows())
     right = 0.8 if name != "random" else None
     assert right is None or (values["accuracy"], values["consistency"]) == (right, 1)
@@ -405,9 +405,9 @@ def test_labels_that_a_model_writes(taught, perturb, tmp_path):
         assert row_of(found, "accuracy")["value"] == row_of(found, "f1")["value"] == 1
         assert row_of(found, "consistency", "reverse")["value"] == 6 / 8
         assert row_of(found, "corrected_consistency", "reverse")["value"] == 1 / 2
-    assert "no_label" not in set(picked["metric"])
-    assert row_of(said, "no_label")["value"] == row_of(said, "no_label", "reverse")["value"] == 0
-    assert row_of(said, "no_label", "signal")["value"] == 1
+    assert "no_option" not in set(picked["metric"])
+    assert row_of(said, "no_option")["value"] == row_of(said, "no_option", "reverse")["value"] == 0
+    assert row_of(said, "no_option", "signal")["value"] == 1
     assert row_of(said, "consistency", "signal")["value"] == 0
     answers = pl.read_parquet(tmp_path / "run" / "answers" / "mrpc-generated.parquet")
     raw = answers.filter(pl.col("variant") == "signal")["answer"].to_list()
@@ -436,7 +436,7 @@ def test_a_causal_model_that_writes(model_folder, perturb, tmp_path):
     assert (plan["queries"], plan["timed"], plan["requests"]) == (48, 8, None)
     assert perturb(*options)[0] == 0
     said = metrics_of(tmp_path / "run").filter(pl.col("group") == "mrpc-generated")
-    assert (row_of(said, "no_label")["value"], row_of(said, "consistency")["value"]) == (1, 0)
+    assert (row_of(said, "no_option")["value"], row_of(said, "consistency")["value"]) == (1, 0)
     model = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["model"]
     assert (model["template"], model["chat"], model["kind"]) == ("{text}:", False, "causal")
     picked = pl.read_parquet(tmp_path / "run" / "answers" / "mrpc.parquet")["answer"]
@@ -450,7 +450,7 @@ def test_the_noise_floor_of_pairs(options, classifier, taught, perturb, tmp_path
     status, out, err = perturb(model, "--noise-floor", "256", *options)
     assert status == 0, err
     floor = pl.read_csv(tmp_path / "run" / "metrics.csv").filter(pl.col("metric") == "flips")
-    assert floor.select("subset", "n", "value").rows() == [("repeated", 48 if options else 24, 0)]
+    assert floor.select("kind", "n", "value").rows() == [("whole", 48 if options else 24, 0)]
     assert f"Noise floor: 0 of {48 if options else 24} answers" in out + err
     report(ReportOptions([str(tmp_path / "run")]))  # the noise floor is of no task
     assert '<section id="caveats"' in (tmp_path / "run" / "report.html").read_text("utf-8")

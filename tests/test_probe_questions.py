@@ -59,29 +59,29 @@ def again(consilience, quiz, tmp_path):
 
 def metrics_of(run):
     rows = pl.read_csv(run / "metrics.csv", infer_schema=False).iter_rows(named=True)
-    return {(row["group"], row["metric"], row["subset"]): row for row in rows}
+    return {(row["group"] or row["over"], row["metric"], row["level"] or ""): row for row in rows}
 
 
 def test_answers_are_compared_by_option_and_not_by_label(probed):
     """The first option shown: another option in each rotation, the same in each phrasing."""
     metrics = metrics_of(probed("first"))
-    assert float(metrics["MICRO", "consistency", "order"]["value"]) == 0
-    assert float(metrics["MICRO", "consistency", "paraphrase"]["value"]) == 1
+    assert float(metrics["all", "consistency", "order"]["value"]) == 0
+    assert float(metrics["all", "consistency", "paraphrase"]["value"]) == 1
     # Two phrasings of three orders: 3 of 15 pairs agree; of two orders 2 of 6.
-    assert float(metrics["nature", "consistency", "all"]["value"]) == pytest.approx(3 / 15)
-    assert float(metrics["culture", "consistency", "all"]["value"]) == pytest.approx(2 / 6)
-    assert int(metrics["culture", "consistency", "all"]["n"]) == 2 * 6
+    assert float(metrics["nature", "consistency", ""]["value"]) == pytest.approx(3 / 15)
+    assert float(metrics["culture", "consistency", ""]["value"]) == pytest.approx(2 / 6)
+    assert int(metrics["culture", "consistency", ""]["n"]) == 2 * 6
     # The gold is shown first in the base variant of Mercury, Shakespeare and yes.
-    assert float(metrics["MICRO", "accuracy", "all"]["value"]) == pytest.approx(3 / 5)
+    assert float(metrics["all", "accuracy", ""]["value"]) == pytest.approx(3 / 5)
 
 
 def test_a_question_counts_by_the_variants_that_it_has(probed):
     """Questions with two options have no third rotation; an oracle is right in all that exist."""
     run = probed("oracle")
     metrics = metrics_of(run)
-    for group in ("nature", "culture", "MICRO"):
-        assert float(metrics[group, "consistent_accuracy", "all"]["value"]) == 1
-    assert int(metrics["culture", "consistent_accuracy", "all"]["n"]) == 2
+    for group in ("nature", "culture", "all"):
+        assert float(metrics[group, "consistent_accuracy", ""]["value"]) == 1
+    assert int(metrics["culture", "consistent_accuracy", ""]["n"]) == 2
     answers = pl.read_parquet(run / "answers" / "culture.parquet")
     assert (answers.height, set(answers["order"])) == (2 * 2 * 2, {"given", "rotation 1"})
 
@@ -148,7 +148,7 @@ def test_runs_in_other_variants_are_not_compared(consilience, probed):
 def test_runs_of_questions_are_compared_and_reported(consilience, probed, tmp_path):
     one, two = probed("random"), probed("oracle")
     rows = json.loads(output(consilience, "compare", one, two, "--json"))["differences"]
-    micro = [row for row in rows if row["group"] in ("MICRO", "MACRO") and row["subset"] == "all"]
+    micro = [row for row in rows if row["over"] == "all" and row["kind"] == "whole"]
     assert {row["metric"]: row["second_value"] for row in micro}["consistent_accuracy"] == 1
     page = tmp_path / "page.html"
     output(consilience, "report", one, two, "--out", page)
@@ -208,7 +208,7 @@ def of_groups(names):
         facts = tuple(Fact(item, item, "a") for item in items)
         groups.append(GroupOfQuestions(name, facts, (0,) * len(facts), 2, writes_freely=False))
     metrics = measure(table, suite_of_questions("s", groups, design))
-    return metrics.filter(group="MICRO", metric="accuracy").row(0, named=True)
+    return metrics.filter(over="all", metric="accuracy").row(0, named=True)
 
 
 @pytest.mark.parametrize("count", [2, 8, 24])
@@ -232,6 +232,6 @@ def test_cloze_facts_are_asked_as_questions(consilience, tmp_path):
     prompts = pl.read_parquet(out / "prompts" / "capital.parquet")
     assert (prompts.height, prompts["options"].list.len().unique().to_list()) == (3 * 9, [4])
     assert "Question: Fill in the blank: " in prompts["prompt"][0]
-    assert float(metrics_of(out)["MICRO", "consistent_accuracy", "all"]["value"]) == 1
+    assert float(metrics_of(out)["all", "consistent_accuracy", ""]["value"]) == 1
     said = refusal(consilience, "probe", "--suite", "mini-questions", "--as-questions", "3")
     assert "expected a suite of facts, such as mini" in said

@@ -30,8 +30,8 @@ def entry(test, prompt, output, assertion=("equals", "yes"), metadata=None, **va
     }  # fmt: skip
 
 
-def value(result, metric, subset="all", group="MICRO"):
-    return result.metrics.filter(metric=metric, group=group, subset=subset)["value"].item()
+def value(result, metric, level=""):
+    return result.metrics.filter(metric=metric, over="all", level=level)["value"].item()
 
 
 def test_answers_of_a_provider_are_compared_over_prompts_phrasings_and_repetitions():
@@ -40,11 +40,11 @@ def test_answers_of_a_provider_are_compared_over_prompts_phrasings_and_repetitio
     The test without replies counts in neither.
     """
     result = cs.score(FILE, provider="toy")
-    assert value(result, "consistency") == pytest.approx((12 + 6 + 6) / (28 + 6 + 6))
+    assert value(result, "consistency") == pytest.approx((12 / 28 + 1 + 1) / 3)
     assert value(result, "consistency", "template") == pytest.approx(4 / 8)
     assert value(result, "consistency", "sample") == value(result, "consistency", "paraphrase") == 1
     assert value(result, "accuracy") == 1
-    row = result.metrics.filter(metric="accuracy", group="MICRO", subset="all").row(0, named=True)
+    row = result.metrics.filter(metric="accuracy", over="all", kind="whole").row(0, named=True)
     assert (row["n"], row["n_excluded"]) == (3, 1)
     assert (result.label, result.run.settings["model"]["model"]) == ("toy", "toy")
     errors = result.answers.filter(item="Say an error").select(REASONS)
@@ -56,7 +56,7 @@ def test_a_provider_must_be_named_where_there_are_several(consilience):
     assert "Name one: --provider echo." in refusal(consilience, "score", FILE)
     assert "Did you mean 'toy'?" in consilience("score", FILE, "--provider", "toi")[2]
     score = ("score", FILE, "--provider", "toy")
-    shown = "toy on promptfoo: 2 groups, 4 questions, 4 to 8 variants each"
+    shown = "toy on promptfoo: 2 groups, 4 questions, 4 to 8 of 8 variants asked"
     assert shown in output(consilience, *score, "--out", "run")
     assert f"consilience score {FILE} --provider toy --by group" in output(consilience, *score)
 

@@ -123,7 +123,7 @@ def scored(tmp_path, rows, suite):
 
 
 def numbers_of(counted, metric):
-    row = counted.metrics.filter(metric=metric, group="MICRO", subset="all").row(0, named=True)
+    row = counted.metrics.filter(metric=metric, over="all", kind="whole").row(0, named=True)
     return row["value"], row["n"], row["n_excluded"]
 
 

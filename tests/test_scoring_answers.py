@@ -199,10 +199,10 @@ def test_facts_are_exported_with_a_blank_and_scored_as_they_are(consilience, tmp
     assert value(out, "accuracy", "capital") == 1
 
 
-def value(out, metric, group, subset="all"):
+def value(out, metric, group, level=""):
     rows = json.loads(out)["metrics"]
-    values = {(row["metric"], row["group"], row["subset"]): row["value"] for row in rows}
-    return values[metric, group, subset]
+    values = {(row["metric"], row["group"], row["level"]): row["value"] for row in rows}
+    return values[metric, group, level]
 
 
 def test_sentence_pairs_are_exported_and_written_labels_scored(consilience, tmp_path):

@@ -42,7 +42,7 @@ def test_a_run_of_sampled_texts_keeps_them_and_is_resumed(options, tmp_path):
     assert settings["model"]["temperature"] == 1.5
     assert settings["factors"]["sample"] == ["1", "2", "3"]
     assert any("are not the gold answer" in note for note in first.notes)
-    assert {"sample", "paraphrase"} <= set(first.metrics["subset"])
+    assert {"sample", "paraphrase"} <= set(first.metrics["level"])
     written = path.stat().st_mtime_ns
     again = probe(asked, SILENT)
     assert path.stat().st_mtime_ns == written
@@ -99,7 +99,7 @@ def test_a_baseline_is_read_whatever_the_rule(options):
     for rows in (OPEN, CLOSED):
         asked = options(rows, model="baseline:oracle", match="regex:is (.*)", generate=True)
         counted = probe(replace(asked, out=asked.out / rows[-8:].strip()), SILENT)
-        assert counted.metrics.filter(metric="accuracy", group="MICRO")["value"].to_list() == [1.0]
+        assert counted.metrics.filter(metric="accuracy", over="all")["value"].to_list() == [1.0]
 
 
 def test_a_run_has_groups_with_options_and_open_ones(options, tmp_path):

@@ -66,10 +66,13 @@ def accuracy(rows: Iterable[Row]) -> float:
 
 
 def consistency(rows: Iterable[Row]) -> float:
-    """Share of pairs of variants that get the same answer, right or wrong."""
-    return _averaged(
-        rows, lambda item: [row[5] == item[other][5] for row in item.values() for other in row[4]]
-    )
+    """Mean over items of the share of pairs of variants that get the same answer."""
+
+    def share(item: Item) -> list[float]:
+        same = [row[5] == item[other][5] for row in item.values() for other in row[4]]
+        return [sum(same) / len(same)] if same else []
+
+    return _averaged(rows, share)
 
 
 def consistent_accuracy(rows: Iterable[Row]) -> float:
@@ -94,7 +97,7 @@ def _complete_items(rows: Iterable[Row]) -> dict[str, list[Item]]:
     return groups
 
 
-def _averaged(rows: Iterable[Row], hits_of: Callable[[Item], list[bool]]) -> float:
+def _averaged(rows: Iterable[Row], hits_of: Callable[[Item], Sequence[float]]) -> float:
     """The share of hits in each group, averaged over the groups; NaN without any."""
     shares = []
     for of_group in _complete_items(rows).values():

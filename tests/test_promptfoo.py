@@ -37,15 +37,16 @@ def value(result, metric, level=""):
 def test_answers_of_a_provider_are_compared_over_prompts_phrasings_and_repetitions():
     """France: Paris or Lyon by the prompt, 2 * 6 of 28 pairs agree; Italy and 2 + 2: 6 of 6 pairs.
 
-    The test without replies counts in neither.
+    The test without replies is wrong and agrees with nothing.
     """
     result = cs.score(FILE, provider="toy")
-    assert value(result, "consistency") == pytest.approx((12 / 28 + 1 + 1) / 3)
-    assert value(result, "consistency", "template") == pytest.approx(4 / 8)
-    assert value(result, "consistency", "sample") == value(result, "consistency", "paraphrase") == 1
-    assert value(result, "accuracy") == 1
+    assert value(result, "consistency") == pytest.approx((12 / 28 + 1 + 1 + 0) / 4)
+    assert value(result, "consistency", "template") == (0 + 1 + 1 + 0) / 4
+    assert value(result, "consistency", "sample") == 3 / 4
+    assert value(result, "consistency", "paraphrase") == 1
+    assert value(result, "accuracy") == 3 / 4
     row = result.metrics.filter(metric="accuracy", over="all", kind="whole").row(0, named=True)
-    assert (row["n"], row["n_excluded"]) == (3, 1)
+    assert (row["n"], row["n_excluded"]) == (4, 0)
     assert (result.label, result.run.settings["model"]["model"]) == ("toy", "toy")
     errors = result.answers.filter(item="Say an error").select(REASONS)
     assert set(errors.rows()) == {(None, "no reply")}

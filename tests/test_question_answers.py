@@ -131,7 +131,8 @@ def numbers_of(counted, metric):
 def test_a_missing_row_of_a_variant_that_is_asked_is_a_missing_answer(tmp_path, is_blank):
     """a and c have all 6 variants, d has 2 options and so 4; c lacks 1, blank or without a row.
 
-    a is right everywhere, d in 3 of its 4: consistent accuracy is 1 of 2, and c is left out.
+    a is right everywhere, d in 3 of its 4: consistent accuracy is 1 of 2 without a row, and c is
+    left out; a blank one is wrong, so 1 of 3.
     In the base variant all three are right. Rows are in reverse: the base is still the first
     phrasing in the given order.
     """
@@ -146,13 +147,15 @@ def test_a_missing_row_of_a_variant_that_is_asked_is_a_missing_answer(tmp_path, 
     rows += [("d", name, "Oslo") for name in ROTATIONS if not name.endswith("2")]
     rows[-1] = (*rows[-1][:2], "Bergen")
     counted = scored(tmp_path, rows[::-1], suite)
-    assert numbers_of(counted, "consistent_accuracy") == (1 / 2, 2, 1)
+    expected = (1 / 3, 3, 0) if is_blank else (1 / 2, 2, 1)
+    assert numbers_of(counted, "consistent_accuracy") == expected
     assert numbers_of(counted, "accuracy") == (1, 3, 0)
     assert "1 group, 3 questions, 4 to 6 variants each" in counted.summary.title
-    reason = "" if is_blank else "; such as city c: no row in the table"
+    without = "were not asked (city 1); such as city c: no row in the table"
+    without = "have no answer, which counts as wrong (city 1)" if is_blank else without
     assert counted.notes[:2] == [
         "questions without a row, not counted: open 1 of 1",
-        f"1 of 16 queries have no answer (city 1){reason}",
+        f"1 of 16 queries {without}",
     ]
 
 

@@ -46,7 +46,7 @@ def test_numbers_of_documents_by_hand():
     ]  # a wrong item
     assert (task.items(unanswered), task.accuracy(unanswered)) == (2, 1 / 2)
     assert task.consistency(unanswered) == 1 / 6  # of a 1 of 3 pairs; no answer agrees with none
-    assert task.consistency(rows) == 2 / 4  # pairs of a: 1 of 3; of b: 1 of 1
+    assert task.consistency(rows) == 2 / 3  # of a 1 of 3 pairs agree, of b 1 of 1
     assert task.consistent_accuracy(rows) == 0
     averaged = [row(r[1], *r[2:3], *r[5:], group=r[1], size=r[3]) for r in rows]
     assert task.consistency(averaged) == pytest.approx((1 / 3 + 1) / 2)

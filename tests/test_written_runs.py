@@ -89,7 +89,7 @@ def test_the_share_of_answers_that_are_no_option_is_a_number(tmp_path, consilien
         (row,) = (r for r in json.loads(out)["summary"]["rows"] if r["metric"] == "no_option")
         assert row["value"] == 1 / 4
         assert row["low"] is None, "four questions are too few for an interval"
-    assert "written answers that are no option" in consilience("score", run)[1]
+    assert "answers that are no option" in consilience("score", run)[1]
     assert consilience("report", run)[0] == 0
     page = (run / "report.html").read_text(encoding="utf-8")
     assert "of the written answers are none of the options" in page

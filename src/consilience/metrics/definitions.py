@@ -51,8 +51,9 @@ DESCRIPTIONS["determinism"] = replace(
 def consistent_accuracy(grid: Grid) -> Tally:
     """Share of items with the right answer in every variant: product over k of [a_ik = g_i].
 
-    An item is left out if it was not asked in a variant in which others were (Section 5.2,
-    Consistent-Acc). A question counts by the variants that it has.
+    An item is left out if it was not asked in a variant (Section 5.2, Consistent-Acc), so there is
+    no such number where a variant was not asked at all. A question counts by the variants that it
+    has.
     """
     return Tally.of_hits(grid.subjects, grid.always_right, grid.complete)
 
@@ -64,7 +65,7 @@ def consistent_wrong(grid: Grid) -> Tally:
     """Share of items with the same wrong answer in every variant, as in the released code."""
     first = np.take_along_axis(grid.answers, grid.asked.argmax(axis=1)[:, None], axis=1)
     is_alike = ((grid.answers == first) & (first >= 0)) | grid.lacking
-    alike = np.all(is_alike[:, grid.used], axis=1)
+    alike = np.all(is_alike, axis=1)
     return Tally.of_hits(grid.subjects, alike & ~np.any(grid.right, axis=1), grid.complete)
 
 

@@ -158,14 +158,14 @@ class Grid:
 
     @property
     def complete(self) -> Bools:
-        """Whether the item was asked in every variant that any item was asked in (item,)."""
-        there = (self.asked | self.lacking)[:, self.used]
-        return np.asarray(np.all(there, axis=1) & np.any(self.asked, axis=1) & self.used.any())
+        """Whether the item was asked in every variant that it has (item,)."""
+        there = self.asked | self.lacking
+        return np.asarray(np.all(there, axis=1) & np.any(self.asked, axis=1))
 
     @property
     def always_right(self) -> Bools:
-        """Whether the item is right in every variant that any item was asked in (item,)."""
-        return np.asarray(np.all((self.right | self.lacking)[:, self.used], axis=1))
+        """Whether the item is right in every variant that it has (item,)."""
+        return np.asarray(np.all(self.right | self.lacking, axis=1) & np.any(self.right, axis=1))
 
     @cached_property
     def pairs(self) -> Ints:

@@ -42,7 +42,7 @@ def intervals_of(
         exact = (clusters > 1) & (errors <= TIE)
         unseen = unseen_share(np.maximum(clusters, 1), level)
         for value, low, high in ((0, np.zeros_like(unseen), unseen), (1, 1 - unseen, 1.0)):
-            of = exact & (values == value)
+            of = exact & (np.abs(values - value) <= TIE)
             ends[of] = np.stack(np.broadcast_arrays(low, high), axis=1)[of]
     return ends
 

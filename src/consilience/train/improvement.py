@@ -163,12 +163,20 @@ def harm_rows(
     if words.has_means:  # of facts, as metrics do: those with one right object
         single = [group.id for group in before.suite if group.cardinality == "N-1"]
         tables = [table.filter(pl.col("group").is_in(single)) for table in tables]
+    left_out = [
+        [pl.col(name).is_not_null() for name in ("excluded", "excluded_right")
+         if name in table.columns]
+        for table in tables
+    ]  # fmt: skip
+    asked = (
+        table.filter(~pl.any_horizontal(pl.lit(False), *reasons))  # noqa: FBT003
+        for table, reasons in zip(tables, left_out, strict=True)
+    )
     means = (
-        pl.concat(table.select(*on, answer, other, gold) for table in tables)
-        .drop_nulls(["answer", "answer_right"])
+        pl.concat(table.select(*on, answer, other, gold) for table in asked)
         .group_by(units)
-        .agg(before=(answer == gold).mean(), after=(other == gold).mean(),
-             changed=(answer != other).mean())
+        .agg(before=answer.eq_missing(gold).mean(), after=other.eq_missing(gold).mean(),
+             changed=answer.ne_missing(other).mean())
     )  # fmt: skip
     sides = {side: means[side].mean() for side in ("before", "after")}
     change = _over_units(means["after"] - means["before"], difference_bounds((0, 1)))

@@ -169,13 +169,14 @@ def harm_rows(
         for table in tables
     ]  # fmt: skip
     asked = (
-        table.filter(~pl.any_horizontal(pl.lit(False), *reasons))  # noqa: FBT003
+        table.filter(~pl.any_horizontal(pl.lit(False), *reasons))
         for table, reasons in zip(tables, left_out, strict=True)
     )
     means = (
         pl.concat(table.select(*on, answer, other, gold) for table in asked)
         .group_by(units)
-        .agg(before=answer.eq_missing(gold).mean(), after=other.eq_missing(gold).mean(),
+        .agg(before=(answer == gold).fill_null(value=False).mean(),
+             after=(other == gold).fill_null(value=False).mean(),
              changed=answer.ne_missing(other).mean())
     )  # fmt: skip
     sides = {side: means[side].mean() for side in ("before", "after")}

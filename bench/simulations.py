@@ -320,7 +320,7 @@ def numbers() -> Iterator[Row]:
         yield coverage(name, partial(subjects_of, half, 0.6, 0.9), 0.4)
         make = partial(subjects_of, items, 0.6, 0.9)
         yield coverage(f"(a) sizes geometric (mean 4 facts), accuracy 40%; n={items}", make, 0.4)
-    for share, items in product((0.02, 0.1, 0.5, 0.98), (20, 60, 100)):
+    for share, items in product((0.02, 0.1, 0.5, 0.98), (20, 40, 100)):
         name = f"(b) accuracy {share:.0%}, single items; n={items}"
         yield coverage(name, partial(subjects_of, [1] * items, share, 1 - share), share)
     for (kind, (a, b)), items in product(STABLE.items(), (8, 40)):

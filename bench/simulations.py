@@ -549,19 +549,19 @@ def falling(design: str, metric: str, fall: float, changed: float, generator: Ra
     wide = 3**0.5 * (groups > 1)
     before = 0.6 + generator.uniform(-wide, wide, groups) * 0.1
     lower = fall - generator.uniform(-wide, wide, groups) * 0.05 * (fall > 0)
-    kappas = before, before - lower * (1 if metric == COHEN else 4 / 3)
-    size = 2, groups, items
+    later = {"accuracy": (before**0.5 - lower / 0.75) ** 2, COHEN: before - lower}
+    kappas, size = (before, later.get(metric, before - lower * 4 / 3)), (2, groups, items)
     keep, drawn = generator.random((*size, 4)), generator.integers(0, 4, (*size, 5))
     which = generator.random((groups, items, 1)) < changed
     if shared:
         keep[:], which[:] = keep[:, :1], which[:1]
-    keep[1], drawn[1] = (np.where(which, of[1], of[0]) for of in (keep, drawn))
-    names, terms = [str(at) if groups > 1 else "" for at in range(groups)], []
+    keep[1], drawn[1, ..., 1:] = (np.where(which, b, a) for a, b in (keep, drawn[..., 1:]))
+    names, terms, golds = [str(at) if groups > 1 else "" for at in range(groups)], [], drawn[0]
     for weight, kappa, is_kept, each in zip((-1.0, 1.0), kappas, keep, drawn, strict=True):
         is_own = is_kept < np.clip(kappa, 0, 1)[:, None, None] ** 0.5
-        codes = np.where(is_own, each[..., :1], each[..., 1:])
-        of = [grid_of(run, of=clusters(items, 1, name, shared))
-              for name, run in zip(names, codes, strict=True)]  # fmt: skip
+        codes = np.where(is_own, golds[..., :1], each[..., 1:])
+        of = [grid_of(run, gold[:, :1], clusters(items, 1, name, shared))
+              for name, run, gold in zip(names, codes, golds, strict=True)]  # fmt: skip
         terms.append((weight, dict(zip(names, (counted(metric, one) for one in of), strict=True))))
     return terms
 
@@ -581,7 +581,7 @@ def judged(design: str, metric: str, generator: Random) -> Mapping[str, float]:
 
 def gates() -> Iterator[Row]:
     """Runs whose true difference from their baseline is known."""
-    for design, metric in product(DESIGNS, ("consistency", COHEN)):
+    for design, metric in product(DESIGNS, ("accuracy", "consistency", COHEN)):
         yield Row(f"{metric}, {design}", partial(judged, design, metric))
 
 

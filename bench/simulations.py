@@ -419,8 +419,8 @@ def two_margins(
 
 def corrected() -> Iterator[Row]:
     """Bias and coverage of the model that prefers an answer, and how often both differ."""
-    layouts = [(*of, 0.6) for of in product((13, 30), (8,), (0.25, 0.7, 0.85))]
-    layouts += [(60, 6, top, 0.6) for top in (0.25, 0.7, 0.85)]
+    layouts = [(*of, 0.6) for of in product((13, 30), (8,), (0.7, 0.85))]
+    layouts += [(60, 6, top, 0.6) for top in (0.7, 0.85)]
     layouts += [(1, *of) for of in product((8, 20, 40, 100), (0.25, 0.7), (0.6, 0.9))]
     for groups, items, top, kappa in layouts:
         size = f"{groups} relations of {items} facts" if groups > 1 else f"{items} facts"

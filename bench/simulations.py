@@ -413,7 +413,7 @@ def two_margins(
             tallies[name if groups > 1 else ""] = counted(COHEN, grid)
         terms.append((weight, tallies))
     number, p = number_of([(1.0, terms[1][1])], over), p_of(terms, COHEN, over)
-    found = {"bias": number.value - kappa, "closed form": contains(number, kappa, KAPPA)}
+    found = {"bias": number.value - kappa, "coverage": contains(number, kappa, KAPPA)}
     return {"true value": kappa, **found, "p < .05": p < 0.05}
 
 

@@ -3,12 +3,10 @@
 ``python bench/freeze.py record OUT [NAME ...]`` runs commands of the installed revision and keeps
 their results in OUT; of the names, such as ``'*mini*'``, only these and the runs that they read.
 ``python bench/freeze.py compare BEFORE AFTER`` lists every value that differs, how many bounds of
-intervals are about the same, and other differences of texts and documents; it exits with 1 if any
-value does. A recording of a revision before typed rows (with ``subset``, MACRO and MICRO) is read
-as one of today. To record another revision, set ``PYTHONPATH`` to its ``src``. ParaRel, GLUE and a
-masked model are read from ``../shared`` or ``CONSILIENCE_SHARED``; without them only the runs of
-bundled suites are recorded. Of a name that ends with .txt the printed text is kept, of all others
-the JSON document; of a server also the bodies of the requests that it got.
+intervals are about the same, and what else differs. BEFORE may have the rows of revision cfde4529
+(``subset``, MACRO, MICRO). To record another revision, set ``PYTHONPATH`` to its ``src``. ParaRel,
+GLUE and a masked model are read from ``../shared`` or ``CONSILIENCE_SHARED``, where they are. Of a
+name that ends with .txt the printed text is kept, of others the JSON document.
 """
 
 from __future__ import annotations
@@ -61,7 +59,7 @@ mini-random-{strict,published}: RANDOM mini --protocol {} OUT
 mini-smollm2: ASK mini --groups capital,painter --limit 4 OUT
 mini-smollm2-scores: ASK mini --groups capital,painter --limit 2 --keep-scores OUT
 score: score ONE --suite mini --protocol published
-compare: compare BOTH
+compare{,.txt}: compare BOTH
 analyze-{edits,patterns,examples}: analyze {} ONE
 analyze-knowledge: analyze knowledge ONE mini-smollm2
 questions-{label,sum,mean,bytes}: ASK SOME --option-score {} OUT
@@ -80,8 +78,6 @@ expected-{symmetry,negation,transitivity,reversal}: RANDOM consistency/{} OUT
 languages: RANDOM mini-languages --limit 10 OUT
 {mini-random-strict,expected-symmetry}.txt: score {}
 {questions-random,languages}-by-factor.txt: score {} --by factor
-compare.txt: compare BOTH
-export-{mini,mini-questions}.txt: suite export {} --limit 2 --out {}.csv
 gate{,.txt}: GATE
 study: study run study.toml
 study-report{,.txt}: study report study.toml
@@ -89,14 +85,11 @@ scored-mini{,.txt}: score answers-mini.jsonl --suite mini
 scored-{mini-questions,mini-open}: score answers-{}.jsonl --suite {} --match contains OUT
 floor: probe TWO --limit 4 --model packaged:smollm2 --noise-floor 20 OUT
 seed-{1,2}: probe TWO --seed {} --model baseline:random OUT
-gate-of-two.txt: gate seed-1 seed-2 --rule 'consistency >= 0.05'
 compare-seeds: compare seed-1 seed-2
 publish: publish seed-1 --format eee --model-id me/mine --organization me --out published
-publish-card.txt: publish seed-1 --format model-card --model-id me/mine --out card
 report-{seed-1,questions-random,languages}.txt: report {} --out {}.html
 mini-{csv,md,latex}.txt: score ONE --format {}
 compare-{csv,md,latex}.txt: compare BOTH --format {}
-check-{mini,mini-questions,mini-open,mini-languages}.txt: suite check {}
 mini-masked-{strict,published}: probe MASKED --protocol {} --limit 10 OUT
 mini-pieces: probe MASKED --multi-token left-to-right --groups author,capital --limit 5 OUT
 compare-masked: compare mini-masked-strict mini-masked-published --protocol strict

@@ -232,13 +232,15 @@ Rows = dict[tuple[str, ...], dict[str, Any]]
 def of_today(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row of metrics or differences; one from before typed rows becomes one of today."""
     row = dict(row)
-    row.pop("suite", None)
-    row.pop("kind", None)  # of one metric no two kinds have the same level
+    for name in ("suite", "kind"):  # of one metric no two kinds have the same level
+        row.pop(name, None)
     group, subset = str(row.get("group")), row.pop("subset", None)
     if "metric" in row:
         row["metric"] = str(row["metric"]).replace("no_label", "no_option")
     if subset is not None:
-        row["level"] = "" if subset == "all" else str(subset).removeprefix("language=")
+        row["level"] = {"all": "", "repeated": ""}.get(subset, str(subset)).removeprefix(
+            "language="
+        )
     if "metric" in row and "over" not in row and "group" in row:
         row["over"] = {"MACRO": "mean", "MICRO": "all"}.get(group, "group")
         row["group"] = "" if row["over"] != "group" else group

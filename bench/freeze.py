@@ -81,13 +81,13 @@ languages: RANDOM mini-languages --limit 10 OUT
 gate{,.txt}: GATE
 study: study run study.toml
 study-report{,.txt}: study report study.toml
-scored-{mini,mini-questions,mini-open}: score answers-{}.jsonl --suite {} --match contains OUT
+scored-mini: score answers-mini.jsonl --suite mini OUT
+scored-{mini-questions,mini-open}: score answers-{}.jsonl --suite {} --match contains OUT
 floor: probe TWO --limit 4 --model packaged:smollm2 --noise-floor 20 OUT
 seed-{1,2}: probe TWO --seed {} --model baseline:random OUT
 compare-seeds: compare seed-1 seed-2
 publish: publish seed-1 --format eee --model-id me/mine --organization me --out published
 report-{seed-1,questions-random,languages}.txt: report {} --out {}.html
-mini-{csv,md,latex}.txt: score ONE --format {}
 mini-masked-{strict,published}: probe MASKED --protocol {} --limit 10 OUT
 mini-pieces: probe MASKED --multi-token left-to-right --groups author,capital --limit 5 OUT
 compare-masked: compare mini-masked-strict mini-masked-published --protocol strict

@@ -145,7 +145,8 @@ def write_pairs(path, **changes):
 
 
 def metrics_of(folder):
-    return pl.read_csv(folder / "metrics.csv", schema_overrides=METRICS_SCHEMA)
+    table = pl.read_csv(folder / "metrics.csv", schema_overrides=METRICS_SCHEMA)
+    return table.with_columns(pl.col(pl.String).fill_null(""))
 
 
 def changed_in(folder):

@@ -235,14 +235,14 @@ def test_differences_over_seeds():
     """Right .4 and .6 against .8 and 1: .4 apart, Welch's t = .4 / sqrt(.02 / 2 + .02 / 2).
 
     It has two degrees of freedom, so p = 1 - t / sqrt(t**2 + 2). Over items: 20 differ by 0, 20 by
-    .5, 10 by 1, and one more by 1 and by -1: mean 20/52, mean square 17/52.
+    .5, 10 by 1, and two more by 15 / 20 up and down: mean 20/52, mean square 16.125/52.
     """
     row = row_of(compared([right_in(20), right_in(30)], [right_in(40), right_in(50)]), "accuracy")
     assert (row["first_value"], row["second_value"]) == (pytest.approx(0.5), pytest.approx(0.9))
     assert row["difference"] == pytest.approx(0.4)
     t = 0.4 / math.sqrt(0.02)
     assert row["p_seeds"] == pytest.approx(1 - t / math.sqrt(t**2 + 2))
-    reach = 2.01 * math.sqrt((17 / 52 - (20 / 52) ** 2) / 51)
+    reach = 2.01 * math.sqrt((16.125 / 52 - (20 / 52) ** 2) / 51)
     assert [row["low"], row["high"]] == pytest.approx([20 / 52 - reach, 20 / 52 + reach], abs=0.01)
     assert row["p"] < 0.001
 

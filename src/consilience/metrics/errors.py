@@ -18,7 +18,7 @@ from typing import TypeVar
 import numpy as np
 
 from consilience.core.items import Bools, Floats, Ints
-from consilience.metrics.registry import Clusters, Tally
+from consilience.metrics.registry import Clusters, Tally, share_of
 from consilience.metrics.statistics import (
     LEVEL,
     NAN,
@@ -50,7 +50,8 @@ class Number:
     """Of a mean over groups, what each contributes to it: the values sum to that of the number."""
     shares_subjects: bool = False  # Whether groups are not independent, as their subjects are
     lower: Number | None = None  # Of a number above chance: that with one more item at chance
-    item: float = 0.0  # Of a difference: how far an item moves it, over the width of its range
+    part: float = 0.0  # Of a difference: the part that an item has in it; 0 of a value
+    move: float = NAN  # How far those items differ that differ between the runs; NaN of none
 
     def interval(self, bounds: tuple[float, float], level: float = LEVEL) -> tuple[float, float]:
         """The bounds of its interval (``statistics.intervals_of`` and ``difference_intervals``).
@@ -59,11 +60,12 @@ class Number:
         chance, if it is lower: where hardly an item deviates, the others do not show how many may.
         """
         numbers = np.array([self.value]), np.array([self.error]), np.array([self.clusters])
-        item = self.item * bounds[1]
-        if item and len(self.by_group) < 2:
-            ends = difference_intervals(*numbers, bounds, level, item * self.clusters)
-            return float(ends[0, 0]), float(ends[0, 1])
-        numbers[1][:] = math.hypot(self.error, item, item)  # two more items, one up and one down
+        if self.part:
+            move = bounds[1] if math.isnan(self.move) else self.move
+            if len(self.by_group) < 2:
+                ends = difference_intervals(*numbers, bounds, level, move)
+                return float(ends[0, 0]), float(ends[0, 1])
+            numbers[1][:] = math.hypot(self.error, self.part * move, self.part * move)
         ends = intervals_of(*numbers, bounds, proportion=self.is_proportion, level=level)
         low, high = ends[0].tolist()
         if self.lower is not None:
@@ -146,8 +148,8 @@ class Influences:
         falls = moves / (1 - np.append(shares * scale, 1 / (n + 1)))
         return Number(value * scale, jackknife_error(falls, n + 1), n + 1, n, 0)
 
-    def without_each(self) -> tuple[Ints, Floats, int]:
-        """The clusters, by how much the number falls without each, and how many were counted.
+    def without_each(self) -> tuple[Ints, Floats, Bools]:
+        """The clusters, by how much the number falls without each, and if it is counted.
 
         NaN where the number is not defined without it.
         """
@@ -157,7 +159,7 @@ class Influences:
             rest = np.where(shares < 1 - TIE, 1 - shares, NAN)
             parts.append((places, moves / rest, shares, counted))
         places, moves, _, counted = _by_cluster(parts)
-        return places, moves, int(counted.sum())
+        return places, moves, counted
 
 
 def _by_cluster(
@@ -199,15 +201,15 @@ def _number(terms: Sequence[tuple[float, Sequence[Tally]]], index: Index) -> Num
     for at, (weight, tallies) in enumerate(terms):
         hits = math.fsum(tally.hits for tally in tallies)
         total = math.fsum(tally.total for tally in tallies)
-        of_term = hits / total if total > 0 else NAN
+        of_term = share_of(hits, total)
         value += weight * of_term
         for tally in tallies if total > 0 else ():
             influences.add(at, weight, tally, (1 / total, -of_term / total, 0.0), total)
-    _, falls, clusters = influences.without_each()
+    _, falls, counted = influences.without_each()
+    clusters = int(counted.sum())
     is_known = influences.is_known and not math.isnan(value)
     is_above_chance = all(tally.sizes is not None for _, of in terms for tally in of)
     lower = influences.one_more(value) if is_above_chance and is_known and value > 0 else None
-    item = _size_of_item(tallies for _, tallies in terms) / max(1, clusters)
     return Number(
         value,
         jackknife_error(falls, clusters) if is_known else NAN,
@@ -216,19 +218,19 @@ def _number(terms: Sequence[tuple[float, Sequence[Tally]]], index: Index) -> Num
         max(sum(tally.left_out for tally in of) for _, of in terms),
         all(weight > 0 and tally.is_proportion for weight, of in terms for tally in of),
         lower=lower,
-        item=item if min(weight for weight, _ in terms) < 0 else 0.0,
+        part=1 / max(1, clusters) if _is_difference(terms) else 0.0,
+        move=_move((value + falls * (clusters - 1))[counted]),
     )
 
 
-def _size_of_item(terms: Iterable[Iterable[Tally]]) -> float:
-    """How far an item moves its part of a number, over the width of the range.
+def _is_difference(terms: Sequence[tuple[float, object]]) -> bool:
+    return min(weight for weight, _ in terms) < 0
 
-    1; of a number above chance, whose range is -1 to 1, an item adds 1 of its size to the hits.
-    """
-    tallies = [tally for of in terms for tally in of if tally.sizes is not None]
-    sizes = math.fsum(float(tally.sizes.sum()) for tally in tallies)  # type: ignore[union-attr]
-    total = math.fsum(tally.total for tally in tallies)
-    return sizes / total / 2 if total > 0 else 1.0
+
+def _move(moves: Floats) -> float:
+    """How far items differ that differ at all: ``sum d^2 / sum |d|``; NaN where none does."""
+    size = float(np.nansum(np.abs(moves)))
+    return float(np.nansum(moves**2)) / size if size > TIE else NAN
 
 
 def mean(
@@ -274,23 +276,24 @@ def mean(
                     by_size = -(group_hits - of_term * group_total) / scale
                     slopes = (1 / scale, -of_term / scale, by_size)
                 influences[group].add(at, weight, of[group], slopes, of[group].total)
-    separate, parts_of_all, items = 0.0, [], 0.0
-    for influence in influences.values():
-        places, within, clusters = influence.without_each()
-        items += 1 / clusters if clusters else 0.0
+    separate, parts_of_all, moved, part = 0.0, [], [np.zeros(0)], 0.0
+    for share, influence in zip(by_group.tolist(), influences.values(), strict=True):
+        places, within, counted = influence.without_each()
+        clusters = int(counted.sum())
+        moved.append(len(groups) * (share + within * (clusters - 1))[counted])
+        part += 1 / clusters / len(groups) ** 2 if clusters else 0.0
         within = np.nan_to_num(within) * math.sqrt(max(0, clusters - 1) / max(1, clusters))
         separate += float((within**2).sum())
         parts_of_all.append((places, within, within, within != 0))
     joint = float((_by_cluster(parts_of_all)[1] ** 2).sum())
     error = jackknife_error(falls, len(groups))
-    item = _size_of_item(of.values() for _, of in terms) * items / len(groups) ** 2
     is_shared = joint > separate * (1 + SHARED)
     if is_shared and not math.isnan(error):
         error = math.sqrt(error**2 + (joint - separate) * len(groups) / (len(groups) - 1))
     return Number(
         value, error, len(groups), len(groups), len(every) - len(groups),
         by_group=dict(zip(groups, by_group.tolist(), strict=True)), shares_subjects=is_shared,
-        item=item if min(weight for weight, _ in terms) < 0 else 0.0,
+        part=part if _is_difference(terms) else 0.0, move=_move(np.concatenate(moved)),
     )  # fmt: skip
 
 

@@ -55,14 +55,16 @@ def position_preference(grid: Grid) -> Tally | None:
     for size, table in grid.places.by_size.items():
         shown = np.where((table == 0).any(axis=1), (table == 0).argmax(axis=1), -1)
         first[grid.places.sizes == size] = shown
-    one, two = np.moveaxis(grid.answers[:, grid.orders], 2, 0)
-    of_one, of_two = np.moveaxis(first[:, grid.orders], 2, 0)
-    is_pair = (of_one >= 0) & (of_two >= 0) & (of_one != of_two)
-    is_pair &= ~grid.lacking[:, grid.orders].any(axis=2)
-    counted = is_pair & grid.asked[:, grid.orders].all(axis=2)
-    wins, loses = (one == of_one) & (two == of_two), (one == of_two) & (two == of_one)
-    sizes = counted.sum(axis=1)
-    hits = ((wins * 1.0 - loses) * counted).sum(axis=1) / np.maximum(sizes, 1)
+    hits, sizes, every = np.zeros((3, len(first)))
+    for pair in grid.orders:  # arrays (item, pair) would fill the memory
+        (one, two), (of_one, of_two) = grid.answers[:, pair].T, first[:, pair].T
+        is_pair = (of_one >= 0) & (of_two >= 0) & (of_one != of_two)
+        counted = is_pair & grid.asked[:, pair].all(axis=1)
+        wins, loses = (one == of_one) & (two == of_two), (one == of_two) & (two == of_one)
+        hits += (wins * 1.0 - loses) * counted
+        sizes += counted
+        every += is_pair
+    hits /= np.maximum(sizes, 1)
     n, scores = int(sizes.sum()), np.stack([hits, sizes > 0], axis=1)
-    tally = Tally(scores, grid.subjects, n, int(is_pair.sum()) - n, is_proportion=False)
-    return tally if is_pair.any() else None
+    tally = Tally(scores, grid.subjects, n, int(every.sum()) - n, is_proportion=False)
+    return tally if every.any() else None

@@ -238,8 +238,8 @@ def few_disagreements(metrics: pl.DataFrame, suite: Suite) -> Iterator[str]:
     expected = float((both["n_items"] * (1 - both["value"])).sum())
     if both.height and expected < FEWEST_DISAGREEMENTS:
         yield (
-            f"Chance alone expects {counted(round(expected), suite.words.item)} with other answers: "
-            f"below {FEWEST_DISAGREEMENTS} chance-corrected consistency tends to be too low"
+            f"Chance alone expects {counted(round(expected), suite.words.item)} with other "
+            f"answers: below {FEWEST_DISAGREEMENTS} corrected consistency tends to be too low"
         )
 
 

@@ -525,11 +525,17 @@ class Tally:
     @property
     def value(self) -> float:
         """hits/total; NaN where the total is 0."""
-        hits, total = self.hits, self.total
-        return hits / total if total > 0 else NAN
+        return share_of(self.hits, self.total)
 
 
 STEP = 1e-30  # Of a complex step
+
+
+def share_of(hits: float, total: float) -> float:
+    """hits/total; NaN where the total is 0, and 0 for hits that are 0 but for rounding."""
+    if not total > 0:
+        return NAN
+    return hits / total if abs(hits) > TIE * total else 0.0
 
 
 def quotient(hits: npt.NDArray[Any], total: npt.NDArray[Any]) -> Floats:

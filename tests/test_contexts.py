@@ -143,7 +143,7 @@ def test_a_model_that_believes_the_first_passage(tmp_path):
         suite_of(tmp_path, rows[:6]), first, vary="context=orders", out=tmp_path / "run"
     )
     values = dict(
-        found.metrics.filter(group="MICRO", subset="all").select("metric", "value").iter_rows()
+        found.metrics.filter(over="all", kind="whole").select("metric", "value").iter_rows()
     )
     assert values["mean_accuracy"] == 2 / 6
     assert values["consistency"] == pytest.approx((1 + 6) / 15)

@@ -108,7 +108,7 @@ def test_a_package_adds_a_model_a_suite_and_a_metric(installed, tmp_path):
     document = json.loads(out)
     assert document["run"]["settings"]["model"] == {"model": "loud:first"}
     rows = [row for row in document["metrics"] if row["group"] == "capital"]
-    values = {row["metric"]: row["value"] for row in rows if row["subset"] == "all"}
+    values = {row["metric"]: row["value"] for row in rows if row["kind"] == "whole"}
     assert values["twice"] == values["consistency"] == 1.0
     assert "Twice" in scored
     assert (nobody[0], "no model 'nobody'" in nobody[2]) == (2, True)
@@ -139,5 +139,5 @@ def test_the_example_of_a_decision_model(installed, tmp_path):
     assert status == 0, err
     assert server.received[0][0] == "/v1/systemone"
     rows = [row for row in json.loads(out)["metrics"] if row["group"] == "capital"]
-    values = {row["metric"]: row["value"] for row in rows if row["subset"] == "all"}
+    values = {row["metric"]: row["value"] for row in rows if row["kind"] == "whole"}
     assert values["consistency"] == 1

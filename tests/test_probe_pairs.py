@@ -149,7 +149,7 @@ def test_all_seeds_that_finetune_wrote(finetuned, perturb, tmp_path):
     metrics = metrics_of(tmp_path / "run")
     assert set(metrics["seeds"]) == {2}
     alone = [metrics_of(tmp_path / "run" / f"seed-{seed}") for seed in range(2)]
-    for metric, form in (("accuracy", ""), ("consistency", "reverse"), ("f1", "signal")):
+    for metric, form in (("accuracy", "all"), ("consistency", "reverse"), ("f1", "signal")):
         ones = [row_of(each, metric, form)["value"] for each in alone]
         row = row_of(metrics, metric, form)
         assert row["value"] == pytest.approx(np.mean(ones))

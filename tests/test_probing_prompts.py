@@ -39,7 +39,7 @@ def asked(tmp_path):
 def test_a_bias_for_a_position_agrees_in_no_two_orders(asked):
     _, _, metrics = asked()
     consistency = metrics.filter(pl.col("metric") == "consistency")
-    values = dict(consistency.select("subset", "value").iter_rows())
+    values = dict(consistency.select("level", "value").iter_rows())
     assert (values["order"], values["paraphrase"]) == (0, 1)
 
 

@@ -138,7 +138,7 @@ def test_answers_to_questions_are_scored_and_compared(result, questions, tmp_pat
     assert repr(cs.score(result)) == repr(result)
     oracle = cs.evaluate(questions, "baseline:oracle")
     table = cs.compare(result, oracle).to_polars()
-    row = table.filter(metric="consistency", group="MICRO", subset="order")
+    row = table.filter(metric="consistency", over="all", level="order")
     assert row["difference"].item() == 1
 
 
@@ -151,8 +151,8 @@ def test_a_function_may_answer_with_texts(questions):
     assert bees["answer"].to_list() == ["honey", "silk", "milk"]
 
 
-def micro(result, metric, subset="all"):
-    return result.metrics.filter(group="MICRO", metric=metric, subset=subset)["value"].item()
+def micro(result, metric, level=""):
+    return result.metrics.filter(over="all", metric=metric, level=level)["value"].item()
 
 
 BEES = {"question": ["a", "b", "c"], "answer": ["x", None, "x"], "options": [["x", "y"]] * 3}
@@ -255,7 +255,7 @@ def one_differs(folder, rows_of):
     questions = cs.load_questions(folder / "own.jsonl")
     tables = [pl.DataFrame(rows_of(lacks), infer_schema_length=None) for lacks in (False, True)]
     first, second = (cs.score(table, questions) for table in tables)
-    rows = first.compare(second).to_polars().filter(group="MICRO", subset="all")
+    rows = first.compare(second).to_polars().filter(over="all", kind="whole")
     return {row["metric"]: (row["difference"], row["p"], row["n"]) for row in rows.to_dicts()}
 
 

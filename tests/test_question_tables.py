@@ -24,7 +24,9 @@ def suite(tmp_path):
 
 def metrics(out):
     rows = json.loads(out)["metrics"]
-    return {(row["metric"], row["group"] or row["over"], row["level"]): row["value"] for row in rows}
+    return {
+        (row["metric"], row["group"] or row["over"], row["level"]): row["value"] for row in rows
+    }
 
 
 def test_the_suites_made_of_mini_are_listed_checked_and_counted(consilience):

@@ -10,7 +10,6 @@ from itertools import permutations
 from typing import Any, Literal
 
 import numpy as np
-from scipy import stats
 from scipy.special import ndtri
 
 from consilience.core.items import Floats
@@ -31,6 +30,8 @@ class TTest:
 
 def student_t(first: Sequence[float], second: Sequence[float]) -> TTest:
     """Student's t-test of two independent groups of the same variance, which is pooled."""
+    from scipy import stats
+
     result = stats.ttest_ind(first, second, equal_var=True)
     return _t_test(result, float(np.mean(first) - np.mean(second)))
 
@@ -41,6 +42,8 @@ def welch_t(first: Sequence[float], second: Sequence[float]) -> TTest:
     For groups of tasks or relations, such as NLI against STS (CALUM, Section 5.1.1, which does not
     say which t-test it uses).
     """
+    from scipy import stats
+
     with warnings.catch_warnings():  # beside a constant group the other alone says how sure
         warnings.simplefilter("ignore", RuntimeWarning)
         result = stats.ttest_ind(first, second, equal_var=False, nan_policy="omit")
@@ -49,6 +52,8 @@ def welch_t(first: Sequence[float], second: Sequence[float]) -> TTest:
 
 def paired_t(first: Sequence[float], second: Sequence[float]) -> TTest:
     """Student's t-test of paired values, such as two models on the same relations or seeds."""
+    from scipy import stats
+
     differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
     result = stats.ttest_rel(first, second, nan_policy="omit")
     return _t_test(result, float(np.nanmean(differences)))
@@ -82,6 +87,8 @@ def correlation(
     Pairs with a NaN are left out. The value is NaN if fewer than three pairs are left or one side
     is constant. There is no interval with fewer than ``FEW`` pairs or perfect agreement.
     """
+    from scipy import stats
+
     pairs = np.asarray([x, y], dtype=np.float64)
     pairs = pairs[:, ~np.isnan(pairs).any(axis=0)]
     count = pairs.shape[1]

@@ -185,8 +185,7 @@ def majority_baseline(answers: Answers, suite: Suite, protocol: Protocol) -> pl.
     does, of a task with the most frequent label of its sentence pairs, and of questions with the
     option at the *shown* position where the right one is most often.
     """
-    run = prepared(answers, suite)
-    return measure(Majority(run.answers, suite, run.coded), suite, protocol)
+    return measure(Majority(prepared(answers, suite)), suite, protocol)
 
 
 class Majority(Prepared):
@@ -194,8 +193,12 @@ class Majority(Prepared):
 
     instances = {}  # noqa: RUF012  (no answer of another group)
 
+    def __init__(self, run: Prepared) -> None:
+        super().__init__(run.answers, run.suite, run.coded)
+        self._run = run
+
     def views(self, relation: Relation, protocol: Protocol) -> dict[View, Grid]:
-        views = super().views(relation, protocol)
+        views = self._run.views(relation, protocol)
         same = views["tuples"] is views["pairs"]
         tuples = _majority(views["tuples"], relation)
         return {"tuples": tuples, "pairs": tuples if same else _majority(views["pairs"], relation)}

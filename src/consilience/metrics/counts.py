@@ -325,6 +325,8 @@ def _open_texts(rows: pl.DataFrame, suite: Suite) -> dict[str, str]:
 
 T = TypeVar("T")
 
+KEPT = 2**20  # Answers of a table up to which its views are kept
+
 MOST_COUNTS = 12  # Variants of an item up to which each number of them has a row
 
 Key = tuple[str, Part]  # A metric, and the part of a group that it is counted on
@@ -409,6 +411,7 @@ class Prepared:
         self.answers, self.suite = answers, suite
         self.coded = prepared_compactly(answers, suite) if coded is None else coded
         self._tallies: dict[tuple[Protocol, str], dict[Key, Tally]] = {}
+        self._views: dict[tuple[Protocol, str], dict[View, Grid]] = {}
 
     @cached_property
     def table(self) -> pl.DataFrame:
@@ -449,11 +452,17 @@ class Prepared:
 
     def views(self, relation: Relation, protocol: Protocol) -> dict[View, Grid]:
         """The two views of a relation's answers."""
+        key = protocol, relation.id
+        if key in self._views:
+            return self._views[key]
         scores = {name for metric in METRICS.values() for name in metric.scores}
         views = grids(self.coded_rows(relation.id), relation, protocol, sorted(scores))
         instances = tuple(self.instances.get(relation.id, ()))
         one, other = (replace(views[name], instances=instances) for name in ("tuples", "pairs"))
-        return {"tuples": one, "pairs": one if views["tuples"] is views["pairs"] else other}
+        views = {"tuples": one, "pairs": one if views["tuples"] is views["pairs"] else other}
+        if self.coded.height <= KEPT:
+            self._views[key] = views
+        return views
 
     def tallies(
         self, relation: Relation, protocol: Protocol, views: Mapping[View, Grid] | None = None

@@ -1,11 +1,9 @@
-"""The vote of the variants of an item: answers that the tests write down, and runs of baselines."""
+"""The vote of the variants of an item: answers that the tests write down."""
 
 import math
 
 import numpy as np
-import pytest
 
-import consilience as cs
 from consilience.metrics.definitions import voted
 from consilience.metrics.registry import METRICS
 from grids import grid_of
@@ -26,14 +24,3 @@ def test_the_vote_and_its_ties_by_hand():
         assert voted(grid).tolist() == wins
         tally = METRICS["vote_accuracy"].tally(grid)
         assert (tally.value, tally.n) == (sum(wins) / 5, 5)
-
-
-def test_the_vote_of_questions(consilience, tmp_path):
-    """The first option shown, in three rotations: each is right in a third, and all tie."""
-    lines = [f"Q{at}?,right{at},a{at};b{at},g{at % 2}" for at in range(6)]
-    text = "\n".join(["question,answer,distractors,group", *lines])
-    (tmp_path / "own.csv").write_text(text, encoding="utf-8")
-    metrics = cs.evaluate(tmp_path / "own.csv", "baseline:first").metrics
-    values = dict(metrics.filter(over="all", kind="whole")["metric", "value"].iter_rows())
-    assert values["mean_accuracy"] == pytest.approx(1 / 3)
-    assert values["vote_accuracy"] == values["accuracy"], "the first variant decides"

@@ -412,11 +412,11 @@ def _rows_over(
         if number.error and number.shares_subjects:  # not independent, as the flips have them
             p = 2 * float(stdtr(number.clusters - 1, -abs(number.value) / number.error))
             test = Test(SHARED, p) if p > test.p else test
-    values = [errors.mean([(1.0, of)], index, empty, groups or None).value for of in sides]
+    values = [errors.mean_value(of, groups, empty) for of in sides]
     row = _row(key, "mean", number, _by_seed(values), test, level)
     yield row | ({"detectable": NAN} if 1 < len(groups) < FEW else {})
     number = errors.pooled(terms, index)
-    values = [errors.pooled([(1.0, of)], index).value for of in sides]
+    values = [errors.pooled_value(of) for of in sides]
     yield _row(key, "all", number, _by_seed(values), tests.get((key, ""), NO_TEST), level)
 
 

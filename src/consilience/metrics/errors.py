@@ -223,6 +223,19 @@ def _number(terms: Sequence[tuple[float, Sequence[Tally]]], index: Index) -> Num
     )
 
 
+def pooled_value(tallies: Tallies) -> float:
+    """The value of all groups of a run together."""
+    of = tallies.values()
+    return share_of(math.fsum(tally.hits for tally in of), math.fsum(tally.total for tally in of))
+
+
+def mean_value(tallies: Tallies, groups: Sequence[str], empty: float) -> float:
+    """The mean of a run over ``groups``; over those of its own with data where these are none."""
+    names = groups or [name for name, tally in tallies.items() if _counts(tally, empty)]
+    parts = [_parts(tallies[name], empty) for name in names]
+    return share_of(math.fsum(hits for hits, _, _ in parts), math.fsum(of for _, of, _ in parts))
+
+
 def _is_difference(terms: Sequence[tuple[float, object]]) -> bool:
     return min(weight for weight, _ in terms) < 0
 
@@ -233,21 +246,18 @@ def _move(moves: Floats) -> float:
     return float(np.nansum(moves**2)) / size if size > TIE else NAN
 
 
-def mean(
-    terms: Terms, index: Index, empty: float = NAN, groups: Sequence[str] | None = None
-) -> Number:
+def mean(terms: Terms, index: Index, empty: float = NAN) -> Number:
     """The mean over groups: ``V = sum_g (H_g / S_g) / sum_g (T_g / S_g)``, S the sizes of groups.
 
     Where the size is the total, this is the mean of the groups' values; ``empty`` is the value of a
-    group without data, NaN for none. ``groups``: those to count, by default all with data.
+    group without data, NaN for none.
 
     Groups are clusters, with the influence ``((H_g - V T_g) / S_g) / sum (T / S)``. Subjects that
     several groups share vary it, too (Cameron, Gelbach and Miller 2011): the variance is that over
     groups, plus ``max(0, V(subjects over all groups) - V(subjects in each group))``.
     """
     every = terms[0][1]
-    if groups is None:
-        groups = [name for name in every if all(_counts(of[name], empty) for _, of in terms)]
+    groups = [name for name in every if all(_counts(of[name], empty) for _, of in terms)]
     if not groups:
         return Number(NAN, NAN, 0, 0, len(every))
     if len(groups) == 1:

@@ -24,7 +24,7 @@ from consilience.metrics.counts import (
     prepared,
     prepared_seeds,
 )
-from consilience.metrics.errors import Index, Number, Terms
+from consilience.metrics.errors import Index, Number
 from consilience.metrics.registry import DESCRIPTIONS, METRICS, Tally
 from consilience.metrics.statistics import FEW, LEVEL, NAN, logit_interval, smallest_p
 from consilience.types import Cardinality, Relation, Suite
@@ -94,21 +94,15 @@ def _of_kind(
         seeds = [{group: of[at] for group, of in averaged.items()} for at in range(len(runs))]
         terms = errors.seeds_of(seeds)
         number = errors.mean(terms, index, empty)
-        groups, each = [*number.by_group], _each(terms)
-        values = [errors.mean(of, index, empty, groups).value for of in each] or [number.value]
+        values = [errors.mean_value(of, [*number.by_group], empty) for of in seeds]
         known = [_mean([of.value if of.total > 0 else empty for of in tallies])
                  for tallies in averaged.values()]  # fmt: skip
         known = [value for value in known if not math.isnan(value)]
         std = stdev(known) if len(known) > 1 else NAN
         yield _row(key, "mean", number, values, level) | {"std": std}
         number = errors.pooled(terms, index)
-        values = [errors.pooled(of, index).value for of in each] or [number.value]
+        values = [errors.pooled_value(of) for of in seeds]
         yield _row(key, "all", number, values, level)
-
-
-def _each(terms: Terms) -> list[Terms]:
-    """The number of each seed, where there are several."""
-    return [[(1.0, of)] for _, of in terms] if len(terms) > 1 else []
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -98,10 +98,8 @@ class Clusters:
     @classmethod
     def of(cls, names: Iterable[str]) -> Clusters:
         """Those of the name of each unit's cluster."""
-        column = pl.Series(list(names), dtype=pl.String)
-        distinct = column.unique().sort()
-        places = column.rank("dense").cast(pl.Int64) - 1
-        return cls(distinct.to_numpy().astype(object), places.to_numpy())
+        distinct, places = np.unique(np.array([*names], dtype=np.object_), return_inverse=True)
+        return cls(distinct, places.reshape(-1))
 
     def sums(self, values: npt.NDArray[Any]) -> Floats:
         """The sums over the units of each cluster (cluster, ...) of ``values`` (unit, ...)."""
@@ -429,17 +427,18 @@ def grid_of(
 
     The code of an answer is its position among ``words``.
     """
-    ranks = answers.select(key).to_series().cast(pl.String).rank("dense")
-    items = ranks.to_numpy().astype(np.int64) - 1
-    variants = answers["variant_index"].to_numpy()
+    code = pl.col("answer", "gold").cast(pl.Enum(words)).to_physical().cast(pl.Int64).fill_null(-1)
+    columns = answers.select(
+        code, "asked", "variant_index", item=key.cast(pl.String).rank("dense").cast(pl.Int64) - 1
+    )
+    items, variants = (columns[name].to_numpy() for name in ("item", "variant_index"))
     shape = (int(items.max(initial=-1)) + 1, len(design.variants))
     filled = {name: np.full(shape, -1, dtype=np.int64) for name in ("answer", "gold")}
     for name, of_name in filled.items():
         # Of rows with the same item and variant the last one stays.
-        codes = answers[name].cast(pl.Enum(words)).to_physical().cast(pl.Int64).fill_null(-1)
-        of_name[items, variants] = codes.to_numpy()
+        of_name[items, variants] = columns[name].to_numpy()
     asked = np.zeros(shape, dtype=np.bool_)
-    asked[items, variants] = answers["asked"].to_numpy()
+    asked[items, variants] = columns["asked"].to_numpy()
     read: dict[str, Floats] = {name: np.broadcast_to(np.nan, shape) for name in scores}
     for name in read.keys() & set(answers.columns):
         read[name] = np.full(shape, np.nan)

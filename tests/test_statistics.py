@@ -395,7 +395,9 @@ def test_intervals_by_hand():
 
 def test_differences_have_one_more_item_in_each_direction():
     """10 equal items: mean 0, mean square 2/12, so 0 -+ t(11) * sqrt(2/12 / 11), as of a logit."""
-    ((low, high),) = difference_intervals(np.zeros(1), np.zeros(1), np.array([10]), (-1, 1))
+    ((low, high),) = difference_intervals(
+        np.zeros(1), np.zeros(1), np.array([10]), (-1, 1), reach=1
+    )
     reach = 2.200985 * math.sqrt(2 / 12 / 11)
     assert (low, high) == pytest.approx((-math.tanh(reach), math.tanh(reach)), abs=1e-6)
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import polars as pl
 
 from consilience.core.errors import ConsilienceError, unknown_name
-from consilience.core.text import counted, visible
+from consilience.core.text import counted, listed, visible
 from consilience.kinds import protocol_notes, suite_notes, suite_of
 from consilience.metrics.counts import Prepared
 from consilience.metrics.differences import compare
@@ -75,8 +75,9 @@ class Rule:
             ways = {"lower": "higher", "higher": "lower"} | ({"worse": better} if better else {})
             at_least, margin = ways.get(way) == "higher", number / 100
             is_possible = way in ways and unit != "%" and 0 < margin < greatest - least
-            expected = f"'no {' or '.join(sorted(ways)[::-1])} than baseline by 3 points'"
-            expected += ", more than 0; 3 % may be points or a share of the baseline"
+            names = " or ".join(f"'no {name}'" for name in sorted(ways)[::-1])
+            expected = f"{names} than baseline by more than 0 points, such as 3 points"
+            expected += "; 3 % may be points or a share of the baseline" * (unit == "%")
             number = -margin if at_least else margin
         if not is_possible:
             raise ConsilienceError(f"the rule '{text}'", expected=expected)
@@ -93,7 +94,8 @@ class Rule:
             names = table[column].unique(maintain_order=True).to_list()
             what = {"where": "group", "level": f"{self.metric} of"}.get(column, column)
             fault = f"no {what} '{written}', which the rule '{self.text}' is about"
-            table = table.filter(pl.col(column) == _known(written, names, fault))
+            name = _known(written, names, fault)
+            table = table.filter(pl.col("over" if name in ("mean", "all") else column) == name)
         headline = table.filter(pl.lit(bool(self.group)) | (pl.col("over") == suite.words.over))
         return (table.filter(over="group") if headline.is_empty() else headline).to_dicts()
 
@@ -101,15 +103,15 @@ class Rule:
         """Whether a number, or a difference, with this interval passes.
 
         A limit is compared with the number. A difference does not pass if it is beyond the margin
-        and its interval on that side of 0. ``prove``: the whole interval has to be on the right
-        side of the limit. Without an interval the number decides, and nothing is proved.
+        and its interval on that side of 0, so not without an interval. ``prove``: the whole
+        interval has to be on the right side of the limit.
         """
         sign = 1 if self.at_least else -1
         low, high = sorted((sign * low, sign * high))
         limit = sign * self.limit - TIE
         is_inside = sign * value >= limit
         if math.isnan(low):
-            return is_inside and not prove
+            return (is_inside or self.is_relative) and not prove
         return low >= limit if prove else is_inside or (self.is_relative and high >= 0)
 
 
@@ -168,31 +170,44 @@ COLUMNS: Columns = {
 }  # fmt: skip
 
 
-def _check(rule: Rule, row: Row, suite: Suite, items: pl.DataFrame, *, prove: bool) -> Check:
-    """The check of a row of the numbers or the differences; ``items``: those that were asked."""
+def _check(
+    rule: Rule, row: Row, table: pl.DataFrame, suite: Suite, items: pl.DataFrame, *, prove: bool
+) -> Check:
+    """The check of a row of a table of numbers or differences.
+
+    ``items``: those that were asked. A mean fails if a group has no number any more.
+    """
     is_relative = rule.is_relative
     columns = ("second_value", "first_value", "difference") if is_relative else ("value",)
     value, baseline, difference = [*(row[name] for name in columns), NAN, NAN][:3]
     number = row[columns[-1]], row["low"], row["high"]
     is_mean, words = row["over"] == "mean" and row["n"] != 1, suite.words
-    is_same = abs(difference) <= TIE and math.isnan(number[1] if is_mean else row["detectable"])
-    holds = rule.holds(*number, prove=prove and not is_same)
+    lost = list[str]()
+    if row["over"] == "mean" and is_relative:
+        same = {name: row[name] for name in ("metric", "kind", "level")}
+        known = pl.col("first_value").is_not_nan() & pl.col("second_value").is_nan()
+        lost = table.filter(known, over="group", **same)["group"].to_list()
+    holds = rule.holds(*number, prove=prove) and not lost
     items = items.filter(group=row["group"]) if row["group"] else items
     size = counted(row["n"], words.group) if is_mean else counted(items.height, words.item)
     of = f"mean of {size}" if is_mean else row["group"] or f"all {words.item}s"
     shown, low, high = (number_text(one, "points" if is_relative else "share") for one in number)
     reason = f"{label_of(rule.metric)} {shown} {('%', 'points against the baseline')[is_relative]}"
     reason += f" ({INTERVAL} {low} to {high})" if number[1] == number[1] else ""
-    if math.isnan(number[0]):
-        reason = f"{label_of(rule.metric)} is undefined for these answers"
-    elif is_same or (prove and not holds):
-        reason += f": {size} {'without a change' if is_same else 'do not prove it'}"
+    if lost:
+        reason += f", undefined now in {listed(lost)}"
+    elif math.isnan(number[0]):
+        both = is_relative and math.isnan(value) and math.isnan(baseline)
+        holds = both and not prove
+        reason = f"{label_of(rule.metric)} is undefined {'in both runs' if both else 'here'}"
+    elif prove and not holds:
+        reason += f", not proved by {size}"
     elif math.isnan(number[1]):
         reason += f", without an interval over {size}"
-    elif is_relative and holds and not prove:
-        move, detectable = ("rise", "fall")[rule.at_least], row["detectable"]
-        under = f"cannot show a {move} under {number_text(detectable, 'share')} points"
-        reason += f": {size} {under if detectable <= 1 else f'can show a large {move} only'}"
+    elif is_relative and holds and not prove and number[1] <= 0 <= number[2]:
+        move, half = ("rise", "fall")[rule.at_least], (number[2] - number[1]) / 2
+        what = f"a {move} under {number_text(half, 'share')} points" if half < 1 else f"any {move}"
+        reason += f": {size} cannot show {what}"
     return Check(
         rule=rule.text, **{name: row[name] for name in SAME}, value=value, baseline=baseline,
         difference=difference, limit=rule.limit, verdict="pass" if holds else "fail",
@@ -278,6 +293,7 @@ def gate(options: GateOptions) -> Gate:
     tables = {False: (measure(asked, suite, protocol, LEVEL), asked[0])}
     if relative:
         common, more = comparing.comparable([*base, *runs], suite)
+        common = comparing.asked_of_all(common)
         first, second = common.pop(base[0].label), [one for of in common.values() for one in of]
         first *= len(second) if len(first) == 1 else 1
         both = {base[0].label: first, runs[0].label: second}
@@ -288,9 +304,11 @@ def gate(options: GateOptions) -> Gate:
     checks = []
     for rule in rules:
         table, answers = tables[rule.is_relative]
-        items = answers.coded.select(pl.col("group", "item").cast(pl.String)).unique()
+        was_asked = pl.col("answer").is_not_null() | pl.col("excluded").is_null()
+        names = answers.coded.filter(was_asked).select(pl.col("group", "item").cast(pl.String))
+        items = names.unique()
         rows = rule.rows(table, suite)
-        checks += [_check(rule, row, suite, items, prove=options.prove) for row in rows]
+        checks += [_check(rule, row, table, suite, items, prove=options.prove) for row in rows]
     asks = pl.concat([one.coded.select(pl.col("answer", "excluded").is_null()) for one in asked])
     lacking = asks.filter("answer", "excluded").height, asks.height
     name = ", ".join(run.label for run in runs) + "".join(f" against {run.label}" for run in base)

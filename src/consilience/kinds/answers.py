@@ -299,7 +299,8 @@ def answer_in(row: Row, candidates: Sequence[str], where: str) -> str | None:
 def checked(table: pl.DataFrame, needed: Sequence[str]) -> pl.DataFrame:
     """A table as text; a missing column, no rows and an empty cell raise.
 
-    A blank answer is none; a row that has one has no reason why not (``REASONS``).
+    A blank answer is none, and so is that of a row that was ``excluded``. A row that has one has no
+    reason why not (``REASONS``).
     """
     table = as_text(table)
     names = [*needed, "answer"]
@@ -323,6 +324,9 @@ def checked(table: pl.DataFrame, needed: Sequence[str]) -> pl.DataFrame:
             )
     given = [name for name in ("answer", *other) if name in table.columns]
     table = table.with_columns(pl.when(pl.col(given).str.strip_chars() != "").then(pl.col(given)))
+    if "excluded" in table.columns:
+        is_asked = pl.col("excluded").fill_null("").str.strip_chars() == ""
+        table = table.with_columns(pl.when(is_asked).then(pl.col(given)))
     reasons = [name for name in REASONS if name in table.columns]
     is_lacking = pl.all_horizontal(pl.col(given).is_null())
     return table.with_columns(pl.when(is_lacking).then(pl.col(reasons)))

@@ -63,7 +63,7 @@ class Number:
         if self.part:
             move = bounds[1] if math.isnan(self.move) else self.move
             if len(self.by_group) < 2:
-                ends = difference_intervals(*numbers, bounds, level, move)
+                ends = difference_intervals(*numbers, bounds, level, reach=move)
                 return float(ends[0, 0]), float(ends[0, 1])
             numbers[1][:] = math.hypot(self.error, self.part * move, self.part * move)
         ends = intervals_of(*numbers, bounds, proportion=self.is_proportion, level=level)

@@ -90,7 +90,8 @@ def difference_intervals(
     clusters: Ints,
     bounds: tuple[float, float],
     level: float = LEVEL,
-    reach: float = 1.0,
+    *,
+    reach: Floats | float,
 ) -> Floats:
     """Low and high bounds (number, 2) for paired differences with standard ``errors``.
 

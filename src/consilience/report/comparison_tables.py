@@ -37,9 +37,8 @@ NAME = 10  # characters of a run's name in a heading on a narrow screen
 MOST_FLIPS = 60  # changed answers on the page
 
 CONSTANT = (
-    "A model that gives one answer to everything, or always the option in one place, is 100 % "
-    "consistent, so no test of consistency against it says anything: read the chance-corrected "
-    "consistency of the other model."
+    "A model that gives one answer to everything has no chance-corrected consistency, so no test "
+    "of consistency against it says anything: read that number of the other model."
 )
 
 

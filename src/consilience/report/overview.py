@@ -163,7 +163,7 @@ def caveats(runs: Sequence[RunView]) -> Iterator[Part]:
     for run in unanswered:
         most = run.unanswered.sort("len", descending=True).head(MOST_REASONS)
         count = int(run.unanswered["len"].sum())
-        title = f"{of_run(run.name, runs)}{count:,} queries without an answer"
+        title = f"{of_run(run.name, runs)}{count:,} queries not asked or without an answer"
         if run.unanswered.height > MOST_REASONS:
             title += f", the {MOST_REASONS} most common reasons"
         columns = [Column("relation"), Column("reason"), Column("queries", "count")]
@@ -205,7 +205,7 @@ SENTENCES = {
         "time{chance}.",
         "corrected_consistency": COVERED,
         "consistent_accuracy": "The answer is right in every variant for {value} of the questions.",
-        NO_OPTION: "{value} of the written answers are none of the options.",
+        NO_OPTION: "{value} of the answers are none of the options, or missing.",
     },
     "group": {
         "accuracy": "The label of the original form is right for {value} of the pairs.",

@@ -228,7 +228,7 @@ def factor_parts(views: Sequence[FactorView]) -> Parts:
 
 PAIRED = (
     "All runs have the same questions, so their answers are paired. A difference is the later run "
-    "minus the first, in percentage points, over the items that both answered; so a value may "
+    "minus the first, in percentage points, over what both were asked; so a value may "
     "differ from that of the run alone. p is two-sided: * .05, ** .01, *** .001. Holm: adjusted "
     "over relations, or over the forms of a number. The intervals are not adjusted. Detectable: "
     "the minimum detectable difference at 80 % power."
@@ -247,7 +247,7 @@ OF_FACTS: Sections = (
     (
         "patterns", "Patterns",
         "What consistency gains without a pattern: the model may read this one differently. With "
-        "few facts it may be noise. All patterns: consilience analyze patterns.",
+        "few facts it may be noise.",
         _patterns,
     ),
     (

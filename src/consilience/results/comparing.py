@@ -273,8 +273,7 @@ class Comparison(Shown):
 def compare_runs(options: CompareOptions) -> Comparison | Flips:
     """Later runs against the first, by the suite and the protocol of the first unless given.
 
-    Seeds of a run are averaged. With
-    ``flips``: which answers changed.
+    Seeds of a run are averaged. With ``flips``: which answers changed.
     """
     runs = open_runs(options.runs)
     suite, protocol = suite_of(runs[0], options.suite, options.protocol)

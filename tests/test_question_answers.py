@@ -98,13 +98,13 @@ def test_the_order_of_rows_does_not_choose_the_base_variant():
 
 
 def test_an_empty_answer_is_none():
-    """With the reason of the table, where it has one; a row with an answer has no reason."""
+    """With the reason of the table, where it has one; a row that was left out has no answer."""
     rows = [("a", "base", None, "timed out", None), ("b", "base", "  ", None, "too long")]
     rows += [("open", "base", "Go", "odd", "odd")]
     columns = ("item", "variant", "answer", *REASONS[::-1])
     _, table = answered([dict(zip(columns, row, strict=True)) for row in rows])
     found = table.sort("item").select("answer", *REASONS).rows()
-    assert found == [(None, None, "timed out"), (None, "too long", None), ("Go", None, None)]
+    assert found == [(None, None, "timed out"), (None, "too long", None), (None, "odd", "odd")]
 
 
 @pytest.mark.parametrize(("rows", "message"), cases("answers_to_questions_bad"))

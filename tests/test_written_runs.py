@@ -92,7 +92,7 @@ def test_the_share_of_answers_that_are_no_option_is_a_number(tmp_path, consilien
     assert "answers that are no option" in consilience("score", run)[1]
     assert consilience("report", run)[0] == 0
     page = (run / "report.html").read_text(encoding="utf-8")
-    assert "of the written answers are none of the options" in page
+    assert "of the answers are none of the options" in page
 
 
 def test_a_baseline_is_read_whatever_the_rule(options):

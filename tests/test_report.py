@@ -209,7 +209,9 @@ def test_a_table_of_answers_is_reported_as_far_as_it_goes(runs, tmp_path):
     assert "Every query has an answer." in text
     blank = pl.when(pl.int_range(pl.len()) < 5).then(pl.lit(" ")).otherwise("answer")
     html = page(answers.with_columns(answer=blank, error=pl.lit("a refusal")))
-    assert html.rows("5 queries not asked or without an answer") == {"A": ["A", "no answer: a refusal", "5"]}
+    assert html.rows("5 queries not asked or without an answer") == {
+        "A": ["A", "no answer: a refusal", "5"]
+    }
     assert "Every query has an answer." not in html.text
     is_base = pl.col("variant") == PATTERNS[0]
     text = page(answers.filter(~is_base)).text

@@ -128,7 +128,7 @@ def detectable_difference(error: float, clusters: int, level: float = LEVEL) -> 
 
 PERMUTATIONS = 9999  # The number of random permutations; all are used if there are fewer
 
-CACHED = 2**19
+CACHED = 2**16
 """About how many numbers are computed at once, so that they fit the processor's cache."""
 
 FEW = 6  # With fewer clusters no permutation test can reach p < 0.05
@@ -179,11 +179,11 @@ class Signs:
         moving = np.flatnonzero(values.any(axis=1))
         bits, values = self._bits[moving], values[moving]
         step = max(8, CACHED // (8 * max(1, len(bits))))
-        parts = []
+        columns, parts = np.ascontiguousarray(values.T), []
         for start in range(0, bits.shape[1], step):
             changed = np.unpackbits(bits[:, start : start + step], axis=1).astype(np.float64)
-            parts.append(values.sum(axis=0) - 2 * (changed.T @ values))
-        return np.concatenate(parts)[:PERMUTATIONS]
+            parts.append(columns @ changed)
+        return (values.sum(axis=0) - 2 * np.concatenate(parts, axis=1).T)[:PERMUTATIONS]
 
 
 def permutation_p(observed: float, permuted: Floats) -> float:

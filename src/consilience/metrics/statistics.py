@@ -183,7 +183,7 @@ class Signs:
         for start in range(0, bits.shape[1], step):
             changed = np.unpackbits(bits[:, start : start + step], axis=1).astype(np.float64)
             parts.append(columns @ changed)
-        return (values.sum(axis=0) - 2 * np.concatenate(parts, axis=1).T)[:PERMUTATIONS]
+        return np.asarray(values.sum(axis=0) - 2 * np.concatenate(parts, axis=1).T)[:PERMUTATIONS]
 
 
 def permutation_p(observed: float, permuted: Floats) -> float:

@@ -9,16 +9,13 @@ import polars as pl
 import pytest
 
 from checks import refusal
+from consilience.core.errors import ConsilienceError
 from consilience.core.schemas import COMPARISON_SCHEMA
 from consilience.metrics.counts import Prepared
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure, other_candidates
 from consilience.report.columns import legible
-from consilience.report.comparison_tables import (
-    CONSTANT,
-    comparison_table,
-    verdict,
-)
+from consilience.report.comparison_tables import CONSTANT, comparison_table, verdict
 from consilience.report.table import number_text
 from consilience.results.comparing import asked_of_all
 from consilience.types import FACT_WORDS, QUESTION_WORDS
@@ -118,6 +115,8 @@ def test_a_relation_that_no_run_answered_has_no_p_and_is_in_no_family():
     assert known["p_holm"] == known["p"], "a family of one test"
     line = "Compared on 2 of 8 facts: those that all runs were asked."
     assert line in comparison_table(rows, suite).notes
+    with pytest.raises(ConsilienceError, match="no query that all runs were asked"):
+        comparison_table(rows.clear(), suite)
 
 
 def test_other_candidates_are_noted_with_the_relation_where_they_differ_most():

@@ -10,12 +10,7 @@ from consilience.core.schemas import COMPARISON_SCHEMA, METRICS_SCHEMA
 from consilience.report.analysis_tables import pattern_verdict
 from consilience.report.run_view import FactorView, factor_verdict
 from consilience.report.table import fitted_text
-from consilience.study.reporting import (
-    OTHER_NUMBERS,
-    StudyRow,
-    comparisons_table,
-    study_verdict,
-)
+from consilience.study.reporting import OTHER_NUMBERS, StudyRow, comparisons_table, study_verdict
 from consilience.train.improvement import training_verdict
 from consilience.types import FACT_WORDS
 
@@ -39,6 +34,10 @@ def factors(rows, flips=None):
       "The agreement is 90.0 % for paraphrase; the 95 % intervals of order and paraphrase overlap.",
       "The effect of paraphrase is inside the noise floor: 10.0 % of answers change when "
       "nothing in the prompt does."]),
+    ([("order", 0.5, 0.4, 0.6), ("labels", 0.5, 0.4, 0.6)], None,
+     ["The order of the options (order) changes answers: variants that differ in nothing else "
+      "agree in 50.0 % of pairs.",
+      "The agreement is 50.0 % for labels; the 95 % intervals of order and labels overlap."]),
     ([("order", 0.5, 0.4, 0.6), ("labels", math.nan, math.nan, math.nan)], None,
      ["The order of the options (order) changes answers: variants that differ in nothing else "
       "agree in 50.0 % of pairs."]),

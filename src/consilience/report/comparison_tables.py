@@ -51,11 +51,11 @@ def comparison_table(compared: pl.DataFrame, suite: Suite, by: By | None = None)
     """
     rows = _chosen(compared, suite, by)
     if rows.is_empty():
-        raise ConsilienceError(
-            f"no difference by {by or 'metric'} in this comparison",
-            expected="--by group or metric; form for runs in several forms; edit for suites that "
-            "say how patterns differ; factor for questions",
-        )
+        if by is None:
+            todo = "See the column 'excluded' of their answers."
+            raise ConsilienceError("no query that all runs were asked", todo=todo)
+        expected = "a part that the suite has: group, metric, form, edit or factor"
+        raise ConsilienceError(f"no difference by {by} in this comparison", expected=expected)
     notes = [*compared_on(compared, suite), *(f"{note}." for note in few_relations(rows, suite))]
     if by is None and rows.filter(pl.col("difference").is_nan(), metric=CORRECTED).height:
         notes.append(CONSTANT)

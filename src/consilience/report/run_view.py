@@ -118,8 +118,7 @@ def _by_view(
 
 def factor_verdict(views: Sequence[FactorView]) -> list[str]:
     """Which factor changes the answers most, in sentences; one sentence a run of several."""
-    most = 1 if len(views) > 1 else None
-    return _by_view(views, lambda view: [*_most_changed(view)][:most])
+    return _by_view(views, lambda view: [*_most_changed(view)][: 1 if len(views) > 1 else None])
 
 
 def view_notes(views: Sequence[FactorView]) -> list[str]:
@@ -189,8 +188,9 @@ def _most_changed(view: FactorView) -> Iterator[str]:
         yield "No factor changes an answer: variants that differ in one factor always agree."
         return
     what = f"{change[0].upper()}{change[1:]} ({name})"
+    is_first = any(other["value"] > first["value"] for other in others[:1])
     yield (
-        f"{what} changes answers{' most' if others else ''}: variants that differ in nothing else "
+        f"{what} changes answers{' most' * is_first}: variants that differ in nothing else "
         f"agree in {agreement} of pairs."
     )
     if others:

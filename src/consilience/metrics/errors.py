@@ -210,6 +210,7 @@ def _number(terms: Sequence[tuple[float, Sequence[Tally]]], index: Index) -> Num
     is_known = influences.is_known and not math.isnan(value)
     is_above_chance = all(tally.sizes is not None for _, of in terms for tally in of)
     lower = influences.one_more(value) if is_above_chance and is_known and value > 0 else None
+    is_difference = min(weight for weight, _ in terms) < 0
     return Number(
         value,
         jackknife_error(falls, clusters) if is_known else NAN,
@@ -218,8 +219,8 @@ def _number(terms: Sequence[tuple[float, Sequence[Tally]]], index: Index) -> Num
         max(sum(tally.left_out for tally in of) for _, of in terms),
         all(weight > 0 and tally.is_proportion for weight, of in terms for tally in of),
         lower=lower,
-        part=1 / max(1, clusters) if _is_difference(terms) else 0.0,
-        move=_move((value + falls * (clusters - 1))[counted]),
+        part=1 / max(1, clusters) if is_difference else 0.0,
+        move=_move((value + falls * (clusters - 1))[counted]) if is_difference else NAN,
     )
 
 
@@ -234,10 +235,6 @@ def mean_value(tallies: Tallies, groups: Sequence[str], empty: float) -> float:
     names = groups or [name for name, tally in tallies.items() if _counts(tally, empty)]
     parts = [_parts(tallies[name], empty) for name in names]
     return share_of(math.fsum(hits for hits, _, _ in parts), math.fsum(of for _, of, _ in parts))
-
-
-def _is_difference(terms: Sequence[tuple[float, object]]) -> bool:
-    return min(weight for weight, _ in terms) < 0
 
 
 def _move(moves: Floats) -> float:
@@ -287,11 +284,13 @@ def mean(terms: Terms, index: Index, empty: float = NAN) -> Number:
                     slopes = (1 / scale, -of_term / scale, by_size)
                 influences[group].add(at, weight, of[group], slopes, of[group].total)
     separate, parts_of_all, moved, part = 0.0, [], [np.zeros(0)], 0.0
+    is_difference = min(weight for weight, _ in terms) < 0
     for share, influence in zip(by_group.tolist(), influences.values(), strict=True):
         places, within, counted = influence.without_each()
         clusters = int(counted.sum())
-        moved.append(len(groups) * (share + within * (clusters - 1))[counted])
-        part += 1 / clusters / len(groups) ** 2 if clusters else 0.0
+        if is_difference:
+            moved.append(len(groups) * (share + within * (clusters - 1))[counted])
+            part += 1 / clusters / len(groups) ** 2 if clusters else 0.0
         within = np.nan_to_num(within) * math.sqrt(max(0, clusters - 1) / max(1, clusters))
         separate += float((within**2).sum())
         parts_of_all.append((places, within, within, within != 0))
@@ -303,7 +302,7 @@ def mean(terms: Terms, index: Index, empty: float = NAN) -> Number:
     return Number(
         value, error, len(groups), len(groups), len(every) - len(groups),
         by_group=dict(zip(groups, by_group.tolist(), strict=True)), shares_subjects=is_shared,
-        part=part if _is_difference(terms) else 0.0, move=_move(np.concatenate(moved)),
+        part=part, move=_move(np.concatenate(moved)),
     )  # fmt: skip
 
 

@@ -53,7 +53,7 @@ def test_a_subject_with_several_golds_counts_once_and_any_of_them_is_right():
     suite = make_suite(cardinality="N-M")
     row, changed = numbers_of((one, two), suite=suite)
     assert flip_verdict(pl.DataFrame([row], FLIP_SCHEMA), suite)[0].endswith(
-        "16.7% from one wrong answer to another, 16.7% from one right answer to another.")  # fmt: skip
+        "16.7 % from one wrong answer to another, 16.7 % from one right answer to another.")  # fmt: skip
     assert (row["n"], row["items"], row["changed"]) == (6, 2, 5 / 6)
     assert [row[name] for name in KINDS] == [2 / 6, 1 / 6, 1 / 6]
     assert changed["flip"].to_list() == [WON, "right to right", MOVED, LOST, LOST]
@@ -110,12 +110,12 @@ def test_a_change_is_read_beside_noise():
         numbers = pl.DataFrame(rows, FLIP_SCHEMA)
         change, direction, floor = flip_verdict(numbers, make_suite())
         assert change == (
-            "b against a: 20.0% of 50 answers changed (95 % CI 10.0% to 30.0%), in 4 of 10 facts: "
-            "15.0% from right to wrong, 5.0% from wrong to right, 0.0% from one wrong answer to "
+            "b against a: 20.0 % of 50 answers changed (95 % CI 10.0 to 30.0), in 4 of 10 facts: "
+            "15.0 % from right to wrong, 5.0 % from wrong to right, 0.0 % from one wrong answer to "
             "another."
         )
         assert direction == "Right to wrong is more frequent than wrong to right (p < 0.05)."
-        assert floor.startswith(f"That is {words} a changes without a new version: 2.0% of")
+        assert floor.startswith(f"That is {words} a changes without a new version: 2.0 % of")
         assert [row[0] for row in flip_table(numbers, make_suite()).rows] == [
             "all answers", "noise floor: repeated",
         ]  # fmt: skip

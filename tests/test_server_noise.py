@@ -167,7 +167,7 @@ def test_comparing_says_which_differences_are_inside_the_noise_floor(tmp_path):
     pl.concat(rows, how="diagonal_relaxed").write_csv(tmp_path / "two" / "metrics.csv")
     assert noise_notes(runs, table, suite) == [
         "two against one: no larger than the noise floor: Accuracy; "
-        "10.0% of 30 answers of two changed when nothing was changed in the prompts"
+        "10.0 % of 30 answers of two changed when nothing was changed in the prompts"
     ]
 
 

@@ -114,7 +114,7 @@ def test_a_failure_shows_two_prompts_and_two_answers(file):
 def test_a_share_of_pairs_may_be_enough(file):
     result = assert_consistent(first_label, file, at_least=1 / 3)
     assert assert_consistent(cat, file).answers.height == result.answers.height == 8
-    with pytest.raises(AssertionError, match="agree in less than 34% of their pairs of variants"):
+    with pytest.raises(AssertionError, match="agree in less than 34 % of their pairs of variants"):
         assert_consistent(first_label, file, at_least=0.34)
     refused("a share from 0 to 1", assert_consistent, cat, file, at_least=80)
 

@@ -210,7 +210,7 @@ def test_open_questions_have_samples_aliases_and_their_own_words():
     assert table["excluded"].to_list() == [None] * 3 + ["too long"] * 3
     (note,) = notes_on_writing(table)
     assert note == (
-        "2 of 3 written answers (66.7%) are not the gold answer; most often: 'c language' (2)"
+        "2 of 3 written answers (66.7 %) are not the gold answer; most often: 'c language' (2)"
     )
     assert notes_on_writing(table.filter(pl.col("unmatched").is_null())) == []
 

@@ -100,7 +100,7 @@ def _message(
     lines = [
         line for one in shown.iter_rows(named=True) for line in _lines(one, rows, texts, words)
     ]
-    fault = f"agree in less than {at_least:.0%} of their pairs of {words.variant}s"
+    fault = f"agree in less than {100 * at_least:.0f} % of their pairs of {words.variant}s"
     if at_least == 1:
         fault = f"do not get one answer in all {words.variant}s"
     head = f"{label}: {failed.height} of {counted(asked, words.item)} {fault}"

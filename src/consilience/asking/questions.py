@@ -338,7 +338,7 @@ def notes_on_writing(answers: pl.DataFrame) -> list[str]:
             share = unmatched.height / written.height
             notes.append(
                 f"{unmatched.height:,} of {counted(written.height, 'written answer')} "
-                f"({share:.1%}) are {kind}; most often: {quoted}"
+                f"({100 * share:.1f} %) are {kind}; most often: {quoted}"
             )
     return notes
 

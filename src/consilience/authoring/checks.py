@@ -192,8 +192,8 @@ def object_in_subject(relation: Relation) -> Iterator[Found]:
     pairs = [(fact.subject, fact.object) for fact in relation.facts]
     inside = [pair for pair in pairs if contains(*pair)]
     for subject, gold in inside[:1]:
-        size = f"{len(inside)} of {counted(len(pairs), 'fact')} ({len(inside) / len(pairs):.0%})"
-        yield f"{size}, such as '{subject}', '{gold}'", len(inside)
+        size, share = counted(len(pairs), "fact"), 100 * len(inside) / len(pairs)
+        yield f"{len(inside)} of {size} ({share:.0f} %), such as '{subject}', '{gold}'", len(inside)
 
 
 def contains(text: str, part: str) -> bool:

@@ -297,14 +297,14 @@ def flip_verdict(numbers: pl.DataFrame, suite: Suite) -> list[str]:
             sentences.append(f"{row['second']} against {row['first']}{same}: {whole}.")
             continue
         texts = [f"from {LOST}", f"from {WON}", "from one wrong answer to another"]
-        shares = [f"{row[kind]:.1%} {text}" for kind, text in zip(KINDS, texts, strict=True)]
+        shares = [f"{100 * row[of]:.1f} % {how}" for of, how in zip(KINDS, texts, strict=True)]
         if (rest := row["changed"] - sum(row[kind] for kind in KINDS)) > TIE:
-            shares.append(f"{rest:.1%} from one right answer to another")
+            shares.append(f"{100 * rest:.1f} % from one right answer to another")
         sentences.append(
-            f"{row['second']} against {row['first']}{same}: {row['changed']:.1%} of "
-            f"{counted(row['n'], 'answer')} changed ({CI} {row['low']:.1%} to {row['high']:.1%}), "
-            f"in {row['items_changed']:,} of {counted(row['items'], words.item)}: "
-            f"{', '.join(shares)}."
+            f"{row['second']} against {row['first']}{same}: {100 * row['changed']:.1f} % of "
+            f"{counted(row['n'], 'answer')} changed ({CI} {100 * row['low']:.1f} to "
+            f"{100 * row['high']:.1f}), in {row['items_changed']:,} of "
+            f"{counted(row['items'], words.item)}: {', '.join(shares)}."
         )
         if math.isnan(row["p"]) or row["p"] >= CLEAR:
             sentences.append(f"Neither direction is clearly more frequent (p >= {CLEAR}).")
@@ -317,7 +317,7 @@ def flip_verdict(numbers: pl.DataFrame, suite: Suite) -> list[str]:
             how = f"{floor['over']}: {floor['level'].replace('_', ' ')}"
             sentences.append(
                 f"That is {side} than {floor['first']} changes without a new version: "
-                f"{floor['changed']:.1%} of {counted(floor['n'], 'answer')} ({how})."
+                f"{100 * floor['changed']:.1f} % of {counted(floor['n'], 'answer')} ({how})."
             )
     return sentences
 

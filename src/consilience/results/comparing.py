@@ -451,7 +451,7 @@ def noise_notes(runs: Sequence[Run], table: pl.DataFrame, suite: Suite) -> list[
             named = ", ".join(dict.fromkeys(map(label_of, inside)))
             notes.append(
                 f"{second} against {first}: no larger than the noise floor: {named}; "
-                f"{floor['value']:.1%} of {floor['n']} answers of {name} changed when nothing was "
-                "changed in the prompts"
+                f"{100 * floor['value']:.1f} % of {floor['n']} answers of {name} changed when "
+                "nothing was changed in the prompts"
             )
     return notes

@@ -42,7 +42,7 @@ FIELDS: dict[str, str] = {
     name: factor
     for factor, names in {
         "language": "language lang",
-        "paraphrase": "paraphrase phrasing wording instruction instruction_phrasing",
+        "paraphrase": "paraphrase phrasing instruction instruction_phrasing",
         "order": "order choices_order choice_order option_order",
         "labels": "labels enumerator choices_enumerator choice_enumerator",
         "examples": "examples shots num_shots n_shots demonstrations",

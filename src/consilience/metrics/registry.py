@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -574,9 +574,7 @@ class Metric:
     """Whether it is also counted of each perturbed form together with the original."""
     by_edit: bool = False  # Whether it is also counted by kinds of edits
     by_expectation: bool = False  # Whether it is also counted by kinds of expectations
-    by_count: bool = (
-        False  # Whether it is counted for each number of variants, and not of the whole
-    )
+    by_count: bool = False  # Whether it is of each number of variants, not of the whole
     scores: tuple[str, ...] = ()
     """The columns of the answers table that it reads as ``Grid.scores``."""
     alias_of: str = ""
@@ -586,10 +584,9 @@ class Metric:
 
     def tally(self, grid: Grid) -> Tally | None:
         """What is counted in a grid; None where the metric does not apply."""
-        needed = getattr(grid, self.needs) if self.needs else None
-        is_there = not self.needs or (needed is not None and self.needs == "places")
-        is_there = is_there or (needed is not None and len(needed) > 0)
-        return self.count(grid) if is_there else None
+        needed = getattr(grid, self.needs) if self.needs else grid
+        is_empty = needed is None or (isinstance(needed, Sized) and len(needed) == 0)
+        return None if is_empty else self.count(grid)
 
 
 METRICS: dict[str, Metric] = {}  # The metrics that are counted

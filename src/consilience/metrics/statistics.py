@@ -1,4 +1,4 @@
-"""Statistics: intervals, tests, correlations."""
+"""Intervals of numbers and of differences, and tests of differences."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ ALWAYS = {"settings": dict, "started": str, "versions": dict, "warnings": list, 
 """What the record of a run has, and of which type."""
 
 
-FORMAT = 2  # Increased when runs of older versions can no longer be resumed
+FORMAT = 3  # Increased when runs of older versions can no longer be resumed
 PROMPTS = "prompts"  # The folder of a run of questions with what was sent: a table for each group
 
 BEGIN = ("settings", "started", "command", "versions", "git", "products")

@@ -51,10 +51,7 @@ def comparison_table(compared: pl.DataFrame, suite: Suite, by: By | None = None)
     """
     rows = _chosen(compared, suite, by)
     if rows.is_empty():
-        if by is None:
-            todo = "See the column 'excluded' of their answers."
-            raise ConsilienceError("no query that all runs were asked", todo=todo)
-        expected = "a part that the suite has: group, metric, form, edit or factor"
+        expected = "a part that the suite has"
         raise ConsilienceError(f"no difference by {by} in this comparison", expected=expected)
     notes = [*compared_on(compared, suite), *(f"{note}." for note in few_relations(rows, suite))]
     if by is None and rows.filter(pl.col("difference").is_nan(), metric=CORRECTED).height:
@@ -65,9 +62,7 @@ def comparison_table(compared: pl.DataFrame, suite: Suite, by: By | None = None)
     return difference_table(rows, suite, by or "metric", [*notes, DETECTABLE])
 
 
-def difference_table(
-    rows: pl.DataFrame, suite: Suite, by: By = "metric", notes: Sequence[str] = (), title: str = ""
-) -> Table:
+def difference_table(rows: pl.DataFrame, suite: Suite, by: By, notes: Sequence[str]) -> Table:
     """A row a difference (``COMPARISON_SCHEMA``): both values, the difference, its interval and p.
 
     ``by``: what names a row: the metric with its part, the group, or the part alone. What else
@@ -86,12 +81,11 @@ def difference_table(
              name != f"{by}s" and len({row[name] for row in records}) > 1]  # fmt: skip
     lines = [{**row, "name": row.get(by, row["part"])} for row in records]
     blocks = [", ".join(row[name] for name in apart) for row in records] if apart else []
-    if not title:
-        minus = f"{second} minus {first}" if len(pairs) == 1 else f"each run minus {first}"
-        of_task = suite.words.over == "group" and "groups" not in apart
-        about = records[0]["groups"] if of_task else suite.name
-        metric = f"{records[0]['metrics'].lower()}, " * (by != "metric" and "metrics" not in apart)
-        title = f"{about}: {metric}{minus}, in percent and points"
+    minus = f"{second} minus {first}" if len(pairs) == 1 else f"each run minus {first}"
+    of_task = suite.words.over == "group" and "groups" not in apart
+    about = records[0]["groups"] if of_task else suite.name
+    metric = f"{records[0]['metrics'].lower()}, " * (by != "metric" and "metrics" not in apart)
+    title = f"{about}: {metric}{minus}, in percent and points"
     return frame_table(lines, title, columns, notes, blocks)
 
 

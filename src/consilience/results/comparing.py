@@ -99,13 +99,13 @@ def comparable(runs: Sequence[Run], suite: Suite) -> tuple[dict[str, list[Prepar
 
 
 def asked_of_all(answers: Mapping[str, Sequence[Prepared]]) -> dict[str, list[Prepared]]:
-    """The answers without those to queries that any run left out before asking."""
-    on, tables = (
-        ["group", "item", "variant"],
-        [of.table for seeds in answers.values() for of in seeds],
-    )
+    """The answers without those to queries that any run left out before asking; none raises."""
+    on = ["group", "item", "variant"]
+    tables = [of.table for seeds in answers.values() for of in seeds]
     reason = [table.drop_nulls("excluded").select(*on, reason="excluded") for table in tables]
     left_out = pl.concat(reason).unique(on, keep="first", maintain_order=True)
+    if left_out.height == tables[0].height:
+        raise ConsilienceError("no query that all runs were asked", todo="See 'excluded' in each.")
     if all(of.height == left_out.height for of in reason):
         return {label: [*seeds] for label, seeds in answers.items()}
 

@@ -93,9 +93,9 @@ def test_the_majority_baseline_is_counted_on_the_facts_that_the_model_answered()
 
 @pytest.mark.parametrize(("low", "baseline", "relations", "note"), [
     (0.1, 0.5, 2, None),
-    (math.nan, 0.5, 1, "A dash means no interval because nothing varies."),
+    (math.nan, 0.5, 1, "A dash means no interval: nothing varies, or fewer than 5 counted."),
     (0.1, math.nan, 1, "A dash means undefined"),
-    (math.nan, math.nan, 1, "A dash means undefined, or that nothing varies."),
+    (math.nan, math.nan, 1, "A dash means undefined, or no interval: nothing varies, or fewer than 5 counted."),
 ])  # fmt: skip
 def test_the_last_note_explains_intervals_and_empty_cells(low, baseline, relations, note):
     row = SummaryRow("A", "accuracy", "whole", "", 0.4, math.nan, low, 0.8, baseline, "right")

@@ -69,7 +69,8 @@ def legible(rows: pl.DataFrame) -> pl.DataFrame:
     items = pl.concat([accuracy.filter(pl.col("over") != "mean"), means])
     items = items.join(several, on=on, how="anti")
     joined = rows.join(items, on=on, how="left", maintain_order="left")
-    is_few = (pl.coalesce("items", "n") < FEWEST).fill_null(False)
+    counted = pl.when(pl.col("metric") == FLIPS).then("n").otherwise(pl.coalesce("items", "n"))
+    is_few = (counted < FEWEST).fill_null(False)
     bounds = pl.col([name for name in ("low", "high") if name in rows.columns])
     return joined.with_columns(pl.when(~is_few).then(bounds).otherwise(NAN)).drop("items")
 

@@ -100,9 +100,8 @@ def numbers_by_part(rows: pl.DataFrame) -> dict[tuple[str, str], dict[str, Any]]
         known = DESCRIPTIONS.get(row["metric"])
         name = (known and known.alias_of) or row["metric"]
         ends = {f"{name}_{end}": row[end] for end in ("low", "high", "seed_low", "seed_high")}
-        cell = Cell(row["value"], row["seed_std"], row["low"], row["high"])
-        if name != row["metric"]:
-            cell = Cell(row["value"], row["seed_std"], row["low"], row["high"], mark="*")
+        mark = "*" * (name != row["metric"])
+        cell = Cell(row["value"], row["seed_std"], row["low"], row["high"], mark=mark)
         found.setdefault((row["group"], row["level"]), {}).update({name: cell, **ends})
     return found
 
@@ -147,7 +146,7 @@ def group_table(metrics: pl.DataFrame, suite: Suite) -> Table:
 
 def language_table(metrics: pl.DataFrame, suite: Suite) -> Table:
     """One row a language, then one for each two; means over relations. Empty for one language."""
-    of_languages = metrics.filter(kind="language")
+    of_languages = metrics.filter(pl.col("metric") != "determinism", kind="language")
     cells = numbers_by_part(of_languages.filter(over="mean"))
     pairs = dict(of_languages.filter(over="all", metric="consistency").select("level", "n").rows())
     levels = dict.fromkeys(level for group in suite for kind, level in group.design.parts
@@ -286,9 +285,9 @@ def annotator_tables(
     metrics: pl.DataFrame, annotators: Sequence[str], title: str
 ) -> tuple[Table, Table]:
     """The numbers over annotators, and those of each, in percent."""
-    by_person = "right, and the same as in the original, in percent"
+    by_person, whole = "right, and the same as in the original, in percent", "original"
     if "agreement" in metrics["metric"]:  # of patterns
-        by_person = "agreement with the suite, in percent"
+        by_person, whole = "agreement with the suite, in percent", "all"
     rows: list[dict[str, Any]] = []
     by_annotator: dict[str, list[Value]] = {name: [name] for name in annotators}
     columns = [Column("annotator")]
@@ -297,7 +296,7 @@ def annotator_tables(
             if row["group"] in by_annotator:
                 by_annotator[row["group"]].append(row["value"])
                 continue
-            form = part_label(row)
+            form = row["level"] or whole
             rows.append(
                 {"metric": label_of(name), "form": form, "mean": Cell(row["value"], row["std"]),
                  "low": row["low"], "high": row["high"], "counted": row["n"],

@@ -107,7 +107,8 @@ def _patterns(runs: Sequence[RunView]) -> Parts:
     for run in runs:
         if run.patterns.height and not run.patterns.drop_nans("agreement").is_empty():
             lead = overview.of_run(run.name, runs)
-            yield lead + " ".join(pattern_verdict(run.patterns, run.suite.words))
+            named = run.patterns.with_columns(pl.col("group").replace(group_names(run.suite)))
+            yield lead + " ".join(pattern_verdict(named, run.suite.words))
 
 
 def _edits(runs: Sequence[RunView]) -> Parts:

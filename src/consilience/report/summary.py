@@ -15,7 +15,7 @@ from consilience.core.factors import ORIGINAL, Kind, several_factors
 from consilience.core.text import counted, listed, spread
 from consilience.metrics.measure import constant_answers
 from consilience.metrics.registry import label_of
-from consilience.report.columns import legible, noise_sentence
+from consilience.report.columns import FEWEST, legible, noise_sentence
 from consilience.report.export import table_text
 from consilience.report.table import CI, DASH, NAN, NO_DATA, Cell, Column, Table, Value
 from consilience.types import Relation, Suite, SuiteWords
@@ -125,10 +125,11 @@ class Summary:
         known = [row for row in self.rows if not math.isnan(row.value)]
         is_undefined = len(known) < len(self.rows) or any(math.isnan(r.baseline) for r in self.rows)
         has_no_interval = any(math.isnan(row.low) for row in known)
+        why = f"no interval: nothing varies, or fewer than {FEWEST} counted."
         if is_undefined:
-            yield f"{NO_DATA}, or that nothing varies." if has_no_interval else NO_DATA
+            yield f"{NO_DATA}, or {why}" if has_no_interval else NO_DATA
         elif has_no_interval:
-            yield f"{DASH} no interval because nothing varies."
+            yield f"{DASH} {why}"
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain values; NaN where there is no data."""

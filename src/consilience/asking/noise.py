@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -87,11 +87,9 @@ def noise_floor(parts: Sequence[Part], progress: Progress = lambda done: None) -
             items.append(f"{group}\n{item}")
         progress(now.height)
     tally = mean_of(np.array(changed), Clusters.of(items))
-    of = estimates([{"": tally}])[""]
-    value, low, high = of.value, of.low, of.high
     row = {
-        "metric": FLIPS, "over": "all", "group": "", "kind": "whole", "level": "", "value": value,
-        "low": low, "high": high, "n": tally.n, "n_excluded": tally.left_out, "std": NAN,
+        "metric": FLIPS, "over": "all", "group": "", "kind": "whole", "level": "",
+        **asdict(estimates([{"": tally}])[""]), "std": NAN,
         "seeds": 1, "seed_std": NAN, "seed_low": NAN, "seed_high": NAN,
     }  # fmt: skip
     return pl.DataFrame([row], schema=METRICS_SCHEMA)

@@ -56,7 +56,7 @@ METRICS_SCHEMA: Schema = _schema(
 - ``over``: ``group`` (the number of one group, named in ``group``), ``mean`` (of the groups),
   ``all`` (the items of all groups together).
 - ``kind``, ``level``: what part of a group it is about (``core.factors.Part``): ``whole``, or a
-  ``form``, ``edit``, ``factor``, ``language`` or kind of ``expectation`` with its name.
+  ``form``, ``edit``, ``factor``, ``language``, ``expectation`` or ``count`` with its name.
 - ``low``, ``high``: bounds of the 95 % interval over items, of a mean over groups.
 - ``n``, ``n_excluded``: how many things were counted, and how many were left out because they were
   not asked; of a mean how many groups.

@@ -41,7 +41,7 @@ def article_fits(relation: Relation) -> pl.Expr:
 
 OF_OPTIONS = "option_scores"  # The column with the score of each option, in the order of the file
 
-WHOLE = 1e-3  # How far from 1 a sum of probabilities may be, such as that of rounded ones
+SUM_TOLERANCE = 1e-3  # How far from 1 a sum of probabilities may be, such as that of rounded ones
 
 
 def rows_of_lists(column: pl.Series, fill: float = np.nan) -> Floats:
@@ -69,7 +69,7 @@ def option_probabilities(table: pl.DataFrame) -> Floats:
     weights = np.exp(scores - np.where(known, best, 0)[:, None])
     sums = weights.sum(axis=1)
     with np.errstate(divide="ignore", over="ignore"):
-        is_whole = np.abs(sums * np.exp(best) - 1) < WHOLE
+        is_whole = np.abs(sums * np.exp(best) - 1) < SUM_TOLERANCE
     known &= is_whole | ~lacking.any(axis=1)
     probabilities: Floats = np.where(
         known[:, None], weights / np.where(known, sums, 1)[:, None], np.nan
@@ -480,7 +480,7 @@ class Tally:
     """Of a number above chance, ``sum (a - c) / sum (s - c)``: the s (unit,). In a mean over groups
     numerators and denominators are summed, each over the sum of s. None else: the mean is that of
     the values."""
-    is_proportion: bool = True  # Whether hits are counted among the total, each 0 or 1
+    is_proportion: bool = True  # Whether hits are a part of the total, so 0 and 1 are its ends
 
     @classmethod
     def of_hits(cls, clusters: Clusters | None, hits: Bools, counted: Bools) -> Tally:

@@ -213,6 +213,6 @@ def paper_values(table: str, group: str = "") -> dict[str, Values]:
 
 
 def is_of_pararel(metrics: pl.DataFrame) -> bool:
-    """Whether a metrics table is of all facts of ParaRel that have one right answer."""
+    """Whether a metrics table has as many facts with one right answer as ParaRel has."""
     whole = metrics.filter(metric="accuracy", over="all", kind="whole")
     return any(rows in TUPLES for rows in whole["n"] + whole["n_excluded"])

@@ -188,9 +188,9 @@ def _most_changed(view: FactorView) -> Iterator[str]:
         yield "No factor changes an answer: variants that differ in one factor always agree."
         return
     what = f"{change[0].upper()}{change[1:]} ({name})"
-    is_first = any(other["value"] > first["value"] for other in others[:1])
+    is_alone = any(other["value"] > first["value"] for other in others[:1])
     yield (
-        f"{what} changes answers{' most' * is_first}: variants that differ in nothing else "
+        f"{what} changes answers{' most' * is_alone}: variants that differ in nothing else "
         f"agree in {agreement} of pairs."
     )
     if others:

@@ -18,7 +18,7 @@ from consilience.analysis.task_types import read_runs, task_effects, without_mod
 from consilience.asking.facts import ask_suite
 from consilience.core.errors import SILENT, ConsilienceError, Protocol, Watch
 from consilience.core.factors import OF_OPTIONS, FactorialDesign
-from consilience.core.schemas import FLIPS, METRICS_SCHEMA
+from consilience.core.schemas import METRICS_SCHEMA
 from consilience.files.write import csv_of, write_whole
 from consilience.kinds import facts_of, kind_of_run, refuse_other_kinds, suite_notes, suite_of
 from consilience.kinds.counting import noise_floor_of
@@ -300,7 +300,7 @@ def factor_views(
         is_whole = whole.names == relation.design.variants
         designs.setdefault(whole if is_whole else whole.without(OF_OPTIONS), []).append(relation.id)
     noise = noise_floor_of(run.path)
-    noise = pl.DataFrame(schema=METRICS_SCHEMA) if noise is None else noise.filter(metric=FLIPS)
+    noise = pl.DataFrame(schema=METRICS_SCHEMA) if noise is None else noise
     views = []
     for design, names in designs.items():
         answers = _answers_of(run, select_relations(suite, names), seeds)

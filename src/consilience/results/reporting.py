@@ -57,14 +57,14 @@ if TYPE_CHECKING:
 CONSISTENCY = ("consistency", "corrected_consistency")
 
 
-Part = tuple[str, str, str]  # A metric, and the kind and level of what it is about
+MetricPart = tuple[str, str, str]  # A metric, and the kind and level of what it is about
 
 
-def _whole(*metrics: str) -> dict[Part, str]:
+def _whole(*metrics: str) -> dict[MetricPart, str]:
     return {(metric, "whole", ""): label_of(metric) for metric in metrics}
 
 
-LAYOUTS: Mapping[str, Mapping[str, tuple[str, Mapping[Part, str]]]] = {
+LAYOUTS: Mapping[str, Mapping[str, tuple[str, Mapping[MetricPart, str]]]] = {
     "mean": {
         "extractability": (
             "What the patterns extract, and consistency where known or not (ParaRel's Table 2)",
@@ -131,7 +131,7 @@ def layouts_of(
 def _layout(
     title: str,
     blocks: Mapping[str, Mapping[str, Values]],
-    keys: Mapping[Part, str],
+    keys: Mapping[MetricPart, str],
     notes: Sequence[str],
 ) -> Table:
     columns = [Column(""), *(Column(label, "share") for label in keys.values())]

@@ -74,11 +74,11 @@ def clusters(items: int, per: int = 1, group: str = "", shared: int = 0) -> Clus
     return Clusters.of(np.repeat(names, per).tolist())
 
 
-def tally(hits: Any, total: Any, of: Clusters | None = None, *, proportion: bool = True) -> Tally:
+def tally(hits: Any, total: Any, of: Clusters | None = None) -> Tally:
     """That of hits among a total, both (unit,); each unit is its own cluster unless ``of``."""
     scores = np.stack(np.broadcast_arrays(hits, total), axis=1).astype(np.float64)
     size = int(scores[:, 1].sum())
-    return Tally(scores, of or clusters(len(scores)), size, is_proportion=proportion)
+    return Tally(scores, of or clusters(len(scores)), size)
 
 
 def grid_of(codes: Ints, golds: Any = 0, of: Clusters | None = None, **more: Any) -> Grid:

@@ -1,5 +1,7 @@
 """Grids of answers that tests of metrics write down or draw, and the numbers of grids."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from consilience.core.presentation import permutation
@@ -68,8 +70,6 @@ def drawn_questions(seed, items=8, orders=ORDERS, sizes=(2, 3, 4, 5), missing=0.
 
 def chosen(grid, items):
     """A grid of only these items."""
-    from dataclasses import replace
-
     places = grid.places and Places(grid.places.sizes[items], grid.places.by_size)
     shares = None if grid.distributions is None else grid.distributions[items]
     return replace(

@@ -259,7 +259,7 @@ def test_answers_that_are_all_the_same_are_not_above_chance():
 def test_an_item_alone_has_no_chance_level():
     """A second one that was left out, or has other options, says nothing of it either."""
     alone = grid_of([[0, 1]], places=places_of([3], ["given"] * 2))
-    left_out = grid_of([[0, 1], [0, 0]], asked=[[1, 1], [0, 0]] * np.array(1, bool))
+    left_out = grid_of([[0, 1], [0, 0]], asked=np.array([[True, True], [False, False]]))
     other_size = grid_of([[0, 1], [0, 0]], places=places_of([2, 3], ["given"] * 2))
     never = grid_of([[0, 1], [0, 0]], asked=np.zeros((2, 2), bool))
     for grid in (alone, left_out, other_size, never, grid_of([[0, 1]])):

@@ -1,6 +1,7 @@
 """Errors against the jackknife that counts anew without each subject or group, and invariances."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -55,7 +56,7 @@ def jackknife(of):
 @pytest.mark.parametrize("groups", ["A", "ABC"])
 def test_errors_are_those_without_each_subject(groups, metric, weights):
     """To the last digits where a number is hits/total, to first order where chance moves, too."""
-    subjects, near = (5, 1e-9) if metric in EXACT else (40, 0.06)
+    subjects, near = (5, 1e-9) if metric in EXACT else (40, 0.02)
     runs = runs_of(1, groups, len(weights), shared=True, items=2 * subjects)
     found = number(metric, weights, runs, errors.pooled)
     values = [
@@ -88,7 +89,7 @@ def test_errors_of_means_are_those_without_each_group_and_shared_subject(metric,
     within = np.array(moves) * math.sqrt(4 / 5)
     joint, separate = (within.sum(axis=1) ** 2).sum(), (within**2).sum()
     variance += max(0, joint - separate) * 4 / 3
-    assert found.error == pytest.approx(math.sqrt(variance), rel=1e-9 if metric in EXACT else 0.08)
+    assert found.error == pytest.approx(math.sqrt(variance), rel=1e-9 if metric in EXACT else 0.07)
     assert sum(found.by_group.values()) == pytest.approx(found.value)
     assert found.shares_subjects == (joint > separate * (1 + 1e-9))
 
@@ -111,8 +112,7 @@ def test_only_items_with_a_pair_are_clusters_above_chance():
     grid = drawn_facts(0, 10, 2, 0.0, 0.0)
     asked = np.ones((10, 2), bool)
     asked[6:, 1] = False
-    grid = chosen(grid, np.arange(10)).with_(drawn_facts(0, 10, 2, 0.0, 0.0).__class__(
-        grid.answers, grid.golds, asked, None, grid.subjects))  # fmt: skip
+    grid = replace(grid, asked=asked)
     for name in ("consistency", *NEAR):
         assert errors.of_group([(1.0, METRICS[name].tally(grid))], Index()).clusters == 6
 

@@ -213,11 +213,11 @@ def of_groups(names):
 
 @pytest.mark.parametrize("count", [2, 8, 24])
 def test_the_interval_over_all_questions_does_not_depend_on_their_groups(count):
-    """Resampling within groups would give a group of one question, or of equal ones, no spread."""
+    """An error within groups would be 0 for a group of one question, or of equal ones."""
     one, several = of_groups(["A"]), of_groups([f"G{at}" for at in range(count)])
     assert several["value"] == one["value"] == 15 / 24
     for bound in ("low", "high"):
-        assert several[bound] == pytest.approx(one[bound], abs=0.015)
+        assert several[bound] == pytest.approx(one[bound])
 
 
 def test_cloze_facts_are_asked_as_questions(consilience, tmp_path):

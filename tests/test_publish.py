@@ -30,7 +30,6 @@ from consilience.publish.publication import (
     publish,
 )
 from consilience.runs.run import Run
-from consilience.suites.known import KNOWN
 
 ID = "my-org/my-model"
 
@@ -200,9 +199,6 @@ def test_a_model_card_is_read_by_the_hub_library(made, name):
     assert numbers["accuracy"].metric_args["protocol"] == "strict"
     for text in (run.suite.digest, "strict", "95 %", "consilience probe", "jackknife"):
         assert text in card.text
-
-
-OF_ARC = KNOWN["arc"].source
 
 
 def test_what_is_said_of_a_model():

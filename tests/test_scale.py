@@ -70,7 +70,7 @@ def test_a_prepared_table_has_no_texts_and_its_groups_need_not_be_together(monke
 def test_memory_grows_with_answers_and_not_with_products(facts, patterns, words, most):
     """4,000 facts, 4,000 objects, 4 patterns: an array of every (item, variant, word) is 61 MiB,
     and its counts in single precision are 244 MiB. The pairs of 20 facts in 500 patterns are 2.5
-    million; their resamples would be 37 GiB.
+    million.
     """
     suite, answers = asked(facts, patterns, words)
     assert peak(lambda: measure(answers, suite, "strict")) < most

@@ -13,7 +13,6 @@ from checks import refused
 from consilience import measure
 from consilience.analysis.correlations import correlation, paired_t, welch_t, wilson_interval
 from consilience.analysis.patterns import pair_table, pattern_table
-from consilience.core.patterns import Pattern
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import few_relations
 from consilience.metrics.statistics import (
@@ -30,7 +29,6 @@ from consilience.metrics.statistics import (
     paired_permutation,
     permutation_p,
 )
-from consilience.types import Candidates, Fact, Relation, Suite
 from test_metrics import HAND, PATTERNS, make_suite, of, row_of, table, values
 
 
@@ -242,6 +240,20 @@ def test_relations_that_share_a_subject_are_not_independent():
         assert mean["p"] == pytest.approx(2 * stats.t.sf(1, 7))
 
 
+def test_a_subject_that_several_relations_share_is_evidence_once():
+    """One subject agrees otherwise, in all of 6 relations: no sign of it alone is unlikely."""
+    ids, draw = "ABCDEF", np.random.default_rng(0)
+    said = draw.choice([*"abc"], (6, 12, 3)).tolist()
+
+    def run(first):
+        rows = [[(f"{n}", f"s{n}", "a", of[n] if n else first) for n in range(12)] for of in said]
+        return pl.concat(table(of, group) for of, group in zip(rows, ids, strict=True))
+
+    compared = compare({"one": run([*"aaa"]), "two": run([*"abc"])}, make_suite(ids=ids), "strict")
+    (whole,) = rows_of(compared, "corrected_consistency", "all")
+    assert whole["p"] == 1
+
+
 def test_a_run_against_itself_differs_nowhere():
     runs = {"one": table(HAND), "again": table(HAND)}
     compared = compare(runs, make_suite(), "strict").filter(pl.col("first_value").is_not_nan())
@@ -338,29 +350,12 @@ def test_a_mean_of_relations_that_are_all_0_has_no_interval():
     assert math.isnan(high["mean"])
 
 
-def pair_of(seed, size=12, groups=("P", "Q", "R"), shared=True):
-    """A suite whose relations have the same subjects or none in common, and answers to it."""
-    draw, texts = np.random.default_rng(seed), ("[X] is in [Y].", "[X] is inside [Y].")
-    patterns, relations, rows = tuple(map(Pattern.parse, texts)), [], []
-    effects = draw.normal(size=size)
-    for name in groups:
-        names = [f"s{at}" if shared else f"{name}{at}" for at in range(size)]
-        facts = tuple(Fact(str(at), of, "ab"[at % 2]) for at, of in enumerate(names))
-        relations.append(Relation(name, name, "N-1", patterns, facts, {}, Candidates.of(facts)))
-        right = effects + draw.normal(0, 0.5, size) > 0
-        rows += [
-            (name, one.item, one.subject, text, one.object, one.object if right[at] else "c")
-            for at, one in enumerate(facts)
-            for text in texts
-        ]
-    columns = ["group", "item", "subject", "variant", "gold", "answer"]
-    return Suite("hand", tuple(relations), "strict"), pl.DataFrame(rows, columns, orient="row")
-
-
 def test_intervals_of_pairs_of_patterns_count_the_subjects_of_the_pair():
     """Of 40 subjects 3 were asked both: the interval of 3 of 3, and no crash without any."""
-    suite, answers = pair_of(4, size=40, groups=("P",))
-    second = pl.col("variant").str.contains("inside")
+    texts = ("[X] is in [Y].", "[X] is inside [Y].")
+    rows = [(f"{at}", f"s{at}", "a", "aa") for at in range(40)]
+    suite, answers = make_suite(texts, edges={}), table(rows, patterns=texts)
+    second = pl.col("variant") == texts[1]
     is_left_out = second & ~pl.col("subject").is_in(["s0", "s1", "s2"])
 
     def without(left_out):

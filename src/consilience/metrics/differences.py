@@ -218,11 +218,11 @@ def accuracy_changes(grids: Sequence[Grid]) -> dict[str, Sequence[object]]:
     adjusted = np.full(len(p), NAN)
     for family in (with_base, ~with_base):
         adjusted[family] = holm(p[family].tolist())
-    there = np.any([grid.both for grid in grids], axis=0)
-    sizes = np.array([len(np.unique(clusters.places[of])) for of in there.T], dtype=np.int64)
+    is_there = clusters.sums(np.any([grid.both for grid in grids], axis=0)) > 0
+    sizes = is_there.sum(axis=0)
     spread = np.sqrt((falls**2).sum(axis=0) * quotient(sizes - 1.0, sizes * 1.0))
     moves = change + falls * (sizes - 1)
-    moves[clusters.sums(there * 1.0) == 0] = 0
+    moves[~is_there] = 0
     size = np.nansum(np.abs(moves), axis=0)
     reach = np.where(size > TIE, quotient(np.nansum(moves**2, axis=0), size), 1.0)
     ends = difference_intervals(change, spread, sizes, (-1.0, 1.0), reach=reach)
@@ -346,7 +346,7 @@ def _tests(counted: Mapping[Key, Counted], averaged: Mapping[Key, Counted]) -> T
             whole[key] = [Sums.of(pairs) for pairs in together]
             for group in of_groups:
                 by_group.setdefault(group, []).append(key)
-    index, summed, changed = Index(), dict[Key, Floats](), dict[tuple[Key, str], int | None]()
+    index, summed, changed = Index(), dict[Key, Floats](), dict[tuple[Key, str], set[str] | None]()
     for group, keys in by_group.items():
         numbers = []
         own = {key: [Sums.of([both]) for both in counted[key][group]] for key in keys}
@@ -365,32 +365,32 @@ def _tests(counted: Mapping[Key, Counted], averaged: Mapping[Key, Counted]) -> T
                 summed[key] = summed.get(key, 0.0) + permuted[:, len(keys) + at]
     for key, permuted in summed.items():
         counts = [changed[key, group] for group in averaged[key]]
-        of_all = None if None in counts else sum(of for of in counts if of)
+        of_all = None if None in counts else set[str]().union(*(of or () for of in counts))
         tests[key, ""] = _flip_test(whole[key], permuted, of_all)
     return tests
 
 
-def _flip_test(seeds: Sequence[Sums], permuted: Floats, changed: int | None) -> Test:
+def _flip_test(seeds: Sequence[Sums], permuted: Floats, changed: set[str] | None) -> Test:
     """The test of a mean difference over seeds from its ``flipped`` values.
 
-    ``changed``: of a number above chance, how many subjects agree otherwise in both runs. With m of
+    ``changed``: of a number above chance, the subjects that agree otherwise in both runs. With m of
     them p is at least 2^(1-m): all other subjects contribute by the chance level of others alone,
     which is no evidence of its own.
     """
     difference = fmean(of.difference for of in seeds)
     p = permutation_p(difference, permuted)
-    return Test(SUBJECTS, p if changed is None else max(p, smallest_p(changed)))
+    return Test(SUBJECTS, p if changed is None else max(p, smallest_p(len(changed))))
 
 
-def _changed(seeds: Sequence[Both]) -> int | None:
-    """How many subjects agree otherwise in both runs, of a number above chance; else None."""
-    moved: Floats | float = 0.0
+def _changed(seeds: Sequence[Both]) -> set[str] | None:
+    """The subjects that agree otherwise in both runs, of a number above chance; else None."""
+    moved, clusters = np.zeros(1), seeds[0][0].clusters
     for one, two in seeds:
         if one.sizes is None or two.sizes is None or one.clusters is None:
             return None
         first, second = one.scores[:, 0] - one.scores[:, 1], two.scores[:, 0] - two.scores[:, 1]
-        moved += np.abs(one.clusters.sums(second + two.sizes - first - one.sizes))
-    return int((np.asarray(moved) > TIE).sum())
+        moved = moved + np.abs(one.clusters.sums(second + two.sizes - first - one.sizes))
+    return set(clusters.names[moved > TIE]) if clusters else None
 
 
 def _rows_over(

@@ -259,9 +259,9 @@ def _pooled(seeds: Sequence[Mapping[str, Grid]], metric: str) -> Estimate:
 
 
 def accuracy_by_level(seeds: Sequence[CellAnswers], design: FactorialDesign) -> pl.DataFrame:
-    """Share of right answers in the variants that have a level, a row a level of each factor.
+    """Right answers over those asked in the variants of a level, a row a level of each factor.
 
-    ``factor, level, value, low, high, n, n_excluded``; items count once.
+    ``factor, level, value, low, high, n, n_excluded``; ``n``: items.
     """
     numbers: list[dict[tuple[str, str], Tally]] = [{} for _ in seeds]
     for one, of_seed in zip(seeds, numbers, strict=True):

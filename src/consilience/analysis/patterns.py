@@ -11,7 +11,6 @@ from typing import Literal, get_args
 
 import numpy as np
 import polars as pl
-from scipy.sparse import csr_array
 
 from consilience.analysis.correlations import correlation
 from consilience.core.errors import ConsilienceError, Protocol
@@ -81,9 +80,7 @@ def _pair_table(ready: Prepared, protocol: Protocol) -> pl.DataFrame:
 
 def _agreement(grid: Grid) -> tuple[Floats, Floats]:
     """Agreement (pair,), and the bounds of its interval (pair, 2) by ``metrics.errors``."""
-    items, places = len(grid.answers), grid.subjects.places
-    by_subject = csr_array((np.ones(items), (places, np.arange(items))))
-    hits, sizes = (by_subject @ of.astype(np.float64) for of in (grid.same, grid.both))
+    hits, sizes = map(grid.subjects.sums, (grid.same, grid.both))
     total, clusters = sizes.sum(axis=0), (sizes > 0).sum(axis=0)
     agreement = quotient(hits.sum(axis=0), total)
     falls = quotient(hits - np.nan_to_num(agreement) * sizes, total - sizes)

@@ -102,9 +102,9 @@ class Rule:
     def holds(self, value: float, low: float, high: float, *, prove: bool) -> bool:
         """Whether a number, or a difference, with this interval passes.
 
-        A limit is compared with the number. A difference does not pass if it is beyond the margin
-        and its interval on that side of 0, so not without an interval. ``prove``: the whole
-        interval has to be on the right side of the limit.
+        A limit is compared with the number. A difference fails only beyond the margin and with its
+        whole interval on that side of 0, so not without an interval. ``prove``: the whole interval
+        has to be on the right side of the limit.
         """
         sign = 1 if self.at_least else -1
         low, high = sorted((sign * low, sign * high))

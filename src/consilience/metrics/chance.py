@@ -93,9 +93,9 @@ def distance_by_place(grid: Grid, shares: Floats) -> Floats:
 def _over_places(grid: Grid, level: Callable[[Ints, int, Floats], tuple[Floats, Floats]]) -> Floats:
     """What items contribute to a level of chance that depends on two shown positions.
 
-    ``level`` is of the items with as many options, at ``rows``: from how often an option is at p in
-    one variant and at q in the other (p, q), the level of each p and q, and by how much an item
-    moves the sum over them.
+    ``level(rows, size, places)`` is of the items at ``rows``, which have ``size`` options.
+    ``places`` (p, q): how often an option is at p in one variant and at q in the other. It returns
+    the level of each p and q (p, q), and by how much an item moves the sum over them (item,).
     """
     assert grid.places is not None, "needs"
     chance = np.zeros(len(grid.answers))

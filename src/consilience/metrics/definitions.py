@@ -322,9 +322,8 @@ def _distributions(grid: Grid) -> tuple[Floats, Grid]:
 
 def _distance_tally(grid: Grid, distance: Floats, votes: Floats) -> Tally | None:
     """The tally of the sums (item,) of distances and of votes; None without a pair."""
-    n = int(grid.n_both[votes > 0].sum())
-    left_out, scores = int(grid.n_pairs.sum()) - n, np.stack([distance, votes], axis=1)
-    return Tally(scores, grid.subjects, n, left_out, is_proportion=False) if n else None
+    tally = _pairs_tally(grid, np.stack([distance, votes], axis=1), votes)
+    return tally if tally.n else None
 
 
 def stated(grid: Grid) -> tuple[Floats, Bools, Bools]:

@@ -11,7 +11,7 @@ s_c))^2``. Where all clusters are alike this is ``n / (n - 1) sum_c psi_c^2``.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -355,18 +355,18 @@ Name = TypeVar("Name", bound=Hashable)
 RANGE = (0.0, 1.0)
 
 
-def mean_of(values: Floats, clusters: Clusters, *, proportion: bool = True) -> Tally:
+def mean_of(values: Floats, clusters: Clusters) -> Tally:
     """The mean of ``values`` (item,), without those that are NaN."""
     known = ~np.isnan(values)
     scores = np.stack([np.where(known, values, 0), known], axis=1)
     n = int(known.sum())
-    return Tally(scores, clusters, n, len(known) - n, is_proportion=proportion)
+    return Tally(scores, clusters, n, len(known) - n)
 
 
 def estimates(runs: Sequence[Mapping[Name, Tally]]) -> dict[Name, Estimate]:
     """Each number, of several seeds the means, with its interval between 0 and 1."""
     found: dict[Name, Estimate] = {}
-    for name in runs[0] if runs else ():
+    for name in runs[0]:
         terms = [(1 / len(runs), run[name]) for run in runs]
         number = of_group(terms, Index())
         ends = number.interval(RANGE)
@@ -374,7 +374,6 @@ def estimates(runs: Sequence[Mapping[Name, Tally]]) -> dict[Name, Estimate]:
     return found
 
 
-def seeds_of(runs: Iterable[Tallies], weight: float = 1.0) -> list[tuple[float, Tallies]]:
-    """The terms of the mean over seeds, times ``weight``."""
-    runs = list(runs)
-    return [(weight / len(runs), run) for run in runs]
+def seeds_of(runs: Sequence[Tallies]) -> Terms:
+    """The terms of the mean over seeds."""
+    return [(1 / len(runs), run) for run in runs]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -44,12 +44,12 @@ OF_OPTIONS = "option_scores"  # The column with the score of each option, in the
 SUM_TOLERANCE = 1e-3  # How far from 1 a sum of probabilities may be, such as that of rounded ones
 
 
-def rows_of_lists(column: pl.Series, fill: float = np.nan) -> Floats:
-    """The lists of numbers in a column (row, position); NaN for null, ``fill`` after the last."""
+def rows_of_lists(column: pl.Series) -> Floats:
+    """The lists of numbers in a column (row, position); NaN for null, -inf after the last."""
     lists = column.cast(pl.List(pl.Float64))
     sizes = lists.list.len().fill_null(0).to_numpy().astype(np.int64)
     positions = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    rows = np.full((len(lists), int(sizes.max(initial=0))), fill)
+    rows = np.full((len(lists), int(sizes.max(initial=0))), -np.inf)
     values = lists.filter(lists.list.len() > 0).explode()
     rows[np.repeat(np.arange(len(lists)), sizes), positions] = values.fill_null(np.nan).to_numpy()
     return rows
@@ -61,7 +61,7 @@ def option_probabilities(table: pl.DataFrame) -> Floats:
     The scores of a row are normalised over its options (softmax). An option without a score has
     the probability that the others leave: 0 where theirs sum to 1, else the row is unknown.
     """
-    scores = rows_of_lists(table[OF_OPTIONS], -np.inf)
+    scores = rows_of_lists(table[OF_OPTIONS])
     lacking = np.isnan(scores)
     scores[lacking] = -np.inf
     best = scores.max(axis=1, initial=-np.inf)
@@ -308,6 +308,9 @@ class Places:
     by_size: Mapping[int, Ints]
     """Number of options -> the position of each option in each variant (variant, option); -1 where
     it is not known, or where questions of that size have no such variant."""
+
+    def __len__(self) -> int:
+        return len(self.sizes)
 
     def only_variants(self, chosen: Sequence[int]) -> Places:
         by_size = {size: table[chosen] for size, table in self.by_size.items()}
@@ -579,14 +582,13 @@ class Metric:
     """The columns of the answers table that it reads as ``Grid.scores``."""
     alias_of: str = ""
     """The metric that has this name on N-M relations; empty for a metric of its own."""
-    needs: Literal["", "instances", "distributions", "places", "orders"] = ""
+    needs: Literal["answers", "instances", "distributions", "places", "orders"] = "answers"
     """The field of ``Grid`` without which there is nothing to count."""
 
     def tally(self, grid: Grid) -> Tally | None:
         """What is counted in a grid; None where the metric does not apply."""
-        needed = getattr(grid, self.needs) if self.needs else grid
-        is_empty = needed is None or (isinstance(needed, Sized) and len(needed) == 0)
-        return None if is_empty else self.count(grid)
+        needed = getattr(grid, self.needs)
+        return self.count(grid) if needed is not None and len(needed) else None
 
 
 METRICS: dict[str, Metric] = {}  # The metrics that are counted

@@ -156,22 +156,14 @@ def harm_rows(
     variants; its 95 % interval, and that of changed answers, is over items, of facts over groups.
     """
     words = before.suite.words
-
     on, units = ["group", "item", "variant"], ["group"] if words.has_means else ["group", "item"]
     answer, other, gold = map(pl.col, ("answer", "answer_right", "gold"))
-    tables = [before.answers[0].answers.join(run.answers[0].answers, on=on) for run in after]
+    tables = [before.answers[0].table.join(run.answers[0].table, on=on) for run in after]
     if words.has_means:  # of facts, as metrics do: those with one right object
         single = [group.id for group in before.suite if group.cardinality == "N-1"]
         tables = [table.filter(pl.col("group").is_in(single)) for table in tables]
-    left_out = [
-        [pl.col(name).is_not_null() for name in ("excluded", "excluded_right")
-         if name in table.columns]
-        for table in tables
-    ]  # fmt: skip
-    asked = (
-        table.filter(~pl.any_horizontal(pl.lit(False), *reasons))
-        for table, reasons in zip(tables, left_out, strict=True)
-    )
+    was_asked = pl.all_horizontal(pl.col("excluded", "excluded_right").is_null())
+    asked = (table.filter(was_asked) for table in tables)
     means = (
         pl.concat(table.select(*on, answer, other, gold) for table in asked)
         .group_by(units)

@@ -76,7 +76,8 @@ class Rule:
             at_least, margin = ways.get(way) == "higher", number / 100
             is_possible = way in ways and unit != "%" and 0 < margin < greatest - least
             names = " or ".join(f"'no {name}'" for name in sorted(ways)[::-1])
-            expected = f"{names} than baseline by more than 0 points, such as 3 points"
+            expected = f"{names} than baseline by more than 0 and less than "
+            expected += f"{100 * (greatest - least):g} points, such as 3"
             expected += "; 3 % may be points or a share of the baseline" * (unit == "%")
             number = -margin if at_least else margin
         if not is_possible:

@@ -115,18 +115,16 @@ class Influences:
     ) -> None:
         """Add ``weight`` times the combination of the contributions of a tally by ``slopes``.
 
-        ``slopes``: of hits, of the total, and of the sizes where the tally has any. ``total``: the
-        total of the term.
+        ``slopes``: of hits, of the total, and of the sizes, which are the total where the tally has
+        none. ``total``: that of the term.
         """
         if tally.clusters is None:
             self.is_known = False
             return
-        columns = tally.scores @ np.array(slopes[:2])
-        if tally.sizes is not None:
-            columns = columns + slopes[2] * tally.sizes
-        sums = tally.clusters.sums
-        sizes = np.abs(tally.scores[:, 1]) if tally.sizes is None else tally.sizes
-        part = weight * sums(columns), sums(tally.scores[:, 1]) / total, sums(sizes) > 0
+        sums, totals = tally.clusters.sums, tally.scores[:, 1]
+        sizes = totals if tally.sizes is None else tally.sizes
+        columns = tally.scores @ np.array(slopes[:2]) + slopes[2] * sizes
+        part = weight * sums(columns), sums(totals) / total, sums(np.abs(sizes)) > 0
         self.terms.setdefault(term, []).append((self.index.places(tally.clusters), *part))
 
     def sums(self) -> tuple[Ints, Floats]:
@@ -277,11 +275,8 @@ def mean(terms: Terms, index: Index, empty: float = NAN) -> Number:
         falls += moves / np.where(totals < total, 1 - totals / total, NAN)
         for group, group_hits, group_total, size in zip(groups, *parts.T.tolist(), strict=True):
             if of[group].total > 0:
-                scale, by_size = size * total, 0.0
-                slopes = (1 / scale, -group_hits / scale, by_size)
-                if of[group].sizes is not None:
-                    by_size = -(group_hits - of_term * group_total) / scale
-                    slopes = (1 / scale, -of_term / scale, by_size)
+                parts_of_slopes = 1, -of_term, of_term * group_total - group_hits
+                slopes = [one / size / total for one in parts_of_slopes]
                 influences[group].add(at, weight, of[group], slopes, of[group].total)
     separate, parts_of_all, moved, part = 0.0, [], [np.zeros(0)], 0.0
     is_difference = min(weight for weight, _ in terms) < 0

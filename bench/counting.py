@@ -55,6 +55,7 @@ def answered(suite: Suite, seed: int) -> pl.DataFrame:
         }  # fmt: skip
         if suite.words is QUESTION_WORDS:
             columns |= {"option": texts(words, said), "gold_option": texts(words, golds)}
+            columns["shown"] = texts(list(group.design.levels["order"]), variants)
             columns["n_candidates"] = pl.Series([4.0]).gather(np.zeros_like(items))
         parts.append(pl.DataFrame(columns))
     return pl.concat(parts)
@@ -74,7 +75,7 @@ def facts(times: float) -> Suite:
 def questions(times: float) -> Suite:
     """One group of questions with four options in all 24 orders."""
     orders = ["".join(order) for order in permutations("ABCD")]
-    design = FactorialDesign.full([Factor("order", ("given", *orders[1:]))])
+    design = FactorialDesign.full([Factor("order", tuple(orders))])
     of = tuple(Fact(f"q{n}", f"q{n}", str(n % 4)) for n in range(round(416_667 * times)))
     options = Candidates(("0", "1", "2", "3"), (1, 1, 1, 1))
     group = Relation.of_design("all", of, options, Design.of_cells(design, 4))

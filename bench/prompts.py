@@ -12,18 +12,17 @@ import numpy as np
 import torch
 
 from consilience import load_suite
-from consilience.asking.questions import Presenter, prompts_of
+from consilience.asking.questions import prompts_of
 from consilience.core.errors import Loading
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Question
-from consilience.core.presentation import Presentation, Prompt
+from consilience.core.presentation import Presentation, Presenter, Prompt
 from consilience.models.fast.products import CPU_TOKENS, speed_up
 from consilience.models.loading import load_pretrained
 from consilience.models.prompted import OptionScorer
 from consilience.suites.question_suites import mini_questions
 
 MODEL = "packaged:smollm2"
-OPTIONS = 4
 SENTENCES = 40
 """Sentences of a context: facts of another group."""
 
@@ -33,7 +32,7 @@ TOKENS = CPU_TOKENS
 GROUPS = {"label": "capital", "sum": "composer"}
 """The relation for each rule; names of composers have up to four tokens."""
 
-ORDERS = tuple(f"rotation {at}" if at else "given" for at in range(OPTIONS))
+ORDERS = ("ABCD", "BCDA", "CDAB", "DABC")
 
 Scores = list[Any]
 """The log-probabilities of the options of each prompt."""
@@ -89,8 +88,8 @@ def prompts_of_case(case: Case) -> list[Prompt]:
     """Eight prompts of each question: two phrasings in four orders of the options."""
     design = FactorialDesign.full([Factor("paraphrase", ("1", "2")), Factor("order", ORDERS)])
     pool = questions_of(case)
-    base = Presentation()
-    presenter = Presenter(design, {}, base, case.shots, 0, pool, case.rule)
+    base = Presentation(shots=case.shots, rule_name=case.rule)
+    presenter = Presenter(design, {}, base, pool={pool[0].group: pool})
     return [prompt for _, _, prompt in prompts_of(pool[: case.items], presenter)]
 
 

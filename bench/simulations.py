@@ -89,7 +89,8 @@ def grid_of(codes: Ints, golds: Any = 0, of: Clusters | None = None, **more: Any
 
 def rotated(codes: Ints, golds: Any = 0, of: Clusters | None = None, **more: Any) -> Grid:
     """The same of four options in four orders: variant k shows option o at o - k, modulo 4."""
-    places = Places(np.full(len(codes), 4), {4: (np.arange(4) - np.arange(4)[:, None]) % 4})
+    size, orders = np.full(len(codes), 4), np.broadcast_to(np.arange(4), codes.shape)
+    places = Places(size, orders, (np.arange(4) - np.arange(4)[:, None]) % 4)
     return grid_of(codes, golds, of, places=places, **more)
 
 
@@ -115,7 +116,7 @@ def number_of(terms: Terms, over: str = "group") -> Number:
 def p_of(terms: Terms, metric: str, over: str = "group") -> float:
     """The p of a difference, as ``compare`` tests it."""
     (_, first), (_, second) = terms
-    key, by_group = (metric, WHOLE), {name: [(first[name], second[name])] for name in first}
+    key, by_group = (metric, WHOLE), {name: (first[name], second[name]) for name in first}
     if over == "mean":
         row = next(differences._rows_over(key, by_group, {}, Index(), NAN, LEVEL))
         return float(str(row["p"]))
@@ -587,7 +588,7 @@ def gates() -> Iterator[Row]:
 
 DESIGN = FactorialDesign.full([
     Factor("paraphrase", ("1", "2", "3")), Factor("labels", ("A", "1")),
-    Factor("order", ("given", "rotation 1", "rotation 2", "rotation 3")),
+    Factor("order", ("ABCD", "BCDA", "CDAB", "DABC")),
 ])  # fmt: skip
 LEVELS = np.array(DESIGN.cells)
 PARTS: Mapping[str, tuple[Any, ...]] = {
@@ -642,7 +643,7 @@ def expected(sizes: Sequence[int], a: float, b: float, variants: int, generator:
                    for name, text in zip(names, row, strict=True)}  # fmt: skip
         for last in asked[1:]:
             pair_of = expectations.Expectation("same", (asked[0],), last, {})
-            every.append(tuple(expectations.instances(pair_of, replies, names)))
+            every.append(tuple(expectations.instances(pair_of, replies, names, {})))
     return grid_of(np.zeros((1, 1), dtype=np.int64), instances=tuple(every))
 
 

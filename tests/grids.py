@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from consilience.core.presentation import permutation
+from consilience.core.presentation import orders_of
 from consilience.metrics import errors
 from consilience.metrics.errors import Index
 from consilience.metrics.registry import METRICS, Clusters, Grid, Places
 
 NAN = float("nan")
-ORDERS = ("given", "reversed", "rotation 1", "shuffle 1", "BAC")
+ORDERS = ("ABCDE", "EDCBA", "BCDEA", "DBECA", "BACDE")
 
 
 def grid_of(answers, golds=0, subjects=None, asked=None, compared=None, **more):
@@ -29,15 +29,20 @@ def grid_of(answers, golds=0, subjects=None, asked=None, compared=None, **more):
     return Grid(answers, golds, asked, compared, Clusters.of(names), **more)
 
 
-def places_of(sizes, orders):
-    """Where the options of questions are shown in variants with these orders."""
-    tables = {}
-    for size in np.unique(sizes).tolist():
-        tables[size] = np.full((len(orders), size), -1)
-        for at, order in enumerate(orders):
-            shown = permutation(order, size) or ()
-            tables[size][at, list(shown)] = np.arange(len(shown))
-    return Places(np.array(sizes), tables)
+def places_of(sizes, orders, pins=None):
+    """Where the options of questions are shown in variants with these orders.
+
+    ``pins``: the options of each question that stay at their place.
+    """
+    levels = tuple(dict.fromkeys(orders))
+    kinds = zip(np.array(sizes).tolist(), pins or [()] * len(sizes), strict=True)
+    shown = [dict(zip(levels, orders_of(levels, *kind), strict=True)) for kind in kinds]
+    different = [*dict.fromkeys(order for of in shown for order in of.values() if order)]
+    rows = [[different.index(of[at]) if of[at] else -1 for at in orders] for of in shown]
+    positions = np.full((len(different), max(map(len, different))), -1)
+    for at, order in enumerate(different):
+        positions[at, list(order)] = np.arange(len(order))
+    return Places(np.array(sizes), np.array(rows), positions)
 
 
 def drawn_facts(seed, items=8, variants=4, missing=0.2, excluded=0.2, **more):
@@ -49,12 +54,18 @@ def drawn_facts(seed, items=8, variants=4, missing=0.2, excluded=0.2, **more):
     )
 
 
-def drawn_questions(seed, items=8, orders=ORDERS, sizes=(2, 3, 4, 5), missing=0.2, excluded=0.2):
-    """Questions with random answers and probabilities, which have as many options as ``sizes``."""
+def drawn_questions(
+    seed, items=8, orders=ORDERS, sizes=(2, 3, 4, 5), missing=0.2, excluded=0.2, has_pins=False
+):
+    """Questions with random answers and probabilities, which have as many options as ``sizes``.
+
+    ``has_pins``: every other question has a last option that stays last.
+    """
     draw, shape = np.random.default_rng(seed), (items, len(orders))
     size = draw.choice(sizes, items)
-    places = places_of(size, orders)
-    has = np.array([places.by_size[of][:, 0] >= 0 for of in size])
+    pins = [(of - 1,) * (has_pins and at % 2) for at, of in enumerate(size.tolist())]
+    places = places_of(size, orders, pins)
+    has = places.orders >= 0
     asked = has & (draw.random(shape) >= excluded)
     answers = np.where(draw.random(shape) < missing, -1, draw.integers(0, size[:, None], shape))
     shares = np.where(
@@ -70,7 +81,8 @@ def drawn_questions(seed, items=8, orders=ORDERS, sizes=(2, 3, 4, 5), missing=0.
 
 def chosen(grid, items):
     """A grid of only these items."""
-    places = grid.places and Places(grid.places.sizes[items], grid.places.by_size)
+    of = grid.places
+    places = of and Places(of.sizes[items], of.orders[items], of.positions)
     shares = None if grid.distributions is None else grid.distributions[items]
     return replace(
         grid, answers=grid.answers[items], golds=grid.golds[items], asked=grid.asked[items],

@@ -1,6 +1,5 @@
 """Sentence pairs, answers to them and tiny classifiers, built where tests need them."""
 
-import csv
 import json
 import re
 from dataclasses import replace
@@ -11,12 +10,14 @@ import polars as pl
 
 from conftest import SENTENCES, _tokenizer
 from consilience import measure
-from consilience.asking.pairs import present_pairs
+from consilience.analysis.examples import changed_answers
 from consilience.core.factors import Design
 from consilience.core.items import TextPair
 from consilience.core.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
 from consilience.metrics.differences import compare
 from consilience.models.candidates import log_softmax
+from consilience.plans.pairs import present_pairs
+from consilience.runs.run import Run
 from consilience.suites.pairs import TASKS, chosen, original
 from consilience.suites.pairs import forms_of as forms_of_pair
 from consilience.types import PAIR_WORDS, Candidates, Relation, Suite
@@ -37,7 +38,7 @@ ODD = [
 """Pairs with special tokens in their text, and an empty one."""
 
 
-def suite_of(runs, labels=("no", "yes"), *, positive=""):
+def suite_of(*runs, labels=("no", "yes"), positive=""):
     """A suite of the groups and forms that the answers tables have."""
     forms = runs[0].select("variant", "variant_index").unique().sort("variant_index")["variant"]
     writes_freely = any("x" in run["answer"] for run in runs)
@@ -51,12 +52,12 @@ def suite_of(runs, labels=("no", "yes"), *, positive=""):
     return Suite("calum", tuple(relations), "strict", words=PAIR_WORDS)
 
 
-def measured(runs, labels=("no", "yes"), *, positive=""):
-    return measure(runs, suite_of(runs, labels, positive=positive), "strict")
+def measured(run, labels=("no", "yes"), *, positive=""):
+    return measure(run, suite_of(run, labels=labels, positive=positive), "strict")
 
 
 def compared(first, second, labels=("no", "yes")):
-    suite = suite_of([*first, *second], labels)
+    suite = suite_of(first, second, labels=labels)
     return compare({"first": first, "second": second}, suite, "strict")
 
 
@@ -114,12 +115,19 @@ def forms_of(pairs=PAIRS, names=("reverse", "signal"), task=MRPC, first=None):
     ]
 
 
-def present(pairs, perturbations, model, **options):
+def present(pairs, perturbations, model):
     """MRPC's pairs as a model is asked them; ``perturbations``: names, or values by name."""
     if not isinstance(perturbations, dict):
         perturbations = chosen(perturbations)
     first = partial(original, indicators=MRPC.indicators)
-    return present_pairs(MRPC, pairs, first, perturbations, model, **options)
+    return present_pairs(MRPC, pairs, first, perturbations, model)
+
+
+def shown(group):
+    """The forms of each pair of a group."""
+    size = len(group.variants)
+    forms = [one.shown for one in group.asks]
+    return [tuple(forms[at : at + size]) for at in range(0, len(forms), size)]
 
 
 def by_row(scored, size):
@@ -150,8 +158,8 @@ def metrics_of(folder):
 
 
 def changed_in(folder):
-    with (folder / "inconsistent.csv").open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    run = Run.open(folder)
+    return changed_answers(run.queries, run.answers, run.suite).to_dicts()
 
 
 def stamps(folder):

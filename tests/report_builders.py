@@ -2,23 +2,24 @@
 
 import json
 import math
+from dataclasses import asdict
 from html.parser import HTMLParser
 from pathlib import Path
 
 import polars as pl
 
 from conftest import ROOT, run_command
-from consilience.analysis.examples import Example, Reply
-from consilience.asking.pairs import CHANGED_ANSWERS_SCHEMA
+from consilience.analysis.examples import CHANGED_ANSWERS_SCHEMA, Example, Reply
 from consilience.core.schemas import ANSWERS_SCHEMA, COMPARISON_SCHEMA, METRICS_SCHEMA
-from consilience.kinds.pairs import suite_of_task
+from consilience.plans.pairs import suite_of_task
 from consilience.report.export import Folded, html_text
 from consilience.report.report_page import report_page
 from consilience.report.run_view import RunView
 from consilience.report.summary import Summary, SummaryRow
 from consilience.report.table import Table
-from consilience.runs.folder import RunFolder
+from consilience.runs.folder import RunFolder, content_digest
 from consilience.suites.pairs import TASKS
+from consilience.types import WORDS
 from test_metrics import make_suite
 
 HOSTILE = [
@@ -126,43 +127,38 @@ LABELS = ("entailment", "not_entailment")
 FORMS = suite_of_task(TASKS["rte"], ["original", "reverse", "signal"], with_text=False)
 
 
-def pair_run(folder, flip):
-    """Twelve pairs in three forms; ``flip``: the items whose label the reverse form changes."""
-    task = {
-        "name": "rte", "kind": "NLI", "first": ["sentence1"], "second": ["sentence2"],
-        "label": ["label"], "indicators": ["Sentence1", "Sentence2"], "labels": list(LABELS),
-        "t5_fields": [], "metrics": ["accuracy"], "hub": [], "splits": ["train", "", ""],
-        "threshold": None,
+def kept_run(folder, suite, answers, **settings):
+    """The folder of a finished run of made answers; their column ``input`` is what was asked."""
+    kind = next(kind for kind, words in WORDS.items() if words == suite.words)
+    queries = answers.select(*("group", "item", "subject", "variant", "gold", "input"))
+    known = {
+        "kind": kind, "suite": suite.name, "groups": [group.id for group in suite],
+        "protocol": suite.protocol, "queries": content_digest(queries), "model": {},
     }  # fmt: skip
+    run = RunFolder(folder, known | settings)
+    run.write_queries(queries, [group.record for group in suite])
+    empty = pl.DataFrame(schema=ANSWERS_SCHEMA)
+    whole = pl.concat([answers.drop("input"), empty], how="diagonal_relaxed")
+    for (group,), of_group in whole.group_by("group", maintain_order=True):
+        run.write_answers(group, of_group)
+    run.finish(pl.DataFrame(schema=METRICS_SCHEMA))
+    return folder
+
+
+def pair_run(folder, flip, items=12):
+    """Pairs in three forms; ``flip``: the items whose label the reverse form changes."""
     model = {"model": "<b>model</b>", "kind": "masked", "architecture": "B", "parameters": 7,
              "dtype": "float32", "device": "cpu", "joined": "pair", "pool": "last",
              "longest": 64}  # fmt: skip
-    asked = {"kind": "perturb", "suite": "calum", "task": task, "pairs": "d" * 64, "limit": None,
-             "half": None, "perturbations": ["reverse", "signal"], "seed": 0}  # fmt: skip
-    run = RunFolder(folder, {**asked, "model": model})
-    rows, changed = [], []
-    for at in range(12):
-        gold = LABELS[at % 2]
-        for index, form in enumerate(("original", "reverse", "signal")):
-            moved = form == "reverse" and at in flip
-            answer = LABELS[(at + moved) % 2]
-            row = dict.fromkeys(ANSWERS_SCHEMA)
-            rows.append(row | {
-                "suite": "calum", "group": "rte", "item": str(at), "subject": f"s{at}",
-                "variant": form, "variant_index": index, "gold": gold, "answer": answer,
-                "n_candidates": 2,
-            })  # fmt: skip
-            if moved:
-                changed.append({
-                    "group": "rte", "perturbation": form, "item": str(at), "gold": gold,
-                    "original_answer": gold, "answer": answer, "original_1": "Sentence1: <i>a</i>",
-                    "original_2": "Sentence2: b", "text_1": "Sentence2: b",
-                    "text_2": "Sentence1: <i>a</i>", "margin": 1.0,
-                })  # fmt: skip
-    run.write_answers("rte", pl.DataFrame(rows, schema=ANSWERS_SCHEMA))
-    run.note(["two items were truncated"])
-    run.finish(pl.DataFrame(schema=METRICS_SCHEMA))
-    pl.DataFrame(changed).write_csv(folder / "inconsistent.csv")
+    rows = [
+        {"group": "rte", "item": str(at), "subject": f"s{at}", "variant": form,
+         "gold": LABELS[at % 2], "answer": LABELS[(at + (form == "reverse" and at in flip)) % 2],
+         "margin": 1.0, "n_candidates": 2, "input": ["Sentence1: <i>a</i>", f"Sentence2: {form}"]}
+        for at in range(items)
+        for form in ("original", "reverse", "signal")
+    ]  # fmt: skip
+    kept_run(folder, FORMS, pl.DataFrame(rows), model=model, task=asdict(TASKS["rte"]))
+    change_record(folder, warnings=["two items were truncated"])
     return folder
 
 
@@ -171,7 +167,7 @@ def metrics_rows(**values):
     rows = [
         {"metric": metric, "over": "group" if group else "mean", "group": group, "kind": "whole",
          "level": "", "value": value, "std": 0.01, "low": value - 0.02, "high": value + 0.03,
-         "n": n, "n_excluded": 2, "seeds": 1, "seed_std": math.nan}
+         "n": n, "n_excluded": 2}
         for metric, value in values.items()
         for group, n in (("", 1), ("R", 40))
     ]  # fmt: skip
@@ -191,18 +187,17 @@ def shown(**change):
     facts["prompts"] = {("R", "1", "[X] [Y]"): "Ada ___", ("R", "1", "[Y] [X]"): "___ Ada"}
     facts |= change
     summary = summary_of(("accuracy", 0.2, 0.1), ("consistency", 0.5, 1.0))
-    return RunView("run", [], make_suite(), metrics, summary, warnings=["mind the gap"], **facts)
+    return RunView("run", {}, make_suite(), metrics, summary, warnings=["mind the gap"], **facts)
 
 
 def summary_of(*rows, chance=0.3):
     """A summary of metrics with their values and those of the majority baseline."""
     shown = [
-        SummaryRow(metric.capitalize(), metric, "whole", "", value, math.nan, value - 0.1,
-                   value + 0.1, baseline, "", chance if metric == "consistency" else math.nan,
-                   "mean")
+        SummaryRow(metric.capitalize(), metric, "whole", "", value, value - 0.1, value + 0.1,
+                   baseline, "", chance if metric == "consistency" else math.nan, "mean")
         for metric, value, baseline in rows
     ]  # fmt: skip
-    return Summary("run on s", shown, [("R", 0.1)], [("S", 0.9)], 2, 1, ["so"])
+    return Summary("run on s", shown, [("R", 0.1)], [("S", 0.9)], 2, ["so"])
 
 
 def texts(parts):
@@ -225,8 +220,7 @@ def differences(**rows):
     row = {"over": "group", "group": "", "kind": "whole", "level": "", "first": "a", "second": "b",
            "first_value": 0.1, "second_value": 0.25, "difference": 0.15, "low": 0.05, "high": 0.2,
            "test": "t",
-           "p": 0.02, "p_holm": 0.04, "q_value": 0.03, "detectable": 0.07, "n": 5, "n_excluded": 0,
-           "seeds": 1}  # fmt: skip
+           "p": 0.02, "p_holm": 0.04, "q_value": 0.03, "detectable": 0.07, "n": 5, "n_excluded": 0}  # fmt: skip
     return pl.DataFrame([row | fields for fields in rows.values()], schema=COMPARISON_SCHEMA)
 
 
@@ -247,26 +241,25 @@ def page_of_facts():
 
 
 def page_of_pairs():
-    """Two runs of two seeds each; of six changed answers the most frequent change is first."""
+    """Two runs; of six changed answers the most frequent change is first."""
     metrics = form_metrics(
         ("accuracy", "", 0.8), ("accuracy", "reverse", 0.7), ("consistency", "", 0.65),
         ("consistency", "reverse", 0.6), ("corrected_consistency", "reverse", 0.3),
         ("f1", "", 0.82), ("f1", "reverse", 0.72),
     )  # fmt: skip
-    pairs = {"task": TASKS["rte"], "changed": pl.DataFrame(changed_answers(p=1, q=2, r=3))}
+    changed = pl.DataFrame(changed_answers(p=1, q=2, r=3))
     summary = summary_of(("accuracy", 0.8, 0.5), ("consistency", 0.6, 1.0))
-    runs = [RunView(name, [{}, {}], FORMS, metrics, summary, **pairs) for name in "ab"]
-    row = {"metric": "consistency", "group": "rte", "kind": "form", "level": "reverse", "seeds": 2,
-           "p_seeds": 0.3}  # fmt: skip
+    runs = [RunView(name, {}, FORMS, metrics, summary, changed=changed) for name in "ab"]
+    row = {"metric": "consistency", "group": "rte", "kind": "form", "level": "reverse"}
     return report_page(runs, differences(row=row))
 
 
 def form_metrics(*numbers):
-    """Metric, form and value of each; of two seeds."""
+    """Metric, form and value of each."""
     rows = [
         {"metric": metric, "over": "group", "group": "rte", "kind": "form" if form else "whole",
          "level": form, "value": value, "low": value - 0.1, "high": value + 0.1, "n": 9,
-         "n_excluded": 0, "seeds": 2, "seed_std": 0.07, "seed_low": 0.1, "seed_high": 0.9}
+         "n_excluded": 0}
         for metric, form, value in numbers
     ]  # fmt: skip
     return pl.DataFrame(rows, schema=METRICS_SCHEMA)

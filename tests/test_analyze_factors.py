@@ -3,14 +3,17 @@
 import csv
 import json
 import re
+from dataclasses import replace
 
 import polars as pl
 import pytest
 
 import consilience as cs
 from checks import output, refusal
-from consilience.runs.folder import RunFolder
+from consilience.core.factors import Design, Factor, FactorialDesign
 from consilience.runs.run import Run
+from consilience.types import Candidates, Relation
+from report_builders import kept_run
 
 QUESTIONS = """question,question_2,answer,distractors,group
 Which gas do plants take in?,What do plants absorb?,carbon,oxygen;helium,nature
@@ -85,7 +88,7 @@ def test_every_number_is_in_one_file_and_tables_are_in_every_format(consilience,
     numbers = {(row["run"], row["number"], row["factor"]): row for row in rows}
     assert numbers["one", "consistency", "order"]["value"] == "0.0"
     assert numbers["two", "consistency", "order"]["value"] == "1.0"
-    assert float(numbers["one", "accuracy", "order=given"]["n"]) == 5
+    assert float(numbers["one", "accuracy", "order=ABC"]["n"]) == 5
     assert {"answer: main", "correctness: within questions"} <= {row["number"] for row in rows}
     for name, begins in (
         ("latex", "% needs"),
@@ -103,21 +106,35 @@ def test_a_run_that_measured_its_noise_floor_shows_it(consilience, probed):
     assert "noise  " in output(consilience, "analyze", "factors", run)
 
 
+def test_a_run_of_one_level_of_each_factor_is_refused_and_reported(
+    consilience, probed, plain_charts
+):
+    run = probed("first", "--vary", "labels=A")
+    assert "no factor with two levels" in refusal(consilience, "analyze", "factors", run)
+    output(consilience, "report", run)
+
+
 def test_groups_with_other_factors_are_analyzed_apart(consilience, probed, tmp_path):
-    """Questions without options have no order; here the phrasing alone changes an answer."""
+    """Questions without options have no order; here the phrasing alone changes an answer.
+
+    A group in one variant has no factor.
+    """
     first = Run.open(probed("first"))
-    mixed = {"options": {"nature": 3, "open": 0}, "written": ["open"], "groups": ["nature", "open"]}
-    folder = RunFolder(tmp_path / "mixed", first.settings | mixed)
-    nature = first.answers.filter(group="nature")
+    phrasings = FactorialDesign.full([Factor("paraphrase", ("1", "2"))])
+    design = Design.of_cells(phrasings, 0, writes_freely=True)
     written = [
-        {"suite": "own", "group": "open", "item": item, "subject": item, "variant": name,
-         "variant_index": at, "gold": "Rome", "answer": answer}
+        {"group": "open", "item": item, "subject": item, "variant": variant, "gold": "Rome",
+         "answer": answer, "input": ["?"]}
         for item, answers in (("a", ("Rome", "Rome")), ("b", ("Rome", "Oslo")))
-        for at, (name, answer) in enumerate(zip(("paraphrase=1", "paraphrase=2"), answers, strict=True))
+        for variant, answer in zip(phrasings.names, answers, strict=True)
     ]  # fmt: skip
-    folder.write_answers("nature", nature)
-    folder.write_answers("open", pl.DataFrame(written, schema=nature.schema))
-    analysis = cs.analyze_factors(tmp_path / "mixed")
+    written += [{**row, "group": "alone"} for row in written if row["variant"] == "paraphrase=1"]
+    nature = first.answers.with_columns(input=first.queries["input"]).filter(group="nature")
+    answers = pl.concat([nature, pl.DataFrame(written)], how="diagonal")
+    opened = Relation.of_design("open", (), Candidates((), ()), design)
+    alone = replace(opened, id="alone", given_design=design.only([0]))
+    suite = replace(first.suite, relations=(first.suite["nature"], opened, alone))
+    analysis = cs.analyze_factors(kept_run(tmp_path / "mixed", suite, answers))
     consistency = analysis.tables["consistency"].select("run", "factor", "value").rows()
     assert [(run.split(", ")[-1], *rest) for run, *rest in consistency] == [
         ("nature", "paraphrase", 1.0), ("nature", "order", 0.0), ("open", "paraphrase", 0.5)
@@ -125,16 +142,13 @@ def test_groups_with_other_factors_are_analyzed_apart(consilience, probed, tmp_p
 
 
 def test_runs_of_anything_else_are_refused_with_the_command_that_helps(consilience, tmp_path):
-    """Facts, sentence pairs, a table of answers."""
     arguments = ("--suite", "mini", "--limit", 2, "--groups", "capital", "--out", "facts")
     assert consilience("probe", "--model", "baseline:majority", *arguments)[0] == 0
     (tmp_path / "pairs.tsv").write_text("id\tsentence1\tsentence2\tlabel\n1\ta\tb\t0\n2\tc\td\t1\n")
     arguments = ("--suite", "mrpc", "--data", "pairs.tsv", "--out", "pairs")
     assert consilience("probe", "--model", "baseline:majority", *arguments)[0] == 0
-    (tmp_path / "table.csv").write_text("group,item,variant,subject,gold,answer\n")
     for run, message in (
-        ("facts", r"in one factor: the pattern; .*`consilience report`"),
-        ("pairs", r"in one factor: the form; .*`consilience report`"),
-        ("table.csv", r"in one factor: the .*`consilience report`"),
+        ("facts", "no factor with two levels in a run of facts; .*each pattern changes"),
+        ("pairs", "no factor with two levels in a run of sentence pairs; .*each form changes"),
     ):
         assert re.search(message, " ".join(refusal(consilience, "analyze", "factors", run).split()))

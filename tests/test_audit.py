@@ -24,7 +24,7 @@ def of_facts(*facts):
 
 
 def question(item, group, texts, gold, *others, context=""):
-    right = Choice.parse(gold)
+    right = Choice(gold)
     return Question(item, group, {"": texts}, right, (right, *map(Choice, others)), context)
 
 

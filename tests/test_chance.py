@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from consilience.core.expectations import Expectation, Reference, instances
-from consilience.core.presentation import permutation
-from consilience.kinds.counting import _majority
+from consilience.core.presentation import orders_of
 from consilience.metrics import chance
 from consilience.metrics.definitions import _distributions
 from consilience.metrics.registry import METRICS, Places
+from consilience.probing.counting import _majority
 from grids import (
     chosen,
     drawn_facts,
@@ -50,7 +50,7 @@ def by_answer(grid, weights):
 def by_place(grid, weights, values, compare):
     """``values`` (item, variant, place) of two different questions of a size, in any variants."""
     levels = {}
-    for size in grid.places.by_size:
+    for size in np.unique(grid.places.sizes):
         of = (grid.places.sizes == size)[:, None] & grid.asked
         others = np.einsum("i,j,ik,jm->ikjm", weights, weights, of, of)
         others[np.arange(len(of)), :, np.arange(len(of))] = 0
@@ -60,8 +60,8 @@ def by_place(grid, weights, values, compare):
 
     def of_pair(item, k, m):
         size = grid.places.sizes[item]
-        table = grid.places.by_size[size]
-        return levels[size][table[k], table[m]].sum()
+        one, other = grid.places.positions[grid.places.orders[item, [k, m]], :size]
+        return levels[size][one, other].sum()
 
     return summed(grid, weights, of_pair)
 
@@ -76,8 +76,8 @@ def probabilities(grid):
     found = np.zeros((*grid.answers.shape, 5))
     for item, size in enumerate(grid.places.sizes):
         for variant in np.flatnonzero(grid.golds[item] >= 0):
-            table = grid.places.by_size[size][variant]
-            found[item, variant, table] = grid.distributions[item, variant, :size]
+            places = grid.places.positions[grid.places.orders[item, variant], :size]
+            found[item, variant, places] = grid.distributions[item, variant, :size]
     return found
 
 
@@ -97,13 +97,17 @@ def drawn(seed):
     for by_pair in (True, False):
         grid = drawn_facts(seed, compared=compared, by_pair=by_pair, **of)
         yield chance.by_answer(grid), lambda weights, grid=grid: by_answer(grid, weights)
-    grid = drawn_questions(seed, **of)
-    one = shown(grid)
-    yield chance.by_place(grid), lambda weights: by_place(grid, weights, one, product)
-    shares, known = _distributions(grid)
-    two = probabilities(known)
-    level = lambda weights: by_place(known, weights, two, half_distance)  # noqa: E731
-    yield chance.distance_by_place(known, shares), level
+    for has_pins in (False, True):
+        grid = drawn_questions(seed, **of, has_pins=has_pins)
+        one = shown(grid)
+        yield (
+            chance.by_place(grid),
+            lambda weights, grid=grid, one=one: by_place(grid, weights, one, product),
+        )
+        shares, known = _distributions(grid)
+        two = probabilities(known)
+        level = lambda weights, of=(known, two): by_place(of[0], weights, of[1], half_distance)  # noqa: E731
+        yield chance.distance_by_place(known, shares), level
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -118,7 +122,7 @@ def test_levels_and_their_derivatives_are_those_of_pairs_of_other_items(seed):
 
 def expectations(seed, sizes, kinds=("same", "implied")):
     """Instances of expectations with random answers in three variants; some lack an answer."""
-    draw, orders, found = np.random.default_rng(seed), ("given", "reversed", "rotation 1"), []
+    draw, orders, found = np.random.default_rng(seed), ("ABCD", "DCBA", "BCDA"), []
     for at in range(seed % 6 + 1):
         size = draw.choice(sizes)
         options = tuple(f"{letter}{at * (len(sizes) > 1)}" for letter in "abcd"[:size])
@@ -127,9 +131,9 @@ def expectations(seed, sizes, kinds=("same", "implied")):
         kind = draw.choice(kinds)
         replies = {(of.item, str(v)): [None, "", *options][draw.integers(0, size + 2)]
                    for of in (one, two) for v in range(3)}  # fmt: skip
-        orders_of = [permutation(order, size) for order in orders]
+        known = {(two.item, str(v)): orders_of((order,), size)[0] for v, order in enumerate(orders)}
         made = Expectation(str(kind), (one,), two, rules if kind == "implied" else {})
-        found.append(tuple(instances(made, replies, "012", lambda v, _, of=orders_of: of[int(v)])))
+        found.append(tuple(instances(made, replies, "012", known)))
     return tuple(found)
 
 
@@ -170,17 +174,19 @@ def permuted(grid, seed):
     """The options in another order in the file, and everything else the same."""
     draw = np.random.default_rng(seed)
     answers, golds, shares = grid.answers.copy(), grid.golds.copy(), grid.distributions.copy()
-    tables = {}
-    for size, table in grid.places.by_size.items():
-        new, rows = draw.permutation(size), grid.places.sizes == size
-        tables[size] = np.full_like(table, -1)
-        tables[size][:, new] = table
+    places, tables = grid.places, [grid.places.positions]
+    orders = places.orders.copy()
+    for size in np.unique(places.sizes):
+        new, rows = draw.permutation(size), places.sizes == size
+        orders[rows] = np.where(orders[rows] < 0, -1, orders[rows] + sum(map(len, tables)))
+        tables.append(np.full_like(places.positions, -1))
+        tables[-1][:, new] = places.positions[:, :size]
         for codes in (answers, golds):
             codes[rows] = np.where(codes[rows] >= 0, new[codes[rows]], -1)
         moved = shares[rows]
         moved[..., new] = shares[rows][..., :size]
         shares[rows] = moved
-    places = Places(grid.places.sizes, tables)
+    places = Places(places.sizes, orders, np.concatenate(tables))
     return replace(grid, answers=answers, golds=golds, distributions=shares, places=places)
 
 
@@ -193,7 +199,7 @@ def test_the_order_of_options_in_the_file_and_of_items_changes_no_number(seed):
     same_numbers(numbers(grid), numbers(chosen(grid, np.arange(seed + 1)[::-1])))
 
 
-ROTATIONS = ("given", "rotation 1", "rotation 2")
+ROTATIONS = ("ABC", "BCA", "CAB")
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -223,13 +229,11 @@ def test_files_whose_questions_begin_with_another_option_have_the_same_numbers(s
 @pytest.mark.parametrize("sizes", [(2,), (3,), (5,), (2, 3, 4)])
 def test_a_model_of_places_is_at_chance_and_a_right_one_is_above(items, sizes):
     """Three questions of one size each have no other that says what chance is."""
-    orders = ["given", *(f"rotation {at}" for at in range(1, max(sizes)))]
+    letters = "ABCDE"[: max(sizes)]
+    orders = [letters[at:] + letters[:at] for at in range(len(letters))]
     grid = drawn_questions(1, items, orders, sizes, 0, 0)
     of_size = np.array([(grid.places.sizes == size).sum() for size in grid.places.sizes])
-    first = np.full(grid.answers.shape, -1)
-    for size, table in grid.places.by_size.items():
-        at = np.where((table == 0).any(axis=1), (table == 0).argmax(axis=1), -1)
-        first[grid.places.sizes == size] = at
+    first = grid.places.options_at(0)
     is_alone = (of_size == 1).all()
     expected = (lambda _: pytest.approx(np.nan, nan_ok=True)) if is_alone else (
         lambda level: pytest.approx(level, abs=1e-12))  # fmt: skip
@@ -250,7 +254,7 @@ def test_answers_that_are_all_the_same_are_not_above_chance():
     for items in range(2, 20):
         for variants in range(2, 8):
             facts = grid_of(np.zeros((items, variants)))
-            shown = replace(facts, places=places_of([3] * items, ["given"] * variants))
+            shown = replace(facts, places=places_of([3] * items, ["ABC"] * variants))
             assert np.isnan(value("corrected_consistency", facts)), (items, variants)
             for name in ("corrected_consistency", "label_kappa"):
                 assert np.isnan(value(name, shown)), (items, variants)
@@ -258,9 +262,9 @@ def test_answers_that_are_all_the_same_are_not_above_chance():
 
 def test_an_item_alone_has_no_chance_level():
     """A second one that was left out, or has other options, says nothing of it either."""
-    alone = grid_of([[0, 1]], places=places_of([3], ["given"] * 2))
+    alone = grid_of([[0, 1]], places=places_of([3], ["ABC"] * 2))
     left_out = grid_of([[0, 1], [0, 0]], asked=np.array([[True, True], [False, False]]))
-    other_size = grid_of([[0, 1], [0, 0]], places=places_of([2, 3], ["given"] * 2))
+    other_size = grid_of([[0, 1], [0, 0]], places=places_of([2, 3], ["ABC"] * 2))
     never = grid_of([[0, 1], [0, 0]], asked=np.zeros((2, 2), bool))
     for grid in (alone, left_out, other_size, never, grid_of([[0, 1]])):
         for name in ("corrected_consistency", "chance_consistency"):

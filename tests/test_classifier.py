@@ -8,13 +8,13 @@ import torch
 import transformers
 
 from checks import refused
-from consilience.asking.pairs import ask_labels
 from consilience.core.errors import Loading
 from consilience.models.batches import Budget
 from consilience.models.classifier import PairClassifier, PairFormat, label_positions
 from consilience.models.loading import load_classifier
+from consilience.plans.pairs import ask
 from consilience.suites.pairs import PERTURBATIONS
-from pair_builders import ODD, PAIRS, SAME, by_row, forms_of, present
+from pair_builders import MRPC, ODD, PAIRS, SAME, by_row, forms_of, present
 
 
 @pytest.mark.parametrize("family", ["bert", "llama", "gpt2"])
@@ -82,8 +82,9 @@ def test_special_tokens_in_a_sentence_are_read_as_text(family, load):
     (template,) = counts
     assert len(template) == (3 if family == "bert" else 0)
     assert {tuple(each for each in form["input_ids"] if each in special) for form in odd} == counts
-    asked = present(ODD, [], model)
-    assert (asked.reasons, ask_labels(asked, model)["answer"].null_count()) == ((None,) * 4, 0)
+    asked, _ = present(ODD, [], model)
+    assert [one.why_not for one in asked.asks] == [None] * 4
+    assert ask(MRPC, model, asked)["answer"].null_count() == 0
 
 
 def test_where_labels_stand():

@@ -5,16 +5,16 @@ import re
 from dataclasses import replace
 
 import pandas as pd
-import polars as pl
 import pytest
 
 import consilience as cs
 from checks import refused
 from consilience.core.items import Choice, Question
 from consilience.core.presentation import Presentation, present
+from consilience.options.probe import ProbeOptions
+from consilience.plans import plan_of
 from consilience.suites.question_suites import load_questions
 
-DIGEST = "095047d175af8e1de34de35801d8a619c68196dab4f17f8efa451f0b9be614b7"
 OPTIONS = tuple(map(Choice, ("x", "y")))
 ASKED = Question("a", "g", {"": ("Who?",)}, OPTIONS[0], OPTIONS, "A\n\nB\n\nC")
 
@@ -38,16 +38,10 @@ def passages_in(prompt):
     return re.findall(r"^\d+\.\d+$", prompt, re.MULTILINE)
 
 
-def exported(path, **options):
-    return {
-        (row["item"], row["variant"]): row["prompt"] for row in cs.export_prompts(path, **options)
-    }
-
-
-def test_a_list_that_is_no_json_is_refused(tmp_path):
-    path = tmp_path / "own.csv"
-    path.write_text('question,answer,options,context\nq?,x,x;y,"[""one"", ""two"""\n')
-    refused("own.csv:2: a list of passages that is no JSON", load_questions, path)
+def asked(path, **options):
+    """(item, variant) -> prompt."""
+    table = plan_of(ProbeOptions(model="", suite=str(path), **options)).queries(None).table()
+    return {row[:2]: row[2][0] for row in table.select("item", "variant", "input").iter_rows()}
 
 
 def test_a_list_of_passages_is_read_from_every_format(tmp_path):
@@ -75,29 +69,13 @@ def test_a_list_of_passages_is_read_from_every_format(tmp_path):
         read = load_questions(tmp_path / name, columns).items
         assert [one.context for one in read] == [one.context for one in known]
     wrong = tmp_path / "wrong.jsonl"
-    for context, message in (
-        (["A", " "], "an empty passage in 'context'"),
-        (["A", {}], "'context' is"),
-    ):
-        wrong.write_text(json.dumps(made(1)[0] | {"context": context}))
-        refused(message, load_questions, wrong)
-
-
-def test_the_digest_of_questions_without_lists_is_as_it_was():
-    frame = pd.DataFrame(
-        [
-            ("q1", "Who?", "x", "x;y", "One text."),
-            ("q2", "What?", "y", "x;y", "[1] A note"),
-            ("q3", "Why?", "x", "x;y", None),
-        ],
-        columns=["item", "question", "answer", "options", "context"],
-    )
-    assert cs.Questions.from_frame(frame, name="own").digest == DIGEST
+    wrong.write_text(json.dumps(made(1)[0] | {"context": ["A", {}]}))
+    refused("column 'context': {}; expected a text", load_questions, wrong)
 
 
 def test_orders_of_passages_by_hand():
-    orders = ("given", "rotation 1", "CAB", "reversed")
-    shown = [present(ASKED, Presentation(context=order)) for order in orders]
+    orders = ("ABC", "BCA", "CAB", "CBA")
+    shown = [present(ASKED, Presentation(context=(order,))) for order in orders]
     assert [one.text.partition("\nQuestion")[0] for one in shown] == [
         "A\n\nB\n\nC",
         "B\n\nC\n\nA",
@@ -105,19 +83,19 @@ def test_orders_of_passages_by_hand():
         "C\n\nB\n\nA",
     ]
     alone = replace(ASKED, context="A")
-    assert present(alone, Presentation(context="given")).text.startswith("A\nQuestion")
-    assert present(alone, Presentation(context="reversed")) is None
-    assert present(ASKED, Presentation(context="DABC")) is None
+    assert present(alone, Presentation(context=("ABC",))).text.startswith("A\nQuestion")
+    assert present(alone, Presentation(context=("ABC", "CBA"))) is None
+    assert present(ASKED, Presentation(context=("ABCD", "DABC"))) is None
 
 
 @pytest.mark.parametrize(("passages", "vary", "orders"), [
-    (2, "context=orders", 2), (3, "context=orders", 6), (4, "context=orders", 4), (3, "context", 6),
+    (2, "context=rotations", 2), (3, "context=all", 6), (4, "context", 4), (3, "context", 3),
     (4, "context=all", 24), (4, "context=shuffles:5", 6), (5, "context=reversed", 2),
     (3, "context=CAB,BCA", 3),
 ])  # fmt: skip
 def test_the_variants(tmp_path, passages, vary, orders):
     path = suite_of(tmp_path, made(2, passages))
-    prompts = exported(path, vary=vary)
+    prompts = asked(path, vary=[vary])
     of_first = [tuple(passages_in(prompt)) for (item, _), prompt in prompts.items() if item == "q0"]
     assert len(of_first) == len(set(of_first)) == orders
     assert of_first[0] == tuple(f"0.{at + 1}" for at in range(passages))
@@ -140,7 +118,7 @@ def test_a_model_that_believes_the_first_passage(tmp_path):
         {"item": "last", "question": "No context?", "answer": "y", "options": ["x", "y"]},
     ]
     found = cs.evaluate(
-        suite_of(tmp_path, rows[:6]), first, vary="context=orders", out=tmp_path / "run"
+        suite_of(tmp_path, rows[:6]), first, vary="context=all", out=tmp_path / "run"
     )
     values = dict(
         found.metrics.filter(over="all", kind="whole").select("metric", "value").iter_rows()
@@ -151,15 +129,7 @@ def test_a_model_that_believes_the_first_passage(tmp_path):
     assert factors["factor"].to_list() == ["context"]
     path = suite_of(tmp_path, rows)
     lacking = cs.evaluate(path, "baseline:oracle", vary="context=rotations")
-    assert lacking.answers.filter(item="last")["variant"].to_list() == ["context=given"]
-    answers = lacking.answers.filter(variant_index=0).select("item", "variant", "answer")
-    scored = cs.score(
-        pl.concat([answers, answers.with_columns(variant=pl.lit("context=rotation 1"))]),
-        path,
-    )
-    assert scored.answers.filter(item="last").height == 2, (
-        "an answer to a prompt that does not exist"
-    )
+    assert lacking.answers.filter(item="last")["variant"].to_list() == ["context=ABC"]
 
 
 def test_refusals(tmp_path):
@@ -168,18 +138,18 @@ def test_refusals(tmp_path):
     for path, vary, message in (
         (
             single,
-            "context=orders",
-            "--vary context of questions with one passage or none. .* write a list",
+            "context",
+            "--vary context: the factor has one level: 'A'; expected two levels or more",
         ),
         (several, "context=nonsense", "--vary context=nonsense; expected rotations, .* CBA"),
         (
             several,
-            "context=shuffles:900",
-            "context=shuffles:900: 901 orders.*--vary context=shuffles:10",
+            "context=rotation",
+            "--vary context=rotation; expected rotations, reversed, shuffles:K, all, or letters",
         ),
     ):
         refused(message, cs.evaluate, path, "baseline:oracle", vary=vary)
-    message = r"no \{context\} in the template 'own'; expected it, because it varies"
+    message = r"no \{context\} in the template 'own'; expected it: it varies"
     refused(
         message,
         cs.evaluate,
@@ -194,11 +164,7 @@ def test_refusals(tmp_path):
 def test_languages_that_do_not_vary(tmp_path, languages):
     """Each question is asked in its first language."""
     texts = {"fr": "Où est Rome ?", "en": "Where is Rome?"}
-    row = {
-        "question": {name: texts[name] for name in languages},
-        "answer": "x",
-        "options": ["x", "y"],
-    }
-    (tmp_path / "own.jsonl").write_text(json.dumps(row))
-    asked = [*cs.export_prompts(tmp_path / "own.jsonl", vary="order=reversed")]
-    assert [texts["fr"] in of["prompt"] for of in asked] == [True] * 2
+    row = {"item": "a", "answer": "x", "options": ["x", "y"]}
+    suite_of(tmp_path, [row | {"question": texts[name], "language": name} for name in languages])
+    prompts = asked(tmp_path / "own.jsonl", vary=["order=reversed"]).values()
+    assert [texts["fr"] in prompt for prompt in prompts] == [True] * 2

@@ -47,7 +47,7 @@ def answers(folder):
     return [pl.read_parquet(file).to_dicts() for file in files]
 
 
-FILES = ("run.json", "metrics.csv", "answers/a.parquet", "prompts/b.parquet")
+FILES = ("run.json", "metrics.csv", "queries.parquet", "answers/0.parquet", "answers/1.parquet")
 
 
 @settings(max_examples=30, deadline=None)

@@ -6,7 +6,6 @@ import pytest
 
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question
-from consilience.kinds.variants import GroupOfQuestions, suite_of_questions
 from consilience.metrics.definitions import (
     bins_of,
     brier_score,
@@ -16,7 +15,7 @@ from consilience.metrics.definitions import (
 )
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import option_probabilities
-from consilience.types import Fact
+from consilience.plans.questions import suite_of_questions
 from grids import grid_of as grid_of_answers
 from grids import places_of
 
@@ -26,7 +25,7 @@ def grid_of(distributions):
     shares = np.array(distributions, dtype=float)
     answers = np.where(np.isfinite(shares).all(axis=2), np.nan_to_num(shares).argmax(axis=2), -1)
     items, variants, options = shares.shape
-    places = places_of([options] * items, ["given"] * variants)
+    places = places_of([options] * items, ["ABCD"] * variants)
     return grid_of_answers(answers, distributions=shares, places=places)
 
 
@@ -77,21 +76,19 @@ def test_scores_become_probabilities():
 
 def test_they_are_in_the_metrics_table_by_factor():
     """Two phrasings in two orders; only the phrasing moves a probability, by .2 and by 0."""
-    factors = [Factor("paraphrase", ("1", "2")), Factor("order", ("given", "reversed"))]
+    factors = [Factor("paraphrase", ("1", "2")), Factor("order", ("AB", "BA"))]
     design = FactorialDesign.full(factors)
     questions = [Question(item, "g", {"": ("one", "two")}, YES, (YES, NO)) for item in ("a", "b")]
-    facts = tuple(Fact(one.item, one.item, "yes") for one in questions)
-    group = GroupOfQuestions("g", facts, (0, 0), 2, writes_freely=False)
-    suite = suite_of_questions("s", [group], design)
+    suite = suite_of_questions("s", {"g": questions}, design)
     first = {"a": {"1": 0.7, "2": 0.5}, "b": {"1": 0.4, "2": 0.4}}
     rows = [
         {
             "group": "g", "item": item, "subject": item, "variant": name, "gold": "yes",
-            "answer": "yes", "option": 0, "gold_option": 0,
+            "answer": "yes", "option": 0, "gold_option": 0, "shown": order,
             "option_scores": list(np.log([p := first[item][level], 1 - p])),
         }
         for item in first
-        for name, level in zip(design.names, design.levels("paraphrase"), strict=True)
+        for name, level, order in zip(design.names, *design.levels.values(), strict=True)
     ]  # fmt: skip
     table = measure(pl.DataFrame(rows), suite)
     variation = table.filter(metric="total_variation", over="all")

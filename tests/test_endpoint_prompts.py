@@ -9,10 +9,10 @@ import pytest
 from checks import refused
 from conftest import cases
 from consilience.asking.asker import judge
-from consilience.asking.questions import Presenter, prompts_of
+from consilience.asking.questions import prompts_of
 from consilience.core.errors import Connection
 from consilience.core.items import Ask, Item, TextPair
-from consilience.core.presentation import Presentation, Template
+from consilience.core.presentation import Presentation, Presenter, Template
 from consilience.endpoints import chats as chat_module
 from consilience.endpoints import client
 from consilience.models import load_model, served

@@ -19,8 +19,8 @@ from consilience.endpoints.usage import (
     cost_record,
     tokens_of,
 )
-from consilience.kinds.probing import plan_probe, probe
 from consilience.options.probe import ProbeOptions
+from consilience.probing.probe import plan_probe, probe
 from consilience.runs.folder import record_of
 from replay_server import completion, replay
 

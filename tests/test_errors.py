@@ -7,8 +7,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from consilience.core.factors import Design, Factor, FactorialDesign, levels_of
-from consilience.core.presentation import permutation
+from consilience.core.factors import Design, Factor, FactorialDesign
+from consilience.core.presentation import orders_of
+from consilience.core.references import LETTERS
 from consilience.metrics import errors
 from consilience.metrics.differences import compare
 from consilience.metrics.errors import Index, Influences
@@ -121,7 +122,7 @@ def test_only_items_with_a_pair_are_clusters_above_chance():
 
 PATTERNS = tuple(map(Pattern.parse, ("[X] is a [Y].", "[X] is an [Y].", "[Y] is [X].")))
 COLUMNS = ["group", "item", "subject", "variant", "gold", "answer", "excluded"]
-OPTIONS = ["option", "gold_option", "n_candidates", "option_scores"]
+OPTIONS = ["option", "gold_option", "n_candidates", "shown", "option_scores"]
 
 
 def facts(runs):
@@ -143,7 +144,7 @@ def facts(runs):
 
 def questions(runs):
     """A suite of two groups of questions with two to four options, and answers of so many runs."""
-    factors = [Factor("paraphrase", ("1", "2")), Factor("order", ("given", "rotation 2", "BAC"))]
+    factors = [Factor("paraphrase", ("1", "2")), Factor("order", ("ABCD", "CDAB", "BACD"))]
     design, groups, tables = FactorialDesign.full(factors), [], []
     for group in "GH":
         known = tuple(Fact(f"{group}{at}", f"{group}{at}", "a") for at in range(8))
@@ -154,15 +155,18 @@ def questions(runs):
         draw, rows = np.random.default_rng(run), []
         for of, at in ((of, at) for of in groups for at in range(8)):
             size, item = 2 + at % 3, of.facts[at].item
-            for name in of.design.variants:
-                if permutation(levels_of(name)["order"], size) is not None:
+            orders = orders_of(factors[1].levels, size) * 2
+            for name, order in zip(of.design.variants, orders, strict=True):
+                if order is not None:
                     option = [0, int(draw.integers(size)), None][draw.integers(3)]
                     text, why = "abcd"[option or 0], ["x", None, None][draw.integers(3)]
                     shares = draw.dirichlet(np.ones(size))
                     rows.append((of.id, item, item, name, "a", None if why else text, why,
-                                 None if why else option, 0, size, np.log(shares).tolist()))  # fmt: skip
+                                 None if why else option, 0, size,
+                                 "".join(LETTERS[at] for at in order), np.log(shares).tolist()))  # fmt: skip
         kinds = dict.fromkeys(COLUMNS, pl.String) | dict.fromkeys(OPTIONS[:3], pl.Int64)
-        tables.append(pl.DataFrame(rows, kinds | {OPTIONS[3]: pl.List(pl.Float64)}, orient="row"))
+        kinds |= {OPTIONS[3]: pl.String, OPTIONS[4]: pl.List(pl.Float64)}
+        tables.append(pl.DataFrame(rows, kinds, orient="row"))
     return Suite("questions", tuple(groups), words=QUESTION_WORDS), tables
 
 

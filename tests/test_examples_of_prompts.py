@@ -1,10 +1,9 @@
 """Solved examples before a question: which are drawn, and what they show."""
 
 from checks import refused
-from consilience.asking.questions import Presenter
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question
-from consilience.core.presentation import Presentation
+from consilience.core.presentation import Presentation, Presenter
 
 
 def question(name, group="g", text="", gold="so", options=("so", "no", "maybe")):
@@ -13,15 +12,18 @@ def question(name, group="g", text="", gold="so", options=("so", "no", "maybe"))
 
 
 POOL = [question(f"q{at}") for at in range(8)] + [question("other", "h"), question("more", "h")]
-DRAWS = FactorialDesign.full([Factor("examples", ("1", "2", "3"))])
 
 
-def presenter(pool=POOL, examples=3, seed=0, **base):
-    return Presenter(DRAWS, {}, Presentation(**base), examples, seed, pool)
+def presenter(levels=("3",), pool=POOL, seed=0, **base):
+    groups = {name: [one for one in pool if one.group == name] for name in ("g", "h")}
+    design = FactorialDesign.full([Factor("shots", tuple(levels))])
+    return Presenter(design, {}, Presentation(**base), seed, groups)
 
 
-def drawn(question, draw=0, **options):
-    return [example.item for example in presenter(**options).drawn_examples(question, draw)]
+def drawn(question, draw=0, examples=3, **options):
+    level = f"{examples} draw {draw + 1}" if draw else f"{examples}"
+    made = presenter([level], **options)
+    return [example.item for example in made.drawn_examples(question, made.presentations[0])]
 
 
 def test_examples_are_of_the_group_and_never_the_question_itself():
@@ -58,10 +60,28 @@ def test_a_group_that_is_too_small_is_refused():
 def test_examples_have_the_presentation_of_the_question_but_their_own_order():
     """Labels and template are those of the question; only its own options are in another order."""
     pool = [question("q0"), question("q1", gold="maybe")]
-    prompt = presenter(pool, 1, order="rotation 1", labels="1").prompt(pool[0], (0,))
+    prompt = presenter("1", pool, order=("BCA",), labels="1").prompt(pool[0], 0)
     assert prompt.text == (
         "Question: Why q1?\n1. so\n2. no\n3. maybe\nAnswer: 3\n\n"
         "Question: Why q0?\n1. no\n2. maybe\n3. so\nAnswer:"
     )
-    by_text = Presenter(DRAWS, {}, Presentation(), 1, 0, pool, "sum").prompt(pool[0], (0,))
+    by_text = presenter("1", pool, rule_name="sum").prompt(pool[0], 0)
     assert by_text.text.startswith("Question: Why q1?\nA. so\nB. no\nC. maybe\nAnswer: maybe\n\n")
+
+
+def test_a_level_has_a_number_of_examples_and_a_draw():
+    """More examples begin with the same ones; another draw has others; none is no example."""
+    made = presenter(("0", "2", "4", "2 draw 2"))
+    none, two, four, other = (
+        [one.item for one in made.drawn_examples(POOL[0], of)] for of in made.presentations
+    )
+    assert (none, len(two), four[:2], len(other)) == ([], 2, two, 2)
+    assert other != two
+    assert made.prompt(POOL[0], 0).text.startswith("Question: Why q0?")
+
+
+def test_no_example_names_its_options_by_their_labels():
+    """With other labels, or without, its answer would be another text."""
+    named = question("named", gold="both A and B", options=("red", "dry", "both A and B"))
+    for draw in range(3):
+        assert "named" not in drawn(POOL[0], draw, pool=[*POOL, named], examples=7)

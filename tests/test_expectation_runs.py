@@ -1,7 +1,5 @@
 """Runs of questions with expectations: they are kept, counted, compared and shown."""
 
-import csv
-import json
 import math
 import re
 import runpy
@@ -10,21 +8,20 @@ import shutil
 import polars as pl
 import pytest
 
+import consilience as cs
 from checks import output, refusal, refused
 from conftest import ROOT
-from consilience.kinds import score_answers, suite_of
-from consilience.kinds.probing import probe
-from consilience.kinds.variants import factors_of
-from consilience.metrics.differences import compare
 from consilience.models.functions import PromptFunction
 from consilience.options.probe import ProbeOptions
-from consilience.options.runs import ScoreOptions
+from consilience.plans.factors import factors_of
+from consilience.probing.probe import probe
 from consilience.report.analysis_tables import violation_examples
 from consilience.report.comparison_tables import comparison_table
 from consilience.runs.run import Run
 from consilience.suites import check_suite
+from consilience.suites.expectations import with_expectations
 from consilience.suites.question_suites import load_questions, select_questions
-from consilience.suites.questions import Questions, with_expectations
+from consilience.suites.questions import Questions
 
 QUESTIONS = """item,group,question,question_2,options,answer
 a,one,Is A true?,Does A hold?,yes;no,yes
@@ -101,9 +98,8 @@ def test_a_run_is_counted_by_its_expectations_without_its_suite(folder):
     assert shown["Violations, different"].value == shown["Violations, different"].chance == 1 / 2
     assert list(shown)[-3:] == [f"Violations, {kind}" for kind in ("same", "different", "implied")]
     shutil.rmtree(folder)
-    again = score_answers(ScoreOptions(answers=run)).metrics
-    assert again.equals(counted.metrics)
-    assert len(Run.open(run).expectations) == 4
+    assert cs.open_run(run).metrics.equals(counted.metrics)
+    assert len(Run.open(run).suite.expectations) == 4
 
 
 def test_a_prompt_of_a_chat_is_shown_without_its_special_tokens():
@@ -133,9 +129,8 @@ def test_two_runs_are_compared(folder):
     first, _ = ask(folder, "first", answers(**FIRST))
     right = {**FIRST, "Does_A_not_hold": "no", "Does_B_not_hold": "no"}
     second, _ = ask(folder, "second", answers(**right))
-    suite, protocol = suite_of(Run.open(first), None, None)
-    runs = {name: Run.open(path).answers for name, path in (("1", first), ("2", second))}
-    table = compare(runs, suite, protocol)
+    compared = cs.compare(first, second)
+    table, suite = compared.table, compared.suite
     rows = table.filter(metric="violation_rate", level="different")
     by_group = dict(rows.select("over", "difference").iter_rows())
     assert by_group == dict.fromkeys(("group", "mean", "all"), -1 / 2)
@@ -156,7 +151,7 @@ def test_answers_to_open_questions_are_the_same_if_their_normalized_texts_are(tm
     both = ("Rome", "rome.")
     model = PromptFunction(lambda prompts: [both[" not " in one] for one in prompts])
     counted = probe(ProbeOptions(suite=str(folder), out=folder / "run"), model=model)
-    assert values(counted.metrics, "violation_rate")["open", "different"] == 1
+    assert values(counted.metrics, "violation_rate")["questions", "different"] == 1
 
 
 def test_expectations_of_questions_that_were_not_asked_are_named(folder):
@@ -188,57 +183,34 @@ ONE = "item,question,options,answer\na,Is A true?,yes;no,yes\n"
 
 
 @pytest.mark.parametrize(("rows", "vary", "variant"), [
-    (ONE, ["order=given"], "order=given"),
+    (ONE, ["order=AB"], "order=AB"),
     (ONE, ["labels=1"], "labels=1"),
     ("item,question,answer\na,Who has A?,Ann\n", None, "base"),
 ])  # fmt: skip
-def test_one_variant_alone_is_asked_and_exported(tmp_path, consilience, rows, vary, variant):
-    """What needs two variants has no data; the answers of the export have the same numbers."""
-    suite, prompts = tmp_path / "q.csv", tmp_path / "prompts.jsonl"
+def test_one_variant_alone_is_asked(tmp_path, rows, vary, variant):
+    """What needs two variants has no data."""
+    suite = tmp_path / "q.csv"
     suite.write_text(rows, encoding="utf-8")
     named = {"suite": str(suite), "out": tmp_path / "run", "model": "baseline:random"}
     counted = probe(ProbeOptions(**named, vary=vary))
     assert Run.open(tmp_path / "run").answers["variant"].to_list() == [variant]
     numbers = {row.metric: row.value for row in counted.summary.rows}
     assert (numbers["accuracy"] in (0, 1), math.isnan(numbers["consistency"])) == (True, True)
-    more = [part for level in vary or [] for part in ("--vary", level)]
-    assert consilience("suite", "export", suite, *more, "--out", prompts)[0] == 0
-    (row,) = map(json.loads, prompts.read_text().splitlines())
-    answer = {"order=given": "A", "labels=1": "1", "base": "Ann"}[variant]
-    prompts.write_text(json.dumps(row | {"answer": answer}))
-    scored = score_answers(ScoreOptions(answers=prompts, suite=str(suite), out=tmp_path / "scored"))
-    numbers = {row.metric: row.value for row in scored.summary.rows}
-    assert (numbers["accuracy"], math.isnan(numbers["consistency"])) == (1, True)
 
 
 @pytest.mark.parametrize("answer_to_b", ["no", "maybe"])
-def test_an_export_that_is_scored_keeps_its_expectations(
-    folder, consilience, answer_to_b, plain_charts
-):
-    """The numbers, tables and commands of a probed run; maybe is no option."""
-    rows = list(csv.DictReader(EXPECTATIONS.splitlines()))
-    (folder / "expectations.csv").unlink()
-    (folder / "expectations.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    probed, counted = ask(folder, "run", answers(**{**FIRST, "Is_B_false": answer_to_b}))
-    table, scored = folder.parent / "answers.jsonl", folder.parent / "scored"
-    vary = ("--vary", "paraphrase", "--vary", "order=rotations")
-    assert consilience("suite", "export", folder, *vary, "--out", table)[0] == 0
-    given = Run.open(probed).answers.select("item", "variant", "answer")
-    pl.read_ndjson(table).join(given, on=["item", "variant"]).write_ndjson(table)
-    again = score_answers(ScoreOptions(answers=table, suite=str(folder), out=scored))
-    kinds = ["same", "different", "implied"]
+def test_a_kept_run_keeps_its_expectations(folder, consilience, answer_to_b, plain_charts):
+    """Maybe is no option: it violates what is expected of the answer to b."""
+    run, counted = ask(folder, "run", answers(**{**FIRST, "Is_B_false": answer_to_b}))
+    again = cs.open_run(run)
     for one in (counted, again):
         labels = [row.label for row in one.summary.rows if row.metric == "violation_rate"]
-        assert labels == [f"Violations, {kind}" for kind in kinds]
-    is_violation = pl.col("metric").str.contains("violation")
-    assert again.metrics.filter(is_violation).equals(counted.metrics.filter(is_violation))
-    assert Run.open(scored).expectations == Run.open(probed).expectations
-    page = folder.parent / "page.html"
-    output(consilience, "report", scored, "--out", page)
-    assert "Violated expectations, in percent" in page.read_text(encoding="utf-8")
-    assert "Violations, different" in output(consilience, "compare", probed, scored)
-    rule = "violation_rate of different <= 99 %"
-    status, _, err = consilience("gate", scored, "--rule", rule)
+        assert labels == [f"Violations, {kind}" for kind in ("same", "different", "implied")]
+    assert again.metrics.equals(counted.metrics)
+    assert again.suite.expectations == load_questions(str(folder)).expectations
+    output(consilience, "report", run)
+    assert "Violated expectations, in percent" in (run / "report.html").read_text(encoding="utf-8")
+    status, _, err = consilience("gate", run, "--rule", "violation_rate of different <= 99 %")
     assert (status in (0, 3), err) == (True, "")
 
 
@@ -247,7 +219,7 @@ def test_suite_check_covers_expectations(folder):
     problems = [str(problem) for problem in check_suite(str(folder))]
     assert len(problems) == 2
     assert "expectations.csv:2: no question 'nota'. Did you mean 'not-a'?" in problems[0]
-    refused("1 more", load_questions, str(folder))
+    assert refused("", load_questions, str(folder)).splitlines() == problems
 
 
 GUIDE = (ROOT / "docs" / "expectations.md").read_text(encoding="utf-8")

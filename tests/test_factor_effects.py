@@ -9,8 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from checks import refused
-from consilience.analysis.factor_effects import CellAnswers, accuracy_range, factor_tables
+from consilience.analysis.factor_effects import factor_tables
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.metrics.registry import Clusters, Grid
@@ -21,11 +20,11 @@ from consilience.report.run_view import FactorView, factor_table
 from report_builders import shown
 
 NAN = math.nan
-ORDER = Factor("order", ("given", "rotation 1"))
+ORDER = Factor("order", ("AB", "BA"))
 LABELS = Factor("labels", ("A", "1"))
 TWO_BY_TWO = FactorialDesign.full([ORDER, LABELS])
 ANSWERS = np.array([[0, 0, 1, 1], [0, 1, 1, 0], [2, 2, 2, 2], [0, 0, 0, 1]])
-"""Answers (item, cell); cells are (given, A), (given, 1), (rotation 1, A), (rotation 1, 1).
+"""Answers (item, cell); cells are (AB, A), (AB, 1), (BA, A), (BA, 1).
 
 They follow the order alone, neither alone (both together), nothing, and change in one cell.
 """
@@ -45,7 +44,7 @@ def grid_of(answers, golds):
 
 
 def tables_of(answers=ANSWERS, golds=GOLDS, design=TWO_BY_TWO):
-    return factor_tables([CellAnswers({"g": grid_of(answers, golds)})], design)
+    return factor_tables({"g": grid_of(answers, golds)}, design)
 
 
 def parts_of(tables):
@@ -129,12 +128,9 @@ def test_what_has_no_answer_is_wrong_and_agrees_with_nothing():
 
 
 def test_a_single_factor_is_all_of_the_variation():
-    """One of one level is refused."""
     parts = parts_of(tables_of([[0, 1], [0, 0]], [0, 0], FactorialDesign.full([ORDER])))
     assert parts["answer", "main", "order"]["share"] == 1
     assert ("answer", "interactions", "") not in parts
-    design = FactorialDesign.full([Factor("order", ("given",))])
-    refused("no factor with two levels", tables_of, [[0]], [0], design)
 
 
 def test_answers_that_never_change_have_no_shares():
@@ -149,7 +145,7 @@ def test_answers_that_never_change_have_no_shares():
 def test_accuracy_by_level_by_hand():
     """Right in the cells: items 1, 2, 3; items 1, 3; item 3; items 2, 3, 4; of 8 by level."""
     levels = tables_of().levels
-    assert levels["level"].to_list() == ["given", "rotation 1", "A", "1"]
+    assert levels["level"].to_list() == ["AB", "BA", "A", "1"]
     assert levels["value"].to_list() == [5 / 8, 4 / 8, 4 / 8, 5 / 8]
     answers = ANSWERS.copy()
     answers[0] = [0, 0, NOT_ASKED, NOT_ASKED]
@@ -161,37 +157,26 @@ def test_the_range_of_accuracy_by_hand():
     """Right in the cells: items 1, 2, 3; items 1, 3; item 3; items 2, 3, 4."""
     index = index_of(tables_of(), "accuracy_range")
     assert (index["lowest"], index["highest"], index["value"]) == (1 / 4, 3 / 4, 1 / 2)
-    assert index["lowest_variant"] == "order=rotation 1, labels=A"
+    assert index["lowest_variant"] == "order=BA, labels=A"
     assert (index["n_lowest"], index["n_highest"]) == (1, 2)
-    assert all(map(math.isnan, accuracy_range(np.zeros((0, 4), dtype=bool))))
+    none = index_of(
+        tables_of(np.where(ANSWERS[:, :1] == ANSWERS, NOT_ASKED, ANSWERS)), "accuracy_range"
+    )
+    assert all(math.isnan(none[name]) for name in ("value", "lowest", "highest"))
+    assert (none["n"], none["n_excluded"], none["lowest_variant"], none["n_lowest"]) == (
+        0,
+        4,
+        "",
+        0,
+    )
     table = factor_table([FactorView("run", tables_of(), noise())], "title")
-    assert "lowest in order=rotation 1, labels=A (25.0)" in table.notes[-1]
-
-
-def test_seeds_are_averaged():
-    """The mean of a run that never changes and of one that always does; pairs of the fewest.
-
-    An answer that was not asked for in one seed is one of ten pairs of each factor.
-    """
-    steady, moving = np.zeros((5, 4), int), np.tile([0, 1, 2, 3], (5, 1))
-    fewer = np.where(np.arange(20).reshape(5, 4) == 0, NOT_ASKED, steady)
-
-    def seeds(*runs):
-        grids = (grid_of(answers, np.zeros(5, int)) for answers in runs)
-        return factor_tables([CellAnswers({"g": grid}) for grid in grids], TWO_BY_TWO)
-
-    tables = seeds(steady, moving)
-    assert tables.consistency["value"].to_list() == [0.5, 0.5]
-    assert parts_of(tables)["answer", "within questions", ""]["value"] == pytest.approx(3 / 8)
-    for order in ((steady, fewer), (fewer, steady)):
-        table = seeds(*order).consistency
-        assert table.select("n", "n_excluded").rows() == [(9, 1), (9, 1)]
+    assert "lowest in order=BA, labels=A (25.0)" in table.notes[-1]
 
 
 def test_groups_are_counted_together():
     """Numbers over the items of two groups are those of one group with all items."""
     halves = {"a": grid_of(ANSWERS[:2], GOLDS[:2]), "b": grid_of(ANSWERS[2:], GOLDS[2:])}
-    apart = factor_tables([CellAnswers(halves)], TWO_BY_TWO)
+    apart = factor_tables(halves, TWO_BY_TWO)
     whole = tables_of()
     assert apart.consistency["value"].to_list() == whole.consistency["value"].to_list()
     assert apart.components["value"].to_list() == pytest.approx(whole.components["value"].to_list())

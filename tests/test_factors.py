@@ -1,6 +1,7 @@
 """Factors and prompts: which variants a design has, and what a model is sent in each."""
 
 from itertools import combinations, permutations
+from math import factorial
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from checks import refused
 from consilience.analysis.factor_effects import decompose, one_hot
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question
-from consilience.core.presentation import TEMPLATES, Presentation, Template, permutation, present
+from consilience.core.presentation import TEMPLATES, Presentation, Template, orders_of, present
 
 PHRASINGS = {"": ("What is the capital of France?", "Which city is France's capital?")}
 CITIES = tuple(map(Choice, ("Lyon", "Paris", "Nice")))
@@ -18,7 +19,7 @@ ITALY = Question(
     "capital-2", "capital", {"": ("What is the capital of Italy?",)}, Choice("Rome"),
     tuple(map(Choice, ("Rome", "Milan", "Turin"))),
 )  # fmt: skip
-ORDER = Factor("order", ("given", "rotation 1", "rotation 2"))
+ORDER = Factor("order", ("ABC", "BCA", "CAB"))
 FACTORS = (Factor("paraphrase", ("1", "2")), ORDER, Factor("labels", ("A", "1")))
 
 
@@ -31,7 +32,7 @@ def test_full_design_has_every_combination_and_its_pairs():
     """2 x 3 x 2 cells; a pair of a factor differs in nothing else."""
     design = FactorialDesign.full(FACTORS)
     assert (len(set(design.cells)), design.cells[0]) == (12, (0, 0, 0))
-    assert design.names[1] == "paraphrase=1, order=given, labels=1"
+    assert design.names[1] == "paraphrase=1, order=ABC, labels=1"
     assert design.is_full
     pairs = design.pairs_by_factor()
     assert {name: len(of_factor) for name, of_factor in pairs.items()} == {
@@ -57,10 +58,8 @@ MANY = Factor("order", tuple(map(str, range(1000))))
 
 
 @pytest.mark.parametrize(("make", "message"), [
-    (lambda: Factor("order", ("given", "given")), "more than once"),
     (lambda: FactorialDesign.full([MANY, *FACTORS[:1]] * 3), "variants of each question"),
-    (lambda: Template("t", "{questions}"), "Did you mean 'question'?"),
-    (lambda: Template("t", "Answer:"), "0 times {question}"),
+    (lambda: Template("t", "{questions}"), "no {question} in the template '{questions}'"),
     (lambda: Template("t", "{question}", system="Be brief."), "which is no chat"),
 ])  # fmt: skip
 def test_impossible_designs_and_templates_are_refused(make, message):
@@ -69,20 +68,31 @@ def test_impossible_designs_and_templates_are_refused(make, message):
 
 
 def test_orders_are_permutations():
-    """Rotations put every option at every position once; shuffles differ; letters name an order."""
-    assert [permutation(f"rotation {at}", 3) for at in (1, 2, 3)] == [(1, 2, 0), (2, 0, 1), None]
-    assert permutation("reversed", 3) == (2, 1, 0)
-    assert permutation("BAC", 3) == (1, 0, 2)
-    assert (permutation("BACD", 3), permutation("ADCB", 3)) == ((1, 0, 2), None)
-    of_three = ["".join(order) for order in permutations("ABC")]
-    assert [permutation(order, 2) for order in of_three].count((1, 0)) == 1
-    shuffles = [permutation(f"shuffle {at}", 3, seed=1) for at in range(1, 7)]
-    assert shuffles[5] is None
-    assert {(0, 1, 2), *shuffles[:5]} == set(permutations(range(3)))
+    """Letters of further options are left out; what an earlier level shows is none of a later."""
+    rotations = ("ABCDE", "BCDEA", "CDEAB", "DEABC", "EABCD")
+    for size in range(1, 6):
+        one = tuple(range(size))
+        expected = [one[at:] + one[:at] if at < size else None for at in range(5)]
+        assert [*orders_of(rotations, size)] == expected
+    assert orders_of(("", "BDCA"), 3) == ((0, 1, 2), (1, 2, 0))
+    assert orders_of(("BDCA", "BCAD"), 3) == ((1, 2, 0), None)
+    every = tuple(map("".join, permutations("ABCD")))
+    for size in (1, 2, 3, 4):
+        shown = [order for order in orders_of(every, size) if order]
+        assert (len(shown), {*shown}) == (factorial(size), {*permutations(range(size))})
+    assert orders_of(rotations, 0) == ((), None, None, None, None)
+
+
+def test_options_that_stay_are_at_their_place_in_every_order():
+    """The others follow the letters: rotations of four with a last one that stays are three."""
+    rotations = ("ABCD", "BCDA", "CDAB", "DABC")
+    assert orders_of(rotations, 4, (3,)) == ((0, 1, 2, 3), (1, 2, 0, 3), (2, 0, 1, 3), None)
+    assert orders_of(("ABCD", "DCBA"), 4, (1, 3)) == ((0, 1, 2, 3), (2, 1, 0, 3))
+    assert orders_of(rotations, 4, (0, 1, 2, 3)) == ((0, 1, 2, 3), None, None, None)
 
 
 @pytest.mark.parametrize(("presentation", "text", "answers", "options"), [
-    (Presentation(order="rotation 1"),
+    (Presentation(order=("BCA",)),
      "Question: What is the capital of France?\nA. Paris\nB. Nice\nC. Lyon\nAnswer:",
      ("A", "B", "C"), (1, 2, 0)),
     (Presentation(labels="none", paraphrase=1),
@@ -99,7 +109,7 @@ def test_prompts_say_what_their_levels_say(presentation, text, answers, options)
 
 def test_examples_have_the_presentation_of_the_question_in_the_given_order():
     """A solved example in the order of the file, whatever the order of the question."""
-    prompt = present(FRANCE, Presentation(order="rotation 1"), [ITALY])
+    prompt = present(FRANCE, Presentation(order=("BCA",)), [ITALY])
     assert prompt.text.startswith(
         "Question: What is the capital of Italy?\nA. Rome\nB. Milan\nC. Turin\nAnswer: A\n\n"
         "Question: What is the capital of France?\nA. Paris\n"
@@ -108,7 +118,7 @@ def test_examples_have_the_presentation_of_the_question_in_the_given_order():
 
 def test_a_variant_that_a_question_lacks_has_no_prompt():
     """A third phrasing, another language, an order of more options."""
-    for level in ({"paraphrase": 2}, {"language": "de"}, {"order": "rotation 3"}):
+    for level in ({"paraphrase": 2}, {"language": "de"}, {"order": ("ABCD", "DABC")}):
         assert present(FRANCE, Presentation(**level)) is None
 
 

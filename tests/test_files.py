@@ -1,8 +1,12 @@
-"""Writing files: whole or not at all; a device is never replaced. Reading answers: any format."""
+"""Writing files: whole or not at all; a device is never replaced. Reading tables: any format."""
 
 import errno
+import gzip
+import json
+import math
 import os
 import stat
+from datetime import date, datetime
 from pathlib import Path
 
 import polars as pl
@@ -11,7 +15,8 @@ import pytest
 from checks import refused
 from consilience.core.errors import ConsilienceError
 from consilience.files import write
-from consilience.files.tables import read_answer_file
+from consilience.files.read import read_rows
+from consilience.files.rows import line, list_in, text
 
 
 def mode(path):
@@ -73,30 +78,76 @@ def test_an_id_becomes_a_path_in_its_folder_or_an_error(tmp_path):
     refused("the group id '../x'", write.path_in, tmp_path, "../x", ".npy")
 
 
-def test_every_format_of_a_file_holds_the_same_table(tmp_path):
-    """Cells are text: a whole number of JSON without a fraction, a list as JSON."""
-    (tmp_path / "a.jsonl").write_text(
-        '{"item": "a", "answer": 2, "options": ["x", "y"]}\n{"item": "b"}\n'
-    )
-    (tmp_path / "a.csv").write_text('item,answer,options\na,2,"[""x"", ""y""]"\nb,,\n')
-    (tmp_path / "a.tsv").write_text('item\tanswer\toptions\na\t2\t["x", "y"]\n')
-    expected = {"item": "a", "answer": "2", "options": '["x", "y"]'}
-    for name in ("a.jsonl", "a.csv", "a.tsv"):
-        table = read_answer_file(tmp_path / name)
-        assert table.row(0, named=True) == expected, name
-        assert set(table.dtypes) == {pl.String}
-    assert read_answer_file(tmp_path / "a.jsonl").row(1) == ("b", None, None)
+def rows_of(path):
+    """The rows of a file by their places in it."""
+    return {where.removeprefix(str(path)): row for where, row in read_rows(path)}
 
 
-def test_a_workbook_is_read_or_one_message_says_what_to_install(tmp_path):
-    (tmp_path / "a.xlsx").write_bytes(b"no workbook")
+def test_every_format_of_a_file_holds_the_same_rows(tmp_path):
+    """Cells are text but for JSON; the place of a row is its first line."""
+    rows = {":2": {"item": "a", "text": "x\ny"}, ":4": {"item": "b", "text": ""}}
+    cells = 'a,"x\ny"\nb,\n,\n'
+    texts = {
+        "a.csv": f"item,text\n{cells}", "b.csv": f"item;text\n{cells.replace(',', ';')}",
+        "c.csv": f"item, text\n{cells.replace(',', ', ')}",
+    }  # fmt: skip
+    for name, content in texts.items():
+        for encoding in ("utf-8", "utf-8-sig", "utf-16", "cp1252"):
+            (tmp_path / name).write_bytes(content.encode(encoding))
+            assert rows_of(tmp_path / name) == rows, (name, encoding)
+    (tmp_path / "a.tsv").write_text('item\ttext\na\t"x" y\n\t\nb\t\n')
+    assert rows_of(tmp_path / "a.tsv") == rows | {":2": {"item": "a", "text": '"x" y'}}
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(texts["a.csv"].encode()))
+    assert rows_of(tmp_path / "a.csv.gz") == rows
+    values = [{"item": "a", "text": None, "more": [1]}, {"item": "b"}]
+    (tmp_path / "a.jsonl").write_text("\n\n".join(map(json.dumps, values)))
+    assert rows_of(tmp_path / "a.jsonl") == dict(zip((":1", ":3"), values, strict=True))
+    (tmp_path / "a.json").write_text(json.dumps(values))
+    assert rows_of(tmp_path / "a.json") == dict(zip((", row 1", ", row 2"), values, strict=True))
+    pl.DataFrame(values).write_parquet(tmp_path / "a.parquet")
+    assert rows_of(tmp_path / "a.parquet")[", row 1"] == values[0]
+
+
+def test_a_workbook_has_the_rows_of_its_sheet(tmp_path):
+    """A blank row counts, a date has no time; without the library one message says what to do."""
+    workbook = pytest.importorskip("xlsxwriter").Workbook(tmp_path / "a.xlsx")
+    sheet = workbook.add_worksheet()
+    for at, row in enumerate([["item", "day"], ["a", date(2024, 1, 2)], [], ["b", 7]]):
+        for column, value in enumerate(row):
+            day = workbook.add_format({"num_format": "yyyy-mm-dd"}) if at == 1 and column else None
+            sheet.write(at, column, value, day)
+    workbook.close()
     try:
         import fastexcel  # noqa: F401
     except ImportError:
-        message = "fastexcel is not installed.*Or save the table as CSV"
-    else:
-        message = "cannot be read as a workbook"
-    refused(message, read_answer_file, tmp_path / "a.xlsx")
+        refused(
+            "fastexcel is not installed.*Or save the table as CSV", rows_of, tmp_path / "a.xlsx"
+        )
+        return
+    rows = {":2": {"item": "a", "day": "2024-01-02"}, ":4": {"item": "b", "day": "7"}}
+    assert rows_of(tmp_path / "a.xlsx") == rows
+    (tmp_path / "b.xlsx").write_bytes(b"no workbook")
+    refused("cannot be read as a workbook", rows_of, tmp_path / "b.xlsx")
+
+
+@pytest.mark.parametrize(("text", "value"), [
+    ("['a', \"it's\"]", ["a", "it's"]), ("['a' 'b'\n 'c']", ["a", "b", "c"]), ("[1 2.5]", ["1", "2.5"]),
+    ('["a", null]', ["a", None]), ("{'k': array([1, 2], dtype=int64)}", {"k": [1, 2]}),
+    ("[0, 1)", None), ("[x]", None), ("[f(1)]", None), ("[__import__('os')]", None), ("[", None),
+    ("a [1]", None), ("", None), ("[" * 100_000, None), ("[1, [2]]", [1, [2]]),
+])  # fmt: skip
+def test_a_list_in_a_cell(text, value):
+    assert list_in(text) == value
+
+
+@pytest.mark.parametrize(("value", "read"), [
+    ("a", "a"), (" a\r\nb\u2028c\x00 ", "a\nb\nc"), ("e\u0301", "\u00e9"), (" \t ", None), (None, None),
+    (7, "7"), (7.0, "7"), (0.5, "0.5"), (math.nan, None), (True, "true"), (date(2024, 1, 2), "2024-01-02"),
+    (datetime(2024, 1, 2), "2024-01-02"), ("\u202ea", "a"), ("\u200fa", "\u200fa"), ("\ud800a", "a"),
+])  # fmt: skip
+def test_a_text_in_a_cell(value, read):
+    assert text(value) == read
+    assert line(value) == (read if read is None else " ".join(read.split("\n")))
 
 
 def test_parts_are_written_whole_or_not_at_all(tmp_path):

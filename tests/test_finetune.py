@@ -662,7 +662,7 @@ def test_klue_from_the_file_to_the_numbers(consilience, plain, tmp_path):
     assert reached > 0.6, "the last word gives it away; guessing is 1/3"
     assert '"전제"' in (tmp_path / "o/seed-0/klue-nli" / FILE).read_text(encoding="utf-8")
     out = output(
-        consilience, "probe", "--model", tmp_path / "o", "--suite", "klue-nli", "--data",
+        consilience, "probe", "--model", tmp_path / "o/seed-0", "--suite", "klue-nli", "--data",
         tmp_path / "v.json", "--half", "1", "--device", "cpu", "--out", tmp_path / "p", "--json",
     )  # fmt: skip
     numbers = {

@@ -53,17 +53,14 @@ def test_a_subject_with_several_objects_makes_the_relation_n_to_m():
 
 
 FRAME_FAULTS = [
-    ({"subject": ["a"]}, ["[X] [Y]"], "no column 'object' among subject; expected the columns"),
-    (FACTS, None, r"no column 'pattern'.*from_frame\(frame, patterns="),
-    ({**LONG}, PATTERNS, "patterns in the column 'pattern' and in patterns="),
+    ({"subject": ["a"]}, ["[X] [Y]"], "no column 'object' among subject; expected subject, object"),
+    (FACTS, None, "no column 'pattern' among subject, object"),
     ({"subject": ["a", None], "object": ["b", "c"]}, ["[X] [Y]"],
-     "row 2: 'subject' is null; expected text"),
-    ({"subject": ["a"], "object": [1.5]}, ["[X] [Y]"], "row 1: 'object' is 1.5; expected text"),
-    ({"subject": ["a"], "object": ["b\x1b"]}, ["[X] [Y]"], "row 1: a control character, U\\+001B, in 'object'"),
+     "row 2: no 'subject'. Fill it in"),
+    ({"subject": ["a"], "object": [["b"]]}, ["[X] [Y]"],
+     "row 1, column 'object': \\[\"b\"\\]; expected a text"),
     ({"subject": ["a"], "object": ["b"], "pattern": ["[X] is"]}, None,
      r"row 1: the pattern '\[X\] is' has 0 \[Y\]"),
-    ({"relation": ["a/b"], "subject": ["a"], "object": ["b"]}, ["[X] [Y]"],
-     "row 1: the relation id 'a/b'; expected a short name"),
     ({"item": ["1", "1"], "subject": ["a", "b"], "object": ["c", "c"]}, ["[X] [Y]"],
      "row 2: duplicate item '1' of 'questions'"),
     ({"subject": [], "object": []}, ["[X] [Y]"], "the frame: no rows"),
@@ -82,12 +79,12 @@ def test_a_fault_of_a_frame_names_the_row_and_the_column(make, columns, patterns
     (lambda: Suite.from_frame([1]), "the frame is of type list; expected a polars or pandas"),
     (lambda: Suite.from_patterns(["[X] [Y]"], ["x"]), "fact 1: 'x'; expected a pair"),
     (lambda: Suite.from_patterns(["[X] is [Y]."], {}), "^no facts; expected pairs"),
-    (lambda: Suite.from_patterns(["[X] is [Y]."], []), "the relation 'questions' has no fact"),
+    (lambda: Suite.from_patterns(["[X] is [Y]."], []), "^no facts; expected pairs"),
     (lambda: Suite("own", ["x"]), r"a group of type str.*Suite\.from_frame"),
     (lambda: Pattern(3), "a pattern of type int"),
     (lambda: load_suite("mini")["capitol"], "no relation 'capitol'. Did you mean 'capital'"),
     (lambda: load_suite(7), "a suite of type int; expected the name of a suite or a folder"),
-    (lambda: read_answers(7), "the answers table is of type int; expected a path"),
+    (lambda: read_answers(7), "the run is of type int; expected a path"),
     (lambda: measure("a.csv", load_suite("mini")), r"of type str.*read_answers\(path\)"),
     (lambda: measure(pl.DataFrame(), "mini"), r"a suite of type str.*load_suite\(name\)"),
 ])  # fmt: skip
@@ -186,7 +183,7 @@ def test_a_frame_in_one_other_language_needs_no_names(tmp_path):
 @pytest.mark.parametrize(("names", "message"), [
     (None, r"the frame, row 3: 2 of 2 objects of 'questions' without a name in 'de': 'Paris', 'Rom"),
     ({"name": ["Rome"], "text": ["Rom"]}, "the frame of names: no column 'language'"),
-    ({**NAMES, "language": ["german"] * 8}, "row 1: the language 'german'; expected a BCP 47 tag"),
+    ({**NAMES, "language": ["german"] * 8}, "row 1, column 'language': the language 'german'; expected a BCP 47 tag"),
     ({**NAMES, "language": ["de"] * 8}, "row 7: duplicate name 'Paris'"),
 ])  # fmt: skip
 def test_a_fault_of_names_says_what_to_add(names, message):

@@ -130,7 +130,7 @@ GOLD = choices("1,000")
     ("contains", "<think>Maybe Paris, maybe", choices("Paris"), None),
     ("contains", "<think>Paris</think>", choices("Paris"), None),
     ("contains", "<think>Rome?</think> Paris", choices("Paris", "Rome"), 0),
-    ("contains", "I do not know", (Choice.parse("Paris|"),), None),
+    ("contains", "I do not know", (Choice("Paris"),), None),
     ("contains", "\u7b54\u3048\u306f\u6771\u4eac\u3067\u3059", choices("\u6771\u4eac"), 0),
     # A text as written decides between choices that are equal once normalized.
     *(("exact", text, choices("US", "us"), at) for text, at in (("US", 0), ("us", 1), ("Us", None))),

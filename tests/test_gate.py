@@ -21,7 +21,6 @@ from consilience.gating.gate import Rule, as_junit
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import DESCRIPTIONS, label_of
-from consilience.suites.layouts import save_suite
 from report_builders import pair_run
 
 PATTERNS = ["[X] listens on port [Y].", "The port of [X] is [Y]."]
@@ -52,7 +51,7 @@ ROWS = [
     (40, 30, WORSE.format(1), "pass", "pass", ""),
     (30, 30, WORSE.format(1), "pass", "fail", r"-5.7 to \+5.7\): 40 facts cannot show a fall under 5.7 points"),
     (0, 40, WORSE.format(30), "fail", "fail", r"-100.0 points"),
-    (30, range(10, 40), WORSE.format(1), "pass", "fail", "the 30 facts that all runs have"),
+    (30, range(10, 40), WORSE.format(1), "pass", "fail", "the 60 queries that all runs have"),
     # what cannot be checked
     (30, None, WORSE.format(3), "refused", "", "without a baseline.*--baseline RUN"),
     (30, 30, "consistency no worse than baseline by 3 %", "refused", "", "may be points or a share"),
@@ -77,35 +76,42 @@ ROWS = [
 
 @pytest.fixture(scope="module")
 def write(tmp_path_factory):
-    """``write(right)``: a table of answers to 40 facts in two patterns, beside the suite ``ports``.
+    """``write(right)``: a run of 40 facts in two patterns, on the suite ``ports``.
 
     The second answer is wrong but to the first ``right`` facts; a range: only these facts, 30 right.
     """
     folder = tmp_path_factory.mktemp("ports")
-    facts = {f"s{number}": str(number % 4) for number in range(40)}
-    suite = cs.Suite.from_patterns({"ports_table": PATTERNS}, {"ports_table": facts}, name="ports")
-    save_suite(suite, folder / "ports")
 
-    def written(right):
+    def written(right, *, silent=""):
         asked, right = (right, 30) if isinstance(right, range) else (range(40), right)
-        rows = [
-            {"group": "ports_table", "item": fact.item, "subject": fact.subject, "gold": fact.object,
-             "variant": str(variant), "answer": fact.object if at < right or not variant else "x"}
-            for at, fact in enumerate(suite.relations[0].facts) if at in asked for variant in (0, 1)
-        ]  # fmt: skip
-        file = folder / f"{right} of {len(asked)}.csv"
-        pl.DataFrame(rows).write_csv(file)
-        return file
+        run = folder / f"{right} of {len(asked)}{silent}"
+        names = {"item": [f"i{at}" for at in asked], "subject": [f"s{at}" for at in asked]}
+        facts = pl.DataFrame({**names, "object": [str(at % 4) for at in asked]})
+        facts = facts.with_columns(relation=pl.lit("ports_table"))
+
+        def model(prompts):
+            numbers = [int(re.search(r"s(\d+)", prompt)[1]) for prompt in prompts]
+            is_wrong = [
+                at >= right and "port of" in of for at, of in zip(numbers, prompts, strict=True)
+            ]
+            return [
+                None if silent and silent in prompt else "none" if wrong else str(at % 4)
+                for at, wrong, prompt in zip(numbers, is_wrong, prompts, strict=True)
+            ]
+
+        if not run.exists():
+            suite = cs.Suite.from_frame(facts, patterns=PATTERNS, name="ports")
+            cs.evaluate(suite, model, out=run)
+        return run
 
     return written
 
 
 def checked(write, right, baseline, rule, **options):
     """The gate of the answers with ``right`` facts; ``baseline``: those of the baseline."""
-    run, suite = write(right), str(write(right).parent / "ports")
     if baseline is not None:
         options["baseline"] = f"old={write(baseline)}"
-    return cs.gate([run], suite=suite, rule=rule, **options)
+    return cs.gate(write(right), rule=rule, **options)
 
 
 @pytest.mark.parametrize(("right", "baseline", "rule", "expected", "proved", "said"), ROWS)
@@ -122,8 +128,8 @@ def test_a_rule_passes_or_fails(write, right, baseline, rule, expected, proved, 
 def test_the_interval_is_that_of_score_and_compare_at_90_percent(write):
     rules = ["consistency >= 0.6", "consistency in ports_table >= 0.6", WORSE.format(3)]
     checks = checked(write, 30, 32, rules).checks
-    suite = cs.load_suite(write(30).parent / "ports")
-    tables = {name: pl.read_csv(write(name), infer_schema=False) for name in (32, 30)}
+    runs = {name: cs.open_run(write(name)) for name in (32, 30)}
+    suite, tables = runs[30].suite, {name: run.answers for name, run in runs.items()}
     metrics = measure(tables[30], suite, level=0.9).filter(metric="consistency", kind="whole")
     compared = compare(tables, suite, "strict", 0.9).filter(metric="consistency", kind="whole")
     for check, table, over in zip(
@@ -151,7 +157,7 @@ def test_a_mean_over_few_relations_and_what_is_undefined(tmp_path):
     for one in (model, later):
         cs.evaluate(suite, one, out=tmp_path / one.__name__)
     rules = [WORSE.format(3), "corrected_consistency in C >= 0.5", "accuracy in all >= 0.8"]
-    found = cs.gate([tmp_path / "later"], baseline=str(tmp_path / "model"), rule=rules)
+    found = cs.gate(tmp_path / "later", baseline=str(tmp_path / "model"), rule=rules)
     drop, undefined, whole = found.checks
     assert drop.difference == pytest.approx(-1 / 6) and drop.verdict == "pass"
     assert "3 relations cannot show a fall under" in drop.reason
@@ -161,35 +167,37 @@ def test_a_mean_over_few_relations_and_what_is_undefined(tmp_path):
 
 def test_sentence_pairs_are_gated_by_task_and_form(tmp_path):
     """Twelve pairs; the reverse form changes the labels of two in one run and of ten in another."""
-    runs = [pair_run(tmp_path / name, range(size)) for name, size in (("two", 2), ("ten", 10))]
+    two, ten = (pair_run(tmp_path / of, range(size)) for of, size in (("two", 2), ("ten", 10)))
     rules = ["consistency of Reverse >= 0.5", WORSE.format(3)]
-    reverse, drop = cs.gate(runs[1:], baseline=runs[0], rule=rules).checks
+    reverse, drop = cs.gate(ten, baseline=two, rule=rules).checks
     assert (reverse.group, reverse.level, reverse.value) == ("rte", "reverse", 1 / 6)
     assert (drop.value, drop.baseline, drop.verdict) == (14 / 24, 22 / 24, "fail")
-    assert cs.gate(runs[:1], rule=rules[:1]).verdict == "pass"
+    assert cs.gate(two, rule=rules[:1]).verdict == "pass"
 
 
-def test_questions_and_several_runs(tmp_path):
-    """20 questions in two groups: the value is that of all; of three runs it is the mean."""
+def test_questions_are_gated_together_and_by_factor(tmp_path):
+    """20 questions in two groups: the value is that of all."""
     row = {"answer": "a", "options": ["a", "b"]}
     rows = [row | {"question": f"{n}?", "group": "xy"[n % 2]} for n in range(20)]
     (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
-    runs = [
-        cs.evaluate(tmp_path / "q.jsonl", "baseline:random", vary=["order=reversed"], seed=seed,
-                    out=tmp_path / f"run {seed}")
-        for seed in range(4)
-    ]  # fmt: skip
-    values = [run.metrics.filter(metric="consistency", over="all", kind="whole") for run in runs]
-    *runs, _ = runs
-    rules = ["consistency >= 1 %", WORSE.format(60)]
-    limit, drop = cs.gate(runs, rule=rules, baseline=str(tmp_path / "run 3")).checks
-    assert (limit.over, limit.of, limit.verdict) == ("all", "all questions", "pass")
-    assert limit.value == pytest.approx(sum(of["value"].item() for of in values[:3]) / 3)
-    assert drop.difference == pytest.approx(limit.value - values[3]["value"].item())
-    (factor,) = cs.gate(runs[0], rule=["consistency of order >= 1 %"]).checks
-    assert (factor.kind, factor.level, factor.value) == ("factor", "order", values[0]["value"][0])
-    other = cs.evaluate(tmp_path / "q.jsonl", "baseline:first", vary=["order=reversed"])
-    refused("runs of different models", cs.gate, [runs[0], other], rule=rules[:1])
+    run, other = (
+        cs.evaluate(tmp_path / "q.jsonl", "baseline:random", vary=["order=reversed"], seed=seed)
+        for seed in range(2)
+    )
+    one, two = (
+        of.metrics.filter(metric="consistency", over="all", kind="whole")["value"].item()
+        for of in (run, other)
+    )
+    rules = ["consistency >= 1 %", WORSE.format(60), "consistency of order >= 1 %"]
+    limit, drop, factor = cs.gate(run, rule=rules, baseline=str(other.run.path)).checks
+    assert (limit.over, limit.of, limit.verdict, limit.value) == (
+        "all",
+        "all questions",
+        "pass",
+        one,
+    )
+    assert drop.difference == pytest.approx(one - two)
+    assert (factor.kind, factor.level, factor.value) == ("factor", "order", one)
 
 
 def test_models_that_read_no_question_are_noted():
@@ -216,10 +224,8 @@ def test_a_rule_takes_every_number_as_it_is_printed(metric):
 
 def test_the_command_prints_a_table_a_document_and_junit(write, consilience, tmp_path):
     """One of 80 queries has no answer, which is wrong: 29 of 40 facts get one right answer."""
-    table = pl.read_csv(write(30), infer_schema=False)
-    table = table.with_columns(answer=pl.when(pl.int_range(pl.len()) > 0).then("answer"))
-    table.write_csv(tmp_path / "gap.csv")
-    run = ("gate", tmp_path / "gap.csv", "--suite", write(30).parent / "ports")
+    folder = write(30, silent="s0 listens")
+    run = ("gate", f"gap={folder}")
     (tmp_path / "gate.toml").write_text('[gate]\nrule = ["consistency >= 0.9"]\n', "utf-8")
     status, out, err = consilience(*run, "--config", tmp_path / "gate.toml")
     assert (status, "consistency >= 0.9  fail" in out, "rule" in err) == (3, True, True)
@@ -227,13 +233,13 @@ def test_the_command_prints_a_table_a_document_and_junit(write, consilience, tmp
     rules = ("--rule", "consistency >= 0.6", "--rule", "consistency >= 0.9")
     status, out, _ = consilience(*run, *rules, "--junit", tmp_path / "gate.xml")
     assert status == 3
-    assert "Gate: FAIL (1 of 2 checks failed). gap.csv on ports" in out
-    assert f"Answers: consilience report {tmp_path / 'gap.csv'}" in out
+    assert "Gate: FAIL (1 of 2 checks failed). gap on ports" in out
+    assert f"Answers: consilience report '{folder}'" in out
     root = ET.parse(tmp_path / "gate.xml").getroot()
     (tests,) = root
     counts = {"tests": "2", "failures": "1", "errors": "0"}
     assert (root.tag, root.attrib) == ("testsuites", counts | {"name": "consilience gate"})
-    assert tests.attrib == counts | {"name": "gap.csv on ports", "skipped": "0"}
+    assert tests.attrib == counts | {"name": "gap on ports", "skipped": "0"}
     assert [case.find("failure") is not None for case in tests] == [False, True]
     for case in tests:
         assert {*case.attrib} == {"classname", "name", "time"}

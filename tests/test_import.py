@@ -59,7 +59,7 @@ def test_a_table_makes_a_suite_and_names_what_it_cannot_take(tmp_path):
     faults = [str(error).partition("table.csv:")[2] for error in plan.refused]
     assert [fault.partition(":")[0] for fault in faults] == ["6", "7", "5", "8", "11"]
     for fault, message in zip(faults, (
-        "no field 'object'", "2 [X]", "is a duplicate of 'The capital of [X] is [Y].'",
+        "no pattern and no fact", "2 [X]", "is a duplicate of 'The capital of [X] is [Y].'",
         "no word besides its slots", "the relation 'river' has no fact, so 1 pattern of it",
     ), strict=True):  # fmt: skip
         assert message in fault
@@ -114,7 +114,7 @@ def test_patterns_join_relations_that_have_none(write_suite, tmp_path):
     ("a.csv", "pattern\n[X] is [Y]\n", "no column 'relation'"),
     ("a.csv", "relation,patern\na,[X] is [Y]\n", "no column 'pattern'.*mean 'patern'"),
     ("a.jsonl", "", "no pattern and no fact"),
-    ("a.pdf", "", "a file in '.pdf'"),
+    ("a.pdf", "", "a table in '.pdf'"),
     ("b.csv", None, "no such file"),
 ])  # fmt: skip
 def test_what_cannot_be_imported_is_refused(name, content, message, tmp_path):

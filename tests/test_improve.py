@@ -234,7 +234,7 @@ def test_a_folder_belongs_to_the_weights_and_the_text_of_its_training(model_fold
 
 @pytest.mark.parametrize(("options", "message"), cases("improve_bad"))
 def test_what_is_wrong_is_one_message(consilience, command, tmp_path, options, message):
-    (tmp_path / "text.jsonl").write_text('{"text": "x"}\n{}\n')
+    (tmp_path / "text.jsonl").write_text('{"text": "x"}\n{"line": "y"}\n')
     assert message in " ".join(refusal(consilience, *command, *options).split())
 
 

@@ -17,10 +17,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from checks import output, refusal
 from conftest import WORDS, cases
 from consilience.core.expectations import Expectation, Reference
-from consilience.kinds.probing import probe
-from consilience.kinds.questions import questions_of
 from consilience.metrics.differences import compare
 from consilience.options.probe import ProbeOptions
+from consilience.plans.questions import questions_of
+from consilience.probing.probe import probe
+from consilience.runs.run import read_answers
 from consilience.suites.question_suites import load_questions
 from consilience.suites.questions import Questions
 from consilience.train import consistency, objectives
@@ -169,7 +170,7 @@ def test_one_command_trains_adapters_and_shows_the_harm(consilience, command, ch
     assert {what.partition(", ")[2] for what in rows} == {
         "held-out groups", "labels", "mini", "relative",
     }  # fmt: skip
-    before = pl.read_parquet(folder / "before" / "answers" / "C.parquet")
+    before = read_answers(folder / "before").filter(group="C")
     right = (before["answer"] == before["gold"]).mean()
     assert (before.height, rows["Accuracy, held-out groups"]["before"]) == (6, pytest.approx(right))
     (outcome,) = document["outcomes"]
@@ -266,7 +267,7 @@ def test_the_harm_to_facts_is_that_of_relations_with_one_right_object(tmp_path):
     )
     assert {group.cardinality for group in before.suite} == {"N-1", "N-M"}
     compared = compare({"before": before.answers, "after": after.answers}, before.suite, "strict")
-    accuracy, *_ = harm_rows("mini", before, [after], compared)
+    accuracy, *_ = harm_rows("mini", before, after, compared)
     for side, run in (("before", before), ("after", after)):
         metrics = run.metrics.filter(metric="mean_accuracy", over="mean", kind="whole")
         assert accuracy[side] == pytest.approx(metrics["value"].item())
@@ -275,13 +276,13 @@ def test_the_harm_to_facts_is_that_of_relations_with_one_right_object(tmp_path):
 def test_the_perplexity_of_text_by_hand():
     """Lines of 2, 2 and 4 words, twice; each word costs 0.1, 0.1 and 0.2 nats more: 0.15 a word."""
     before = [(2.0, 2), (4.0, 2), (2.0, 4)] * 2
-    row = text_row(before, [[(2.2, 2), (4.2, 2), (2.8, 4)] * 2] * 2)
+    row = text_row(before, [(2.2, 2), (4.2, 2), (2.8, 4)] * 2)
     assert row["before"] == pytest.approx(math.e)
     assert row["difference"] == pytest.approx(math.expm1(0.15))
     error = math.sqrt(6 / 5 * 2 * (0.1**2 + 0.1**2 + 0.2**2)) / 16
     far = stats.t.ppf(0.975, 5) * error
     assert row["high"] == pytest.approx(math.expm1(0.15 + far))
-    alone = text_row(before[:1], [[(2.2, 2)]])
+    alone = text_row(before[:1], [(2.2, 2)])
     assert math.isnan(alone["high"]) and harm_of(alone) == "not ruled out"
 
 

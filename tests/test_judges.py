@@ -75,7 +75,7 @@ def test_kappa_of_unequal_margins_by_hand():
     golds = np.array([[0]] * 7 + [[1]] * 3)
     answers = golds.copy()
     answers[[0, 9]] = 1 - golds[[0, 9]]
-    grid = grid_of(answers, golds, places=places_of([2] * 10, ["given"]))
+    grid = grid_of(answers, golds, places=places_of([2] * 10, ["AB"]))
     assert value("label_kappa", grid) == pytest.approx(0.22 / 0.42)
 
 
@@ -84,7 +84,7 @@ def test_kappa_is_of_shown_positions_by_hand():
 
     The answers 0, 0 and 1, 0 are shown at 0, 1, 1, 1: 3 of 4 right, p_e = (1 * 2 + 3 * 2) / 16.
     """
-    places = places_of([2, 2], ["given", "reversed"])
+    places = places_of([2, 2], ["AB", "BA"])
     grid = grid_of([[0, 0], [1, 0]], [0, 1], places=places, orders=np.array([[0, 1]]))
     assert value("label_kappa", grid) == pytest.approx((3 / 4 - 1 / 2) / (1 - 1 / 2))
     # Of other questions' places 1 * 1 and 0 * 1: by chance .5 at (0, 1) and (1, 0) of these pairs.
@@ -95,7 +95,7 @@ def test_kappa_is_of_shown_positions_by_hand():
 
 def test_position_preference_is_a_mean_over_items():
     """One question in two orders prefers the first place; one in four: 1 of its 6 pairs does."""
-    orders = ["given", "rotation 1", "given", "given"]
+    orders = ["AB", "BA", "AB", "AB"]
     pairs = np.array([[0, 1], [1, 2], [1, 3]])
     asked = np.array([[1, 1, 0, 0], [1, 1, 1, 1]], bool)
     answers = [[0, 1, -1, -1], [0, 1, 1, 1]]

@@ -1,6 +1,7 @@
 """Suites that people know: each row of the table, read from files in the layout of the Hub."""
 
 import json
+import re
 
 import polars as pl
 import pytest
@@ -9,6 +10,7 @@ from huggingface_hub import constants
 import consilience as cs
 from checks import output, refusal, refused
 from consilience.core.items import Choice, Question
+from consilience.runs.run import Run
 from consilience.suites import check_suite
 from consilience.suites.known import KNOWN
 from consilience.suites.question_suites import SUITE_NAMES, load_questions
@@ -120,16 +122,13 @@ def test_a_run_records_the_data_set_and_rotations_keep_the_gold(consilience, tmp
     arguments = ["--suite", "arc", "--vary", "order=rotations"]
     output(consilience, "probe", "--model", "baseline:majority", *arguments, "--out", out)
     record = json.loads((out / "run.json").read_text())
-    assert record["suite_source"]["licence"] == "CC-BY-SA-4.0"
+    assert record["hub"] == ["allenai/ai2_arc", "ARC-Challenge", "test"]
     assert record["warnings"][0].startswith("allenai/ai2_arc, test: ")
-    lines = output(consilience, "suite", "export", *arguments[1:]).splitlines()
-    rows = [json.loads(line) for line in lines]
-    assert [row["options"] for row in rows if row["item"] == "S_2"] == [
-        ["2", "1", "3"],
-        ["1", "3", "2"],
-        ["3", "2", "1"],
-    ]
-    assert {(row["item"], row["gold"]) for row in rows} == {("S_1", "cold"), ("S_2", "3")}
+    queries = Run.open(out).queries
+    prompts = queries.filter(item="S_2")["input"].list.first()
+    shown = ["".join(re.findall("^[A-C]. (.)$", prompt, re.MULTILINE)) for prompt in prompts]
+    assert shown == ["213", "132", "321"]
+    assert {*queries.select("item", "gold").iter_rows()} == {("S_1", "cold"), ("S_2", "3")}
 
 
 def test_subjects_are_groups_and_another_split_is_another_suite(consilience, tmp_path):
@@ -146,7 +145,7 @@ def test_subjects_are_groups_and_another_split_is_another_suite(consilience, tmp
 
 def test_questions_that_cannot_be_asked_are_left_out_with_a_note(tmp_path):
     same, unknown = (
-        {**ROWS[4][1][0], "endings": ["a.", "A.", "b.", "c."]},
+        {**ROWS[4][1][0], "endings": ["a.", "a.", "b.", "c."]},
         {**ROWS[4][1][0], "label": ""},
     )
     copied(tmp_path, "hellaswag", same, unknown, ROWS[4][1][1])

@@ -10,7 +10,6 @@ import torch
 import transformers
 
 from checks import refused
-from consilience.asking.pairs import present_pairs
 from consilience.core.errors import Loading
 from consilience.core.free_text import matched_word
 from consilience.core.items import TextPair
@@ -19,6 +18,7 @@ from consilience.models.batches import Budget, logits_of
 from consilience.models.fast.trees import Prompts, tree_scorer
 from consilience.models.loading import load_pretrained
 from consilience.models.prompt_tokens import LONGEST_LABEL
+from consilience.plans.pairs import present_pairs
 from consilience.suites.pairs import TASKS, original, t5_original
 from pair_builders import MRPC, ODD, PAIRS, SAME, by_row, forms_of
 
@@ -345,6 +345,6 @@ def test_a_chat_ends_with_any_end_token_of_its_checkpoint(chat, writer):
 def test_what_cannot_be_read_as_text_is_left_out(writer):
     """A language model's special tokens are what they are; the item says which."""
     model = writer("t5")
-    asked = present_pairs(MRPC, [PAIRS[0], *ODD], partial(t5_original, task=MRPC), {}, model)
+    asked, _ = present_pairs(MRPC, [PAIRS[0], *ODD], partial(t5_original, task=MRPC), {}, model)
     reason = "has the special token '</s>' in it"
-    assert asked.reasons == (None, reason, None, reason, None)
+    assert [one.why_not for one in asked.asks] == [None, reason, None, reason, None]

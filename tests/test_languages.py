@@ -2,15 +2,15 @@
 """Suites with patterns in several languages: names, particles, asking, and pairs by language."""
 
 import json
+from functools import partial
 
 import polars as pl
 import pytest
 
 from checks import ScoringFunction, output, refused
 from conftest import cases
-from consilience import compare, suites
-from consilience.analysis.examples import examples
-from consilience.asking.facts import ask, ask_suite
+from consilience import compare, score, suites
+from consilience.asking.asker import query_table
 from consilience.asking.questions import answered
 from consilience.authoring.checks import cautions
 from consilience.authoring.pattern_mining import sentences
@@ -21,8 +21,7 @@ from consilience.core.patterns import Pattern
 from consilience.core.presentation import Presentation, present
 from consilience.core.schemas import COMPARISON_SCHEMA
 from consilience.core.text import whole_words
-from consilience.kinds.answers import answers_to_facts
-from consilience.kinds.facts import Facts, fact_rows
+from consilience.elsewhere.exports import exported_rows
 from consilience.metrics.differences import compare as differences_of_models
 from consilience.metrics.measure import measure
 from consilience.models.functions import (
@@ -31,7 +30,9 @@ from consilience.models.functions import (
     match_candidate,
 )
 from consilience.options.probe import ProbeOptions
-from consilience.report import run_view
+from consilience.options.suites import ExportOptions
+from consilience.plans import plan_of
+from consilience.plans.facts import ask, ask_suite, group_of, texts_of
 from consilience.report.comparison_tables import comparison_table
 from consilience.report.metric_tables import language_table
 from consilience.report.report_page import languages
@@ -115,14 +116,13 @@ def test_an_is_an_article_in_english_only():
 
 
 def test_names_replace_subjects_objects_and_candidates(suite):
-    (relation,) = suite
     asked = []
 
     def score(sentences):
         asked.extend(sentences)
         return [float("Rom" in text or "ローマ" in text) for text in sentences]
 
-    answers = ask(relation, ScoringFunction(score), suite.name)
+    answers = ask(suite, ScoringFunction(score), group_of(suite, "capital"))
     assert "Die Hauptstadt der Schweiz ist Rom." in asked
     assert "ローマはスイスの首都です。" in asked
     assert len(asked) == 3 * 5 * 3
@@ -153,20 +153,15 @@ def test_the_oracle_is_right_in_every_language(suite):
     refused("--candidates objects", ask_suite, suite, oracle, whole_vocabulary=True)
 
 
-def test_exported_prompts_and_answers_made_elsewhere(suite):
-    rows = [*fact_rows(suite)][10:]  # Italy
+def test_exported_prompts_and_answers_made_elsewhere(tmp_path):
+    folder = write(tmp_path / "capitals")
+    rows = [*exported_rows(ExportOptions(str(folder)))][10:]  # Italy
     prompts = [f"Die Hauptstadt von Italien ist {BLANK}.", f"イタリアの首都は{BLANK}です。"]
     assert [row["prompt"] for row in rows][2:4] == prompts
     assert rows[3]["candidates"] == ["パリ", "ベルン", "ローマ"]
-    answered = pl.DataFrame(
-        {"group": "capital", "item": row["item"], "variant": row["variant"], "answer": answer}
-        for row, answer in zip(rows, ["Rome", "Rome", "Rom", "ローマ", "Rom"], strict=True)
-    )
-    table = answers_to_facts(answered, suite, None)
-    assert table["answer"].to_list() == ["Rome", "Rome", "Rome", "Rome", "Rom"]
-    indices = answered.drop("answer").with_columns(answer_index=pl.Series([2, 0, 2, 1, 2]))
-    table = answers_to_facts(indices, suite, None)
-    assert table["answer"].to_list() == ["Rome", "Paris", "Rome", "Bern", "Rome"]
+    given = zip(rows, ["Rome", "Rome", "Rom", "ローマ", "Rom"], strict=True)
+    result = score([{"id": row["id"], "answer": answer} for row, answer in given], folder)
+    assert result.answers["answer"].to_list() == ["Rome", "Rome", "Rome", "Rome", "Rom"]
 
 
 def test_questions_in_the_languages_of_the_patterns(suite):
@@ -177,8 +172,8 @@ def test_questions_in_the_languages_of_the_patterns(suite):
         f"Fülle die Lücke aus: Die Hauptstadt von Italien ist {BLANK}.",
     )
     assert italy.paraphrases["ja"][1] == f"次の空欄を埋めてください。{BLANK}はイタリアの首都です。"
-    german = present(italy, Presentation(language="de", labels="none", reply="text"))
-    english = present(italy, Presentation(language="en", labels="none", reply="text"))
+    german = present(italy, Presentation(language="de", labels="none"))
+    english = present(italy, Presentation(language="en", labels="none"))
     texts = {"Rome": "Rom", "Paris": "Paris", "Bern": "Bern"}
     assert german.answers == tuple(texts[text] for text in english.answers)
     assert "Rom\n" in german.text
@@ -254,14 +249,12 @@ def test_wrong_rows_of_names(tmp_path):
     for row, message in (
         ({"text": "羅馬"}, "duplicate name 'Rome' in 'ja'"),
         ({"text": "羅馬", "language": "Japanese"}, "the language 'Japanese'"),
-        ({"form": "x"}, "no field 'text'"),
+        ({"form": "x"}, "column 'text': no 'text'"),
     ):
         names = [*NAMES, {"name": "Rome", "language": "ja", **row}]
         assert message in problems(tmp_path, names=names)[0]
     twins = [row | {"text": row["text"].replace("ローマ", "ベルン")} for row in NAMES]
     assert "'Bern' and 'Rome' of 'capital' are both 'ベルン'" in problems(tmp_path, names=twins)[0]
-    own = [*NAMES, {"name": "Oslo", "language": "ja", "text": "x", "relation": "capital"}]
-    assert "the column 'relation'" in problems(tmp_path, names=own)[0]
     misspelt = [row | {"name": row["name"].replace("Rome", "Rom")} for row in NAMES]
     assert "1 of 3 objects of 'capital' without a name in" in problems(tmp_path, names=misspelt)[0]
 
@@ -384,26 +377,20 @@ def test_numbers_of_languages(suite):
     assert [row[0].value for row in map(table.cells, range(len(table.rows)))] == [
         "en", "de", "ja", "en and de", "en and ja", "de and ja",
     ]  # fmt: skip
-    (part,) = languages([RunView("model", [], suite, metrics, None)])
+    (part,) = languages([RunView("model", {}, suite, metrics, None)])
     assert repr(part.rows) == repr(table.rows)
     alone = select_languages(suite, ["en"])
     english = answers.filter(pl.col("variant").is_in(["0", "1"]))
     assert not language_table(measure(english, alone), alone).rows
 
 
-def test_examples_show_names_in_the_language_and_form_that_was_asked(suite):
-    items = {fact.subject: fact.item for fact in suite["capital"].facts}
-    table = held(HELD).with_columns(pl.col("item").replace_strict(items))
-    (example,) = examples(table, suite, ["right_and_wrong"], 1)["right_and_wrong"]
-    prompts = Facts.shown_texts(None, suite, {("capital", example.item)})
-    german, japanese = suite["capital"].patterns[2:4]
-    subject = {"France": "von Frankreich", "Switzerland": "der Schweiz", "Italy": "von Italien"}
-    in_german, in_japanese = (
-        prompts["capital", example.item, pattern.name] for pattern in (german, japanese)
-    )
-    assert in_german == f"Die Hauptstadt {subject[example.subject]} ist {run_view.BLANK}."
-    assert japanese.text.partition("の")[2].replace("[Y]", run_view.BLANK) in in_japanese
-    assert len(prompts) == 5  # of the one example
+def test_a_run_keeps_names_in_the_language_and_form_that_was_asked(suite):
+    table = query_table(group_of(suite, "capital"), partial(texts_of, "capital"))
+    assert [of[0] for of in table.filter(subject="France")["input"].to_list()] == [
+        "The capital of France is [Y].", "[Y] is the capital of France.",
+        "Die Hauptstadt von Frankreich ist [Y].", "フランスの首都は[Y]です。", "[Y]はフランスの首都です。",
+    ]  # fmt: skip
+    assert {*table["gold"]} == {*CAPITALS.values()}
 
 
 def test_languages_on_the_command_line(consilience, tmp_path):
@@ -425,9 +412,10 @@ def test_languages_on_the_command_line(consilience, tmp_path):
         ("order=2", "--vary order with a suite of facts; expected --vary language=L,L"),
         ("language=fr", "'fr'"),
     ):
-        refused(message, Facts, ProbeOptions(suite=str(folder), vary=[wrong]))
-    assert Facts(ProbeOptions(suite=str(folder), vary=["language=de,"])).languages == ["de"]
-    assert Facts(ProbeOptions(suite=str(folder), vary=["language"])).languages is None
+        refused(message, plan_of, ProbeOptions(suite=str(folder), vary=[wrong]))
+    for vary, known in (("language=de,", ["de"]), ("language", None), ("language=all", None)):
+        plan = plan_of(ProbeOptions(suite=str(folder), vary=[vary]))
+        assert plan.settings["languages"] == known
 
 
 def test_a_comparison_by_language():

@@ -210,7 +210,7 @@ def test_facts_are_those_of_a_suite_a_folder_or_a_table(tmp_path):
     quoted = write(tmp_path / "q.csv", 'relation,subject,object\nmoon,"Io, a moon",Jupiter\n')
     assert load_facts(str(quoted))["moon"].facts[0].subject == "Io, a moon"
     write(table, "relation\tsubject\tobject\nmoon\t\tJupiter\n")
-    refused("facts.tsv:2: an empty 'subject'", load_facts, str(table))
+    refused("facts.tsv:2, column 'subject': no 'subject'", load_facts, str(table))
 
 
 def test_proposals_of_a_corpus(tmp_path):

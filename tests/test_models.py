@@ -15,7 +15,6 @@ import reference
 from checks import refused
 from conftest import WORDS, _tokenizer
 from consilience import Candidates, Pattern, Query, load_model
-from consilience.asking.facts import judge
 from consilience.models import seq2seq
 from consilience.models.batches import Budget
 from consilience.models.candidates import candidates_in_slot, count_pieces
@@ -23,6 +22,7 @@ from consilience.models.fast.products import reproducibly
 from consilience.models.loading import Pretrained
 from consilience.models.masked import PiecewiseModel
 from consilience.models.seq2seq import Seq2SeqModel
+from consilience.plans.facts import judge
 from reference import PATTERNS, QUERIES, TEMPLATE, scores_of, words_of
 
 CANDIDATES = words_of(*WORDS)

@@ -8,16 +8,14 @@ import pytest
 import consilience as cs
 from checks import output, refused
 from consilience import new_suite
-from consilience.suites.questions import COLUMNS, read_question_file
+from consilience.suites.questions import KNOWN
 from scoring_server import VLLM, scoring_server
 from test_prompted import CHAT
 
 
 def test_the_example_of_questions_has_every_kind_of_question(consilience, tmp_path):
     assert "README.md, questions.csv" in output(consilience, "suite", "new", tmp_path / "mine")
-    problems = []
-    questions = read_question_file(tmp_path / "mine" / "questions.csv", {}, problems)
-    assert not problems
+    questions = cs.load_questions(tmp_path / "mine")
     sizes = {group: {len(q.options) for q in items} for group, items in questions.groups.items()}
     assert sizes == {"geography": {4}, "science": {4}, "computing": {0}}
     aliases = {q.gold.text: q.gold.aliases for q in questions.items if q.gold.aliases}
@@ -29,7 +27,7 @@ def test_the_example_of_questions_has_every_kind_of_question(consilience, tmp_pa
 def test_the_readme_explains_every_column(tmp_path):
     readme, table = new_suite(tmp_path / "mine")
     named = set(re.findall(r"`(\w+)`", readme.read_text(encoding="utf-8")))
-    assert set(COLUMNS) <= named
+    assert set(KNOWN) <= named
     assert set(table.read_text(encoding="utf-8").splitlines()[0].split(",")) <= named
 
 

@@ -5,8 +5,8 @@ import pytest
 
 from consilience import Scores
 from consilience.core.schemas import METRICS_SCHEMA
-from consilience.kinds.probing import probe
 from consilience.options.probe import ProbeOptions
+from consilience.probing.probe import probe
 
 pytestmark = pytest.mark.usefixtures("two_threads")
 

@@ -9,16 +9,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import SENTENCES
-from consilience.asking.pairs import (
-    CHANGED_ANSWERS_SCHEMA,
-    Presented,
-    ask_labels,
-    changed_answers,
-    present_pairs,
-)
+from consilience.analysis.examples import CHANGED_ANSWERS_SCHEMA, changed_answers
+from consilience.asking.asker import query_table
 from consilience.core.items import TextPair
+from consilience.plans.pairs import ask, present_pairs
 from consilience.suites.pairs import PERTURBATIONS, Perturbation, chosen, original, t5_original
-from pair_builders import FORMS, MRPC, PAIRS, SAME, forms_of, present, shuffled, table
+from pair_builders import (
+    FORMS,
+    MRPC,
+    PAIRS,
+    SAME,
+    forms_of,
+    present,
+    shown,
+    shuffled,
+    suite_of,
+    table,
+)
 
 
 def words(word, count):
@@ -63,16 +70,16 @@ def test_sentences_are_truncated_alike_in_every_form(family, longest, load, writ
     def check(one, two):
         pair = TextPair("0", one, two, SAME[0])
         whole_forms = forms_of([pair], PERTURBATIONS, first=first)
-        presented = present_pairs(MRPC, [pair], first, PERTURBATIONS, model)
-        (forms,) = presented.forms
-        assert presented.names == ("original", *PERTURBATIONS)
+        group, notes = present_pairs(MRPC, [pair], first, PERTURBATIONS, model)
+        (forms,) = shown(group)
+        assert group.variants == ("original", *PERTURBATIONS)
         for form, whole in zip(forms, whole_forms, strict=True):
             assert [segment.mark for segment in form] == [segment.mark for segment in whole]
             assert sentences(form) == sentences(forms[0])
             for name, text in sentences(form).items():
                 assert sentences(whole)[name].startswith(text)
-        truncated = any("were truncated" in note for note in presented.notes)
-        if presented.reasons == (None,):
+        truncated = any("were truncated" in note for note in notes)
+        if {one.why_not for one in group.asks} == {None}:
             assert most_tokens(model, forms) <= longest
             assert truncated == (most_tokens(model, whole_forms) > longest)
         if not truncated:
@@ -87,13 +94,13 @@ def test_items_that_are_too_long_are_cut(load):
     pairs = [TextPair(str(n), "Rome " * n, "Oslo", SAME[0]) for n in (1, 14, 15, 40)]
     lengths = [most_tokens(model, forms_of([pair])) for pair in pairs]
     assert lengths[1:3] == [24, 25]
-    truncated = present(pairs, FORMS[1:], model)
-    assert truncated.reasons == (None,) * 4
+    group, notes = present(pairs, FORMS[1:], model)
+    assert {one.why_not for one in group.asks} == {None}
     note = (
         "2 of 4 items were too long for 24 tokens: 6 of their 6 forms were truncated, a sentence "
     )
-    assert truncated.notes[0].startswith(note)
-    assert sentences(truncated.forms[2][0]) == {"sentence1": words("Rome", 14), "sentence2": "Oslo"}
+    assert notes[0].startswith(note)
+    assert sentences(shown(group)[2][0]) == {"sentence1": words("Rome", 14), "sentence2": "Oslo"}
 
 
 def changed(first=None, second=None, indicators=None):
@@ -117,21 +124,21 @@ def test_a_perturbation_that_changes_a_sentence_is_truncated_in_its_own_text(loa
     model, pair = load("bert", longest=24), long_pair("Oslo is Oslo")
     both = changed(words("Berlin", 40), "Lisbon is Lisbon")
     formats = chosen(FORMS[1:]) | {"both": both, "short": changed("Berlin", "Lisbon")}
-    presented = present([pair], formats, model)
-    forms = dict(zip(presented.names, presented.forms[0], strict=True))
-    alone = present([pair], FORMS[1:], model)
-    assert list(alone.forms[0]) == [forms[name] for name in FORMS]
+    group, notes = present([pair], formats, model)
+    forms = dict(zip(group.variants, *shown(group), strict=True))
+    alone, _ = present([pair], FORMS[1:], model)
+    assert list(*shown(alone)) == [forms[name] for name in FORMS]
     assert sentences(forms["original"])["sentence1"] == words("Rome", 12)
     marks = 3 + 2 * 2  # the paraphrase stands behind the marks of the original, one token less each
     both = {"sentence1": words("Berlin", 24 - marks - 3), "sentence2": "Lisbon is Lisbon"}
     assert sentences(forms["both"]) == both
     assert sentences(forms["short"]) == {"sentence1": "Berlin", "sentence2": "Lisbon"}
-    assert most_tokens(model, presented.forms[0]) == 24
-    assert presented.notes == (
+    assert most_tokens(model, *shown(group)) == 24
+    assert notes == [
         "1 of 1 items were too long for 24 tokens: 4 of their 5 forms were truncated, a sentence "
-        "at the same place in every form that contains it",
-    )
-    logprobs = dict(ask_labels(presented, model).select("variant", "logprob").iter_rows())
+        "at the same place in every form that contains it"
+    ]
+    logprobs = dict(ask(MRPC, model, group).select("variant", "logprob").iter_rows())
     assert logprobs["both"] != logprobs["original"] != logprobs["short"]
 
 
@@ -139,8 +146,8 @@ def test_a_sentence_that_two_forms_share_ends_at_the_same_place(load):
     """A paraphrase of one sentence, three words longer: the other one loses three more everywhere."""
     model, pair = load("bert", longest=24), long_pair()
     perturbations = {"changed": changed(second="Oslo is in Europe")}
-    ((one, two),) = present([pair], perturbations, model).forms
-    ((alone,),) = present([pair], [], model).forms
+    ((one, two),) = shown(present([pair], perturbations, model)[0])
+    ((alone,),) = shown(present([pair], [], model)[0])
     assert len(sentences(alone)["sentence1"].split()) == 16
     assert sentences(one) == {"sentence1": words("Rome", 13), "sentence2": "Oslo"}
     assert sentences(two) == {"sentence1": words("Rome", 13), "sentence2": "Oslo is in Europe"}
@@ -149,16 +156,20 @@ def test_a_sentence_that_two_forms_share_ends_at_the_same_place(load):
 @pytest.mark.parametrize("second", ["Oslo", LONG])
 def test_a_perturbation_may_rename_an_indicator(second, load):
     perturbations = {"changed": changed(indicators=("Paris", "Rome")), **chosen(["reverse"])}
-    presented = present([long_pair(second)], perturbations, load("bert", longest=24))
-    ((whole, renamed, turned),) = presented.forms
+    group, _ = present([long_pair(second)], perturbations, load("bert", longest=24))
+    ((whole, renamed, turned),) = shown(group)
     assert [segment.indicator for segment in renamed] == ["Paris", "Rome"]
     assert [segment.sentence for segment in renamed] == [segment.sentence for segment in whole]
     assert turned == whole[::-1]
 
 
-def presented_in_whole(pairs):
-    forms = tuple(tuple(forms_of([pair])) for pair in pairs)
-    return Presented(MRPC, tuple(pairs), FORMS, forms, (None,) * len(pairs), ())
+def changes_of(answers):
+    """The changed answers to the first of the pairs."""
+    first = partial(original, indicators=MRPC.indicators)
+    pairs = PAIRS[: answers["item"].n_unique()]
+    group, _ = present_pairs(MRPC, pairs, first, chosen(FORMS[1:]), None)
+    queries = query_table(replace(group, id="t"), lambda form: [one.text for one in form])
+    return changed_answers(queries, answers, suite_of(answers.drop_nulls("answer"), labels=SAME))
 
 
 def test_changed_answers_the_surest_first():
@@ -171,7 +182,7 @@ def test_changed_answers_the_surest_first():
     margins = [9, 9, 9, 2, 3, 0.5, 1, 7, 4, None, None, None]
     answers = table([(str(at), yes, row) for at, row in enumerate(said)])
     answers = answers.with_columns(margin=pl.Series(margins, dtype=pl.Float64))
-    changes = changed_answers(presented_in_whole(PAIRS[:4]), shuffled(answers))
+    changes = changes_of(shuffled(answers))
     assert dict(changes.schema) == CHANGED_ANSWERS_SCHEMA
     columns = ["item", "perturbation", "original_answer", "answer", "margin"]
     assert changes.select(columns).rows() == [
@@ -190,7 +201,7 @@ def test_changed_answers_the_surest_first():
 def test_an_answer_that_is_no_label_is_a_change():
     """The same string twice counts; a label after no label does as well."""
     rows = [("0", SAME[1], ["x", "x", SAME[1]]), ("1", SAME[1], [SAME[1]] * 3)]
-    changes = changed_answers(presented_in_whole(PAIRS[:2]), table(rows))
+    changes = changes_of(table(rows))
     found = changes.select("item", "perturbation", "answer").rows()
     assert found == [("0", "reverse", "x"), ("0", "signal", SAME[1])]
     assert changes["margin"].null_count() == 2

@@ -13,14 +13,16 @@ import polars as pl
 import pytest
 
 from checks import refused
-from consilience import ask_suite, load_model, load_suite, read_answers
-from consilience.asking.facts import ask
-from consilience.asking.facts import judge as judge_columns
+from consilience import load_model, load_suite, read_answers
+from consilience.core.items import Ask, Group, Item
 from consilience.core.schemas import ANSWERS_SCHEMA
-from consilience.kinds import probing
-from consilience.runs import folder as run_folder
-from consilience.runs import run as run_module
-from consilience.runs.folder import RunFolder
+from consilience.options.probe import ProbeOptions
+from consilience.plans import Queries
+from consilience.plans.facts import ask, group_of
+from consilience.plans.facts import judge as judge_columns
+from consilience.probing import probe as probing
+from consilience.probing.probe import plan_probe, probe
+from consilience.runs.folder import FORMAT, RunFolder, record_of
 from consilience.suites.facts import sample_facts, select_relations
 from consilience.types import Scores
 
@@ -89,10 +91,10 @@ def mini(*ids, limit=3):
     return sample_facts(select_relations(load_suite("mini"), list(ids)), limit, seed=0)
 
 
-def test_the_answers_table(model_folder):
+def test_the_answers_table():
     suite = mini("capital")
     relation = suite.relations[0]
-    table = ask(relation, load_model("baseline:oracle"), suite.name)
+    table = ask(suite, load_model("baseline:oracle"), group_of(suite, "capital"))
     assert (dict(table.schema), table.height) == (ANSWERS_SCHEMA, 3 * 9)
     assert table["answer"].equals(table["gold"].alias("answer"))
     assert table["variant_index"].to_list() == list(range(9)) * 3
@@ -117,26 +119,29 @@ class Counting:
 ASKED = {"model": "m", "seed": 0}
 
 
+def probed(folder, suite, model=None):
+    """The answers of a run of a suite, which is begun, or resumed, in a folder."""
+    return probe(ProbeOptions(out=folder), suite=suite, model=model or Counting()).answers.answers
+
+
 def test_a_run_that_was_stopped_goes_on_with_the_same_answers(tmp_path):
-    suite = mini("capital", "sport", "field")
-    whole = ask_suite(suite, Counting(), RunFolder(tmp_path / "whole", ASKED))
-    stopped = Counting(stop_after=2)
+    suite, run = mini("capital", "sport", "field"), tmp_path / "run"
+    whole = probed(tmp_path / "whole", suite)
     with pytest.raises(KeyboardInterrupt):
-        ask_suite(suite, stopped, RunFolder(tmp_path / "run", ASKED))
-    assert len(list((tmp_path / "run" / "answers").iterdir())) == 2
+        probed(run, suite, Counting(stop_after=2))
+    assert {path.name for path in (run / "answers").iterdir()} == {"0.parquet", "1.parquet"}
+    plan = plan_probe(ProbeOptions(out=run), suite=suite, model=Counting())
+    assert (plan.queries - plan.complete, plan.is_new) == (27, False), "only what is left"
     last = Counting()
-    steps = []
-    again = ask_suite(suite, last, RunFolder(tmp_path / "run", ASKED), progress=steps.append)
-    assert last.calls == 1
-    assert sum(steps) == 27 and again.equals(whole), "only what was left is counted"
-    assert read_answers(tmp_path / "run").sort(pl.all()).equals(whole.sort(pl.all()))
+    assert probed(run, suite, last).equals(whole) and last.calls == 1
+    assert read_answers(run).sort(pl.all()).equals(whole.sort(pl.all()))
 
 
 @pytest.mark.parametrize("damage", ["cut", "rows", "columns", "other", "empty"])
 def test_answers_that_are_not_whole_or_not_of_this_run_are_asked_again(damage, tmp_path):
     suite = mini("capital", "sport")
-    whole = ask_suite(suite, Counting(), RunFolder(tmp_path, ASKED))
-    path = tmp_path / "answers" / "capital.parquet"
+    whole = probed(tmp_path, suite)
+    path = tmp_path / "answers" / "0.parquet"
     table, mark = pl.read_parquet(path), pl.read_parquet_metadata(path)["consilience"]
     if damage == "cut":
         path.write_bytes(path.read_bytes()[:-20])
@@ -149,16 +154,16 @@ def test_answers_that_are_not_whole_or_not_of_this_run_are_asked_again(damage, t
     else:
         table.write_parquet(path, metadata={"consilience": "another run"})
     model = Counting()
-    assert ask_suite(suite, model, RunFolder(tmp_path, ASKED)).equals(whole) and model.calls == 1
+    assert probed(tmp_path, suite, model).equals(whole) and model.calls == 1
 
 
 def test_a_folder_of_another_run_or_of_none_is_refused_and_left_alone(tmp_path):
     run, other = tmp_path / "run", tmp_path / "other"
-    ask_suite(mini("capital"), Counting(), RunFolder(run, ASKED))
-    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    RunFolder(run, ASKED).note(["a note"])
+    before = (run / "run.json").read_bytes()
     message = 'its model is "m", now asked is "n".*another folder'
     refused(message, RunFolder, run, ASKED | {"model": "n"})
-    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    assert (run / "run.json").read_bytes() == before
     other.mkdir()
     (other / "notes.txt").write_text("mine")
     for place in (other, other / "notes.txt"):
@@ -176,27 +181,25 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
     sync = os.fsync
 
     def full(descriptor):
-        if "sport" in Path(f"/proc/self/fd/{descriptor}").readlink().name:
+        if "1.parquet" in Path(f"/proc/self/fd/{descriptor}").readlink().name:
             raise OSError(errno.ENOSPC, "No space left on device")
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", full)
-    room = r"sport\.parquet: the disk is full.*make room"
-    refused(room, ask_suite, suite, Counting(), RunFolder(tmp_path, ASKED))
-    assert [path.name for path in (tmp_path / "answers").iterdir()] == ["capital.parquet"]
+    refused(r"1\.parquet: the disk is full.*make room", probed, tmp_path, suite)
+    assert [path.name for path in (tmp_path / "answers").iterdir()] == ["0.parquet"]
     monkeypatch.undo()
     model = Counting()
-    ask_suite(suite, model, RunFolder(tmp_path, ASKED))
+    probed(tmp_path, suite, model)
     assert model.calls == 1
 
 
 def test_the_record_says_what_was_asked_and_when(tmp_path):
     run = RunFolder(tmp_path, ASKED)
-    answers = ask_suite(mini("capital"), Counting(), run)
     run.note(["a note", "a note"])
-    run.finish(answers.select("item"))
+    run.finish(pl.DataFrame({"item": []}))
     record = json.loads((tmp_path / "run.json").read_text())
-    assert record["settings"] == {"format": run_folder.FORMAT, **ASKED}
+    assert record["settings"] == {"format": FORMAT, **ASKED}
     assert record["started"] <= record["finished"] and record["warnings"] == ["a note"]
     assert {"python", "consilience", "polars"} <= set(record["versions"])
     again = RunFolder(tmp_path, ASKED)
@@ -205,60 +208,31 @@ def test_the_record_says_what_was_asked_and_when(tmp_path):
 
 
 def test_answers_that_the_run_did_not_write_are_not_counted(tmp_path):
-    for name, asked in (("a", ASKED), ("b", ASKED | {"seed": 1})):
-        ask_suite(mini("capital", "sport"), Counting(), RunFolder(tmp_path / name, asked))
+    """Those of another run, and of another group of this one; a file of no group is no answers."""
+    for name, limit in (("a", 3), ("b", 2)):
+        probed(tmp_path / name, mini("capital", "sport", limit=limit))
     ours, others = (tmp_path / name / "answers" for name in "ab")
-    (ours / "field.parquet").write_bytes((ours / "capital.parquet").read_bytes())
-    refused(r"field\.parquet: these answers were changed", read_answers, tmp_path / "a")
-    (ours / "field.parquet").unlink()
-    (ours / "sport.parquet").write_bytes((others / "sport.parquet").read_bytes())
-    refused("the answers of different runs", read_answers, tmp_path / "a")
-
-
-def test_the_protocol_of_a_run(tmp_path):
-    assert run_module.Run.open(tmp_path).protocol is None
-    RunFolder(tmp_path, ASKED | {"protocol": "published"})
-    assert run_module.Run.open(tmp_path).protocol == "published"
-    file = tmp_path / "run.json"
-    file.write_text(file.read_text().replace('"published"', '"other"'))
-    assert run_module.Run.open(tmp_path).protocol is None
-
-
-def test_tables_that_cannot_be_read(tmp_path):
-    (tmp_path / "a.parquet").write_bytes(b"no")
-    (tmp_path / "a.ods").write_bytes(b"no")
-    for name, message in (
-        ("a.parquet", "cannot be read as a table"),
-        ("a.ods", "a table in '.ods'; expected .jsonl, .csv, .csv.gz, .tsv, .parquet or .xlsx"),
-        ("none.csv", "no such file"),
-        (".", "no answers"),
-    ):
-        refused(message, read_answers, tmp_path / name)
-
-
-@pytest.mark.parametrize("group", ["../../victim/pwn", "/tmp/a", "..", "", "a\0b", "x" * 101])
-def test_no_answers_are_written_outside_their_folder(group, tmp_path):
-    """Whichever suite the id comes from: refused, and nothing is written."""
-    (tmp_path / "victim").mkdir()
-    run = RunFolder(tmp_path / "run", {"suite": "s"})
-    answers = pl.DataFrame(schema=ANSWERS_SCHEMA)
-    for use in (lambda: run.answers(group, 0), lambda: run.write_answers(group, answers)):
-        refused("can name a file", use)
-    assert {path.name for path in tmp_path.rglob("*")} == {"run", "victim", "answers", "run.json"}
+    known = read_answers(tmp_path / "a")
+    (ours / "2.parquet").write_bytes((ours / "0.parquet").read_bytes())
+    assert read_answers(tmp_path / "a").equals(known)
+    (ours / "1.parquet").write_bytes((ours / "0.parquet").read_bytes())
+    refused(r"1\.parquet: these answers were changed", read_answers, tmp_path / "a")
+    (ours / "1.parquet").write_bytes((others / "1.parquet").read_bytes())
+    refused(r"1\.parquet: these answers were changed", read_answers, tmp_path / "a")
 
 
 def test_changed_answers_are_asked_again_and_are_an_error_for_readers(tmp_path):
     """One cell changed, the mark kept: found by the digest alone."""
     suite = mini("capital", "sport")
-    whole = ask_suite(suite, Counting(), RunFolder(tmp_path, ASKED))
-    path = tmp_path / "answers" / "capital.parquet"
+    whole = probed(tmp_path, suite)
+    path = tmp_path / "answers" / "0.parquet"
     table, mark = pl.read_parquet(path), pl.read_parquet_metadata(path)["consilience"]
     changed = table.with_columns(answer=pl.lit("Paris"))
     changed.write_parquet(path, metadata={"consilience": mark})
-    refused(r"capital\.parquet: these answers were changed", read_answers, tmp_path)
-    model, run = Counting(), RunFolder(tmp_path, ASKED)
-    assert ask_suite(suite, model, run).equals(whole) and model.calls == 1
-    assert "capital: the answers had been changed" in run.record["warnings"][-1]
+    refused(r"0\.parquet: these answers were changed", read_answers, tmp_path)
+    model = Counting()
+    assert probed(tmp_path, suite, model).equals(whole) and model.calls == 1
+    assert "capital: the answers had been changed" in str(record_of(tmp_path)["warnings"])
     assert read_answers(tmp_path).height == whole.height
 
 
@@ -266,20 +240,24 @@ def test_two_runs_of_one_folder_keep_the_digests_of_both(tmp_path):
     """Each has opened the folder before the other wrote; one before had failed at its start."""
     (tmp_path / "answers").mkdir()
     (tmp_path / ".run.json.1.part").write_text("")
-    first, second = RunFolder(tmp_path, ASKED), RunFolder(tmp_path, ASKED)
+    suite = mini("capital", "sport", "field")
+    settings = ASKED | {"groups": [relation.id for relation in suite]}
+    first, second = (RunFolder(tmp_path, settings) for _ in range(2))
     for run, id_ in ((first, "capital"), (second, "sport"), (first, "field")):
-        ask_suite(mini(id_), Counting(), run)
+        run.write_answers(id_, ask(suite, Counting(), group_of(suite, id_)))
     assert read_answers(tmp_path)["group"].unique().len() == 3
 
 
 KILLED_AT_EVERY_STEP = """
 import gc, os, sys
 import numpy.ma  # here, like the versions, and not in each process
+from dataclasses import replace
 from pathlib import Path
-from consilience import ask_suite, load_model, load_suite
+from consilience.core.errors import SILENT
 from consilience.core.provenance import versions
-from consilience.runs.folder import RunFolder
-from consilience.suites.facts import sample_facts, select_relations
+from consilience.options.probe import ProbeOptions
+from consilience.plans import plan_of
+from consilience.probing.probe import ask_in_folder, open_folder
 
 def watch(event, arguments):
     global left
@@ -295,12 +273,13 @@ def in_a_process(folder, step):
         return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     left = step
     sys.addaudithook(watch)
-    run = RunFolder(folder, {"model": "m"})
-    answers = ask_suite(suite, load_model("baseline:random"), run)
-    run.finish(answers.select("item"))
+    run = open_folder(plan, queries, replace(options, out=folder), {})
+    run.finish(ask_in_folder(plan, queries, run, SILENT)["capital"].select("item"))
     os._exit(0)
 
-suite = sample_facts(select_relations(load_suite("mini"), ["capital", "sport"]), 2, seed=0)
+options = ProbeOptions(model="baseline:random", groups=["capital", "sport"], limit=2)
+plan = plan_of(options)
+queries = plan.queries(plan.load())
 versions()
 gc.freeze()  # or each process copies what it looks through for garbage
 step, status = 0, -9
@@ -329,7 +308,7 @@ def test_a_run_that_is_killed_at_any_step_of_its_writing_is_resumed_whole(tmp_pa
         assert found == expected
         assert read_answers(folder).height == 2 * 9 * 2
         names = {path.name for path in folder.iterdir() if not path.name.endswith(".part")}
-        assert names == {"answers", "metrics.csv", "run.json"}
+        assert names == {"answers", "metrics.csv", "queries.parquet", "run.json"}
         assert json.loads((folder / "run.json").read_text())["warnings"] == []
 
 
@@ -338,13 +317,17 @@ def test_a_plan_estimates_the_time_from_eight_queries(monkeypatch):
     clock, asked = [0.0], []
     monkeypatch.setattr(probing, "time", SimpleNamespace(monotonic=lambda: clock[0]))
 
-    def ask(group, items, variants):
-        clock[0] += len(items)
-        asked.append((group, len(items), variants))
-        return pl.DataFrame({"item": [*items]})
+    def group(name):
+        items = [Item(one, one, "") for one in "xyz"]
+        asks = [Ask(item, variant, None) for item in range(3) for variant in range(2)]
+        return Group("s", name, items, ["one", "two"], asks, {})
 
-    groups = dict.fromkeys("abcd", 10)
-    inquiry = SimpleNamespace(model=None, ask=ask, samples=dict.fromkeys(groups, ("x", "y", "z")))
-    found = probing.timed_queries(inquiry, {**groups, "done": 0})
+    def ask(part, progress):
+        clock[0] += len(part.asks)
+        asked.append((part.id, [(one.item, one.variant) for one in part.asks]))
+        return pl.DataFrame({"item": part.asks})
+
+    queries = Queries(None, "abcd", group, lambda group, shown: [], ask)
+    found = probing._timed(queries, dict.fromkeys("abcd", 10), 40)
     assert found == {"timed": 8, "seconds": 40, "requests": None}
-    assert asked == [("a", 1, [0]), *((group, 2, [0]) for group in groups)]
+    assert asked == [("a", [(0, 0)]), *((name, [(0, 0), (1, 0)]) for name in "abcd")]

@@ -1,8 +1,7 @@
-"""``probe`` with sentence pairs: runs, seeds, resuming, labels, models that write, bad input."""
+"""``probe`` with sentence pairs: runs, resuming, labels, models that write, bad input."""
 
 import json
 import re
-import shutil
 from functools import partial
 
 import numpy as np
@@ -14,11 +13,10 @@ import transformers
 from checks import output, refusal
 from conftest import SENTENCES, cases
 from consilience.core.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
-from consilience.kinds.counting import seed_notes
 from consilience.models.classifier import load_pair_classifier
 from consilience.options.runs import ReportOptions
 from consilience.results.reporting import report
-from consilience.runs.run import read_answers
+from consilience.runs.run import Run, read_answers
 from consilience.suites.pairs import PERTURBATIONS, TASKS, t5_original
 from pair_builders import (
     FORMS,
@@ -56,19 +54,19 @@ def test_a_run(classifier, perturb, tmp_path):
     assert status == 0
     folder = tmp_path / "run"
     assert {path.name for path in folder.iterdir()} == {
-        "run.json", "answers", "prompts", "metrics.csv", "changes.csv", "inconsistent.csv",
+        "run.json", "answers", "queries.parquet", "metrics.csv",
     }  # fmt: skip
     record = json.loads((folder / "run.json").read_text())
-    assert (record["settings"]["kind"], record["settings"]["suite"]) == ("perturb", "calum")
+    assert (record["settings"]["kind"], record["settings"]["suite"]) == ("pairs", "mrpc")
     assert record["settings"]["perturbations"] == ["reverse", "signal"]
     assert record["settings"]["task"]["indicators"] == ["Sentence1", "Sentence2"]
     assert record["finished"]
-    answers = pl.read_parquet(folder / "answers" / "mrpc.parquet")
+    answers = pl.read_parquet(folder / "answers" / "0.parquet")
     assert (dict(answers.schema), answers["variant"].to_list()) == (ANSWERS_SCHEMA, list(FORMS) * 8)
     assert answers["item"].to_list() == [str(at) for at in range(8) for _ in FORMS]
     assert answers["gold"].to_list() == [SAME[at % 2] for at in range(8) for _ in FORMS]
     assert set(answers["n_candidates"]) == {2}
-    expected = measured([answers], SAME, positive=SAME[-1])
+    expected = measured(answers, SAME, positive=SAME[-1])
     assert comparable(metrics_of(folder)) == comparable(expected)
     said = answers["answer"].to_numpy().reshape(8, 3)
     kept = said[:, 1:] == said[:, :1]
@@ -76,7 +74,7 @@ def test_a_run(classifier, perturb, tmp_path):
         assert row_of(metrics_of(folder), "consistency", form)["value"] == kept[:, at].mean()
     rows = changed_in(folder)
     assert len(rows) == (~kept).sum() > 0
-    margins = [float(row["margin"]) for row in rows]
+    margins = [row["margin"] for row in rows]
     assert margins == sorted(margins, reverse=True)
     assert {(row["item"], row["perturbation"]) for row in rows} == {
         (str(item), FORMS[1 + form]) for item, form in np.argwhere(~kept)
@@ -91,10 +89,10 @@ def test_a_run(classifier, perturb, tmp_path):
     found = pl.DataFrame(document["metrics"], schema=METRICS_SCHEMA)
     assert comparable(found) == comparable(metrics_of(folder))
     assert document["metrics"][0]["std"] is None, "not a number is null"
-    _, out, _ = perturb(model, "--by", "form", "--examples", 3)
-    for text in ("original", "reverse", "signal", "Answers that changed"):
+    _, out, _ = perturb(model, "--by", "form")
+    for text in ("original", "reverse", "signal"):
         assert text in out
-    assert "asking: 24 forms in " in err
+    assert "asking: 24 queries in " in err
 
 
 def test_what_is_there_is_not_asked_again(classifier, perturb, tmp_path):
@@ -116,7 +114,7 @@ def test_what_is_there_is_not_asked_again(classifier, perturb, tmp_path):
     assert perturb(classifier("bert", SAME, seed=1))[0] == 2
     assert stamps(tmp_path / "run") == before
     assert (tmp_path / "run" / "metrics.csv").read_bytes() == metrics
-    (tmp_path / "run" / "answers" / "mrpc.parquet").write_bytes(b"broken")
+    (tmp_path / "run" / "answers" / "0.parquet").write_bytes(b"broken")
     assert perturb(model)[0] == 0
     assert (tmp_path / "run" / "metrics.csv").read_bytes() == metrics
 
@@ -143,101 +141,37 @@ def finetuned(tmp_path_factory):
     return folder
 
 
-def test_all_seeds_that_finetune_wrote(finetuned, perturb, tmp_path):
-    out = output(perturb, finetuned, "--seed", 3)
-    assert "2 seeds" in out
-    metrics = metrics_of(tmp_path / "run")
-    assert set(metrics["seeds"]) == {2}
-    alone = [metrics_of(tmp_path / "run" / f"seed-{seed}") for seed in range(2)]
-    for metric, form in (("accuracy", "all"), ("consistency", "reverse"), ("f1", "signal")):
-        ones = [row_of(each, metric, form)["value"] for each in alone]
-        row = row_of(metrics, metric, form)
-        assert row["value"] == pytest.approx(np.mean(ones))
-        assert row["seed_std"] == pytest.approx(np.std(ones, ddof=1))
-    assert {row["seed"] for row in changed_in(tmp_path / "run")} == {"seed-0", "seed-1"}
-    before = stamps(tmp_path / "run")
-    assert len(before) == 2
-    document = json.loads(perturb(finetuned, "--seed", 3, "--json")[1])
-    assert list(document["run"]["models"]) == ["seed-0", "seed-1"]
-    assert stamps(tmp_path / "run") == before
-    for out_, done in (("run", 2), ("none", 0)):
-        plan = perturb(finetuned, "--seed", 3, "--dry-run", "--json", out=out_)[1]
-        plan = json.loads(plan)["plan"]
-        assert (2 * plan["complete"] / plan["queries"], plan["is_new"]) == (done, not done), out_
+def test_a_seed_that_finetune_wrote_is_a_run(finetuned, perturb, consilience, tmp_path):
+    """Named by its folder, or by that of its task; another seed in its folder is another run."""
     for part in ("seed-1", "seed-1/mrpc"):
-        name = part.replace("/", "-")
-        assert perturb(finetuned / part, "--seed", 3, out=name)[0] == 0
-        assert comparable(metrics_of(tmp_path / name)) == comparable(alone[1])
+        assert perturb(finetuned / part, out=part.replace("/", "-"))[0] == 0
+    one, two = (metrics_of(tmp_path / name) for name in ("seed-1", "seed-1-mrpc"))
+    assert comparable(one) == comparable(two)
+    status, _, err = perturb(finetuned / "seed-0", out="seed-1")
+    assert (status, "another run: its model" in err) == (2, True)
+    err = refusal(consilience, "analyze", "patterns", tmp_path / "seed-1")
+    assert "a run of sentence pairs; expected a run of facts." in " ".join(err.split())
 
 
-def test_seeds_that_were_never_asked_are_a_note(finetuned, perturb, consilience, tmp_path):
-    output(perturb, finetuned)
-    shutil.rmtree(tmp_path / "run" / "seed-1")
-    shutil.copytree(tmp_path / "run", tmp_path / "copy")
-    for command in (("score", "run"), ("compare", "run", "copy")):
-        status, _, err = consilience(*command)
-        assert (status, "not finished: the numbers are of the existing" in err) == (0, True)
-
-
-def test_a_note_on_some_seeds_names_them():
-    told = {"": ["of all pairs"], "seed-0": ["of all pairs", "90 %", "same"],
-            "seed-1": ["of all pairs", "93 %", "same"]}  # fmt: skip
-    assert seed_notes(told) == ["of all pairs", "seed-0: 90 %", "same", "seed-1: 93 %"]
-    assert seed_notes({"": [], "seed-0": ["a"], "seed-1": [], "seed-2": ["a"]}) == [
-        "seed-0, seed-2: a"
-    ]
-    assert seed_notes({"": ["given"]}) == ["given"], "one model has no seeds to name"
-
-
-def test_a_run_with_seeds_is_named_where_facts_are_asked(finetuned, perturb, consilience, tmp_path):
-    assert perturb(finetuned)[0] == 0
-    for run, name in ((tmp_path / "run", " with 2 seeds"), (tmp_path / "run" / "seed-0", "")):
-        err = refusal(consilience, "analyze", "patterns", run)
-        message = f"{run}: a run of sentence pairs{name}; expected a run of facts."
-        assert message in " ".join(err.split())
-        assert "`consilience compare` and `consilience report` take such runs" in err
-
-
-def test_runs_over_other_texts_are_not_compared(classifier, perturb, consilience, tmp_path):
-    """Another first or second sentence is an error."""
+def test_runs_with_other_pairs_are_compared_on_those_of_both(
+    classifier, perturb, consilience, tmp_path
+):
+    """Of a sample its pairs; a pair with another first sentence or label is another query."""
     model, other = classifier("bert", SAME), tmp_path / "other.jsonl"
-    one, two = (f"{model.name} ({run})" for run in ("one", "two"))
-    assert perturb(model, out="one")[0] == 0
+    assert perturb(model, out="one")[0] == perturb(model, "--limit", 5, out="five")[0] == 0
     rows = [json.loads(line) for line in (tmp_path / "pairs.jsonl").read_text().splitlines()]
-    for name, said in (
-        ("sentence1", f"{two} has other first sentences or golds: 3"),
-        ("sentence2", f"{two} has other second sentences"),
-    ):
-        changed = [*rows[:3], rows[3] | {name: "Oslo"}, *rows[4:]]
+    for name, changes in (("first", {"sentence1": "Oslo"}), ("label", {"label": 0})):
+        changed = [*rows[:3], rows[3] | changes, *rows[4:]]
         other.write_text("".join(json.dumps(row) + "\n" for row in changed))
         assert perturb(model, data=other, out=name)[0] == 0
-        (tmp_path / name).rename(tmp_path / "two")
-        err = refusal(consilience, "compare", tmp_path / "one", tmp_path / "two")
-        assert f"error: {tmp_path / 'two'}: runs over different texts: {said}" in err
-        assert f"expected the pairs of {one}" in err and "Ask both models of the same --data" in err
-        (tmp_path / "two").rename(tmp_path / f"was {name}")
-
-
-def test_runs_with_another_limit_are_compared(classifier, perturb, consilience, tmp_path):
-    model = classifier("bert", SAME)
-    assert perturb(model, out="one")[0] == perturb(model, "--limit", 5, out="two")[0] == 0
-    status, _, err = consilience("compare", tmp_path / "one", tmp_path / "two")
-    assert (status, "compared on the 5 sentence pairs that all runs have" in err) == (0, True)
-
-
-def test_one_model_and_its_seeds_do_not_share_a_folder(finetuned, perturb, tmp_path):
-    assert perturb(finetuned / "seed-1")[0] == 0
-    metrics = (tmp_path / "run" / "metrics.csv").read_bytes()
-    assert "another run" in refusal(perturb, finetuned)
-    assert (tmp_path / "run" / "metrics.csv").read_bytes() == metrics
-    assert perturb(finetuned, out="seeds")[0] == 0
-    assert perturb(finetuned / "seed-1", out="seeds")[0] == 2
+    for name, items in (("five", 5), ("first", 7), ("label", 7)):
+        _, _, err = consilience("compare", tmp_path / "one", tmp_path / name)
+        assert f"compared on the {3 * items} queries that all runs have, of {items} " in err
 
 
 def test_every_perturbation(classifier, perturb, tmp_path):
     model = classifier("llama", SAME)
-    out = output(perturb, model, "--perturbations", "all", "--examples", 0)
-    assert "Answers that changed" not in out
+    output(perturb, model, "--perturbations", "all")
     every = metrics_of(tmp_path / "run")
     assert set(every.filter(pl.col("kind") != "count")["level"]) == {"", *PERTURBATIONS}
     assert perturb(model, "--perturbations", "signal,reverse", out="two")[0] == 0
@@ -321,13 +255,11 @@ def test_baselines_of_sentence_pairs(name, expected, perturb, tmp_path):
 
 @pytest.fixture
 def bad(tmp_path, classifier, model_folder, finetuned):
-    (tmp_path / "unfinished" / "seed-0").mkdir(parents=True)
     return {
         "good": classifier("bert", SAME),
         "three": classifier("bert", TASKS["mnli"].labels),
         "one more": classifier("bert", (*SAME, "other")),
         "seeds": finetuned,
-        "unfinished": tmp_path / "unfinished",
         "encoder": model_folder("bert"),
         "t5": model_folder("t5"),
         "llama": model_folder("llama"),
@@ -410,11 +342,11 @@ def test_labels_that_a_model_writes(taught, perturb, tmp_path):
     assert row_of(said, "no_option")["value"] == row_of(said, "no_option", "reverse")["value"] == 0
     assert row_of(said, "no_option", "signal")["value"] == 1
     assert row_of(said, "consistency", "signal")["value"] == 0
-    answers = pl.read_parquet(tmp_path / "run" / "answers" / "mrpc-generated.parquet")
+    answers = read_answers(tmp_path / "run").filter(group="mrpc-generated")
     raw = answers.filter(pl.col("variant") == "signal")["answer"].to_list()
     assert raw == ["Oslo", *["<extra_id_0> Paris"] * 7]
     assert answers["logprob"].null_count() == 24
-    labelled = pl.read_parquet(tmp_path / "run" / "answers" / "mrpc.parquet")
+    labelled = read_answers(tmp_path / "run").filter(group="mrpc")
     assert (set(labelled["answer"]), labelled["text_logprob"].null_count()) == (set(SAME), 0)
     rows = [row for row in changed_in(tmp_path / "run") if row["group"] == "mrpc-generated"]
     assert sum(row["perturbation"] == "reverse" for row in rows) == 2
@@ -440,8 +372,9 @@ def test_a_causal_model_that_writes(model_folder, perturb, tmp_path):
     assert (row_of(said, "no_option")["value"], row_of(said, "consistency")["value"]) == (1, 0)
     model = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["model"]
     assert (model["template"], model["chat"], model["kind"]) == ("{text}:", False, "causal")
-    picked = pl.read_parquet(tmp_path / "run" / "answers" / "mrpc.parquet")["answer"]
-    assert set(picked) <= set(SAME)
+    run, keys = Run.open(tmp_path / "run"), ["group", "item", "variant", "gold"]
+    assert {*run.answers.filter(group="mrpc")["answer"]} <= {*SAME}
+    assert run.queries.select(keys).equals(run.answers.select(keys))
 
 
 @pytest.mark.parametrize("options", [[], ["--generate"]], ids=["classifier", "writer"])

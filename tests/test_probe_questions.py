@@ -9,9 +9,9 @@ import pytest
 from checks import output, refusal
 from conftest import cases, run_command
 from consilience.core.factors import Factor, FactorialDesign
-from consilience.kinds.variants import GroupOfQuestions, suite_of_questions
+from consilience.core.items import Choice, Question
 from consilience.metrics.measure import measure
-from consilience.types import Fact
+from consilience.plans.questions import suite_of_questions
 
 QUIZ = """question,question_2,options,answer,group
 Which gas do plants take in?,What do plants absorb?,oxygen;carbon;helium,carbon,nature
@@ -82,17 +82,17 @@ def test_a_question_counts_by_the_variants_that_it_has(probed):
     for group in ("nature", "culture", "all"):
         assert float(metrics[group, "consistent_accuracy", ""]["value"]) == 1
     assert int(metrics["culture", "consistent_accuracy", ""]["n"]) == 2
-    answers = pl.read_parquet(run / "answers" / "culture.parquet")
-    assert (answers.height, set(answers["order"])) == (2 * 2 * 2, {"given", "rotation 1"})
+    answers = pl.read_parquet(run / "answers" / "1.parquet")
+    assert (answers.height, set(answers["order"])) == (2 * 2 * 2, {"ABC", "BCA"})
 
 
 def test_the_prompts_are_kept_beside_the_answers(probed):
     run = probed("first")
-    prompts = pl.read_parquet(run / "prompts" / "culture.parquet")
-    answers = pl.read_parquet(run / "answers" / "culture.parquet")
-    assert prompts.select("item", "variant").equals(answers.select("item", "variant"))
+    queries = pl.read_parquet(run / "queries.parquet").filter(group="culture")
+    answers = pl.read_parquet(run / "answers" / "1.parquet")
+    assert queries.select("item", "variant").equals(answers.select("item", "variant"))
     shown = "Question: Who wrote Hamlet?\nA. Dickens\nB. Shakespeare\nAnswer:"
-    assert (prompts["prompt"][1], prompts["options"][1].to_list()) == (shown, [1, 0])
+    assert (queries["input"][1].to_list(), answers["shown"][1]) == ([shown], "BA")
 
 
 def test_a_run_says_itself_what_it_was_asked(consilience, again, tmp_path, quiz):
@@ -101,24 +101,23 @@ def test_a_run_says_itself_what_it_was_asked(consilience, again, tmp_path, quiz)
     output(consilience, "score", run, "--csv", tmp_path / "again.csv")
     scored = pl.read_csv(tmp_path / "again.csv", infer_schema=False).rows()
     assert scored == pl.read_csv(run / "metrics.csv", infer_schema=False).rows()
-    assert "--suite with runs of questions" in refusal(consilience, "score", run, "--suite", "mini")
     said = refusal(consilience, "score", run, "--by", "edit")
     assert "--by edit with questions; expected --by group, factor, variant or metric" in said
 
 
 def test_the_same_command_resumes(consilience, again, quiz):
     run = again()
-    (run / "answers" / "culture.parquet").unlink()
-    kept = (run / "answers" / "nature.parquet").stat().st_mtime_ns
+    (run / "answers" / "1.parquet").unlink()
+    kept = (run / "answers" / "0.parquet").stat().st_mtime_ns
     again()
-    assert (run / "answers" / "nature.parquet").stat().st_mtime_ns == kept
+    assert (run / "answers" / "0.parquet").stat().st_mtime_ns == kept
     arguments = ("--model", "baseline:random", "--suite", quiz, "--out", run)
     said = refusal(consilience, "probe", *arguments, "--vary", "order=reversed")
     assert "this folder holds another run: its factors " in said
     quiz.write_text(quiz.read_text(encoding="utf-8").replace("Hamlet", "Othello"), encoding="utf-8")
     for option in ((), ("--dry-run",)):
         said = consilience("probe", *arguments, *option)[2]
-        assert "the content of the suite 'quiz' was different. Choose another folder" in said
+        assert "its queries are others: the suite, its files or the templates changed" in said
 
 
 @pytest.mark.parametrize("by", ["group", "factor", "variant", "metric"])
@@ -127,22 +126,19 @@ def test_every_table_has_the_words_of_questions(consilience, probed, by):
     assert not re.search(r"\b(relation|fact|task)s?\b", out.splitlines()[0])
 
 
-@pytest.mark.parametrize(
-    "option",
-    [("--match", "exact"), ("--out", "again"), ("--data", "x"), ("--perturbations", "x"),
-     ("--columns", "item=x")],
-)  # fmt: skip
+@pytest.mark.parametrize("option", [
+    ("--match", "exact"), ("--out", "again"), ("--suite", "mini"), ("--factor", "a=b"),
+])  # fmt: skip
 def test_options_of_tables_are_not_ignored_for_a_run(consilience, probed, option):
     said = refusal(consilience, "score", probed("first"), *option)
-    assert f"{option[0]} with a run; expected a table of answers" in said
+    assert f"{option[0]} with a run; expected a file of answers" in said
 
 
 def test_runs_in_other_variants_are_not_compared(consilience, probed):
     one = probed("first")
     two = probed("first", "--vary", "order=rotations", name="orders")
     said = refusal(consilience, "compare", one, two)
-    assert "first: 6 variants of paraphrase 2 x order 3; " in said
-    assert "orders: 3 variants of order 3; expected runs with the same levels" in said
+    assert "no query that all runs have" in said
 
 
 def test_runs_of_questions_are_compared_and_reported(consilience, probed, tmp_path):
@@ -202,11 +198,14 @@ def of_groups(names):
         for position, variant in enumerate(design.names)
     ]  # fmt: skip
     table = pl.DataFrame(rows)
-    groups = []
-    for name in names:
-        items = table.filter(pl.col("group") == name)["item"].unique(maintain_order=True)
-        facts = tuple(Fact(item, item, "a") for item in items)
-        groups.append(GroupOfQuestions(name, facts, (0,) * len(facts), 2, writes_freely=False))
+    right, wrong = Choice("a"), Choice("b")
+    groups = {
+        name: [
+            Question(item, name, {"": ("?", "??")}, right, (right, wrong))
+            for item in table.filter(group=name)["item"].unique(maintain_order=True)
+        ]
+        for name in names
+    }
     metrics = measure(table, suite_of_questions("s", groups, design))
     return metrics.filter(over="all", metric="accuracy").row(0, named=True)
 
@@ -229,9 +228,9 @@ def test_cloze_facts_are_asked_as_questions(consilience, tmp_path):
     status, _, said = consilience(*as_questions, "--by", "pattern")
     assert (status, out.exists(), "--by pattern with questions" in said) == (2, False, True)
     assert "paraphrase=9" in output(consilience, *as_questions, "--by", "variant")
-    prompts = pl.read_parquet(out / "prompts" / "capital.parquet")
-    assert (prompts.height, prompts["options"].list.len().unique().to_list()) == (3 * 9, [4])
-    assert "Question: Fill in the blank: " in prompts["prompt"][0]
+    queries = pl.read_parquet(out / "queries.parquet")
+    assert (queries.height, queries["choices"].list.len().unique().to_list()) == (3 * 9, [4])
+    assert "Question: Fill in the blank: " in queries["input"][0][0]
     assert float(metrics_of(out)["all", "consistent_accuracy", ""]["value"]) == 1
     said = refusal(consilience, "probe", "--suite", "mini-questions", "--as-questions", "3")
     assert "expected a suite of facts, such as mini" in said

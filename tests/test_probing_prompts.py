@@ -1,6 +1,7 @@
 """The options of ``probe`` that decide prompts: template, examples, scoring rule."""
 
 import json
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -8,10 +9,11 @@ import pytest
 from checks import refused
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.presentation import TEMPLATES
-from consilience.kinds.probing import probe
-from consilience.kinds.variants import presenter_of, template_names
 from consilience.options.probe import ProbeOptions
+from consilience.plans.factors import factors_of, presenter_of
+from consilience.probing.probe import probe
 from consilience.results.evaluation import evaluate
+from consilience.suites.question_suites import mini_questions
 
 ROWS = """group,question,question_2,answer,options
 geo,What is the capital of France?,Which city is France's capital?,Paris,Lyon;Paris;Nice
@@ -30,8 +32,8 @@ def asked(tmp_path):
         folder = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
         probe(ProbeOptions(model=model, suite=str(path), out=folder, **options))
         settings = json.loads((folder / "run.json").read_text())["settings"]
-        prompts = pl.read_parquet(folder / "prompts" / "geo.parquet")
-        return settings, prompts["prompt"].to_list(), pl.read_csv(folder / "metrics.csv")
+        prompts = pl.read_parquet(folder / "queries.parquet")["input"].list.first()
+        return settings, prompts.to_list(), pl.read_csv(folder / "metrics.csv")
 
     return run
 
@@ -58,7 +60,7 @@ def test_the_prompts_are_what_the_options_say(asked):
 @pytest.mark.parametrize(("options", "message"), [
     ({"shots": 3}, "2 other questions in the group"),
     ({"template": "plian"}, "Did you mean 'plain'"),
-    ({"vary": ["labels=A,none"], "option_score": "label"}, "scored by their labels"),
+    ({"vary": ["labels=A,none"], "option_score": "label"}, "no labels, and options scored by"),
 ])  # fmt: skip
 def test_what_cannot_be_is_refused(asked, options, message):
     refused(message, asked, **options)
@@ -72,7 +74,6 @@ def test_a_python_function_answers_a_file_of_questions(tmp_path):
     assert result.answers["option"].to_list() == [0, 1, 2] * 6
 
 
-ONE = FactorialDesign.full([])
 TEXT = "Q: {question}\n{options}\nA:"
 
 
@@ -80,29 +81,39 @@ def test_the_template_is_that_of_the_model_unless_one_is_named():
     for template, is_chat, name in (
         (None, False, "plain"), (None, True, "chat"), ("plain", True, "plain"),
     ):  # fmt: skip
-        prompting = presenter_of(ProbeOptions(template=template), [], is_chat=is_chat)
+        prompting = presenter_of(ProbeOptions(template=template), [], (), is_chat=is_chat)
         assert prompting.base.template is TEMPLATES[name]
-    assert presenter_of(ProbeOptions(template=TEXT), []).of_group(ONE, ()).record == {
-        "templates": {"own": {"text": TEXT, "chat": False, "system": ""}}, "option_score": "label",
+    assert presenter_of(ProbeOptions(template=TEXT), [], ()).record == {
+        "templates": {"own": {"text": TEXT, "chat": False, "system": ""}}, "option_score": "",
         "shots": 0,
     }  # fmt: skip
 
 
 def test_varied_templates_are_those_that_are_used():
     """A template of one's own and a built-in one; the first level is the base."""
-    assert template_names(TEXT) == ["own", "plain", "chat"]
+    options = ProbeOptions(template=TEXT, vary=["template"])
+    (factor,) = factors_of(options, mini_questions())
+    assert factor.levels == ("own", "plain", "chat")
     factor = Factor("template", ("own", "chat"))
-    prompting = presenter_of(ProbeOptions(template=TEXT), [factor])
+    prompting = presenter_of(ProbeOptions(template=TEXT), [factor], ())
     assert list(prompting.templates) == ["own", "chat"]
-    presenter = prompting.of_group(FactorialDesign.full([factor]), ())
-    assert presenter.presentation((1,)).template is TEMPLATES["chat"]
-    assert presenter.presentation((0,)).template.text == TEXT
+    own, chat = replace(prompting, design=FactorialDesign.full([factor])).presentations
+    assert (own.template.text, chat.template) == (TEXT, TEMPLATES["chat"])
 
 
-def test_the_rule_is_that_of_the_labels_unless_one_is_named():
-    unlabelled = FactorialDesign.full([Factor("labels", ("A", "none"))])
-    assert presenter_of(ProbeOptions(), []).of_group(unlabelled, ()).record["option_score"] == "sum"
-    named = presenter_of(ProbeOptions(option_score="mean"), []).of_group(ONE, ())
-    assert named.record["option_score"] == "mean"
-    labels = presenter_of(ProbeOptions(option_score="label"), [])
-    refused("scored by their labels", labels.of_group, unlabelled, ())
+def test_the_rule_is_that_of_each_variant_unless_one_is_named():
+    """The label where labels are shown, else the text."""
+    labels = Factor("labels", ("A", "none"))
+    templates = Factor("template", ("plain", "own"))
+    design = FactorialDesign.full([labels, templates])
+
+    def rules(name=None):
+        options = ProbeOptions(option_score=name, template="{question}")
+        presenter = replace(presenter_of(options, design.factors, ()), design=design)
+        return [of.rule.name for of in presenter.presentations]
+
+    assert rules() == ["label", "sum", "sum", "sum"]
+    assert rules("mean") == ["mean"] * 4
+    refused(
+        "no {options} in the template 'own', and options scored by their labels", rules, "label"
+    )

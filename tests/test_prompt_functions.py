@@ -3,13 +3,12 @@
 import pytest
 
 from checks import refused
-from consilience.asking.questions import Presenter, ask_options, ask_writing
 from consilience.core.factors import Factor, FactorialDesign
-from consilience.core.free_text import rule_of
 from consilience.core.items import Choice, Question
-from consilience.core.presentation import Presentation, Template, present
+from consilience.core.presentation import Presentation, Presenter, Template, present
 from consilience.models import is_chat_model, load_prompt_model
 from consilience.models.functions import PromptFunction, prompt_baseline
+from consilience.plans.questions import Writer, asks_of, choose, write
 
 FUNCTION = PromptFunction(list, "exact")
 OPTIONS = (Choice("Rust"), Choice("Go", ("Golang",)), Choice("C"))
@@ -20,11 +19,12 @@ def question(item, group, gold, options=OPTIONS):
 
 
 QUESTIONS = tuple(question(f"q{at}", "g", OPTIONS[gold]) for at, gold in enumerate((2, 1, 1, 2)))
-ORDERS = FactorialDesign.full([Factor("order", ("given", "rotation 1", "rotation 2"))])
+ORDERS = FactorialDesign.full([Factor("order", ("ABC", "BCA", "CAB"))])
 
 
 def asked(model, questions=QUESTIONS, **base):
-    return ask_options(questions, Presenter(ORDERS, {}, Presentation(**base)), model, "own")
+    presenter = Presenter(ORDERS, {}, Presentation(**base))
+    return choose(presenter, asks_of(questions, presenter, "own"), model)
 
 
 @pytest.mark.parametrize(("name", "options", "right"), [
@@ -71,8 +71,9 @@ NONE = FactorialDesign.full([])
 
 
 def wrote(model, design=NONE):
-    rule = rule_of("exact")
-    return ask_writing(CAPITALS, Presenter(design, {}, Presentation()), model, "own", rule)
+    presenter = Presenter(design, {}, Presentation())
+    group = asks_of(CAPITALS, presenter, "own", is_written=True)
+    return write(CAPITALS, presenter, group, Writer(model, "exact"))
 
 
 @pytest.mark.parametrize(("name", "texts"), [
@@ -127,10 +128,10 @@ def test_a_text_is_an_answer_by_label_text_or_alias(text, answer):
 
 def test_labels_are_those_that_were_shown():
     """C is the label of the third option shown, and the text of the second."""
-    prompt = present(QUESTIONS[0], Presentation(order="rotation 1"))
+    prompt = present(QUESTIONS[0], Presentation(order=("BCA",)))
     assert [choice.text for choice in prompt.choices] == ["Go", "C", "Rust"]
     assert FUNCTION.match("A", prompt, ()) == 0
-    unlabelled = present(QUESTIONS[0], Presentation(order="rotation 1", labels="none"))
+    unlabelled = present(QUESTIONS[0], Presentation(order=("BCA",), labels="none"))
     assert FUNCTION.match("A", unlabelled, ()) is None and FUNCTION.match("C", unlabelled, ()) == 1
 
 

@@ -10,16 +10,18 @@ from transformers import AddedToken
 
 from checks import refused
 from consilience.asking import questions as ask_questions
-from consilience.asking.questions import Presenter, ask_options, prompt_table, prompts_of, slices_of
+from consilience.asking.asker import query_table
+from consilience.asking.questions import prompts_of
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question, Scores
-from consilience.core.presentation import TEMPLATES, Presentation, Prompt, Template
+from consilience.core.presentation import TEMPLATES, Presentation, Presenter, Prompt, Template
 from consilience.models import prompted
 from consilience.models.fast.trees import KeyValueStore
 from consilience.models.loading import load_pretrained
 from consilience.models.prompt_tokens import PromptTokens
 from consilience.models.prompted import AnswerWriter, OptionScorer
 from consilience.models.seq2seq import before_targets
+from consilience.plans.questions import asks_of, choose
 from test_models import build_bart
 
 
@@ -34,14 +36,14 @@ QUESTIONS = tuple(
     )
 )
 DESIGN = FactorialDesign.full(
-    [Factor("paraphrase", ("1", "2")), Factor("order", ("given", "rotation 1", "rotation 2"))]
+    [Factor("paraphrase", ("1", "2")), Factor("order", ("ABC", "BCA", "CAB"))]
 )
 SHORT = Template("short", "{question} {options}")
 CHAT = "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
 
 
-def prompt_of(base, asked=QUESTIONS[0], cell=(0, 0), design=DESIGN):
-    return Presenter(design, {}, base).prompt(asked, cell)
+def prompt_of(base, asked=QUESTIONS[0], design=DESIGN):
+    return Presenter(design, {}, base).prompt(asked, 0)
 
 
 def prompts_in(base):
@@ -99,8 +101,9 @@ def test_a_chat_is_read_in_the_models_own_form(reader):
     """System prompt, examples with their answers, question; answers begin without a space."""
     model = reader("llama", chat=True)
     chat = Template("t", "{question}", is_chat=True, system="Rome .")
-    presenter = Presenter(DESIGN, {}, Presentation(template=chat, labels="none"), 1, 0, QUESTIONS)
-    prompt = presenter.prompt(QUESTIONS[0], (0, 0))
+    base = Presentation(template=chat, labels="none", shots=1)
+    presenter = Presenter(DESIGN, {}, base, pool={"capital": QUESTIONS})
+    prompt = presenter.prompt(QUESTIONS[0], 0)
     assert model.text(prompt) == (
         "system: Rome .|user: Rome and Rome ?|assistant: Rome|user: Rome and Paris ?|assistant: "
     ).replace("|", model.tokenizer.eos_token)
@@ -196,59 +199,59 @@ class FirstLabel:
 
 def test_answers_are_options_in_whatever_order_they_were_shown():
     """Always A: the option that is shown first, which each rotation changes."""
-    table = ask_options(QUESTIONS[:1], Presenter(DESIGN, {}, Presentation()), FirstLabel(), "own")
+    presenter = Presenter(DESIGN, {}, Presentation())
+    table = choose(presenter, asks_of(QUESTIONS[:1], presenter, "own"), FirstLabel())
     assert table["label"].unique().to_list() == ["A"]
     assert table["option"].to_list() == [0, 1, 2, 0, 1, 2]
     assert table["answer"].to_list() == ["Rome", "Paris", "London"] * 2
     assert table["gold_option"].unique().to_list() == [1]
     assert (table["gold_rank"].to_list(), table["margin"].to_list()) == ([2, 1, 3] * 2, [1.0] * 6)
-    assert table["order"].to_list() == ["given", "rotation 1", "rotation 2"] * 2
-    assert table["variant"][4] == "paraphrase=2, order=rotation 1"
+    assert table["order"].to_list() == ["ABC", "BCA", "CAB"] * 2
+    assert table["variant"][4] == "paraphrase=2, order=BCA"
     assert table["option_scores"].to_list() == [[0, -1, -2], [-2, 0, -1], [-1, -2, 0]] * 2
     assert table["option_tokens"].to_list() == [[1, 2, 3], [3, 1, 2], [2, 3, 1]] * 2
     assert table["logprob"][0] == pytest.approx(-np.log(1 + np.exp(-1) + np.exp(-2)))
 
 
-def test_few_prompts_are_held_at_once_and_the_tables_stay_the_same(monkeypatch):
-    """Ten questions in six variants, at most 20 prompts at once: three questions, and the last."""
+def test_few_prompts_are_asked_at_once_and_the_table_stays_the_same(monkeypatch):
+    """Ten questions in six variants, at most 20 prompts at once."""
     questions = [replace(QUESTIONS[0], item=f"q{at}") for at in range(10)]
     presenter, sizes, done = Presenter(DESIGN, {}, Presentation()), [], []
+    group = asks_of(questions, presenter, "own")
 
     class Counting(FirstLabel):
         def score(self, prompts):
             sizes.append(len(prompts))
             return super().score(prompts)
 
-    def tables():
-        answers = ask_options(questions, presenter, Counting(), "own", done.append)
-        return prompt_table(questions, presenter, Counting()), answers
-
-    whole = tables()
+    whole = choose(presenter, group, Counting(), done.append)
     monkeypatch.setattr(ask_questions, "PROMPTS_AT_ONCE", 20)
-    parts = tables()
-    assert sizes == done == [60, 18, 18, 18, 6]
-    assert all(one.equals(other) for one, other in zip(whole, parts, strict=True))
-    assert sum(len(group.asks) for _, group in slices_of(questions, presenter)) == 60
-    assert ask_options([], presenter, Counting(), "own").equals(whole[1].clear())
+    parts = choose(presenter, group, Counting(), done.append)
+    assert sizes == done == [60, 20, 20, 20]
+    assert parts.equals(whole)
+    assert choose(presenter, replace(group, asks=()), Counting()).equals(whole.clear())
 
 
-def test_what_is_sent_is_a_table_with_the_answers_as_they_are_shown(reader):
-    """Rows as in the answers table, also of a prompt that the model cannot be asked."""
+def test_what_is_asked_is_a_table_with_the_answers_as_they_are_shown(reader):
+    """Rows as in the answers table."""
     base = Presentation(template=Template("t", "{question}\n{options}\nAnswer:"), labels="1")
     presenter = Presenter(DESIGN, {}, base)
-    sent = prompt_table(QUESTIONS, presenter, FirstLabel())
-    answers = ask_options(QUESTIONS, presenter, FirstLabel(), "own")
+    group = asks_of(QUESTIONS, presenter, "own")
+    sent = query_table(group, lambda prompt: [prompt.text])
+    answers = choose(presenter, group, FirstLabel())
     rows = ["item", "variant", "variant_index"]
     assert sent.select(rows).equals(answers.select(rows))
+    assert answers["shown"].to_list() == ["ABC", "BCA", "CAB"] * 2 + ["AB", "BA"] * 2
     assert sent.row(1, named=True) == {
-        "item": "q0", "variant": "paraphrase=1, order=rotation 1", "variant_index": 1,
-        "prompt": "Rome and Paris ?\n1. Paris\n2. London\n3. Rome\nAnswer:",
-        "candidates": ["1", "2", "3"], "options": [1, 2, 0],
+        "group": "capital", "item": "q0", "subject": "q0", "variant": "paraphrase=1, order=BCA",
+        "variant_index": 1, "paraphrase": "1", "order": "BCA", "gold": "Paris",
+        "input": ["Rome and Paris ?\n1. Paris\n2. London\n3. Rome\nAnswer:"],
+        "choices": ["1", "2", "3"],
     }  # fmt: skip
-    chat = Presenter(DESIGN, {}, Presentation(template=TEMPLATES["chat"]))
-    sent = prompt_table(QUESTIONS[:1], chat, reader("llama", chat=True))["prompt"][0]
+    prompt = prompt_of(Presentation(template=TEMPLATES["chat"]))
+    sent = reader("llama", chat=True).text(prompt)
     assert sent.startswith("user: Rome and Paris ?") and sent.endswith("assistant: ")
-    assert prompt_table(QUESTIONS[:1], chat, reader("llama"))["prompt"][0].startswith("Rome and")
+    assert reader("llama").text(prompt).startswith("Rome and")
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
@@ -270,7 +273,7 @@ def test_an_answer_that_begins_another_is_scored_with_its_end(reader):
     model, decode = reader("llama"), reader("llama").tokenizer.decode
     shown, alone = Presentation(template=SHORT, labels="1"), FactorialDesign.full([])
     for count, has_end in ((9, False), (10, True)):
-        prompt = prompt_of(shown, question("q", options[0], *options[:count]), (), alone)
+        prompt = prompt_of(shown, question("q", options[0], *options[:count]), alone)
         ids, targets = model.encode(prompt)
         texts = [f"{prompt.text} {label}" + "\n" * has_end for label in prompt.answers]
         for target, text in zip(targets, texts, strict=True):

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from conftest import cases
+from consilience.files.read import read_rows
 from consilience.suites.proposals import Proposal, read_proposals, write_proposals
 
 BASE = "The capital of [X] is [Y]."
@@ -23,7 +24,7 @@ def test_proposals_are_read_as_they_were_written(tmp_path):
     ]  # fmt: skip
     write_proposals(path, given)
     problems = []
-    back = read_proposals(path, problems)
+    back = read_proposals(read_rows(path), problems, str(path))
     assert [one.pattern for one in back] == [one.pattern for one in given]
     assert (back[1].language, back[1].accept) == ("de", "yes")
     assert [proposal.where for proposal in back] == [f"{path}:1", f"{path}:2"]
@@ -39,6 +40,6 @@ def test_a_faulty_row_is_named_and_left_out(changed, message, tmp_path):
     path = tmp_path / "proposals.jsonl"
     path.write_text(json.dumps(ROW | changed) + "\n" + json.dumps(ROW) + "\n")
     problems = []
-    assert len(read_proposals(path, problems)) == 1, "the second row is good"
+    assert len(read_proposals(read_rows(path), problems, str(path))) == 1, "the second row is good"
     (problem,) = problems
     assert re.search(message, str(problem))

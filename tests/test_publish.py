@@ -12,9 +12,9 @@ from huggingface_hub import ModelCard
 from jsonschema import Draft7Validator
 
 from checks import refused
-from consilience.kinds.probing import probe
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import PublishOptions
+from consilience.probing.probe import probe
 from consilience.publish import publication
 from consilience.publish.formats import (
     EEE_AGGREGATE,
@@ -50,7 +50,7 @@ SERVER = "http://gpu7.example.internal:8000/v1"
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """A folder with a run of each kind: ``facts``, ``questions``, ``pairs`` and ``seeds``."""
+    """A folder with a run of each kind: ``facts``, ``questions`` and ``pairs``."""
     folder = tmp_path_factory.mktemp("published") / "secret-place"
     folder.mkdir()
     (folder / "sky.csv").write_text(QUESTIONS, encoding="utf-8")
@@ -66,8 +66,6 @@ def runs(tmp_path_factory):
     }
     for name, (model, suite, options) in asked.items():
         probe(ProbeOptions(model=model, suite=suite, out=folder / name, **options))
-    for seed in (1, 2):
-        shutil.copytree(folder / "pairs", folder / "seeds" / f"seed-{seed}")
     return folder
 
 
@@ -77,8 +75,7 @@ def counted_once():
     known = {}
 
     def count(run, options):
-        record = tuple(part.path.joinpath("run.json").read_text() for part in run.seeds)
-        key = record, options.model_id, options.licence
+        key = (run.path / "run.json").read_text(), options.model_id, options.licence
         if key not in known:
             known[key] = public_run(run, options)
         return known[key]
@@ -108,7 +105,7 @@ def problems(schema, document):
     return [error.message for error in Draft7Validator(known).iter_errors(document)]
 
 
-@pytest.mark.parametrize("name", ["facts", "questions", "pairs", "seeds"])
+@pytest.mark.parametrize("name", ["facts", "questions", "pairs"])
 def test_records_fit_the_published_schemas_of_every_eval_ever(made, name):
     """The samples of the base variant make the accuracy of their group."""
     published = made(name, "eee", licence="CC-BY-4.0", organization="My-Org")
@@ -124,7 +121,7 @@ def test_records_fit_the_published_schemas_of_every_eval_ever(made, name):
     assert details["checksum"] == hashlib.sha256(lines.encode()).hexdigest()
     samples = [json.loads(line) for line in lines.splitlines()]
     assert details["total_rows"] == len(samples)
-    assert len({(s["sample_id"], s["metadata"].get("seed")) for s in samples}) == len(samples)
+    assert len({sample["sample_id"] for sample in samples}) == len(samples)
     assert not [fault for sample in samples for fault in problems(EEE_INSTANCE, sample)]
     assert {s["evaluation_id"] for s in samples} == {record["evaluation_id"]}
     assert (published.folder / details["file_path"]).read_text() == lines
@@ -186,7 +183,7 @@ def test_the_same_run_has_the_same_record(made, tmp_path):
     assert text_of(first, ".jsonl") == text_of(second, ".jsonl")
 
 
-@pytest.mark.parametrize("name", ["facts", "questions", "pairs", "seeds"])
+@pytest.mark.parametrize("name", ["facts", "questions", "pairs"])
 def test_a_model_card_is_read_by_the_hub_library(made, name):
     published = made(name, "model-card")
     card = ModelCard(text_of(published, "README.md"))
@@ -202,20 +199,19 @@ def test_a_model_card_is_read_by_the_hub_library(made, name):
 
 
 def test_what_is_said_of_a_model():
-    def model(*identities, id_=ID):
-        parts = tuple(Run(Path("x"), "x", {"settings": {"model": one}}) for one in identities)
-        return public_model(Run(Path("x"), "x", parts[0].record, parts), id_)
+    def model(identity, id_=ID):
+        return public_model(Run(Path("x"), "x", {"settings": {"model": identity}}), id_)
 
     hub = {"model": "org/name", "architecture": "A", "revision": "r", "digest": None}
     hub["device"] = "cpu"
     known = model(hub, id_=None)
     facts = {"architecture": "A", "revision": "r", "source": "Hub"}
     assert known == ("org/name", facts)
-    seeds = [hub | {"model": f"/home/me/{seed}", "digest": seed} for seed in "ab"]
-    assert model(*seeds) == (ID, facts | {"source": "local files"})
+    mine = hub | {"model": "/home/me/a", "digest": "d"}
+    assert model(mine) == (ID, facts | {"digest": "d", "source": "local files"})
     assert model({"model": "openai:x", "server": SERVER}) == (ID, {"source": "server"})
     assert model({"model": "baseline:random"}) == (ID, {})
-    for private in (seeds[0], {"model": "a/b", "server": SERVER}, {"model": "bert-base-cased"}):
+    for private in (mine, {"model": "a/b", "server": SERVER}, {"model": "bert-base-cased"}):
         refused("--model-id ORGANISATION/NAME", model, private, id_=None)
 
 
@@ -237,7 +233,7 @@ def test_no_place_of_this_machine_is_published(made, served, runs, format_, monk
     private = ["sk-1234567890ab", "MY_KEY", "gpu7", ":8000", str(runs), "secret-place"]
     private += [str(Path.home()), str(Path.cwd()), socket.gethostname()]
     private += [getpass.getuser()] * (getpass.getuser() != "root")
-    for run in (served, "questions", "pairs", "seeds"):
+    for run in (served, "questions", "pairs"):
         texts = [text.decode() for text in made(run, format_, licence="MIT").files.values()]
         assert not [word for word in private for text in texts if word in text]
 

@@ -9,10 +9,10 @@ import consilience as cs
 from checks import output, refusal
 from consilience.runs.run import Run
 
-TABLE = """group,question,question_2,answer,options
-city,Capital of France?,France's capital?,Paris|Paname,Lyon;Paris;Nice
-city,Capital of Italy?,Italy's capital?,Rome,Rome;Turin;Milan
-open,Language of Docker?,Docker is written in?,Go|Golang,
+TABLE = """group,question,question_2,answer,aliases,options
+city,Capital of France?,France's capital?,Paris,Paname,Lyon;Paris;Nice
+city,Capital of Italy?,Italy's capital?,Rome,,Rome;Turin;Milan
+open,Language of Docker?,Docker is written in?,Go,Golang,
 """
 
 
@@ -51,9 +51,9 @@ def test_every_error_of_a_file_of_questions_is_named_by_its_line(consilience, tm
     assert "2 problems" in err
     (path := tmp_path / "mixed.csv").write_text("question,answer,options\nA?,y,y;z\nB?,y,\n")
     assert "questions with options and without" in refusal(consilience, "suite", "check", path)
-    (path := tmp_path / "named.csv").write_text("stem,answer,options\nA?,y,y;z\n")
+    (path := tmp_path / "named.csv").write_text("ask,answer,options\nA?,y,y;z\n")
     assert consilience("suite", "check", path)[0] == 2
-    assert consilience("suite", "check", path, "--columns", "question=stem")[0] == 0
+    assert consilience("suite", "check", path, "--columns", "question=ask")[0] == 0
 
 
 def test_the_new_suite_passes_the_check_and_is_asked(consilience, tmp_path):
@@ -69,24 +69,25 @@ def test_what_is_exported_is_what_probe_sends(consilience, suite, tmp_path):
     arguments = ("--groups", "city", "--vary", "order=all", "--vary", "labels=A,1")
     run = tmp_path / "run"
     assert consilience("probe", "-m", "baseline:random", "-s", suite, "-o", run, *arguments)[0] == 0
-    sent = pl.read_parquet(run / "prompts" / "city.parquet")
+    sent = Run.open(run).queries
     rows = list(cs.export_prompts(str(suite), groups="city", vary=["order=all", "labels=A,1"]))
-    assert [row["prompt"] for row in rows] == sent["prompt"].to_list()
+    assert [row["prompt"] for row in rows] == [text for (text,) in sent["input"]]
     assert [row["variant"] for row in rows] == sent["variant"].to_list()
-    assert [row["candidates"] for row in rows] == sent["candidates"].to_list()
-    assert (rows[0]["options"], len(rows)) == (["Lyon", "Paris", "Nice"], 2 * 6 * 2)
+    assert [row["candidates"] for row in rows] == sent["choices"].to_list()
+    assert (rows[0]["options"], len(rows)) == (["Lyon", ["Paris", "Paname"], "Nice"], 2 * 6 * 2)
 
 
 def test_answers_of_a_run_made_elsewhere_have_its_numbers(consilience, suite, tmp_path):
-    """The labels that a baseline chose, as a table of four columns in CSV."""
-    run = tmp_path / "run"
+    """The labels that a baseline chose, as a table of three columns in CSV."""
+    run, exported = tmp_path / "run", tmp_path / "exported.jsonl"
     arguments = ("--groups", "city", "--vary", "order=all", "--vary", "paraphrase=all")
+    output(consilience, "suite", "export", suite, *arguments, "--out", exported)
     probe = ("probe", "-m", "baseline:random", "-s", suite, "-o", run, *arguments)
     out = output(consilience, *probe, "--json")
     answers = Run.open(run).answers
     table = answers.select("item", "variant", answer="label")
     table.sample(fraction=1, shuffle=True, seed=1).write_csv(tmp_path / "a.csv")
-    score = ("score", tmp_path / "a.csv", "-s", suite, "-o", tmp_path / "again")
+    score = ("score", tmp_path / "a.csv", "-s", exported, "-o", tmp_path / "again")
     scored = output(consilience, *score, "--json")
     expected, found = metrics(out), metrics(scored)
     for metric in ("accuracy", "consistency", "consistent_accuracy"):
@@ -104,11 +105,13 @@ def test_texts_labels_and_positions_in_csv_with_open_questions(consilience, suit
     assert len(rows) == 2 * 6 + 2
     for number, row in enumerate(rows):
         shown, labels = json.loads(row["options"]), json.loads(row["candidates"])
-        at = shown.index(row["gold"]) if shown else 0
-        row["answer"] = ["The answer is " + row["gold"], (labels or ["Golang."])[at]][number % 2]
+        gold = json.loads(row["gold"]) if row["gold"].startswith("[") else row["gold"]
+        text = gold if isinstance(gold, str) else gold[-1]
+        label = labels[shown.index(gold)] if shown else "Golang."
+        row["answer"] = ["The answer is " + text, label][number % 2]
     rows[0]["answer"] = "Madrid"
     pl.DataFrame(rows).write_csv(tmp_path / "a.csv")
-    out = output(consilience, "score", tmp_path / "a.csv", "-s", suite, "--json")
+    out = output(consilience, "score", tmp_path / "a.csv", "--json")
     found = metrics(out)
     assert found["accuracy", "city", ""] == 0.5
     assert found["consistency", "city", ""] == pytest.approx((10 / 15 + 1) / 2)

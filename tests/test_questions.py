@@ -4,6 +4,8 @@ import json
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from checks import refused
 from conftest import cases
@@ -14,130 +16,132 @@ from consilience.core.items import Choice, Question
 from consilience.report.metric_tables import question_table
 from consilience.suites import check_suite
 from consilience.suites.question_suites import load_questions, question_statistics
-from consilience.suites.questions import Questions, read_question_file
+from consilience.suites.questions import Questions
 
 
 def read(folder, name, text, columns=None):
-    """The questions of a file and the messages of its problems."""
-    path = folder / name
-    path.write_text(text, encoding="utf-8")
-    problems = []
-    questions = read_question_file(path, columns or {}, problems)
-    return questions, [str(problem).replace(str(path), name) for problem in problems]
+    """The questions of a file."""
+    (folder / name).write_text(text, encoding="utf-8", newline="")
+    return load_questions(folder / name, columns)
 
 
-CSV = (
-    "question,question_2,answer,distractors,group\n"
-    "Capital of France?,France's capital?,Paris|Paname,Lyon;Nice,capital\n"
-)
-LINE = {
-    "question": ["Capital of France?", "France's capital?"], "answer": "Paris|Paname",
-    "distractors": ["Lyon", "Nice"], "group": "capital",
-}  # fmt: skip
-ROWS = (
-    "item,question,answer,distractors,group\n"
-    "capital-1,Capital of France?,Paris|Paname,Lyon;Nice,capital\n"
-    "capital-1,France's capital?,,,\n"
-)
-
-
-@pytest.mark.parametrize(("name", "text"), [
-    ("a.csv", CSV),
-    ("a.csv", ROWS),
-    ("a.jsonl", json.dumps(LINE)),
-    ("a.json", json.dumps([LINE])),
-])  # fmt: skip
-def test_every_format_holds_the_same_question(tmp_path, name, text):
-    """CSV in one row and in two, JSON Lines, and a list in JSON."""
-    questions, problems = read(tmp_path, name, text)
-    assert problems == [] == check_suite(tmp_path / name)
-    (question,) = questions.items
-    assert question.item == "capital-1"
-    assert question.paraphrases == {"": ("Capital of France?", "France's capital?")}
-    assert question.gold == Choice("Paris", ("Paname",))
-    # The id decides the order of options that are given as distractors.
-    assert [option.text for option in question.options] == ["Nice", "Paris", "Lyon"]
-    assert question.gold_position == 1
+@pytest.mark.parametrize(("about", "name", "text", "columns", "expected"), cases("questions_read"))
+def test_options_and_answers_of_a_file(tmp_path, about, name, text, columns, expected):
+    items = read(tmp_path, name, text, columns).items
+    found = [[[option.text for option in item.options], item.gold.text] for item in items]
+    assert found == expected, about
+    assert check_suite(tmp_path / name, columns=columns) == []
 
 
 @pytest.mark.parametrize(
-    ("row", "columns", "options", "gold"),
-    cases("question_layouts"),
-    ids=["mmlu", "arc", "boolq", "columns", "alias", "one cell"],
+    ("about", "name", "text", "columns", "message"), cases("questions_refused")
 )
-def test_layouts_of_known_data_sets(tmp_path, row, columns, options, gold):
-    """A position from 0, a label, true and false, a column an option, an alias."""
-    questions, problems = read(tmp_path, "a.jsonl", json.dumps(row), columns)
-    assert problems == []
-    assert [option.text for option in questions.items[0].options] == options
-    assert questions.items[0].gold.text == gold
+def test_what_is_wrong_is_one_problem_with_its_place(tmp_path, about, name, text, columns, message):
+    shown = refused("", read, tmp_path, name, text, columns).replace(f"{tmp_path}/", "")
+    assert shown.startswith(name) or not shown.startswith("a."), about
+    assert message in shown, about
+    assert len(shown.splitlines()) == 1
+    (problem,) = check_suite(tmp_path / name, columns=columns)
+    assert str(problem).replace(f"{tmp_path}/", "") == shown
 
 
-def test_an_empty_cell_is_no_option_and_no_alias(tmp_path):
-    """D is Oslo; without the third cell it would be the next one."""
-    row = {
-        "question": "?",
-        "A": "Rome",
-        "B": "Paris",
-        "C": "",
-        "D": "Oslo",
-        "E": "Bern",
-        "answer": "D",
-    }
-    _, problems = read(tmp_path, "a.jsonl", json.dumps(row), {"options": "A+B+C+D+E"})
-    assert "a.jsonl:1: an empty option in 'options'" in problems[0]
-    questions, problems = read(
-        tmp_path, "a.jsonl", json.dumps(row | {"C": "Bonn", "E": ""}), {"options": "A+B+C+D+E"}
+LINE = {
+    "question": ["Capital of France?", "France's capital?"], "answer": "Paris",
+    "aliases": ["Paname"], "distractors": ["Lyon", "Nice"], "group": "capital", "pin": "last",
+    "year": 2024,
+}  # fmt: skip
+HEADER = "question,question_2,answer,aliases,distractors,group,pin,year\n"
+CELLS = "Capital of France?,France's capital?,Paris,Paname,Lyon;Nice,capital,last,2024\n"
+ROWS = (
+    "item,question,answer,aliases,distractors,group,pin,year\n"
+    "1,Capital of France?,Paris,Paname,Lyon;Nice,capital,last,2024\n"
+    "1,France's capital?,,,,,,\n"
+)
+PARAPHRASES = {name: value for name, value in LINE.items() if name != "question"}
+
+
+@pytest.mark.parametrize(("name", "text"), [
+    ("a.csv", HEADER + CELLS),
+    ("a.csv", ROWS),
+    ("a.csv", (HEADER + CELLS).replace("Lyon;Nice", '"[""Lyon"", ""Nice""]"')),
+    ("a.tsv", (HEADER + CELLS).replace(",", "\t")),
+    ("a.jsonl", json.dumps(LINE)),
+    ("a.json", json.dumps([LINE])),
+    ("a.jsonl", json.dumps(PARAPHRASES | {"question": "Capital of France?", "paraphrases": ["France's capital?"]})),
+    ("a.csv", HEADER.replace("question_2", "paraphrases") + CELLS.replace("France's capital?", '"[""France\'s capital?""]"')),
+])  # fmt: skip
+def test_every_format_holds_the_same_question(tmp_path, name, text):
+    """In one row and in two, with phrasings in a list, in a column and in a list in a cell."""
+    (question,) = read(tmp_path, name, text).items
+    assert question.item == "1"
+    assert question.paraphrases == {"": ("Capital of France?", "France's capital?")}
+    assert question.gold == Choice("Paris", ("Paname",))
+    # The item decides the order of options that are given as distractors.
+    assert [option.text for option in question.options] == ["Lyon", "Paris", "Nice"]
+    assert (question.group, question.pin, question.more["year"]) == ("capital", "last", "2024")
+
+
+def test_a_file_in_another_format_is_refused(tmp_path):
+    refused(r"a table in '\.yaml'; expected \.csv, ", read, tmp_path, "a.yaml", "question: x")
+
+
+def test_all_problems_are_one_error_of_twenty_lines_at_most(tmp_path):
+    rows = "".join(f"q{number}?,x,{'x;y' if number else 'x;z'}\n" for number in range(3))
+    text = f"question,answer,options\n{rows}" + "".join(f",{n},x;y\n" for n in range(30))
+    lines = refused("", read, tmp_path, "a.csv", text).splitlines()
+    assert len(lines) == 21 and lines[-1] == "and 10 more problems."
+    assert (
+        lines[0]
+        == f"{tmp_path}/a.csv:5, column 'question': no 'question'. Fill it in or remove the line."
     )
-    assert (problems, questions.items[0].gold.text) == ([], "Oslo")
-    rows = [{"question": "?", "answer": ["Oslo", None, ""]}, {"question": "!", "answer": "|Oslo"}]
-    questions, _ = read(tmp_path, "b.jsonl", "\n".join(map(json.dumps, rows)), {})
-    assert [one.gold for one in questions.items] == [Choice("Oslo")] * 2, "no empty aliases"
+    assert list(map(str, check_suite(tmp_path / "a.csv"))) == lines
 
 
-@pytest.mark.parametrize("option", ["|x|", "a || b", "P(A|B)", "[0, 1)", "[1, 2]"])
-def test_a_formula_is_no_list_of_aliases(tmp_path, option):
-    row = {"question": "?", "options": [option, "other"], "answer": option}
-    (question,) = read(tmp_path, "a.jsonl", json.dumps(row), {})[0].items
-    assert question.gold == Choice(option)
-    text = f"question,options,answer\n?,{option.replace(', ', ' ')};other,other\n"
-    (question,) = read(tmp_path, "a.csv", text, {})[0].items
-    assert question.options[0].text == option.replace(", ", " ")
+def test_an_open_question_has_the_texts_of_its_answer(tmp_path):
+    rows = [
+        {"question": "A?", "answer": ["Go", None, "Golang", ""]}, {"question": "B?", "answer": "Go|Golang"},
+        {"question": "C?", "answer": 0.5, "aliases": "a half; one half"},
+    ]  # fmt: skip
+    items = read(tmp_path, "a.jsonl", "\n".join(map(json.dumps, rows))).items
+    golds = [Choice("Go", ("Golang",)), Choice("Go|Golang"), Choice("0.5", ("a half", "one half"))]
+    assert [one.gold for one in items] == golds
 
 
-@pytest.mark.parametrize("answer", ["  ", ["  "], [None, ""]])
-def test_a_blank_answer_is_none(tmp_path, answer):
-    _, problems = read(tmp_path, "a.jsonl", json.dumps({"question": "?", "answer": answer}), {})
-    assert "no answer" in problems[0]
+def test_items_are_ids_that_all_differ_or_numbers_in_the_file(tmp_path):
+    text = "id,group,question,answer\nx,C/C++,A?,1\ny,,B?,1\n"
+    items = read(tmp_path, "a.csv", text).items
+    assert [(one.item, one.group) for one in items] == [("x", "C/C++"), ("y", "questions")]
+    known = read(tmp_path, "a.csv", text.replace("y,", "x,"))
+    assert [one.item for one in known.items] == ["1", "2"]
+    assert known.notes == (f"{tmp_path / 'a.csv'}: not used: id",)
 
 
 @pytest.mark.parametrize(("context", "passages"), [
     ("[3, 1, 2]", ["[3, 1, 2]"]), ("[]", ["[]"]), ('["a", "b"]', ["a", "b"]),
-    ("one\ntwo\n\nthree", ["one\ntwo", "three"]),
+    ("one\ntwo\n\nthree", ["one\ntwo", "three"]), ([{"text": "a", "score": 1}, {"text": "b"}], ["a", "b"]),
+    ('["a", "b', ['["a", "b']),
 ])  # fmt: skip
 def test_a_context_is_its_passages(tmp_path, context, passages):
     row = {"question": "?", "answer": "x", "context": context}
-    (question,) = read(tmp_path, "a.jsonl", json.dumps(row), {})[0].items
+    (question,) = read(tmp_path, "a.jsonl", json.dumps(row)).items
     assert list(question.passages) == passages
 
 
-@pytest.mark.parametrize(("rows", "message"), cases("questions_bad"))
-def test_every_mistake_is_one_message_with_its_line(tmp_path, rows, message):
-    _, problems = read(tmp_path, "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    (problem,) = problems
-    assert message in problem and problem.startswith(f"a.jsonl:{len(rows)}: ")
-
-
-@pytest.mark.parametrize(("name", "text", "columns", "message"), cases("question_files_bad"))
-def test_a_file_that_holds_no_questions_raises(tmp_path, name, text, columns, message):
-    """A missing column, an unknown name of ours, a file of another kind."""
-    assert message in refused("", read, tmp_path, name, text, columns)
-
-
-@pytest.mark.parametrize("text", ["", "question,answer\n"])
-def test_an_empty_file_is_named_by_its_path(tmp_path, text):
-    _, problems = read(tmp_path, "a.csv", text)
-    assert [problem.partition(";")[0] for problem in problems] == ["a.csv: no questions"]
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_one_way_to_write_answers_is_read_back(data):
+    """Ten questions or more whose answers are all of one sort; letters of no text of an option."""
+    sizes = data.draw(st.lists(st.integers(3, 5), min_size=10, max_size=15))
+    golds = [data.draw(st.integers(0, size - 1)) for size in sizes]
+    golds[:2] = [0, sizes[1] - 1]  # so that only one way to count fits
+    kind = data.draw(st.sampled_from(["text", "label", "index", "number"]))
+    rows = []
+    for at, (size, gold) in enumerate(zip(sizes, golds, strict=True)):
+        options = [f"w{at}-{one}" for one in range(size)]
+        answer = {"text": options[gold], "label": "ABCDE"[gold], "index": gold, "number": gold + 1}
+        rows.append({"question": f"{at}?", "options": options, "answer": answer[kind]})
+    items = Questions.from_frame(rows).items
+    assert [one.gold_position for one in items] == golds
 
 
 def test_a_name_beside_a_folder_with_two_files_of_questions_is_unknown(tmp_path, monkeypatch):
@@ -151,16 +155,7 @@ def test_a_name_beside_a_folder_with_two_files_of_questions_is_unknown(tmp_path,
 def test_an_empty_column_of_distractors_does_not_shuffle_the_options(tmp_path):
     rows = [f"Question {number}?,b,a;b;c;d;e,{' ' * number}\n" for number in range(3)]
     text = "".join(["question,answer,options,distractors\n", *rows])
-    questions, problems = read(tmp_path, "a.csv", text)
-    assert problems == []
-    assert {item.gold_position for item in questions.items} == {1}
-
-
-@pytest.mark.parametrize("rows", ["q-1,A?\n,B?", ",B?\nq-1,A?"])
-def test_the_number_of_a_row_is_no_item_of_another(tmp_path, rows):
-    lines = "\n".join(f"{row},yes,yes;no" for row in rows.splitlines())
-    (tmp_path / "q.csv").write_text(f"item,question,answer,options\n{lines}\n")
-    refused("duplicate item 'q-1', the number of a row", load_questions, tmp_path / "q.csv")
+    assert {item.gold_position for item in read(tmp_path, "a.csv", text).items} == {1}
 
 
 def test_spaces_around_languages_and_empty_rows_mean_nothing(tmp_path):
@@ -171,7 +166,7 @@ def test_spaces_around_languages_and_empty_rows_mean_nothing(tmp_path):
 
 def test_a_mapped_phrasing_counts_once(tmp_path):
     (tmp_path / "q.csv").write_text("question,question_2,answer\nA?,B?,x\n")
-    for columns in ({"question_2": "question_2"}, {"question": "question+question_2"}):
+    for columns in ({}, {"question_2": "question_2"}, {"question": "question+question_2"}):
         (one,) = load_questions(tmp_path / "q.csv", columns).items
         assert [*one.paraphrases.values()] == [("A?", "B?")]
 
@@ -194,39 +189,20 @@ def test_a_data_set_of_the_hub_is_read_by_its_split(tmp_path):
     frame.to_parquet(str(tmp_path / "mmlu" / "test.parquet"))
     questions = load_questions(f"hub:{tmp_path}/mmlu:test", {"options": "choices"})
     assert [item.gold.text for item in questions.items] == ["yes", "no"]
-    assert (questions.name, list(questions.groups)) == ("mmlu", ["mmlu"])
+    assert (questions.name, list(questions.groups)) == ("mmlu", ["questions"])
     refused("cannot be loaded", load_questions, f"hub:{tmp_path}/mmlu:nosplit")
     refused("without a split", load_questions, f"hub:{tmp_path}")
 
 
-@pytest.mark.parametrize(("header", "mapping"), cases("option_columns"))
-def test_options_that_are_called_otherwise_are_no_open_questions(tmp_path, header, mapping):
-    row = ",".join("x" for _ in header.split(","))
-    path = tmp_path / "a.csv"
-    path.write_text(f"{header}\n{row}\n")
-    assert refused("", load_questions, path).endswith(f"--columns {mapping}.")
-
-
-def test_columns_that_are_not_used_are_named(tmp_path):
-    """``question2`` is a phrasing; ``id`` is nothing."""
-    (tmp_path / "questions.csv").write_text("id,question,question2,answer\n1,?,!,x\n")
+def test_columns_that_are_not_used_are_named_and_kept(tmp_path):
+    """``question2`` is a phrasing; groups have no space around them."""
+    file = tmp_path / "questions.csv"
+    file.write_text("group,question,question2,answer,score_2\nBill ,?,!,x,1\nbill,.,,x,\n")
     questions = load_questions(tmp_path)
     assert questions.items[0].paraphrases == {"": ("?", "!")}
-    assert [note.replace(str(tmp_path), "DIR") for note in questions.notes] == [
-        "DIR/questions.csv: not used: id",
-    ]
-
-
-def test_other_columns_are_named_and_groups_have_no_space_around_them(tmp_path):
-    file = tmp_path / "b.csv"
-    file.write_text("group,question,answer,score_2\nBill ,?,x,1\nBill,!,x,1\nbill,.,x,1\n")
-    questions = load_questions(file)
     assert list(questions.groups) == ["Bill", "bill"]
     assert questions.notes == (f"{file}: not used: score_2",)
-    for row, message in (('"b,c,d",b', "Separate options by ';'."),
-                         ("three;four,1", "a text, a letter or, in JSON, a position from 0")):  # fmt: skip
-        _, (problem,) = read(tmp_path, "c.csv", f"question,options,answer\n?,{row}\n")
-        assert message in problem
+    assert [one.more for one in questions.items] == [{"score_2": "1"}, {"score_2": ""}]
 
 
 def question(item, text, gold, *others):

@@ -14,7 +14,6 @@ import pytest
 from checks import refusal
 from conftest import cases, run_command
 from consilience.metrics.registry import label_of
-from consilience.runs.folder import RunFolder
 from consilience.runs.run import Run
 from report_builders import (
     CASES,
@@ -23,6 +22,7 @@ from report_builders import (
     PATTERNS,
     Html,
     change_record,
+    kept_run,
     page_of,
     pair_run,
     shown_number,
@@ -34,8 +34,6 @@ RUNS = {
     "majority": ("baseline:majority",),
     "oracle": ("baseline:oracle",),
     "published": ("baseline:majority", "--protocol", "published"),
-    "seeds/seed-1": ("baseline:random", "--seed", "1"),
-    "seeds/seed-2": ("baseline:random", "--seed", "2"),
 }
 """Runs on the suite whose words would break a page."""
 
@@ -186,40 +184,25 @@ def test_runs_side_by_side_have_paired_differences(runs):
     assert "a mean over 2 relations has a p of at least 0.5" in html.text
 
 
-def test_seeds_of_facts_are_averaged(runs, tmp_path):
-    html = page_of(runs / "seeds", "--out", tmp_path / "seeds.html")
-    assert "mean of 2 seeds" in html.text
-    both = page_of(runs / "random", runs / "seeds", "--out", tmp_path / "other.html")
-    assert "1 seed of baseline:random (random), 2 of baseline:random (seeds)" in both.text
-
-
-def test_a_table_of_answers_is_reported_as_far_as_it_goes(runs, tmp_path):
-    files = sorted((runs / "random" / "answers").iterdir())
-    answers = pl.concat([pl.read_parquet(file) for file in files]).select(
-        "group", "item", "subject", "variant", "gold", "answer", "margin"
-    )
-
-    def page(table):
-        table.write_csv(tmp_path / "answers.csv")
-        options = ["--suite", runs / "suite", "--out", tmp_path / "page.html"]
-        return page_of(tmp_path / "answers.csv", *options)
-
-    text = page(answers).text
-    assert "its origin is not known" in text and "Every query has an answer." in text
+def test_queries_without_an_answer_are_counted_by_their_reason(runs, tmp_path):
+    run = Run.open(runs / "random")
+    assert "Every query has an answer." in page_of(run.path).text
     blank = pl.when(pl.int_range(pl.len()) < 5).then(pl.lit(" ")).otherwise("answer")
-    html = page(answers.with_columns(answer=blank, error=pl.lit("a refusal")))
+    answers = run.answers.with_columns(answer=blank, error=pl.lit("a refusal"))
+    answers = answers.with_columns(input=run.queries["input"])
+    html = page_of(kept_run(tmp_path / "blank", run.suite, answers))
     rows = html.rows("5 queries not asked or without an answer")
     assert rows == {"A": ["A", "no answer: a refusal", "5"]}
     assert "Every query has an answer." not in html.text
-    is_base = pl.col("variant") == PATTERNS[0]
-    text = page(answers.filter(~is_base)).text
+    rest = kept_run(tmp_path / "rest", run.suite, answers.filter(pl.col("variant") != PATTERNS[0]))
+    text = page_of(rest).text
     assert "nan" not in text.replace("nano", "") and "Two patterns of a fact agree" in text
 
 
 def test_a_run_that_was_stopped_does_not_look_whole(copied):
     """B is not answered yet: its row is there, without numbers, and the page says why."""
     run = copied("random")
-    (run / "answers" / "B.parquet").unlink()
+    (run / "answers" / "1.parquet").unlink()
     change_record(run, finished=None)
     html = page_of(run)
     rows = by_relation(html)
@@ -233,27 +216,19 @@ def test_a_run_that_was_stopped_does_not_look_whole(copied):
 
 
 def test_how_to_repeat_a_run_is_its_command(consilience, tmp_path, monkeypatch):
-    """As it was typed, --out and all; a suite in a folder is found again from anywhere."""
+    """As it was typed, --out and all; the suite may have changed or gone."""
     suite = write_hostile_suite(tmp_path / "suite")
     command = ["probe", "--model", "baseline:random", "--seed", "3", "--suite", "suite"]
     command += ["--out", "a b"]
     assert consilience(*command)[0] == 0
     assert consilience(*command, "--device", "cpu")[0] == 0  # resumes it
-    typed = shlex.join(["consilience", *command])
     text = page_of("a b", "--out", "one.html").text
+    typed = shlex.join(["consilience", *command])
     assert text.count(typed) == 1 and "--device" not in text
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")
-    changed = "the suite 'suite' is not as it was when "
-    text = page_of("../a b", "--out", "two.html").text
-    assert typed in text and changed not in text
-    fact = json.dumps({"relation": "A", "subject": "new", "object": "word"})
-    facts = suite / "facts.jsonl"
-    facts.write_text(f"{facts.read_text()}{fact}\n")
-    assert changed in page_of("../a b", "--out", "two.html").text
-    assert changed in consilience("analyze", "patterns", "../a b")[2]
     shutil.rmtree(suite)
-    assert "no suite 'suite'" in refusal(consilience, "report", "../a b", "--out", "two.html")
+    assert page_of("../a b", "--out", "../two.html").text == text
 
 
 def test_sections_without_data_are_left_out(consilience, write_suite):
@@ -266,12 +241,9 @@ def test_sections_without_data_are_left_out(consilience, write_suite):
     assert headings - {None} == {"summary", "by-relation", "caveats", "repeat"}
     out = consilience("analyze", "patterns", "one")[1]
     assert "capital: patterns" in out and "agreement of each two" not in out
-    facts = {"subject": ["France", "Germany", "Italy"], "gold": ["Paris", "Berlin", "Rome"]}
-    pl.DataFrame({"item": [f"capital-{at}" for at in (1, 2, 3)], **facts}).with_columns(
-        group=pl.lit("capital"), variant=pl.lit(pattern), answer=pl.lit("")
-    ).write_csv("none.csv")
-    html = page_of("none.csv", "--suite", suite, "--out", "none.html")
-    assert "No data." in html.text
+    run = Run.open("one")
+    answers = run.answers.with_columns(answer=pl.lit(""), input=run.queries["input"])
+    assert "No data." in page_of(kept_run("none", run.suite, answers)).text
 
 
 # -- sentence pairs ------------------------------------------------------------------------------
@@ -308,49 +280,24 @@ def test_runs_on_sentence_pairs_are_reported_with_their_differences(tmp_path):
     assert "reverse" in (tmp_path / "figures" / "forms.svg").read_text()
 
 
-def differing(tmp_path, name, value, items):
-    """Two runs of sentence pairs; the second has another setting, and only so many items."""
-    first, second = (pair_run(tmp_path / run, {at}) for at, run in enumerate(("one", "two"), 1))
-    run = RunFolder(second, Run.open(second).settings)
-    answers = pl.read_parquet(second / "answers" / "rte.parquet")
-    run.write_answers("rte", answers.filter(pl.col("item").cast(pl.Int64) < items))
-    change_record(second, settings={**Run.open(second).settings, name: value})
-    return f"one={first}", f"two={second}"
-
-
-@pytest.mark.parametrize(("name", "value", "items", "note"), [
-    ("limit", 9, 9, "compared on the 9 sentence pairs that all runs have (12 in one, 9 in two)"),
-    ("half", 1, 6, "compared on the 6 sentence pairs that all runs have"),
-    ("pairs", "e" * 64, 12, "the runs are not compared: runs over different texts"),
-])  # fmt: skip
-def test_a_report_compares_the_pairs_that_compare_does(name, value, items, note, tmp_path):
-    specs = differing(tmp_path, name, value, items)
+def test_a_report_compares_the_pairs_that_compare_does(tmp_path):
+    """Of the second run one was not asked: its label changed in the first, which is not counted."""
+    pair_run(tmp_path / "made", {2}, 9)
+    run = Run.open(tmp_path / "made")
+    is_asked = pl.col("item") != "3"
+    answers = run.answers.with_columns(
+        answer=pl.when(is_asked).then("answer"), excluded=pl.when(~is_asked).then(pl.lit("long"))
+    )
+    kept_run(tmp_path / "two", run.suite, answers.with_columns(input=run.queries["input"]))
+    specs = [f"one={pair_run(tmp_path / 'one', {1, 3, 10})}", f"two={tmp_path / 'two'}"]
+    note = (
+        "compared on the 27 queries that all runs have, of 9 sentence pairs (36 in one, 27 in two)"
+    )
     html = page_of(*specs, "--out", tmp_path / "page.html")
-    is_compared = run_command("compare", *specs)[0] == 0
-    assert is_compared != ("are not compared" in note)
-    title = "rte: two minus one, in percent and points"
-    assert (title in html.tables) == is_compared and note in html.text
-
-
-def test_seeds_and_one_of_them(tmp_path):
-    """The answers that changed are in the folder of all seeds, of a stopped run nowhere yet."""
-    whole, alone = tmp_path / "whole", pair_run(tmp_path / "alone", {1})
-    changed = []
-    for at in (0, 1):
-        file = pair_run(whole / f"seed-{at}", {1, at + 4}) / "inconsistent.csv"
-        changed.append(pl.read_csv(file).with_columns(seed=pl.lit(f"seed-{at}")))
-        file.unlink()
-    status, _, err = run_command("report", whole / "seed-1")
-    assert status == 2
-    assert "no inconsistent.csv. Of one seed it is in the folder of all" in err
-    pl.concat(changed).write_csv(whole / "inconsistent.csv")
-    html = page_of(f"seed-1={whole / 'seed-1'}")
-    assert [row[-1] for row in html.tables["seed-1: labels that changed"][1:]] == ["2"]
-    shutil.copytree(whole / "seed-1", whole / "renamed")
-    assert run_command("report", whole / "renamed")[0] == 2, "its answers are not there"
-    note = "the runs are not compared: 1 seed of alone, 2 of whole"
-    specs = [f"alone={alone}", f"whole={whole}"]
-    assert note in page_of(*specs, "--out", tmp_path / "page.html").text
+    assert "rte: two minus one, in percent and points" in html.tables and note in html.text
+    for name in ("one", "two"):
+        assert [row[-1] for row in html.tables[f"{name}: labels that changed"][1:]] == ["1"]
+    assert note in run_command("compare", *specs)[2]
 
 
 # -- files ----------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ import pytest
 
 import consilience as cs
 from checks import output
-from consilience.kinds import suite_of
 from consilience.metrics.counts import Prepared
 from consilience.report.analysis_tables import differing_lines, in_one_line
 from consilience.report.report_page import report_page
@@ -37,8 +36,7 @@ def path(tmp_path_factory):
 @pytest.fixture(scope="module")
 def view(path):
     run = Run.open(path)
-    suite, protocol = suite_of(run, None, None)
-    return view_of(run, suite, [Prepared(run.answers, suite)], protocol, suite)
+    return view_of(run, run.suite, Prepared(run.answers, run.suite))
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +47,7 @@ def sections(view):
 def test_the_example_has_the_question_and_what_differs(view, sections):
     example = sections["summary"].parts[1]
     assert example.lead.endswith("answers two prompts of one question. The right answer is “yes”.")
-    differs = "Only the order of the options differs (order=rotation 1)"
+    differs = "Only the order of the options differs (order=BCA)"
     assert example.cards == [
         ("Prompt", "Question: one?\nA. yes\nB. no\nC. maybe\nAnswer:", "yes"),
         (differs, "A. no\nB. maybe\nC. yes", "no"),
@@ -80,7 +78,7 @@ def test_a_comparison_is_in_the_words_of_questions(consilience, path, view, tmp_
     summarised = [row.label for row in view.summary.rows]
     labels = [row.strip('"') for row in re.findall(r'^(".*?"|[^,]*)', out, re.MULTILINE)]
     assert labels[1 : 1 + len(summarised)] == summarised
-    assert "compared on the 5 questions that all runs have (8 in baseline:first, 5 in" in err
+    assert "that all runs have, of 5 questions (48 in baseline:first, 30 in baseline:random)" in err
     _, out, err = consilience("compare", path, tmp_path / "five")
     assert "sign flips of questions" in out
     assert not re.search(r"subject|relation|pattern|\bfacts?\b|strict", out + err)

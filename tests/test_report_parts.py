@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from checks import refused
-from consilience.asking.pairs import CHANGED_ANSWERS_SCHEMA
+from consilience.analysis.examples import CHANGED_ANSWERS_SCHEMA
 from consilience.core.provenance import command_line
 from consilience.report import charts, overview
 from consilience.report import export as html_module
@@ -37,7 +37,6 @@ from consilience.report.report_page import report_page
 from consilience.report.run_view import RunView
 from consilience.report.table import CI, Cell, Column, Table, intervals_below, number_text
 from consilience.results.reporting import layouts_of
-from consilience.suites.pairs import TASKS
 from consilience.types import FACT_WORDS, QUESTION_WORDS, Suite
 from report_builders import (
     CASES,
@@ -86,9 +85,9 @@ def test_the_texts_beside_the_tables():
     assert [row[1] for row in parts["examples"][0].rows] == ["Ada ___", "___ Ada"]
     assert parts["differences"][0] == ["so"]
     assert parts["caveats"][0] == ["mind the gap"]
-    pairs = {"task": TASKS["rte"], "changed": pl.DataFrame(schema=CHANGED_ANSWERS_SCHEMA)}
+    changed = pl.DataFrame(schema=CHANGED_ANSWERS_SCHEMA)
     summary, metrics = summary_of(("accuracy", 0.8, 0.5)), form_metrics(("accuracy", "", 0.8))
-    run = RunView("run", [{}], FORMS, metrics, summary, **pairs)
+    run = RunView("run", {}, FORMS, metrics, summary, changed=changed)
     parts = sections_of(report_page([run]))
     assert parts["changes"] == ["run: no label changed."] and "examples" not in parts
 
@@ -186,7 +185,7 @@ def layout_metrics(facts, **values):
     columns = ["metric", "over", "group", "kind", "level", "value", "n"]
     frame = pl.DataFrame(rows, schema=columns, orient="row")
     nan = pl.lit(math.nan)
-    return frame.with_columns(std=nan, seed_std=nan, n_excluded=pl.lit(4))
+    return frame.with_columns(std=nan, n_excluded=pl.lit(4))
 
 
 @pytest.mark.parametrize(("facts", "papers_rows"), [(22964, 8), (155, 0)])

@@ -6,17 +6,23 @@ import numpy as np
 import pytest
 
 from checks import refused
-from consilience.asking.questions import Presenter, ask_options
-from consilience.core import presentation
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question, Scores
-from consilience.core.presentation import RULES, rule_for
+from consilience.core.presentation import (
+    RULES,
+    TEMPLATES,
+    Presentation,
+    Presenter,
+    Template,
+    rule_for,
+)
+from consilience.plans.questions import asks_of, choose
 
 QUESTION = Question(
     "q1", "g", {"": ("Where is the café?",)}, Choice("in New York"),
     (Choice("in New York"), Choice("à Paris"), Choice("here", ("there",))),
 )  # fmt: skip
-ORDERS = FactorialDesign.full([Factor("order", ("given", "reversed"))])
+ORDERS = FactorialDesign.full([Factor("order", ("ABC", "CBA"))])
 TOTALS = {"in New York": -6.0, "à Paris": -5.0, "here": -4.0}
 TOKENS = {"in New York": 3, "à Paris": 4, "here": 1}
 
@@ -50,8 +56,8 @@ class Written:
 
 
 def asked(rule, model=None, **base):
-    presenter = Presenter(ORDERS, {}, presentation.Presentation(**base), rule_name=rule)
-    return ask_options([QUESTION], presenter, model or Written(), "own")
+    presenter = Presenter(ORDERS, {}, Presentation(**base, rule_name=rule))
+    return choose(presenter, asks_of([QUESTION], presenter, "own"), model or Written())
 
 
 @pytest.mark.parametrize(("rule", "scores", "answer"), [
@@ -74,7 +80,7 @@ def test_each_rule_by_hand(rule, scores, answer):
 def test_a_text_is_asked_for_whatever_labels_the_options_have():
     """The options are listed with labels, and the instruction is to answer with a text."""
     model = Written()
-    asked("sum", model, labels="A", template=presentation.TEMPLATES["chat"])
+    asked("sum", model, labels="A", template=TEMPLATES["chat"])
     (_, text), prompt = model.seen[0].turns[0], model.seen[0]
     options = "Where is the café?\nA. in New York\nB. à Paris\nC. here\n"
     assert text == f"{options}Answer with the text of the right option and nothing else."
@@ -96,13 +102,23 @@ def test_near_ties_of_the_rule_are_decided_alone():
     assert found == ["in New York"] * 2, "by the order of the file, whatever order is shown"
 
 
-def test_which_rules_go_with_which_labels():
-    """Options without labels have no label that could be scored."""
-    assert rule_for("", ["A", "1"]).name == "label"
-    assert rule_for("", ["A", "none"]).name == "sum"
-    assert rule_for("mean", ["A"]) is RULES["mean"]
-    refused("a rule for texts: sum, mean, bytes", rule_for, "label", ["A", "none"])
-    refused("Did you mean 'bytes'", rule_for, "byte", ["A"])
-    unlabelled = presentation.Presentation(labels="none")
-    message = "without labels, scored by their labels"
-    refused(message, Presenter, ORDERS, {}, unlabelled, rule_name="label")
+def test_which_rules_go_with_which_variants():
+    """Without labels, or without the options in the text, no label could be scored."""
+    plain, hidden = TEMPLATES["plain"], Template("own", "{question}")
+    assert [rule_for("", labels, plain).name for labels in ("A", "1", "none")] == ["label", "label", "sum"]  # fmt: skip
+    assert rule_for("", "A", hidden).name == "sum"
+    assert rule_for("mean", "A", plain) is rule_for("mean", "none", hidden) is RULES["mean"]
+    refused("no labels, .* or a rule for texts: sum, mean, bytes", rule_for, "label", "none", plain)
+    refused("no {options} in the template 'own'", rule_for, "label", "A", hidden)
+    refused("Did you mean 'bytes'", rule_for, "byte", "A", plain)
+
+
+def test_each_variant_has_its_rule():
+    """Labels are scored where they are shown; the texts where they are not."""
+    design = FactorialDesign.full([Factor("labels", ("A", "none"))])
+    presenter = Presenter(design, {}, Presentation())
+    TOTALS.update(A=-1.0, B=-2.0, C=-3.0)
+    TOKENS.update(A=1, B=1, C=1)
+    table = choose(presenter, asks_of([QUESTION], presenter, "own"), Written())
+    assert table["label"].to_list() == ["A", "here"]
+    assert table["option_scores"].to_list() == [[-1, -2, -3], [-6, -5, -4]]

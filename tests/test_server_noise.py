@@ -13,9 +13,9 @@ from consilience.asking.noise import Part, sample, sample_size
 from consilience.core.errors import Connection, ConsilienceError
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.endpoints.client import Client
-from consilience.kinds.counting import noise_floor_of
-from consilience.kinds.probing import probe
 from consilience.options.probe import ProbeOptions
+from consilience.probing.counting import noise_floor_of
+from consilience.probing.probe import probe
 from consilience.report.overview import server_line
 from consilience.report.run_view import RunView
 from consilience.results.comparing import noise_notes
@@ -180,9 +180,9 @@ def test_the_report_says_which_server_answered_and_how_it_scored(wavering):
         "strategy": "top-k", "gives": "the first token", "requests": 9,
     }  # fmt: skip
     note = "the server takes no temperature: its answers are sampled"
-    view = RunView("small", [record], counted.suite, counted.metrics, counted.summary, {}, [note])
+    view = RunView("small", record, counted.suite, counted.metrics, counted.summary, {}, [note])
     (line,) = server_line(view)
     said = "Server: openai:small at http://host/v1; scored by top-k (the first token); "
     assert line.startswith(said) and "requests" in line
-    here = replace(view, records=[{"settings": {"model": {"model": "gpt2"}}}])
+    here = replace(view, record={"settings": {"model": {"model": "gpt2"}}})
     assert server_line(here) == []

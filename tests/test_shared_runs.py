@@ -10,11 +10,12 @@ import polars as pl
 
 import consilience as cs
 from consilience.core.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
-from consilience.kinds.probing import probe
 from consilience.options.probe import ProbeOptions
+from consilience.probing.probe import probe
 from consilience.runs.folder import RunFolder, record_of
 
-SETTINGS = {"suite": "mini", "model": {"model": "baseline:random"}}
+GROUPS = ["a", "b", *(f"there {at}" for at in range(5)), *(f"here {at}" for at in range(5, 999))]
+SETTINGS = {"suite": "mini", "model": {"model": "baseline:random"}, "groups": GROUPS}
 NO_METRICS = pl.DataFrame(schema=METRICS_SCHEMA)
 
 

@@ -11,8 +11,8 @@ import study_workers
 from checks import output, refusal, refused
 from conftest import cases
 from consilience.endpoints import client
-from consilience.kinds.probing import probe
 from consilience.options.runs import StudyRunOptions
+from consilience.probing.probe import probe
 from consilience.study import running, workers
 from consilience.study.file import failure_file, read_study, state_of
 from consilience.study.running import run_study
@@ -129,7 +129,7 @@ def test_a_rerun_asks_what_is_not_complete_and_a_success_clears_the_failure(stud
 
 def test_a_run_without_all_groups_is_not_complete(studied):
     run = studied[1].runs[1].run
-    kept = run.folder / "answers" / "sport.parquet"
+    kept = run.folder / "answers" / "1.parquet"
     content = kept.read_bytes()
     kept.unlink()
     try:
@@ -200,7 +200,7 @@ def test_a_run_whose_server_failed_is_not_complete(tmp_path, monkeypatch):
 def test_options_of_another_kind_of_suite_are_refused_before_asking(consilience, tmp_path):
     text = '[[models]]\nmodel = "baseline:random"\n[[suites]]\nsuite = "mini"\nshots = 2'
     (tmp_path / "s.toml").write_text(text, encoding="utf-8")
-    assert "--shots with the suite 'mini'" in refusal(consilience, "study", "run", "s.toml")
+    assert "--shots with a suite of facts" in refusal(consilience, "study", "run", "s.toml")
     assert not (tmp_path / "runs").exists()
 
 

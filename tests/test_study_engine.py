@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from consilience.kinds.probing import probe
 from consilience.models import loading
 from consilience.models.fast.products import one_thread
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import StudyRunOptions
+from consilience.probing.probe import probe
 from consilience.runs.folder import record_of
 from consilience.study import running
 from consilience.study.file import read_study, state_of
@@ -37,7 +37,7 @@ skip = [
     {{ model = "pairs", suite = ["mini", "questions"] }}, {{ model = ["causal", "pairs"], limit = 1 }},
 ]
 """
-"""Facts twice, facts and questions of one model, and sentence pairs of two seeds."""
+"""Facts twice, facts and questions of one model, and sentence pairs."""
 
 QUIZ = """question,options,answer,group
 What do bees make?,milk;silk;honey,honey,nature
@@ -49,9 +49,7 @@ Who wrote Hamlet?,Shakespeare;Dickens,Shakespeare,culture
 def folder(tmp_path_factory, model_folder, classifier):
     """The working folder of the study."""
     folder = tmp_path_factory.mktemp("engine")
-    for seed in (0, 1):
-        into = folder / "tuned" / f"seed-{seed}" / "mrpc"
-        shutil.copytree(classifier("bert", SAME, seed=seed), into)
+    shutil.copytree(classifier("bert", SAME), folder / "tuned" / "mrpc")
     text = STUDY.format(bert=model_folder("bert"), gpt2=model_folder("gpt2"))
     (folder / "all.toml").write_text(text, encoding="utf-8")
     (folder / "quiz.csv").write_text(QUIZ, encoding="utf-8")
@@ -112,7 +110,7 @@ def test_every_run_is_that_of_probe_to_the_last_bit(studied, folder, monkeypatch
 def test_a_model_is_read_once_by_each_worker(studied):
     _, pools, loads = studied
     started = Counter(key.model for pool in pools for key in pool.log)
-    models = Counter(path for path in loads if "seed-" not in path)
+    models = Counter(path for path in loads if "mrpc" not in path)
     assert len(models) == 2, "each has two runs or more"
     assert all(count <= started[path] for path, count in models.items())
 

@@ -10,9 +10,9 @@ import polars as pl
 import pytest
 
 from checks import output, refusal
-from consilience.kinds.probing import probe
 from consilience.metrics.statistics import holm
 from consilience.options.runs import StudyReportOptions
+from consilience.probing.probe import probe
 from consilience.study.file import read_study
 from consilience.study.reporting import adjusted_over_study, report_study
 from report_builders import Html
@@ -60,7 +60,11 @@ def made(file):
     return report_study(StudyReportOptions(file))
 
 
-CELLS = ["mini, protocol=strict", "mini, protocol=published"]
+CELLS = [
+    f"mini, protocol={protocol}{seed}"
+    for protocol in ("strict", "published")
+    for seed in ("", ", seed=1", ", seed=2")
+]
 
 
 def test_a_model_of_constant_answers_is_named(tmp_path):
@@ -91,45 +95,60 @@ def test_only_the_seeds_of_the_file_are_counted(tmp_path):
             record = json.loads((run.folder / "run.json").read_text(encoding="utf-8"))
             record["options"]["model"] = run.options.model
             (run.folder / "run.json").write_text(json.dumps(record), encoding="utf-8")
-    (row,) = report_study(StudyReportOptions(file)).rows
-    assert (row.numbers["accuracy"].value, len(row.measured[0].seeds)) == (1, 2)
+    found = report_study(StudyReportOptions(file))
+    assert [row.numbers["accuracy"].value for row in found.rows] == [1, 1]
+    (mean,) = found.means
+    assert (mean.cell, mean.numbers["accuracy"].value) == ("mini, mean of 2 seeds", 1)
 
 
 def test_every_run_has_a_row_and_missing_ones_say_why(made):
     assert [*dict.fromkeys(row.cell for row in made.rows)] == CELLS
     rows = {(row.cell, row.model): row for row in made.rows}
-    assert len(rows) == 8
+    assert len(rows) == 10
     missing = {key: row.missing for key, row in rows.items() if row.missing}
     assert missing == {
-        ("mini, protocol=published", "trained"): "missing: waiting, 1 of 2 seeds complete",
-        **{(cell, "wrong"): "missing: waiting" for cell in CELLS},
+        ("mini, protocol=published, seed=2", "trained"): "missing: waiting",
+        **{(cell, "wrong"): "missing: waiting" for cell in CELLS[::3]},
     }
     oracle = rows["mini, protocol=strict", "oracle"]
     assert oracle.numbers["accuracy"].value == oracle.numbers["consistency"].value == 1.0
     assert oracle.items == 4
-    assert rows["mini, protocol=strict", "trained"].numbers["consistency"].std > 0
     table = made.tables()["study"]
-    assert table.title == "family: 5 runs in percent, 3 missing"
-    assert table.notes[-1].startswith("Missing: wrong on mini, protocol=strict, ")
-    assert [row[:2] for row in table.rows][3] == ["wrong", "missing: waiting"]
+    assert table.title == "family: 7 runs in percent, 3 missing"
+    assert any(note.startswith("Missing: wrong on mini, protocol=strict, ") for note in table.notes)
+    assert ["wrong", "missing: waiting"] in [row[:2] for row in table.rows]
 
 
 def test_models_are_compared_with_the_reference_in_each_cell(made):
     table = made.differences
     pairs = table.select("cell", "first", "second").unique(maintain_order=True).rows()
-    assert pairs == [(cell, "random", "oracle") for cell in CELLS]
-    alone = "mini, protocol=strict: trained is not compared with random: another number of seeds"
-    assert made.notes.count(alone)
+    models = ["oracle", "trained", "trained", "oracle", "trained"]
+    assert pairs == [(*pair,) for pair in zip(CELLS[:5], ["random"] * 5, models, strict=True)]
     first = table.filter(pl.col("metric") == "accuracy").row(0, named=True)
     values = [row.numbers["accuracy"].value for row in (made.rows[1], made.rows[0])]
     assert [first["first_value"], first["second_value"]] == values
 
 
+def test_models_of_several_seeds_have_means(made):
+    """The two seeds of one cell, of random and constant answers."""
+    (mean,) = made.means
+    assert (mean.cell, mean.model) == ("mini, protocol=strict, mean of 2 seeds", "trained")
+    of_seeds = [row for row in made.rows if row.model == "trained" and "strict" in row.cell]
+    one, two = (row.numbers["consistency"].value for row in of_seeds)
+    assert mean.numbers["consistency"].value == pytest.approx((one + two) / 2)
+    assert mean.std["consistency"] == pytest.approx(abs(one - two) / 2**0.5)
+    table = made.tables()["study"]
+    assert any("Mean over seeds: ± is the standard deviation" in note for note in table.notes)
+    assert made.document()["means"][0]["numbers"]["consistency"]["std"] == mean.std["consistency"]
+
+
 def test_p_is_adjusted_over_the_whole_study(made):
     p, adjusted = (made.differences[name].to_list() for name in ("p", "p_holm"))
-    assert sum(not math.isnan(each) for each in p) == 8
+    tests = sum(not math.isnan(each) for each in p)
+    assert tests >= 16
     assert adjusted == pytest.approx(holm(p), nan_ok=True)
-    assert "all 8 tests of this table, in 2 combinations" in made.tables()["comparisons"].notes[0]
+    notes = " ".join(made.tables()["comparisons"].notes)
+    assert f"all {tests} tests of this table, in 5 combinations" in notes
 
 
 def test_adjusted_p_by_hand():
@@ -166,10 +185,10 @@ def test_the_page_the_tables_and_the_document(file, made, consilience, tmp_path)
     assert '<a href="oracle/mini/protocol%3Dstrict/report.html">' in text
     names = {path.name for path in (tmp_path / "tables").iterdir()}
     assert names == set(map(".".join, product(("study", "comparisons"), ("csv", "md", "tex"))))
-    assert set(document) == {"run", "runs", "verdict", "differences", "files", "warnings"}
+    assert set(document) == {"run", "runs", "means", "verdict", "differences", "files", "warnings"}
     assert all(sentence in Html(text).text for sentence in document["verdict"])
-    assert document["verdict"][-1] == "The numbers of 3 of 8 runs are missing."
-    assert document["runs"][3]["missing"] == "missing: waiting"
+    assert document["verdict"][-1] == "The numbers of 3 of 10 runs are missing."
+    assert document["runs"][2]["missing"] == "missing: waiting"
     assert document["runs"][0]["numbers"]["accuracy"]["value"] == 1.0
 
 

@@ -22,7 +22,7 @@ from consilience.suites.facts import (
 )
 from consilience.suites.layouts import load_folder
 from consilience.suites.question_suites import MINI, is_questions, load_questions
-from consilience.types import Candidates
+from consilience.types import Candidates, Fact
 
 
 def test_a_folder_is_read_as_it_stands(write_suite):
@@ -60,7 +60,7 @@ def broken(write_suite, file, content):
 
 @pytest.mark.parametrize(("file", "content", "message"), [
     *cases("suites_bad"),
-    ("suite.json", "[" * 100_000, r"suite\.json: not a JSON object"),
+    ("suite.json", "[" * 100_000, r"suite\.json:1: not JSON"),
     ("suite.json", "\ud800".encode("utf-8", "surrogatepass"), r"suite\.json: not UTF-8 at byte 0"),
 ])  # fmt: skip
 def test_what_is_wrong_is_named_with_file_and_line(file, content, message, write_suite):
@@ -69,12 +69,27 @@ def test_what_is_wrong_is_named_with_file_and_line(file, content, message, write
     assert any(re.search(message, str(problem)) for problem in check_suite(str(folder)))
 
 
-def test_check_lists_everything_and_load_says_how_much_more_there_is(write_suite):
+def test_check_and_loading_say_the_same(write_suite):
     pattern = '{"relation": "capital", "pattern": "[X] has [Y]."}\n'
-    folder = write_suite(facts=FACT + "nonsense\n{}\n", patterns=pattern + "[X]\n")
-    problems = check_suite(str(folder))
-    assert len(problems) == 1 + 1 + 3, "one bad pattern line, one bad fact line, three empty fields"
-    refused(r"\(4 more; `consilience suite check` lists", load_folder, folder)
+    folder = write_suite(facts=FACT + 'nonsense\n{}\n{"relation": 1}\n', patterns=pattern + "[X]\n")
+    problems = list(map(str, check_suite(str(folder))))
+    assert [problem.partition(f"{folder}/")[2].partition(". ")[0] for problem in problems] == [
+        "patterns.jsonl:2: not JSON: Expecting value at column 2.",
+        "facts.jsonl:2: not JSON: Expecting value at column 1.",
+        "facts.jsonl:4, column 'subject': no 'subject'", "facts.jsonl:4, column 'object': no 'object'",
+    ]  # fmt: skip
+    assert refused("", load_folder, folder).splitlines() == problems
+
+
+def test_tables_of_every_format_hold_the_same_facts(write_suite):
+    """Numbers are texts, line ends a space; control characters and outer space are left out."""
+    facts = [{"relation": "capital", "subject": "A\r\nb \u001b", "object": 7.0, "item": 0}]
+    folder = write_suite(facts=facts)
+    read = load_folder(folder).relations[0].facts
+    assert read == (Fact("0", "A b", "7"),)
+    (folder / "facts.jsonl").unlink()
+    (folder / "facts.csv").write_text('object;Subject;relation;item\n7;"A\nb ";capital;0\n')
+    assert load_folder(folder).relations[0].facts == read
 
 
 def test_check_names_what_decides_the_meaning_of_numbers(write_suite):
@@ -112,7 +127,7 @@ def test_a_misspelt_field_or_a_bad_cardinality_is_one_problem(table, row, hint, 
 def test_check_names_objects_that_differ_only_in_case_or_spaces():
     facts = dict(zip("ABCD", ("Paris", "paris", "Paris ", "Rome"), strict=True))
     assert cautions(Suite.from_patterns(["[X] [Y]", "[Y] [X]"], facts, name="capital")) == [
-        "capital: 'Paris', 'Paris ', 'paris' differ only in case, spaces, apostrophes or Unicode form",
+        "capital: 'Paris', 'paris' differ only in case, spaces, apostrophes or Unicode form",
         "capital: patterns that end after [Y]: 1 of 2",
     ]
 
@@ -135,7 +150,7 @@ def test_a_file_folder_or_table_that_is_missing(tmp_path, write_suite, monkeypat
     refused(r"onw\.csv: no such file\. Did you mean 'own\.csv'", load_questions, "onw.csv")
     folder = write_suite()
     (folder / "facts.tsv").write_text("relation\tsubject\tobject\n")
-    refused("both facts.jsonl and facts.tsv", load_suite, str(folder))
+    refused("both facts.tsv and facts.jsonl", load_suite, str(folder))
     (folder / "facts.tsv").unlink()
     (folder / "facts.jsonl").unlink()
     refused("no facts.jsonl or facts.tsv", load_suite, str(folder))
@@ -150,8 +165,7 @@ def test_what_real_texts_hold_is_no_control_character(write_suite):
 
 
 def test_the_folder_of_a_suite_is_its_name(write_suite, tmp_path):
-    folder = write_suite(tmp_path / "a\x1b[2J")
-    assert "\x1b" not in refused(r"U\+001B, in 'name'", load_folder, folder)
+    assert load_folder(write_suite(tmp_path / "a\x1b[2J")).name == "a[2J"
 
 
 def test_relations_are_selected_and_facts_sampled_without_easing_the_question(write_suite):

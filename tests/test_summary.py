@@ -10,7 +10,7 @@ import pytest
 
 from consilience import ask_suite, load_model, load_suite, measure
 from consilience.core.schemas import METRICS_SCHEMA
-from consilience.kinds.counting import count_answers, majority_baseline
+from consilience.probing.counting import count_answers, majority_baseline
 from consilience.report.summary import (
     Summary,
     SummaryRow,
@@ -98,8 +98,8 @@ def test_the_majority_baseline_is_counted_on_the_facts_that_the_model_answered()
     (math.nan, math.nan, 1, "A dash means undefined, or no interval: nothing varies, or fewer than 5 counted."),
 ])  # fmt: skip
 def test_the_last_note_explains_intervals_and_empty_cells(low, baseline, relations, note):
-    row = SummaryRow("A", "accuracy", "whole", "", 0.4, math.nan, low, 0.8, baseline, "right")
-    summary = Summary("t", [row], [], [], relations, 1, [])
+    row = SummaryRow("A", "accuracy", "whole", "", 0.4, low, 0.8, baseline, "right")
+    summary = Summary("t", [row], [], [], relations, [])
     assert all_notes(summary.table()) == ([note] if note else [])
 
 
@@ -114,7 +114,6 @@ def test_the_rows_of_facts_are_the_means_of_the_metrics_table(at_random):
         found = by_name[row.metric]
         for name in ("value", "low", "high"):
             assert getattr(row, name) == pytest.approx(found[name], nan_ok=True, abs=0)
-        assert math.isnan(row.std)
     assert summary.title == "toy on mini: 6 of 8 relations, 36 facts, 9 patterns each (strict)"
     assert summary.chance == by_name["chance_consistency"]["value"]
     assert summary.rows[1].baseline == 1 and math.isnan(summary.rows[2].baseline)
@@ -141,10 +140,10 @@ def test_the_title_counts_the_facts_and_the_patterns_that_were_asked():
     suite = replace(suite, relations=tuple(relations))
     reason = pl.when(pl.col("answer").is_null()).then(pl.lit("split into 2"))
     answers = pl.concat(tables).with_columns(excluded=reason)
-    summary = count_answers({"": answers}, suite, "strict", "toy").summary
+    summary = count_answers(answers, suite, "toy").summary
     assert "2 relations, 5 facts, 3 patterns each" in summary.title
     answers = answers.filter(pl.col("variant") != PATTERNS[2])
-    summary = count_answers({"": answers}, suite, "strict", "toy").summary
+    summary = count_answers(answers, suite, "toy").summary
     assert "2 relations, 5 facts, 2 of 3 patterns asked" in summary.title
     assert (summary.least, summary.most) == ([("S", 0.5)], [("R", 1.0)])
 
@@ -203,20 +202,6 @@ def test_one_relation(cardinality, labels):
     assert not summary.notes
 
 
-def test_seeds_of_facts_have_a_deviation(mini, at_random):
-    seeds = [at_random[0], answers_to(mini, "baseline:random", 1)]
-    by_seed = [at_random[1], measure(seeds[1], mini, "strict")]
-    summary = summarize(measure(seeds, mini, "strict"), mini, "strict", "toy", NO_BASELINE)
-    only = {"over": "mean", "kind": "whole", "metric": "accuracy"}
-    first, second = (table.filter(**only)["value"][0] for table in by_seed)
-    accuracy = summary.rows[0]
-    assert accuracy.value == pytest.approx((first + second) / 2)
-    assert accuracy.std == pytest.approx(abs(first - second) / 2**0.5)
-    assert math.isnan(accuracy.baseline)
-    assert summary.seeds == 2
-    assert summary.title.endswith("(strict, mean of 2 seeds)")
-
-
 def test_the_noise_floor_of_a_run_is_noted(mini, at_random):
     metrics = at_random[1]
     flips = metrics.head(1).with_columns(metric=pl.lit("flips"), value=pl.lit(0.0123))
@@ -227,7 +212,7 @@ def test_the_noise_floor_of_a_run_is_noted(mini, at_random):
 def test_sentence_pairs_have_the_rows_of_the_calum_paper():
     """Of five pairs four are answered right; reverse keeps four labels, signal five."""
     answers = answers_of("yynny", "yynnn", "yynyn", "yynnn")
-    suite = suite_of([answers])
+    suite = suite_of(answers)
     summary = summary_of(answers, suite)
     values = {row.label: (row.value, row.baseline) for row in summary.rows}
     corrected, baseline = values.pop("Chance-corrected consistency")
@@ -242,6 +227,6 @@ def test_sentence_pairs_have_the_rows_of_the_calum_paper():
 
 def test_numbers_of_written_answers_have_names_of_their_own():
     cells = product(("Accuracy", "Accuracy (written)"), ("", "reverse"))
-    rows = [SummaryRow(label, "accuracy", "form", of, 0, 0, 0, 0, 0, "") for label, of in cells]
+    rows = [SummaryRow(label, "accuracy", "form", of, 0, 0, 0, 0, "") for label, of in cells]
     names = ["accuracy", "accuracy/reverse", "accuracy/written", "accuracy/written/reverse"]
     assert ["/".join(row.names) for row in rows] == names

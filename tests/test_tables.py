@@ -181,8 +181,8 @@ def printed_tables(tmp_path_factory):
         for command in [*commands, ["suite", "check", "mini"], ["reproduce"]]:
             output(run_command, *command)
     answers = answers_of("yynny", "yynnn", "yynyn", "yynnn")
-    metrics, suite = measured([answers, answers]), suite_of([answers])
-    tables.append(form_table(metrics, "forms", form_changes([answers, answers], suite, "strict")))
+    metrics, suite = measured(answers), suite_of(answers)
+    tables.append(form_table(metrics, "forms", form_changes(answers, suite, "strict")))
     tables.append(metrics_table(metrics, "metrics"))
     tables = [table for table in tables if isinstance(table, Table)]
     assert len(tables) >= 15
@@ -268,13 +268,13 @@ def test_metrics_of_a_run_on_a_screen():
     """Determinism is in the column of consistency, with a mark; detail in the summary alone."""
     values = {"accuracy": 0.25, "determinism": 0.5, "chance_consistency": 0.75}
     row = {"kind": "whole", "level": "", "std": 0.01, "low": 0.1, "high": 0.2, "n": 3,
-           "n_excluded": 1, "seeds": 1}  # fmt: skip
+           "n_excluded": 1}  # fmt: skip
     rows = [
         row | {"metric": name, "over": over, "group": "R" * (over == "group"), "value": value}
         for name, value in values.items()
         for over in ("group", "mean", "all")
     ]
-    metrics = pl.DataFrame(rows, METRICS_SCHEMA).with_columns(seed_std=math.nan)
+    metrics = pl.DataFrame(rows, METRICS_SCHEMA)
     lines = printed(group_table(metrics, make_suite(cardinality="N-M")), 80)
     assert lines[1].split() == ["relation", "Accuracy", "Consistency", "measured", "as"]
     assert lines[2].split() == ["R", "25.0", "50.0*", "determinism"]

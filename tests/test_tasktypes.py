@@ -218,31 +218,44 @@ def test_nothing_that_varies_gives_no_test(typed):
     assert row_of(apart, "reverse", "STS", "paired")["first_n"] == 0
 
 
-METRICS = "metric,over,group,kind,level,value,std,low,high,n,n_excluded,seeds,seed_low,seed_high\n"
+METRICS = "metric,over,group,kind,level,value,std,low,high,n,n_excluded\n"
 
 
-def run_folder(folder, task, *values, std="NaN", seeds=1):
+def run_folder(folder, task, *values, std="NaN"):
     """The folder of a run of perturb, as far as it is read here."""
     folder.mkdir(parents=True)
     text = METRICS
     names = (*TRIPLE, ("corrected_consistency", "form", "reverse"))
     for (metric, kind, level), value in zip(names, values, strict=True):
-        text += (
-            f"{metric},group,{task},{kind},{level},{value},{std},0.1,0.9,100,0,{seeds},NaN,NaN\n"
-        )
-    text += f"consistency,mean,,form,reverse,0.5,{std},0.1,0.9,1,0,{seeds},NaN,NaN\n"
+        text += f"{metric},group,{task},{kind},{level},{value},{std},0.1,0.9,100,0\n"
+    text += f"consistency,mean,,form,reverse,0.5,{std},0.1,0.9,1,0\n"
     (folder / "metrics.csv").write_text(text)
     return folder
 
 
+def test_runs_of_one_model_are_averaged(tmp_path):
+    """Accuracy .6, .7 and .8 of three seeds: .7 ± .1; one of them has no C_S."""
+    seeds = [
+        run_folder(tmp_path / f"seed-{at}", "rte", accuracy, 0.5, "NaN" if at else 0.9, 0)
+        for at, accuracy in enumerate((0.6, 0.7, 0.8))
+    ]
+    other = run_folder(tmp_path / "other", "rte", 0.9, 0.9, 0.9, 0)
+    rows = read(*seeds, other, names=["bert", "bert", "bert", "gpt2"])
+    accuracy, reverse, signal = (rows.filter(model="bert").row(at, named=True) for at in range(3))
+    assert (accuracy["value"], accuracy["std"]) == pytest.approx((0.7, 0.1))
+    assert (reverse["value"], reverse["std"]) == (0.5, 0)
+    assert signal["value"] == 0.9 and math.isnan(signal["std"])
+    assert rows.height == 8
+
+
 def test_runs_are_read_from_their_folders_or_their_metrics(tmp_path):
-    first = run_folder(tmp_path / "one", "rte", 0.667, 0.664, 0.922, -0.1, std=0.01, seeds=5)
+    first = run_folder(tmp_path / "one", "rte", 0.667, 0.664, 0.922, -0.1, std=0.01)
     second = run_folder(tmp_path / "two", "my-task", 0.9, 0.8, "NaN", 0.7)
     rows = read(first, second / "metrics.csv", names=["roberta", "roberta"])
     assert rows.schema == task_types.RUNS_SCHEMA
     assert rows.height == 8, "rows over tasks are left out"
     assert set(rows["model"]) == {"roberta"}
-    row = ("roberta", "rte", "accuracy", "whole", "", 0.667, 0.01, 0.1, 0.9, 5, math.nan, math.nan)
+    row = ("roberta", "rte", "accuracy", "whole", "", 0.667, 0.01)
     assert rows.row(0) == pytest.approx(row, nan_ok=True)
     effects = task_types.task_effects(rows)
     assert set(effects["first"]) == {"rte"}, "a task of no known kind is among the others only"
@@ -263,7 +276,7 @@ def test_what_was_written_freely_is_no_other_task():
 def test_agreement_of_people_may_be_below_chance(tmp_path):
     """And an annotator is no task."""
     folder = run_folder(tmp_path / "one", "rte", 0.667, 0.664, 0.922, -0.1)
-    rest = ",0.1,NaN,NaN,NaN,30,0,1,NaN,NaN\n"
+    rest = ",0.1,NaN,NaN,NaN,30,0\n"
     with (folder / "metrics.csv").open("a") as file:
         file.write(f"fleiss_kappa,group,rte,form,reverse,-0.0067{rest[4:]}")
         file.write(f"accuracy,group,annotator-1,whole,{rest}")
@@ -318,7 +331,7 @@ def test_tables_fit_100_columns(table_2, tmp_path):
     metrics = {("consistency", name): name for name in ("reverse", "reverse_signal")}
     named = "a-model-with-quite-a-long-name"
     folders = [
-        run_folder(tmp_path / f"{named}-{task}" / "r", task, 1, 1, 0.5, 0, std=0.123, seeds=5)
+        run_folder(tmp_path / f"{named}-{task}" / "r", task, 1, 1, 0.5, 0, std=0.123)
         for task in ("klue-nli", "mnli", "my-task", "rte")
     ]
     with_seeds = list(calum_tables(read(*folders, names=[named] * 4), "With seeds"))

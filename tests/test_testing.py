@@ -39,7 +39,7 @@ def test_pairs_of_an_item_that_agree_are_those_of_the_metric(file):
     """Two phrasings in two orders: of four answers two and two are the same, in 2 of 6 pairs."""
     result = cs.evaluate(file, first_label)
     table = item_agreement(result.answers, result.suite, result.protocol)
-    first, second = "paraphrase=1, order=given", "paraphrase=1, order=rotation 1"
+    first, second = "paraphrase=1, order=AB", "paraphrase=1, order=BA"
     assert table.rows() == [("nature", of, 2, 6, first, second) for of in ("sea", "land")]
 
 
@@ -103,9 +103,9 @@ def test_a_failure_shows_two_prompts_and_two_answers(file):
     assert str(failed.value).splitlines() == [
         "first_label: 2 of 2 questions do not get one answer in all variants",
         "sea: 2 of 6 pairs of variants agree; right is 'whale'",
-        "  'whale' in paraphrase=1, order=given",
+        "  'whale' in paraphrase=1, order=AB",
         "    | Question: Which animal swims?", "    | A. whale", "    | B. cat", "    | Answer:",
-        "  'cat' in paraphrase=1, order=rotation 1",
+        "  'cat' in paraphrase=1, order=BA",
         "    | Question: Which animal swims?", "    | A. cat", "    | B. whale", "    | Answer:",
         "1 more",
     ]  # fmt: skip

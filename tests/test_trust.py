@@ -15,8 +15,6 @@ RUN = ("probe", "--model", "baseline:majority", "--suite", "mini", "--limit", "2
 
 PAIRS = "sentence1\tsentence2\tlabel\nA b.\tC d.\tentailment\nE f.\tG h.\tnot_entailment\n"
 
-ASKED = "question,answer,options\nCapital of France?,Paris,Rome;Paris\nCapital of Italy?,Rome,Rome;Paris\n"
-
 CODE = """
 from pathlib import Path
 Path({marker!r}).write_text("this code was run")
@@ -43,7 +41,7 @@ def of_run(command, run):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A run of two relations, and two groups of questions with their file."""
+    """A run of two relations."""
     folder = tmp_path_factory.mktemp("finished")
     output(run_command, *RUN, "--groups", "capital,sport", "--out", folder / "run")
     return folder / "run"
@@ -58,37 +56,37 @@ def run(finished, tmp_path):
 
 @pytest.mark.parametrize("command", READERS + READERS_OF_FACTS, ids=" ".join)
 def test_a_finished_run_without_an_answers_file_is_not_counted(command, run, consilience):
-    (run / "answers" / "sport.parquet").unlink()
+    (run / "answers" / "1.parquet").unlink()
     err = refusal(consilience, *of_run(command, "run"))
     assert "1 answers file of a finished run missing: sport; expected the 2 that are in" in err
     assert err.count("error: ") == 1
 
 
 def test_the_command_of_a_run_makes_its_missing_answers_again(run, consilience):
-    whole = (run / "answers" / "sport.parquet").read_bytes()
-    (run / "answers" / "sport.parquet").unlink()
+    whole = (run / "answers" / "1.parquet").read_bytes()
+    (run / "answers" / "1.parquet").unlink()
     assert consilience(*RUN, "--groups", "capital,sport", "--out", "run")[0] == 0
-    assert (run / "answers" / "sport.parquet").read_bytes() == whole
+    assert (run / "answers" / "1.parquet").read_bytes() == whole
     assert consilience("score", "run")[0] == 0
 
 
 def test_a_run_that_was_interrupted_is_counted_with_a_note(run, consilience):
-    (run / "answers" / "sport.parquet").unlink()
+    (run / "answers" / "1.parquet").unlink()
     change(run, lambda record: record.update(finished=None))
     status, _, err = consilience("score", "run")
     assert (status, "no answers for 1 relation: sport" in err) == (0, True)
 
 
 def test_a_run_in_an_unknown_format_is_refused_by_all(run, consilience):
-    for version in (1, 2, "3", None):
+    for version in (1, 2, 3, "4", None):
         change(run, lambda record: record["settings"].update(format=version))  # noqa: B023
         refused(f"a run in format {json.dumps(version)}; expected", record_of, run)
-    change(run, lambda record: record["settings"].update(format=4))
+    change(run, lambda record: record["settings"].update(format=5))
     before = (run / "run.json").read_bytes()
     again = (*RUN, "--groups", "capital,sport", "--out", "{run}")
     for command in (*READERS, *READERS_OF_FACTS, again):
         err = refusal(consilience, *of_run(command, "run"))
-        message = "run.json: a run in format 4; expected format 3, which this version of"
+        message = "run.json: a run in format 5; expected format 4, which this version of"
         assert message in err, command
     assert (run / "run.json").read_bytes() == before
 
@@ -97,65 +95,6 @@ def change(run, how):
     record = json.loads((run / "run.json").read_text())
     how(record)
     (run / "run.json").write_text(json.dumps(record))
-
-
-CHANGES = {
-    "gold": lambda text: text.replace("Italy?,Rome", "Italy?,Paris"),
-    "question": lambda text: text.replace("Capital of France", "The capital of France"),
-    "removed": lambda text: text.partition("Capital of Italy")[0],
-    "broken": lambda text: "no column",
-    "same, with a further question": lambda text: text + "Capital of Spain?,Rome,Rome;Paris\n",
-    "gone": None,
-}
-
-
-@pytest.fixture(scope="module")
-def of_questions(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("questions")
-    (folder / "q.csv").write_text(ASKED)
-    asked = ("--suite", folder / "q.csv", "--vary", "order=rotations")
-    for name, model in (("run", "first"), ("other", "random")):
-        output(run_command, "probe", *asked, "--model", f"baseline:{model}", "--out", folder / name)
-    return folder
-
-
-@pytest.mark.parametrize("name", CHANGES)
-def test_a_question_that_changed_is_noted(name, of_questions, consilience, monkeypatch):
-    """Every command that reads the run notes a changed gold; the other changes are alike."""
-    monkeypatch.chdir(of_questions)
-    file, made = of_questions / "q.csv", CHANGES[name]
-    more = [("analyze", "examples", "{run}"), ("analyze", "factors", "{run}")]
-    is_noted = name in ("gold", "question", "removed", "broken")
-    try:
-        file.unlink() if made is None else file.write_text(made(ASKED))
-        for command in [*READERS, *more] if name == "gold" else READERS[:1]:
-            status, _, err = consilience(*of_run(command, "run"))
-            assert status in (0, 3), err
-            noted = "; numbers are of the old texts and gold answers"
-            said = " ".join(err.split())
-            assert ("the suite 'q' is not as it was when " in said) is is_noted, command
-            assert (noted in said) is is_noted, command
-    finally:
-        file.write_text(ASKED)
-
-
-def test_a_changed_suite_of_facts_or_pairs_is_noted(write_suite, consilience, tmp_path):
-    write_suite()
-    (tmp_path / "pairs.tsv").write_text(PAIRS)
-    asked = {"facts": ("--suite", "suite"), "pairs.tsv": ("--suite", "rte", "--data", "pairs.tsv")}
-    for name, options in asked.items():
-        model = ("--model", "baseline:majority", "--out", "run-" + name)
-        assert consilience("probe", *options, *model)[0] == 0
-        assert "as it was" not in consilience("score", "run-" + name)[2]
-    facts = tmp_path / "suite" / "facts.jsonl"
-    facts.write_text(facts.read_text().replace("Paris", "Lyon"))
-    said = " ".join(consilience("score", "run-facts")[2].split())
-    assert "the suite 'suite' is not as it was when" in said and "; numbers may differ" in said
-    (tmp_path / "pairs.tsv").write_text(PAIRS.replace("A b.", "A c."))
-    for command in ("score", "report"):
-        said = " ".join(consilience(command, "run-pairs.tsv")[2].split())
-        assert "the file of sentence pairs is not as it was when" in said
-        assert "; numbers are of the old texts and gold answers" in said
 
 
 @pytest.fixture

@@ -10,15 +10,16 @@ import torch
 
 from checks import refused
 from consilience.asking import questions as ask_questions
-from consilience.asking.questions import Presenter, answered, ask_writing, notes_on_writing
+from consilience.asking.questions import answered, notes_on_writing
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.free_text import rule_of
 from consilience.core.items import Choice, Question
-from consilience.core.presentation import Presentation, Prompt, Template, present
-from consilience.kinds.variants import Writer, as_writer, sample_factor
+from consilience.core.presentation import Presentation, Presenter, Prompt, Template, present
 from consilience.models.batches import Budget
 from consilience.models.loading import load_pretrained
 from consilience.models.prompted import AnswerWriter, Manner, TokenNoise
+from consilience.options.probe import ProbeOptions
+from consilience.plans.questions import Presented, Writer, asks_of, write
 from test_equivalence import Same
 
 CHAT = "{% for m in messages %}{{ m.role }}: {{ m.content }} | {% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
@@ -158,12 +159,13 @@ OPTIONS = Question(
 )
 
 
-def asked(model, questions, design, presentation=None, rule="exact"):
+def asked(model, questions, design, presentation=None, **of_writer):
     presenter = Presenter(design, {}, presentation or Presentation())
-    return ask_writing(questions, presenter, model, "own", rule_of(rule))
+    group = asks_of(questions, presenter, "own", is_written=True)
+    return write(questions, presenter, group, Writer(model, **{"match": "exact"} | of_writer))
 
 
-ORDERS = FactorialDesign.full([Factor("order", ("given", "rotation 1"))])
+ORDERS = FactorialDesign.full([Factor("order", ("ABC", "BCA"))])
 
 
 @pytest.mark.parametrize(("texts", "labels", "option", "answer", "unmatched"), [
@@ -185,13 +187,13 @@ def test_labels_and_texts_are_options_in_any_order(texts, labels, option, answer
 
 
 def test_few_prompts_are_held_at_once(monkeypatch):
-    """Two orders of three questions; three prompts at once are those of one question."""
+    """Two orders of three questions; three prompts at once are half of them."""
     questions = [replace(OPTIONS, item=item) for item in ("q1", "q2", "q3")]
     monkeypatch.setattr(ask_questions, "PROMPTS_AT_ONCE", 3)
-    presenter, model = Presenter(ORDERS, {}, Presentation()), Scripted("A", "C")
-    table = ask_writing(questions, presenter, model, "own")
+    table = asked(Scripted("A", "C", "B"), questions, ORDERS)
     assert table["item"].to_list() == ["q1", "q1", "q2", "q2", "q3", "q3"]
-    assert (table["text"].to_list(), table["option"].to_list()) == (["A", "C"] * 3, [0, 0] * 3)
+    assert table["text"].to_list() == ["A", "C", "B"] * 2
+    assert table["option"].to_list() == [0, 0, 1, 1, 2, 2]
 
 
 def test_open_questions_have_samples_aliases_and_their_own_words():
@@ -227,16 +229,20 @@ def test_an_open_question_takes_a_sentence_where_no_rule_is_named():
 
 
 def test_samples_need_a_temperature_and_rules_have_names():
-    assert sample_factor(1, 0.0) == []
-    refused("--samples 3 at temperature 0", sample_factor, 3, 0.0)
+    options = ProbeOptions(suite="mini-open", samples=3)
+    refused("--samples 3 at temperature 0", Presented.of, options)
+    (sample,) = Presented.of(replace(options, temperature=1.0, vary=())).design.factors
+    assert sample == Factor("sample", ("1", "2", "3"))
     refused("no rule 'first'", rule_of, "first")
-    refused("does not write answers", as_writer, object())
+    refused("does not write answers", Writer.of, ProbeOptions(), object())
 
 
 def test_answers_that_mean_the_same_are_merged():
-    design = FactorialDesign.full(sample_factor(3, 1.0))
-    writer = Writer(Scripted("big", "large", "green"), judge=Same("big|large"))
-    question = Question("q", "g", {"": ("?",)}, Choice("blue"))
-    table = writer.ask([question], Presenter(design, {}, Presentation()), "own")
+    design = FactorialDesign.full([Factor("sample", ("1", "2", "3"))])
+    model, question = (
+        Scripted("big", "large", "green"),
+        Question("q", "g", {"": ("?",)}, Choice("blue")),
+    )
+    table = asked(model, [question], design, judge=Same("big|large"), match=None)
     assert table["answer"].to_list() == ["big", "big", "green"]
     assert table["text"].to_list() == ["big", "large", "green"]

@@ -9,8 +9,8 @@ import pytest
 from checks import output, refused
 from consilience import analyze_factors, open_run
 from consilience.core.errors import SILENT
-from consilience.kinds.probing import plan_probe, probe
 from consilience.options.probe import ProbeOptions
+from consilience.probing.probe import plan_probe, probe
 
 OPEN = "question,question_2,answer\nRome and Paris ?,the capital Paris ?,Rome\nthe Italy ?,Italy ?,Italy\n"
 CLOSED = "question,answer,options\nRome and Paris ?,Rome,Rome;Paris\nthe Italy ?,Italy,Italy;Rome\n"
@@ -72,18 +72,18 @@ def test_options_are_written_with_generate(options, tmp_path):
     counted = probe(options(CLOSED, generate=True, equivalence=None), SILENT)
     table = pl.read_parquet(next((tmp_path / "run" / "answers").glob("*.parquet")))
     assert {"text", "unmatched", "option"} <= set(table.columns)
-    assert counted.record["settings"]["written"]
+    assert (
+        counted.record["settings"]["writing"]["match"] == "contains for open questions, else exact"
+    )
 
 
 def test_the_share_of_answers_that_are_no_option_is_a_number(tmp_path, consilience):
     """One of four texts is no option; `score`, `score` of the run and the report have the number."""
-    suite, answers, run = tmp_path / "own.csv", tmp_path / "answers.csv", tmp_path / "run"
-    lines = [f"q{at},Is {at} even?,yes,yes;no\n" for at in range(4)]
-    suite.write_text("".join(["item,question,answer,options\n", *lines]), encoding="utf-8")
+    answers, run = tmp_path / "answers.csv", tmp_path / "run"
     texts = ("Yes.", "no", "no idea", "yes")
-    rows = [f"q{at},base,{text}\n" for at, text in enumerate(texts)]
-    answers.write_text("item,variant,answer\n" + "".join(rows), encoding="utf-8")
-    table = ("score", answers, "--suite", suite, "--out", run, "--json")
+    table = {"item": range(4), "gold": "yes", "options": '["yes", "no"]', "answer": texts}
+    pl.DataFrame(table).write_csv(answers)
+    table = ("score", answers, "--out", run, "--json")
     for command in (table, ("score", run, "--json")):
         out = output(consilience, *command)
         (row,) = (r for r in json.loads(out)["summary"]["rows"] if r["metric"] == "no_option")

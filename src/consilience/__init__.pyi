@@ -1,6 +1,5 @@
 """The public names; each is imported when it is first used."""
 
-from consilience.asking.facts import ask_suite as ask_suite
 from consilience.authoring.sharing import new_suite as new_suite
 from consilience.commands.runs import analyze_edits as analyze_edits
 from consilience.commands.runs import analyze_examples as analyze_examples
@@ -42,6 +41,7 @@ from consilience.models import LanguageModel as LanguageModel
 from consilience.models import load_model as load_model
 from consilience.models.functions import LabelFunction as LabelFunction
 from consilience.models.functions import TextFunction as TextFunction
+from consilience.plans.facts import ask_suite as ask_suite
 from consilience.report.summary import Summary as Summary
 from consilience.results.comparing import Comparison as Comparison
 from consilience.results.evaluation import compare as compare

@@ -15,11 +15,9 @@ import polars as pl
 from consilience.analysis.examples import item_agreement
 from consilience.core.errors import ConsilienceError
 from consilience.core.text import counted, truncated
-from consilience.kinds import kind_of_run
 from consilience.report.analysis_tables import SPECIAL_TOKENS
 from consilience.results.evaluation import evaluate
 from consilience.results.reporting import Result
-from consilience.runs.run import Run
 from consilience.types import SuiteWords
 
 LONGEST_TEXT, LONGEST_ANSWER = 1_500, 200
@@ -67,18 +65,16 @@ class Answers:
 
 
 def _inconsistent(result: Result, at_least: float, examples: int) -> Iterator[str]:
-    """A message for each seed with items that agree in fewer of their pairs."""
-    for seed in result.run.seeds:
-        table = item_agreement(seed.answers, result.suite, result.protocol)
-        too_few = pl.col("same") + 1e-6 < at_least * pl.col("pairs")
-        failed = table.filter(too_few | (pl.col("pairs") == 0))
-        if failed.height:
-            yield _message(result, seed, table.height, failed, at_least, examples)
+    """A message where items agree in fewer of their pairs."""
+    table = item_agreement(result.answers, result.suite, result.protocol)
+    too_few = pl.col("same") + 1e-6 < at_least * pl.col("pairs")
+    failed = table.filter(too_few | (pl.col("pairs") == 0))
+    if failed.height:
+        yield _message(result, table.height, failed, at_least, examples)
 
 
 def _message(
     result: Result,
-    seed: Run,
     asked: int,
     failed: pl.DataFrame,
     at_least: float,
@@ -89,21 +85,18 @@ def _message(
     share = (pl.col("same") / pl.col("pairs")).fill_nan(-1.0)
     shown = failed.sort(share, maintain_order=True).head(examples)
     items = shown["item"].to_list()
-    texts = kind_of_run(seed).shown_texts(
-        seed, result.suite, set(shown.select("group", "item").iter_rows())
-    )
+    texts = result.run.texts(shown.select("group", "item"))
     rows = {
         (row["group"], row["item"], row["variant"]): row
-        for row in seed.answers.filter(pl.col("item").is_in(items)).iter_rows(named=True)
+        for row in result.answers.filter(pl.col("item").is_in(items)).iter_rows(named=True)
     }
-    label = f"{result.label}, {seed.label}" if result.run.parts else result.label
     lines = [
         line for one in shown.iter_rows(named=True) for line in _lines(one, rows, texts, words)
     ]
     fault = f"agree in less than {100 * at_least:.0f} % of their pairs of {words.variant}s"
     if at_least == 1:
         fault = f"do not get one answer in all {words.variant}s"
-    head = f"{label}: {failed.height} of {counted(asked, words.item)} {fault}"
+    head = f"{result.label}: {failed.height} of {counted(asked, words.item)} {fault}"
     if failed.height > shown.height:
         lines.append(f"{failed.height - shown.height} more")
     if result.folder is not None:

@@ -8,28 +8,47 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
-import polars as pl
-
-from consilience.core.errors import By, ConsilienceError, Protocol, did_you_mean, missing_column
+from consilience.core.errors import By, ConsilienceError, Protocol, did_you_mean
 from consilience.core.expectations import Expectation
 from consilience.core.factors import Design, Edge, VariantPair
 from consilience.core.items import Scores as Scores  # noqa: PLC0414
 from consilience.core.patterns import ENGLISH, NameTable, Pattern, Writing
 from consilience.core.text import counted
-from consilience.files.read import FirstFault
-from consilience.files.rows import NAMES, Problems, Row, names_of_rows, nfc, row_of, rows_of_frame
-from consilience.files.tables import THE_FRAME, as_polars
+from consilience.files.read import Problems
+from consilience.files.rows import (
+    Column,
+    Row,
+    language_tag,
+    line,
+    raise_all,
+    read_names,
+    read_table,
+)
+from consilience.files.tables import THE_FRAME, frame_rows
 
 Cardinality = Literal["N-1", "N-M"]
 
-FACT_COLUMNS = ("subject", "object", "item")
 
-THE_NAMES = "the frame of names"
+def sentence(value: Any) -> str | None:
+    """A text on one line as it stands, with outer white space: ParaRel has a pattern with it."""
+    is_text = isinstance(value, str) and value.strip()
+    return line(f"|{value}|")[1:-1] if is_text else line(value)  # type: ignore[index]
+
+
+PATTERN_COLUMNS = (
+    Column("pattern", sentence),
+    *(Column(name, line, "", is_needed=False) for name in ("lemma", "extended_lemma", "tense")),
+    Column("language", language_tag, "", is_needed=False),
+    *(Column(name, line, "", is_needed=False) for name in ("form", "subject_form")),
+)
+FACT_COLUMNS = (
+    Column("subject", line), Column("object", line), Column("item", line, "", is_needed=False),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +119,8 @@ QUESTION_WORDS = SuiteWords(
     "group", "question", "variant", "base variant", "option", "answer", "questions", "all",
     ("group", "factor", "variant", "metric"),
 )  # fmt: skip
+WORDS = {"facts": FACT_WORDS, "pairs": PAIR_WORDS, "questions": QUESTION_WORDS}
+"""The words of each kind of suite."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -133,6 +154,44 @@ class Relation:
     def design(self) -> Design:
         """Which variants are compared, and what is counted of them."""
         return self.given_design or Design.of_patterns(self.patterns, self.edges)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What a run keeps of the group beside its items, as values of JSON."""
+        known = {
+            "group": self.id, "label": self.label, "cardinality": self.cardinality,
+            "candidates": self.candidates.words, "counts": self.candidates.counts,
+        }  # fmt: skip
+        if self.given_design is not None:
+            return {**known, "design": self.given_design.record}
+        edges = [[*pair, *astuple(edge)] for pair, edge in self.edges.items()]
+        return {**known, "patterns": [one.record for one in self.patterns], "edges": edges}
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any], facts: tuple[Fact, ...]) -> Relation:
+        """The group of a run, whose items are ``facts``."""
+        design = Design.of_record(record["design"]) if "design" in record else None
+        return cls(
+            record["group"], record["label"], record["cardinality"],
+            tuple(Pattern(**one) for one in record.get("patterns", ())), facts,
+            {(first, second): Edge(*how) for first, second, *how in record.get("edges", ())},
+            Candidates(tuple(record["candidates"]), tuple(record["counts"])), design,
+        )  # fmt: skip
+
+    def only(self, variants: Collection[str]) -> Relation:
+        """The group in some of its variants, by their names."""
+        chosen = [at for at, name in enumerate(self.design.variants) if name in variants]
+        if len(chosen) == len(self.design.variants):
+            return self
+        places = {old: new for new, old in enumerate(chosen)}
+        edges = {
+            (places[first], places[second]): edge
+            for (first, second), edge in self.edges.items()
+            if first in places and second in places
+        }
+        patterns = tuple(self.patterns[at] for at in chosen) if self.patterns else ()
+        design = self.given_design and self.given_design.only(chosen)
+        return replace(self, patterns=patterns, edges=edges, given_design=design)
 
     def written(self, name: str, language: str, form: str) -> str:
         """A subject or object of the facts, as it is written in a language and form."""
@@ -219,15 +278,30 @@ class Suite:
         subject. ``names``: a frame that says how they are written, with the columns ``name``,
         ``language`` and ``text``, and if needed ``form`` (``docs/languages.md``).
         """
-        table = as_polars(frame)
-        _check_columns(table, has_patterns=patterns is not None)
-        usual = {} if "relation" in table.columns else {"relation": name}
-        rows = rows_of_frame(table, THE_FRAME, **usual)
-        drafts = _drafts_of(rows, patterns, {}, language)
-        written = NameTable(language)
-        if names is not None:
-            written = _names_of_frame(as_polars(names, THE_NAMES), language)
-        relations = tuple(draft.relation(written, FirstFault()) for draft in drafts.values())
+        problems: Problems = []
+        facts_may_be_elsewhere = [replace(one, default="") for one in FACT_COLUMNS]
+        apart = replace(PATTERN_COLUMNS[0], default="", is_needed=patterns is None)
+        columns = (
+            Column("relation", line, name, is_needed=False), *facts_may_be_elsewhere, apart,
+            *PATTERN_COLUMNS[1:],
+        )  # fmt: skip
+        drafts: dict[str, Draft] = {}
+        for row in read_table(frame_rows(frame), columns, problems, THE_FRAME):
+            draft = drafts.setdefault(row["relation"], Draft(row["relation"], row["relation"]))
+            if row["pattern"]:
+                draft.add_pattern(row, language, again=True)
+            if row["subject"] or row["object"] or patterns is not None:
+                draft.add_fact(row, again=True)
+        if not drafts and not problems:
+            raise ConsilienceError("no rows", where=THE_FRAME)
+        for id_, texts in _by_relation(patterns, drafts).items():
+            rows = ((f"{id_}, pattern {at}", {"pattern": one}) for at, one in enumerate(texts, 1))
+            for row in read_table(rows, PATTERN_COLUMNS, problems, id_):
+                drafts[id_].add_pattern(row, language, again=True)
+        named = () if names is None else frame_rows(names, THE_NAMES)
+        written = read_names(named, language, problems, THE_NAMES)
+        relations = tuple(draft.relation(written, problems) for draft in drafts.values())
+        raise_all(problems)
         return cls(name, relations, language=language)
 
     @classmethod
@@ -242,16 +316,14 @@ class Suite:
             isinstance(value, str | int) for value in facts.values()
         ):
             by_relation = facts
-        if not by_relation:
-            raise ConsilienceError("no facts", expected="pairs (subject, object)")
-        rows = (
-            row_of(f"{id_}, fact {at}", {"relation": id_, "subject": subject, "object": object_})
+        rows = [
+            {"relation": id_, "subject": subject, "object": object_}
             for id_, of_relation in by_relation.items()
-            for at, (subject, object_) in enumerate(_pairs(of_relation, id_), start=1)
-        )
-        drafts = _drafts_of(rows, patterns, by_relation, ENGLISH)
-        names = NameTable(ENGLISH)
-        return cls(name, tuple(one.relation(names, FirstFault()) for one in drafts.values()))
+            for subject, object_ in _pairs(of_relation, id_)
+        ]
+        if not rows:
+            raise ConsilienceError("no facts", expected="pairs (subject, object)")
+        return cls.from_frame(rows, patterns=patterns, name=name)
 
     def __repr__(self) -> str:
         facts = [fact for group in self for fact in group.facts]
@@ -316,16 +388,28 @@ class Suite:
         )
 
 
+def pattern_of(row: Row, language: str = ENGLISH) -> Pattern | None:
+    """The pattern of a row with ``PATTERN_COLUMNS``; None, and reported, where it is none."""
+    try:
+        return Pattern(
+            row["pattern"], row["lemma"], row["extended_lemma"], row["tense"],
+            row["language"] or language, row["form"], row["subject_form"],
+        )  # fmt: skip
+    except ConsilienceError as error:
+        row.add(error)
+        return None
+
+
 @dataclass(slots=True)
 class Draft:
     """A relation while its rows are read; ``where``: the place of its own row, for messages."""
 
     id: str
     label: str
-    cardinality: Cardinality | None  # None where its facts decide it
+    cardinality: Cardinality | None = None  # None where its facts decide it
     where: str = ""
     patterns: dict[str, Pattern] = field(default_factory=dict)
-    """Its patterns by their text in Unicode form NFC."""
+    """Its patterns by their text."""
     places: dict[Any, str] = field(default_factory=dict)
     """The place of each pattern, fact, item and edge."""
     facts: list[Fact] = field(default_factory=list)
@@ -354,114 +438,54 @@ class Draft:
             names=names.of_relation(self.id, pairs, places, problems) if facts else {},
         )  # fmt: skip
 
-    def add_pattern(self, row: Row, pattern: Pattern, *, again: bool = False) -> None:
-        """Add a pattern; one that is there is reported, unless it may be there ``again``."""
-        if again and pattern in self.places:
-            return
-        first = self.patterns.setdefault(nfc(pattern.text), pattern)
-        form = "" if first.text == pattern.text else ", in another Unicode form (NFC or NFD)"
-        todo = f"Remove one of the two; the first is {self.places.get(first)}."
-        row.is_new(first, self.places, f"pattern '{pattern.text}' of '{self.id}'{form}", todo)
+    def add_pattern(self, row: Row, language: str = ENGLISH, *, again: bool = False) -> None:
+        """Add the pattern of a row (``PATTERN_COLUMNS``), in its language or in ``language``.
 
-    def add_fact(
-        self, row: Row, columns: Sequence[str] = FACT_COLUMNS, *, again: bool = False
-    ) -> None:
-        """Add the fact of a row; another one with its item is reported.
-
-        ``columns``: those of the subject, the object and the item. ``again``: a fact may be there
-        several times, and is one.
+        ``again``: a pattern may be there several times, and is one. Otherwise it is reported.
         """
-        subject, object_ = (row.text(name) for name in columns[:2])
-        item = row.optional_text(columns[2])
-        key = (item, subject, object_)
-        if not subject or not object_ or (again and key in self.places):
+        pattern = pattern_of(row, language)
+        if pattern is None or (again and pattern in self.places):
+            return
+        first = self.patterns.setdefault(pattern.text, pattern)
+        todo = f"Remove one of the two; the first is {self.places.get(first)}."
+        row.is_new(first, self.places, f"pattern '{pattern.text}' of '{self.id}'", todo)
+
+    def add_fact(self, row: Row, *, again: bool = False) -> None:
+        """Add the fact of a row (``FACT_COLUMNS``); another one with its item is reported.
+
+        ``again``: a fact may be there several times, and is one.
+        """
+        subject, object_, item = key = row["subject"], row["object"], row["item"]
+        for name, value in (("subject", subject), ("object", object_)):
+            if not value:
+                row.report(f"no '{name}'", todo="Fill it in or remove the line.")
+                return
+        if again and key in self.places:
             return
         self.places.setdefault(key, row.where)
         item = item or f"{self.id}-{len(self.facts) + 1}"
-        what = f"{columns[2]} '{item}' of '{self.id}'"
-        row.is_new(item, self.places, what, "Give each fact its own.")
+        row.is_new(item, self.places, f"item '{item}' of '{self.id}'", "Give each fact its own.")
         self.facts.append(Fact(item, subject, object_))
 
 
-def _drafts_of(
-    rows: Iterable[Row], patterns: object, relations: Iterable[Any], language: str
-) -> dict[str, Draft]:
-    """The facts and patterns of rows by relation, in which both may be several times.
+THE_NAMES = "the frame of names"
 
-    ``patterns``: those of all relations, or of each by its name, where the rows have none.
-    ``relations``: the names of relations that may have no row. ``language``: of patterns that name
-    none.
-    """
-    drafts: dict[str, Draft] = {}
 
-    def draft_of(row: Row) -> Draft:
-        id_ = row.text("relation")
-        row.is_relation_id(id_)
-        return drafts.setdefault(id_, Draft(id_, id_, None))
-
-    for name in relations:
-        draft_of(row_of("the facts", {"relation": name}))
-    for row in rows:
-        draft = draft_of(row)
-        given = {name for name, cell in row.cells.items() if cell is not None}
-        if "pattern" in given and (pattern := row.pattern(language=language)):
-            draft.add_pattern(row, pattern, again=True)
-        if given & {"subject", "object"} or patterns is not None:
-            draft.add_fact(row, again=True)
-    if patterns is None:
-        return drafts
+def _by_relation(patterns: Any, drafts: Mapping[str, Draft]) -> Mapping[str, Sequence[Any]]:
+    """Lists of patterns by relation: of all relations alike, or of each by its name."""
     by_relation = patterns if isinstance(patterns, Mapping) else dict.fromkeys(drafts, patterns)
-    for name, of_relation in by_relation.items():
+    for name, texts in {} if patterns is None else by_relation.items():
         if name not in drafts:
             raise ConsilienceError(
                 f"patterns of the relation '{name}', which has no facts",
                 todo=did_you_mean(str(name), list(drafts)),
             )
-        if isinstance(of_relation, str) or not isinstance(of_relation, Iterable):
+        if isinstance(texts, str) or not isinstance(texts, Iterable):
             raise ConsilienceError(
-                f"patterns of type {type(of_relation).__name__}",
+                f"patterns of type {type(texts).__name__}",
                 expected="a list of texts, or one for each relation: {'capital': ['[X] is [Y].']}",
             )
-        for at, text in enumerate(of_relation, start=1):
-            row = row_of(f"{name}, pattern {at}", {"pattern": text})
-            if pattern := row.pattern(language=language):
-                drafts[name].add_pattern(row, pattern, again=True)
-    return drafts
-
-
-def _check_columns(table: pl.DataFrame, *, has_patterns: bool) -> None:
-    """Raise for a missing or unknown column."""
-    needed = ["subject", "object"] if has_patterns else ["subject", "object", "pattern"]
-    for name in needed:
-        if name not in table.columns:
-            apart = "Add it, or give the patterns apart: from_frame(frame, patterns=[...])."
-            raise missing_column(
-                name,
-                table.columns,
-                expected=f"the columns {', '.join(needed)}; relation and item are optional",
-                where=THE_FRAME,
-                todo=apart if name == "pattern" else "",
-            )
-    if has_patterns and "pattern" in table.columns:
-        raise ConsilienceError(
-            "patterns in the column 'pattern' and in patterns=",
-            expected="one of the two",
-            where=THE_FRAME,
-        )
-    if table.is_empty():
-        raise ConsilienceError("no rows", where=THE_FRAME)
-
-
-def _names_of_frame(table: pl.DataFrame, language: str) -> NameTable:
-    """The names of a frame, in a suite whose facts are in ``language``."""
-    for name in NAMES.needed:
-        if name not in table.columns:
-            raise missing_column(
-                name, table.columns,
-                expected="the columns name, language and text; form is optional",
-                where=THE_NAMES,
-            )  # fmt: skip
-    return names_of_rows(rows_of_frame(table, THE_NAMES, language=language), language)
+    return {} if patterns is None else by_relation
 
 
 def _pairs(facts: object, relation: object) -> Iterator[tuple[object, object]]:

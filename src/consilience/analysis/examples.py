@@ -13,6 +13,7 @@ import polars as pl
 
 from consilience.core.errors import Protocol
 from consilience.core.expectations import Instance
+from consilience.core.factors import ORIGINAL
 from consilience.core.items import Ints
 from consilience.core.text import fold_case, whole_words
 from consilience.metrics.counts import Answers, Prepared, prepared
@@ -298,20 +299,20 @@ def _names_gold(subject: str, gold: str) -> bool:
 def with_prompts(
     examples: Mapping[str, Sequence[Example]],
     answers: pl.DataFrame,
-    prompts: Mapping[tuple[str, str], str],
+    prompts: Mapping[tuple[str, str, str], str],
 ) -> dict[str, list[Example]]:
     """Examples of questions with what was sent, and what was written of ``answers``.
 
     ``answers``: the answers table; without the columns ``text`` and ``unmatched`` nothing was
-    written. ``prompts``: (item, variant) -> what was sent.
+    written. ``prompts``: (group, item, variant) -> what was sent.
     """
-    written: dict[tuple[str, str], tuple[str | None, str | None]] = {}
+    written: dict[tuple[str, ...], tuple[str | None, str | None]] = {}
     if {"text", "unmatched"} <= set(answers.columns):
-        columns = answers.select("item", "variant", "text", "unmatched").cast(pl.String)
-        written = {(item, name): (text, why) for item, name, text, why in columns.iter_rows()}
+        columns = answers.select("group", "item", "variant", "text", "unmatched").cast(pl.String)
+        written = {tuple(key): (text, why) for *key, text, why in columns.iter_rows()}
 
     def extended(example: Example) -> Example:
-        keys = [(example.item, reply.variant) for reply in example.replies]
+        keys = [(example.group, example.item, reply.variant) for reply in example.replies]
         texts = [written.get(key, (None, None)) for key in keys]
         replies = tuple(
             replace(reply, prompt=prompts.get(key, ""), text=text, unmatched=why)
@@ -370,3 +371,38 @@ def _permitted(instance: Instance) -> str:
     if expectation.kind in ("same", "different"):
         return f"{'' if expectation.kind == 'same' else 'not '}{premises[0]}"
     return " or ".join(expectation.rules[tuple(map(str, premises))])
+
+
+CHANGED_ANSWERS_SCHEMA: dict[str, type[pl.DataType]] = {
+    **dict.fromkeys(("group", "perturbation", "item", "gold", "original_answer"), pl.String),
+    **dict.fromkeys(("answer", "original_1", "original_2", "text_1", "text_2"), pl.String),
+    "margin": pl.Float64,
+}
+"""One row an answer that a perturbation changed; ``margin`` is the smaller one of the two."""
+
+
+def changed_answers(queries: pl.DataFrame, answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
+    """Every answer that a perturbation changed, the most confident first (Tables 3, 4, 7 to 9).
+
+    ``queries``: what was asked. ``text_1, text_2``: the perturbed form; ``original_1,
+    original_2``: the original one. An answer that is no label is one that changed, even where the
+    original's was the same.
+    """
+    on = ["group", "item"]
+    texts = {f"text_{at}": pl.col("input").list.get(at - 1) for at in (1, 2)}
+    asked = answers.join(
+        queries.select(*on, "variant", **texts), on=[*on, "variant"], maintain_order="left"
+    )
+    first = asked.filter(variant=ORIGINAL).select(
+        *on, original_answer="answer", original_margin="margin",
+        original_1="text_1", original_2="text_2",
+    )  # fmt: skip
+    others = asked.filter(pl.col("variant") != ORIGINAL)
+    both = others.join(first, on=on, how="left", maintain_order="left")
+    no_label = ~pl.col("answer").is_in(list(suite.relations[0].design.labels))
+    changed = both.filter(
+        pl.col("answer").is_not_null() & pl.col("original_answer").is_not_null(),
+        (pl.col("answer") != pl.col("original_answer")) | no_label,
+    ).with_columns(perturbation="variant", margin=pl.min_horizontal("margin", "original_margin"))
+    table = changed.sort("margin", descending=True, nulls_last=True)
+    return table.select(*CHANGED_ANSWERS_SCHEMA)

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from consilience.core.errors import ConsilienceError
 from consilience.core.factors import FactorialDesign
 from consilience.core.items import Bools, Floats, Ints
 from consilience.metrics import errors
@@ -157,50 +156,8 @@ def _share(sums: Any, *, has_items: bool) -> tuple[Any, Any]:
     return sums[..., 0], between + sums[..., 1]
 
 
-def accuracy_range(right: Bools) -> tuple[float, float]:
-    """The lowest and the highest accuracy of a variant, of ``right`` (item, variant).
-
-    Sclar et al. call it the performance interval, and its width the spread (Quantifying Language
-    Models' Sensitivity to Spurious Features in Prompt Design, ICLR 2024). This one is over all
-    variants that were asked, of the items that were asked in all of them; NaN without such items.
-    It grows with the number of variants and with the noise of few items; a maximum has no
-    derivative and no interval.
-    """
-    if not right.size:
-        return NAN, NAN
-    accuracy = right.mean(axis=0)
-    return float(accuracy.min()), float(accuracy.max())
-
-
 OF_PAIRS = ("consistency", "chance_consistency", "corrected_consistency")
 """The metrics that are counted of the pairs of each factor."""
-
-
-@dataclass(frozen=True, slots=True)
-class CellAnswers:
-    """The answers of one seed of a run in the cells of a design."""
-
-    grids: Mapping[str, Grid]  # The answers of each group (item, cell)
-
-    @property
-    def answers(self) -> Ints:
-        """The answers of all groups (item, cell), comparable within an item; -1 for none."""
-        return np.concatenate([grid.answers for grid in self.grids.values()])
-
-    @property
-    def right(self) -> Bools:
-        return np.concatenate([grid.right for grid in self.grids.values()])
-
-    @property
-    def asked(self) -> Bools:
-        """Whether the question was asked (item, cell)."""
-        return np.concatenate([grid.asked for grid in self.grids.values()])
-
-    @property
-    def subjects(self) -> npt.NDArray[np.object_]:
-        """The subject of each item (item,)."""
-        subjects = [grid.subjects for grid in self.grids.values()]
-        return np.concatenate([of.names[of.places] for of in subjects])
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,68 +173,68 @@ class FactorTables:
     notes: Sequence[str]
 
 
-def factor_tables(seeds: Sequence[CellAnswers], design: FactorialDesign) -> FactorTables:
-    """The tables of one run; of several seeds the means."""
-    if not any(design.pairs_by_factor().values()):
-        expected = "answers to several variants of each question"
-        todo = "Vary a factor: consilience probe --vary order."
-        raise ConsilienceError("no factor with two levels", expected=expected, todo=todo)
-    components, notes = variance_components(seeds, design)
+def factor_tables(grids: Mapping[str, Grid], design: FactorialDesign) -> FactorTables:
+    """The tables of a run; ``grids``: its answers (item, cell) by group."""
+    asked, right, answers = (
+        np.concatenate([getattr(grid, name) for grid in grids.values()])
+        for name in ("asked", "right", "answers")
+    )
+    subjects = np.concatenate([of.subjects.names[of.subjects.places] for of in grids.values()])
+    is_whole = asked.all(axis=1)
+    whole, left_out = right[is_whole], int((~is_whole).sum())
+    components, notes = variance_components(
+        answers[is_whole], whole, Clusters.of(subjects[is_whole]), left_out, design
+    )
     return FactorTables(
-        consistency_by_factor(seeds, design),
+        consistency_by_factor(grids, design),
         components,
-        range_of_accuracy(seeds, design),
-        accuracy_by_level(seeds, design),
+        range_of_accuracy(whole, left_out, design),
+        accuracy_by_level(right, asked, Clusters.of(subjects), design),
         notes,
     )
 
 
-def consistency_by_factor(seeds: Sequence[CellAnswers], design: FactorialDesign) -> pl.DataFrame:
+def consistency_by_factor(grids: Mapping[str, Grid], design: FactorialDesign) -> pl.DataFrame:
     """Consistency of the pairs of each factor, over the items of all groups together."""
     levels = {factor.name: len(factor.levels) for factor in design.factors}
     rows = []
     for factor, pairs in design.pairs_by_factor().items():
         if not pairs:
             continue
-        grids = [{group: of.only_pairs(pairs) for group, of in one.grids.items()} for one in seeds]
-        same, chance, corrected = (_pooled(grids, name) for name in OF_PAIRS)
+        of_pairs = {group: grid.only_pairs(pairs) for group, grid in grids.items()}
+        same, chance, corrected = (_pooled(of_pairs, name) for name in OF_PAIRS)
         row = {"factor": factor, "levels": levels[factor], **asdict(same), "chance": chance.value}
         ends = {f"corrected_{end}": getattr(corrected, end) for end in ("low", "high")}
         rows.append({**row, "corrected": corrected.value, **ends})
     return pl.DataFrame(rows)
 
 
-def _pooled(seeds: Sequence[Mapping[str, Grid]], metric: str) -> Estimate:
-    """A metric of all groups together, of several seeds the mean."""
-    runs = [
-        {group: tally for group, grid in one.items() if (tally := METRICS[metric].count(grid))}
-        for one in seeds
-    ]
-    number = errors.pooled(errors.seeds_of(runs), Index())
+def _pooled(grids: Mapping[str, Grid], metric: str) -> Estimate:
+    """A metric of all groups together."""
+    counts = {group: METRICS[metric].count(grid) for group, grid in grids.items()}
+    number = errors.pooled([(1, {of: tally for of, tally in counts.items() if tally})], Index())
     ends = number.interval(DESCRIPTIONS[metric].bounds)
     return Estimate(number.value, *ends, number.n, number.left_out)
 
 
-def accuracy_by_level(seeds: Sequence[CellAnswers], design: FactorialDesign) -> pl.DataFrame:
+def accuracy_by_level(
+    right: Bools, asked: Bools, clusters: Clusters, design: FactorialDesign
+) -> pl.DataFrame:
     """Right answers over those asked in the variants of a level, a row a level of each factor.
 
     ``factor, level, value, low, high, n, n_excluded``; ``n``: items.
     """
-    numbers: list[dict[tuple[str, str], Tally]] = [{} for _ in seeds]
-    for one, of_seed in zip(seeds, numbers, strict=True):
-        asked, right, clusters = one.asked, one.right, Clusters.of(one.subjects)
-        for factor in design.factors:
-            for level in factor.levels if len(factor.levels) > 1 else ():
-                has_level = np.array([name == level for name in design.levels(factor.name)])
-                scores = [of[:, has_level].sum(axis=1) for of in (right, asked)]
-                n = int((scores[1] > 0).sum())
-                of_seed[factor.name, level] = Tally(
-                    np.stack(scores, axis=1, dtype=np.float64), clusters, n, len(asked) - n
-                )
+    tallies: dict[tuple[str, str], Tally] = {}
+    for factor in design.factors:
+        for level in factor.levels if len(factor.levels) > 1 else ():
+            has_level = np.array([name == level for name in design.levels[factor.name]])
+            scores = np.stack([of[:, has_level].sum(axis=1) for of in (right, asked)], axis=1)
+            n = int((scores[:, 1] > 0).sum())
+            tallies[factor.name, level] = Tally(scores * 1.0, clusters, n, len(asked) - n)
     return pl.DataFrame(
         [
             {"factor": factor, "level": level, **asdict(estimate)}
-            for (factor, level), estimate in estimates(numbers).items()
+            for (factor, level), estimate in estimates(tallies).items()
         ]
     )
 
@@ -291,58 +248,54 @@ COMPONENTS: dict[str, type[pl.DataType]] = {
 
 
 def variance_components(
-    seeds: Sequence[CellAnswers], design: FactorialDesign
+    answers: Ints, right: Bools, clusters: Clusters, left_out: int, design: FactorialDesign
 ) -> tuple[pl.DataFrame, list[str]]:
-    """The parts of the variation, of items that have a full design (``COMPONENTS``)."""
-    complete = _complete(seeds)
-    items, every = int(complete.sum()), len(complete)
-    if not (design.is_full and items):
+    """The parts of the variation, of items that have a full design (``COMPONENTS``).
+
+    ``answers``, ``right`` (item, cell): of items asked in every cell; ``left_out``: how many others
+    there are.
+    """
+    if not (design.is_full and len(answers)):
         of_design = "no question was asked in all variants"
         reason = of_design if design.is_full else "the design is not a full one"
         return pl.DataFrame(schema=COMPONENTS), [f"{reason}, so there are no shares of variance"]
     notes = []
-    if items < every:
+    if left_out:
+        every = len(answers) + left_out
         notes.append(
-            f"main and total effects are over the {items} of {every} questions that were asked in "
-            f"all variants, consistency is over all {every}: neither follows from the other"
+            f"main and total effects are over the {len(answers)} of {every} questions that were "
+            f"asked in all variants, consistency is over all {every}: neither follows from the "
+            "other"
         )
-    runs, clusters = [], Clusters.of(seeds[0].subjects[complete])
-    for one in seeds:
-        answers = one.answers[complete]
-        alone = -1 - np.arange(answers.shape[1])  # what has no answer agrees with nothing
-        answers = np.where(answers < 0, alone, answers)
-        runs.append(exact_parts(answers, one.right[complete], design, clusters))
-    numbers = estimates(runs)
+    alone = -1 - np.arange(answers.shape[1])  # what has no answer agrees with nothing
+    codes = np.where(answers < 0, alone, answers)
+    numbers = estimates(exact_parts(codes, right, design, clusters))
     rows = []
     for part in dict.fromkeys(part for part, _ in numbers):
         share = numbers[part, True]
         shares = {"share": share.value, "share_low": share.low, "share_high": share.high}
         outcome, effect, factors = part
         row = {"outcome": outcome, "effect": effect, "factors": " x ".join(factors)}
-        rows.append({**row, **asdict(numbers[part, False]), "n_excluded": every - items, **shares})
+        rows.append({**row, **asdict(numbers[part, False]), "n_excluded": left_out, **shares})
     return pl.DataFrame(rows, COMPONENTS), notes
 
 
-def _complete(seeds: Sequence[CellAnswers]) -> Bools:
-    """Whether an item was asked in every cell in all seeds (item,)."""
-    return np.asarray(np.all([one.asked.all(axis=1) for one in seeds], axis=0))
+def range_of_accuracy(right: Bools, left_out: int, design: FactorialDesign) -> pl.DataFrame:
+    """The lowest and the highest accuracy of a variant, of ``right`` (item, variant).
 
-
-def range_of_accuracy(seeds: Sequence[CellAnswers], design: FactorialDesign) -> pl.DataFrame:
-    """The range of accuracy over the variants, of the items that were asked in all of them."""
-    complete = _complete(seeds)
-    right = [one.right[complete] for one in seeds]
-    lowest, highest = np.array([accuracy_range(of) for of in right]).mean(axis=0)
-    row = {"index": "accuracy_range", "value": highest - lowest, "lowest": lowest}
-    row |= {"highest": highest, "n": int(complete.sum()), "n_excluded": int((~complete).sum())}
-    ends: dict[str, Any] = {"lowest_variant": "", "highest_variant": ""}
-    ends |= {"n_lowest": 0, "n_highest": 0}
-    if complete.any():
-        accuracy = np.mean([of.mean(axis=0) for of in right], axis=0)
-        ends = {
-            "lowest_variant": design.names[int(accuracy.argmin())],
-            "highest_variant": design.names[int(accuracy.argmax())],
-            "n_lowest": int((accuracy < accuracy.min() + TIE).sum()),
-            "n_highest": int((accuracy > accuracy.max() - TIE).sum()),
-        }
-    return pl.DataFrame([row | ends])
+    Sclar et al. call it the performance interval, and its width the spread (Quantifying Language
+    Models' Sensitivity to Spurious Features in Prompt Design, ICLR 2024). This one is over all
+    variants that were asked, of the items that were asked in all of them; NaN without such items.
+    It grows with the number of variants and with the noise of few items; a maximum has no
+    derivative and no interval.
+    """
+    accuracy = right.mean(axis=0) if len(right) else np.full(right.shape[1], NAN)
+    lowest, highest = float(accuracy.min()), float(accuracy.max())
+    row: dict[str, Any] = {
+        "index": "accuracy_range", "value": highest - lowest, "lowest": lowest, "highest": highest,
+        "n": len(right), "n_excluded": left_out,
+    }  # fmt: skip
+    for end, at in (("lowest", accuracy.argmin()), ("highest", accuracy.argmax())):
+        row[f"{end}_variant"] = design.names[int(at)] if len(right) else ""
+        row[f"n_{end}"] = int((np.abs(accuracy - accuracy[at]) < TIE).sum())
+    return pl.DataFrame([row])

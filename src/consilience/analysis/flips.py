@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-import numpy as np
 import polars as pl
 
 from consilience.analysis.examples import golds_of
-from consilience.core.factors import levels_of
-from consilience.core.items import ALIAS_SEPARATOR
 from consilience.metrics.counts import Prepared
 from consilience.metrics.differences import MCNEMAR, SUBJECTS
 from consilience.metrics.errors import estimates, mean_of
-from consilience.metrics.registry import Clusters, Tally, by_option
-from consilience.metrics.statistics import NAN, holm, mcnemar, paired_permutation
+from consilience.metrics.registry import Clusters, by_option
+from consilience.metrics.statistics import holm, mcnemar, paired_permutation
 
 QUERY = ("group", "item", "variant")
 LOST, WON, MOVED = KINDS = ("right to wrong", "wrong to right", "wrong to wrong")
@@ -31,17 +28,16 @@ FLIP_SCHEMA: dict[str, type[pl.DataType]] = {
 """One row a part of the answers that two runs share.
 
 - ``over``, ``level``: ``all``; a ``group``; a level of a factor; a ``form`` of sentence pairs;
-  ``same model``: two seeds of one run; ``noise floor``: one run asked again. ``all`` has the level
-  ``same model`` where both runs are of one model.
+  ``noise floor``: one run asked again. ``all`` has the level ``same model`` where both runs are of
+  one model.
 - ``changed``: share of the ``n`` answers that differ, with the bounds of its 95 % interval over
   subjects; then the share of each kind of flip, which a change between two right answers is
-  not. What is no option, or no answer, is wrong, and the same in both runs. Several pairs of
-  seeds: means.
+  not. What is no option, or no answer, is wrong, and the same in both runs.
 - ``p``: two-sided, of ``test``: are ``right to wrong`` and ``wrong to right`` equally frequent?
   Answers to one subject are not independent, so each subject counts once: the signs of the
   subjects' differences are flipped, all of them where there are few. With one answer a subject
   that is the exact test of McNemar (1947). ``p_holm``: adjusted over the levels of one ``over``.
-- ``items``, ``items_changed``: how many, and how many differ in a variant of a pair of seeds.
+- ``items``, ``items_changed``: how many, and how many differ in a variant.
 """
 
 
@@ -63,7 +59,8 @@ def paired_answers(first: Prepared, second: Prepared) -> pl.DataFrame:
 def _outcomes(run: Prepared) -> pl.DataFrame:
     """The answers of a run, their ``code`` to compare, and if ``right``; in N-M one a subject.
 
-    The code is null of an answer that is none of the options or labels, and without an answer.
+    The code is the text of an option or a label, in whatever order a run has them, or of an open
+    answer. It is null of an answer that is none of the options or labels, and without an answer.
     """
     tables, golds = [], golds_of(run)
     is_asked = pl.col("answer").is_not_null() | pl.col("excluded").is_null()
@@ -74,14 +71,15 @@ def _outcomes(run: Prepared) -> pl.DataFrame:
             is_label = pl.col("answer").is_in([*labels])
             coded = coded.with_columns(answer=pl.when(is_label).then("answer"))
         right = (coded["answer"] == coded["gold"]).fill_null(value=False)
-        kept = rows.select(*QUERY, "subject", "gold", "answer", code=coded["answer"], right=right)
+        code = pl.when(coded["answer"].is_not_null()).then("answer")
+        kept = rows.select(*QUERY, "subject", "gold", "answer", code=code, right=right)
         if group.cardinality == "N-M":
             own = golds.filter(group=group.id).group_by("subject").agg(all=pl.col("gold").sort())
             first = pl.col("answer", "code").drop_nulls().first().over("subject", "variant")
             kept = kept.with_columns(pl.col("item").first().over("subject"), first)
             kept = kept.unique(("subject", "variant"), keep="first", maintain_order=True)
             kept = kept.join(own, on="subject", maintain_order="left").with_columns(
-                gold=pl.col("all").list.join(ALIAS_SEPARATOR),
+                gold=pl.col("all").list.join("|"),
                 right=pl.col("answer").is_in("all").fill_null(value=False),
             ).drop("all")  # fmt: skip
         tables.append(kept)
@@ -89,34 +87,18 @@ def _outcomes(run: Prepared) -> pl.DataFrame:
 
 
 def flip_rows(
-    pairs: Sequence[tuple[Prepared, Prepared]],
-    first: str,
-    second: str,
-    over: str = "",
+    pair: tuple[Prepared, Prepared], first: str, second: str
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The numbers of two runs (``FLIP_SCHEMA``), and the flipped answers of each pair of seeds.
-
-    ``over``: that of a single row on all answers; empty for a row on each part, too.
-    """
-    tables = [paired_answers(*pair) for pair in pairs]
-    flipped = pl.concat(
-        table.filter(pl.col("flip") != SAME).with_columns(seeds=pl.lit(at, pl.Int64))
-        for at, table in enumerate(tables, start=1)
-    )
-    every = pl.concat(tables).drop("flip", "first", "second")
-    base = every.unique(QUERY, keep="first", maintain_order=True)
-    for at, table in enumerate(tables):
-        of_seed = table.select(*QUERY, pl.col("flip").alias(f"flip {at}"))
-        base = base.join(of_seed, on=QUERY, how="left", maintain_order="left")
+    """The numbers of two runs (``FLIP_SCHEMA``) on all answers and each part, and the flips."""
+    table = paired_answers(*pair)
     rows = [
-        {"over": name, "level": level, **_numbers(part, len(tables))}
-        for name, level, part in ([(over, first, base)] if over else _parts(base, pairs[0][0]))
+        {"first": first, "second": second, "over": over, "level": level, **_numbers(part)}
+        for over, level, part in _parts(table, pair[0])
     ]
-    numbers = pl.DataFrame([{"first": first, "second": second, **row} for row in rows], FLIP_SCHEMA)
     p_holm = pl.col("p").map_batches(lambda of: pl.Series(holm(of.to_list())), pl.Float64)
-    numbers = numbers.with_columns(p_holm=p_holm.over("over"))
-    pair = (pl.lit(first).alias("first run"), pl.lit(second).alias("second run"))
-    return numbers, flipped.select(*pair, pl.all())
+    numbers = pl.DataFrame(rows, FLIP_SCHEMA).with_columns(p_holm=p_holm.over("over"))
+    names = pl.lit(first).alias("first run"), pl.lit(second).alias("second run")
+    return numbers, table.filter(pl.col("flip") != SAME).select(*names, pl.all())
 
 
 def _parts(table: pl.DataFrame, run: Prepared) -> Iterator[tuple[str, str, pl.DataFrame]]:
@@ -126,9 +108,8 @@ def _parts(table: pl.DataFrame, run: Prepared) -> Iterator[tuple[str, str, pl.Da
     groups = [relation.id for relation in run.relations]
     for relation in run.relations:
         design = relation.design
-        names |= {(relation.id, variant): levels_of(variant) for variant in design.variants}
-        for form, places in design.forms.items() if len(design.forms) > 1 else ():
-            names |= {(relation.id, design.variants[at]): {"form": form} for at in places}
+        for at, variant in enumerate(design.variants):
+            names[relation.id, variant] = {name: of[at] for name, of in design.levels.items()}
     for group in groups if len(groups) > 1 else []:
         if (rows := table.filter(group=group)).height:
             yield "group", group, rows
@@ -140,28 +121,22 @@ def _parts(table: pl.DataFrame, run: Prepared) -> Iterator[tuple[str, str, pl.Da
             yield factor, level, table.filter((levels == level).fill_null(value=False))
 
 
-def _numbers(table: pl.DataFrame, seeds: int) -> dict[str, object]:
-    """The numbers of one row; ``table``: with the flips of each pair of seeds."""
-    columns = [table[f"flip {at}"] for at in range(seeds)]
-    clusters = Clusters.of(table["subject"])
-
-    def mean(flips: pl.Series, kind: str) -> Tally:
-        hits = flips != SAME if kind == "changed" else flips == kind
-        return mean_of(hits.cast(pl.Float64).fill_null(NAN).to_numpy(), clusters)
-
-    runs = [{kind: mean(flips, kind) for kind in ("changed", *KINDS)} for flips in columns]
-    of = estimates(runs)
-    net = np.mean([run[WON].scores[:, 0] - run[LOST].scores[:, 0] for run in runs], axis=0)
-    known = table.select("subject", net=pl.Series(net)).drop_nans("net")
-    by_subject = known.group_by("subject").agg(pl.col("net").sum()).sort("subject")["net"]
-    test, p = SUBJECTS, paired_permutation(by_subject.to_list())
-    if seeds == 1 and len(by_subject) == known.height > 0:
-        test, p = MCNEMAR, mcnemar(int((by_subject < 0).sum()), int((by_subject > 0).sum()))
-    moved = pl.any_horizontal(pl.col(flips.name) != SAME for flips in columns)
-    items = table.group_by("group", "item").agg(moved=moved.any())["moved"]
+def _numbers(table: pl.DataFrame) -> dict[str, object]:
+    """The numbers of one row of paired answers."""
+    flips, clusters = table["flip"], Clusters.of(table["subject"])
+    hits = {"changed": flips != SAME} | {kind: flips == kind for kind in KINDS}
+    tallies = {kind: mean_of(of.cast(pl.Float64).to_numpy(), clusters) for kind, of in hits.items()}
+    of = estimates(tallies)
+    net = pl.Series(tallies[WON].scores[:, 0] - tallies[LOST].scores[:, 0])
+    by_subject = table.select("subject", net=net).group_by("subject").agg(pl.col("net").sum())
+    net = by_subject.sort("subject")["net"]
+    test, p = SUBJECTS, paired_permutation(net.to_list())
+    if len(net) == table.height > 0:
+        test, p = MCNEMAR, mcnemar(int((net < 0).sum()), int((net > 0).sum()))
+    items = table.group_by("group", "item").agg(moved=(pl.col("flip") != SAME).any())
     return {
         "changed": of["changed"].value, "low": of["changed"].low, "high": of["changed"].high,
         **{kind: of[kind].value for kind in KINDS},
-        "test": test, "p": p, "n": of["changed"].n, "items": len(items),
-        "items_changed": int(items.sum()),
+        "test": test, "p": p, "n": of["changed"].n, "items": items.height,
+        "items_changed": int(items["moved"].sum()),
     }  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from itertools import product
 from statistics import fmean, stdev
@@ -16,7 +16,7 @@ from consilience.analysis.correlations import correlation
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.factors import Edge
 from consilience.core.items import Bools, Floats
-from consilience.metrics.counts import Answers, Prepared, prepared_seeds
+from consilience.metrics.counts import Answers, prepared
 from consilience.metrics.differences import CHANGE_SCHEMA, accuracy_changes
 from consilience.metrics.registry import METRICS, Grid, headline_metrics, quotient
 from consilience.metrics.statistics import (
@@ -26,7 +26,7 @@ from consilience.metrics.statistics import (
     logit_interval,
     paired_permutation,
 )
-from consilience.types import Relation, Suite
+from consilience.types import Suite
 
 Kinds = Mapping[str, Mapping[tuple[int, int], Collection[str]]]
 """relation -> pair of patterns -> the names of the ways in which they differ."""
@@ -37,29 +37,21 @@ PAIRS_SCHEMA: dict[str, type[pl.DataType]] = {
     **dict.fromkeys(("first", "second"), pl.Int64),
     "edit": pl.String,
     **dict.fromkeys(("agreement", "low", "high"), pl.Float64),
-    "n": pl.Int64,
     **CHANGE_SCHEMA,
 }
 
-Seeds = Answers | Sequence[Answers]
-"""The answers of one run, or those of each seed, whose numbers are averaged (``over_seeds``)."""
 
-
-def pair_table(answers: Seeds, suite: Suite, protocol: Protocol) -> pl.DataFrame:
+def pair_table(answers: Answers, suite: Suite, protocol: Protocol) -> pl.DataFrame:
     """How often each two patterns of a relation give the same answer, and how accuracy changes.
 
     One row a pair: ``group, first, second`` (positions of the patterns), ``edit`` (kind of the
     released edge, null without one), ``agreement`` with the bounds ``low, high`` of its 95 %
-    interval over subjects, ``n`` items, and ``CHANGE_SCHEMA``: the accuracy of both and its paired
-    change. Of relations with over ``MANY_VARIANTS`` patterns, only pairs with the base pattern.
+    interval over subjects, and ``CHANGE_SCHEMA``: the accuracy of both and its paired change. Of
+    relations with over ``MANY_VARIANTS`` patterns, only pairs with the base pattern.
     """
-    tables = [_pair_table(table, protocol) for table in prepared_seeds(answers, suite)]
-    return over_seeds(tables, ["group", "first", "second"])
-
-
-def _pair_table(ready: Prepared, protocol: Protocol) -> pl.DataFrame:
-    tables = []
-    for relation, every in _grids(ready, protocol):
+    run, tables = prepared(answers, suite), []
+    for relation in run.relations:
+        every = run.views(relation, protocol)["pairs"]
         of_base = [(0, at) for at in range(1, every.answers.shape[1])]
         grid = every.only_pairs(of_base) if every.has_many_pairs else every
         agreement, bounds = _agreement(grid)
@@ -72,9 +64,8 @@ def _pair_table(ready: Prepared, protocol: Protocol) -> pl.DataFrame:
             "agreement": agreement,
             "low": bounds[:, 0],
             "high": bounds[:, 1],
-            "n": grid.both.sum(axis=0),
         }
-        tables.append(pl.DataFrame({**columns, **accuracy_changes([grid])}, schema=PAIRS_SCHEMA))
+        tables.append(pl.DataFrame({**columns, **accuracy_changes(grid)}, schema=PAIRS_SCHEMA))
     return pl.concat(tables)
 
 
@@ -99,7 +90,7 @@ def with_changes(patterns: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
     return joined.with_columns(pl.col(columns).fill_null(NAN))
 
 
-def pattern_table(answers: Seeds, suite: Suite, protocol: Protocol) -> pl.DataFrame:
+def pattern_table(answers: Answers, suite: Suite, protocol: Protocol) -> pl.DataFrame:
     """What each pattern of a relation gives, and what consistency gains without it.
 
     One row a pattern: ``group, variant_index, variant``, ``n`` items, and
@@ -113,13 +104,9 @@ def pattern_table(answers: Seeds, suite: Suite, protocol: Protocol) -> pl.DataFr
 
     NaN without data, ``partner`` null.
     """
-    tables = [_pattern_table(table, protocol) for table in prepared_seeds(answers, suite)]
-    return over_seeds(tables, ["group", "variant_index", "variant"])
-
-
-def _pattern_table(ready: Prepared, protocol: Protocol) -> pl.DataFrame:
-    tables = []
-    for relation, grid in _grids(ready, protocol):
+    run, tables = prepared(answers, suite), []
+    for relation in run.relations:
+        grid = run.views(relation, protocol)["pairs"]
         size, agreement, without = grid.answers.shape[1], *_without(grid)
         value = _value("consistency", grid)
         gains = np.round(without - value, 12)  # equal gains do not differ by rounding
@@ -205,7 +192,7 @@ def annotated_kinds(suite: Suite) -> dict[str, dict[tuple[int, int], set[str]]]:
     return kinds
 
 
-def edit_table(answers: Seeds, suite: Suite, protocol: Protocol, kinds: Kinds) -> pl.DataFrame:
+def edit_table(answers: Answers, suite: Suite, protocol: Protocol, kinds: Kinds) -> pl.DataFrame:
     """Consistency of the pairs that differ in a way, against the other pairs of the same relation.
 
     One row a kind, over the N-1 relations that have both: ``kind, with_it, without_it`` (means over
@@ -213,17 +200,10 @@ def edit_table(answers: Seeds, suite: Suite, protocol: Protocol, kinds: Kinds) -
     of relations, ``p_holm`` over kinds, ``relations``, ``pairs`` (of all N-1 relations that have
     the kind).
     """
-    seeds = prepared_seeds(answers, suite)
-    return over_seeds([_edit_table(table, protocol, kinds) for table in seeds], ["kind"])
-
-
-def _edit_table(ready: Prepared, protocol: Protocol, kinds: Kinds) -> pl.DataFrame:
+    run, pairs = prepared(answers, suite), dict[str, int]()
     shares: dict[str, list[tuple[float, float]]] = {}
-    pairs: dict[str, int] = {}
-    for relation, grid in _grids(ready, protocol):
-        of_pair = kinds.get(relation.id, {})
-        if relation.cardinality != "N-1":
-            continue
+    for relation in run.of_kind("N-1"):
+        grid, of_pair = run.views(relation, protocol)["pairs"], kinds.get(relation.id, {})
         for kind in sorted({name for of in of_pair.values() for name in of}):
             differ = [pair for pair, of in of_pair.items() if kind in of]
             pairs[kind] = pairs.get(kind, 0) + len(differ)
@@ -247,36 +227,6 @@ def _edit_table(ready: Prepared, protocol: Protocol, kinds: Kinds) -> pl.DataFra
     ]  # fmt: skip
     table = pl.DataFrame(rows, columns, orient="row")
     return table.with_columns(p_holm=pl.Series(holm(table["p"].to_list()))).sort("difference")
-
-
-def over_seeds(tables: Sequence[pl.DataFrame], keys: Sequence[str]) -> pl.DataFrame:
-    """The means of the tables of several seeds, without intervals and p.
-
-    ``n`` is the least of all seeds. A condition is true, and any other value known, where it is
-    that of all seeds.
-    """
-    first = tables[0]
-    if len(tables) == 1 or first.is_empty():
-        return first
-    rows = pl.concat(tables)
-    merged = [_merged(name, dtype) for name, dtype in rows.schema.items() if name not in keys]
-    return rows.group_by(keys, maintain_order=True).agg(*merged).select(first.columns)
-
-
-def _merged(name: str, dtype: pl.DataType) -> pl.Expr:
-    column = pl.col(name)
-    if name in ("low", "high", "p") or name.startswith("p_") or name.endswith(("_low", "_high")):
-        return pl.lit(NAN).alias(name)
-    if dtype.is_float():
-        return column.fill_nan(None).mean().fill_null(NAN)
-    if dtype == pl.Boolean:
-        return column.all()
-    return column.min() if name == "n" else pl.when(column.n_unique() == 1).then(column.first())
-
-
-def _grids(answers: Prepared, protocol: Protocol) -> Iterator[tuple[Relation, Grid]]:
-    for relation in answers.relations:
-        yield relation, answers.views(relation, protocol)["pairs"]
 
 
 Method = Literal["pearson", "spearman"]

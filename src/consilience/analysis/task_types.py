@@ -14,7 +14,7 @@ from consilience.analysis.correlations import TTest, paired_t, student_t, welch_
 from consilience.core.errors import SMALL_TASKS, ConsilienceError, did_you_mean
 from consilience.core.factors import WHOLE
 from consilience.core.items import TaskKind
-from consilience.files.read import read_csv
+from consilience.files.read import read_rows
 from consilience.metrics.statistics import NAN, holm
 from consilience.suites.pairs import PERTURBATIONS, TASKS
 
@@ -22,14 +22,12 @@ KEYS = ("model", "task", "metric", "kind", "level")
 
 RUNS_SCHEMA: dict[str, type[pl.DataType]] = {
     **dict.fromkeys(KEYS, pl.String),
-    **dict.fromkeys(("value", "std", "low", "high"), pl.Float64),
-    "seeds": pl.Int64,
-    **dict.fromkeys(("seed_low", "seed_high"), pl.Float64),
+    **dict.fromkeys(("value", "std"), pl.Float64),
 }
 """One row a number: a metric of a model on a task, of the ``kind`` whole or form.
 
-Values are fractions. ``std`` is over seeds. Bounds of 95 % intervals: ``low, high`` over items,
-``seed_low, seed_high`` over seeds. Unknown numbers are NaN, unknown ``seeds`` null.
+Values are fractions: the means over the runs of the model, with their standard deviation ``std``.
+Unknown numbers are NaN.
 """
 
 TESTED = ("difference", "low", "high", "t", "freedom", "p")
@@ -58,9 +56,9 @@ def read_runs(paths: Sequence[Path], names: Sequence[str]) -> pl.DataFrame:
     """The numbers of several models on several tasks (``RUNS_SCHEMA``).
 
     Each path is the folder of a run of perturbed pairs, its ``metrics.csv``, or a CSV table with
-    ``model, task, metric, kind, level, value`` and any other column of the schema. ``names``: the
-    model of each run; runs of one model have the same name. Tables name their models themselves. An
-    empty cell is no data.
+    ``model, task, metric, kind, level, value`` and perhaps ``std``. ``names``: the model of each
+    run; runs of one model, such as its seeds, have the same name. Tables name their models
+    themselves. An empty cell is no data.
     """
     tables = []
     for path, name in zip(paths, names, strict=True):
@@ -74,16 +72,10 @@ def read_runs(paths: Sequence[Path], names: Sequence[str]) -> pl.DataFrame:
                 raise ConsilienceError(f"no column '{column}'", expected=expected, where=str(file))
         table = _measured(cells, name, file) if is_measured else cells
         tables.append(_numbers(table, file).select(list(RUNS_SCHEMA)))
-    rows = pl.concat(tables)
-    duplicates = rows.filter(rows.select(KEYS).is_duplicated())
-    if not duplicates.is_empty():
-        model, task, metric, kind, level = duplicates.select(KEYS).row(0)
-        raise ConsilienceError(
-            f"duplicate {metric} ({level or kind}) of {model} on {task}",
-            expected="each number once", where=", ".join(map(str, paths)),
-            todo="Leave one out, or give the models different names.",
-        )  # fmt: skip
-    return rows
+    value, is_one = pl.col("value").fill_nan(None), pl.len() == 1
+    std = pl.when(is_one).then(pl.col("std").first()).otherwise(value.std())
+    rows = pl.concat(tables).group_by(KEYS, maintain_order=True).agg(value.mean(), std=std)
+    return rows.with_columns(pl.col(pl.Float64).fill_null(NAN))
 
 
 def _read(file: Path) -> pl.DataFrame:
@@ -92,10 +84,12 @@ def _read(file: Path) -> pl.DataFrame:
         expected = "the folder of a finished run, or a table as CSV"
         todo = "Check the path, or rerun the command of an interrupted run."
         raise ConsilienceError("no such file", expected=expected, where=str(file), todo=todo)
-    table = read_csv(file, infer_schema=False)
+    table = pl.DataFrame([cells for _, cells in read_rows(file)])
     if table.is_empty():
         raise ConsilienceError("no rows", expected="a table with a row a number", where=str(file))
-    return table.with_columns(pl.all().str.strip_chars(), line=pl.int_range(pl.len()) + 2)
+    return table.with_columns(
+        pl.all().str.strip_chars().replace("", None), line=pl.int_range(pl.len()) + 2
+    )
 
 
 def _measured(table: pl.DataFrame, name: str, file: Path) -> pl.DataFrame:
@@ -120,8 +114,7 @@ def _numbers(table: pl.DataFrame, file: Path) -> pl.DataFrame:
             table = table.with_columns(pl.col(name).fill_null(""))
             continue
         if name not in table.columns:
-            missing = None if kind == pl.Int64 else NAN
-            table = table.with_columns(pl.lit(missing, kind).alias(name))
+            table = table.with_columns(pl.lit(NAN).alias(name))
             continue
         parsed = table[name].replace("", None).cast(kind, strict=False)
         bad = table.filter(parsed.is_null() & (table[name].fill_null("") != ""))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -11,46 +12,44 @@ import numpy.typing as npt
 import polars as pl
 
 from consilience.core.items import Ask, Bools, Floats, Group, Ints, Item, NoAnswer, Scores
-from consilience.core.schemas import REASONS
+from consilience.core.references import letters_of
+from consilience.core.schemas import QUERIES_SCHEMA, REASONS
 from consilience.models import Reader, WritingModel
 
 Progress = Callable[[int], None]  # Called with the number of queries that have just been answered
 Column = npt.NDArray[np.float64] | npt.NDArray[np.object_]
-HEADS = ("suite", "group", "item", "subject", "variant", "variant_index", "gold", "gold_option")
+TEXTS = pl.List(pl.String)
+HEADS = (
+    "suite", "group", "item", "subject", "variant", "variant_index", "gold", "gold_option", "shown",
+)  # fmt: skip
 
 NUMBERS = (
     "logprob", "gold_logprob", "margin", "text_logprob", "gold_text_logprob", "gold_rank",
     "n_candidates",
 )  # fmt: skip
 
-PROMPT_SCHEMA: Mapping[str, type[pl.DataType] | pl.DataType] = {
-    "item": pl.String,
-    "variant": pl.String,
-    "variant_index": pl.Int32,
-    "prompt": pl.String,
-    "candidates": pl.List(pl.String),
-    "options": pl.List(pl.Int32),
-}
-"""One row a prompt, in the order of the answers table.
 
-``prompt`` is the text that the model reads, after its chat template. ``candidates`` are the answers
-that it may choose, in the order in which they are shown, and ``options`` their positions among the
-options in their given order, from 0.
-"""
-
-
-def prompt_table(group: Group, model: Reader) -> pl.DataFrame:
-    """What a model is sent for the asks of a group (``PROMPT_SCHEMA``)."""
-    items, names = group.items, group.variants
-    columns = {
-        "item": [items[one.item].id for one in group.asks],
-        "variant": [names[one.variant] for one in group.asks],
-        "variant_index": [one.variant for one in group.asks],
-        "prompt": [model.text(one.shown) for one in group.asks],
-        "candidates": [one.answers for one in group.asks],
-        "options": [one.order for one in group.asks],
+def query_table(group: Group, texts: Callable[[Any], Sequence[str]]) -> pl.DataFrame:
+    """What is asked, a row an ask (``QUERIES_SCHEMA``); ``texts``: those of what an ask shows."""
+    items = [group.items[one.item] for one in group.asks]
+    variants = [one.variant for one in group.asks]
+    shown = [texts(one.shown) for one in group.asks]
+    width = len(shown[0]) if shown else 1  # the same of all asks of a group
+    of_asks = pl.Series(list(chain.from_iterable(shown)), dtype=pl.String).reshape((-1, width))
+    choices = [one.answers if one.order else () for one in group.asks]
+    columns: dict[str, Any] = {
+        "group": [group.id] * len(items),
+        "item": [item.id for item in items],
+        "subject": [item.subject for item in items],
+        "variant": [group.variants[at] for at in variants],
+        "variant_index": variants,
+        **{name: [of[at] for at in variants] for name, of in group.levels.items()},
+        "gold": [item.gold for item in items],
+        "input": of_asks.arr.to_list(),
+        "choices": choices if any(choices) else pl.repeat([], len(items), dtype=TEXTS, eager=True),
     }
-    return pl.DataFrame(columns, schema=pl.Schema(PROMPT_SCHEMA))
+    kinds = {name: QUERIES_SCHEMA.get(name, pl.String()) for name in columns}
+    return pl.DataFrame(columns, schema=pl.Schema(kinds))
 
 
 def askable(group: Group, model: Reader) -> Group:
@@ -144,6 +143,7 @@ def _table(group: Group, columns: Mapping[str, Column]) -> pl.DataFrame:
         "variant_index": variants,
         "gold": [item.gold for item in items],
         "gold_option": [item.gold_at if item.options else None for item in items],
+        "shown": [letters_of(one.order) for one in group.asks],
         **{name: [of[at] for at in variants] for name, of in group.levels.items()},
         **{name: column.tolist() for name, column in columns.items() if name not in NUMBERS},
     }

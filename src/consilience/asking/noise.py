@@ -89,8 +89,7 @@ def noise_floor(parts: Sequence[Part], progress: Progress = lambda done: None) -
     tally = mean_of(np.array(changed), Clusters.of(items))
     row = {
         "metric": FLIPS, "over": "all", "group": "", "kind": "whole", "level": "",
-        **asdict(estimates([{"": tally}])[""]), "std": NAN,
-        "seeds": 1, "seed_std": NAN, "seed_low": NAN, "seed_high": NAN,
+        **asdict(estimates({"": tally})[""]), "std": NAN,
     }  # fmt: skip
     return pl.DataFrame([row], schema=METRICS_SCHEMA)
 

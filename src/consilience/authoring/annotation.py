@@ -169,7 +169,7 @@ def read_sheet(path: Path, key: SheetKey, annotator: str) -> LabelIndices:
     def refuse(found: str, expected: str, row: int, todo: str = "") -> NoReturn:
         raise ConsilienceError(found, expected=expected, where=f"{path}, row {row}", todo=todo)
 
-    sheet = [cells for _, cells in read_cells(path, quoted=True)]
+    sheet = [cells for _, cells in read_cells(path)]
     names = [name.strip().casefold() for name in (sheet or [[]])[0]]
     if missing := [name for name in COLUMNS if name not in names]:
         refuse(f"no column '{missing[0]}'", ", ".join(COLUMNS), 1)
@@ -293,8 +293,7 @@ def _row(
         "kind": kind, "level": level, "value": number.value, "low": low, "high": high,
         "n": sum(tally.n for tally in tallies),
         "n_excluded": sum(tally.left_out for tally in tallies),
-        "std": stdev(values) if len(values) > 1 else NAN, "seeds": 1,
-        "seed_std": NAN, "seed_low": NAN, "seed_high": NAN,
+        "std": stdev(values) if len(values) > 1 else NAN,
     }  # fmt: skip
 
 

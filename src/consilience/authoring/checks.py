@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from consilience.core.items import Question
 from consilience.core.patterns import Pattern
+from consilience.core.references import KINDS, by_kind, references_of
 from consilience.core.text import (
     WITHOUT_SPACES,
     counted,
@@ -267,6 +268,16 @@ def options_differ(items: Asked) -> Iterator[Found]:
     if len(sizes) > 1:
         number_of = f"{sizes[0]} to {sizes[-1]} options"
         yield f"questions have {number_of}, which are chosen at other rates", len(items)
+
+
+@check("Correct it with a column `pin` (docs/factors.md) where that is not meant.", of=Questions)
+def speaking_options(items: Asked) -> Iterator[Found]:
+    """Options that speak of others, such as *All of the above*: not every order can be asked."""
+    for kind, of in by_kind(items).items():
+        known = references_of(of[0])
+        text = of[0].options[max(known.named if kind == "named" else known.speaking)].text
+        what = f"{counted(len(of), 'question')} {KINDS[kind][len(of) > 1]}"
+        yield f"options that speak of others: {what}, such as '{text}' ({of[0].item})", len(of)
 
 
 @check("Use `distractors` in place of `options`: their order is drawn.",

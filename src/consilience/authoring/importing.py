@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +15,25 @@ import polars as pl
 
 from consilience import suites
 from consilience.authoring.checks import has_words, normal_form
-from consilience.core.errors import ConsilienceError, did_you_mean, missing_column, unknown_name
+from consilience.core.errors import ConsilienceError, did_you_mean, unknown_name
 from consilience.core.patterns import ENGLISH
 from consilience.core.text import counted
-from consilience.files.read import read_text
-from consilience.files.rows import Problems, Row, find_table, raise_first
-from consilience.files.tables import ENDINGS
+from consilience.files.read import Problems, read_rows, read_text
+from consilience.files.rows import Column, find_table, line, names_of, raise_all, read_table
 from consilience.files.write import json_lines, make_folder, refuse_occupied, table_of, write_whole
 from consilience.options import Output
 from consilience.options.suites import ImportOptions
 from consilience.report.export import Shown
-from consilience.suites.facts import folder_root, read_folder
-from consilience.suites.proposals import Proposal, columns_in, read_proposals
-from consilience.suites.questions import file_rows
-from consilience.types import FACT_COLUMNS, Suite
+from consilience.suites.facts import is_suite, read_folder
+from consilience.suites.proposals import Proposal, read_proposals
+from consilience.types import FACT_COLUMNS, PATTERN_COLUMNS, Suite, pattern_of
 
 Rows = Sequence[Mapping[str, object]]
+Cells = Sequence[tuple[str, Mapping[str, Any]]]
+TABLE = tuple(
+    replace(one, default="", is_needed=False)
+    for one in (*PATTERN_COLUMNS, *FACT_COLUMNS, Column("label", line))
+)
 
 
 def append_rows(folder: Path, tables: Mapping[str, Rows]) -> None:
@@ -43,6 +46,10 @@ def append_rows(folder: Path, tables: Mapping[str, Rows]) -> None:
         path = find_table(folder, table) or folder / f"{table}.jsonl"
         if path.suffix == ".jsonl" and rows:
             files[path] = json_lines(rows, path)
+        elif rows and path.suffix != ".tsv":
+            raise ConsilienceError(
+                "rows to add", expected="a table in .jsonl or .tsv", where=str(path)
+            )
         elif rows:
             text = read_text(path)
             text += "" if text.endswith("\n") else "\n"
@@ -88,8 +95,9 @@ class ImportPlan(Shown):
         self.notes: list[str] = []
         self.labels: dict[str, str] = {}
         self.suite = self._opened()
-        is_proposed = "origin" in columns_in(self.path)
-        patterns, facts = self._proposals() if is_proposed else self._table()
+        rows = list(read_rows(self.path, self.refused))
+        is_proposed = "origin" in names_of(rows)
+        patterns, facts = self._proposals(rows) if is_proposed else self._table(rows)
         if not (patterns or facts or self.refused):
             todo = "Check the file."
             raise ConsilienceError("no pattern and no fact", where=str(self.path), todo=todo)
@@ -129,10 +137,10 @@ class ImportPlan(Shown):
 
     def _opened(self) -> Suite | None:
         """The suite in the folder, also without patterns; None for a new or empty folder."""
-        if self.folder.is_dir() and folder_root(self.folder):
+        if self.folder.is_dir() and is_suite(self.folder):
             problems = Problems()
             suite = read_folder(self.folder, problems, needs_patterns=False)
-            raise_first(problems)
+            raise_all(problems)
             return suite
         refuse_occupied(self.folder, "a suite folder with relations and facts, or a new folder")
         return None
@@ -140,45 +148,31 @@ class ImportPlan(Shown):
     def _refuse(self, found: str, where: str, todo: str = "") -> None:
         self.refused.append(ConsilienceError(found, where=where, todo=todo))
 
-    def _proposals(self) -> tuple[list[Proposal], list[SourceFact]]:
-        if "relation" not in (columns := columns_in(self.path)):
-            expected = "proposals of patterns; copy phrasings of questions into their own file"
-            raise missing_column(
-                "relation", sorted(columns), expected=expected, where=str(self.path)
-            )
-        proposals = read_proposals(self.path, self.refused)
+    def _proposals(self, rows: Cells) -> tuple[list[Proposal], list[SourceFact]]:
+        proposals = read_proposals(rows, self.refused, str(self.path))
         accepted = [proposal for proposal in proposals if proposal.accept == "yes"]
         if left_out := len(proposals) - len(accepted):
             self.notes.append(f"not accepted: {left_out} of {counted(len(proposals), 'proposal')}")
         return accepted, []
 
-    def _table(self) -> tuple[list[Proposal], list[SourceFact]]:
+    def _table(self, rows: Cells) -> tuple[list[Proposal], list[SourceFact]]:
         patterns: list[Proposal] = []
         facts: list[SourceFact] = []
-        for number, (where, cells) in enumerate(file_rows(self.path, self.refused, ENDINGS)):
-            has_facts = all(name in cells for name in FACT_COLUMNS[:2])
-            if number == 0:
-                for name in ("relation", *(() if has_facts else ("pattern",))):
-                    if name not in cells:
-                        expected = "relation, pattern, subject and object"
-                        raise missing_column(name, list(cells), expected=expected, where=where)
-            filled = {name: value for name, value in cells.items() if value not in (None, "")}
-            row = Row(where, filled, self.refused)
-            id_ = row.text("relation")
-            if not row.is_relation_id(id_):
-                continue
-            if label := row.optional_text("label"):
-                self.labels.setdefault(id_, label)
-            has_fact = any(name in filled for name in FACT_COLUMNS[:2])
-            if ("pattern" in filled or not has_fact) and (pattern := row.pattern()):
-                language = row.optional_text("language")
-                one = Proposal(id_, pattern.text, "imported", language=language, where=where)
+        has_facts = {"subject", "object"} <= {*names_of(rows)}
+        pattern = replace(TABLE[0], is_needed=not has_facts)
+        columns = Column("relation", line), pattern, *TABLE[1:]
+        for row in read_table(rows, columns, self.refused, str(self.path)):
+            id_ = row["relation"]
+            if row["label"]:
+                self.labels.setdefault(id_, row["label"])
+            if (text := row["pattern"]) and pattern_of(row):
+                one = Proposal(id_, text, "imported", language=row["language"], where=row.where)
                 patterns.append(one)
-            if has_fact:
-                subject, object_ = (row.text(name) for name in FACT_COLUMNS[:2])
-                if subject and object_:
-                    item = row.optional_text("item")
-                    facts.append(SourceFact(id_, subject, object_, item, where))
+            if row["subject"] and row["object"]:
+                fact = SourceFact(id_, row["subject"], row["object"], row["item"], row.where)
+                facts.append(fact)
+            elif row["subject"] or row["object"] or not text:
+                row.report("no pattern and no fact", expected="a pattern, or subject and object")
         return patterns, facts
 
     def _new_patterns(self, patterns: Sequence[Proposal]) -> list[Proposal]:

@@ -97,7 +97,7 @@ needs a grammar: what does is left to a model.
 
 def drafts_by_rule(suite: Suite) -> list[Proposal]:
     """What the rules make of a suite of phrasings, of which none may say another language."""
-    rules = [cells for _, cells in read_rows(RULES, quoted=False)]
+    rules = [cells for _, cells in read_rows(RULES)]
     drafts = []
     for relation in suite:
         base, known = relation.patterns[0].text, [one.text for one in relation.patterns]

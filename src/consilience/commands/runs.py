@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.app.command import Lazy, command, group
-from consilience.options import Examples, TableBy, Watched, opt, options_of, runs, takes, typed
+from consilience.options import TableBy, Watched, opt, options_of, runs, takes, typed
 from consilience.options.probe import ProbeOptions
 from consilience.options.training import FinetuneOptions, ImproveOptions
 
 if TYPE_CHECKING:
-    from consilience import kinds
     from consilience.gating import gate as gating
-    from consilience.kinds import probing
     from consilience.options import FilePath
+    from consilience.probing import probe as probing
     from consilience.publish import publication
     from consilience.report import export
     from consilience.reproduce import reproduction
@@ -35,8 +34,7 @@ else:
     gating = Lazy("gating.gate")
     classifiers = Lazy("train.classifiers", "train")
     consistency = Lazy("train.consistency", "train")
-    kinds = Lazy("kinds")
-    probing = Lazy("kinds.probing")
+    probing = Lazy("probing.probe")
     publication = Lazy("publish.publication")
     reporting = Lazy("results.reporting")
     reproduction = Lazy("reproduce.reproduction")
@@ -51,14 +49,13 @@ class ProbeCommand(ProbeOptions, Watched):
     """The options of ``probe`` that ``evaluate`` does not have."""
 
     by: TableBy = None
-    examples: Examples = 0
     dry_run: bool = opt(
         "Ask eight queries, and print what would be asked, with an estimate of the time; write "
         "nothing.", default=False, panel="Output")
 
 
 @command(
-    ProbeCommand, "probe", panel="Measure", output=("by", "examples", "format", "json"),
+    ProbeCommand, "probe", panel="Measure", output=("by", "format", "json"),
     examples=(
         "probe --model packaged:smollm2 --suite mini --limit 8",
         "probe -m bert-base-cased -s pararel --groups P36,P19 --out runs/bert"))
@@ -78,17 +75,18 @@ def probe(options: ProbeCommand) -> export.Shown:
 
 @command(
     runs.ScoreOptions, "score", panel="Measure", output=("by", "csv", "format", "json"), examples=(
-        "score answers.csv --suite mini",
-        "score runs/bert --suite pararel --protocol strict --csv metrics.csv"))
+        "score answers.jsonl --factor template=style --out runs/mine",
+        "score runs/bert --protocol strict --csv metrics.csv"))
 def score(options: runs.ScoreOptions) -> export.Shown:
-    """Measure answers that were made elsewhere, or those of a run. No model is needed.
+    """Measure answers that other programs made, or those of a run again. No model is needed.
 
-    A table of answers needs --suite and the columns item, variant and answer, or answer_index.
-    It may be what `consilience suite export` wrote, with the answers added. docs/export.md has
-    an example. The results of promptfoo (.json) need no suite. Logs of lm-evaluation-harness
-    (--log_samples) and inspect_ai (.eval) are read, too: docs/harnesses.md.
+    A table has the columns item, gold, answer, for questions with options also options, and one
+    for each factor: what differs between the rows of an item. Answers to what `consilience suite
+    export` wrote need id and answer, with --suite (docs/export.md). Logs of
+    lm-evaluation-harness, inspect_ai, promptfoo and Every Eval Ever need nothing else
+    (docs/harnesses.md). compare, report, gate and analyze take such files, too.
     """
-    return evaluation.printed_run(kinds.score_answers(options), options)
+    return evaluation.printed_run(evaluation.scored(options), options)
 
 
 @command(
@@ -312,7 +310,7 @@ def analyze_examples(options: runs.ExamplesOptions) -> analyses.Analysis:
 
     An item is a fact or a question; of written answers the text is shown, and how it was matched.
     docs/analyses.md explains the kinds of examples. The file of --csv has a row for each reply
-    to each item.
+    to each item. Of sentence pairs the answers that a form changed are shown.
     """
     return analyses.analyze_examples(options)
 

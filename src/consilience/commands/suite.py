@@ -21,7 +21,7 @@ from consilience.options.suites import (
 )
 
 if TYPE_CHECKING:
-    from consilience import kinds, suites
+    from consilience import suites
     from consilience.authoring import (
         annotation,
         checks,
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
         rewriting,
         sharing,
     )
-    from consilience.integrations import lm_eval_folder
-    from consilience.kinds.base import ExportedRow
+    from consilience.elsewhere import exports
     from consilience.report.export import Shown
     from consilience.suites import layouts, question_suites
     from consilience.suites.facts import SuiteStatistics
@@ -44,8 +43,7 @@ else:
     pattern_mining = Lazy("authoring.pattern_mining")
     rewriting = Lazy("authoring.rewriting")
     sharing = Lazy("authoring.sharing")
-    lm_eval_folder = Lazy("integrations.lm_eval_folder")
-    kinds = Lazy("kinds")
+    exports = Lazy("elsewhere.exports")
     suites = Lazy("suites")
     layouts = Lazy("suites.layouts")
     question_suites = Lazy("suites.question_suites")
@@ -134,23 +132,23 @@ def suite_export(options: ExportOptions) -> Shown | None:
     """Write the prompts of a suite, to send them to a model elsewhere.
 
     A row is an item in a variant: the prompt, what may be answered and the gold. Add a column
-    `answer` with what the model answered, and measure it: consilience score FILE --suite S.
-    docs/export.md has an example. The prompts go to standard output, or to --out. --format lm-eval
-    writes a task of lm-evaluation-harness into the folder --out (docs/harnesses.md).
+    `answer` with what the model answered, and measure it: consilience score FILE; of facts with
+    --suite S. docs/export.md has an example. Without --out it goes to standard output. --format
+    lm-eval writes a task of lm-evaluation-harness into the folder --out (docs/harnesses.md).
     """
     if options.format == "lm-eval":
-        return lm_eval_folder.written_task(options)
+        return exports.written_task(options)
     if options.out is not None:
-        return kinds.written_prompts(options, options.out)
-    for line in kinds.exported_lines(options):
+        return exports.written_prompts(options)
+    for line in exports.exported_lines(options):
         sys.stdout.write(line)
     return None
 
 
 @takes(ExportOptions)
-def export_prompts(options: ExportOptions) -> Iterator[ExportedRow]:
+def export_prompts(options: ExportOptions) -> Iterator[dict[str, Any]]:
     """The prompts of a suite as rows."""
-    return kinds.to_export(options).rows()
+    return exports.exported_rows(options)
 
 
 @command(MineOptions, "suite mine", examples=(

@@ -8,7 +8,7 @@ answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
@@ -141,18 +141,17 @@ def instances(
     expectation: Expectation,
     replies: Replies,
     variants: Iterable[str],
-    order_of: Callable[[str, int], tuple[int, ...]] = lambda variant, size: (),
+    shown: Mapping[tuple[str, str], tuple[int, ...]],
 ) -> Iterator[Instance]:
     """The instances of an expectation: each variant in which all its questions were asked.
 
-    ``order_of``: the order in which a variant shows so many options.
+    ``shown``: (item, variant) -> the positions of its options in the order shown.
     """
-    size = len(expectation.conclusion.options)
     for variant in variants:
         queries = [(item, variant) for item in expectation.items]
         if all(query in replies for query in queries):
             answers = tuple(replies[query] for query in queries)
-            yield Instance(expectation, variant, answers, order_of(variant, size))
+            yield Instance(expectation, variant, answers, shown.get(queries[-1], ()))
 
 
 Counted = tuple[tuple[Instance, ...], ...]

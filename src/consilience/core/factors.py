@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, combinations, product
 from math import prod
-from typing import Literal
+from typing import Any, Literal
 
 from consilience.core.errors import ConsilienceError
 from consilience.core.items import group_rows
 from consilience.core.patterns import Pattern
+from consilience.core.references import LETTERS
 
 FACTORS: Mapping[str, str] = {
     "language": "the language of the question",
@@ -20,13 +20,14 @@ FACTORS: Mapping[str, str] = {
     "labels": "the labels of the options: A, a, 1 or none",
     "context": "the order of the passages of the context",
     "template": "the text around the question",
-    "examples": "the draw of the solved examples before the question",
+    "shots": "the solved examples before the question",
     "sample": "the sample that is drawn of what the model writes",
 }
 """The factors, in the order in which the variants are numbered, and what each changes."""
 
 OF_OPTIONS = ("order", "labels")  # Open questions do not have these
 MOST_CELLS = 200  # The most variants of an item: every two of them are compared
+BASE = "base"  # The name of the only variant where nothing varies
 Cell = tuple[int, ...]  # A level of each factor, by its position
 
 
@@ -36,12 +37,6 @@ class Factor:
 
     name: str
     levels: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        for level in self.levels:
-            if self.levels.count(level) > 1:
-                found = f"the level '{level}' of the factor '{self.name}' more than once"
-                raise ConsilienceError(found, todo="Remove one of them.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,31 +69,69 @@ class FactorialDesign:
         ]
         return cls(tuple(factors), (base, *others))
 
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> FactorialDesign:
+        """``factors``: the levels of each by its name; ``cells``: their positions."""
+        factors = [Factor(name, tuple(levels)) for name, levels in record["factors"].items()]
+        return cls(tuple(factors), tuple(map(tuple, record["cells"])))
+
     def without(self, names: Collection[str]) -> FactorialDesign:
         """The design without some factors; of cells that become the same, the first."""
         positions = [at for at, factor in enumerate(self.factors) if factor.name not in names]
         cells = dict.fromkeys(tuple(cell[at] for at in positions) for cell in self.cells)
         return FactorialDesign(tuple(self.factors[at] for at in positions), tuple(cells))
 
+    def only(self, cells: Sequence[int]) -> FactorialDesign:
+        """The design of some cells, by their positions, with the levels that these have."""
+        chosen = [self.cells[at] for at in cells]
+        known = [sorted(set(column)) for column in zip(*chosen, strict=True)]
+        factors = [
+            Factor(factor.name, tuple(factor.levels[at] for at in of))
+            for factor, of in zip(self.factors, known, strict=True)
+        ]
+        places = (tuple(map(list.index, known, cell)) for cell in chosen)
+        return FactorialDesign(tuple(factors), tuple(places))
+
+    def with_letters(self, letters: Mapping[str, int]) -> tuple[FactorialDesign, dict[str, str]]:
+        """The design with so many letters in the levels of each order, and old names -> new ones.
+
+        Letters of further options are left out: BCDEA has the four letters BCDA. Of cells that
+        become the same, the first stays.
+        """
+        factors, columns = list[Factor](), list[list[int]]()
+        for factor, column in zip(self.factors, zip(*self.cells, strict=True), strict=True):
+            known = LETTERS[: letters.get(factor.name, 0)]
+            short = [
+                "".join(filter(known.__contains__, level)) if known else level
+                for level in factor.levels
+            ]
+            levels = [*dict.fromkeys(short)]
+            factors.append(Factor(factor.name, tuple(levels)))
+            columns.append([levels.index(short[at]) for at in column])
+        first: dict[Cell, str] = {}
+        for name, cell in zip(self.names, zip(*columns, strict=True), strict=True):
+            first.setdefault(cell, name)
+        design = FactorialDesign(tuple(factors), tuple(first))
+        return design, dict(zip(first.values(), design.names, strict=True))
+
+    @property
+    def levels(self) -> dict[str, tuple[str, ...]]:
+        """Factor -> its level in each cell."""
+        columns = zip(*self.cells, strict=True)
+        return {
+            factor.name: tuple(factor.levels[at] for at in column)
+            for factor, column in zip(self.factors, columns, strict=True)
+        }
+
     @property
     def names(self) -> tuple[str, ...]:
-        """The name of each cell, such as ``order=rotation 1, labels=A``; ``base`` without any."""
-        levels = [
-            [
-                f"{factor.name}={factor.levels[at]}"
-                for factor, at in zip(self.factors, cell, strict=True)
-            ]
-            for cell in self.cells
-        ]
-        return tuple(", ".join(of_cell) or "base" for of_cell in levels)
+        """The name of each cell, such as ``order=BCDA, labels=A``; ``base`` without factors."""
+        parts = [[f"{name}={level}" for level in of] for name, of in self.levels.items()]
+        return tuple(map(", ".join, zip(*parts, strict=True))) or (BASE,)
 
     @property
     def is_full(self) -> bool:
         return len(self.cells) == _size(self.factors)
-
-    def levels(self, name: str) -> tuple[str, ...]:
-        at = [factor.name for factor in self.factors].index(name)
-        return tuple(self.factors[at].levels[cell[at]] for cell in self.cells)
 
     def pairs_by_factor(self) -> dict[str, tuple[tuple[int, int], ...]]:
         """The pairs of cells that differ in one factor only, by its name."""
@@ -117,12 +150,6 @@ def several_factors(parts: Iterable[Part]) -> list[str]:
     known = {level for kind, level in parts if kind == "factor"}
     factors = [name for name in FACTORS if name in known]
     return factors if len(factors) > 1 else []
-
-
-def levels_of(variant: str) -> dict[str, str]:
-    """Factor -> level, of a variant by its name (``FactorialDesign.names``); {} for ``base``."""
-    parts = re.split(rf"(?:^|, )({'|'.join(FACTORS)})=", variant)
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def _size(factors: Sequence[Factor]) -> int:
@@ -197,14 +224,32 @@ class Design:
     by_option: bool = False
     """Whether answers are compared by the option that they choose: its position in the suite."""
     is_ragged: bool = False  # Whether an item may lack variants, which then do not count against it
-    seed: int = 0  # Of shuffled orders of options
     languages: Mapping[str, tuple[int, ...]] = field(default_factory=dict, repr=False)
+    levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
+    """Factor -> its level in each variant; of sentence pairs the form, of patterns in several
+    languages the language."""
+    record: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    """What ``of_record`` makes it of; empty for the design of patterns."""
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> Design:
+        """The design that a run keeps."""
+        if "forms" in record:
+            return cls.of_forms(**record)
+        of = {name: record[name] for name in ("options", "writes_freely")}
+        return cls.of_cells(FactorialDesign.of_record(record), **of)
+
+    @property
+    def factorial(self) -> FactorialDesign:
+        """The factors of questions and their levels in each variant."""
+        return FactorialDesign.of_record(self.record)
 
     @classmethod
     def of_patterns(cls, patterns: Sequence[Pattern], edges: Mapping[VariantPair, Edge]) -> Design:
         """Every two patterns are compared."""
         by_language = group_rows(pattern.language for pattern in patterns)
         languages = {language: tuple(at) for language, at in by_language.items()}
+        levels = {"language": tuple(pattern.language for pattern in patterns)}
         parts: dict[Part, list[VariantPair]] = {}
         for pair, edge in sorted(edges.items()):
             parts.setdefault(("edit", edge.kind), []).append(pair)
@@ -218,6 +263,7 @@ class Design:
             unit="tuple",
             is_averaged=True,
             languages=languages if len(languages) > 1 else {},
+            levels=levels if len(languages) > 1 else {},
         )
 
     @classmethod
@@ -226,6 +272,8 @@ class Design:
         forms: Sequence[str],
         labels: Sequence[str],
         positive: str = "",
+        *,
+        writes_freely: bool = False,
     ) -> Design:
         """Sentence pairs in several forms, the original first: each is compared with it (CALUM)."""
         parts: dict[Part, tuple[VariantPair, ...]] = {
@@ -239,15 +287,23 @@ class Design:
             unit="item",
             is_averaged=False,
             labels=tuple(labels),
+            writes_freely=writes_freely,
             positive=positive,
-        )
+            levels={"form": tuple(forms)},
+            record={
+                "forms": [*forms], "labels": [*labels], "positive": positive,
+                "writes_freely": writes_freely,
+            },
+        )  # fmt: skip
 
     @classmethod
-    def of_cells(cls, design: FactorialDesign, options: int, seed: int = 0) -> Design:
+    def of_cells(
+        cls, design: FactorialDesign, options: int, *, writes_freely: bool = False
+    ) -> Design:
         """Questions in the cells of a design of factors: every two cells are compared.
 
         The parts are the factors: pairs of cells that differ in this factor only. ``options``: the
-        greatest number of a question, 0 for open questions. ``seed``: that of shuffled orders.
+        greatest number of a question, 0 for open questions.
         """
         return cls(
             variants=design.names,
@@ -257,7 +313,25 @@ class Design:
             unit="item",
             is_averaged=True,
             labels=tuple(map(str, range(options))),
+            writes_freely=writes_freely,
             by_option=options > 0,
             is_ragged=True,
-            seed=seed,
-        )
+            levels=design.levels,
+            record={
+                "factors": {factor.name: [*factor.levels] for factor in design.factors},
+                "cells": [[*cell] for cell in design.cells],
+                "options": options, "writes_freely": writes_freely,
+            },
+        )  # fmt: skip
+
+    def only(self, variants: Sequence[int]) -> Design:
+        """The design of some variants of a task or of questions, by their positions."""
+        if "forms" in self.record:
+            forms = [self.record["forms"][at] for at in variants]
+            return Design.of_record({**self.record, "forms": forms})
+        return self.of_factorial(self.factorial.only(variants))
+
+    def of_factorial(self, design: FactorialDesign) -> Design:
+        """The design of the same questions in other cells."""
+        of = {name: self.record[name] for name in ("options", "writes_freely")}
+        return Design.of_cells(design, **of)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Self, TypeVar
 
@@ -62,6 +62,12 @@ class Group:
     schema: Mapping[str, Any]
     levels: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Factor -> its level in each variant."""
+
+    def only(self, items: Collection[str], variants: Collection[int]) -> Group:
+        """The asks of some items in the variants at some positions."""
+        kept = {at for at, item in enumerate(self.items) if item.id in items}
+        asks = [one for one in self.asks if one.item in kept and one.variant in variants]
+        return replace(self, asks=asks)
 
 
 def padded(rows: Sequence[Any], fill: float) -> npt.NDArray[Any]:
@@ -228,7 +234,6 @@ def as_lines(form: Form) -> str:
     return "\n".join(segment.text for segment in form)
 
 
-ALIAS_SEPARATOR = "|"  # Separates the texts of one answer: ``Go|Golang``
 DEFAULT_LANGUAGE = ""  # The language of questions whose file names none
 
 
@@ -238,18 +243,6 @@ class Choice:
 
     text: str  # What is shown, and what the answers table calls it
     aliases: tuple[str, ...] = ()
-
-    @classmethod
-    def parse(cls, text: str) -> Choice:
-        """``Go|Golang``: the first text is shown, the others are aliases.
-
-        ``|x|``, ``a || b`` and ``P(A|B)`` are one text.
-        """
-        parts = [part.strip() for part in text.split(ALIAS_SEPARATOR)]
-        is_formula = not all(parts[1:-1]) or (len(parts) > 2 and not (parts[0] or parts[-1]))
-        is_formula |= any(one.count("(") != one.count(")") for one in parts)
-        first, *others = (not is_formula and [*filter(None, parts)]) or [text.strip()]
-        return cls(first, tuple(dict.fromkeys(other for other in others if other != first)))
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -277,6 +270,9 @@ class Question:
     written: Mapping[tuple[str, int], tuple[str, ...]] = field(default_factory=dict, hash=False)
     """(language, position of a phrasing) -> the texts of the options, or of the gold of an open
     question, in that phrasing. Empty where they are the same in all phrasings."""
+    more: Mapping[str, str] = field(default_factory=dict, hash=False, compare=False)
+    """The other columns of its first row, by their names in the file, for templates."""
+    pin: str = ""
 
     def in_phrasing(self, language: str, paraphrase: int) -> Question:
         """The question with the options or the gold written as in a phrasing.

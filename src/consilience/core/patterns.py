@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from consilience.core.errors import ConsilienceError
 from consilience.core.text import closes_sentence, counted, listed
@@ -48,6 +48,13 @@ class Pattern:
             return cls(text, **fields)
         except ConsilienceError as error:
             raise error.replaced(where=where) from error
+
+    @property
+    def record(self) -> dict[str, str]:
+        """Its fields that are not at their defaults, as values of JSON."""
+        known = {one.name: getattr(self, one.name) for one in fields(self) if one.init}
+        usual = {one.name: one.default for one in fields(self)}
+        return {name: value for name, value in known.items() if value != usual[name]}
 
     @property
     def name(self) -> str:

@@ -11,18 +11,20 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import factorial
+from functools import cached_property, lru_cache
 from string import ascii_lowercase, ascii_uppercase
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from consilience.core.errors import ConsilienceError, did_you_mean, shortened, unknown_name
-from consilience.core.items import Choice, Floats, Ints, Question
-from consilience.core.text import PASSAGE_END
+from consilience.core.errors import ConsilienceError, shortened, unknown_name
+from consilience.core.factors import Cell, FactorialDesign
+from consilience.core.items import DEFAULT_LANGUAGE, Choice, Floats, Ints, Question
+from consilience.core.references import LETTERS, references_of, with_labels
+from consilience.core.text import PASSAGE_END, counted
 
-SLOTS = ("context", "question", "options", "instruction")
-"""What a template may have in braces."""
+SLOTS = ("question", "options", "context", "instruction", "group", "right", "wrong")
+"""What a template may have in braces, beside the other columns of the file."""
 
 LABEL_STYLES = {"A": ascii_uppercase, "a": ascii_lowercase, "1": "", "none": ""}
 """The styles of option labels, and their letters; numbers have no end."""
@@ -41,53 +43,40 @@ Reply = Literal["label", "text"]
 """What a model is to answer with: the label of an option, or its text."""
 
 
-@dataclass(frozen=True, slots=True)
+SLOT = r"\{(\w(?:[\w .-]*\w)?)\}"
+"""A slot: one or several words in braces, so that JSON is none."""
+
+
+@dataclass(frozen=True)
 class Template:
     """The text around a question."""
 
     name: str
-    text: str  # A text with ``{question}`` and other ``SLOTS``
+    text: str  # A text with ``{question}`` and other slots
     is_chat: bool = False
     """Whether it is the user's turn of a chat, in the form that the model was trained on."""
     system: str = ""
-    parts: tuple[tuple[str, str], ...] = field(init=False, repr=False)
-    """The literal text before each slot, and the slot; the last slot is empty."""
 
     def __post_init__(self) -> None:
-        pieces = re.split(r"\{(\w+)\}", self.text)
-        slots = pieces[1::2]
-        shown = f"the template '{shortened(self.text, 80)}'"
-        for slot in slots:
-            if slot not in SLOTS:
-                expected = ", ".join(f"{{{known}}}" for known in SLOTS)
-                raise ConsilienceError(
-                    f"the slot {{{slot}}} in {shown}",
-                    expected=expected,
-                    todo=did_you_mean(slot, [*SLOTS]),
-                )
-        if slots.count("question") != 1:
-            found = f"{slots.count('question')} times {{question}} in {shown}"
-            expected = "exactly one {question}, where the question goes"
-            raise ConsilienceError(found, expected=expected, todo="Correct it.")
+        if "question" not in self.slots:
+            found = f"no {{question}} in the template '{shortened(self.text, 80)}'"
+            raise ConsilienceError(found, expected="it, where the question goes")
         if self.system and not self.is_chat:
             found = f"a system prompt in the template '{self.name}', which is no chat"
             todo = "Add `chat = true`, or write the text into the template."
             raise ConsilienceError(found, todo=todo)
-        object.__setattr__(self, "parts", tuple(zip(pieces[::2], [*slots, ""], strict=True)))
 
-    @property
-    def slots(self) -> frozenset[str]:
-        return frozenset(slot for _, slot in self.parts if slot)
+    @cached_property
+    def slots(self) -> tuple[str, ...]:
+        """The names in braces: of one or several words, so that JSON stays as it is."""
+        return tuple(dict.fromkeys(re.findall(SLOT, self.text)))
 
     def fill(self, values: Mapping[str, str]) -> str:
         """The text with its slots filled; a line that has nothing but empty slots is left out."""
-        marked = "".join(literal + (f"\0{slot}\0" if slot else "") for literal, slot in self.parts)
-        lines = []
-        for line in marked.split("\n"):
-            filled = re.sub(r"\0(\w+)\0", lambda match: values[match[1]], line)
-            if filled or not re.search(r"\0", line):
-                lines.append(filled)
-        return "\n".join(lines)
+        lines = [
+            (line, re.sub(SLOT, lambda at: values[at[1]], line)) for line in self.text.split("\n")
+        ]
+        return "\n".join(filled for line, filled in lines if filled or not re.search(SLOT, line))
 
 
 TEMPLATES: Mapping[str, Template] = {
@@ -97,188 +86,6 @@ TEMPLATES: Mapping[str, Template] = {
         Template("chat", "{context}\n{question}\n{options}\n{instruction}", is_chat=True),
     )
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Presentation:
-    """How a question is presented in one variant: a level of each factor."""
-
-    language: str = ""
-    paraphrase: int = 0
-    order: str = "given"
-    labels: str = "A"
-    template: Template = TEMPLATES["plain"]
-    draw: int = 0
-    context: str = "given"
-    reply: Reply = "label"
-    """What the model is to answer with; the text where the options have no labels."""
-
-    @property
-    def asks_for_labels(self) -> bool:
-        return self.reply == "label" and self.labels != "none"
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """What a model is sent for a question in one variant, and what it may answer."""
-
-    turns: tuple[tuple[Role, str], ...]
-    """The examples with their answers and, at the end, the question."""
-    answers: tuple[str, ...]
-    """What the model may answer, in the order in which the options are shown."""
-    options: tuple[int, ...]  # The position of each answer among the options of the question
-    choices: tuple[Choice, ...] = ()
-    gold: int = -1
-    """The position of the gold among the answers; no model but a baseline may read it."""
-    are_labels: bool = True
-    """Whether the answers are labels of options; False where they are their texts."""
-    is_chat: bool = False
-    system: str = ""
-    group: str = ""  # The group of the question; no model but a baseline may read it
-    labels: tuple[str, ...] = ()  # What the options were shown with, whether or not a reply is one
-    is_open: bool = False  # Whether the answer is written without options to choose from
-
-    @property
-    def text(self) -> str:
-        """The prompt as one text: each example is followed by its answer and an empty line."""
-        texts = [
-            text + {"user": "" if text.endswith((" ", "\n")) else " ", "assistant": "\n\n"}[role]
-            for role, text in self.turns
-        ]
-        return "".join(texts).rstrip(" ")
-
-
-def present(
-    question: Question,
-    presentation: Presentation,
-    examples: Sequence[Question] = (),
-    *,
-    seed: int = 0,
-) -> Prompt | None:
-    """The prompt of a question; None if it has no such phrasing, language or order.
-
-    ``examples``: solved questions that are shown before it, in the same presentation but with their
-    options in the given order, so that the order of the question's options is all that an order
-    changes. ``seed`` decides the shuffled orders.
-    """
-    if not presentation.language and "" not in question.paraphrases:  # languages do not vary
-        presentation = replace(presentation, language=next(iter(question.paraphrases)))
-    texts = question.paraphrases.get(presentation.language, ())
-    if presentation.paraphrase >= len(texts):
-        return None
-    order = permutation(presentation.order, len(question.options), seed)
-    passages = permutation(presentation.context, len(question.passages), seed)
-    if order is None or passages is None:
-        return None
-    context = PASSAGE_END.join(question.passages[at] for at in passages)
-    question = replace(question, context=context)
-    question = question.in_phrasing(presentation.language, presentation.paraphrase)
-    turns: list[tuple[Role, str]] = []
-    for solved in examples:
-        example = solved.in_phrasing(presentation.language, 0)
-        given = tuple(range(len(example.options)))
-        turns.append(("user", _filled(example, presentation, 0, given)))
-        answers = _answers(example, presentation, given)
-        turns.append(("assistant", answers[_gold_at(example, given)]))
-    style = presentation.labels if order else "none"
-    return Prompt(
-        (*turns, ("user", _filled(question, presentation, presentation.paraphrase, order))),
-        _answers(question, presentation, order),
-        order,
-        tuple(question.options[at] for at in order),
-        _gold_at(question, order),
-        bool(question.options) and presentation.asks_for_labels,
-        presentation.template.is_chat,
-        presentation.template.system,
-        question.group,
-        labels=() if style == "none" else labels_of(style, len(order)),
-        is_open=not order,
-    )
-
-
-def _gold_at(example: Question, order: Sequence[int]) -> int:
-    return order.index(example.gold_position) if example.options else 0
-
-
-def _answers(
-    question: Question, presentation: Presentation, order: Sequence[int]
-) -> tuple[str, ...]:
-    if not question.options:
-        return (question.gold.text,)
-    if not presentation.asks_for_labels:
-        return tuple(question.options[at].text for at in order)
-    return labels_of(presentation.labels, len(order))
-
-
-def _filled(
-    question: Question, presentation: Presentation, paraphrase: int, order: Sequence[int]
-) -> str:
-    """The user's turn."""
-    labels = presentation.labels
-    style = labels if presentation.asks_for_labels else "none"
-    language = presentation.language
-    if language not in question.paraphrases:
-        language = next(iter(question.paraphrases))
-    marks = ["-"] * len(order)
-    if labels != "none":
-        marks = [f"{label}." for label in labels_of(labels, len(order))]
-    texts = [question.options[at].text for at in order]
-    values = {
-        "context": question.context,
-        "question": question.paraphrases[language][paraphrase],
-        "options": "\n".join(map(" ".join, zip(marks, texts, strict=True))),
-        "instruction": INSTRUCTIONS[style if question.options else "open"],
-    }
-    return presentation.template.fill(values)
-
-
-def labels_of(style: str, count: int) -> tuple[str, ...]:
-    """The labels of ``count`` options in that style; more than there are letters raises."""
-    if style not in LABEL_STYLES or style == "none":
-        raise ConsilienceError(f"no labels '{style}'", expected=", ".join(LABEL_STYLES))
-    if style == "1":
-        return tuple(str(number) for number in range(1, count + 1))
-    letters = LABEL_STYLES[style]
-    if count > len(letters):
-        found, expected = f"{count} options with letters as labels", f"at most {len(letters)}"
-        numbers = "Ask with numbers: --vary labels=1,none; a language model then needs"
-        raise ConsilienceError(found, expected=expected, todo=f"{numbers} --option-score sum.")
-    return tuple(letters[:count])
-
-
-def permutation(order: str, size: int, seed: int = 0) -> tuple[int, ...] | None:
-    """The positions of ``size`` options in an order; None if so few options have no such order.
-
-    ``given`` is the order of the file, ``reversed`` the opposite, ``rotation 1`` begins with the
-    second option, ``shuffle 1`` is drawn by ``seed`` (other shuffles are other orders), and
-    ``BACD`` names the order by the letters of the given one; of two options it is BA.
-    """
-    positions = tuple(range(size))
-    kind, _, number = order.partition(" ")
-    if kind == "given" or size == 0:
-        return positions if kind == "given" else None
-    if kind == "reversed":
-        return positions[::-1] if size > 1 else None
-    if number.isdecimal() and kind == "rotation":
-        steps = int(number)
-        return positions[steps:] + positions[:steps] if steps < size else None
-    if number.isdecimal() and kind == "shuffle":
-        return _shuffles(size, int(number), seed)
-    letters = tuple(ascii_uppercase.find(letter) for letter in order)
-    first, rest = letters[:size], letters[size:]
-    has_order = sorted(first) == [*positions] and rest == tuple(range(size, len(letters)))
-    return first if has_order else None
-
-
-def _shuffles(size: int, number: int, seed: int) -> tuple[int, ...] | None:
-    """The ``number``-th of the different drawn orders, none of them the given one."""
-    if number >= factorial(size):
-        return None
-    drawn: dict[tuple[int, ...], None] = {tuple(range(size)): None}
-    generator = random.Random(f"{seed} {size}")
-    while len(drawn) <= number:
-        drawn[tuple(generator.sample(range(size), size))] = None
-    return list(drawn)[number]
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,21 +124,277 @@ RULES: Mapping[str, ScoringRule] = {
 """The scoring rules of language models by name."""
 
 
-def rule_for(name: str, labels: Sequence[str]) -> ScoringRule:
-    """The rule of that name, for options with labels in these styles.
+def rule_for(name: str, labels: str, template: Template) -> ScoringRule:
+    """The rule of that name for a variant; without one ``label``, or ``sum`` if no label is shown.
 
-    Without a name it is ``label`` if all options have labels, and otherwise ``sum``. ``label`` for
-    options without labels raises.
+    ``label`` where no label is shown raises.
     """
-    has_labels = "none" not in labels
-    if not name:
-        return RULES["label" if has_labels else "sum"]
-    if name not in RULES:
+    is_shown = labels != "none" and "options" in template.slots
+    if name and name not in RULES:
         raise unknown_name(f"no scoring rule '{name}'", name, RULES)
-    if name == "label" and not has_labels:
-        texts = [name for name, rule in RULES.items() if rule.reply == "text"]
-        found = "options without labels, scored by their labels"
-        expected = f"labels, or a rule for texts: {', '.join(texts)}"
-        todo = "Leave the level none of labels out, or take another rule."
-        raise ConsilienceError(found, expected=expected, todo=todo)
-    return RULES[name]
+    if name == "label" and not is_shown:
+        of_texts = ", ".join(name for name, rule in RULES.items() if rule.reply == "text")
+        lacking = "labels" if labels == "none" else f"{{options}} in the template '{template.name}'"
+        found = f"no {lacking}, and options scored by their labels"
+        raise ConsilienceError(found, expected=f"it, or a rule for texts: {of_texts}")
+    return RULES[name or ("label" if is_shown else "sum")]
+
+
+@dataclass(frozen=True, slots=True)
+class Presentation:
+    """How questions are presented in one variant."""
+
+    language: str | None = None  # None where it does not vary: the first of each question
+    paraphrase: int = 0
+    order: tuple[str, ...] = ("",)
+    """The orders of the options up to that of the variant. A question that is shown in the same way
+    in an earlier one lacks the variant. ``context`` has those of the passages."""
+    context: tuple[str, ...] = ("",)
+    labels: str = "A"
+    template: Template = TEMPLATES["plain"]
+    shots: int = 0
+    draw: int = 1
+    rule_name: str = ""  # Empty for the usual rule of the variant
+
+    @property
+    def rule(self) -> ScoringRule:
+        return rule_for(self.rule_name, self.labels, self.template)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What a model is sent for a question in one variant, and what it may answer."""
+
+    turns: tuple[tuple[Role, str], ...]
+    """The examples with their answers and, at the end, the question."""
+    answers: tuple[str, ...]
+    """What the model may answer, in the order in which the options are shown."""
+    options: tuple[int, ...]  # The position of each answer among the options of the question
+    choices: tuple[Choice, ...] = ()
+    gold: int = -1
+    """The position of the gold among the answers; no model but a baseline may read it."""
+    are_labels: bool = True
+    """Whether the answers are labels of options; False where they are their texts."""
+    is_chat: bool = False
+    system: str = ""
+    group: str = ""  # The group of the question; no model but a baseline may read it
+    labels: tuple[str, ...] = ()  # What the options were shown with, whether or not a reply is one
+    is_open: bool = False  # Whether the answer is written without options to choose from
+
+    @property
+    def text(self) -> str:
+        """The prompt as one text: each example is followed by its answer and an empty line."""
+        texts = [
+            text + {"user": "" if text.endswith((" ", "\n")) else " ", "assistant": "\n\n"}[role]
+            for role, text in self.turns
+        ]
+        return "".join(texts).rstrip(" ")
+
+
+@lru_cache(maxsize=4096)
+def orders_of(
+    levels: tuple[str, ...], size: int, pinned: tuple[int, ...] = ()
+) -> tuple[tuple[int, ...] | None, ...]:
+    """The positions of ``size`` options in each order; None where an earlier one is the same.
+
+    An order has the letters of the file's order. Those of further options are left out: BDCA is
+    BCA of three options. Letters that it lacks are at its end. ``pinned``: options that stay at
+    their place; the others follow the order.
+    """
+    orders: list[tuple[int, ...]] = []
+    for level in levels:
+        every = dict.fromkeys((*map(LETTERS.index, level), *range(size)))
+        moved = iter([at for at in every if at < size and at not in pinned])
+        orders.append(tuple(at if at in pinned else next(moved) for at in range(size)))
+    return tuple(None if of in orders[:at] else of for at, of in enumerate(orders))
+
+
+Shown = tuple[str, tuple[int, ...], tuple[int, ...]]
+"""How a question is shown: its language, the order of its options, that of its passages."""
+
+
+def shown_in(question: Question, presentation: Presentation) -> Shown | None:
+    """How a question is shown; None if it has no such phrasing, language or order.
+
+    It has no variant without labels either, if an option names others by their labels.
+    """
+    texts, references = question.paraphrases, references_of(question)
+    language = presentation.language
+    if language is None:
+        language = DEFAULT_LANGUAGE if DEFAULT_LANGUAGE in texts else next(iter(texts))
+    order = orders_of(presentation.order, len(question.options), references.pinned)[-1]
+    context = orders_of(presentation.context, len(question.passages))[-1]
+    is_named = presentation.labels != "none" and "options" in presentation.template.slots
+    has_phrasing = presentation.paraphrase < len(texts.get(language, ()))
+    if order is None or context is None or not has_phrasing or (references.named and not is_named):
+        return None
+    return language, order, context
+
+
+def present(
+    question: Question, presentation: Presentation, examples: Sequence[Question] = ()
+) -> Prompt | None:
+    """The prompt of a question; None where ``shown_in`` is.
+
+    ``examples``: solved questions that are shown before it, in the same presentation but with their
+    options in the order of the file, so that the order of the question's options is all that an
+    order changes.
+    """
+    if (known := shown_in(question, presentation)) is None:
+        return None
+    language, order, context = known
+    turns: list[tuple[Role, str]] = []
+    for solved in examples:
+        spoken = language if language in solved.paraphrases else next(iter(solved.paraphrases))
+        given = tuple(range(len(solved.options))), tuple(range(len(solved.passages)))
+        shown = _alone(solved, presentation, spoken, 0, *given)
+        turns += [*shown.turns, ("assistant", shown.answers[shown.gold])]
+    shown = _alone(question, presentation, language, presentation.paraphrase, order, context)
+    return replace(shown, turns=(*turns, *shown.turns))
+
+
+def _alone(
+    question: Question,
+    presentation: Presentation,
+    language: str,
+    paraphrase: int,
+    order: tuple[int, ...],
+    context: tuple[int, ...],
+) -> Prompt:
+    """The prompt of a question without examples."""
+    style, template = presentation.labels, presentation.template
+    is_label = bool(order) and presentation.rule.reply == "label"
+    labels = labels_of(style, len(order)) if order and style != "none" else ()
+    references, written = references_of(question), question.in_phrasing(language, paraphrase)
+    options, gold = written.options, question.gold_position if order else -1
+    if labels:
+        options = with_labels(options, references, order, labels)
+    choices = tuple(options[at] for at in order)
+    texts = tuple(choice.text for choice in choices)
+    marks = [f"{label}." for label in labels] or ["-"] * len(order)
+    values = {
+        **question.more,
+        "question": question.paraphrases[language][paraphrase],
+        "options": "\n".join(map(" ".join, zip(marks, texts, strict=True))),
+        "context": PASSAGE_END.join(question.passages[at] for at in context),
+        "instruction": INSTRUCTIONS[(style if is_label else "none") if order else "open"],
+        "group": question.group,
+        "right": options[gold].text if order else written.gold.text,
+    }
+    if "wrong" in template.slots:
+        wrong = [at for at in range(len(options)) if at != gold]
+        plain = [at for at in wrong if at not in references.speaking]
+        values["wrong"] = options[random.Random(question.item).choice(plain or wrong)].text
+    return Prompt(
+        (("user", template.fill(values)),),
+        labels if is_label else texts or (written.gold.text,),
+        order,
+        choices,
+        order.index(gold) if order else 0,
+        is_label,
+        template.is_chat,
+        template.system,
+        question.group,
+        labels=labels,
+        is_open=not order,
+    )
+
+
+def labels_of(style: str, count: int) -> tuple[str, ...]:
+    """The labels of ``count`` options in that style; more than there are letters raises."""
+    labels = LABEL_STYLES[style] or [str(number) for number in range(1, count + 1)]
+    if count > len(labels):
+        found, expected = f"{count} options with letters as labels", f"at most {len(labels)}"
+        raise ConsilienceError(found, expected=expected, todo="Ask with numbers: --vary labels=1.")
+    return tuple(labels[:count])
+
+
+@dataclass(frozen=True)
+class Presenter:
+    """How the questions of a suite become prompts."""
+
+    design: FactorialDesign  # The variants
+    templates: Mapping[str, Template]  # By name
+    base: Presentation  # How questions are presented where a factor does not vary
+    seed: int = 0  # Decides which examples are drawn
+    pool: Mapping[str, Sequence[Question]] = field(default_factory=dict, repr=False)
+    """Group -> the questions that examples are drawn from."""
+
+    @property
+    def record(self) -> dict[str, object]:
+        """What a run keeps of it."""
+        return {
+            "templates": {
+                name: {"text": template.text, "chat": template.is_chat, "system": template.system}
+                for name, template in self.templates.items()
+            },
+            "option_score": self.base.rule_name,
+            "shots": self.base.shots,
+        }
+
+    @cached_property
+    def presentations(self) -> tuple[Presentation, ...]:
+        """That of each variant."""
+        return tuple(map(self._presentation, self.design.cells))
+
+    def _presentation(self, cell: Cell) -> Presentation:
+        changes: dict[str, Any] = {}
+        for factor, at in zip(self.design.factors, cell, strict=True):
+            name, level = factor.name, factor.levels[at]
+            if name in ("language", "labels"):
+                changes[name] = level
+            elif name in ("order", "context"):
+                changes[name] = factor.levels[: at + 1]
+            elif name == "paraphrase":
+                changes[name] = int(level) - 1
+            elif name == "template":
+                changes[name] = self.templates[level]
+            elif name == "shots":
+                shots, _, draw = level.partition(DRAW)
+                changes |= {"shots": int(shots), "draw": int(draw or 1)}
+        return replace(self.base, **changes)
+
+    def has(self, question: Question, variant: int) -> bool:
+        """Whether a question has a variant."""
+        return shown_in(question, self.presentations[variant]) is not None
+
+    def prompt(self, question: Question, variant: int) -> Prompt | None:
+        """The prompt of a question in a variant; None if it has no such variant."""
+        presentation = self.presentations[variant]
+        return present(question, presentation, self.drawn_examples(question, presentation))
+
+    def drawn_examples(self, question: Question, presentation: Presentation) -> Sequence[Question]:
+        """The solved questions before a question: of its group, never itself.
+
+        All questions of a group have the same ones, so that nothing else differs between their
+        prompts; a question that is drawn, or that has a phrasing in common with one that is, has
+        the next one in its place. None has options that name others by their labels.
+        """
+        drawn: list[Question] = []
+        if presentation.shots == 0:
+            return drawn
+        group = self.pool.get(question.group, ())
+        phrasings = _texts(question)
+        for at in _shuffled(len(group), f"{self.seed} {presentation.draw - 1} {question.group}"):
+            known, is_plain = group[at], not references_of(group[at]).named
+            if is_plain and known.item != question.item and not _texts(known) & phrasings:
+                drawn.append(known)
+            if len(drawn) == presentation.shots:
+                return drawn
+        raise ConsilienceError(
+            f"{counted(len(drawn), 'other question')} in the group '{question.group}'",
+            expected=f"{presentation.shots} or more, to draw examples from",
+            todo="Ask with fewer examples, or add questions.",
+        )
+
+
+DRAW = " draw "  # In a level of ``shots``: ``2 draw 3`` has the third draw of two examples
+
+
+def _texts(question: Question) -> set[str]:
+    return {text for texts in question.paraphrases.values() for text in texts}
+
+
+@lru_cache(maxsize=64)
+def _shuffled(size: int, seed: str) -> tuple[int, ...]:
+    return tuple(random.Random(seed).sample(range(size), size))

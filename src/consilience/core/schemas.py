@@ -35,7 +35,22 @@ was asked; where that is null, too, it was asked, and ``error`` says why it has 
 ``gold_token`` is the vocabulary entry that stood for the gold, null where none did.
 
 ``--keep-scores`` adds a column ``scores`` (candidate,): ``logprob`` of every candidate, in the
-order of ``words`` in ``run.json``; null for one that took no part.
+order of the candidates of its group; null for one that took no part.
+"""
+
+QUERIES_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+    **dict.fromkeys(("group", "item", "subject", "variant"), pl.String),
+    "variant_index": pl.Int32,
+    "gold": pl.String,
+    "input": pl.List(pl.String),
+    "choices": pl.List(pl.String),
+}
+"""One row a query, in the order of the answers table; before ``gold`` a column for each factor.
+
+``input`` is what is asked: of a fact the sentence with ``[Y]`` for the object, of sentence pairs
+the two texts, of a question the prompt as the model reads it, after its chat template. ``choices``
+are what may be answered, in the order in which it is shown; empty where that is any text, and where
+it is the same for all of a group: of facts and sentence pairs.
 """
 
 REASONS = ("excluded", "error")  # The columns that say why there is no answer
@@ -48,8 +63,6 @@ METRICS_SCHEMA: Schema = _schema(
     (pl.Float64, "value low high"),
     (pl.Int64, "n n_excluded"),
     (pl.Float64, "std"),
-    (pl.Int64, "seeds"),
-    (pl.Float64, "seed_std seed_low seed_high"),
 )
 """One row a number: a fraction from 0 to 1; NaN where there is no data.
 
@@ -61,8 +74,6 @@ METRICS_SCHEMA: Schema = _schema(
 - ``n``, ``n_excluded``: how many things were counted, and how many were left out because they were
   not asked; of a mean how many groups.
 - ``std``: of a mean, the sample standard deviation over the groups; NaN else.
-- ``seeds``: how many runs the value is the mean of; ``seed_std`` is the sample standard deviation
-  over them, ``seed_low`` and ``seed_high`` are the bounds of the 95 % interval of their mean.
 """
 
 COMPARISON_SCHEMA: Schema = _schema(
@@ -70,10 +81,9 @@ COMPARISON_SCHEMA: Schema = _schema(
     (pl.Float64, "first_value second_value difference low high"),
     (pl.String, "test"),
     (pl.Float64, "p p_mid p_holm q_value detectable"),
-    (pl.Int64, "n n_excluded seeds"),
-    (pl.Float64, "p_seeds"),
+    (pl.Int64, "n n_excluded"),
 )
-"""One row a difference, ``second`` minus ``first``, of means over as many seeds of both.
+"""One row a difference, ``second`` minus ``first``.
 
 - ``metric`` to ``level``: as in ``METRICS_SCHEMA``.
 - ``low``, ``high``: bounds of its 95 % interval.
@@ -81,5 +91,4 @@ COMPARISON_SCHEMA: Schema = _schema(
 - ``p_holm``, ``q_value`` (Benjamini-Hochberg): p adjusted over the groups of one metric and part,
   of sentence pairs over the forms of one metric and group; NaN for what is over all of these.
 - ``detectable``: the minimum detectable difference, found with a probability of 80 %.
-- ``p_seeds``: p of Welch's t test over seeds; NaN for one seed.
 """

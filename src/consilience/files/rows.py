@@ -1,73 +1,91 @@
-"""Rows of tables that people write, each with its place; every fault of a row is reported."""
+"""Tables with declared columns: what is read from a cell, and all that is wrong with them."""
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import polars as pl
+from consilience.core.errors import ConsilienceError, missing_column, unknown_name
+from consilience.core.patterns import NameTable, Writing, shown_writing
+from consilience.core.text import CONTROLS, LANGUAGE_TAG, is_language_tag
+from consilience.files.read import SUFFIXES, Problems, parse_json
 
-from consilience.core.errors import ConsilienceError, did_you_mean, unknown_name
-from consilience.core.patterns import (
-    ENGLISH,
-    NameTable,
-    Pattern,
-    Writing,
-    shown_writing,
-)
-from consilience.core.text import LANGUAGE_TAG, control_in, is_language_tag, names_a_file
-from consilience.files.read import Faults, FirstFault, read_rows
-
-GROUP_NAME = "a short name that can name a file"
-
-Problems = Faults  # Everything that is wrong with a suite, in the order of its files
+MOST = 20  # Problems that an error names
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """What the columns of a table hold."""
+class TableError(ConsilienceError):
+    """All that is wrong with the tables of a suite, a line each, ``MOST`` at most."""
 
-    needed: Sequence[str]
-    optional: Sequence[str] = ()
-    choices: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """The texts that a column may have; in place of another one, the first is meant."""
+    def __init__(self, problems: Sequence[ConsilienceError]) -> None:
+        super().__init__(**problems[0].parts)
+        self.problems = list(problems[:MOST])
+        if (rest := len(problems) - MOST) > 0:
+            self.problems.append(ConsilienceError(f"and {rest} more problems"))
+        self.args = ("\n".join(map(str, self.problems)),)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return TableError, (self.problems,)
 
 
-NAMES = Table(("name", "language", "text"), ("form",))
+def raise_all(problems: Problems) -> None:
+    """Raise all problems in one error, if there is any."""
+    if problems:
+        raise TableError(problems)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One row of a table: its place ``file:line``, its cells, and where its problems go."""
+class Column:
+    """A column of a table.
 
-    where: str
-    cells: Mapping[str, Any]
-    problems: Problems
+    ``parse``: the value of a cell; None where it is empty, an error where it is wrong. ``default``:
+    the value of an empty cell; None where it must be filled. ``others``: names that are accepted
+    besides ours, in the order in which they are looked for; of all names case and punctuation mean
+    nothing. ``a.b`` is the part ``b`` of an object in the column ``a``.
+    """
 
-    def report(self, problem: str, *, expected: str = "", todo: str = "") -> None:
-        error = ConsilienceError(problem, expected=expected, where=self.where, todo=todo)
-        self.problems.append(error)
+    name: str
+    parse: Callable[[Any], Any]
+    default: Any = None
+    others: tuple[str, ...] = ()
+    is_needed: bool = True  # Whether the table must have the column
 
-    def read(self, table: Table) -> dict[str, str] | None:
-        """The texts of the columns of a table by name; None where a needed one is not there."""
-        values = {name: self.text(name) for name in table.needed}
-        is_whole = all(values.values())
-        values |= {name: self.optional_text(name) for name in table.optional}
-        for name, known in table.choices.items():
-            if values[name] and values[name] not in known:
-                self.problems.append(
-                    unknown_name(f"the {name} '{values[name]}'", values[name], known, self.where)
-                )
-            if values[name] not in known:
-                values[name] = known[0]
-        return values if is_whole else None
+    def found(self, names: Sequence[str]) -> list[str]:
+        """What the column may be called among the names of a table, ours first."""
+        plain = {plain_name(name): name for name in reversed(names)}
+        wanted = (self.name, *self.others)
+        known = (one if one in names else plain.get(plain_name(one)) for one in wanted)
+        return list(dict.fromkeys(one for one in known if one is not None))
+
+
+def plain_name(column: str) -> str:
+    """The name of a column without case and punctuation."""
+    return re.sub(r"[\W_]", "", column.casefold())
+
+
+class Row(dict[str, Any]):
+    """The values of a row by our names of the columns, its place ``file:line``, and its cells."""
+
+    def __init__(self, where: str, cells: Mapping[str, Any], problems: Problems) -> None:
+        self.where, self.cells, self.problems = where, cells, problems
+        self.is_whole = True  # Whether no problem of it was reported
+
+    def report(self, found: str, column: str = "", *, expected: str = "", todo: str = "") -> None:
+        self.add(ConsilienceError(found, expected=expected, todo=todo), column)
+
+    def add(self, problem: ConsilienceError, column: str = "") -> None:
+        """Add what is wrong with a cell, or with the whole row, to the other problems."""
+        where = f"{self.where}, column '{column}'" if column else self.where
+        self.problems.append(problem.replaced(where=where))
+        self.is_whole = False
 
     def is_new(self, key: Any, places: dict[Any, str], found: str, todo: str = "") -> bool:
         """Whether a key is not among ``places``, to which it is added; else it is reported."""
@@ -76,172 +94,204 @@ class Row:
             self.report(f"duplicate {found}", todo=todo or f"Remove it; the first is {first}.")
         return first == self.where
 
-    def text(self, name: str) -> str:
-        """A field that must hold text; empty, with a problem reported, where it does not."""
-        value, todo = self.cells.get(name), "Fill it in or remove the line."
-        if isinstance(value, str) and value.strip():
-            return self._without_controls(value, name)
-        if name not in self.cells:
-            problem = f"no field '{name}'"
-        elif isinstance(value, str):
-            problem = f"an empty '{name}'"
-        else:
-            problem = f"'{name}' is {_shown(value)}"
-        self.report(problem, expected=f"text in '{name}'", todo=todo)
-        return ""
 
-    def optional_text(self, name: str) -> str:
-        """A field that may hold text, a number or a date; empty if absent, null or neither."""
-        value = self.cells.get(name)
-        if value is None:
-            return ""
-        if isinstance(value, date | time):
-            value = as_day(value)
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
-            return self._without_controls(str(value), name)
-        self.report(f"'{name}' is {_shown(value)}", expected=f"text in '{name}'")
-        return ""
+def read_table(
+    rows: Iterable[tuple[str, Mapping[str, Any]]],
+    columns: Sequence[Column],
+    problems: Problems,
+    where: str,
+    sources: Mapping[str, str] | None = None,
+) -> Iterator[Row]:
+    """The rows of a table without a problem, under our names; what is wrong is reported.
 
-    def flag(self, name: str) -> bool:
-        """A field that holds 0 or 1, or false or true."""
-        text = str(self.cells.get(name)).lower()
-        if text not in ("0", "1", "false", "true"):
-            self.report(f"'{name}' is {self.cells.get(name)!r}", expected="0 or 1")
-        return text in ("1", "true")
-
-    def is_language(self, tag: str) -> bool:
-        """Whether a language is a BCP 47 tag; otherwise it is reported, but an empty one."""
-        is_valid = is_language_tag(tag)
-        if tag and not is_valid:
-            self.report(f"the language '{tag}'", expected=LANGUAGE_TAG, todo="Write its tag.")
-        return is_valid
-
-    def pattern(self, column: str = "pattern", language: str = ENGLISH) -> Pattern | None:
-        """The pattern in that column, in its language or ``language``; None if it is not valid."""
-        text = self.text(column)
-        if not text:
-            return None
-        names = ("lemma", "extended_lemma", "tense")
-        annotations = {name: self.optional_text(name) for name in names}
-        tag = self.optional_text("language")
-        try:
-            return Pattern.parse(
-                text,
-                where=self.where,
-                language=tag if self.is_language(tag) else language,
-                object_form=self.optional_text("form"),
-                subject_form=self.optional_text("subject_form"),
-                **annotations,
-            )
-        except ConsilienceError as error:
-            self.problems.append(error)
-            return None
-
-    def refuse_relation(self, id_: str, known: list[str]) -> None:
-        hint = did_you_mean(id_, known)
-        self.report(f"the relation '{id_}' is not among the relations", todo=hint)
-
-    def is_relation_id(self, id_: str) -> bool:
-        """Whether an id can name a file of answers; otherwise it is reported, if not empty."""
-        is_valid = names_a_file(id_)
-        if id_ and not is_valid:
-            self.report(f"the relation id '{id_}'", expected=GROUP_NAME, todo="Rename it.")
-        return is_valid
-
-    def _without_controls(self, text: str, name: str) -> str:
-        """The text; empty, with a problem reported, where it holds a control character.
-
-        A question and a context may have several lines.
-        """
-        has_lines = name in ("question", "context")
-        if control := control_in(re.sub(r"[\n\t]", " ", text) if has_lines else text):
-            self.report(f"{control} in '{name}'", todo="Remove it from the text.")
-            return ""
-        return text
+    ``where``: the table; one that lacks a column raises. ``sources``: what columns
+    are called there; None for the names that they accept.
+    """
+    rows = list(rows)
+    if sources is None:
+        names = names_of(rows)
+        found = {column.name: column.found(names) for column in columns}
+        sources = {name: of[0] for name, of in found.items() if of}
+        lacking = [one.name for one in columns if one.is_needed and one.name not in sources]
+        if lacking and rows:
+            expected = ", ".join(one.name for one in columns if one.is_needed)
+            raise missing_column(lacking[0], names, expected=expected, where=where)
+    plan = [(one.name, one.parse, one.default, sources.get(one.name)) for one in columns]
+    for place, cells in rows:
+        row = Row(place, cells, problems)
+        for name, parse, default, source in plan:
+            try:
+                value = None if source is None else parse(cell_of(cells, source))
+            except ConsilienceError as error:
+                row.add(error, source or "")
+                continue
+            row[name] = value = default if value is None else value
+            if value is None:
+                row.report(f"no '{name}'", source or "", todo="Fill it in or remove the line.")
+        if row.is_whole:
+            yield row
 
 
-def as_day(value: date | time) -> str:
-    """A date or a time as a text; of a midnight, as libraries of tables have it, the date."""
-    return value.isoformat().removesuffix("T00:00:00")
+def names_of(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
+    """The columns of all rows, and ``a.b`` for each part of an object, in order of appearance."""
+    names: dict[str, None] = {}
+    for _, cells in rows:
+        if cells.keys() <= names.keys():
+            continue
+        for name, value in cells.items():
+            names[str(name)] = None
+            if isinstance(value, Mapping):
+                names |= dict.fromkeys(f"{name}.{part}" for part in value)
+    return list(names)
 
 
-def _shown(value: object) -> str:
-    return json.dumps(value, default=lambda one: f"{type(one).__name__} {one}")
+def cell_of(cells: Mapping[str, Any], name: str) -> Any:
+    """The value of a column; of ``a.b`` the part ``b`` of the object in ``a``."""
+    if name in cells:
+        return cells[name]
+    first, _, rest = name.partition(".")
+    inner = cells.get(first)
+    return cell_of(inner, rest) if isinstance(inner, Mapping) else None
 
 
-def nfc(text: str) -> str:
-    """The text in Unicode form NFC, in which equal texts are the same characters."""
-    return unicodedata.normalize("NFC", text)
+# What is read from a cell.
 
 
-def names_of_rows(rows: Iterable[Row], language: str) -> NameTable:
-    """The table of names."""
+def text(value: Any) -> str | None:
+    """A text, a number, a date, true or false, as a text in Unicode form NFC.
+
+    Line ends are one, and without control characters and outer white space. None of an empty cell.
+    """
+    if isinstance(value, str):
+        is_plain = value.isascii() and value.isprintable()
+        return (value if is_plain else cleaned(value)).strip() or None
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    return plain_text(value)
+
+
+def plain_text(value: Any) -> str:
+    """A number, a date, true or false as a text; another value raises."""
+    if isinstance(value, date | time):  # of a midnight, as libraries of tables have it, the date
+        return value.isoformat().removesuffix("T00:00:00")
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, int | float | Decimal):
+        return str(value)
+    shown = json.dumps(value, default=lambda one: f"{type(one).__name__} {one}", ensure_ascii=False)
+    raise ConsilienceError(shown, expected="a text")
+
+
+LINE_ENDS = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
+
+
+def cleaned(value: str) -> str:
+    """A text in Unicode form NFC with one kind of line ends, without control characters."""
+    return unicodedata.normalize("NFC", CONTROLS.sub("", LINE_ENDS.sub("\n", value)))
+
+
+BREAKS = re.compile(r"\s*[\n\t]\s*")
+
+
+def line(value: Any) -> str | None:
+    """As ``text``, on one line."""
+    found = text(value)
+    return BREAKS.sub(" ", found) if found and not found.isprintable() else found
+
+
+def as_written(value: Any) -> str | None:
+    """A text unchanged, also an empty one."""
+    return value if isinstance(value, str) else text(value)
+
+
+def flag(value: Any) -> bool | None:
+    """0 or 1, false or true."""
+    found = line(value)
+    if found is None:
+        return None
+    if found.lower() in ("0", "1", "false", "true"):
+        return found.lower() in ("1", "true")
+    raise ConsilienceError(f"'{found}'", expected="0 or 1")
+
+
+def language_tag(value: Any) -> str | None:
+    """The BCP 47 tag of a language."""
+    tag = line(value)
+    if tag is not None and not is_language_tag(tag):
+        raise ConsilienceError(f"the language '{tag}'", expected=LANGUAGE_TAG)
+    return tag
+
+
+def one_of(*known: str) -> Callable[[Any], str | None]:
+    """One of some texts."""
+
+    def parse(value: Any) -> str | None:
+        if (found := line(value)) is None or found in known:
+            return found
+        raise unknown_name(f"'{found}'", found, known)
+
+    return parse
+
+
+ITEM = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[-+.\w]+"
+NUMPY_LIST = re.compile(rf"\[\s*(?:{ITEM})(?:\s+(?:{ITEM}))+\s*\]")
+
+
+def list_in(value: str) -> Any:
+    """The list or object that a text is: in JSON, as Python or numpy write it; None of others.
+
+    numpy has no commas: ``['a' 'b']``; pandas writes it inside others as ``array(['a', 'b'])``.
+    """
+    value = value.strip()
+    if value[:1] not in ("[", "{"):
+        return None
+    if NUMPY_LIST.fullmatch(value):
+        found = re.findall(ITEM, value)
+        return [ast.literal_eval(one) if one[0] in "'\"" else one for one in found]
+    try:
+        return parse_json(value)
+    except json.JSONDecodeError:
+        pass
+    try:
+        tree = ast.parse(value, mode="eval")
+        return ast.literal_eval(_WithoutArrays().visit(tree))
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
+
+
+class _WithoutArrays(ast.NodeTransformer):
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        is_array = isinstance(node.func, ast.Name) and node.func.id == "array" and node.args
+        return self.visit(node.args[0]) if is_array else node
+
+
+# Tables of facts.
+
+
+def read_names(
+    rows: Iterable[tuple[str, Mapping[str, Any]]], language: str, problems: Problems, where: str
+) -> NameTable:
+    """The table of names of a suite whose facts are in ``language``."""
+    columns = (
+        Column("name", line), Column("language", language_tag, language), Column("text", line),
+        Column("form", line, "", is_needed=False),
+    )  # fmt: skip
     table: dict[Writing, dict[str, str]] = {}
     places: dict[Any, str] = {}
-    for row in rows:
-        cells = row.read(NAMES)
-        if "relation" in row.cells:
-            row.report("the column 'relation'", expected="names for all relations, without it")
-        elif cells is not None and row.is_language(cells["language"]):
-            name, writing = nfc(cells["name"]), (cells["language"], cells["form"])
-            row.is_new((writing, name), places, f"name '{name}' in {shown_writing(writing)}")
-            table.setdefault(writing, {})[name] = cells["text"]
+    for row in read_table(rows, columns, problems, where):
+        name, writing = row["name"], (row["language"], row["form"])
+        row.is_new((writing, name), places, f"name '{name}' in {shown_writing(writing)}")
+        table.setdefault(writing, {})[name] = row["text"]
     return NameTable(language, table)
 
 
-def rows_of_frame(frame: pl.DataFrame, where: str, **usual: str) -> Iterator[Row]:
-    """The rows of a frame; the first problem raises. ``usual``: values of empty cells."""
-    for at, cells in enumerate(frame.iter_rows(named=True), start=1):
-        known = {name: text for name, text in usual.items() if cells.get(name) is None}
-        yield row_of(f"{where}, row {at}", cells | known)
-
-
-def row_of(where: str, cells: Mapping[str, Any]) -> Row:
-    """A row whose first problem raises; whole numbers are texts."""
-    texts = {
-        name: str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-        for name, value in cells.items()
-    }
-    return Row(where, texts, FirstFault())
-
-
-def suite_rows(path: Path, problems: Problems) -> Iterator[Row]:
-    """The rows of a JSONL, TSV (no quoting) or CSV table; what cannot be read is a problem."""
-    quoted = path.suffix == ".csv"
-    try:
-        for where, cells in read_rows(path, quoted=quoted, faults=problems):
-            if path.suffix == ".jsonl" or any(cell.strip() for cell in cells.values()):
-                yield Row(where, cells, problems)
-    except ConsilienceError as error:
-        problems.append(error)
-
-
-def plain_name(column: str) -> str:
-    """A name without case, punctuation and the plural."""
-    return re.sub(r"[^a-z0-9]", "", column.casefold()).removesuffix("s")
-
-
-def find_table(
-    folder: Path, name: str, suffixes: Sequence[str] = (".jsonl", ".tsv")
-) -> Path | None:
-    """``folder/name`` with one of the suffixes; None without any. Two of them raise."""
-    paths = [path for suffix in suffixes if (path := folder / (name + suffix)).is_file()]
+def find_table(folder: Path, name: str) -> Path | None:
+    """``folder/name`` in one of the formats; None without any. Two of them raise."""
+    paths = [path for suffix in SUFFIXES if (path := folder / (name + suffix)).is_file()]
     if len(paths) > 1:
         found = f"both {paths[0].name} and {paths[1].name}"
         todo = "Remove the one that is not meant."
         raise ConsilienceError(found, expected="one of them", where=str(folder), todo=todo)
     return paths[0] if paths else None
-
-
-def raise_first(
-    problems: Problems, how_to_list: str = "; `consilience suite check` lists all."
-) -> None:
-    """Raise the first problem with the number of further ones, if there is any."""
-    if not problems:
-        return
-    first = problems[0]
-    if len(problems) > 1:
-        first.args = (f"{first.args[0]} ({len(problems) - 1} more{how_to_list})",)
-    raise first

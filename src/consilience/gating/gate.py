@@ -15,7 +15,7 @@ import polars as pl
 
 from consilience.core.errors import ConsilienceError, unknown_name
 from consilience.core.text import counted, listed, visible
-from consilience.kinds import protocol_notes, suite_notes, suite_of
+from consilience.elsewhere import open_runs
 from consilience.metrics.counts import Prepared
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import constant_answers, measure, without_answer
@@ -23,11 +23,11 @@ from consilience.metrics.registry import DESCRIPTIONS, label_of
 from consilience.metrics.statistics import NAN, TIE
 from consilience.options import Output
 from consilience.options.runs import GateOptions
+from consilience.probing.counting import counted_by
 from consilience.report.columns import Columns, frame_table
 from consilience.report.export import Shown, record_of
 from consilience.report.table import Column, Kind, Table, number_text, without_empty_columns
 from consilience.results import comparing
-from consilience.runs.run import open_runs
 from consilience.types import Suite
 
 Row = dict[str, Any]
@@ -218,9 +218,9 @@ def _check(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Gate(Shown):
-    """The checks of a run, or of several of the same model."""
+    """The checks of a run."""
 
-    name: str  # Of the runs
+    name: str  # Of the run
     record: Mapping[str, Any]
     checks: Sequence[Check]  # A check of each rule, by group where a rule is about several
     notes: Sequence[str]
@@ -250,7 +250,7 @@ class Gate(Shown):
         table = self.table()
         yield replace(table, notes=[*table.notes, *self.notes]) if output.format == "md" else table
         if output.format == "table" and not self.is_open:
-            yield f"Answers: consilience report {shlex.quote(self.record['settings']['runs'][0])}"
+            yield f"Answers: consilience report {shlex.quote(self.record['settings']['run'])}"
 
     def document(self) -> dict[str, Any]:
         of_all = {"run": self.record, "verdict": self.verdict, "warnings": [*self.notes]}
@@ -265,7 +265,7 @@ class Gate(Shown):
 
 
 def gate(options: GateOptions) -> Gate:
-    """Check the rules on the numbers of a run, or of several of the same model."""
+    """Check the rules on the numbers of a run."""
     rules = [Rule.of(text) for text in dict.fromkeys(options.rule)]
     if not rules:
         todo = "Write --rule, or rule = ['consistency >= 0.8'] in [gate] of consilience.toml."
@@ -274,34 +274,22 @@ def gate(options: GateOptions) -> Gate:
     if relative and not options.baseline:
         found, todo = f"the rule '{relative[0]}' without a baseline", "Name it: --baseline RUN."
         raise ConsilienceError(found, todo=todo, option="baseline")
-    opened = open_runs([*options.runs, *filter(None, [options.baseline])])
-    runs, base = opened[: len(options.runs)], opened[len(options.runs) :]
-    comparing.refuse_mixed(opened)
-    models = {run.settings.get("model", {}).get("model") for run in runs} - {None}
-    if len(models) > 1:
-        found = f"runs of different models: {', '.join(sorted(models))}"
-        raise ConsilienceError(found, expected="repeated runs of one model, or --baseline RUN")
-    for part in (part for run in opened for part in run.seeds):
-        if part.record and not part.record.get("finished"):
+    run, *base = open_runs([str(options.run), *filter(None, [options.baseline])])
+    for one in (run, *base):
+        if not one.is_finished:
             todo = "Rerun the command of the run to resume it."
-            raise ConsilienceError("the run is not finished", where=str(part.path), todo=todo)
-    suite, protocol = suite_of(runs[0], options.suite, options.protocol)
-    notes = [note for run in opened for note in suite_notes(run, suite)]
-    notes += [note for run in opened for note in protocol_notes(run, protocol)]
-    asked = [Prepared(table, suite) for run in runs for table in run.tables]
-    if len(runs) > 1 and (differ := comparing.comparable(runs, suite)[1]):
-        raise ConsilienceError(differ[0], expected="runs of the same questions")
-    tables = {False: (measure(asked, suite, protocol, LEVEL), asked[0])}
+            raise ConsilienceError("the run is not finished", where=str(one.path), todo=todo)
+    suite, notes = counted_by(run, options.protocol)
+    asked = Prepared(run.answers, suite)
+    tables = {False: (measure(asked, suite, suite.protocol, LEVEL), asked)}
     if relative:
-        common, more = comparing.comparable([*base, *runs], suite)
-        common = comparing.asked_of_all(common)
-        first, second = common.pop(base[0].label), [one for of in common.values() for one in of]
-        first *= len(second) if len(first) == 1 else 1
-        both = {base[0].label: first, runs[0].label: second}
-        tables[True] = compare(both, suite, protocol, LEVEL), second[0]
-        notes += more + comparing.noise_notes([*base, runs[0]], tables[True][0], suite)
-    notes += [*comparing.settings_notes([*base, *runs]), *constant_answers(tables[False][0], suite)]
-    notes += [note for one in asked for note in without_answer(one.coded)]
+        common = comparing.Common.of([*base, run], counted_by(base[0], suite.protocol)[0])
+        both = comparing.asked_of_all(common.answers)
+        differences = compare(both, common.suite, suite.protocol, LEVEL)
+        tables[True] = differences, both[run.label]
+        notes += [*common.notes, *comparing.noise_notes([*base, run], differences, suite)]
+    notes += [*comparing.settings_notes([*base, run]), *constant_answers(tables[False][0], suite)]
+    notes += without_answer(asked.coded)
     checks = []
     for rule in rules:
         table, answers = tables[rule.is_relative]
@@ -310,16 +298,16 @@ def gate(options: GateOptions) -> Gate:
         items = names.unique()
         rows = rule.rows(table, suite)
         checks += [_check(rule, row, table, suite, items, prove=options.prove) for row in rows]
-    asks = pl.concat([one.coded.select(pl.col("answer", "excluded").is_null()) for one in asked])
-    lacking = asks.filter("answer", "excluded").height, asks.height
-    name = ", ".join(run.label for run in runs) + "".join(f" against {run.label}" for run in base)
-    paths = {"runs": [str(run.path) for run in runs], "baseline": options.baseline}
-    record = record_of(**paths, suite=suite.name, protocol=protocol, prove=options.prove)
+    is_lacking = pl.all_horizontal(pl.col("answer", "excluded").is_null())
+    lacking = asked.coded.filter(is_lacking).height, asked.coded.height
+    name = run.label + "".join(f" against {one.label}" for one in base)
+    paths = {"run": str(run.path), "baseline": options.baseline}
+    record = record_of(**paths, suite=suite.name, protocol=suite.protocol, prove=options.prove)
     return Gate(f"{name} on {suite.name}", record, checks, list(dict.fromkeys(notes)), lacking)
 
 
 def as_junit(gate: Gate) -> bytes:
-    """A ``testsuite`` of the runs with a ``testcase`` for each check."""
+    """A ``testsuite`` of the run with a ``testcase`` for each check."""
     counts = {"tests": f"{len(gate.checks)}", "failures": f"{len(gate.failed)}", "errors": "0"}
     root, name = ET.Element("testsuites", counts, name="consilience gate"), _text(gate.name)
     suite = ET.SubElement(root, "testsuite", counts, name=name, skipped="0")

@@ -75,10 +75,10 @@ def distance_by_place(grid: Grid, shares: Floats) -> Floats:
 
     def level(rows: Ints, size: int, places: Floats) -> tuple[Floats, Floats]:
         assert grid.places is not None, "needs"
-        table, known = grid.places.by_size[size], grid.asked[rows]
-        values = np.zeros((len(rows), len(table), size))
-        for variant, shown in enumerate(table[:, : shares.shape[2]]):
-            values[:, variant, shown] = shares[rows, variant, :size]
+        known, some = grid.asked[rows], shares[rows][..., :size]
+        shown = grid.places.positions[grid.places.orders[rows], : some.shape[2]]
+        values = np.zeros((*known.shape, size))
+        np.put_along_axis(values, np.clip(shown, 0, size - 1), some, axis=2)
         both, moved = np.zeros((size, size)), np.zeros(len(rows))
         for p, q in np.argwhere(places + places.T):
             one, other = (np.where(known, values[:, :, at], np.nan) for at in (p, q))
@@ -98,16 +98,23 @@ def _over_places(grid: Grid, level: Callable[[Ints, int, Floats], tuple[Floats, 
     the level of each p and q (p, q), and by how much an item moves the sum over them (item,).
     """
     assert grid.places is not None, "needs"
-    chance = np.zeros(len(grid.answers))
-    for size, table in grid.places.by_size.items():
-        rows = np.flatnonzero(grid.places.sizes == size)
-        one = np.asarray(table[..., None] == np.arange(size), dtype=np.float64)
-        weights = _weights(grid, rows)
-        places = np.einsum("kl,kop,loq->pq", weights, one, one, optimize=True) / 2
+    chance, of_items = np.zeros(len(grid.answers)), grid.places
+    for size in np.unique(of_items.sizes).tolist():
+        rows = np.flatnonzero(of_items.sizes == size)
+        different, at = np.unique(of_items.orders[rows], axis=0, return_inverse=True)
+        alike = [rows[at.reshape(-1) == number] for number in range(len(different))]
+        tables = np.where(different[..., None] < 0, -1, of_items.positions[different, :size])
+        places = np.zeros((size, size))
+        for some, table in zip(alike, tables, strict=True):
+            one = np.asarray(table[..., None] == np.arange(size), dtype=np.float64)
+            weights = _weights(grid, some)
+            places += np.einsum("kl,kop,loq->pq", weights, one, one, optimize=True) / 2
         both, moved = level(rows, size, places)
-        is_known = (table >= 0)[:, None] & (table >= 0)[None]
-        of_pairs = np.where(is_known, both[table[:, None], table[None]], 0).sum(axis=2)
-        chance[rows] = grid.shares_of(of_pairs)[rows] + moved
+        chance[rows] = moved
+        for some, table in zip(alike, tables, strict=True):
+            is_known = (table >= 0)[:, None] & (table >= 0)[None]
+            of_pairs = np.where(is_known, both[table[:, None], table[None]], 0).sum(axis=2)
+            chance[some] += grid.shares_of(of_pairs, some)
     return chance
 
 

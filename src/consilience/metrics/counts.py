@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import Any
 
 import polars as pl
 
 from consilience.core.errors import ConsilienceError, Protocol, did_you_mean, missing_column
 from consilience.core.expectations import NO_OPTION, Instance, Replies, instances
-from consilience.core.factors import WHOLE, Design, Part, levels_of
+from consilience.core.factors import WHOLE, Design, Part
 from consilience.core.free_text import normalized
-from consilience.core.presentation import permutation
+from consilience.core.references import LETTERS
 from consilience.core.schemas import REASONS
 from consilience.files.tables import as_polars, different, joined, repeated
 from consilience.metrics.registry import (
@@ -30,7 +30,7 @@ from consilience.metrics.statistics import NAN
 from consilience.types import Cardinality, Relation, Suite
 
 NEEDED = ("group", "item", "subject", "variant", "gold", "answer")
-OPTIONAL = ("gold_token", "n_candidates", "option", "gold_option")
+OPTIONAL = ("gold_token", "n_candidates", "option", "gold_option", "shown")
 TEXT_SCORES = ("text_logprob", "gold_text_logprob")
 """Columns that are kept and that no metric reads."""
 
@@ -162,17 +162,6 @@ def _patterns(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     return pairs.hstack(indexed.with_columns(cell=cells.to_series()))
 
 
-def in_texts(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
-    """A table that passed ``prepare``, with the texts of its patterns."""
-    answers = _with_variant(answers).with_columns(pl.col("group", "variant").cast(pl.String))
-    patterns = _patterns(answers, suite)
-    if patterns["variant"].equals(patterns["text"]):
-        return answers
-    named = patterns.select("group", "variant", "text")
-    joined = answers.join(named, on=["group", "variant"], how="left", maintain_order="left")
-    return joined.with_columns(variant="text").drop("text")
-
-
 def _refuse_repeated(table: pl.DataFrame, cells: pl.Series) -> None:
     """Raise where two rows answer the same item in the same variant (``cells``)."""
     again = repeated(table["item"].to_physical(), cells)
@@ -255,20 +244,18 @@ def instances_of(table: pl.DataFrame, suite: Suite) -> dict[str, list[tuple[Inst
     """
     groups = dict(table.select("item", "group").unique().iter_rows())
     replies = _replies(table, suite)
+    asked = table.filter(pl.col("item").is_in([*_options(suite)]))
+    shown = {
+        (item, variant): tuple(map(LETTERS.index, letters or ""))
+        for item, variant, letters in asked.select("item", "variant", "shown").iter_rows()
+    }
     by_group: dict[str, list[tuple[Instance, ...]]] = {}
-    known = [one for one in suite.expectations if one.items[0] in groups]
-    for expectation in known:
-        group = groups[expectation.items[0]]
-        design = suite.relation(group).design
-        order_of = lambda variant, size, seed=design.seed: _order(variant, size, seed)  # noqa: E731
-        if of_expectation := tuple(instances(expectation, replies, design.variants, order_of)):
-            by_group.setdefault(group, []).append(of_expectation)
+    for one in suite.expectations:
+        if (group := groups.get(one.items[0])) is not None:
+            variants = suite.relation(group).design.variants
+            if of_expectation := tuple(instances(one, replies, variants, shown)):
+                by_group.setdefault(group, []).append(of_expectation)
     return by_group
-
-
-def _order(variant: str, size: int, seed: int) -> tuple[int, ...]:
-    """The order in which a variant shows so many options; empty for that of the file."""
-    return permutation(levels_of(variant).get("order", "given"), size, seed) or ()
 
 
 def unchecked_note(
@@ -322,8 +309,6 @@ def _open_texts(rows: pl.DataFrame, suite: Suite) -> dict[str, str]:
         texts += [text for rule in expectation.rules.items() for of in rule for text in of]
     return {normalized(text): text for text in reversed(texts)}
 
-
-T = TypeVar("T")
 
 KEPT = 2**20  # Answers of a table up to which its views are kept
 
@@ -485,27 +470,17 @@ def prepared(answers: Answers, suite: Suite) -> Prepared:
     return Prepared(as_polars(answers, "the answers table"), suite)
 
 
-def prepared_seeds(answers: Answers | Sequence[Answers], suite: Suite) -> list[Prepared]:
-    """The answers of one run, or of several seeds, which must be to the same questions."""
-    tables: Sequence[Any] = answers if isinstance(answers, list | tuple) else [answers]
-    seeds = [prepared(table, suite) for table in tables]
-    for other in seeds[1:]:
-        refuse_other_questions(("the first run", seeds[0]), ("another run", other))
-    return seeds
+def shared(first: Prepared, second: Prepared) -> tuple[Prepared, Prepared]:
+    """Two runs with only the items that both have, with the same subject and gold."""
+    runs, facts = (first, second), [different(run.coded, *FACT) for run in (first, second)]
+    both = facts[0].join(facts[1], on=FACT, how="semi")
 
+    def with_both(run: Prepared) -> Prepared:
+        rows = run.coded.join(both, on=FACT, how="semi", maintain_order="left")
+        return Prepared(run.answers, run.suite, rows)
 
-def refuse_other_questions(first: tuple[str, Prepared], second: tuple[str, Prepared]) -> None:
-    """Raise unless two runs, each with its name, have answers to the same questions."""
-    question = ["group", "item", "variant", "subject", "gold"]
-    for (name, run), (other_name, other) in ((first, second), (second, first)):
-        queries = run.table.select(question)
-        missing = queries.join(other.table.select(question), on=question, how="anti")
-        if missing.height:
-            row = missing.row(0, named=True)
-            raise ConsilienceError(
-                f"{missing.height} of {queries.height} queries of {name} are not in {other_name}, "
-                f"such as {row['group']}, item {row['item']}, '{row['variant']}'",
-                expected="runs of the same items in the same variants",
-                todo="Probe both with the same --suite, --data, --groups, --perturbations, --limit "
-                "and --seed.",
-            )
+    one, two = (
+        run if of.height == both.height else with_both(run)
+        for run, of in zip(runs, facts, strict=True)
+    )
+    return one, two

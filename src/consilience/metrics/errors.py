@@ -1,9 +1,9 @@
 """How precise a number is: what each subject and each group contributes to it.
 
-A number is hits/total, or a mean of such numbers over groups, or a difference of two, or a mean
-over seeds. The *influence* of a cluster says how far its answers move the number, to first order:
-``psi_c = sum_i in c (h_i - v t_i) / T``. Without it the number is ``v - psi_c / (1 - s_c)``, with
-the share ``s_c = t_c / T``. The standard error is that of the jackknife over clusters (Efron
+A number is hits/total, or a mean of such numbers over groups, or a difference of two. The
+*influence* of a cluster says how far its answers move the number, to first order: ``psi_c =
+sum_i in c (h_i - v t_i) / T``. Without it the number is ``v - psi_c / (1 - s_c)``, with the share
+``s_c = t_c / T``. The standard error is that of the jackknife over clusters (Efron
 and Stein 1981; *CR3* of Bell and McCaffrey 2002): ``SE^2 = (n - 1) / n sum_c (psi_c / (1 -
 s_c))^2``. Where all clusters are alike this is ``n / (n - 1) sum_c psi_c^2``.
 """
@@ -32,8 +32,8 @@ Tallies = Mapping[str, Tally]
 """What a metric counts in each group, by the group."""
 
 Terms = Sequence[tuple[float, Tallies]]
-"""A number as a weighted sum: of one run ``[(1, run)]``, a difference of two ``[(1, second), (-1,
-first)]``, a mean over two seeds ``[(0.5, one), (0.5, other)]``."""
+"""A number as a weighted sum: of one run ``[(1, run)]``, a difference of two ``[(-1, first), (1,
+second)]``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,17 +358,11 @@ def mean_of(values: Floats, clusters: Clusters) -> Tally:
     return Tally(scores, clusters, n, len(known) - n)
 
 
-def estimates(runs: Sequence[Mapping[Name, Tally]]) -> dict[Name, Estimate]:
-    """Each number, of several seeds the means, with its interval between 0 and 1."""
+def estimates(tallies: Mapping[Name, Tally]) -> dict[Name, Estimate]:
+    """Each number with its interval between 0 and 1."""
     found: dict[Name, Estimate] = {}
-    for name in runs[0]:
-        terms = [(1 / len(runs), run[name]) for run in runs]
-        number = of_group(terms, Index())
+    for name, tally in tallies.items():
+        number = of_group([(1, tally)], Index())
         ends = number.interval(RANGE)
         found[name] = Estimate(number.value, *ends, number.n, number.left_out)
     return found
-
-
-def seeds_of(runs: Sequence[Tallies]) -> Terms:
-    """The terms of the mean over seeds."""
-    return [(1 / len(runs), run) for run in runs]

@@ -19,7 +19,7 @@ def label_kappa(grid: Grid) -> Tally:
     1. Over groups numerators and denominators are summed.
     """
     assert grid.places is not None, "needs"
-    size = max(grid.places.by_size, default=0)
+    size = int(grid.places.sizes.max(initial=0))
     counts = [
         (np.where(grid.asked, grid.places.of(of), -1)[..., None] == np.arange(size)).sum(axis=1)
         for of in (grid.answers, grid.golds)
@@ -51,10 +51,7 @@ def position_preference(grid: Grid) -> Tally | None:
     """
     assert grid.orders is not None, "needs"
     assert grid.places is not None, "needs"
-    first = np.full(grid.answers.shape, -1)
-    for size, table in grid.places.by_size.items():
-        shown = np.where((table == 0).any(axis=1), (table == 0).argmax(axis=1), -1)
-        first[grid.places.sizes == size] = shown
+    first = grid.places.options_at(0)
     hits, sizes, every = np.zeros((3, len(first)))
     for pair in grid.orders:  # arrays (item, pair) would fill the memory
         (one, two), (of_one, of_two) = grid.answers[:, pair].T, first[:, pair].T

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from statistics import fmean, stdev
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import stdev
 from typing import get_args
 
+import numpy as np
 import polars as pl
+from scipy.special import stdtrit
 
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.factors import Kind
@@ -22,29 +24,24 @@ from consilience.metrics.counts import (
     is_averaged,
     name_of,
     prepared,
-    prepared_seeds,
 )
 from consilience.metrics.errors import Index, Number
 from consilience.metrics.registry import DESCRIPTIONS, METRICS, Tally
-from consilience.metrics.statistics import FEW, LEVEL, NAN, logit_interval, smallest_p
+from consilience.metrics.statistics import FEW, LEVEL, NAN, smallest_p
 from consilience.types import Cardinality, Relation, Suite
 
 Row = dict[str, object]
 
 
 def measure(
-    answers: Answers | Sequence[Answers],
-    suite: Suite,
-    protocol: Protocol | None = None,
-    level: float = LEVEL,
+    answers: Answers, suite: Suite, protocol: Protocol | None = None, level: float = LEVEL
 ) -> pl.DataFrame:
-    """The metrics table (``METRICS_SCHEMA``) of an answers table, or of one for each seed.
+    """The metrics table (``METRICS_SCHEMA``) of an answers table.
 
     ``answers``, of polars or pandas, needs the columns ``group, item, subject, variant, gold,
     answer`` (``docs/suites.md``). ``protocol`` is that of the suite unless given. A column that is
-    missing, a group or variant that the suite does not have, a repeated row and seeds with other
-    questions raise. ``low`` and ``high`` are the bounds of an interval of ``level``
-    (``docs/statistics.md``).
+    missing, a group or variant that the suite does not have and a repeated row raise. ``low`` and
+    ``high`` are the bounds of an interval of ``level`` (``docs/statistics.md``).
     """
     if not isinstance(suite, Suite):
         raise ConsilienceError(
@@ -52,84 +49,74 @@ def measure(
             expected="a Suite",
             todo="Load it: load_suite(name).",
         )
-    seeds, rules = prepared_seeds(answers, suite), protocol or suite.protocol
-    rows: list[Row] = []
-    for kind in get_args(Cardinality):
-        if relations := seeds[0].of_kind(kind):
-            rows += _of_kind(seeds, relations, rules, level)
+    run, rules = prepared(answers, suite), protocol or suite.protocol
+    rows = [row for kind in get_args(Cardinality) for row in _of_kind(run, kind, rules, level)]
     return pl.DataFrame(_in_order(rows, suite), schema=METRICS_SCHEMA)
 
 
-def tallies_of(
-    runs: Sequence[Prepared], relations: Sequence[Relation], protocol: Protocol
-) -> dict[Key, dict[str, list[Tally]]]:
-    """What each metric counts in each group of every run: of metrics that all runs have."""
-    found: dict[Key, dict[str, list[Tally]]] = {}
-    for relation in relations:
-        of_runs = [run.tallies(relation, protocol) for run in runs]
-        for key in of_runs[0]:
-            if all(key in of for of in of_runs):
-                found.setdefault(key, {})[relation.id] = [of[key] for of in of_runs]
-    return found
-
-
-def _of_kind(
-    runs: Sequence[Prepared], relations: Sequence[Relation], protocol: Protocol, level: float
-) -> Iterator[Row]:
+def _of_kind(run: Prepared, kind: Cardinality, protocol: Protocol, level: float) -> Iterator[Row]:
     """Rows of all groups of a kind, and over them."""
-    index = Index()
-    for key, of_groups in tallies_of(runs, relations, protocol).items():
-        averaged: dict[str, list[Tally]] = {}
+    index, of_metrics = Index(), dict[Key, list[tuple[Relation, Tally]]]()
+    for relation in run.of_kind(kind):
+        for key, tally in run.tallies(relation, protocol).items():
+            of_metrics.setdefault(key, []).append((relation, tally))
+    for key, of_groups in of_metrics.items():
         empty = empty_value(key, protocol)
-        for relation in relations:
-            if tallies := of_groups.get(relation.id):
-                weight = 1 / len(runs)
-                number = errors.of_group([(weight, tally) for tally in tallies], index)
-                values = [tally.value if tally.total > 0 else empty for tally in tallies]
-                yield _row(key, "group", number, values, level, relation.id)
-                if is_averaged(key, relation):
-                    averaged[relation.id] = tallies
-        if not averaged:
-            continue
-        seeds = [{group: of[at] for group, of in averaged.items()} for at in range(len(runs))]
-        terms = errors.seeds_of(seeds)
-        number = errors.mean(terms, index, empty)
-        values = [errors.mean_value(of, [*number.by_group], empty) for of in seeds]
-        known = [_mean([of.value if of.total > 0 else empty for of in tallies])
-                 for tallies in averaged.values()]  # fmt: skip
-        known = [value for value in known if not math.isnan(value)]
-        std = stdev(known) if len(known) > 1 else NAN
-        yield _row(key, "mean", number, values, level) | {"std": std}
-        number = errors.pooled(terms, index)
-        values = [errors.pooled_value(of) for of in seeds]
-        yield _row(key, "all", number, values, level)
-
-
-def _mean(values: Sequence[float]) -> float:
-    """The mean of the values that are not NaN."""
-    known = [value for value in values if not math.isnan(value)]
-    return fmean(known) if known else NAN
+        for relation, tally in of_groups:
+            value = tally.value if tally.total > 0 else empty
+            number = errors.of_group([(1, tally)], index)
+            yield _row(key, "group", number, value, level, group=relation.id)
+        averaged = {of.id: tally for of, tally in of_groups if is_averaged(key, of)}
+        if averaged:
+            terms = [(1, averaged)]
+            number = errors.mean(terms, index, empty)
+            value = errors.mean_value(averaged, [*number.by_group], empty)
+            values = [tally.value if tally.total > 0 else empty for tally in averaged.values()]
+            known = [value for value in values if not math.isnan(value)]
+            std = stdev(known) if len(known) > 1 else NAN
+            yield _row(key, "mean", number, value, level, std=std)
+            number = errors.pooled(terms, index)
+            yield _row(key, "all", number, number.value, level)
 
 
 def _row(
-    key: Key, over: str, number: Number, values: Sequence[float], level: float, group: str = ""
+    key: Key,
+    over: str,
+    number: Number,
+    value: float,
+    level: float,
+    group: str = "",
+    std: float = NAN,
 ) -> Row:
-    """A number with its interval over items; ``values``: of each seed."""
+    """A number with its interval over items."""
     (metric, (kind, part)), bounds = key, DESCRIPTIONS[key[0]].bounds
-    known = [value for value in values if not math.isnan(value)]
-    mean, std, seed_low, seed_high = _mean(values), NAN, NAN, NAN
-    if len(known) > 1:
-        std = stdev(known)
-        seed_low, seed_high = logit_interval(
-            mean, std / len(known) ** 0.5, len(known), bounds, level
-        )
     low, high = number.interval(bounds, level)
     return {
         "metric": metric, "over": over, "group": group, "kind": kind, "level": part,
-        "value": mean, "low": low, "high": high, "n": number.n, "n_excluded": number.left_out,
-        "std": NAN, "seeds": len(values), "seed_std": std, "seed_low": seed_low,
-        "seed_high": seed_high,
+        "value": value, "low": low, "high": high, "n": number.n, "n_excluded": number.left_out,
+        "std": std,
     }  # fmt: skip
+
+
+def mean_over_runs(tables: Iterable[pl.DataFrame], of: str = "value") -> pl.DataFrame:
+    """Means over runs, such as the seeds of a training: a row a number, by metric to level.
+
+    ``tables``: the metrics table of each run, or with ``of="difference"`` a comparison of each.
+    Of the R runs that have a number x: ``value`` is its mean ``m = sum_r x_r / R``, ``std`` its
+    sample standard deviation ``s``, with ``s^2 = sum_r (x_r - m)^2 / (R - 1)``, ``low`` and
+    ``high`` the bounds ``m -+ t[R - 1] s / sqrt(R)`` of a 95 % t interval, which tells how runs
+    vary, and ``runs`` is R. NaN: ``value`` of no run, ``std`` and bounds of fewer than two.
+    """
+    number, x = ["metric", "over", "group", "kind", "level"], pl.col(of).fill_nan(None)
+    rows = pl.concat(table.select(*number, x=x) for table in tables)
+    x = pl.col("x")
+    means = rows.group_by(number, maintain_order=True).agg(
+        value=x.mean(), std=x.std(), runs=x.count().cast(pl.Int64)
+    )
+    runs = means["runs"].to_numpy()
+    reach = pl.col("std") * pl.Series(stdtrit(runs - 1, (1 + LEVEL) / 2) / np.sqrt(runs))
+    ends = {"low": pl.col("value") - reach, "high": pl.col("value") + reach}
+    return means.with_columns(**ends).with_columns(pl.col(pl.Float64).fill_null(NAN))
 
 
 def _in_order(rows: Sequence[Row], suite: Suite) -> list[Row]:

@@ -13,9 +13,9 @@ import polars as pl
 
 from consilience.core.errors import Protocol
 from consilience.core.expectations import Counted, with_answers_of
-from consilience.core.factors import Design, VariantPair, levels_of
+from consilience.core.factors import Design, VariantPair
 from consilience.core.items import Bools, Floats, Ints
-from consilience.core.presentation import permutation
+from consilience.core.references import LETTERS
 from consilience.metrics.statistics import NAN, TIE
 from consilience.types import Relation
 
@@ -250,14 +250,14 @@ class Grid:
             return np.ones(len(self.answers))
         return np.asarray(1 / np.maximum(self.n_both, 1))
 
-    def shares_of(self, agree: Floats) -> Floats:
+    def shares_of(self, agree: Floats, rows: Ints | slice = slice(None)) -> Floats:
         """The sum of ``agree`` over the compared pairs of an item, times its vote (item,).
 
-        ``agree``: how often two variants agree (variant, variant).
+        ``agree``: how often two variants agree (variant, variant). ``rows``: the items.
         """
-        asked = self.asked.astype(np.float64)
+        asked = self.asked[rows].astype(np.float64)
         sums = ((asked @ (agree * self.is_compared)) * asked).sum(axis=1) / 2
-        return np.asarray(sums * self.votes)
+        return np.asarray(sums * self.votes[rows])
 
     def only_variants(self, variants: Sequence[int]) -> Grid:
         """Only these variants, and every pair of them."""
@@ -305,27 +305,26 @@ class Places:
     """At which position each option of a question is shown in each variant."""
 
     sizes: Ints  # How many options a question has (item,)
-    by_size: Mapping[int, Ints]
-    """Number of options -> the position of each option in each variant (variant, option); -1 where
-    it is not known, or where questions of that size have no such variant."""
+    orders: Ints  # The number of its order (item, variant); -1 where it has no such variant
+    positions: Ints  # Where each option is shown in each order (order, option); -1 for none
 
     def __len__(self) -> int:
         return len(self.sizes)
 
+    def options_at(self, place: Ints | int) -> Ints:
+        """The option shown at a place, which may differ by item (item, 1): (item, variant)."""
+        options = np.full_like(self.positions, -1)
+        orders, of = np.nonzero(self.positions >= 0)
+        options[orders, self.positions[orders, of]] = of
+        return np.where(self.orders >= 0, options[self.orders, place], -1)
+
     def only_variants(self, chosen: Sequence[int]) -> Places:
-        by_size = {size: table[chosen] for size, table in self.by_size.items()}
-        return Places(self.sizes, by_size)
+        return Places(self.sizes, self.orders[:, chosen], self.positions)
 
     def of(self, options: Ints) -> Ints:
         """Where the options (item, variant) are shown (item, variant); -1 for -1."""
-        found = np.full(options.shape, -1, dtype=np.int64)
-        variants = np.arange(options.shape[1])
-        for size, table in self.by_size.items():
-            rows = np.flatnonzero(self.sizes == size)
-            chosen = options[rows]
-            shown = table[variants, np.clip(chosen, 0, size - 1)]
-            found[rows] = np.where((chosen >= 0) & (chosen < size), shown, -1)
-        return found
+        is_known = (options >= 0) & (self.orders >= 0)
+        return np.where(is_known, self.positions[self.orders, np.maximum(options, 0)], -1)
 
 
 def _shared(mine: Floats | None, theirs: Floats | None) -> Floats | None:
@@ -402,21 +401,38 @@ def _grid_of_labels(answers: pl.DataFrame, design: Design, scores: Sequence[str]
 
 
 def _places(answers: pl.DataFrame, design: Design) -> Places:
-    """Where the options of the items are shown; the number of options is that of any answer."""
-    number = pl.col("n_candidates").fill_null(0).cast(pl.Int64)
-    of_items = answers.select("item", number).group_by("item").max().sort("item")
-    sizes = of_items["n_candidates"].to_numpy().copy()
+    """Where the options of the items are shown: in the order of ``shown``, else in the file's.
+
+    The number of options is that of any answer of the item.
+    """
+    items, names = _numbered(answers["item"])
+    orders, letters = _numbered(answers["shown"])
+    size = np.array([*map(len, letters)])[orders]
+    size = np.maximum(size, answers["n_candidates"].fill_null(0).to_numpy().astype(np.int64))
+    sizes = np.zeros(len(names), dtype=np.int64)
+    np.maximum.at(sizes, items, size)
     known = sizes[sizes > 0] if (sizes > 0).any() else np.array([len(design.labels)])
     sizes[sizes == 0] = np.bincount(known).argmax()  # of an item without any answer
-    orders = [levels_of(variant).get("order", "given") for variant in design.variants]
-    by_size = {}
-    for size in np.unique(sizes).tolist():
-        table = np.full((len(orders), size), -1, dtype=np.int64)
-        for variant, order in enumerate(orders):
-            shown = permutation(order, size, design.seed) or ()
-            table[variant, list(shown)] = np.arange(len(shown))
-        by_size[size] = table
-    return Places(sizes, by_size)
+    of_items = np.full((len(sizes), len(design.variants)), -1, dtype=np.int64)
+    of_items[items, answers["variant_index"].to_numpy()] = orders
+    width = max(len(design.labels), sizes.max(initial=0))
+    positions = np.full((len(letters), width), -1, dtype=np.int64)
+    for at, name in enumerate(letters):
+        shown = [LETTERS.index(letter) for letter in name or LETTERS[:width]]
+        positions[at, shown] = np.arange(len(shown))
+    return Places(sizes, of_items, positions)
+
+
+def _numbered(column: pl.Series) -> tuple[Ints, list[str]]:
+    """The number of each category among those in the column, in their order; empty for null."""
+    known = column.unique()
+    names = known.cast(pl.String).fill_null("")
+    codes, all_codes = (
+        of.to_physical().cast(pl.Int64).fill_null(-1).to_numpy() for of in (known, column)
+    )
+    numbers = np.zeros(codes.max(initial=-1) + 2, dtype=np.int64)
+    numbers[codes] = names.rank("dense").to_numpy() - 1
+    return numbers[all_codes], names.sort().to_list()
 
 
 def grid_of(

@@ -386,9 +386,6 @@ def shared_fields(options: Any, kind: type) -> dict[str, Any]:
 TableBy = Annotated[By | None, Option(
     "Print a table of details, with a row for each relation, task or group of questions (group), "
     "kind of edit, pattern, form, factor, variant or metric.", panel="Output")]
-Examples = Annotated[int, Option(
-    "Print this many changed answers as examples; inconsistent.csv has all.", min=0,
-    panel="Sentence pairs only", is_rare=True)]
 UNLIMITED = 1_000_000  # The width of a table in a pipe
 
 
@@ -396,7 +393,6 @@ class Output(Options):
     """How a command prints its result; each command has some of these options."""
 
     by: TableBy = None
-    examples: Examples = 0
     csv: OptionalPath = opt(
         "Also write the table to this CSV file.", default=None, metavar="FILE", panel="Output")
     junit: OptionalPath = opt(

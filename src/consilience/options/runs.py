@@ -20,34 +20,30 @@ class Counted(Options):
     """How answers that exist are counted."""
 
     _: KW_ONLY
-    suite: shared.RunSuite = None
     protocol: shared.RunProtocol = None
 
 
 class ScoreOptions(Options):
     answers: FilePath = arg(
-        "The folder of a run, or a table: .jsonl, .csv, .csv.gz, .tsv, .parquet, .xlsx.",
-        metavar="ANSWERS")
-    suite: shared.RunSuite = None
-    protocol: shared.RunProtocol = None
+        "The folder of a run, a table (.jsonl, .csv, .tsv, .parquet, .xlsx), or logs of "
+        "lm-evaluation-harness, inspect_ai, promptfoo or Every Eval Ever.", metavar="ANSWERS")
+    factor: Sequence[str] = opt(
+        "Take the levels of this factor from this field; dots lead into objects: "
+        "template=doc.style.", default=(), metavar="NAME=FIELD", is_repeated=True,
+        panel="Questions")
+    suite: str | None = opt(
+        "The answers are to this: a file that `consilience suite export` wrote, or a suite of "
+        "facts.", default=None, metavar="S", short="-s", panel="Questions", is_of_run=True)
+    model: str | None = opt(
+        "Measure the answers of this model or provider, where a file has those of several.",
+        default=None, metavar="M", panel="Counting", is_of_run=True)
     match: str | None = opt(
-        "Find the option, label or object in an answer by this rule: exact, contains, "
-        "number, last-number or regex:PATTERN [default: exact for facts, "
-        "contains for open questions, else exact].", default=None, metavar="RULE",
-        panel="Counting")
+        "Read the answers by this rule, whatever a log says of them: exact, contains, number, "
+        "last-number or regex:PATTERN [default: what the log says, else contains for open "
+        "questions and exact for others].", default=None, metavar="RULE", panel="Counting")
+    protocol: shared.RunProtocol = None
     out: OptionalPath = opt(
-        "Also keep answers to facts or questions as a run in this folder, for compare, report and "
-        "analyze.", default=None, metavar="DIR", short="-o", panel="Output")
-    columns: shared.ColumnNames = opt(default=None, panel="Questions")
-    data: str | None = opt(
-        "Refuse answers to other pairs than those of this file, or of hub:SPLIT.", default=None,
-        metavar="F", panel="Sentence pairs only")
-    perturbations: Sequence[str] | None = opt(
-        "Also read answers to these forms of your own: FILE.py:FUNCTION.", default=None,
-        metavar="P,P", panel="Sentence pairs only")
-    provider: str | None = opt(
-        "Measure the answers of this provider of promptfoo, or of this model of instance records.",
-        default=None, metavar="P", panel="Counting")
+        "Also keep a run in this folder.", default=None, metavar="DIR", short="-o", panel="Output")
 
 
 class CompareOptions(Counted):
@@ -58,9 +54,7 @@ class CompareOptions(Counted):
 
 
 class GateOptions(Options):
-    runs: Paths = arg(
-        "The folder of a run, or several runs of the same model on the same questions, whose "
-        "numbers are averaged.", metavar="RUN")
+    run: shared.RunPath
     rule: Sequence[str] = opt(
         'A rule, such as "consistency >= 0.8", "consistency in capital >= 70 %" or "accuracy no '
         'worse than baseline by 3 points".', default=(), metavar="RULE", is_repeated=True)
@@ -70,7 +64,6 @@ class GateOptions(Options):
     prove: bool = opt(
         "Pass a rule only where the data show that it holds: the whole 90 % interval is on the "
         "right side of the limit.", default=False)
-    suite: shared.RunSuite = None
     protocol: shared.RunProtocol = None
 
 
@@ -93,11 +86,10 @@ class ViewOptions(Options):
     out: OptionalPath = opt(
         "Write the page to this file [default: answers.html in the folder of the first run].",
         default=None, metavar="FILE", short="-o", panel="Output")
-    suite: shared.RunSuite = None
 
 
 class PublishOptions(Watched):
-    run: FilePath = arg("The folder of a run, or of several seeds.", metavar="RUN")
+    run: FilePath = arg("The folder of a run.", metavar="RUN")
     format: PublishFormat = opt(
         "Write a record of Every Eval Ever (eee), or a README.md with a model-index (model-card).",
         panel="Output")
@@ -180,7 +172,6 @@ class EditsOptions(Counted):
 
 class ExamplesOptions(Options):
     run: shared.RunPath
-    suite: shared.RunSuite = None
     examples: int = opt("Print this many examples of each kind.", default=5, min=1, panel="Output")
 
 

@@ -32,9 +32,6 @@ RunProtocol = Annotated[Protocol | None, Option(
 RunSpecs = Annotated[Paths, Option(
     "Folders of runs, or tables of answers; LABEL=RUN names one. The first is the reference.",
     metavar="RUN", is_argument=True)]
-RunSuite = Annotated[str | None, Option(
-    "Use this suite: a name or a folder [default: that of the run].", metavar="S", short="-s",
-    panel="Questions", is_of_run=True)]
 Groups = Annotated[Sequence[str] | None, Option(
     "Use only these relations or groups, such as P36,P19.", metavar="G,G", panel="Questions")]
 Limit = Annotated[int | None, Option(

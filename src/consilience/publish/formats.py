@@ -73,7 +73,7 @@ class PublicRun:
     fingerprint: str
     summary: Summary
     metrics: pl.DataFrame
-    answers: pl.DataFrame  # All answers; of several seeds with a column ``seed``
+    answers: pl.DataFrame  # All answers
     prompts: pl.DataFrame | None  # Or None where they may not be published
 
     @property
@@ -277,14 +277,12 @@ def _metric(name: str, protocol: str) -> EeeRecord:
 
 
 def _score(row: Mapping[str, Any], run: PublicRun) -> EeeRecord:
-    details = {"n_excluded": row["n_excluded"], "seeds": row["seeds"]}
+    details = {"n_excluded": row["n_excluded"]}
     if row["over"] == "mean":
         details["unit_of_n"] = f"{run.suite.suite.words.group}s"
     for shown in run.summary.rows:
         if all(getattr(shown, name) == row[name] for name in KEY):
             details |= {"majority_baseline": shown.baseline, "expected_by_chance": shown.chance}
-    if run.summary.seeds > 1:
-        details |= {"low_over_seeds": row["seed_low"], "high_over_seeds": row["seed_high"]}
     uncertainty: EeeRecord = {"num_samples": row["n"]}
     if not math.isnan(row["low"]):
         uncertainty["confidence_interval"] = {
@@ -346,7 +344,7 @@ def samples_of(run: PublicRun, prompts: pl.DataFrame, evaluation_id: str) -> Ite
             "error": row["error"],
             "metadata": {
                 name: str(row[name])
-                for name in ("item", "variant", "variant_index", "seed", "margin")
+                for name in ("item", "variant", "variant_index", "margin")
                 if row.get(name) is not None
             },
         }

@@ -13,21 +13,21 @@ import polars as pl
 
 from consilience.core.errors import SILENT, ConsilienceError, Watch
 from consilience.core.text import listed
+from consilience.elsewhere import open_run
 from consilience.files.read import read_text
 from consilience.files.write import make_folder, write_whole
-from consilience.kinds import kind_of_run, suite_notes, suite_of
-from consilience.kinds.counting import count_run
 from consilience.options import Output, option_fields
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import PublishOptions
+from consilience.probing.counting import count_run
 from consilience.publish import formats
 from consilience.publish.formats import CARD, Files, PublicRun
 from consilience.report.columns import legible
 from consilience.report.export import Shown, record_of
 from consilience.runs.folder import fingerprint
 from consilience.runs.run import Run
-from consilience.suites.facts import select_relations
-from consilience.types import Suite
+
+KEYS = ("group", "item", "variant")
 
 MODEL_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 
@@ -41,35 +41,26 @@ SHOWN = (
 
 def public_run(run: Run, options: PublishOptions) -> PublicRun:
     """All that may be published of a run; one that is not complete raises."""
-    for part in run.seeds:
-        if not part.record.get("finished"):
-            todo = "Rerun its command, which resumes it."
-            raise ConsilienceError("the run is not complete", where=str(part.path), todo=todo)
-    model, facts_of_model = public_model(run, options.model_id)
-    suite, protocol = suite_of(run)
-    suite = select_relations(suite, run.seeds[0].answers["group"].unique().to_list())
-    counted = count_run(replace(run, label=model), suite, protocol)
-    public = public_suite(run, suite, options.licence)
-    tables = [
-        part.answers.with_columns(seed=pl.lit(part.label)) if run.parts else part.answers
-        for part in run.seeds
-    ]
-    record = run.seeds[-1].record
+    if not run.is_finished:
+        todo = "Rerun its command, which resumes it."
+        raise ConsilienceError("the run is not complete", where=str(run.path), todo=todo)
+    model, model_facts = public_model(run, options.model_id)
+    counted = count_run(replace(run, label=model))
+    public = public_suite(run, options.licence)
+    prompts = run.queries.select(*KEYS, prompt=pl.col("input").list.join("\n"))
     return PublicRun(
         model=model,
-        model_facts=facts_of_model,
+        model_facts=model_facts,
         suite=public,
-        protocol=protocol,
+        protocol=counted.protocol,
         command=public_command(run.record.get("options"), model, public.name),
-        versions=dict(record["versions"]),
-        finished=str(record["finished"]),
-        fingerprint=fingerprint(
-            {"seeds": [[part.settings, part.record["answers"]] for part in run.seeds]}
-        ),
+        versions=dict(run.record["versions"]),
+        finished=str(run.record["finished"]),
+        fingerprint=fingerprint({"settings": run.settings, "answers": run.record["answers"]}),
         summary=counted.summary,
         metrics=legible(counted.metrics),
-        answers=pl.concat(tables, how="diagonal"),
-        prompts=kind_of_run(run).sent(run, suite) if options.licence else None,
+        answers=run.answers,
+        prompts=prompts if options.licence else None,
     )
 
 
@@ -84,10 +75,8 @@ def public_model(run: Run, model_id: str | None) -> tuple[str, dict[str, str]]:
         todo = "Name it: --model-id ORGANISATION/NAME."
         raise ConsilienceError(found, expected=expected, where=str(run.path), todo=todo)
     is_loaded = "architecture" in identity
-    identities = [part.settings.get("model", {}) for part in run.seeds if is_loaded]
-    known = {name: {one.get(name) for one in identities} for name in formats.MODEL_FIELDS}
-    shared = {name: values.pop() for name, values in known.items() if len(values) == 1}
-    facts = {name: str(value) for name, value in shared.items() if value is not None}
+    known = {name: identity.get(name) for name in formats.MODEL_FIELDS if is_loaded}
+    facts = {name: str(value) for name, value in known.items() if value is not None}
     if "server" in identity:
         facts["source"] = "server"
     elif is_loaded:
@@ -95,16 +84,13 @@ def public_model(run: Run, model_id: str | None) -> tuple[str, dict[str, str]]:
     return id_, facts
 
 
-def public_suite(run: Run, suite: Suite, licence: str | None) -> formats.PublicSuite:
+def public_suite(run: Run, licence: str | None) -> formats.PublicSuite:
     """The suite of a run under its public name."""
-    settings, kind = run.settings, kind_of_run(run)
-    name = str(settings.get("task", {}).get("name") or settings["suite"])
-    dataset, config, split = kind.on_the_hub(run)
-    return formats.PublicSuite(
-        PurePosixPath(name).name if not dataset else name, f"{kind.words.item}s",
-        str(settings.get("pairs") or settings["suite_digest"]), suite, licence or "",
-        dataset, config, split,
-    )  # fmt: skip
+    suite = run.suite
+    dataset, config, split = run.record.get("hub") or ("", "", "")
+    name = suite.name if dataset else PurePosixPath(suite.name).name
+    digest, items = str(run.settings["queries"]), f"{suite.words.item}s"
+    return formats.PublicSuite(name, items, digest, suite, licence or "", dataset, config, split)
 
 
 def public_command(options: Mapping[str, Any] | None, model: str, suite: str) -> str:
@@ -148,15 +134,14 @@ class Publication(Shown):
 
 def publish(options: PublishOptions, watch: Watch = SILENT) -> Publication:
     """Write the files of a format."""
-    opened = Run.open(options.run)
+    opened = open_run(options.run)
     watch.say(f"writing {options.format}")
-    run = public_run(opened, options)
-    notes = suite_notes(replace(opened, label=run.model), suite_of(opened)[0])
+    run, notes = public_run(opened, options), list[str]()
     if options.format == "eee":
         files = formats.eee_files(run, options.organization)
         if not options.licence:
             todo = "if you may share them, name the licence: --licence SPDX-ID"
-            notes = [*notes, f"the texts of {run.suite.name} are left out: {todo}"]
+            notes = [f"the texts of {run.suite.name} are left out: {todo}"]
     else:
         files = {CARD: formats.card_of(run).encode()}
     folder = options.out or options.run / "published" / options.format

@@ -13,7 +13,6 @@ from typing import Any
 
 import polars as pl
 
-from consilience.core.factors import Design, levels_of
 from consilience.core.schemas import REASONS
 from consilience.core.text import visible
 from consilience.report.run_view import group_names
@@ -117,8 +116,11 @@ def answers_data(
                 visible(names[group.id]),
                 [texts[name] for name in group.design.variants],
                 [
-                    [of[levels[name]] if name in levels else -1 for name, of in factors.items()]
-                    for levels in _levels(group.design)
+                    [
+                        of[group.design.levels[name][at]] if name in group.design.levels else -1
+                        for name, of in factors.items()
+                    ]
+                    for at in range(len(group.design.variants))
                 ],
             ]
             for group in suite
@@ -133,17 +135,7 @@ def answers_data(
 def _factors(suite: Suite) -> dict[str, dict[str, int]]:
     """The factors with several levels, and the number of each level."""
     factors: dict[str, dict[str, int]] = {}
-    for levels in chain.from_iterable(_levels(group.design) for group in suite):
-        for name, level in levels.items():
+    for name, levels in chain.from_iterable(group.design.levels.items() for group in suite):
+        for level in levels:
             factors.setdefault(name, Numbers())[level]
     return {name: levels for name, levels in factors.items() if len(levels) > 1}
-
-
-def _levels(design: Design) -> list[dict[str, str]]:
-    """The level of each factor of each variant."""
-    levels = [levels_of(name) if design.is_ragged else {} for name in design.variants]
-    for factor, of in (("language", design.languages), ("form", design.forms)):
-        for level, places in of.items():
-            for at in places:
-                levels[at][factor] = level
-    return levels

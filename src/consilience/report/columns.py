@@ -86,10 +86,9 @@ def difference_columns(
 ) -> dict[str | tuple[str, str], Column]:
     """The columns of differences after those that name the row; ``rows``: their data frame.
 
-    Adjusted p-values and those over seeds are left out where no row has them.
+    Adjusted p-values are left out where no row has them.
     """
     has_holm = rows["p_holm"].is_not_nan().any()
-    has_seeds = "seeds" in rows.columns and (rows["seeds"] > 1).any()
     values = (Column(of, "share") if isinstance(of, str) else of for of in (first, second))
     return {
         **dict(zip(("first_value", "second_value"), values, strict=True)),
@@ -97,7 +96,6 @@ def difference_columns(
         "t": Column("t", "number"),
         "p": Column("p", "p", is_extra=True),
         **({"p_holm": P_HOLM} if has_holm else {}),
-        **({"p_seeds": Column("p over seeds", "p")} if has_seeds else {}),
         "detectable": Column("detectable", "detectable", "detect."),
     }
 

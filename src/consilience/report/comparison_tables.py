@@ -247,7 +247,7 @@ def flip_table(numbers: pl.DataFrame, suite: Suite) -> Table:
         level = row["level"].replace("_", " ")
         names = {"all": "all answers", "group": labels.get(row["level"], level)}
         rows.append(row | {"name": names.get(row["over"], f"{row['over']}: {level}")})
-        is_noise = row["over"] in (NOISE, SAME_MODEL)
+        is_noise = row["over"] == NOISE
         pair = row["first"] if is_noise else f"{row['first']} -> {row['second']}"
         blocks.append(f"{pair}, asked twice" if is_noise else pair)
     tests, rest = tests_of(numbers, suite.words), numbers.height - len(rows)
@@ -283,7 +283,7 @@ def flip_parts(numbers: pl.DataFrame, answers: pl.DataFrame, suite: Suite) -> It
 def flip_verdict(numbers: pl.DataFrame, suite: Suite) -> list[str]:
     """How many answers changed, in which direction, and whether that is more than noise."""
     sentences, words = list[str](), suite.words
-    floors = numbers.filter(pl.col("over").is_in([NOISE, SAME_MODEL])).drop_nans("changed")
+    floors = numbers.filter(over=NOISE).drop_nans("changed")
     for row in numbers.filter(over="all").to_dicts():
         same = ", which has the same model" * (row["level"] == SAME_MODEL)
         if row["changed"] == 0:

@@ -10,6 +10,7 @@ import polars as pl
 
 from consilience.core.schemas import FLIPS
 from consilience.core.text import counted, spread
+from consilience.metrics.differences import MCNEMAR
 from consilience.metrics.registry import DESCRIPTIONS, METRICS, label_of, main_metrics
 from consilience.report.columns import (
     MEANS,
@@ -19,7 +20,6 @@ from consilience.report.columns import (
     Row,
     frame_table,
     metric_column,
-    tests_of,
 )
 from consilience.report.summary import FACT_ROWS
 from consilience.report.table import CI, Cell, Column, Table, Value
@@ -92,16 +92,15 @@ def metrics_table(
 def numbers_by_part(rows: pl.DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
     """The cells of each metric by group and level, and the bounds of its intervals.
 
-    Determinism goes by the name of consistency, with a mark. With several seeds cells have the
-    standard deviation over them.
+    Determinism goes by the name of consistency, with a mark.
     """
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for row in rows.to_dicts():
         known = DESCRIPTIONS.get(row["metric"])
         name = (known and known.alias_of) or row["metric"]
-        ends = {f"{name}_{end}": row[end] for end in ("low", "high", "seed_low", "seed_high")}
+        ends = {f"{name}_{end}": row[end] for end in ("low", "high")}
         mark = "*" * (name != row["metric"])
-        cell = Cell(row["value"], row["seed_std"], row["low"], row["high"], mark=mark)
+        cell = Cell(row["value"], low=row["low"], high=row["high"], mark=mark)
         found.setdefault((row["group"], row["level"]), {}).update({name: cell, **ends})
     return found
 
@@ -173,8 +172,7 @@ def language_table(metrics: pl.DataFrame, suite: Suite) -> Table:
 def form_table(metrics: pl.DataFrame, title: str, changes: pl.DataFrame) -> Table:
     """One row a form, one block a task: metrics with intervals, and changes of accuracy.
 
-    ``metrics``: the rows of tasks. ``changes``: ``FORM_CHANGE_SCHEMA``. With several seeds numbers
-    are mean±std over seeds, and further intervals are of that mean.
+    ``metrics``: the rows of tasks. ``changes``: ``FORM_CHANGE_SCHEMA``.
     """
     metrics = form_rows(metrics)
     main = ["accuracy", "consistency"]
@@ -196,12 +194,8 @@ def form_table(metrics: pl.DataFrame, title: str, changes: pl.DataFrame) -> Tabl
         columns |= {("change_low", "change_high"): Column(CI, "points"), "p_holm": P_HOLM}
         notes.append(
             "change of accuracy: from the original form, over the same items, in points; "
-            f"p: {tests_of(changes)}, adjusted over forms (Holm); intervals are not adjusted"
+            f"p: {MCNEMAR}, adjusted over forms (Holm); intervals are not adjusted"
         )
-    if (metrics["seeds"] > 1).any():
-        for name in main:
-            of_seeds = Column(f"{label_of(name)} {CI} over seeds", "share")
-            columns[f"{name}_seed_low", f"{name}_seed_high"] = of_seeds
     empty: dict[str, Any] = dict.fromkeys(
         name for key in columns for name in ([key] if isinstance(key, str) else key)
     )

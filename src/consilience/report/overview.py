@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from consilience.analysis.examples import Example, Reply
-from consilience.core.factors import FACTORS, levels_of
+from consilience.core.factors import BASE, FACTORS
 from consilience.core.text import counted
 from consilience.endpoints.usage import cost_in_words
 from consilience.report import charts
@@ -115,7 +115,7 @@ def _origin(name: str, record: Mapping[str, Any]) -> dict[str, str]:
         "Finished": record.get("finished") or "not finished",
         "Versions": ", ".join(" ".join(of) for of in record["versions"].items()),
         "Git": record.get("git") or "an installed package",
-        "Questions": f"SHA-256 {settings.get('suite_digest') or settings.get('pairs')}",
+        "Questions": f"SHA-256 {settings.get('queries')}",
         "Weights": weights,
     }
     cost = {"Cost": cost_in_words(record["cost"])} if record.get("cost") else {}
@@ -130,12 +130,12 @@ def subtitle_of(runs: Sequence[RunView]) -> str:
     first, words = runs[0], runs[0].suite.words
     if len(runs) == 1:
         return first.summary.title
-    if first.task:
-        name = ", ".join(dict.fromkeys(run.task.name for run in runs if run.task))
+    name = first.suite.name
+    if words.over == "group":
         forms = first.metrics.filter(kind="form")["level"].unique(maintain_order=True)
         size = f"original form, {', '.join(forms)}"
     else:
-        name, relations = first.suite.name, counted(len(first.suite.relations), words.group)
+        relations = counted(len(first.suite.relations), words.group)
         size = f"{relations}, {facts_in_words(first.metrics, words.item)}"
         size += f" ({first.protocol})" if len(words.protocols) > 1 else ""
     return f"{len(runs)} runs on {name}: {size}"
@@ -240,12 +240,12 @@ def sentence_of(run: RunView, row: SummaryRow, chance: float) -> str:
     sentence = SENTENCES[row.over].get(key) or others.get(row.metric)
     if sentence is None:
         return f"{row.meaning[:1].upper()}{row.meaning[1:]}."
-    bases = [*{base for group in run.suite for base in group.design.variants[:1]}]
+    bases = [*{one.design.variants[0] for one in run.suite if one.design.is_ragged}]
     return sentence.format(
         value=f"{row.value * 100:.1f}{UNIT}",
         chance="" if math.isnan(chance) else f" ({chance * 100:.1f}{UNIT} expected by chance)",
         factor=FACTORS.get(row.level, row.level),
-        base=f" ({bases[0]})" if len(bases) == 1 and levels_of(bases[0]) else "",
+        base=f" ({bases[0]})" if len(bases) == 1 and bases != [BASE] else "",
     )
 
 
@@ -278,7 +278,8 @@ def _of_replies(run: RunView, example: Example) -> Iterator[Cards]:
     if not others:
         return
     lead = _lead(run, f"two prompts of one {run.suite.words.item}", example.gold)
-    if not (first.prompt and levels_of(first.variant)):  # a fact, or the prompts were not kept
+    design = run.suite.relation(example.group).design
+    if not (first.prompt and design.is_ragged and design.levels):  # a fact, or there is no prompt
         others = [reply for reply in example.telling if reply is not first]
         second = next((other for other in others if other.answer != first.answer), others[0])
         headings = {"Prompt": first, "Another prompt": second}.items()
@@ -288,13 +289,13 @@ def _of_replies(run: RunView, example: Example) -> Iterator[Cards]:
 
     def changed(reply: Reply) -> dict[str, str]:
         """The levels that the first variant does not have, by their factors."""
-        return dict(levels_of(reply.variant).items() - levels_of(first.variant).items())
+        one, other = (design.variants.index(of.variant) for of in (first, reply))
+        return {name: of[other] for name, of in design.levels.items() if of[one] != of[other]}
 
     second = min(others, key=lambda reply: (reply.answer == first.answer, len(changed(reply))))
-    factors = [factor for factor in levels_of(second.variant) if factor in changed(second)]
-    names = " and ".join(FACTORS[factor] for factor in factors)
-    levels = ", ".join(f"{factor}={changed(second)[factor]}" for factor in factors)
-    verb = "differs" if len(factors) == 1 else "differ"
+    names = " and ".join(FACTORS[factor] for factor in changed(second))
+    levels = ", ".join(map("=".join, changed(second).items()))
+    verb = "differs" if len(changed(second)) == 1 else "differ"
     differing = "\n".join(differing_lines(first.prompt, second.prompt or ""))
     cards = [
         _card("Prompt", first.prompt, first.answer),
@@ -315,7 +316,7 @@ def _card(heading: str, prompt: str, answer: str) -> tuple[str, str, str]:
 
 def server_line(run: RunView) -> list[str]:
     """The server of a run in one line, with how it scored; no line without one."""
-    record: Mapping[str, Any] = run.records[0] if run.records else {}
+    record = run.record
     model = record.get("settings", {}).get("model", {})
     if "server" not in model and not {"cost", "scoring"} & record.keys():
         return []
@@ -375,8 +376,8 @@ def _headline_table(runs: Sequence[RunView]) -> Table:
     rows: list[list[Value]] = []
     for run, known in zip(runs, of_runs, strict=True):
         found = (known.get(key) for key in keys)
-        cells = [Cell(of.value, of.std, of.low, of.high) if of else Cell() for of in found]
-        rows.append([_run_and_task(run, runs), *cells[:2], run.summary.chance, *cells[2:]])
+        cells = [Cell(of.value, low=of.low, high=of.high) if of else Cell() for of in found]
+        rows.append([run.name, *cells[:2], run.summary.chance, *cells[2:]])
     baselines = {
         tuple(round(row.baseline, 9) for row in known.values() if not math.isnan(row.baseline))
         for known in of_runs
@@ -389,11 +390,6 @@ def _headline_table(runs: Sequence[RunView]) -> Table:
     columns = [Column("model"), *(Column(label, "share") for label in labels)]
     title = "The headline numbers, in percent; below each its 95 % confidence interval"
     return Table(title, columns, rows)
-
-
-def _run_and_task(run: RunView, runs: Sequence[RunView]) -> str:
-    tasks = {other.task.name for other in runs if other.task}
-    return f"{run.name}, {run.task.name}" if run.task and len(tasks) > 1 else run.name
 
 
 def _intervals(runs: Sequence[RunView]) -> Iterator[Figure]:

@@ -42,7 +42,7 @@ from consilience.report.run_view import (
 from consilience.report.table import Cell, Column, intervals_below
 
 MOST_MOVES = 60  # rows of a table of labels that changed; a written answer may be any text
-MOST_EXAMPLES = 12  # changed answers on the page; all are in inconsistent.csv
+MOST_EXAMPLES = 12  # changed answers on the page
 
 OF_RELATIONS: Columns = {
     "relation": Column("relation"), "run": Column("run"), "facts": Column("facts", "count"),
@@ -156,10 +156,9 @@ def _label_changes(runs: Sequence[RunView]) -> Parts:
         by = ["perturbation", "group", "original_answer", "answer"]
         moves = run.changed.group_by(by, maintain_order=True).len()
         moves = moves.sort("len", descending=True, maintain_order=True)
-        seeds = f", {run.seeds} seeds together" if run.seeds > 1 else ""
         is_long = moves.height > MOST_MOVES
         rest = f", the {MOST_MOVES} most common of {moves.height}" * is_long
-        title = f"{run.name}{seeds}: labels that changed{rest}"
+        title = f"{run.name}: labels that changed{rest}"
         yield frame_table(moves.head(MOST_MOVES), title, MOVES)
         counts = run.changed.group_by("group", "perturbation", maintain_order=True).agg(
             (pl.col("original_answer") == pl.col("gold")).sum(),
@@ -268,7 +267,7 @@ OF_PAIRS: Sections = (
     ("changes", "Label changes", "", _label_changes),
     (
         "examples", "Examples",
-        "Labels that a form changed. All of them are in inconsistent.csv of the run.",
+        "Labels that a form changed; `consilience analyze examples RUN --csv FILE` has all.",
         _changed_examples,
     ),
 )  # fmt: skip
@@ -317,14 +316,10 @@ def report_page(
         ("summary", "Summary", overview.scope(runs), overview.first_screen),
         ("differences", "Differences", PAIRED * (compared is not None), lambda runs: changes),
         ("flips", "Changed answers", "", lambda runs: flipped),
-        *(OF_PAIRS if runs[0].task else OF_FACTS),
+        *(OF_PAIRS if words.over == "group" else OF_FACTS),
         *OF_ALL,
     ]
-    records = [
-        (f"{run.name}, seed {at} of {run.seeds}" if run.seeds > 1 else run.name, record)
-        for run in runs
-        for at, record in enumerate(run.records or [{}], start=1)
-    ]
+    records = [(run.name, run.record) for run in runs]
     sections = [Section(id_, head, intro, [*parts(runs)]) for id_, head, intro, parts in rows]
     sections = [section for section in sections if section.parts] + [overview.again(records)]
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""

@@ -14,7 +14,6 @@ from consilience.analysis.examples import EXAMPLES
 from consilience.analysis.factor_effects import FactorTables
 from consilience.core.errors import Protocol
 from consilience.core.factors import FACTORS
-from consilience.core.items import Task
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.core.text import counted
 from consilience.report.columns import Columns, frame_table
@@ -23,7 +22,6 @@ from consilience.report.table import CI, Column, Table
 from consilience.types import Suite
 
 NOISE = "noise"  # the rows of pairs that differ in nothing about the question
-BLANK = "___"  # the object in a prompt
 
 EXACT: Columns = {
     "answer_main": Column("answer: main effect", "share", "answer: main"),
@@ -208,10 +206,10 @@ def _most_changed(view: FactorView) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """What is shown of one run, of one seed or several."""
+    """What is shown of one run."""
 
     name: str  # Its label: the model, or what the user calls the run
-    records: Sequence[Mapping[str, Any]]  # ``run.json`` of each seed; empty for a table of answers
+    record: Mapping[str, Any]  # ``run.json``; empty for a table of answers
     suite: Suite
     metrics: pl.DataFrame  # The metrics table (``METRICS_SCHEMA``)
     summary: Summary
@@ -234,12 +232,7 @@ class RunView:
     factors: Sequence[FactorView] = ()  # What each factor changes, a view for each design
 
     # Of sentence pairs:
-    task: Task | None = None
     changed: pl.DataFrame = field(default_factory=pl.DataFrame)  # ``CHANGED_ANSWERS_SCHEMA``
-
-    @property
-    def seeds(self) -> int:
-        return len(self.records)
 
     def prompt(self, example: Any, reply: Any) -> str:
         """The prompt that was sent, or the variant where it is not kept."""

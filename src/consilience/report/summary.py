@@ -63,8 +63,7 @@ class SummaryRow:
     metric: str
     kind: Kind  # What part of the groups it is about
     level: str
-    value: float  # The mean over seeds where there are several
-    std: float  # Standard deviation over seeds; NaN for one seed
+    value: float
     low: float  # Lower bound of the 95 % confidence interval
     high: float
     baseline: float  # The value of the majority baseline
@@ -93,7 +92,6 @@ class Summary:
     """Those of the most consistent groups; empty where all are shown as equal."""
     relations: int
     """How many relations the numbers are the mean over; 0 for sentence pairs and questions."""
-    seeds: int  # How many seeds the numbers are the mean of
     notes: Sequence[str]  # What a reader should know, one short sentence each
 
     def __repr__(self) -> str:
@@ -108,13 +106,13 @@ class Summary:
     def table(self) -> Table:
         """The summary as a table; the groups and the notes are below it."""
         columns = [
-            Column("metric"), Column("mean±std" if self.seeds > 1 else "%", "share"),
-            Column(CI, "share"), Column("majority", "share"), Column("meaning"),
+            Column("metric"), Column("%", "share"), Column(CI, "share"),
+            Column("majority", "share"), Column("meaning"),
         ]  # fmt: skip
         rows: list[list[Value]] = []
         for row in self.rows:
             chance = "" if math.isnan(row.chance) else f" (chance {row.chance * 100:.1f})"
-            cells = Cell(row.value, row.std), Cell(low=row.low, high=row.high), row.baseline
+            cells = row.value, Cell(low=row.low, high=row.high), row.baseline
             rows.append([row.label, *cells, row.meaning + chance])
         remarks = " ".join([*self.notes, *self._explanations()])
         notes = [*self.groups_in_words(), *([remarks] if remarks else [])]
@@ -188,13 +186,12 @@ def summarize(
         rows.append(
             SummaryRow(
                 label=label, metric=metric, kind=kind, level=level, value=row["value"],  # type: ignore[arg-type]
-                std=row["seed_std"], low=row["low"], high=row["high"],
+                low=row["low"], high=row["high"],
                 baseline=majority.get(key, NAN), meaning=meaning + of_some,
                 chance=float(chance.get("value", NAN)), over=over, group=group,
             )
         )  # fmt: skip
     least, most = _extremes(values, groups) if is_averaged else ([], [])
-    seeds = int(metrics["seeds"].max())  # type: ignore[arg-type]
     name, sizes = suite.name, ""
     if is_averaged:
         sizes = _mean_sizes(values, groups, words, asked or {})
@@ -202,11 +199,10 @@ def summarize(
         name, row = groups[0].id, values[_of_group("accuracy", groups[0].id)]
         pairs, forms = row["n"] + row["n_excluded"], len(groups[0].design.forms)
         sizes = f"{pairs:,} sentence pairs, {forms} forms"
-    remarks = [str(protocol)] if len(words.protocols) > 1 else []
-    remarks += [f"mean of {seeds} seeds"] if seeds > 1 else []
-    title = f"{model} on {name}: {sizes}" + (f" ({', '.join(remarks)})" if remarks else "")
+    rules = f" ({protocol})" if len(words.protocols) > 1 else ""
+    title = f"{model} on {name}: {sizes}{rules}"
     notes = [*cautions, *_notes(metrics, suite, groups)]
-    return Summary(title, rows, least, most, averaged, seeds, notes)
+    return Summary(title, rows, least, most, averaged, notes)
 
 
 def _key_of(row: Mapping[str, Any]) -> Key:

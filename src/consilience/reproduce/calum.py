@@ -26,16 +26,19 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from consilience.analysis import examples
 from consilience.analysis.correlations import paired_t
 from consilience.analysis.task_types import LONG, RUNS_SCHEMA, gains, task_effects, ttest
 from consilience.core.errors import OTHER_OUT, ConsilienceError
 from consilience.core.factors import WHOLE
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.metrics import statistics as stats
+from consilience.metrics.measure import mean_over_runs
 from consilience.metrics.statistics import NAN, TIE
 from consilience.report.papers import Measured, paper_numbers
 from consilience.reproduce.recipe import UNAVAILABLE, MissingError, Numbers, Recipe, Request, Work
 from consilience.runs.folder import record_of
+from consilience.runs.run import Run
 from consilience.suites.pairs import (
     CALUM,
     HUB,
@@ -63,8 +66,11 @@ VARIANTS: Mapping[str, Sequence[str]] = {"Single": (), "Para": ("qqp", "mrpc"), 
 """The tasks that a model is trained on in addition to its own (Section 6.1)."""
 
 
-def trained_and_asked(recipe: Recipe, work: Work, row: str, task: str) -> Path:
-    """The run of a row's model on a task; the model is trained first unless it writes labels."""
+SEEDS = (0, 1, 2, 3, 4)  # Of the trainings
+
+
+def trained_and_asked(recipe: Recipe, work: Work, row: str, task: str) -> list[Path]:
+    """The runs of a row's models on a task, which are trained first unless one writes labels."""
     request, (model, variant) = work.request, parts_of(row)
     spec = recipe.models[model]
     if spec in work.faults:
@@ -72,6 +78,7 @@ def trained_and_asked(recipe: Recipe, work: Work, row: str, task: str) -> Path:
     folder = pairs_folder(request, row, task)
     held_out = readable_source(work, task, "validation")
     half = ["--half", "1"] if is_halved(request, task) else []
+    models = {folder / "run": spec}
     try:
         if model not in WRITERS:
             others = [other for other in VARIANTS[variant] if other != task]
@@ -80,20 +87,23 @@ def trained_and_asked(recipe: Recipe, work: Work, row: str, task: str) -> Path:
                 row, "finetune", "--model", spec, "--task", task,
                 "--train", readable_source(work, task, "train"), "--validation", held_out, *half,
                 *(word for name, file in training for word in ("--with-task", f"{name}={file}")),
-                "--out", folder / "model", "--device", request.training_device, part=GROUPS[task],
+                "--seeds", ",".join(map(str, SEEDS)), "--out", folder / "model",
+                "--device", request.training_device, part=GROUPS[task],
             )  # fmt: skip
-        trained = spec if model in WRITERS else folder / "model"
-        work.run(
-            row, "probe", "--model", trained, "--suite", task, "--data", held_out, *half,
-            "--out", folder / "run", "--device", request.device,
-            *(["--generate"] if row in WRITERS else []), part=GROUPS[task],
-        )  # fmt: skip
+            of_seed = (f"seed-{seed}" for seed in SEEDS)
+            models = {folder / "run" / one: str(folder / "model" / one / task) for one in of_seed}
+        for run, trained in models.items():
+            work.run(
+                row, "probe", "--model", trained, "--suite", task, "--data", held_out, *half,
+                "--out", run, "--device", request.device,
+                *(["--generate"] if row in WRITERS else []), part=GROUPS[task],
+            )  # fmt: skip
     except MissingError as reason:
         if f"cannot load '{spec}'" in str(reason):
             work.faults[spec] = str(reason)
         raise
     work.stop_if_dry()
-    return folder / "run"
+    return [*models]
 
 
 def readable_source(work: Work, task: str, split: str) -> str:
@@ -137,28 +147,33 @@ def parts_of(row: str) -> tuple[str, str]:
     return (model, variant) if variant in VARIANTS else (row, "Single")
 
 
-def read_rows(file: Path, row: str, task: str) -> pl.DataFrame:
-    """A row's numbers on a task in the metrics of a run, or of people; with ``model``, ``task``."""
-    file = file / "metrics.csv" if file.is_dir() else file
-    table = pl.read_csv(file, schema_overrides=METRICS_SCHEMA)
+def read_rows(files: Sequence[Path], row: str, task: str) -> pl.DataFrame:
+    """A row's numbers on a task, with ``model`` and ``task``; of several runs the means.
+
+    ``files``: tables of metrics of runs, or one of people.
+    """
     of_task = {"over": "group", "group": task + (GENERATED if row in WRITERS else "")}
-    rows = table.filter(**({"over": "all"} if row == HUMAN else of_task))
+    wanted: dict[str, Any] = {"over": "all"} if row == HUMAN else of_task
+    tables = [pl.read_csv(file, schema_overrides=METRICS_SCHEMA).filter(**wanted) for file in files]
+    rows = mean_over_runs(tables) if len(tables) > 1 else tables[0]
     level = pl.col("level").fill_null("")
     return rows.with_columns(level, model=pl.lit(row), task=pl.lit(task))
 
 
-def read_numbers(file: Path, row: str, task: str) -> Numbers:
-    """Accuracy, C_R and C_S in percent; the interval is over items.
+def read_numbers(files: Sequence[Path], row: str, task: str) -> Numbers:
+    """Accuracy, C_R and C_S in percent, with their deviation and interval over runs.
 
-    The deviation is over seeds, of people over annotators.
+    Of people the deviation is over annotators; theirs and that of a single run is the interval
+    over items.
     """
-    rows = read_rows(file, row, task).iter_rows(named=True)
+    rows = read_rows(files, row, task).iter_rows(named=True)
     values = {
         tuple(number[name] for name in ("metric", "kind", "level")): number for number in rows
     }
-    names = ("value", "std" if row == HUMAN else "seed_std", "low", "high")
     return {
-        (GROUPS[task], row, column): Measured(*(100 * values[key][name] for name in names))
+        (GROUPS[task], row, column): Measured(
+            *(100 * values[key][name] for name in ("value", "std", "low", "high"))
+        )
         for column, key in COLUMNS.items()
         if key in values
     }
@@ -203,11 +218,13 @@ def results(recipe: Recipe, work: Work) -> Numbers:
                 f"--add {row}", expected="a name that does not end in -Single, -Para or -All"
             )
     for row, task in product(rows, tasks):
-        make = partial(trained_and_asked, recipe, work, row, task)
         if row == HUMAN:
-            make = partial(_score_people, work, task)
-        if run := work.attempt(row, make, GROUPS[task]):
-            numbers |= read_numbers(run, row, task)
+            if file := work.attempt(row, partial(_score_people, work, task), GROUPS[task]):
+                numbers |= read_numbers([file], row, task)
+            continue
+        make = partial(trained_and_asked, recipe, work, row, task)
+        if runs := work.attempt(row, make, GROUPS[task]):
+            numbers |= read_numbers([one / "metrics.csv" for one in runs], row, task)
     return numbers
 
 
@@ -216,11 +233,13 @@ def changed_answers(recipe: Recipe, work: Work) -> Numbers:
     ((model, _),) = recipe.models.items()
     for task, form in recipe.details["shown"]:
         part = GROUPS[task]
-        run = work.attempt(model, partial(trained_and_asked, recipe, work, model, task), part)
-        if run is None:
+        runs = work.attempt(model, partial(trained_and_asked, recipe, work, model, task), part)
+        if runs is None:
             continue
         group = task + (GENERATED if model in WRITERS else "")
-        table = pl.read_csv(run / "inconsistent.csv", infer_schema=False)
+        opened = map(Run.open, runs)
+        tables = [examples.changed_answers(of.queries, of.answers, of.suite) for of in opened]
+        table = pl.concat(tables).sort("margin", descending=True, nulls_last=True)
         rows = table.fill_null("").to_dicts()
         changed = [row for row in rows if (row["group"], row["perturbation"]) == (group, form)]
         work.told += [
@@ -322,10 +341,10 @@ def our_rows(work: Work, rows: Sequence[str], tasks: Sequence[str]) -> pl.DataFr
     tables = [pl.DataFrame(schema=VALUES)]
     for row, task in product(rows, tasks):
         run = pairs_folder(work.request, row, task) / "run"
-        if (run / "metrics.csv").is_file():
+        if files := sorted(run.glob("**/metrics.csv")):
             for path in sorted(run.glob("**/run.json")):
                 _note_run(work, path.parent, row, task)
-            tables.append(read_rows(run / "metrics.csv", row, task).select(list(VALUES)))
+            tables.append(read_rows(files, row, task).select(list(VALUES)))
     return pl.concat(tables)
 
 
@@ -374,7 +393,7 @@ def people(recipe: Recipe, work: Work) -> Numbers:
             answered.append((annotators, items))
             numbers |= {
                 key: replace(number, unit="percent")
-                for key, number in read_numbers(file, HUMAN, task).items()
+                for key, number in read_numbers([file], HUMAN, task).items()
             }
     if answered:
         annotators, items = map(min, zip(*answered, strict=True))

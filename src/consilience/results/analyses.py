@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +13,28 @@ import polars as pl
 from consilience import suites
 from consilience.analysis import examples, patterns
 from consilience.analysis.correlations import correlation
-from consilience.analysis.factor_effects import CellAnswers, factor_tables
+from consilience.analysis.examples import OF_FACTS
+from consilience.analysis.factor_effects import factor_tables
 from consilience.analysis.task_types import read_runs, task_effects, without_models
-from consilience.asking.facts import ask_suite
 from consilience.core.errors import SILENT, ConsilienceError, Protocol, Watch
-from consilience.core.factors import OF_OPTIONS, FactorialDesign
+from consilience.core.factors import FactorialDesign
 from consilience.core.schemas import METRICS_SCHEMA
+from consilience.elsewhere import open_run, open_runs
 from consilience.files.write import csv_of, write_whole
-from consilience.kinds import facts_of, kind_of_run, refuse_other_kinds, suite_notes, suite_of
-from consilience.kinds.counting import noise_floor_of
-from consilience.kinds.facts import Facts
-from consilience.kinds.questions import design_of_run
-from consilience.metrics.counts import Prepared, prepared_seeds
+from consilience.metrics.counts import Prepared
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import MANY_VARIANTS
 from consilience.models import LanguageModel
 from consilience.options import Output, runs, shared_fields
 from consilience.options.probe import ProbeOptions
+from consilience.plans import plan_of
+from consilience.probing import probe
+from consilience.probing.counting import counted_by, noise_floor_of
 from consilience.report import analysis_tables as layouts
 from consilience.report.charts import tsne_figure
 from consilience.report.columns import EDITS, frame_table, numbered
 from consilience.report.export import Shown, in_sentences, save_figure
+from consilience.report.metric_tables import changed_answers_table
 from consilience.report.run_view import (
     FactorView,
     factor_table,
@@ -42,7 +43,7 @@ from consilience.report.run_view import (
 )
 from consilience.report.table import Table
 from consilience.runs.folder import RunFolder, default_folder
-from consilience.runs.run import Run, open_runs, short_names, split_label
+from consilience.runs.run import Run, short_names, split_label
 from consilience.suites.facts import select_relations
 from consilience.types import Relation, Suite
 
@@ -81,13 +82,12 @@ class FactorAnalysis(Analysis):
     __repr__ = Shown.__repr__
 
 
-def _open(
-    options: runs.PatternsOptions | runs.EditsOptions,
-) -> tuple[Run, Suite, Protocol, list[str]]:
-    run = Run.open(options.run)
-    suite, protocol = facts_of(run, options.suite, options.protocol)
-    seeds = f"means over {len(run.seeds)} seeds, without intervals and tests"
-    return run, suite, protocol, suite_notes(run, suite) + [seeds] * (len(run.seeds) > 1)
+def facts_of(run: Run, protocol: Protocol | None = None) -> tuple[Suite, list[str]]:
+    """The suite of a run of facts with the protocol that it is counted by, and notes on that."""
+    if not run.suite.words.has_means:
+        found, todo = f"a run of {run.suite.words.item}s", "`consilience report` takes such runs."
+        raise ConsilienceError(found, expected="a run of facts", where=str(run.path), todo=todo)
+    return counted_by(run, protocol)
 
 
 def analyze_patterns(options: runs.PatternsOptions) -> Analysis:
@@ -95,8 +95,10 @@ def analyze_patterns(options: runs.PatternsOptions) -> Analysis:
 
     Of chosen groups all patterns are shown, of others a row a relation.
     """
-    run, suite, protocol, notes = _open(options)
-    suite, answers = _of_groups(run, suite, options.groups)
+    run = open_run(options.run)
+    suite, notes = facts_of(run, options.protocol)
+    suite = suite if options.groups is None else select_relations(suite, options.groups)
+    answers, protocol = answers_of(run, suite), suite.protocol
     pairs = patterns.pair_table(answers, suite, protocol)
     rows = patterns.with_changes(patterns.pattern_table(answers, suite, protocol), pairs)
     notes += [
@@ -114,24 +116,23 @@ def analyze_patterns(options: runs.PatternsOptions) -> Analysis:
     return Analysis(tables, shown, pairs, notes, verdict=verdict)
 
 
-def _of_groups(
-    run: Run, suite: Suite, groups: Sequence[str] | None
-) -> tuple[Suite, list[pl.DataFrame]]:
-    """The suite and the answers of each seed, of chosen groups only."""
-    suite = suite if groups is None else select_relations(suite, groups)
-    is_chosen = pl.col("group").is_in([relation.id for relation in suite.relations])
-    return suite, [table.filter(is_chosen) for table in run.tables]
+def answers_of(run: Run, suite: Suite) -> Prepared:
+    """The answers of a run to the groups of a suite."""
+    is_chosen = pl.col("group").is_in([relation.id for relation in suite])
+    return Prepared(run.answers.filter(is_chosen), suite)
 
 
 def analyze_edits(options: runs.EditsOptions) -> Analysis:
     """Consistency of the pairs that differ in a way, against the other pairs: ``edits``."""
-    run, suite, protocol, notes = _open(options)
+    run = open_run(options.run)
+    suite, notes = facts_of(run, options.protocol)
+    protocol = suite.protocol
     kinds: patterns.Kinds = patterns.annotated_kinds(suite)
     if options.derive:
         from consilience.analysis import syntax
 
         kinds = syntax.derived_kinds(suite, syntax.load_parser())
-    table = patterns.edit_table(run.tables, suite, protocol, kinds)
+    table = patterns.edit_table(run.answers, suite, protocol, kinds)
     if table.is_empty():
         found = f"the suite '{suite.name}' does not say how its patterns differ"
         raise ConsilienceError(found, todo="Derive it: --derive.")
@@ -140,33 +141,35 @@ def analyze_edits(options: runs.EditsOptions) -> Analysis:
 
 
 def analyze_examples(options: runs.ExamplesOptions) -> Analysis:
-    """Examples of each kind, of the first seed; the table has a row for each reply to each item."""
-    run = Run.open(options.run)
-    kind_of_suite, first = kind_of_run(run), run.seeds[0]
-    known = list(kind_of_suite.example_kinds)
-    if not known:
-        refuse_other_kinds(run)
-    suite, _ = suite_of(run, options.suite)
-    notes = suite_notes(run, suite)
-    if len(run.seeds) > 1:
-        notes.append(f"the examples are those of {first.label}")
+    """Examples of each kind; the table has a row for each reply to each item.
+
+    Of sentence pairs the answers that a perturbation changed.
+    """
+    run = open_run(options.run)
+    suite, notes = run.suite, []
+    if suite.words.over == "group":
+        changed = examples.changed_answers(run.queries, run.answers, suite)
+        title = "Answers that changed, the most confident first"
+        shown = [changed_answers_table(changed, options.examples, title)]
+        return Analysis({"changed_answers": changed}, shown)
     if writing := run.settings.get("writing"):
         notes.append(f"written answers are matched by the rule: {writing['match']}")
-    found = kind_of_suite.with_texts(
-        run, examples.examples(first.answers, suite, known, options.examples)
-    )
+    known = [name for name in examples.KINDS if suite.words.has_means or name not in OF_FACTS]
+    found = examples.examples(run.answers, suite, known, options.examples)
+    if suite.words.is_pooled:
+        found = examples.with_prompts(found, run.answers, run.texts())
     replies = [reply for items in found.values() for one in items for reply in one.replies]
     has_prompts = any(reply.prompt is not None for reply in replies)
-    shown: list[Table | str] = []
+    tables: list[Table | str] = []
     for kind, items in found.items():
         title = examples.about(kind)
         if has_prompts:
             title = title.partition(" (example")[0].replace("pattern", "variant")
-        shown.append(layouts.example_table(items, title) if items else f"{title}: none")
+        tables.append(layouts.example_table(items, title) if items else f"{title}: none")
     rows = [asdict(example) for items in found.values() for example in items]
     for row in rows:
         row["other_golds"] = sorted(row["other_golds"])
-    return Analysis({}, shown, examples.reply_table(found), notes, {"examples": rows})
+    return Analysis({}, tables, examples.reply_table(found), notes, {"examples": rows})
 
 
 def analyze_knowledge(options: runs.KnowledgeOptions) -> Analysis:
@@ -177,9 +180,9 @@ def analyze_knowledge(options: runs.KnowledgeOptions) -> Analysis:
     """
     metrics, notes = {}, []
     for run in open_runs(options.runs):
-        suite, protocol = facts_of(run, options.suite, options.protocol)
-        notes += suite_notes(run, suite)
-        metrics[run.label] = measure(run.tables, suite, protocol)
+        suite, more = facts_of(run, options.protocol)
+        notes += more
+        metrics[run.label] = measure(run.answers, suite, suite.protocol)
     correlations = patterns.correlation_table(metrics)
     tables = {"correlations": correlations}
     shown = [layouts.analysis_table("correlations", correlations)]
@@ -234,9 +237,17 @@ def analyze_factors(options: runs.FactorsOptions) -> FactorAnalysis:
     """Consistency by factor, variance components and the range of accuracy of each run."""
     views: list[FactorView] = []
     for run in open_runs(options.runs):
-        first, *others = factor_views(run, options.groups)
-        notes = [*suite_notes(run, suite_of(run)[0]), *first.tables.notes]
-        views += [replace(first, tables=replace(first.tables, notes=notes)), *others]
+        suite = run.suite
+        suite = suite if options.groups is None else select_relations(suite, options.groups)
+        found, words = factor_views(run, suite, answers_of(run, suite)), suite.words
+        if not found:
+            raise ConsilienceError(
+                f"no factor with two levels in a run of {words.item}s",
+                expected="a run of questions in several variants",
+                where=str(run.path),
+                todo=f"`consilience report` shows what each {words.variant} changes.",
+            )
+        views += found
     of_run = f" of {views[0].name}" if len(views) == 1 else ""
     shown: list[Table | str] = [
         factor_table(views, f"What each factor changes in the answers{of_run}, in percent"),
@@ -278,52 +289,23 @@ def _numbers(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(frames, how="diagonal").select(*columns, *shares, *counts)
 
 
-def factor_views(
-    run: Run, groups: Sequence[str] | None = None, seeds: Sequence[Prepared] = ()
-) -> list[FactorView]:
-    """The factors of a run of questions; groups with the same factors are counted together.
-
-    ``seeds``: the answers that are counted, by default all of the run.
-    """
-    if "cells" not in run.settings:
-        words = kind_of_run(run).words
-        found = f"a run of {words.item}s, whose variants differ in one factor: the {words.variant}"
-        expected = "a run of questions in several variants"
-        todo = f"`consilience report` shows what each {words.variant} changes."
-        raise ConsilienceError(found, expected=expected, where=str(run.path), todo=todo)
-    suite, _ = suite_of(run)
-    if groups is not None:
-        suite = select_relations(suite, groups)
+def factor_views(run: Run, suite: Suite, answers: Prepared) -> list[FactorView]:
+    """The factors of questions; groups with the same factors are counted together, others not."""
     designs: dict[FactorialDesign, list[str]] = {}
-    whole = design_of_run(run)
-    for relation in suite.relations:
-        is_whole = whole.names == relation.design.variants
-        designs.setdefault(whole if is_whole else whole.without(OF_OPTIONS), []).append(relation.id)
+    for relation in answers.relations:
+        if any(kind == "factor" for kind, _ in relation.design.parts):
+            designs.setdefault(relation.design.factorial, []).append(relation.id)
     noise = noise_floor_of(run.path)
     noise = pl.DataFrame(schema=METRICS_SCHEMA) if noise is None else noise
     views = []
     for design, names in designs.items():
-        answers = _answers_of(run, select_relations(suite, names), seeds)
+        grids = {name: answers.views(suite[name], "strict")["pairs"] for name in names}
         label = run.label if len(designs) == 1 else f"{run.label}, {', '.join(names)}"
-        views.append(FactorView(label, factor_tables(answers, design), noise))
+        views.append(FactorView(label, factor_tables(grids, design), noise))
     return views
 
 
-def _answers_of(run: Run, suite: Suite, seeds: Sequence[Prepared]) -> list[CellAnswers]:
-    known = seeds or prepared_seeds(_of_groups(run, suite, None)[1], suite)
-    return [
-        CellAnswers(
-            {
-                relation.id: prepared.views(relation, "strict")["pairs"]
-                for relation in prepared.relations
-                if relation.id in suite
-            }
-        )
-        for prepared in known
-    ]
-
-
-SETTINGS = ("suite", "suite_digest", "groups", "limit", "seed", "protocol", "model")
+SETTINGS = ("kind", "suite", "groups", "limit", "seed", "protocol", "queries", "model")
 """The settings of a probe that decide vectors too."""
 
 
@@ -336,15 +318,16 @@ def analyze_representations(options: runs.VectorOptions, watch: Watch = SILENT) 
     """
     from consilience.analysis import representations
 
-    inquiry = Facts(ProbeOptions(**shared_fields(options, ProbeOptions)), watch)
-    suite, protocol = inquiry.suite, inquiry.protocol
-    inquiry.load()
-    model, settings = inquiry.model, {name: inquiry.settings[name] for name in SETTINGS}
+    asked = ProbeOptions(**shared_fields(options, ProbeOptions))
+    plan = plan_of(asked, watch=watch)
+    queries = plan.queries(probe.loaded(plan, asked, None, watch))
+    suite, protocol, model, table = plan.suite, plan.protocol, queries.model, queries.table()
+    settings = probe.settings_of(plan, queries, table)
+    settings = {name: settings[name] for name in SETTINGS}
     settings["layers"] = ",".join(map(str, options.layers))
     run = RunFolder(options.out or default_folder(options.model, settings, "-vectors"), settings)
-    inquiry.describe(run)
-    with watch.steps("asking", sum(inquiry.groups.values()), inquiry.unit) as advance:
-        answers = ask_suite(suite, model, run, progress=advance)
+    run.write_queries(table, [group.record for group in suite])
+    answers = pl.concat(probe.ask_in_folder(plan, queries, run, watch).values())
     metrics = measure(answers, suite, protocol)
     parts = []
     with watch.steps("clustering", len(suite.relations), "relations") as advance:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import combinations, product
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
 
 from consilience.analysis.flips import FLIP_SCHEMA, NOISE, SAME_MODEL, flip_rows
 from consilience.core.errors import By, ConsilienceError, Protocol
-from consilience.core.text import counted, listed
-from consilience.kinds import kind_of_run, suite_notes, suite_of
-from consilience.kinds.counting import NOT_FINISHED, noise_floor_of, record_notes
+from consilience.core.text import counted
+from consilience.elsewhere import open_runs
 from consilience.metrics.counts import Prepared
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import few_relations, other_candidates
 from consilience.metrics.registry import label_of
 from consilience.options import Output
 from consilience.options.runs import CompareOptions
+from consilience.probing.counting import NOT_FINISHED, counted_by, noise_floor_of
 from consilience.report.columns import noise_row
 from consilience.report.comparison_tables import (
     comparison_table,
@@ -30,181 +29,139 @@ from consilience.report.comparison_tables import (
 )
 from consilience.report.export import Shown, in_sentences, record_of
 from consilience.report.table import Table
-from consilience.runs.run import Run, open_runs
+from consilience.runs.run import Run
 from consilience.types import Suite
 
-SHOWN = 5  # questions that a note names
 SHOWN_FLIPS = 10  # changed answers that a terminal shows
-PARTS = "in text, options or gold answer between"  # what changed, before the two runs
-ITEM = ["group", "item"]
-QUERY = [*ITEM, "variant", "subject", "gold"]  # what identifies a query in an answers table
-TEXTS = ("subject", "gold")  # of an item of sentence pairs: the first sentence and the label
+QUERY = ["group", "item", "variant"]  # what identifies a query
 
-DIGITS = 8  # digits of a SHA-256 in a note
+ORDERS = ("order", "context")  # factors whose levels are letters
+
 SHARES_OF_ANSWERS = ("accuracy", "consistency", "consistent_accuracy")
 """Headline numbers that answers which flip change by about their share."""
 
 
-def comparable(runs: Sequence[Run], suite: Suite) -> tuple[dict[str, list[Prepared]], list[str]]:
-    """The answers to what all runs were asked in the same variants, by run and seed, and notes.
+@dataclass(frozen=True)
+class Common:
+    """What all of some runs were asked: the same group, item, variant, subject and gold."""
 
-    Nothing in common raises.
+    runs: Sequence[Run]  # With variants named alike
+    suite: Suite
+    """The groups and variants of the first run that all have; the protocol is that of counting."""
+    answers: Mapping[str, Prepared]  # Those of each run, by its label
+    notes: Sequence[str]  # How much is common
+
+    @classmethod
+    def of(cls, runs: Sequence[Run], suite: Suite) -> Common:
+        """``suite``: that of the first run, or some of its groups; nothing in common raises."""
+        runs, suite = _named_alike(runs, suite)
+        tables = {run.label: run.answers for run in runs}
+        keys = [*QUERY, "subject", "gold"]
+        in_suite = pl.col("group").is_in([one.id for one in suite])
+        first, *others = (of.filter(in_suite).select(keys) for of in tables.values())
+        shared = first
+        for other in others:
+            if not shared.equals(other):
+                how: Any = {"how": "semi", "nulls_equal": True, "maintain_order": "left"}
+                shared = shared.join(other, on=keys, **how)
+        if shared.is_empty():
+            counts = ", ".join(f"{label} has {of.height:,}" for label, of in tables.items())
+            raise ConsilienceError(
+                f"no query that all runs have: {counts}",
+                expected="some with the same group, item, variant and right answer",
+                todo="Probe all models with the same --suite, --data and --vary.",
+            )
+        variants = dict(shared.group_by("group").agg(pl.col("variant").unique()).iter_rows())
+        common = tuple(one.only(variants[one.id]) for one in suite if one.id in variants)
+        suite = replace(suite, relations=common)
+        is_whole = all(of.height == shared.height for of in tables.values())
+        answers = {
+            label: Prepared(
+                of if is_whole
+                else of.join(shared, on=keys, how="semi", nulls_equal=True, maintain_order="left"),
+                suite,
+            )
+            for label, of in tables.items()
+        }  # fmt: skip
+        notes = [] if is_whole else [_how_much(tables, shared, suite)]
+        return cls(runs, suite, answers, [*notes, *_other_prompts(runs, shared)])
+
+
+def _named_alike(runs: Sequence[Run], suite: Suite) -> tuple[list[Run], Suite]:
+    """Runs, and the suite of the first, with orders of as many letters as the smallest suite has.
+
+    Orders have a letter for each option of the largest question of their suite.
     """
-    refuse_other_variants(runs)
-    is_of_pairs = suite.words.over == "group"
-    if is_of_pairs and not all(run.record for run in runs):
-        found = "a table of answers to sentence pairs"
-        raise ConsilienceError(found, expected="runs, which hold what was asked")
-    tables, notes = paired_by_text(runs)
-    if is_of_pairs:
-        groups = [
-            {group for seed in seeds for group in seed["group"].unique()}
-            for seeds in tables.values()
-        ]
-        shared_groups = set.intersection(*groups)
-        left_out = sorted(set.union(*groups) - shared_groups)
-        if not shared_groups:
-            found = f"nothing that all runs were asked: {', '.join(left_out)}"
-            raise ConsilienceError(found, expected="runs of the same task")
-        is_shared = pl.col("group").is_in(shared_groups)
-        tables = {name: [seed.filter(is_shared) for seed in of] for name, of in tables.items()}
-        check_texts(runs, tables)
-        notes += [f"{group}: not in all runs, so in no difference" for group in left_out]
-    answers = _prepared(tables, suite)
-    first, *others = [one.table.select(QUERY) for seeds in answers.values() for one in seeds]
-    shared = first.select(ITEM).unique(maintain_order=True)
-    for other in others:
-        shared = shared.join(other, on=ITEM, how="semi")
-        for left, right in ((first, other), (other, first)):
-            shared = shared.join(left.join(right, on=QUERY, how="anti"), on=ITEM, how="anti")
-    sizes = {
-        label: max(one.table.select(ITEM).n_unique() for one in seeds)
-        for label, seeds in answers.items()
-    }
-    if all(size == shared.height for size in sizes.values()):
-        return answers, notes
-    counts = ", ".join(f"{size} in {label}" for label, size in sizes.items())
-    if shared.is_empty():
-        raise ConsilienceError(
-            f"no {suite.words.item} that all runs have in the same variants: {counts}",
-            expected="runs of the same items in the same variants",
-            todo="Probe both with the same --suite, --data, --groups, --limit and --seed.",
-        )
-    of_all = f"{counted(shared.height, suite.words.item)} that all runs have ({counts})"
-    notes.append(f"compared on the {of_all}")
-    keys = shared.select(pl.struct(ITEM)).to_series().implode()
-    is_shared = pl.struct(pl.col(ITEM).cast(pl.String)).is_in(keys)
-    in_all = {name: [seed.filter(is_shared) for seed in of] for name, of in tables.items()}
-    return _prepared(in_all, suite), notes
+    own = [{factor: _letters(run.suite, factor) for factor in ORDERS} for run in runs]
+    letters = {factor: min(of[factor] for of in own) for factor in ORDERS}
+    alike = []
+    for run, of_run in zip(runs, own, strict=True):
+        if of_run == letters:
+            alike.append(run)
+            continue
+        names: dict[str, str] = {}
+        for group in run.suite:
+            names |= group.design.factorial.with_letters(letters)[1]
+        alike.append(replace(run, names=names))
+    if own[0] != letters:
+        designs = [one.design for one in suite]
+        designs = [of.of_factorial(of.factorial.with_letters(letters)[0]) for of in designs]
+        groups = zip(suite, designs, strict=True)
+        relations = tuple(replace(one, given_design=design) for one, design in groups)
+        suite = replace(suite, relations=relations)
+    return alike, suite
 
 
-def asked_of_all(answers: Mapping[str, Sequence[Prepared]]) -> dict[str, list[Prepared]]:
+def _letters(suite: Suite, factor: str) -> int:
+    """How many letters the longest level of an order has; 0 where it does not vary."""
+    levels = [level for group in suite for level in group.design.levels.get(factor, ())]
+    return max(map(len, levels), default=0)
+
+
+def _how_much(tables: Mapping[str, pl.DataFrame], shared: pl.DataFrame, suite: Suite) -> str:
+    """How many queries are common, of how many of each run."""
+    words, items = suite.words, shared.select(QUERY[:2]).n_unique()
+    counts = ", ".join(f"{of.height:,} in {label}" for label, of in tables.items())
+    return (
+        f"compared on the {counted(shared.height, 'query', 'queries')} that all runs have, of "
+        f"{counted(items, words.item)} ({counts})"
+    )
+
+
+def _other_prompts(runs: Sequence[Run], shared: pl.DataFrame) -> Iterator[str]:
+    """How many prompts of later runs differ from the first run's, where some do and some do not."""
+    first, *others = runs
+    for run in others:
+        if run.settings.get("queries") == first.settings.get("queries"):
+            continue
+        joined = shared.select(QUERY)
+        for one in (first, run):
+            queries = one.queries.select(*QUERY, "input")
+            joined = joined.join(queries, on=QUERY, maintain_order="left")
+        differ = joined.filter(pl.col("input") != pl.col("input_right")).height
+        if 0 < differ < joined.height:
+            yield (
+                f"{differ:,} of {joined.height:,} prompts differ between {first.label} and "
+                f"{run.label}"
+            )
+
+
+def asked_of_all(answers: Mapping[str, Prepared]) -> dict[str, Prepared]:
     """The answers without those to queries that any run left out before asking; none raises."""
-    on = ["group", "item", "variant"]
-    tables = [of.table for seeds in answers.values() for of in seeds]
-    reason = [table.drop_nulls("excluded").select(*on, reason="excluded") for table in tables]
-    left_out = pl.concat(reason).unique(on, keep="first", maintain_order=True)
+    tables = [one.table for one in answers.values()]
+    reason = [table.drop_nulls("excluded").select(*QUERY, reason="excluded") for table in tables]
+    left_out = pl.concat(reason).unique(QUERY, keep="first", maintain_order=True)
     if left_out.height == tables[0].height:
         raise ConsilienceError("no query that all runs were asked", todo="See 'excluded' in each.")
     if all(of.height == left_out.height for of in reason):
-        return {label: [*seeds] for label, seeds in answers.items()}
+        return dict(answers)
 
     def without(one: Prepared) -> Prepared:
-        joined = one.table.join(left_out, on=on, how="left", maintain_order="left")
+        joined = one.answers.join(left_out, on=QUERY, how="left", maintain_order="left")
         answer = pl.when(pl.col("reason").is_null()).then("answer")
         return Prepared(joined.with_columns(answer, excluded="reason").drop("reason"), one.suite)
 
-    return {label: [*map(without, seeds)] for label, seeds in answers.items()}
-
-
-def _prepared(
-    tables: Mapping[str, Sequence[pl.DataFrame]], suite: Suite
-) -> dict[str, list[Prepared]]:
-    return {label: [Prepared(table, suite) for table in of] for label, of in tables.items()}
-
-
-def check_texts(runs: Sequence[Run], answers: Mapping[str, Sequence[pl.DataFrame]]) -> None:
-    """Raise where a later run was asked about other pairs than the first.
-
-    The digest of a run's pairs is of both sentences and of the order of the items.
-    """
-    one, *others = runs
-    first, pairs = one.label, _pairs_in(answers[one.label][0])
-    digests = {str(seed.settings.get("pairs")) for seed in one.seeds}
-    for other in others:
-        other_pairs = _pairs_in(answers[other.label][0])
-        both = pairs.join(other_pairs, on=ITEM, maintain_order="left")
-        same = pl.all_horizontal(pl.col(name) == pl.col(f"{name}_right") for name in TEXTS)
-        items = both.filter(~same)["item"].to_list()
-        has_digests = digests == {str(seed.settings.get("pairs")) for seed in other.seeds}
-        if items or (not has_digests and pairs.equals(other_pairs)):
-            which = f"first sentences or golds: {listed(items, 3)}" if items else "second sentences"
-            found = f"runs over different texts: {other.label} has other {which}"
-            expected = f"the pairs of {first}, whose SHA-256 is 'pairs' in run.json"
-            todo = "Ask both models of the same --data."
-            raise ConsilienceError(found, expected=expected, where=str(other.path), todo=todo)
-
-
-def _pairs_in(table: pl.DataFrame) -> pl.DataFrame:
-    return table.filter(pl.col("variant_index") == 0).select("group", "item", *TEXTS)
-
-
-def paired_by_text(runs: Sequence[Run]) -> tuple[dict[str, list[pl.DataFrame]], list[str]]:
-    """The answers of each run by its label, in which equal items have equal texts, and notes.
-
-    Questions are named as in the first run; those with another text are left out of all runs.
-    """
-    first, notes = runs[0].seeds[0].texts, []
-    left_out: list[str] = []
-    tables: dict[str, list[pl.DataFrame]] = {}
-    for run in runs:
-        tables[run.label], changed = [], []
-        for part in run.seeds:
-            names, others = _names(first, part.texts)
-            renamed = pl.col("item", "subject").replace(names)
-            tables[run.label].append(part.answers.with_columns(renamed) if names else part.answers)
-            changed += [item for item in others if item not in changed]
-        if changed and not {*first.values()} & {*run.seeds[0].texts.values()}:
-            found = f"all questions differ {PARTS} {runs[0].label} and {run.label}"
-            expected = "runs with questions in common"
-            todo = "Probe both with the same --suite."
-            raise ConsilienceError(found, expected=expected, where=str(run.path), todo=todo)
-        if changed:
-            notes.append(
-                f"{counted(len(changed), 'question')} changed {PARTS} {runs[0].label} and "
-                f"{run.label}, so not compared: {listed(changed, SHOWN)}"
-            )
-        left_out += changed
-    if left_out:
-        tables = {
-            label: [table.filter(~pl.col("item").is_in(left_out)) for table in seeds]
-            for label, seeds in tables.items()
-        }
-    return tables, notes
-
-
-def _names(first: Mapping[str, str], texts: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """What items of a run are called in the first run, and those with another text.
-
-    An item is renamed if both texts are in only one of the runs under that name.
-    """
-    if not first or not texts:
-        return {}, []
-    names: dict[str, str] = {}
-    changed = []
-    same = {item for item, digest in texts.items() if first.get(item) == digest}
-    known = {digest: item for item, digest in first.items() if item not in same}
-    present = {*texts.values()}
-    for item, digest in texts.items():
-        if item in same:
-            continue
-        if digest in known:
-            names[item] = known.pop(digest)
-        elif item in first and first[item] in present:
-            names[item] = f"{item} (other text)"
-        elif item in first:
-            changed.append(item)
-    return names, changed
+    return {label: without(one) for label, one in answers.items()}
 
 
 def absent_tables(suite: Suite) -> set[str]:
@@ -239,7 +196,7 @@ class Comparison(Shown):
 
     def flips(self) -> Flips:
         """Which answers of later runs differ from those of the first."""
-        return flips_of(self.runs, self.suite, self.protocol)
+        return flips_of(self.runs, self.protocol)
 
     def warnings(self) -> list[str]:
         """The notes, and those on means over few relations, which tables show below their rows."""
@@ -271,13 +228,12 @@ class Comparison(Shown):
 
 
 def compare_runs(options: CompareOptions) -> Comparison | Flips:
-    """Later runs against the first, by the suite and the protocol of the first unless given.
+    """Later runs against the first, by the protocol of the first unless given.
 
-    Seeds of a run are averaged. With ``flips``: which answers changed.
+    With ``flips``: which answers changed.
     """
     runs = open_runs(options.runs)
-    suite, protocol = suite_of(runs[0], options.suite, options.protocol)
-    return (flips_of if options.flips else compare_opened)(runs, suite, protocol)
+    return (flips_of if options.flips else compare_opened)(runs, options.protocol)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -323,29 +279,19 @@ class Flips(Shown):
 
 
 def flips_of(
-    runs: Sequence[Run],
-    suite: Suite,
-    protocol: Protocol,
-    known: Mapping[str, Sequence[Prepared]] | None = None,
+    runs: Sequence[Run], protocol: Protocol | None = None, common: Common | None = None
 ) -> Flips:
     """The answers of later runs that differ from those of the first, to what all were asked.
 
-    Each seed of one run is paired with each of the other. Beside them: the seeds of a run with one
-    another, and the noise floors. ``known``: the answers to what all were asked, by run.
+    Beside them the noise floors of the runs. ``common``: what all were asked, where it is known.
     """
     if len(runs) < 2:
         found = f"{len(runs)} run to find changed answers in"
         todo = "Name the run of the new version, too."
         raise ConsilienceError(found, expected="two runs or more", todo=todo)
-    refuse_mixed(runs)
-    known, notes = (known, []) if known else comparable(runs, suite)
-    first, *others = (run.label for run in runs)
-    parts = [flip_rows([*product(known[first], known[one])], first, one, "") for one in others]
-    same = [
-        flip_rows([*combinations(known[run.label], 2)], run.label, run.label, SAME_MODEL)[0]
-        for run in runs
-        if len(run.parts) > 1
-    ]
+    known = common or Common.of(runs, counted_by(runs[0], protocol)[0])
+    answers, (first, *others) = known.answers, (run.label for run in runs)
+    parts = [flip_rows((answers[first], answers[one]), first, one) for one in others]
     floors = [
         {"first": name, "second": name, "over": NOISE, "level": "repeated",
          "changed": row["value"], "low": row["low"], "high": row["high"], "n": row["n"]}
@@ -353,54 +299,26 @@ def flips_of(
     ]  # fmt: skip
     model = runs[0].settings.get("model")
     again = [run.label for run in runs[1:] if model and run.settings.get("model") == model]
-    numbers = pl.concat([of for of, _ in parts] + same + [pl.DataFrame(floors, FLIP_SCHEMA)])
+    numbers = pl.concat([of for of, _ in parts] + [pl.DataFrame(floors, FLIP_SCHEMA)])
     is_again = pl.col("second").is_in(again) & (pl.col("over") == "all")
     level = pl.when(is_again).then(pl.lit(SAME_MODEL)).otherwise("level")
     numbers = numbers.with_columns(level=level)
+    prompts = known.runs[0].queries.select(*QUERY, prompt=pl.col("input").list.join("\n"))
     changed = pl.concat(of for _, of in parts)
-    if (prompts := runs[0].prompts).height:
-        changed = changed.join(prompts, on=[*QUERY[:3]], how="left", maintain_order="left")
-    return Flips(runs, suite, protocol, numbers, changed, settings_notes(runs) + notes)
+    changed = changed.join(prompts, on=QUERY, how="left", maintain_order="left")
+    notes = [*settings_notes(runs), *known.notes]
+    return Flips(runs, known.suite, known.suite.protocol, numbers, changed, notes)
 
 
-def compare_opened(runs: Sequence[Run], suite: Suite, protocol: Protocol) -> Comparison:
+def compare_opened(runs: Sequence[Run], protocol: Protocol | None = None) -> Comparison:
     """Later runs against the first."""
-    refuse_mixed(runs)
-    answers, notes = comparable(runs, suite)
-    table = compare(asked_of_all(answers), suite, protocol)
-    changed = [note for run in runs for note in suite_notes(run, suite)]
-    begun = [run.label for run in runs if NOT_FINISHED in " ".join(record_notes(run))]
-    changed += [f"{label}: {NOT_FINISHED}" for label in begun]
-    notes = changed + settings_notes(runs) + notes + noise_notes(runs, table, suite)
-    return Comparison(runs, suite, protocol, table, notes)
-
-
-def refuse_mixed(runs: Sequence[Run]) -> None:
-    """Raise for runs of sentence pairs together with others, and for runs of other suites."""
-    if len({kind_of_run(run).words.over == "group" for run in runs}) > 1:
-        expected = "runs of one suite, or of the same task and data"
-        raise ConsilienceError("runs of sentence pairs, and others", expected=expected)
-    suites = {run.label: run.settings["suite"] for run in runs if "suite" in run.settings}
-    if len(set(suites.values())) > 1:
-        names = ", ".join(f"{label} of {suite}" for label, suite in suites.items())
-        todo = "Probe both models with the same --suite."
-        raise ConsilienceError(f"runs of different suites: {names}", todo=todo)
-
-
-def refuse_other_variants(runs: Sequence[Run]) -> None:
-    """Raise for runs of questions that were asked in other variants than the first."""
-    of_questions = [run for run in runs if "cells" in run.settings]
-    designs = [(run.settings["factors"], run.settings["cells"]) for run in of_questions]
-    if all(design == designs[0] for design in designs):
-        return
-    levels = "; ".join(
-        f"{run.path}: {len(cells)} variants of "
-        + (" x ".join(f"{name} {len(levels)}" for name, levels in factors.items()) or "no factor")
-        for run, (factors, cells) in zip(of_questions, designs, strict=True)
-    )
-    expected = "runs with the same levels of the same factors"
-    todo = "Probe both with the same --suite, --vary and --design."
-    raise ConsilienceError(f"runs in different variants: {levels}", expected=expected, todo=todo)
+    suite, changed = counted_by(runs[0], protocol)
+    common = Common.of(runs, suite)
+    suite, rules = common.suite, common.suite.protocol
+    table = compare(asked_of_all(common.answers), suite, rules)
+    changed += [f"{run.label}: {NOT_FINISHED}" for run in runs if not run.is_finished]
+    notes = [*changed, *settings_notes(runs), *common.notes, *noise_notes(runs, table, suite)]
+    return Comparison(runs, suite, rules, table, notes)
 
 
 def settings_notes(runs: Sequence[Run]) -> list[str]:
@@ -408,20 +326,14 @@ def settings_notes(runs: Sequence[Run]) -> list[str]:
     first, *others = runs
     notes = []
     for run in others:
-        for name in ("suite_digest", "protocol", "candidates", "vocabulary"):
+        for name in ("protocol", "candidates", "vocabulary"):
             ours, theirs = first.settings.get(name), run.settings.get(name)
-            if not (first.settings and run.settings) or ours == theirs:
-                continue
-            if name != "suite_digest" or not (first.texts and run.texts):  # which are compared
-                if name == "suite_digest":
-                    ours, theirs = (str(digest)[:DIGITS] for digest in (ours, theirs))
-                what = name.removesuffix("_digest")
+            if first.settings and run.settings and ours != theirs:
                 notes.append(
-                    f"{run.label} was asked with the {what} {theirs}, {first.label} with {ours}"
+                    f"{run.label} was asked with the {name} {theirs}, {first.label} with {ours}"
                 )
-        if not {"task", "cells"} & first.settings.keys():
-            answers = {one.label: one.seeds[0].answers for one in (first, run)}
-            notes += other_candidates(answers)
+        if first.suite.words.has_means:
+            notes += other_candidates({one.label: one.answers for one in (first, run)})
     return notes
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
@@ -17,40 +16,38 @@ import polars as pl
 from consilience.analysis.patterns import pattern_table
 from consilience.core.errors import SILENT, By, ConsilienceError, Protocol, Watch
 from consilience.core.text import names_a_file
+from consilience.elsewhere import kept, made_of
 from consilience.endpoints.usage import cost_in_words
 from consilience.files.tables import as_polars
 from consilience.files.write import path_of, write_whole
-from consilience.kinds import (
-    inquiries_of,
-    kind_of,
-    probing,
-    protocol_notes,
-    score_answers,
-    suite_notes,
-    suite_of,
-)
-from consilience.kinds.base import Inquiry
-from consilience.kinds.counting import CountedRun, count_run, record_notes
-from consilience.kinds.pairs import SentencePairs
-from consilience.kinds.probing import ProbePlan
-from consilience.kinds.records import maker_of
 from consilience.models import LanguageModel, Model
-from consilience.models.functions import TwoTexts
+from consilience.models.functions import LabelFunction, PromptFunction, TextFunction, TwoTexts
 from consilience.options import Output, option_fields, options_of, refuse_unknown, typed
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import ScoreOptions
+from consilience.plans import Kind, kind_of, plan_of
+from consilience.probing import probe as probing
+from consilience.probing.counting import (
+    CountedRun,
+    count_run,
+    counted_by,
+    record_notes,
+    save_counted,
+)
+from consilience.probing.probe import ProbePlan
 from consilience.report import metric_tables
 from consilience.report.columns import in_words, legible
-from consilience.report.export import Shown
+from consilience.report.export import Shown, record_of
 from consilience.report.summary import brief_notes
 from consilience.report.table import Table
 from consilience.results.comparing import Comparison, absent_tables, compare_opened
 from consilience.results.reporting import Result, distinct_runs
+from consilience.runs.folder import RunFolder
 from consilience.runs.run import Run, model_name
-from consilience.suites.layouts import save_suite
-from consilience.suites.question_suites import columns_of, is_questions, load_questions
+from consilience.suites.pairs import load_task
+from consilience.suites.question_suites import columns_of
 from consilience.suites.questions import Questions
-from consilience.types import Suite, SuiteWords
+from consilience.types import WORDS, Suite, SuiteWords
 
 if TYPE_CHECKING:
     from consilience.options import Taken
@@ -130,72 +127,76 @@ def plan_probe(
 def suite_to_ask(suite: str | Path | Suite | Questions | Frame, **options: Any) -> Suite:
     """The groups, items and variants that ``evaluate`` would ask; no model is loaded."""
     fields, chosen, _ = _values_of(suite, options.pop("model", "baseline:majority"), options)
-    return inquiries_of(options_of(ProbeOptions, fields), suite=chosen)[0].suite
+    return plan_of(options_of(ProbeOptions, fields), chosen).suite
 
 
 def open_run(path: str | Path, *, protocol: Protocol | None = None) -> Result:
     """The result of a run that is kept in a folder; its answers are counted again."""
     run = Run.open(path).named_by_model()
-    if not run.settings:
-        todo = "For a table of answers use score(path, suite)."
-        raise ConsilienceError("not the folder of a run", where=str(run.path), todo=todo)
-    suite, rules = suite_of(run, None, protocol)
-    counted = count_run(run, suite, rules)
-    notes = [*suite_notes(run, suite), *record_notes(run), *counted.notes]
-    notes = [*dict.fromkeys([*notes, *protocol_notes(run, rules)])]
-    return _result_of(replace(counted, notes=notes), run)
+    return _result_of(counted_again(run, protocol), run)
+
+
+def counted_again(
+    run: Run, protocol: Protocol | None, answers: pl.DataFrame | None = None
+) -> CountedRun:
+    """The numbers of a run by its protocol or another one, with its notes.
+
+    ``answers``: those of the run, where they are in memory.
+    """
+    suite, more = counted_by(run, protocol)
+    counted = count_run(run, suite, answers)
+    notes = dict.fromkeys([*record_notes(run), *counted.notes, *more])
+    record = record_of(run=str(run.path), suite=suite.name, protocol=suite.protocol)
+    return replace(counted, notes=[*notes], record=record)
+
+
+def scored(options: ScoreOptions) -> CountedRun:
+    """The numbers of a run, counted again, or of answers of other programs."""
+    path = options.answers
+    if (path / "run.json").exists():
+        for name in ("factor", "suite", "model", "match", "out"):
+            if getattr(options, name):
+                found, todo = f"--{name} with a run", f"Leave --{name} out."
+                raise ConsilienceError(found, expected="a file of answers", todo=todo)
+        return counted_again(Run.open(path).named_by_model(), options.protocol)
+    with TemporaryDirectory(prefix="consilience-") as temporary:
+        made = made_of(options)
+        run = kept(made, options, options.out or Path(temporary, "run")).named_by_model()
+        counted = counted_again(run, options.protocol, made.answers)
+        if options.out is not None:
+            return save_counted(counted, RunFolder(options.out, run.settings))
+    match = run.settings["writing"]["match"]
+    record = record_of(answers=str(path), suite=run.suite.name, protocol=run.protocol, match=match)
+    return replace(counted, record=record)
 
 
 def score(
     answers: Any,
-    suite: str | Path | Suite | Questions | None = None,
+    suite: str | Path | None = None,
     *,
-    protocol: Protocol | None = None,
+    factors: Mapping[str, str] | None = None,
+    model: str | None = None,
     match: str | None = None,
-    columns: Mapping[str, str] | None = None,
-    provider: str | None = None,
-    data: str | None = None,
-    perturbations: Sequence[str] | None = None,
+    protocol: Protocol | None = None,
 ) -> Result:
-    """Measure answers that were made elsewhere. No model is needed.
+    """Measure answers that other programs made. No model is needed.
 
-    - ``answers``: a pandas or polars frame, a file, the folder of a run, or a result. A frame needs
-      the columns ``item``, ``variant`` and ``answer``, and for facts ``group``, ``subject`` and
-      ``gold``; a column ``model`` with one value names the result.
-    - ``suite``: the questions or facts; not needed for a run, and not taken for a run of questions.
+    - ``answers``: a pandas or polars frame, a list of dictionaries, a file, or a folder of logs
+      (docs/harnesses.md). Rows have ``item``, ``gold``, ``answer``, and a column for each factor.
+    - ``suite``: what was exported, if the rows have only ids, or a suite of facts.
+    - ``factors``: the field of each factor: ``{"template": "doc.style"}``.
+    - ``model``: whose answers, where a file has those of several.
     - ``match``: the rule that finds an option, label or object in an answer (docs/free-text.md).
-    - ``columns``: of a file of questions, as ``load_questions`` takes them.
-    - ``provider``: of a file of promptfoo (.json), which needs no suite; whose answers.
-    - ``data``: the file of the sentence pairs of a task; answers to others raise.
-    - ``perturbations``: forms of your own that were answered, such as ``my_forms.py:polite``.
     """
     temporary = TemporaryDirectory(prefix="consilience-")
     is_path = isinstance(answers, str | PathLike)
     path = path_of(answers, "the answers") if is_path else _written(answers, temporary)
-    label = "" if is_path else path.stem
-    questions = suite if isinstance(suite, Questions) else None
-    if not path.is_dir() and isinstance(suite, str | PathLike) and is_questions(os.fspath(suite)):
-        questions = load_questions(suite, columns)
-    elif columns:
-        _refuse_columns(suite)
-    name, is_made = None if suite is None else str(suite), maker_of(path) is not None
-    if is_made and isinstance(suite, Suite | Questions):
-        raise ConsilienceError(
-            f"{suite!r} with results of promptfoo", expected="the name or the file of a suite"
-        )
-    if isinstance(suite, Suite):
-        name = str(save_suite(suite, Path(temporary.name, "suite")))
-    elif questions is not None and not is_made:
-        name = questions.name
-    is_pairs = questions is None and name is not None and kind_of(name) is SentencePairs
-    is_kept = is_made or (name is not None and not path.is_dir() and not is_pairs)
-    folder = Path(temporary.name, "run") if is_kept else None
-    options = ScoreOptions(
-        path, name, protocol, match, folder, data=data, perturbations=perturbations,
-        provider=provider,
-    )  # fmt: skip
-    probed = score_answers(options, questions if is_kept else None, label)
-    return _result_of(probed, Run.open(folder or path), temporary)
+    factor = [f"{name}={field}" for name, field in (factors or {}).items()]
+    named = None if suite is None else str(suite)
+    options = ScoreOptions(path, factor=factor, suite=named, model=model, match=match)
+    made = made_of(options := replace(options, protocol=protocol))
+    run = kept(made, options, Path(temporary.name, "run")).named_by_model()
+    return _result_of(counted_again(run, protocol), run, temporary)
 
 
 def compare(*runs: Any, protocol: Protocol | None = None) -> Comparison:
@@ -213,8 +214,7 @@ def compare(*runs: Any, protocol: Protocol | None = None) -> Comparison:
         opened = distinct_runs(runs)
     if not opened:
         raise ConsilienceError("0 run to compare", expected="one run or more")
-    suite, rules = suite_of(opened[0], None, protocol)
-    return compare_opened(opened, suite, rules)
+    return compare_opened(opened, protocol)
 
 
 def _values_of(
@@ -266,22 +266,37 @@ def _refuse_columns(suite: object) -> NoReturn:
     raise ConsilienceError(f"columns with {suite!r}", expected=expected, todo="Leave columns out.")
 
 
-def _model_of(model: Any, kind: type[Inquiry], options: Mapping[str, Any]) -> LanguageModel | Model:
+METHODS: Mapping[Kind, tuple[str, str]] = {
+    "facts": ("score", "prompts to texts, or what load_model gives"),
+    "pairs": ("fit", "two texts to a label"),
+    "questions": ("why_not", "prompts to labels or texts of options"),
+}
+"""What tells a model for each kind of suite, and what a user may give in its place."""
+
+
+def _model_of(model: Any, kind: Kind, options: Mapping[str, Any]) -> LanguageModel | Model:
     """A model that is no name: as it is, or made of a function."""
-    if hasattr(model, kind.method) and hasattr(model, "identity"):
+    method, takes = METHODS[kind]
+    if hasattr(model, method) and hasattr(model, "identity"):
         return cast(Model, model)
     if hasattr(model, "identity") or hasattr(model, "forward") or not callable(model):
-        found = f"a model of type {type(model).__name__} with {kind.words.item}s"
-        expected = f"a name, a folder, or a function from {kind.takes}"
+        found = f"a model of type {type(model).__name__} with {WORDS[kind].item}s"
+        expected = f"a name, a folder, or a function from {takes}"
         raise ConsilienceError(found, expected=expected)
-    made: Model = kind.model_of(model, str(options["suite"]), options.get("template"))
-    return made
+    made: Any
+    if kind == "pairs":
+        made = LabelFunction(model, load_task(str(options["suite"])).labels)
+    elif kind == "questions":
+        made = PromptFunction(model)
+    else:
+        made = TextFunction(model, options.get("template"))
+    return cast(Model, made)
 
 
 def _result_of(
     of: CountedRun, run: Run, temporary: TemporaryDirectory[str] | None = None
 ) -> Result:
-    counted = (of.suite, of.protocol, of.metrics, of.summary, of.baseline, of.notes)
+    counted = (of.suite, of.metrics, of.summary, of.baseline, of.notes)
     return Result(run.named_by_model(), *counted, temporary)
 
 
@@ -315,16 +330,12 @@ class PrintedRun(Shown):
             if self.has_run:
                 yield f"Report:  consilience report {self.named}{self.counted}"
                 yield f"Answers: consilience view {self.named}"
-            elif self.run.suite.words.over != "group":
+            else:
                 yield "Report:  add --out RUN, then consilience report RUN"
             absent = {"group", *absent_tables(self.run.suite)}
             choices = ", ".join(by for by in self.run.suite.words.tables if by not in absent)
             details = f"consilience score {self.named}{self.counted} --by group"
             yield f"Details: {details}  (or {choices})"
-        changed = self.run.changed_answers
-        if output.examples and changed is not None and changed.height:
-            title = "Answers that changed, the most confident first; all are in inconsistent.csv"
-            yield metric_tables.changed_answers_table(changed, output.examples, title)
 
     def document(self) -> Mapping[str, Any]:
         run = self.run
@@ -356,16 +367,15 @@ def printed_run(run: CountedRun, options: ScoreOptions | None = None) -> Printed
         return PrintedRun(run, shlex.quote(str(run.record["path"])))
     named, counted = [str(options.answers)], list[str]()
     for option in option_fields(ScoreOptions)[1:]:
-        if value := getattr(options, option.name):  # ``view`` takes two of them
-            (named if option.name == "suite" else counted).extend(option.typed(value))
-    has_run = any(options.answers.rglob("run.json"))
+        if value := getattr(options, option.name):
+            (counted if option.name == "protocol" else named).extend(option.typed(value))
+    has_run = (options.answers / "run.json").exists()
     return PrintedRun(run, shlex.join(named), f" {shlex.join(counted)}".rstrip(), has_run)
 
 
 def refuse_table(by: By | None, options: ProbeOptions) -> None:
     """Raise for a table that a run will not have."""
-    words = kind_of(options.suite, options.as_questions).words
-    _refuse(by, words)
+    _refuse(by, WORDS[kind_of(options.suite, options.as_questions)])
 
 
 def _refuse(by: By | None, words: SuiteWords) -> None:

@@ -7,7 +7,6 @@ import textwrap
 import webbrowser
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -15,21 +14,27 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from consilience.analysis import patterns
-from consilience.analysis.examples import KINDS, about, examples, violated_examples
+from consilience.analysis.examples import (
+    KINDS,
+    about,
+    changed_answers,
+    examples,
+    violated_examples,
+    with_prompts,
+)
 from consilience.core import expectations
 from consilience.core.errors import SILENT, Advance, ConsilienceError, Protocol, Watch
 from consilience.core.factors import FACTORS
 from consilience.core.schemas import REASONS
+from consilience.elsewhere import open_run, open_runs
 from consilience.files.write import path_of, write_whole
-from consilience.kinds import kind_of_run, protocol_notes, suite_notes, suite_of
-from consilience.kinds.counting import count_run, record_notes
-from consilience.kinds.pairs import changed_answers_of, task_of_run
-from consilience.metrics.counts import Prepared, in_texts
+from consilience.metrics.counts import Prepared
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import few_relations
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.options import Output, options_of
 from consilience.options.runs import ReportOptions, ViewOptions
+from consilience.probing.counting import count_run, counted_by, record_notes
 from consilience.report import charts, export
 from consilience.report.analysis_tables import symbol_of
 from consilience.report.answers_page import answers_page
@@ -45,9 +50,7 @@ from consilience.report.table import Cell, Column, Table, Value, without_empty_c
 from consilience.results import comparing
 from consilience.results.analyses import factor_views
 from consilience.results.comparing import Comparison
-from consilience.runs.run import Run, open_runs
-from consilience.suites.facts import select_relations
-from consilience.suites.layouts import save_suite
+from consilience.runs.run import Run
 from consilience.types import Suite, SuiteWords
 
 if TYPE_CHECKING:
@@ -169,14 +172,13 @@ def pair_layouts(runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()) ->
         if papers := paper_values("calum-table-2", group):
             with_papers[f"{group}, CALUM paper"] = papers
         with_papers[group] = blocks[group]
-    title = "Accuracy and consistency, in percent: mean ± std over seeds (CALUM's Table 2)"
+    title = "Accuracy and consistency, in percent (CALUM's Table 2)"
     labels = {key: symbol_of(key[0], key[2]) for key in keys}
     return {"consistency": _layout(title, with_papers, labels, notes)}
 
 
 def _values(metrics: pl.DataFrame) -> Values:
-    std = pl.when(over="mean").then("std").otherwise("seed_std")
-    rows = metrics.select("metric", "kind", "level", "value", std).iter_rows()
+    rows = metrics.select("metric", "kind", "level", "value", "std").iter_rows()
     return {(metric, kind, level): Cell(value, std) for metric, kind, level, value, std in rows}
 
 
@@ -187,10 +189,10 @@ def report(options: ReportOptions, watch: Watch = SILENT) -> export.Lines:
     """Write one page on one run, or on several with the first as the reference."""
     runs = open_runs(options.runs)
     file = _page_of(runs, options.out)
-    comparing.refuse_mixed(runs)
-    suite, protocol = suite_of(runs[0], options.suite, options.protocol)
+    suite, asked_by = counted_by(runs[0], options.protocol)
     with watch.steps("counting", len(runs), "tables") as advance:
-        views, compared, notes, flips = _measured(runs, suite, protocol, advance)
+        views, compared, notes, flips = _measured(runs, suite, advance)
+    notes = [*asked_by, *notes]
     page = report_page(views, compared, notes, flips)
     warnings = [*notes, *by_run({view.name: view.warnings for view in views})]
     _, _, sizes = views[0].summary.title.partition(f" on {suite.name}")
@@ -237,27 +239,25 @@ class AnswersPage(export.Lines):
 def view_answers(options: ViewOptions) -> AnswersPage:
     """All answers of runs on one page; of several runs those to the items that all have."""
     runs = open_runs(options.runs)
-    folder = runs[0].path
-    path = _page_of(runs, options.out or (folder / "answers.html" if folder.is_dir() else None))
-    comparing.refuse_mixed(runs)
-    suite, _ = suite_of(runs[0], options.suite)
-    known, notes = comparing.comparable(runs, suite)
-    tables = {
-        f"{run.label}, {part.label}" if run.parts else run.label: in_texts(one.answers, suite)
-        for run in runs
-        for part, one in zip(run.seeds, known[run.label], strict=True)
-    }
-    prompts = kind_of_run(runs[0]).sent(runs[0], suite)
-    write_whole(path, answers_page(tables, suite, prompts, notes).encode())
-    return AnswersPage(path, runs, notes)
+    path = _page_of(runs, options.out, "answers.html")
+    common = comparing.Common.of(runs, runs[0].suite)
+    tables = {label: one.answers for label, one in common.answers.items()}
+    prompts = common.runs[0].queries.select(
+        "group", "item", "variant", prompt=pl.col("input").list.join("\n")
+    )
+    write_whole(path, answers_page(tables, common.suite, prompts, common.notes).encode())
+    return AnswersPage(path, runs, common.notes)
 
 
-def _page_of(runs: Sequence[Run], file: Path | None) -> Path:
-    """The file of the page. An ending of another format is refused; a device has no ending."""
+def _page_of(runs: Sequence[Run], file: Path | None, usual: str = "") -> Path:
+    """The file of the page. An ending of another format is refused; a device has no ending.
+
+    ``usual``: its name in the folder of the first run; of one run alone report.html.
+    """
     if file is None:
-        if len(runs) == 1 and runs[0].path.is_dir():
-            return runs[0].path / "report.html"
-        problem = "several runs, or a table of answers, without --out"
+        if runs[0].source is None and (usual or len(runs) == 1):
+            return runs[0].path / (usual or "report.html")
+        problem = "several runs, or a file of answers, without --out"
         raise ConsilienceError(problem, todo="Name the page: --out F.html.")
     if file.suffix.lower() not in ("", ".html", ".htm"):
         todo = "Open the page in a browser to print it as PDF." if file.suffix == ".pdf" else ""
@@ -268,97 +268,74 @@ def _page_of(runs: Sequence[Run], file: Path | None) -> Path:
     return file
 
 
-def _groups_of_runs(suite: Suite, runs: Sequence[Run]) -> Suite:
-    """The groups of a suite that any run has; all if it is not known."""
-    tables = (part.answers for run in runs for part in run.seeds)
-    groups = set[str]().union(*(table["group"].unique() for table in tables))
-    groups = groups.union(*(run.settings.get("groups") or () for run in runs))
-    names = [relation.id for relation in suite.relations if relation.id in groups]
-    return select_relations(suite, names) if names else suite
-
-
 def _measured(
-    runs: Sequence[Run], suite: Suite, protocol: Protocol, advance: Advance
+    runs: Sequence[Run], suite: Suite, advance: Advance
 ) -> tuple[list[RunView], pl.DataFrame | None, list[str], tuple[pl.DataFrame, pl.DataFrame] | None]:
     """The runs, later ones against the first (``COMPARISON_SCHEMA``) if any, and notes on that.
 
     Of several runs, what all of them were asked. Last, which answers changed: those of
     ``flip_parts``.
     """
-    chosen, compared, flips = _groups_of_runs(suite, runs), None, None
-    is_of_pairs, asked = suite.words.over == "group", dict[str, list[Prepared]]()
-    notes = [] if is_of_pairs else comparing.settings_notes(runs)
-    if len(runs) > 1:
-        try:
-            answers, more = comparing.comparable(runs, chosen)
-            asked = comparing.asked_of_all(answers)
-            ids = [group.id for group in asked[runs[0].label][0].relations]
-            chosen = select_relations(chosen, ids)
-            compared = compare(asked, chosen, protocol)
-            changed = comparing.flips_of(runs, chosen, protocol, answers)
-            flips = changed.numbers, changed.answers
-            more += [] if is_of_pairs else changed.notes
-            notes += [note for note in dict.fromkeys(more) if note not in notes]
-            notes += few_relations(compared, chosen)
-        except ConsilienceError as error:
-            notes.append(f"the runs are not compared: {error.found}")
-    views = []
-    for run in runs:
-        of_run = suite_of(run)[0] if is_of_pairs and not asked else chosen
-        seeds = asked.get(run.label) or [Prepared(part.answers, of_run) for part in run.seeds]
-        views.append(view_of(run, of_run, seeds, protocol, suite))
+    if len(runs) == 1:
+        view = view_of(runs[0], suite, Prepared(runs[0].answers, suite))
         advance(1)
-    return views, compared, notes, flips
+        return [view], None, [], None
+    common = comparing.Common.of(runs, suite)
+    asked = comparing.asked_of_all(common.answers)
+    compared = compare(asked, common.suite, suite.protocol)
+    changed = comparing.flips_of(runs, suite.protocol, common)
+    notes = [*changed.notes, *few_relations(compared, common.suite)]
+    views = []
+    for run in common.runs:
+        views.append(view_of(run, common.suite, asked[run.label]))
+        advance(1)
+    return views, compared, notes, (changed.numbers, changed.answers)
 
 
-def view_of(
-    run: Run, suite: Suite, seeds: Sequence[Prepared], protocol: Protocol, whole: Suite
-) -> RunView:
-    """What the page shows of a run.
-
-    ``seeds``: the answers that are counted, to groups of ``suite``. ``whole``: with all groups.
-    """
-    known = count_run(run, suite, protocol, seeds)
-    notes = (suite_notes(run, whole), record_notes(run), known.notes, protocol_notes(run, protocol))
-    answers = pl.concat([one.answers for one in seeds])
+def view_of(run: Run, suite: Suite, answers: Prepared) -> RunView:
+    """What the page shows of a run: ``answers`` to groups of ``suite``."""
+    known, protocol = count_run(run, suite, answers), suite.protocol
     left_out, error = (
-        pl.col(name).cast(pl.String) if name in answers.columns else pl.lit(None, pl.String)
+        pl.col(name).cast(pl.String) if name in answers.answers.columns else pl.lit(None, pl.String)
         for name in REASONS
     )
     no_answer = pl.concat_str(pl.lit("no answer"), error, separator=": ", ignore_nulls=True)
     is_blank = pl.col("answer").cast(pl.String).fill_null("").str.strip_chars() == ""
-    blank = answers.filter(is_blank).with_columns(reason=pl.coalesce(left_out, no_answer))
+    blank = answers.answers.filter(is_blank)
+    blank = blank.with_columns(reason=pl.coalesce(left_out, no_answer))
     view = RunView(
         name=run.label,
-        records=[part.record for part in run.seeds if part.record],
+        record=run.record,
         suite=suite,
         metrics=legible(known.metrics),
         summary=known.summary,
         baseline=known.baseline,
         unanswered=blank.group_by("group", "reason", maintain_order=True).len(),
-        warnings=list(dict.fromkeys(chain.from_iterable(notes))),
+        warnings=list(dict.fromkeys([*record_notes(run), *known.notes])),
     )
     if suite.words.over == "group":
-        changed, task = changed_answers_of(run.path), task_of_run(run)
-        return replace(view, task=task, changed=changed)
-    pairs = patterns.pair_table(seeds, suite, protocol)
-    rows = patterns.with_changes(patterns.pattern_table(seeds, suite, protocol), pairs)
-    kind, first = kind_of_run(run), seeds[0]  # whose examples are shown
-    found = kind.with_texts(run, examples(first, suite, list(KINDS), EXAMPLES))
-    items = {(one.group, one.item) for of_kind in found.values() for one in of_kind}
-    sent = {(item, variant): text for _, item, variant, text in run.prompts.iter_rows()}
+        return replace(view, changed=changed_answers(run.queries, answers.answers, suite))
+    pairs = patterns.pair_table(answers, suite, protocol)
+    rows = patterns.with_changes(patterns.pattern_table(answers, suite, protocol), pairs)
+    found = examples(answers, suite, list(KINDS), EXAMPLES)
+    shown = pl.DataFrame(
+        list({(one.group, one.item) for of_kind in found.values() for one in of_kind}),
+        dict.fromkeys(("group", "item"), pl.String), orient="row",
+    )  # fmt: skip
+    texts = run.texts(shown)
+    if suite.words.is_pooled:
+        found = with_prompts(found, answers.answers, texts)
+    sent = {key[1:]: text for key, text in run.texts().items()} if answers.instances else {}
     kinds = patterns.annotated_kinds(suite)
     return replace(
         view,
         protocol=protocol,
         patterns=rows,
-        edits=patterns.edit_table(seeds, suite, protocol, kinds),
+        edits=patterns.edit_table(answers, suite, protocol, kinds),
         examples={about(kind): of_kind for kind, of_kind in found.items()},
-        prompts=kind.shown_texts(run, suite, items),
-        violations=violated_examples(first.instances, sent, EXAMPLES),
-        factors=factor_views(run, [group.id for group in first.relations], seeds)
-        if len(run.settings.get("cells", ())) > 1
-        else (),
+        prompts=texts,
+        violations=violated_examples(answers.instances, sent, EXAMPLES),
+        factors=factor_views(run, suite, answers),
     )
 
 
@@ -368,7 +345,6 @@ class Result(Shown):
 
     run: Run
     suite: Suite
-    protocol: Protocol
     metrics: pl.DataFrame  # The metrics table: one row a number (``METRICS_SCHEMA``)
     summary: Summary  # The headline numbers, with those of the majority baseline
     baseline: pl.DataFrame = field(repr=False)  # The metrics table of the majority baseline
@@ -397,12 +373,18 @@ class Result(Shown):
         return None if self.temporary else self.run.path
 
     @property
+    def protocol(self) -> Protocol:
+        return self.suite.protocol
+
+    @property
     def answers(self) -> pl.DataFrame:
-        """The answers (``ANSWERS_SCHEMA``), one row a query; of several seeds with ``seed``."""
-        if not self.run.parts:
-            return self.run.answers
-        parts = self.run.parts
-        return pl.concat(part.answers.with_columns(seed=pl.lit(part.label)) for part in parts)
+        """The answers (``ANSWERS_SCHEMA``), one row a query."""
+        return self.run.answers
+
+    @property
+    def queries(self) -> pl.DataFrame:
+        """What was asked (``QUERIES_SCHEMA``), one row a query."""
+        return self.run.queries
 
     def frame(self) -> pl.DataFrame:
         return self.metrics
@@ -414,19 +396,14 @@ class Result(Shown):
     def compare(self, *others: Result | Run | str | Path) -> Comparison:
         """Other runs against this one: paired differences with intervals and tests."""
         runs = distinct_runs([self, *others])
-        return comparing.compare_opened(runs, self.suite, self.protocol)
+        return comparing.compare_opened(runs, self.protocol)
 
     def report(self, page: str | Path) -> Path:
         """Write the run as one HTML page that needs no network; the path of the page."""
         path = path_of(page, "the page")
         label = self.label.replace("=", ":")  # LABEL=PATH ends at the first one
         keywords = {"runs": [f"{label}={self.run.path}"], "out": path}
-        with TemporaryDirectory(prefix="consilience-") as folder:
-            if not self.run.settings:  # a table does not name its suite
-                keywords["suite"] = save_suite(self.suite, Path(folder, self.suite.name))
-                keywords["protocol"] = self.protocol
-            chosen = options_of(ReportOptions, keywords)
-            report(chosen)
+        report(options_of(ReportOptions, keywords | {"protocol": self.protocol}))
         return path
 
 
@@ -435,7 +412,7 @@ def distinct_runs(runs: Sequence[Result | Run | str | Path]) -> list[Run]:
     opened: list[Run] = []
     for source in runs:
         run = source.run if isinstance(source, Result) else source
-        run = run if isinstance(run, Run) else Run.open(run).named_by_model()
+        run = run if isinstance(run, Run) else open_run(run).named_by_model()
         taken = {other.label for other in opened}
         label, at = run.label, 2
         while label in taken:
@@ -461,7 +438,7 @@ class Plots:
 
     def _view(self) -> RunView:
         of = self.result
-        return RunView(of.label, [], of.suite, of.metrics, of.summary, of.baseline)
+        return RunView(of.label, {}, of.suite, of.metrics, of.summary, of.baseline)
 
 
 def _still(chart: export.Spec, title: str) -> altair.Chart:

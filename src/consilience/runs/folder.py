@@ -7,7 +7,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ import polars as pl
 
 from consilience.core.errors import OTHER_OUT, ConsilienceError, Kind
 from consilience.core.provenance import command_line, git_revision, versions
-from consilience.core.schemas import ANSWERS_SCHEMA
+from consilience.core.schemas import ANSWERS_SCHEMA, QUERIES_SCHEMA
 from consilience.core.text import truncated
 from consilience.endpoints.usage import NO_REPLY, REPLIES, Journal, cost_record
 from consilience.files import write
@@ -32,14 +32,14 @@ ALWAYS = {"settings": dict, "started": str, "versions": dict, "warnings": list, 
 """What the record of a run has, and of which type."""
 
 
-FORMAT = 3  # Increased when runs of older versions can no longer be resumed
-PROMPTS = "prompts"  # The folder of a run of questions with what was sent: a table for each group
+FORMAT = 4  # Increased when runs of older versions can no longer be resumed
+QUERIES = "queries.parquet"  # What was asked (``QUERIES_SCHEMA``); its metadata has the groups
 
 BEGIN = ("settings", "started", "command", "versions", "git", "products")
 """What a record says of the begin of its run."""
 
-LAST_NAMED = ("suite_digest", "options", "written", "factors", "cells")
-"""Settings that follow from others, which a message on another run names first."""
+LAST_NAMED = ("groups", "queries")
+"""Settings that follow from others, which a message on another run names last."""
 
 
 class OtherRunError(ConsilienceError):
@@ -51,6 +51,12 @@ class OtherRunError(ConsilienceError):
 def fingerprint(settings: Mapping[str, object]) -> str:
     """SHA-256 of everything that decides the answers of a run."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+def as_recorded(settings: Mapping[str, object]) -> dict[str, Any]:
+    """Settings as the record of a run has them: values of JSON."""
+    recorded: dict[str, Any] = json.loads(json.dumps({"format": FORMAT, **settings}))
+    return recorded
 
 
 def default_folder(model: str, settings: Mapping[str, object], kind: str = "") -> Path:
@@ -71,7 +77,8 @@ class RunFolder:
 
     def __init__(self, path: str | Path, settings: Mapping[str, object]) -> None:
         self.path = path = write.path_of(path, "the folder of the run")
-        self.settings = json.loads(json.dumps({"format": FORMAT, **settings}))
+        self.settings = as_recorded(settings)
+        self.groups: Sequence[str] = self.settings.get("groups") or ()
         self.fingerprint = fingerprint(self.settings)
         self._client: Client | None = None
         self._journal: Journal | None = None
@@ -192,12 +199,22 @@ class RunFolder:
         for path in (self.path / "answers").glob("*.parquet"):
             path.unlink()
 
-    def write_prompts(self, group: str, prompts: pl.DataFrame) -> None:
-        """Keep what is sent for a group: the whole file or nothing."""
-        path, buffer = write.path_in(self.path / PROMPTS, group, ".parquet"), io.BytesIO()
-        path.parent.mkdir(exist_ok=True)
-        prompts.write_parquet(buffer)
-        write.write_whole(path, buffer.getvalue())
+    def write_queries(self, queries: pl.DataFrame, groups: Sequence[Mapping[str, Any]]) -> None:
+        """Keep what is asked (``QUERIES_SCHEMA``), and what is known of each group.
+
+        Texts may be categories, which take less memory.
+        """
+        buffer = io.BytesIO()
+        texts = [pl.col(of).cast(QUERIES_SCHEMA.get(of, pl.String)) for of in queries.columns]
+        metadata = {"groups": json.dumps(groups)}
+        queries.lazy().select(texts).sink_parquet(buffer, metadata=metadata)
+        content, file = buffer.getvalue(), self.path / QUERIES
+        digest = hashlib.sha256(content).hexdigest()
+        if file.is_file() and digest == self.record.get("queries") == digest_of(file):
+            return
+        with self._changing() as record:
+            record["queries"] = digest
+            write.write_whole(file, content)
 
     def adopt(self, record: Mapping[str, Any], answers: Mapping[str, bytes]) -> None:
         """Keep answers (by group) of another process with the same settings, and its record."""
@@ -235,7 +252,7 @@ class RunFolder:
             self._journal.close() if self._has_failed else self._journal.remove()
 
     def _answers_path(self, group: str) -> Path:
-        return write.path_in(self.path / "answers", group, ".parquet")
+        return self.path / "answers" / f"{self.groups.index(group)}.parquet"
 
     @contextmanager
     def _changing(self) -> Iterator[dict[str, Any]]:
@@ -265,8 +282,8 @@ def refuse_other_run(before: Mapping[str, Any], now: Mapping[str, Any], folder: 
     name = next((name for name in ("suite", *order) if before.get(name) != now.get(name)), None)
     if name is None:
         return
-    difference = f"the content of the suite '{now.get('suite')}' was different"
-    if name != "suite_digest":
+    difference = "its queries are others: the suite, its files or the templates changed"
+    if name != "queries":
         difference = _first_difference(name, before.get(name), now.get(name))
     raise OtherRunError(
         f"this folder holds another run: {difference}",
@@ -284,6 +301,17 @@ def _first_difference(name: str, before: object, now: object) -> str:
         return _first_difference(inner, before.get(field), now.get(field))
     values = ["not set" if value is None else _show(value) for value in (before, now)]
     return f"its {name} is {values[0]}, now asked is {values[1]}"
+
+
+def content_digest(queries: pl.DataFrame) -> str:
+    """SHA-256 of the texts of a table of queries, whatever file they are in."""
+    lists = [name for name, kind in queries.schema.items() if kind == pl.List]
+    joined = pl.col(lists).cast(pl.List(pl.String)).list.join("\x1f")
+    texts = pl.concat_str(pl.all().cast(pl.String).fill_null("\x1d"), separator="\x1e")
+    digest = hashlib.sha256("\x1e".join(queries.columns).encode())
+    for part in queries.iter_slices(2**16):
+        digest.update("\n".join(part.with_columns(joined).select(texts).to_series()).encode())
+    return digest.hexdigest()
 
 
 def digest_of(path: Path) -> str:

@@ -25,7 +25,7 @@ from consilience.report.export import Shown
 from consilience.report.export import record_of as record_of_settings
 from consilience.report.table import Column, Table, Value
 from consilience.runs.folder import record_of
-from consilience.runs.run import model_name, options_record, seed_folders
+from consilience.runs.run import model_name, options_record
 
 SEED = "{seed}"
 FAILURES, LOGS = "failures", "logs"  # Folders of a study beside those of its models
@@ -57,9 +57,9 @@ class StudyRun:
         return self.options.out
 
     @property
-    def cell(self) -> tuple[str, tuple[tuple[str, str], ...]]:
-        """The suite and the factors; models are compared within a cell."""
-        return self.suite, self.factors
+    def cell(self) -> str:
+        """The suite and the factors in words; models are compared within a cell, seed by seed."""
+        return ", ".join([self.suite, *(f"{name}={value}" for name, value in self.factors)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,8 +269,6 @@ def _text_of(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-RECORD = "run.json"
-
 NOT_COMPARED = (
     "out", "device", "base_url", "api_key_env", "max_requests",
     "concurrency",
@@ -392,21 +390,17 @@ def state_of(study: Study) -> StudyState:
 
 def _state(study: Study, run: StudyRun) -> RunState:
     try:
-        parts = list(kept(run))
+        record, files = kept(run)
     except ConsilienceError as error:
         return RunState(run, "failed", message=str(error))
-    records = [record for _, record, _ in parts if record]
-    files = [file for _, _, files in parts for file in files.values()]
-    sizes = [len(groups) for one in records if (groups := one["settings"].get("groups"))]
-    groups = sum(sizes) if len(sizes) == len(parts) else None
-    is_whole = groups is None or len(files) >= groups
-    finished = [str(record.get("finished") or "") for record in records]
-    is_complete = bool(files) and len(records) == len(parts) and all(finished) and is_whole
-    if is_complete and (change := changed_option(run, records[0])):
+    groups = len(record["settings"].get("groups", ())) if record else None
+    finished = str(record.get("finished") or "")
+    is_complete = bool(files and finished and len(files) == groups)
+    if is_complete and (change := changed_option(run, record)):
         return RunState(run, "failed", message=str(change))
     answers, message = 0, ""
     with suppress(*POLARS_FAULTS):  # a damaged file has no rows
-        footers = [pl.scan_parquet(file, glob=False).select(pl.len()) for file in files]
+        footers = [pl.scan_parquet(file, glob=False).select(pl.len()) for file in files.values()]
         answers = sum(int(count.item()) for count in pl.collect_all(footers))
     if not is_complete:
         with suppress(OSError, ValueError, TypeError, KeyError):
@@ -414,8 +408,7 @@ def _state(study: Study, run: StudyRun) -> RunState:
     state: Progress = "part" if files else "waiting"
     return RunState(
         run, "complete" if is_complete else "failed" if message else state, len(files), groups,
-        answers, min((record["started"] for record in records), default=None),
-        max(finished) if is_complete else None, message,
+        answers, record.get("started"), finished if is_complete else None, message,
     )  # fmt: skip
 
 
@@ -435,11 +428,10 @@ def changed_option(run: StudyRun, record: Mapping[str, Any]) -> ConsilienceError
     return None
 
 
-def kept(run: StudyRun) -> Iterator[tuple[str, dict[str, Any], dict[str, Path]]]:
-    """Of each seed of a classifier, or of "": its record, and the answers files that it knows."""
-    seeds = [folder.name for folder in seed_folders(Path(run.options.model))]
-    for seed in [""] if (run.folder / RECORD).exists() else seeds or [""]:
-        record = record_of(run.folder / seed)
-        files = (run.folder / seed / "answers").glob("*.parquet")
-        known = record.get("answers", {})
-        yield seed, record, {file.stem: file for file in files if file.stem in known}
+def kept(run: StudyRun) -> tuple[dict[str, Any], dict[str, Path]]:
+    """The record of a run, empty where there is none, and the file of each group with answers."""
+    record = record_of(run.folder)
+    groups = record["settings"].get("groups", ()) if record else ()
+    files = {name: run.folder / "answers" / f"{at}.parquet" for at, name in enumerate(groups)}
+    known = record.get("answers", {})
+    return record, {name: of for name, of in files.items() if name in known and of.is_file()}

@@ -13,17 +13,16 @@ import polars as pl
 from consilience.core.errors import SILENT, ConsilienceError, Watch
 from consilience.core.text import counted
 from consilience.files.write import write_whole
-from consilience.kinds import suite_notes, suite_of
-from consilience.kinds.counting import CountedRun, count_run, record_notes
-from consilience.metrics.measure import constant_answers, few_relations
+from consilience.metrics.measure import constant_answers, few_relations, mean_over_runs
 from consilience.metrics.registry import label_of, short_label_of
 from consilience.metrics.statistics import CLEAR, benjamini_hochberg, holm
 from consilience.options import Output
 from consilience.options.runs import StudyReportOptions, StudyStatusOptions
+from consilience.probing.counting import CountedRun, count_run, record_notes
 from consilience.report import columns as layouts
 from consilience.report import export
 from consilience.report.overview import again, by_run
-from consilience.report.summary import SummaryRow
+from consilience.report.summary import KEY, SummaryRow
 from consilience.report.table import CI, NAN, Cell, Column, Table, Value, intervals_below
 from consilience.results.comparing import Comparison, compare_opened
 from consilience.runs.run import Run
@@ -38,13 +37,15 @@ OTHER_NUMBERS = (
 
 @dataclass(frozen=True, slots=True)
 class StudyRow:
-    """The headline numbers of a model on one suite with one combination of factors, its cell."""
+    """The headline numbers of a model in a cell: a suite, a combination of factors, a seed."""
 
     cell: str
     model: str
     missing: str  # Why there are no numbers; empty where there are
     numbers: Mapping[str, SummaryRow] = field(default_factory=dict)
     measured: tuple[Run, CountedRun] | None = None
+    std: Mapping[str, float] = field(default_factory=dict)
+    """Of means over seeds, by metric; empty for a run."""
 
     @property
     def items(self) -> int | None:
@@ -80,7 +81,8 @@ def headlines_table(rows: Sequence[StudyRow], study: str) -> Table:
         values: list[Value] = [row.model]
         for name in metrics:
             if number := row.numbers.get(name):
-                values += [Cell(number.value, number.std), Cell(low=number.low, high=number.high)]
+                std = row.std.get(name, NAN)
+                values += [Cell(number.value, std), Cell(low=number.low, high=number.high)]
             else:
                 values += [Cell(), Cell()]
         shown.append([*values, row.items, row.noise_floor][: len(columns)])
@@ -94,7 +96,7 @@ def headlines_table(rows: Sequence[StudyRow], study: str) -> Table:
     }
     notes = [*_meanings(known, metrics), *[f"Missing: {', '.join(missing)}."] * bool(missing)]
     notes += [f"{note}." for note in by_run(constant)]
-    title = f"{study}: {counted(len(known), 'run')} in percent"
+    title = f"{study}: {counted(len([row for row in known if row.measured]), 'run')} in percent"
     title += f", {len(missing)} missing" if missing else ""
     return Table(title, columns, shown, notes, [row.cell for row in rows])
 
@@ -106,8 +108,8 @@ def _meanings(rows: Sequence[StudyRow], metrics: Sequence[str]) -> Iterator[str]
             row.numbers[name].meaning.partition(" (")[0] for row in rows if name in row.numbers
         )
         yield f"{label_of(name)}: {', or '.join(meanings)}."
-    if any(row.numbers and next(iter(row.numbers.values())).std >= 0 for row in rows):
-        yield "±: standard deviation over seeds."
+    if any(row.std for row in rows):
+        yield "Mean over seeds: ± is the standard deviation, the interval that of the mean (t)."
 
 
 def comparisons_table(differences: pl.DataFrame, study: str) -> Table:
@@ -202,6 +204,7 @@ class StudyReport(export.Shown):
 
     state: StudyState
     rows: Sequence[StudyRow]  # By cell; missing runs have a row without numbers
+    means: Sequence[StudyRow]  # Over the seeds of a model, if there are several
     differences: pl.DataFrame  # ``COMPARISON_SCHEMA`` with ``cell``; p over all rows
     notes: Sequence[str]
     files: Sequence[Path] = ()
@@ -211,7 +214,7 @@ class StudyReport(export.Shown):
         return self.state.study
 
     def tables(self) -> dict[str, Table]:
-        tables = {"study": headlines_table(self.rows, self.study.name)}
+        tables = {"study": headlines_table([*self.rows, *self.means], self.study.name)}
         if not self.differences.is_empty():
             differences, name = self.differences, self.study.name
             tables["comparisons"] = comparisons_table(differences, name)
@@ -231,20 +234,22 @@ class StudyReport(export.Shown):
         yield from map(str, self.files)
 
     def document(self) -> dict[str, Any]:
-        kept = ("value", "std", "low", "high", "baseline")
+        kept = ("value", "low", "high", "baseline")
         rows = [
             {
                 "cell": row.cell, "model": row.model, "missing": row.missing,
                 "numbers": {
                     name: {key: getattr(number, key) for key in kept}
+                    | ({"std": row.std[name]} if row.std else {})
                     for name, number in row.numbers.items()
                 },
                 "items": row.items, "noise_floor": row.noise_floor,
             }
-            for row in self.rows
+            for row in [*self.rows, *self.means]
         ]  # fmt: skip
         return {
-            "run": self.study.record(), "verdict": self.verdict, "runs": rows,
+            "run": self.study.record(), "verdict": self.verdict, "runs": rows[: len(self.rows)],
+            "means": rows[len(self.rows) :],
             "differences": self.differences.to_dicts(),
             "files": [str(file) for file in self.files], "warnings": [*self.notes],
         }  # fmt: skip
@@ -258,23 +263,29 @@ def report_study(options: StudyReportOptions, watch: Watch = SILENT) -> StudyRep
     """The numbers of all complete runs of a study, its comparisons, and the page of both."""
     state = study_status(StudyStatusOptions(options.file))
     study = state.study
-    by_cell: dict[tuple[str, tuple[tuple[str, str], ...]], dict[str, list[RunState]]] = {}
+    by_cell: dict[str, dict[int | None, list[RunState]]] = {}
     for one in state.runs:
-        by_cell.setdefault(one.run.cell, {}).setdefault(one.run.model, []).append(one)
+        by_cell.setdefault(one.run.cell, {}).setdefault(one.run.seed, []).append(one)
     if len(state.unfinished) == len(state.runs):
         todo = f"Ask the models first: `consilience study run {study.file}`."
         raise ConsilienceError("no run is complete", where=str(study.file), todo=todo)
-    rows, tables, notes = list[StudyRow](), [], list[str]()
+    rows, means, tables, notes = list[StudyRow](), list[StudyRow](), [], list[str]()
     with watch.steps("counting", len(by_cell), "tables") as advance:
-        for (suite, factors), models in by_cell.items():
-            name = ", ".join([suite, *(f"{factor}={value}" for factor, value in factors)])
-            measured, compared, more = _measured(study, name, models)
-            rows += measured
-            tables += compared
-            notes += [f"{name}: {note}" for note in more]
+        for cell, by_seed in by_cell.items():
+            of_cell, alone = list[StudyRow](), dict[str, Counted]()
+            for seed in sorted(by_seed, key=lambda seed: (seed is not None, seed)):
+                name = cell if seed is None else f"{cell}, seed={seed}"
+                measured, known, faults = _measured(name, by_seed[seed])
+                compared, more = _compared(study, name, alone, known)
+                alone = known if seed is None else alone
+                of_cell += measured
+                tables += compared
+                notes += [f"{name}: {note}" for note in (*faults, *more)]
+            rows += of_cell
+            means += means_over_seeds(cell, of_cell)
             advance(1)
     differences = adjusted_over_study(pl.concat(tables)) if tables else pl.DataFrame()
-    made = StudyReport(state, rows, differences, list(dict.fromkeys(notes)))
+    made = StudyReport(state, rows, means, differences, list(dict.fromkeys(notes)))
     file = options.out or study.folder / "report.html"
     page = study_page(made, file.parent)
     written: list[Path] = []
@@ -292,31 +303,45 @@ def adjusted_over_study(differences: pl.DataFrame) -> pl.DataFrame:
     return differences.with_columns(p_holm=pl.Series(holm(p), dtype=pl.Float64), q_value=q_value)
 
 
-def _measured(
-    study: Study, cell: str, models: Mapping[str, Sequence[RunState]]
-) -> tuple[list[StudyRow], list[pl.DataFrame], list[str]]:
-    """The numbers of the models on one suite with one combination of factors, and comparisons."""
-    rows, faults, known = list[StudyRow](), list[str](), dict[str, tuple[Run, CountedRun]]()
-    for name, states in models.items():
-        if left := [str(state.state) for state in states if state.state != "complete"]:
-            missing = f"missing: {'failed' if 'failed' in left else left[0]}"
-            if len(states) > 1:
-                missing += f", {len(states) - len(left)} of {len(states)} seeds complete"
-            rows.append(StudyRow(cell, name, missing))
+def means_over_seeds(cell: str, rows: Sequence[StudyRow]) -> Iterator[StudyRow]:
+    """The means of the headline numbers of each model that was run with several seeds."""
+    by_model: dict[str, list[tuple[StudyRow, pl.DataFrame]]] = {}
+    for row in rows:
+        if row.measured:
+            by_model.setdefault(row.model, []).append((row, row.measured[1].metrics))
+    for model, runs in by_model.items():
+        if len(runs) < 2:
             continue
-        first = states[0].run
-        run = Run.open(first.folder if first.seed is None else first.folder.parent, name)
-        if first.seed is not None:  # others may be there that the study has no more
-            parts = tuple(Run.open(one.run.folder, one.run.folder.name) for one in states)
-            run = replace(run, record=parts[0].record, parts=parts)
+        means = mean_over_runs(metrics for _, metrics in runs).to_dicts()
+        by_key = {tuple(mean[name] for name in KEY): mean for mean in means}
+        numbers, std = dict[str, SummaryRow](), dict[str, float]()
+        for name, number in runs[0][0].numbers.items():
+            mean = by_key[tuple(getattr(number, name) for name in KEY)]
+            shown = {part: mean[part] for part in ("value", "low", "high")}
+            numbers[name], std[name] = replace(number, **shown), mean["std"]
+        yield StudyRow(f"{cell}, mean of {len(runs)} seeds", model, "", numbers, std=std)
+
+
+Counted = tuple[Run, CountedRun]
+
+
+def _measured(
+    cell: str, states: Sequence[RunState]
+) -> tuple[list[StudyRow], dict[str, Counted], list[str]]:
+    """The numbers of the models in a cell, their runs, and what cannot be counted."""
+    rows, faults, known = list[StudyRow](), list[str](), dict[str, Counted]()
+    for state in states:
+        name = state.run.model
+        if state.state != "complete":
+            rows.append(StudyRow(cell, name, f"missing: {state.state}"))
+            continue
+        run = Run.open(state.run.folder, name)
         try:
-            suite, protocol = suite_of(run)
-            one = count_run(run, suite, protocol)
+            one = count_run(run)
         except ConsilienceError as error:
             faults.append(f"{name} cannot be counted: {error}")
             rows.append(StudyRow(cell, name, "missing: cannot be counted"))
             continue
-        one = replace(one, notes=[*suite_notes(run, suite), *one.notes])
         known[name] = run, one
         headlines = [row for row in one.summary.rows if row.kind == "whole"]
         for ending in ("", " (written)"):
@@ -327,13 +352,14 @@ def _measured(
             }
             if numbers:
                 rows.append(StudyRow(cell, name + ending, "", numbers, (run, one)))
-    tables, notes = _compared(study, cell, known)
-    return rows, tables, [*faults, *notes]
+    return rows, known, faults
 
 
 def _compared(
-    study: Study, cell: str, known: Mapping[str, tuple[Run, CountedRun]]
+    study: Study, cell: str, alone: Mapping[str, Counted], of_cell: Mapping[str, Counted]
 ) -> tuple[list[pl.DataFrame], list[str]]:
+    """The comparisons of the runs of a cell, also with those of models without a seed."""
+    known = {**alone, **of_cell}
     runs = [run for run, _ in known.values()]
     first = [run for run in runs if run.label == study.reference]
     if study.pairs == "reference":
@@ -344,20 +370,15 @@ def _compared(
     else:
         families = [list(runs[at:]) for at in range(len(runs))]
     tables, notes = [], list[str]()
-    for family in families:
-        alike = [run for run in family if len(run.seeds) == len(family[0].seeds)]
-        notes += [
-            f"{run.label} is not compared with {family[0].label}: another number of seeds"
-            for run in family
-            if run not in alike
-        ]
-        if len(alike) < 2:
+    for first_run, *others in families:
+        family = [first_run, *(run for run in others if {first_run.label, run.label} - {*alone})]
+        if len(family) < 2:
             continue
-        _, one = known[alike[0].label]
+        _, one = known[family[0].label]
         try:
-            compared = compare_opened(alike, one.suite, one.protocol)
+            compared = compare_opened(family)
         except ConsilienceError as error:
-            notes.append(f"nothing is compared with {alike[0].label}: {error}")
+            notes.append(f"nothing is compared with {family[0].label}: {error}")
             continue
         headlines = _headlines(compared, one)
         notes += [*compared.notes, *few_relations(headlines, one.suite)]

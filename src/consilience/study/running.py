@@ -26,11 +26,10 @@ from consilience.core.text import counted
 from consilience.endpoints.client import base_url_of
 from consilience.files.read import parse_json
 from consilience.files.write import write_whole
-from consilience.kinds import inquiries_of, kind_of
-from consilience.kinds.base import Inquiry
 from consilience.options import option_fields
-from consilience.options.probe import ProbeOptions, refuse_options
+from consilience.options.probe import ProbeOptions
 from consilience.options.runs import StudyRunOptions
+from consilience.plans import Plan, Queries, kind_of, plan_of, refuse_other_options
 from consilience.runs.folder import RunFolder
 from consilience.runs.run import options_record
 from consilience.study import file as studies
@@ -49,16 +48,13 @@ class WorkerKey:
     threads: int  # Threads of torch; 0 for as many as it has by default
 
 
-GroupOfSeed = tuple[str, str]  # A seed of a classifier (empty for a single model) and a group
-
-
 @dataclass(frozen=True, slots=True)
 class StudyTask:
     """What a worker gets: a group to ask, or a run to do as ``probe`` does, in its own folder."""
 
     run: str
     options: ProbeOptions
-    groups: Mapping[GroupOfSeed, int] = field(default_factory=dict)  # None where it is counted
+    groups: Mapping[str, int] = field(default_factory=dict)  # None where it is counted
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Of a run that is counted on another machine, by their paths in its folder."""
 
@@ -85,14 +81,13 @@ class StudyWorker:
             keep_weights(key.loading)
             if key.threads:
                 torch.set_num_threads(key.threads)
-        self._run: tuple[str, str] | None = None
-        self._inquiry: Inquiry | None = None
+        self._run, self._asked = "", list[tuple[Plan, Queries]]()
 
     def __call__(self, task: StudyTask, advance: Advance) -> Written | None:
-        from consilience.kinds.probing import probe
+        from consilience.probing.probe import probe
 
         if task.is_whole:
-            self._run = self._inquiry = None
+            self._run, self._asked = "", []
         if task.is_whole and not task.files:
             probe(task.options, _Relay(advance))
             return None
@@ -110,18 +105,17 @@ class StudyWorker:
 
     def _ask(self, task: StudyTask, folder: Path, advance: Advance) -> Written:
         """Ask one group; the model of the last run is kept until there is another run."""
-        from consilience.kinds.probing import ask_in_folder, open_folder
+        from consilience.probing.probe import ask_in_folder, loaded, open_folder
 
-        (((seed, group), size),) = task.groups.items()
-        if self._inquiry is None or self._run != (task.run, seed):
-            self._run = self._inquiry = None  # frees the memory first
-            inquiries = inquiries_of(replace(task.options, out=folder))
-            (inquiry,) = (one for one in inquiries if one.seed == seed)
-            inquiry.load()
-            self._inquiry, self._run = inquiry, (task.run, seed)
-        folder /= seed
-        opened = open_folder(folder, self._inquiry, options_record(task.options, {}))
-        ask_in_folder(self._inquiry, opened, {group: size}, _Relay(advance))
+        if self._run != task.run:
+            self._run, self._asked = "", []  # frees the memory first
+            plan = plan_of(task.options)
+            queries = plan.queries(loaded(plan, task.options, None, SILENT))
+            self._run, self._asked = task.run, [(plan, queries)]
+        ((plan, queries),) = self._asked
+        options = replace(task.options, out=folder)
+        opened = open_folder(plan, queries, options, options_record(task.options, {}))
+        ask_in_folder(plan, queries, opened, _Relay(advance), [*task.groups])
         return _files(folder)
 
 
@@ -160,34 +154,32 @@ def units_of(run: studies.StudyRun, threads: int = 0, watch: Watch = SILENT) -> 
         return [Unit(run.name, key, whole, sum(groups.values()), is_network=True)]
     key = WorkerKey(options.model, options.loading, False, home, threads)
     return [
-        Unit(f"{run.name}: {'/'.join(filter(None, group))}", key,
-             StudyTask(run.name, options, {group: size}), size)
+        Unit(f"{run.name}: {group}", key, StudyTask(run.name, options, {group: size}), size)
         for group, size in groups.items()
     ]  # fmt: skip
 
 
-def answered(run: studies.StudyRun) -> set[GroupOfSeed]:
+def answered(run: studies.StudyRun) -> set[str]:
     """The groups that have answers."""
-    return {(seed, group) for seed, _, files in studies.kept(run) for group in files}
+    return {*studies.kept(run)[1]}
 
 
-def _groups_of(options: ProbeOptions, watch: Watch) -> Mapping[GroupOfSeed, int]:
-    if kind_of(options.suite, options.as_questions).is_same_for_models:
-        options.check_connection()
-        usual = {  # the options of models do not decide which facts are asked
-            one.name: one.default
-            for one in option_fields(ProbeOptions)
-            if one.option.panel in ("Model", "Models behind a URL")
-            and one.name != "trust_remote_code"
-        }
-        return _groups_of_all(replace(options, out=None, **usual))
-    inquiries = inquiries_of(options, watch)
-    return {(one.seed, group): size for one in inquiries for group, size in one.groups.items()}
+def _groups_of(options: ProbeOptions, watch: Watch) -> Mapping[str, int]:
+    """The number of queries of each group; no model is loaded."""
+    if kind_of(options.suite, options.as_questions) != "facts":
+        return plan_of(options, watch=watch).sizes
+    options.check_connection()
+    usual = {  # the options of models do not decide which facts are asked
+        one.name: one.default
+        for one in option_fields(ProbeOptions)
+        if one.option.panel in ("Model", "Models behind a URL") and one.name != "trust_remote_code"
+    }
+    return _sizes_of_facts(replace(options, out=None, **usual))
 
 
 @cache
-def _groups_of_all(options: ProbeOptions) -> Mapping[GroupOfSeed, int]:
-    return {("", group): size for group, size in inquiries_of(options)[0].groups.items()}
+def _sizes_of_facts(options: ProbeOptions) -> Mapping[str, int]:
+    return plan_of(options).sizes
 
 
 def run_study(options: StudyRunOptions, watch: Watch = SILENT) -> studies.StudyState:
@@ -231,8 +223,7 @@ def _planned(options: StudyRunOptions, watch: Watch) -> _Plan:
     study = studies.read_study(options.file)
     for run in study.runs:
         try:
-            kind = kind_of(run.options.suite, run.options.as_questions)
-            refuse_options(run.options, kind.kind, f"the suite '{run.options.suite}'")
+            refuse_other_options(run.options)
         except ConsilienceError as error:
             raise error.replaced(where=f"{study.file}: {run.name}") from error
     state, count = studies.state_of(study), options.workers or 1
@@ -259,7 +250,7 @@ class _Asking:
         self._runs = {name: left[name] for name in plan.units}
         self._backlog = Backlog()
         self._advance: Advance = lambda steps: None
-        self._folders: dict[tuple[str, str], RunFolder] = {}
+        self._folders: dict[str, RunFolder] = {}
         self._left: Counter[str] = Counter()
         self._ended: set[str] = set()
 
@@ -305,22 +296,22 @@ class _Asking:
 
     def _keep(self, run: studies.StudyRun, task: StudyTask, written: Written | None) -> None:
         if written is not None and task.groups:
-            ((seed, _),) = task.groups
-            folder, record = run.folder / seed, parse_json(written.pop("run.json"))
-            if (task.run, seed) not in self._folders:  # another run there raises
-                self._folders[task.run, seed] = RunFolder(folder, record["settings"])
+            record = parse_json(written.pop("run.json"))
+            if task.run not in self._folders:  # another run there raises
+                self._folders[task.run] = RunFolder(run.folder, record["settings"])
+            groups = self._folders[task.run].groups
             names = [name for name in written if name.startswith("answers/")]
-            answers = {Path(name).stem: written.pop(name) for name in names}
-            _write(written, folder)
-            self._folders[task.run, seed].adopt(record, answers)
+            answers = {groups[int(Path(name).stem)]: written.pop(name) for name in names}
+            _write(written, run.folder)
+            self._folders[task.run].adopt(record, answers)
             self._left[task.run] -= 1
             if not self._left[task.run]:
                 self._count(run)
             return
-        for seed, record, _ in studies.kept(run) if written else ():  # a link there raises
-            RunFolder(run.folder / seed, record.get("settings", {}))
+        if written:
+            RunFolder(run.folder, studies.kept(run)[0].get("settings", {}))  # a link there raises
         _write(written or {}, run.folder)
-        if not all(record.get("finished") for _, record, _ in studies.kept(run)):
+        if not studies.kept(run)[0].get("finished"):
             todo = "Run the same command again; a run resumes."
             raise ConsilienceError("the server did not reply to some queries", todo=todo)
         self._ended.add(task.run)

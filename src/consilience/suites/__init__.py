@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
 from consilience.core.errors import ConsilienceError, did_you_mean
+from consilience.core.patterns import NameTable
 from consilience.core.provenance import plugin
-from consilience.files.rows import Problems, find_table, raise_first, suite_rows
+from consilience.files.read import SUFFIXES, Problems, read_rows
+from consilience.files.rows import Column, TableError, find_table, line, raise_all, read_table
 from consilience.files.write import path_of
 from consilience.suites import question_suites
 from consilience.suites.facts import read_folder
 from consilience.suites.known import data_dir as data_dir
 from consilience.suites.known import known_suite
-from consilience.suites.layouts import check_folder, load_folder
+from consilience.suites.layouts import load_folder
 from consilience.suites.pairs import TASKS, is_task, load_task
-from consilience.suites.proposals import columns_in
 from consilience.suites.question_suites import (
     BUNDLED,
     SUITE_NAMES,
     is_questions,
     load_questions,
-    read_questions,
     refuse_mixed,
 )
-from consilience.suites.questions import MAKE_A_SUITE, SUFFIXES, Questions, holds_facts
-from consilience.types import Candidates, Fact, Relation, Suite
-
-ASK = "Ask it with `consilience probe --suite {}`, or read questions in Python with load_questions."
+from consilience.suites.questions import Questions
+from consilience.types import FACT_COLUMNS, Draft, Suite
 
 
 def suite_folder(spec: str, data: Path) -> Path:
@@ -64,16 +61,16 @@ def suite_folder(spec: str, data: Path) -> Path:
 
 def _refuse_other_kinds(spec: str, folder: Path) -> None:
     is_named = spec in question_suites.QUESTION_SUITES or known_suite(spec)
-    for kind, is_it, todo in (
-        ("table of facts", holds_facts(columns_in(folder)), MAKE_A_SUITE),
-        ("suite of questions", bool(is_named or (folder.exists() and is_questions(spec))), ASK),
-        ("task of sentence pairs", is_task(spec) and not folder.is_dir(), ASK),
+    for kind, is_it in (
+        ("suite of questions", bool(is_named or (folder.exists() and is_questions(spec)))),
+        ("task of sentence pairs", is_task(spec) and not folder.is_dir()),
     ):
         if is_it:
             raise ConsilienceError(
                 f"'{spec}' is a {kind}",
                 expected="a suite of facts: mini, pararel, or a folder",
-                todo=todo.format(spec),
+                todo=f"Ask it with `consilience probe --suite {spec}`, or read questions in Python "
+                "with load_questions.",
             )
 
 
@@ -91,7 +88,7 @@ def _no_suite(folder: Path, spec: str) -> ConsilienceError:
 
 
 def load_suite(spec: str | Path, data: str | Path | None = None) -> Suite:
-    """The suite of facts of that name or folder (``load_folder``); the first thing wrong raises."""
+    """The suite of facts of that name or folder; what is wrong raises in one error."""
     folder = suite_folder(_name_of(spec), data_dir(_path_or_none(data)))
     return load_folder(folder)
 
@@ -99,32 +96,31 @@ def load_suite(spec: str | Path, data: str | Path | None = None) -> Suite:
 def load_facts(spec: str, data_dir: Path | None = None) -> Suite:
     """A suite; or the facts of a table, or of a folder without patterns, as a suite without any.
 
-    The table (JSONL, TSV or CSV) has the columns ``relation``, ``subject`` and ``object``. The
-    relations are then N-1, their ids are their labels, and the language is empty.
+    The table has the columns ``relation``, ``subject`` and ``object``. The relations are then N-1,
+    their ids are their labels, and the language is empty.
     """
     path = Path(spec)
     problems: Problems = []
-    table = path if path.is_file() and path.suffix in (".jsonl", ".tsv", ".csv") else None
+    table = path if path.is_file() and spec.endswith(SUFFIXES) else None
     if path.is_dir() and not find_table(path, "patterns"):
         if find_table(path, "relations"):
             suite = read_folder(path, problems, needs_patterns=False)
-            raise_first(problems, " like it)")
+            raise_all(problems)
             return suite
         table = find_table(path, "facts")
     if table is None:
         return load_suite(spec, data_dir)
-    facts: dict[str, list[Fact]] = defaultdict(list)
-    for row in suite_rows(table, problems):
-        relation, subject, object_ = (row.text(name) for name in ("relation", "subject", "object"))
-        if row.is_relation_id(relation) and subject and object_:
-            of = facts[relation]
-            of.append(Fact(f"{relation}-{len(of) + 1}", subject, object_))
-    raise_first(problems, " like it)")
-    if not facts:
+    drafts: dict[str, Draft] = {}
+    columns = Column("relation", line), *FACT_COLUMNS
+    for row in read_table(read_rows(table, problems), columns, problems, spec):
+        id_ = row["relation"]
+        drafts.setdefault(id_, Draft(id_, id_, "N-1")).add_fact(row)
+    if not drafts and not problems:
         raise ConsilienceError("no fact", where=str(table), todo="Add one line for each fact.")
-    relations = (
-        Relation(id_, id_, "N-1", (), tuple(of), {}, Candidates.of(of)) for id_, of in facts.items()
-    )
+    relations = [
+        draft.relation(NameTable(""), problems, needs_patterns=False) for draft in drafts.values()
+    ]
+    raise_all(problems)
     return Suite(path.stem, tuple(relations), language="")
 
 
@@ -146,20 +142,22 @@ def check_suite(
     data: str | Path | None = None,
     columns: Mapping[str, str] | None = None,
 ) -> list[ConsilienceError]:
-    """Everything that is wrong with a suite; ``columns``: of questions, what they are called."""
-    name, problems = _name_of(spec), Problems()
+    """What is wrong with a suite; ``columns``: of questions, what they are called."""
+    name, data = _name_of(spec), data_dir(_path_or_none(data))
     is_other = is_questions(name) or is_task(name)
-    folder = None if is_other else suite_folder(name, data_dir(_path_or_none(data)))
+    folder = None if is_other else suite_folder(name, data)
     try:
         if folder is not None:
-            check_folder(folder, problems)
+            load_folder(folder, check_release=True)
         elif is_task(name):
             load_task(name)
         else:
-            refuse_mixed(read_questions(name, columns or {}, problems, _path_or_none(data)))
+            refuse_mixed(load_questions(name, columns, data))
+    except TableError as error:
+        return error.problems
     except ConsilienceError as error:
-        problems.append(error)
-    return problems
+        return [error]
+    return []
 
 
 def _name_of(spec: object) -> str:

@@ -7,35 +7,47 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import cast
 
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.factors import Edge
 from consilience.core.patterns import ENGLISH
-from consilience.files.read import FirstFault, parse_json, read_text
+from consilience.files.read import Problems, read_document, read_rows
 from consilience.files.rows import (
-    Problems,
+    Column,
     Row,
-    Table,
+    TableError,
     find_table,
-    names_of_rows,
-    nfc,
-    suite_rows,
+    flag,
+    language_tag,
+    line,
+    one_of,
+    read_names,
+    read_table,
 )
-from consilience.types import Candidates, Cardinality, Draft, Relation, Suite
+from consilience.types import (
+    FACT_COLUMNS,
+    PATTERN_COLUMNS,
+    Candidates,
+    Draft,
+    Relation,
+    Suite,
+    sentence,
+)
 
-CARDINALITIES: tuple[Cardinality, ...] = ("N-1", "N-M")
+ID = Column("relation", line)
+RELATIONS = (
+    ID, Column("label", line, "", is_needed=False),
+    Column("cardinality", one_of("N-1", "N-M"), "N-1", is_needed=False),
+)  # fmt: skip
+EDGES = (
+    ID, Column("pattern_a", sentence), Column("pattern_b", sentence),
+    *(Column(name, flag) for name in Edge.__slots__),
+)  # fmt: skip
 
-RELATIONS = Table(("relation",), ("label", "cardinality"), {"cardinality": CARDINALITIES})
 
-
-Drafts = dict[str, Draft]
-
-
-def folder_root(folder: Path) -> Path | None:
-    """The folder itself, if it is meant to be a suite in this layout."""
-    is_suite = any(find_table(folder, name) for name in ("patterns", "facts"))
-    return folder if is_suite else None
+def is_suite(folder: Path) -> bool:
+    """Whether a folder is meant to be a suite in our layout."""
+    return any(find_table(folder, name) for name in ("patterns", "facts"))
 
 
 def read_folder(folder: Path, problems: Problems, *, needs_patterns: bool = True) -> Suite:
@@ -53,36 +65,34 @@ def read_folder(folder: Path, problems: Problems, *, needs_patterns: bool = True
                 todo="See docs/suites.md for the layout.",
             )
 
-    def rows(table: str) -> Iterator[Row]:
-        path = paths.get(table) or find_table(folder, table)
-        return suite_rows(path, problems) if path else iter(())
+    def rows(name: str, columns: Sequence[Column]) -> Iterator[Row]:
+        path = paths.get(name) or find_table(folder, name)
+        cells = read_rows(path, problems) if path else ()
+        return read_table(cells, columns, problems, str(path))
 
-    drafts: Drafts = {}
+    drafts: dict[str, Draft] = {}
     places: dict[str, str] = {}
-    for row in rows("relations"):
-        cells = row.read(RELATIONS) or {"relation": ""}
-        id_ = cells["relation"]
-        if row.is_relation_id(id_) and row.is_new(id_, places, f"relation '{id_}'"):
-            cardinality = cast(Cardinality, cells["cardinality"])
-            drafts[id_] = Draft(id_, cells["label"] or id_, cardinality, row.where)
+    for row in rows("relations", RELATIONS):
+        id_ = row["relation"]
+        if row.is_new(id_, places, f"relation '{id_}'"):
+            drafts[id_] = Draft(id_, row["label"] or id_, row["cardinality"], row.where)
     if not drafts:
-        no_relation = ConsilienceError(
-            "no relation",
-            where=str(paths["relations"]),
-            todo="Add one line for each relation.",
+        todo, where = "Add one line for each relation.", str(paths["relations"])
+        raise (
+            problems.pop(0) if problems else ConsilienceError("no relation", where=where, todo=todo)
         )
-        raise problems.pop(0) if problems else no_relation
     name, language = _about(folder)
-    for row in rows("patterns"):
-        draft, pattern = _draft_of(row, drafts), row.pattern(language=language)
-        if draft is not None and pattern is not None:
-            draft.add_pattern(row, pattern)
-    for row in rows("facts"):
-        nowhere = Draft("", "", "N-1", "")  # its other faults are reported too
-        (_draft_of(row, drafts) or nowhere).add_fact(row)
-    for row in rows("edges"):
-        _add_edge(row, drafts)
-    names = names_of_rows(rows("names"), language)
+    for row in rows("patterns", (ID, *PATTERN_COLUMNS)):
+        if draft := _draft_of(row, drafts):
+            draft.add_pattern(row, language)
+    for row in rows("facts", (ID, *FACT_COLUMNS)):
+        if draft := _draft_of(row, drafts):
+            draft.add_fact(row)
+    for row in rows("edges", EDGES):
+        if draft := _draft_of(row, drafts):
+            _add_edge(row, draft)
+    path = find_table(folder, "names")
+    names = read_names(read_rows(path, problems) if path else (), language, problems, str(path))
     finished = tuple(
         draft.relation(names, problems, needs_patterns=needs_patterns) for draft in drafts.values()
     )
@@ -94,38 +104,33 @@ def _about(folder: Path) -> tuple[str, str]:
     about, where = folder / "suite.json", ascii(str(folder))
     content = {"name": folder.resolve().name}
     if about.is_file():
-        where = str(about)
-        try:
-            content = dict(parse_json(read_text(about)))
-        except (ValueError, TypeError) as error:
-            raise ConsilienceError(
-                "not a JSON object", where=where, todo="Correct or remove the file."
-            ) from error
-    row = Row(where, content, FirstFault())
-    language = row.optional_text("language")
-    row.is_language(language)
-    return row.text("name"), language or ENGLISH
+        where, content = str(about), read_document(about)
+    if not isinstance(content, dict):
+        raise ConsilienceError("no JSON object", where=where, todo="Correct or remove the file.")
+    problems: Problems = []
+    columns = Column("name", line), Column("language", language_tag, ENGLISH, is_needed=False)
+    for row in read_table([(where, content)], columns, problems, where):
+        return row["name"], row["language"]
+    raise TableError(problems)
 
 
-def _draft_of(row: Row, drafts: Drafts) -> Draft | None:
-    id_ = row.text("relation")
-    if id_ and id_ not in drafts:
-        row.refuse_relation(id_, list(drafts))
+def _draft_of(row: Row, drafts: Mapping[str, Draft]) -> Draft | None:
+    if (id_ := row["relation"]) not in drafts:
+        todo = did_you_mean(id_, list(drafts))
+        row.report(f"the relation '{id_}' is not among the relations", "relation", todo=todo)
     return drafts.get(id_)
 
 
-def _add_edge(row: Row, drafts: Drafts) -> None:
-    id_ = row.text("relation")
-    texts = [nfc(row.text(name)) for name in ("pattern_a", "pattern_b")]
-    known = list(drafts[id_].patterns) if id_ in drafts else []
+def _add_edge(row: Row, draft: Draft) -> None:
+    texts, known = [row["pattern_a"], row["pattern_b"]], list(draft.patterns)
     unknown = [text for text in texts if text not in known]
     if unknown or texts[0] == texts[1]:
         problem = f"'{unknown[0]}'" if unknown else "an edge from a pattern to itself"
-        row.report(problem, expected=f"two patterns of '{id_}'", todo="Correct it.")
+        row.report(problem, expected=f"two patterns of '{draft.id}'", todo="Correct it.")
         return
     first, second = sorted(map(known.index, texts))
-    row.is_new((first, second), drafts[id_].places, f"pair '{texts[0]}' and '{texts[1]}'")
-    drafts[id_].edges[first, second] = Edge(*map(row.flag, Edge.__slots__))
+    row.is_new((first, second), draft.places, f"pair '{texts[0]}' and '{texts[1]}'")
+    draft.edges[first, second] = Edge(*(row[name] for name in Edge.__slots__))
 
 
 def select_relations(suite: Suite, ids: Sequence[str]) -> Suite:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import getitem
@@ -13,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from consilience.core.errors import ConsilienceError, reason_of
-from consilience.core.items import Choice
-from consilience.files.rows import Problems
-from consilience.suites.questions import Questions, file_rows, questions_of_rows
+from consilience.core.items import DEFAULT_LANGUAGE, Choice, Question
+from consilience.files.read import read_rows
+from consilience.files.rows import TableError
+from consilience.suites.questions import YES_NO, Questions, shuffled
 
 
 def data_dir(folder: Path | None = None) -> Path:
@@ -29,22 +31,6 @@ def data_dir(folder: Path | None = None) -> Path:
 
 
 Cells = Mapping[str, Any]
-
-
-def _flagged(cells: Cells) -> Cells:
-    """The option whose flag is 1; the data set has it first, so the options are shuffled."""
-    options, right = list(cells["options"]), list(cells["answer"]).index(1)
-    return {"answer": options.pop(right), "distractors": options, "options": None}
-
-
-READERS: Mapping[str, Callable[[Cells], Cells]] = {
-    "": lambda cells: {},
-    "position": lambda cells: {"answer": int(cells["answer"])},
-    "flags": _flagged,
-    "after ####": lambda cells: {"answer": cells["answer"].split("####")[1].strip()},
-}
-"""How a row understands the answer: as it is, as the text of a position from 0, as a list with 1 at
-the right option, or as what follows a solution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +100,49 @@ class KnownSuite:
             raise ConsilienceError(f"{len(found)} files", expected=expected, where=str(folder))
         return found
 
-    def cells(self, row: Cells) -> Cells:
-        """The cells of a row by our names of their columns."""
+    def read(self, data: Path) -> Questions:
+        """The questions; one that cannot be asked is left out, with a note."""
+        files, revision = self.files(data)
+        rows = [cells for file in files for _, cells in read_rows(file)]
+        sizes: Counter[str] = Counter()
+        items, left_out = [], []
+        for number, row in enumerate(rows, start=1):
+            where = f"{self.title}, row {number}"
+            try:
+                items.append(self._question(row, where, sizes))
+            except KeyError as error:
+                found = f"no column {error} among {', '.join(map(str, row))}"
+                expected = f"those of {self.dataset}"
+                raise ConsilienceError(found, expected=expected, where=where) from error
+            except (ValueError, IndexError, TypeError, AttributeError):
+                left_out.append(ConsilienceError("no right answer", where=where))
+        if not items:
+            raise TableError(left_out or [ConsilienceError("no questions", where=self.title)])
+        at = "" if revision == "local files" else f"@{revision[:7]}"
+        notes = [f"{self.dataset}{at}, {self.split}: {self.licence}, {self.citation}"]
+        if left_out:
+            found = f"{len(left_out):,} of {len(rows):,} questions are left out, such as"
+            notes.append(f"{found} {left_out[0]}")
+        source = {**self.source, "revision": revision}
+        return Questions(self.title, tuple(items), tuple(notes), source=source)
+
+    def _question(self, row: Cells, where: str, sizes: Counter[str]) -> Question:
+        """The question of a row; a ``ValueError`` where it has no answer, or twice an option."""
         ours = {name: self._cell(row, source) for name, source in self.columns.items()}
-        return {**ours, **READERS[self.reads](ours)}
+        answer, options = ours["answer"], list(map(Choice, ours.get("options", ())))
+        if self.reads == "yes or no":
+            options = list(YES_NO)
+        gold = READERS[self.reads](answer, ours)
+        gold = gold if isinstance(gold, Choice) else options[gold]
+        group = ours.get("group", self.title)
+        sizes[group] += 1
+        item = ours.get("item", f"{group}-{sizes[group]}")
+        if len({option.text for option in options}) < len(options):
+            raise ValueError("two options are the same")
+        if self.reads == "flags":  # the data set has it first
+            options = shuffled([gold, *(one for one in options if one is not gold)], item)
+        texts = {DEFAULT_LANGUAGE: (ours["question"],)}
+        return Question(item, group, texts, gold, tuple(options), ours.get("context", ""), where)
 
     def _cell(self, row: Cells, source: str) -> Any:
         is_text = "{" in source
@@ -127,36 +152,16 @@ class KnownSuite:
             texts = [re.sub(pattern, text, one) for one in texts]
         return texts if isinstance(value, list) else texts[0]
 
-    def read(self, data: Path, problems: Problems) -> Questions:
-        """The questions; one that cannot be asked is left out, with a note."""
-        files, revision = self.files(data)
-        left_out = Problems()
-        rows = [cells for file in files for _, cells in file_rows(file, problems)]
-        items, notes = questions_of_rows(
-            self._asked(rows, left_out), self.title, {}, left_out, source=self.title, parse=Choice
-        )
-        if not items:
-            problems += left_out
-        elif left_out:
-            found = f"{len(left_out):,} of {len(rows):,} questions are left out, such as"
-            notes = (*notes, f"{found} {left_out[0]}")
-        at = "" if revision == "local files" else f"@{revision[:7]}"
-        about = f"{self.dataset}{at}, {self.split}: {self.licence}, {self.citation}"
-        source = {**self.source, "revision": revision}
-        return Questions(self.title, items, (about, *notes), source=source)
 
-    def _asked(self, rows: Sequence[Cells], left_out: Problems) -> Iterator[tuple[str, Cells]]:
-        for number, row in enumerate(rows, start=1):
-            where = f"{self.title}, row {number}"
-            try:
-                yield where, self.cells(row)
-            except KeyError as error:
-                found = f"no column {error} among {', '.join(map(str, row))}"
-                expected = f"those of {self.dataset}"
-                raise ConsilienceError(found, expected=expected, where=where) from error
-            except (ValueError, IndexError, TypeError, AttributeError):
-                left_out.append(ConsilienceError("no right answer", where=where))
-
+READERS: Mapping[str, Callable[[Any, Cells], int | Choice]] = {
+    "position": lambda answer, cells: range(len(cells["options"]))[int(answer)],
+    "label": lambda answer, cells: list(cells["labels"]).index(answer),
+    "flags": lambda answer, cells: list(answer).index(1),
+    "yes or no": lambda answer, cells: YES_NO[answer is False],
+    "after ####": lambda answer, cells: Choice(answer.split("####")[1].strip()),
+}
+"""How a row understands the answer: as the text of a position from 0, one of the ``labels``, a list
+with 1 at the right option, true or false, or what follows a solution."""
 
 _ROWS = tomllib.loads(Path(__file__).with_name("known.toml").read_text("utf-8"))
 

@@ -10,16 +10,17 @@ import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.factors import Edge
 from consilience.core.patterns import ENGLISH, NameTable
-from consilience.files.rows import Problems, raise_first, suite_rows
+from consilience.files.read import Problems, read_rows
+from consilience.files.rows import Column, Row, TableError, raise_all, read_table
 from consilience.files.write import (
     cannot_write,
     json_lines,
@@ -28,8 +29,8 @@ from consilience.files.write import (
     refuse_occupied,
     write_whole,
 )
-from consilience.suites.facts import folder_root, leave_out_objects, read_folder
-from consilience.types import Cardinality, Draft, Suite
+from consilience.suites.facts import is_suite, leave_out_objects, read_folder
+from consilience.types import FACT_COLUMNS, PATTERN_COLUMNS, Cardinality, Draft, Suite
 
 SOURCES: dict[str, str] = {
     "pararel": "https://raw.githubusercontent.com/yanaiela/pararel/"
@@ -199,18 +200,24 @@ def pararel_root(folder: Path) -> Path | None:
     return None
 
 
-TREX = ("sub_label", "obj_label", "uuid")
+TREX = tuple(
+    replace(column, others=(other,))
+    for column, other in zip(FACT_COLUMNS, ("sub_label", "obj_label", "uuid"), strict=True)
+)
 
 
 def read_pararel(root: Path, problems: Problems) -> Suite:
     """The 38 relations of the paper with its facts; problems are reported."""
+
+    def rows(path: Path, columns: Sequence[Column]) -> Iterator[Row]:
+        return read_table(read_rows(path, problems), columns, problems, str(path))
+
     relations = []
     for id_, label, cardinality in _RELATIONS:
         path = root / "pattern_data" / "graphs_json" / f"{id_}.jsonl"
         draft = Draft(id_, label, cast(Cardinality, cardinality), str(path))
-        for row in suite_rows(path, problems):
-            if pattern := row.pattern():
-                draft.add_pattern(row, pattern)
+        for row in rows(path, PATTERN_COLUMNS):
+            draft.add_pattern(row)
         graph = root / "pattern_data" / "graphs" / f"{id_}.graph"
         texts, edges = read_graph(graph) if graph.is_file() else ([*draft.patterns], {})
         if texts == [*draft.patterns]:
@@ -223,8 +230,8 @@ def read_pararel(root: Path, problems: Problems) -> Suite:
                 todo="Fetch the release again with `consilience suite fetch pararel`.",
             )
             problems.append(error)
-        for row in suite_rows(root / "trex_lms_vocab" / path.name, problems):
-            draft.add_fact(row, TREX)
+        for row in rows(root / "trex_lms_vocab" / path.name, TREX):
+            draft.add_fact(row)
         relations.append(draft.relation(NameTable(ENGLISH), problems))
     has_edges = any(relation.edges for relation in relations)
     notes = () if has_edges else ("no pattern graphs: no numbers for kinds of edits",)
@@ -232,56 +239,34 @@ def read_pararel(root: Path, problems: Problems) -> Suite:
     return leave_out_objects(suite, MIXED_OBJECTS)
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """A way in which the files of a suite are laid out in a folder."""
+def load_folder(folder: Path, *, check_release: bool = False) -> Suite:
+    """The suite in a folder, in ParaRel's layout or in ours; what is wrong raises in one error.
 
-    name: str
-    root: Callable[[Path], Path | None]
-    """The folder with the files, at or below a given one; None where they are not there."""
-    read: Callable[[Path, Problems], Suite]
-    """Reads the suite below its root, and reports everything that is wrong with it."""
-    release: str = ""  # The release whose digests its files must have (``SOURCES``)
-
-
-LAYOUTS = (
-    Layout("ParaRel's layout", pararel_root, read_pararel, release="pararel"),
-    Layout("ours", folder_root, read_folder),
-)
-
-
-def layout_of(folder: Path) -> tuple[Layout, Path]:
-    """The layout of a suite's folder, and the root of its files; an unknown layout raises."""
-    for layout in LAYOUTS:
-        if root := layout.root(folder):
-            return layout, root
-    names = " or ".join(layout.name for layout in LAYOUTS)
-    raise ConsilienceError(
-        "no suite in this folder",
-        expected=f"{names}; of questions a file questions.csv",
-        where=str(folder),
-        todo="See docs/suites.md for the layouts. `consilience suite new DIR` writes an example.",
-    )
-
-
-def load_folder(folder: Path) -> Suite:
-    """The suite in a folder; the first thing wrong raises."""
-    layout, root = layout_of(folder)
+    ``check_release``: whether the files of ParaRel must be what was released.
+    """
     problems: Problems = []
-    suite = layout.read(root, problems)
-    raise_first(problems)
-    return suite
-
-
-def check_folder(folder: Path, problems: Problems) -> None:
-    """Report everything that is wrong with the suite in a folder, in the order of its files."""
-    layout, root = layout_of(folder)
-    if layout.release:
+    root = pararel_root(folder)
+    if root and check_release:
         problems += [
             ConsilienceError("missing, or not what was released", where=str(root / path))
-            for path in altered(layout.release, root)
+            for path in altered("pararel", root)
         ]
-    layout.read(root, problems)
+    try:
+        if root:
+            suite = read_pararel(root, problems)
+        elif is_suite(folder):
+            suite = read_folder(folder, problems)
+        else:
+            raise ConsilienceError(
+                "no suite in this folder",
+                expected="ParaRel's layout or ours; of questions a file questions.csv",
+                where=str(folder),
+                todo="See docs/suites.md. `consilience suite new DIR` writes an example.",
+            )
+    except ConsilienceError as error:
+        raise TableError([*problems, error]) from error
+    raise_all(problems)
+    return suite
 
 
 def save_suite(suite: Suite, folder: str | Path) -> Path:

@@ -13,18 +13,20 @@ import json
 import math
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
 
-from consilience.core.errors import ConsilienceError, did_you_mean, missing_column, unknown_name
+from consilience.core.errors import ConsilienceError, did_you_mean, unknown_name
 from consilience.core.factors import ORIGINAL
 from consilience.core.items import Form, Segment, Task, TaskKind, TextPair
-from consilience.core.text import control_in, names_a_file, truncated
-from consilience.files.read import parquet_metadata, parse_json, read_document
-from consilience.suites.questions import file_rows, hub_dataset
+from consilience.core.text import names_a_file, truncated
+from consilience.files.read import Problems, Rows, hub_rows, read_document, read_rows
+from consilience.files.rows import Column, as_written, line, one_of, raise_all, read_table
 
 PAPERS = ("reverse", "signal")
 
@@ -178,11 +180,12 @@ def forms_of(
 HUB = "hub"
 """``hub:SPLIT`` names a split of the task's dataset on the Hub, or of a folder of that layout."""
 
-UNLABELLED = ("-1", "-", "", "nan")
+NO_LABEL = ("-1", "-", "", "nan")
 """Values that mean "no label": test sets of GLUE, and pairs without a majority in SNLI and MNLI."""
 
+UNLABELLED = ""  # The label of a pair without one
+
 IDS = ("guid", "idx", "index", "pairID", "id")
-Row = Mapping[str, Any]
 
 
 class UnlabelledError(ConsilienceError):
@@ -208,35 +211,31 @@ class Pairs:
 
 
 def read_pairs(source: str, task: Task) -> Pairs:
-    """The labelled pairs of a file (TSV, CSV, JSON, JSONL, Parquet) or of ``hub:SPLIT``.
+    """The labelled pairs of a file or of ``hub:SPLIT``.
 
-    Labels may be the task's words or the places of them (``Task.labels``); a dataset of the Hub
-    names its own. Pairs without a label are left out, with a note. An unknown label, a missing
-    column and a source without pairs raise.
+    Labels may be the task's words or the places of them (``Task.labels``); a data set of the Hub
+    names its own. Pairs without a label are left out, with a note. What is wrong, such as an
+    unknown label or a missing column, raises in one error.
     """
-    rows = _rows_of(source, task)
-    if not rows:
+    problems: Problems = []
+    rows = list(_rows_of(source, task, problems))
+    if not rows and not problems:
         raise ConsilienceError("no rows", where=source)
-    names_of = (task.first, task.second, task.label)
-    first_name, second_name, label_name = (_column(rows[0], names, source) for names in names_of)
-    items, unlabelled = [], 0
-    ids = _ids(rows)
-    for number, (row, id_) in enumerate(zip(rows, ids, strict=True), 1):
-        where = f"{source}, row {number}"
-        label = _at(row, label_name)
-        if label is None or _word(label) in UNLABELLED:
-            unlabelled += 1
-            continue
-        texts = {name: _at(row, name) for name in (first_name, second_name)}
-        for name, text in texts.items():
-            if not isinstance(text, str):
-                raise ConsilienceError(
-                    f"'{name}' is {text!r}", expected="a text", where=where, todo="Correct the row."
-                )
-        if control := control_in(id_):
-            raise ConsilienceError(f"{control} in the id", where=where, todo="Remove it.")
-        first, second = texts[first_name], texts[second_name]
-        items.append(TextPair(id_, first, second, _label(label, task, where)))
+    ids = _ids([cells for _, cells in rows])
+    columns = [
+        Column(names[0], parse, default, names[1:])
+        for names, parse, default in (
+            (task.first, as_written, None),
+            (task.second, as_written, None),
+            (task.label, partial(_label, task), UNLABELLED),
+        )
+    ]
+    names = [column.name for column in columns]
+    table = [[row[name] for name in names] for row in read_table(rows, columns, problems, source)]
+    raise_all(problems)
+    items = tuple(
+        TextPair(id_, *row) for id_, row in zip(ids, table, strict=True) if row[2] != UNLABELLED
+    )
     if not items:
         raise UnlabelledError(
             len(rows),
@@ -244,11 +243,9 @@ def read_pairs(source: str, task: Task) -> Pairs:
             where=source,
             todo="Test sets are often unlabelled; use the validation set.",
         )
+    unlabelled = len(rows) - len(items)
     notes = [f"{source}: {unlabelled} of {len(rows)} pairs have no label and are left out"]
-    return Pairs(tuple(items), tuple(notes if unlabelled else ()))
-
-
-TASK_SUITE = "calum"
+    return Pairs(items, tuple(notes if unlabelled else ()))
 
 
 def generated_group(task: Task) -> str:
@@ -287,76 +284,45 @@ def refuse_one_class(pairs: Pairs, where: str) -> None:
         )
 
 
-def _label(label: object, task: Task, where: str) -> str:
+def _label(task: Task, value: object) -> str | None:
+    """The label of a cell as a word of the task; None for none."""
+    label = re.sub(r"(?<=\d)\.0+$", "", line(value) or "")  # as some tools write whole numbers
+    if label in NO_LABEL:
+        return None
     if task.threshold is not None:
-        try:
-            grade = float(str(label))
-        except ValueError:
-            grade = math.nan
-        if not math.isfinite(grade):
-            raise ConsilienceError(f"the grade {label!r}", expected="a number", where=where)
-        return task.labels[int(grade >= task.threshold)]
-    if str(label).strip() in task.labels:
-        return str(label).strip()
-    word = _word(label)
-    if word.isdecimal() and len(word) < 9 and int(word) < len(task.labels):
-        return task.labels[int(word)]
+        with suppress(ValueError):
+            if math.isfinite(grade := float(label)):
+                return task.labels[int(grade >= task.threshold)]
+        raise ConsilienceError(f"the grade '{label}'", expected="a number")
+    if label in task.labels:
+        return label
+    if label.isdecimal() and len(label) < 9 and int(label) < len(task.labels):
+        return task.labels[int(label)]
     raise ConsilienceError(
-        f"the label {label!r}",
+        f"the label '{label}'",
         expected=f"{', '.join(task.labels)}, or 0 to {len(task.labels) - 1} in this order",
-        where=where,
         todo="Check the task, or give it as a TOML file with these labels.",
     )
 
 
-def _word(label: object) -> str:
-    """A label as text; whole numbers without the fraction that some tools give them (``-1.0``)."""
-    return re.sub(r"(?<=\d)\.0+$", "", str(label).strip())
-
-
-_ABSENT = object()
-
-
-def _column(row: Row, names: Sequence[str], where: str) -> str:
-    for name in names:
-        if _at(row, name, _ABSENT) is not _ABSENT:
-            return name
-    todo = "Rename a column, or name the columns of the file in a TOML file of the task."
-    raise missing_column(names[0], list(row), expected=" or ".join(names), where=where, todo=todo)
-
-
-def _at(row: Row, name: str, absent: Any = None) -> Any:
-    """The value of a column; ``NAME.INNER`` may be one of an object in the column ``NAME``."""
-    first, _, rest = name.partition(".")
-    if name in row or not rest:
-        return row.get(name, absent)
-    return _at(row[first], rest, absent) if isinstance(row.get(first), Mapping) else absent
-
-
-def _ids(rows: Sequence[Row]) -> list[str]:
+def _ids(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The rows' own names where each has another, else their numbers from 0."""
     for name in IDS:
-        ids = [str(row[name]) for row in rows if row.get(name) is not None]
+        ids = [line(row[name]) or "" for row in rows if row.get(name) is not None]
         if len(ids) == len(set(ids)) == len(rows):
             return ids
     return [str(number) for number in range(len(rows))]
 
 
-def _rows_of(source: str, task: Task) -> list[Row]:
-    """The rows of a file or of a split on the Hub; labels that it names are words of the task."""
+def _rows_of(source: str, task: Task, problems: Problems) -> Rows:
+    """The rows of a file or of a split on the Hub."""
     if source == HUB or source.startswith(HUB + ":"):
         if not task.hub:
             raise ConsilienceError(
                 f"the task '{task.name}' names no dataset of the Hub", todo="Give a file."
             )
         split = source.partition(":")[2] or task.splits[1]
-        where = f"{'/'.join(task.hub)}, split '{split}'"
-        todo = "Check the network and the split, or give a file."
-        dataset = hub_dataset(*task.hub, split=split, where=where, todo=todo)
-        rows = [dict(row) for row in dataset]
-        features = dataset.features.items()
-        names = {name: one.names for name, one in features if type(one).__name__ == "ClassLabel"}
-        return _named(rows, names, task, where)
+        return hub_rows(*task.hub, split=split, where=f"{'/'.join(task.hub)}, split '{split}'")
     path = Path(source)
     if not path.is_file():
         raise ConsilienceError(
@@ -364,43 +330,7 @@ def _rows_of(source: str, task: Task) -> list[Row]:
             where=source,
             todo=f"Check the path, or name a split on the Hub: {HUB}:validation.",
         )
-    rows = [dict(row) for _, row in file_rows(path, None)]
-    names = _parquet_names(parquet_metadata(path)) if path.suffix == ".parquet" else {}
-    return _named(rows, names, task, source)
-
-
-def _parquet_names(metadata: Mapping[str, str]) -> dict[str, list[str]]:
-    """The names of labels that the datasets library wrote into a Parquet file, by column."""
-    try:
-        features = parse_json(metadata["huggingface"])["info"]["features"]
-        return {
-            column: list(map(str, feature["names"]))
-            for column, feature in features.items()
-            if feature.get("_type") == "ClassLabel"
-        }
-    except (KeyError, TypeError, AttributeError, json.JSONDecodeError):
-        return {}
-
-
-def _named(
-    rows: Sequence[Row], names: Mapping[str, Sequence[str]], task: Task, where: str
-) -> list[Row]:
-    """Labels of a dataset that names them, as its words: their order may be another than ours."""
-    column = next((name for name in task.label if rows and name in rows[0]), "")
-    if column not in names:
-        return list(rows)
-    words = dict(enumerate(names[column]))
-    if set(words.values()) != set(task.labels) and not all(map(str.isdecimal, words.values())):
-        raise ConsilienceError(
-            f"the labels {', '.join(words.values())}",
-            expected=", ".join(task.labels),
-            where=where,
-            todo="Give the task as a TOML file with these labels.",
-        )
-    return [
-        {**row, column: words.get(label, label) if isinstance(label := row[column], int) else label}
-        for row in rows
-    ]
+    return read_rows(path, problems)
 
 
 METRICS = ("accuracy", "f1")
@@ -427,93 +357,80 @@ def load_task(spec: str, indicators: Sequence[str] | None = None) -> Task:
     return task
 
 
-def _task(fields: Mapping[str, Any]) -> Task:
-    """A task of fields without faults."""
-    values: Any = {key: tuple(of) if isinstance(of, list) else of for key, of in fields.items()}
-    return Task(**values)
+def texts(*sizes: int) -> Callable[[Any], tuple[str, ...] | None]:
+    """A list of as many texts as one of ``sizes`` says; of one text it may be the text."""
+
+    def parse(value: Any) -> tuple[str, ...] | None:
+        found = tuple(line(one) or "" for one in (value if isinstance(value, list) else [value]))
+        if sizes and len(found) not in sizes:
+            expected = " or ".join(map(str, sizes))
+            raise ConsilienceError(f"{len(found)} entries", expected=expected)
+        return found if any(found) else None
+
+    return parse
+
+
+def number(value: Any) -> float:
+    """A finite number."""
+    if type(value) in (int, float) and math.isfinite(value):
+        return float(value)
+    raise ConsilienceError(f"{value!r}", expected="a number")
+
+
+FIELDS: Mapping[str, Callable[[Any], Any]] = {
+    "name": line, "kind": one_of(*get_args(TaskKind)), "threshold": number,
+    "indicators": texts(2), "t5_fields": texts(0, 2), "splits": texts(3), "hub": texts(0, 1, 2),
+}  # fmt: skip
+"""What is read from the fields of a task that are no list of texts of any size."""
 
 
 def task_of_table(table: Mapping[str, Any], where: str) -> Task:
     """The task of these fields; whatever is wrong with them raises."""
-    known = [field.name for field in fields(Task)]
+    usual = {one.name: one.default for one in fields(Task)}
     for name in table:
-        if name not in known:
-            raise ConsilienceError(f"a field '{name}'", where=where, todo=did_you_mean(name, known))
-    values = {name: _value(name, value, where) for name, value in table.items()}
-    for name in ("name", "kind", "first", "second", "label", "indicators", "labels"):
-        if not values.get(name):
-            raise ConsilienceError(f"no '{name}'", where=where, todo="See docs/tasks.md.")
-    task = _task(values)
+        if name not in usual:
+            todo = did_you_mean(name, [*usual])
+            raise ConsilienceError(f"a field '{name}'", where=where, todo=todo)
+    columns = [
+        Column(name, FIELDS.get(name, texts()), None if value is MISSING else value or ())
+        for name, value in usual.items()
+        if value is MISSING or name in table
+    ]
+    problems: Problems = []
+    rows = [dict(row) for row in read_table([(where, table)], columns, problems, where)]
+    raise_all(problems)
+    task = Task(**rows[0])
     check_task(task, where)
     return task
 
 
-def _value(name: str, value: Any, where: str) -> Any:
-    if name in ("name", "kind"):
-        right, expected = isinstance(value, str), "text"
-    elif name == "threshold":
-        right = type(value) in (int, float) and math.isfinite(value)
-        expected = "a number"
-    else:
-        if isinstance(value, str) and name in ("first", "second", "label"):
-            value = [value]
-        right = isinstance(value, list) and all(isinstance(text, str) for text in value)
-        expected = "a list of texts"
-    if not right:
-        raise ConsilienceError(f"'{name}' is {value!r}", expected=expected, where=where)
-    if control := control_in(" ".join(value) if isinstance(value, list) else str(value)):
-        raise ConsilienceError(f"{control} in '{name}'", where=where, todo="Remove it.")
-    return value
-
-
-ENTRIES: Mapping[str, set[int]] = {
-    "indicators": {2},
-    "t5_fields": {0, 2},
-    "splits": {3},
-    "hub": {0, 1, 2},
-}
-
-
 def check_task(task: Task, where: str) -> None:
     """Refuse a task that cannot be asked, or whose perturbations could change the meaning."""
-    for is_right, problem, expected in _checks(task):
+    pairs = {name: getattr(task, name) for name in ("indicators", "t5_fields")}
+    for is_right, found, expected in (
+        (len({*task.labels}) == len(task.labels) > 1, f"the labels {', '.join(task.labels)}",
+         "two or more, all different"),
+        (not {*task.labels} & {*NO_LABEL}, f"the labels {', '.join(task.labels)}",
+         "words other than - and -1 (no label)"),
+        (task.threshold is None or len(task.labels) == 2,
+         f"a threshold and {len(task.labels)} labels", "2 labels"),
+        ({*task.metrics} <= {*METRICS}, f"the metrics {', '.join(task.metrics)}",
+         " or ".join(METRICS)),
+        (names_a_file(task.name), f"the name '{task.name}'", "a name that a folder may have"),
+        *(
+            (not pair or all(len({change(text) for text in pair}) > 1 and all(pair)
+                             for change in (str.casefold, str.upper)),
+             f"the {name} {', '.join(pair)}",
+             "two that differ, not in case alone, or REVERSE would change the meaning")
+            for name, pair in pairs.items()
+        ),
+    ):  # fmt: skip
         if not is_right:
-            raise ConsilienceError(problem, expected=expected, where=where)
-
-
-def _checks(task: Task) -> Iterator[tuple[bool, str, str]]:
-    """Each rule: whether the task keeps it, what the task has, and what is expected."""
-    for name, sizes in ENTRIES.items():
-        size = len(getattr(task, name))
-        expected = " or ".join(map(str, sorted(sizes)))
-        yield size in sizes, f"{size} entries in '{name}'", expected
-    kinds = get_args(TaskKind)
-    yield task.kind in kinds, f"the kind '{task.kind}'", " or ".join(kinds)
-    is_set = len(set(task.labels)) == len(task.labels) > 1
-    yield is_set, f"the labels {', '.join(task.labels)}", "two or more, all different"
-    for label in task.labels:
-        is_word = label not in UNLABELLED and label == label.strip()
-        expected = "a word without surrounding spaces, other than - and -1 (no label)"
-        yield is_word, f"the label {label!r}", expected
-    for name in ("indicators", "t5_fields"):
-        pair = [text.strip() for text in getattr(task, name)]
-        changed = [{change(text) for text in pair} for change in (str.casefold, str.upper)]
-        differs = not pair or (all(pair) and all(len(texts) > 1 for texts in changed))
-        expected = "two that differ, not in case alone, or REVERSE would change the meaning"
-        yield differs, f"the {name} {', '.join(pair)}", expected
-    fits = task.threshold is None or len(task.labels) == 2
-    yield fits, f"a threshold and {len(task.labels)} labels", "2 labels"
-    for metric in task.metrics:
-        yield metric in METRICS, f"the metric '{metric}'", " or ".join(METRICS)
-    is_plain = all(character.isalnum() or character in "._-" for character in task.name)
-    is_free = not task.name.startswith("checkpoint")
-    yield (
-        is_plain and is_free and names_a_file(task.name),
-        f"the name '{task.name}'",
-        "letters, digits, '.', '_' and '-', no '.' or 'checkpoint' first",
-    )
+            raise ConsilienceError(found, expected=expected, where=where)
 
 
 _BUNDLED = read_document(Path(__file__).with_name("tasks.toml"))
-TASKS: Mapping[str, Task] = {table["name"]: _task(table) for table in _BUNDLED["task"]}
+TASKS: Mapping[str, Task] = {
+    table["name"]: task_of_table(table, "tasks.toml") for table in _BUNDLED["task"]
+}
 QUESTIONS: Mapping[str, str] = _BUNDLED["questions"]  # To annotators, by task or else by kind

@@ -9,13 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from consilience.core.errors import ConsilienceError
-from consilience.files.read import read_rows
-from consilience.files.rows import (
-    Problems,
-    Table,
-    suite_rows,
-)
+from consilience.files.read import Problems
+from consilience.files.rows import Column, line, one_of, read_table
 from consilience.files.write import csv_of, json_lines, table_of, write_whole
+from consilience.types import PATTERN_COLUMNS, pattern_of
 
 TEXTS = ("source", "parent", "edit", "reason", "language")
 
@@ -54,22 +51,22 @@ class Proposal:
         return {**cells, **evidence, **self.scores}
 
 
-def columns_in(path: Path) -> set[str]:
-    """The columns of the first row of a JSONL, CSV or TSV file; none of what is none."""
-    is_table = path.suffix in (".jsonl", ".csv", ".tsv") and path.is_file()
-    return {*next(read_rows(path, faults=[]), ("", {}))[1]} if is_table else set()
+PROPOSALS = (
+    Column("relation", line), *PATTERN_COLUMNS, Column("origin", line),
+    Column("accept", one_of("yes", "no"), "yes", is_needed=False),
+)  # fmt: skip
 
 
-def read_proposals(path: Path, problems: Problems) -> list[Proposal]:
-    """The valid rows of a file of proposals (JSONL, TSV or CSV); what is wrong is a problem."""
-    proposals: list[Proposal] = []
-    table = Table((*OF_FACTS, "origin"), ("accept", "language"), {"accept": ("yes", "no")})
-    for row in suite_rows(path, problems):
-        cells, pattern = row.read(table), row.pattern()
-        if cells and pattern and row.is_relation_id(cells["relation"]):
-            named: dict[str, Any] = cells
-            proposals.append(Proposal(**named, where=row.where))
-    return proposals
+def read_proposals(
+    rows: Iterable[tuple[str, Mapping[str, Any]]], problems: Problems, where: str
+) -> list[Proposal]:
+    """The valid rows of a file of proposals; what is wrong is a problem."""
+    names = (*OF_FACTS, "origin", "accept", "language")
+    return [
+        Proposal(**{name: row[name] for name in names}, where=row.where)
+        for row in read_table(rows, PROPOSALS, problems, where)
+        if pattern_of(row)
+    ]
 
 
 def check_no_file(path: Path | None) -> None:

@@ -16,21 +16,19 @@ from consilience.core.expectations import linked_questions
 from consilience.core.items import DEFAULT_LANGUAGE, Choice, Question
 from consilience.core.patterns import ENGLISH, SUBJECT_SLOT, Pattern
 from consilience.core.text import counted, listed
-from consilience.files.read import read_rows
-from consilience.files.rows import Problems, find_table, raise_first
+from consilience.files.read import SUFFIXES, Problems, hub_rows, read_rows
+from consilience.files.rows import find_table, raise_all
 from consilience.files.write import path_of
+from consilience.suites.expectations import with_expectations
 from consilience.suites.known import ABOUT, data_dir, known_suite
 from consilience.suites.pairs import TASKS
 from consilience.suites.questions import (
     COLUMN_JOIN,
-    OPTION_SEPARATOR,
-    SUFFIXES,
+    SEPARATOR,
+    Names,
     Questions,
-    hub_dataset,
     normal,
     questions_of_rows,
-    read_question_file,
-    with_expectations,
 )
 from consilience.types import QUESTION_WORDS, Candidates, Fact, Relation, Suite
 
@@ -47,8 +45,8 @@ def mini_questions(name: str = "mini-questions") -> Questions:
     is_open = name == "mini-open"
     aliases: dict[tuple[str, str, str], tuple[str, ...]] = {}
     for row in _rows("aliases"):
-        choice = Choice.parse(row["answer"])
-        aliases[row["relation"], row["subject"], choice.text] = choice.aliases
+        key = row["relation"], row["subject"], row["answer"]
+        aliases[key] = tuple(row["aliases"].split(SEPARATOR))
     phrasings: dict[str, list[str]] = defaultdict(list)
     for row in _rows("questions"):
         phrasings[row["relation"]].append(row["question"])
@@ -62,7 +60,7 @@ def mini_questions(name: str = "mini-questions") -> Questions:
             continue
         choices = {
             text: Choice(text, aliases.get((group, "", text), ()))
-            for text in row["options"].split(OPTION_SEPARATOR)
+            for text in row["options"].split(SEPARATOR)
         }
         gold = choices[row["object"]]
         of_subject = aliases.get((group, row["subject"], gold.text), ())
@@ -75,7 +73,7 @@ def mini_questions(name: str = "mini-questions") -> Questions:
 
 
 def _rows(table: str) -> list[dict[str, str]]:
-    return [row for _, row in read_rows(MINI / f"{table}.tsv", quoted=False)]
+    return [row for _, row in read_rows(MINI / f"{table}.tsv")]
 
 
 BUNDLED = {"mini": MINI, "mini-languages": MINI.with_name("mini_languages")}
@@ -108,25 +106,50 @@ def is_questions(spec: str) -> bool:
         return False
     path = Path(spec)
     is_folder = path.is_dir() and find_table(path, "patterns") is None
-    return path.suffix in SUFFIXES or (is_folder and bool(find_table(path, FILE, SUFFIXES)))
+    return spec.endswith(SUFFIXES) or (is_folder and bool(find_table(path, FILE)))
 
 
 def load_questions(
-    spec: str | PathLike[str],
-    columns: Mapping[str, str] | None = None,
-    data: Path | None = None,
+    spec: str | PathLike[str], columns: Names | None = None, data: Path | None = None
 ) -> Questions:
-    """The questions of a file, a folder, the Hub or a name.
+    """The questions of a file, a folder, the Hub or a name; what is wrong raises in one error.
 
     ``columns``: names of its columns. ``data``: the folder of copies of suites by name.
     """
-    problems: Problems = []
     path = path_of(spec, "a file of questions")
-    questions = read_questions(str(path), columns or {}, problems, data)
-    raise_first(problems)
-    if questions.source or str(spec) in QUESTION_SUITES or not path.exists():
+    spec, columns = str(path), columns or {}
+    named = known_suite(spec)
+    if columns and (named or spec in QUESTION_SUITES):
+        raise ConsilienceError(f"names of columns with the suite '{spec}'", todo="Leave them out.")
+    if spec in QUESTION_SUITES:
+        return mini_questions(spec)
+    if named:
+        return named.read(data_dir(data))
+    problems: Problems = []
+    if spec.startswith(HUB):
+        place, _, split = spec.removeprefix(HUB).partition(":")
+        if not split:
+            found, todo = f"{spec} without a split", f"Name one: {HUB}{place or 'DATASET'}:test."
+            raise ConsilienceError(found, expected=f"{HUB}DATASET:SPLIT", todo=todo)
+        name, _, config = place.partition("@")
+        rows = hub_rows(name, config or None, split=split, where=spec)
+        title = place.rstrip("/").split("/")[-1].replace("@", "-")
+        questions = Questions(title, *questions_of_rows(rows, columns, problems, spec))
+        raise_all(problems)
         return questions
-    return replace(questions, source={**(columns or {}), "file": str(path.resolve())})
+    file = find_table(path, FILE) if path.is_dir() else path
+    if file is None:
+        raise ConsilienceError("no questions", expected=f"a file {FILE}.csv", where=spec)
+    if not file.is_file():
+        names = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
+        todo = did_you_mean(path.name, names, otherwise="Check the path.")
+        raise ConsilienceError("no such file", where=spec, todo=todo)
+    read = questions_of_rows(read_rows(file, problems), columns, problems, str(file))
+    questions = Questions(path.resolve().name if path.is_dir() else path.stem, *read)
+    if path.is_dir() and not problems:
+        questions = with_expectations(questions, path, problems)
+    raise_all(problems)
+    return replace(questions, source={**columns, "file": str(path.resolve())})
 
 
 def columns_of(columns: Sequence[str] | None) -> dict[str, str]:
@@ -142,49 +165,10 @@ def columns_of(columns: Sequence[str] | None) -> dict[str, str]:
     return mapping
 
 
-def columns_flag(columns: Mapping[str, str]) -> str:
+def columns_flag(columns: Names) -> str:
     """The option ``--columns`` of a command that is printed; empty without columns."""
     named = ",".join(f"{name}={source}" for name, source in columns.items())
     return f" --columns {shlex.quote(named)}" if named else ""
-
-
-def read_questions(
-    spec: str, columns: Mapping[str, str], problems: Problems, data: Path | None = None
-) -> Questions:
-    """The questions of a file, a folder, the Hub or a name; errors go to ``problems``."""
-    named = known_suite(spec)
-    if columns and (named or spec in QUESTION_SUITES):
-        raise ConsilienceError(f"names of columns with the suite '{spec}'", todo="Leave them out.")
-    if spec in QUESTION_SUITES:
-        return mini_questions(spec)
-    if named:
-        return named.read(data_dir(data), problems)
-    if spec.startswith(HUB):
-        place, _, split = spec.removeprefix(HUB).partition(":")
-        if not split:
-            found, todo = f"{spec} without a split", f"Name one: {HUB}{place or 'DATASET'}:test."
-            raise ConsilienceError(found, expected=f"{HUB}DATASET:SPLIT", todo=todo)
-        dataset = place.rstrip("/").split("/")[-1].replace("@", "-")
-        name, _, config = place.partition("@")
-        todo = "Check the network, the name, the configuration (@CONFIG) and the split."
-        of_hub = hub_dataset(name, config or None, split=split, where=spec, todo=todo)
-        rows = ((f"{spec}, row {number}", dict(row)) for number, row in enumerate(of_hub, start=1))
-        return Questions(dataset, *questions_of_rows(rows, dataset, columns, problems, source=spec))
-    path = Path(spec)
-    if not path.is_dir():
-        if not path.is_file():
-            folder = path.parent
-            names = [other.name for other in folder.iterdir()] if folder.is_dir() else []
-            todo = did_you_mean(path.name, names, otherwise="Check the path.")
-            raise ConsilienceError("no such file", where=spec, todo=todo)
-        return read_question_file(path, columns, problems)
-    file = find_table(path, FILE, SUFFIXES)
-    if file is None:
-        expected = f"{FILE}{SUFFIXES[0]}, or in another format"
-        raise ConsilienceError("no questions", expected=expected, where=spec)
-    questions, name = read_question_file(file, columns, problems), path.resolve().name
-    items = tuple(replace(one, group=name) if one.group == FILE else one for one in questions.items)
-    return with_expectations(replace(questions, name=name, items=items), path, problems)
 
 
 class Phrasing(Pattern):

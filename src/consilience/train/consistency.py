@@ -23,10 +23,6 @@ from consilience.core.errors import SILENT, ConsilienceError, Loading, Watch, ne
 from consilience.core.text import counted, listed
 from consilience.files.read import read_rows, read_text
 from consilience.files.write import csv_of, write_whole
-from consilience.kinds import inquiries_of
-from consilience.kinds.counting import CountedRun
-from consilience.kinds.probing import probe
-from consilience.kinds.questions import OwnQuestions, questions_of
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
 from consilience.models.batches import positions
@@ -36,6 +32,10 @@ from consilience.models.prompted import AnswerWriter
 from consilience.models.sources import locate
 from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.training import ImproveOptions
+from consilience.plans import plan_of
+from consilience.plans.questions import Presented, questions_of
+from consilience.probing.counting import CountedRun
+from consilience.probing.probe import probe
 from consilience.report.export import Lines
 from consilience.runs.folder import RunFolder, default_folder
 from consilience.suites.question_suites import QUESTION_SUITES, is_questions
@@ -225,15 +225,17 @@ class ConsistencyTrainer(BatchTrainer):
         """
         plan, plain = self.plan, plain_copy(self.model)
         limit = items or plan.validation_facts
-        inquiry = self.subject.inquiry(plan.validation, limit, plan, self.loaded)
+        asked = self.subject.asked(plan.validation, limit, plan)
+        model: Any
         if self.subject.asks_questions:
             named: dict[str, object] = {"model": "in training"}
-            inquiry.model = AnswerWriter(replace(self.loaded, model=plain, identity=named))
-            inquiry.load()
+            model = AnswerWriter(replace(self.loaded, model=plain, identity=named))
         else:
-            inquiry.model = self.steps.objective.scorer(plain, self.subject.protocol)
-        answers = pl.concat([inquiry.ask(group) for group in inquiry.groups], how="diagonal")
-        metrics, over = measure(answers, inquiry.suite, inquiry.protocol), inquiry.words.over
+            model = self.steps.objective.scorer(plain, self.subject.protocol)
+        queries = asked.queries(model)
+        tables = [queries.ask(queries.group(name), lambda done: None) for name in queries.groups]
+        answers, suite = pl.concat(tables, how="diagonal"), asked.suite
+        metrics, over = measure(answers, suite, suite.protocol), suite.words.over
         values = {
             name: headline_of(metrics, name, over)["value"] for name in (*VALIDATED, TIE_METRIC)
         }
@@ -275,9 +277,8 @@ def steps_of(subject: Subject, plan: Plan, loaded: Pretrained) -> Steps | Questi
             for id_ in plan.train
         ]
         return Steps(relations, loaded, plan, longest=longest, lines=lines)
-    inquiry = subject.inquiry(plan.train, plan.facts, plan, loaded)
-    assert isinstance(inquiry, OwnQuestions)
-    return QuestionSteps(trained_items(inquiry, subject.taught, loaded), loaded, plan, lines)
+    presented = Presented.of(subject.options(plan.train, plan.facts, plan), subject.suite)
+    return QuestionSteps(trained_items(presented, subject.taught, loaded), loaded, plan, lines)
 
 
 MODEL = "model"  # The folder of the best checkpoint of a training, a model like any other
@@ -359,22 +360,21 @@ def train_and_measure(
     watch.say("measuring the model before")
     measures = measures_of(subject, plan)
     before = _measured(measures, subject.model, folder / "before")
-    first, pairs = before[""], list[tuple[Outcome, Runs]]()
+    first, measured = before[""], list[tuple[Outcome, Runs]]()
     for seed, training in trainings.items():
         watch.say(f"measuring seed {seed}")
         path = folder / f"seed-{seed}" / IMPROVED
         runs = _measured(measures, training.model, path / "after")
-        compared = _compared(first, [runs[""]], IMPROVED)
+        compared = _compared(first, runs[""], IMPROVED)
         write_whole(path / "comparison.csv", csv_of(compared))
-        pairs.append((Outcome(seed, training, runs[""].metrics, compared), runs))
-    outcomes, after = zip(*pairs, strict=True)
-    difference = _compared(first, [runs[""] for runs in after], IMPROVED)
+        measured.append((Outcome(seed, training, runs[""].metrics, compared), runs))
+    outcomes, after = zip(*measured, strict=True)
     texts = held_out_losses(subject, subject.model)
-    harms = _harms(subject, before, pairs, difference, texts)
     result = Improved(
-        subject, plan, first.suite, folder, kind, first.metrics, perplexity_of(texts), outcomes,
-        difference, harms,
-    )  # fmt: skip
+        subject, plan, first.suite, folder, kind, first.metrics, perplexity_of(texts), outcomes
+    )
+    harms = _harms(subject, before, result.best, after[outcomes.index(result.best)], texts)
+    result = replace(result, harms=harms)
     write_whole(folder / "harm.csv", csv_of(pl.from_dicts(harms, infer_schema_length=None)))
     record.finish(result.best.metrics)
     return result
@@ -417,26 +417,24 @@ def _measured(measures: Mapping[str, Measure], model: str | Path, place: Path) -
     return runs
 
 
-def _compared(before: CountedRun, after: Sequence[CountedRun], name: str) -> pl.DataFrame:
-    """The comparison of the model before with those of some seeds."""
-    tables = {"before": [*before.answers] * len(after), name: [run.answers[0] for run in after]}
+def _compared(before: CountedRun, after: CountedRun, name: str) -> pl.DataFrame:
+    """The comparison of the model before with that after a training."""
+    tables = {"before": before.answers, name: after.answers}
     return compare(tables, before.suite, before.protocol)
 
 
 def _harms(
-    subject: Subject, before: Runs, improved: Sequence[tuple[Outcome, Runs]],
-    compared: pl.DataFrame, texts: Sequence[tuple[float, int]],
+    subject: Subject, before: Runs, outcome: Outcome, after: Runs,
+    texts: Sequence[tuple[float, int]],
 ) -> tuple[Mapping[str, Any], ...]:  # fmt: skip
-    """The rows of ``harm_table``; ``compared``: on the held-out groups."""
+    """The rows of ``harm_table`` of a trained model; ``after``: its runs."""
     rows: list[Mapping[str, Any]] = []
     for name, run in before.items():
-        after = [runs[name] for _, runs in improved]
         place = name or f"held-out {run.suite.words.group}s"
-        difference = _compared(run, after, "after") if name else compared
-        rows += harm_rows(place, run, after, difference)
+        compared = _compared(run, after[name], "after") if name else outcome.compared
+        rows += harm_rows(place, run, after[name], compared)
     if texts:
-        models = [outcome.training.model for outcome, _ in improved]
-        rows.append(text_row(texts, [held_out_losses(subject, model) for model in models]))
+        rows.append(text_row(texts, held_out_losses(subject, outcome.training.model)))
     return tuple(rows)
 
 
@@ -469,7 +467,7 @@ def teacher_answers(subject: Subject, plan: Plan, folder: Path, watch: Watch) ->
     watch.inform("asking the teacher ...")
     options = replace(subject.options(plan.train, plan.facts, plan), out=folder)
     with PartialState().main_process_first():
-        return probe(options, suite=subject.suite).answers[0].answers
+        return probe(options, suite=subject.suite).answers.answers
 
 
 NAMED = {
@@ -536,23 +534,23 @@ def usual_settings(options: ImproveOptions, subject: Subject) -> dict[str, Any]:
 def planned(subject: Subject, plan: Plan, seeds: Sequence[int]) -> Lines:
     """What a training reads, and what is asked before and after it; nothing is loaded."""
     asked = {
-        name: inquiries_of(options, suite=suite)[0]
+        name: plan_of(options, suite)
         for name, (options, suite) in measures_of(subject, plan).items()
     }
     parts = {
-        "train": subject.inquiry(plan.train, plan.facts, plan),
-        "validation": subject.inquiry(plan.validation, plan.validation_facts, plan),
+        "train": subject.asked(plan.train, plan.facts, plan),
+        "validation": subject.asked(plan.validation, plan.validation_facts, plan),
         "held out": asked[""],
     }
-    item, lines = asked[""].words.item, []
+    item, lines = asked[""].suite.words.item, []
     for name, part in parts.items():
         count = sum(len(group.facts) for group in part.suite)
-        lines.append(f"{name}: {counted(count, item)} of {listed([*part.groups])}")
+        lines.append(f"{name}: {counted(count, item)} of {listed([*part.sizes])}")
     has_teacher = plan.loss == "vote" and not subject.asks_questions
     trainings = counted(len(seeds) * (1 + has_teacher), "training")
     teacher = ", half of them of a teacher" * has_teacher
     lines.append(f"work: {trainings}{teacher}; each reads them {counted(plan.epochs, 'time')}")
-    queries = {name or "held out": sum(of.groups.values()) for name, of in asked.items()}
+    queries = {name or "held out": sum(of.sizes.values()) for name, of in asked.items()}
     each = ", ".join(f"{count:,} {name}" for name, count in queries.items())
     lines.append(f"queries before, and again after each seed: {each}")
     document = {"trainings": len(seeds) * (1 + has_teacher), "queries": queries}

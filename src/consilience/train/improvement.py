@@ -15,12 +15,12 @@ import polars as pl
 from scipy.special import stdtrit
 
 from consilience.core.text import counted
-from consilience.kinds.counting import CountedRun
-from consilience.metrics.measure import few_relations
+from consilience.metrics.measure import few_relations, mean_over_runs
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.metrics.statistics import LEVEL, TIE, difference_bounds, logit_interval
 from consilience.options import Output
 from consilience.options.training import FinetuneOptions
+from consilience.probing.counting import CountedRun
 from consilience.report.columns import (
     FEWEST,
     POINTS,
@@ -148,9 +148,9 @@ def training_verdict(compared: pl.DataFrame, words: SuiteWords) -> list[str]:
 
 
 def harm_rows(
-    name: str, before: CountedRun, after: Sequence[CountedRun], compared: pl.DataFrame
+    name: str, before: CountedRun, after: CountedRun, compared: pl.DataFrame
 ) -> Iterator[dict[str, Any]]:
-    """What a training changed of accuracy, agreement and answers; ``after``: of each seed.
+    """What a training changed of accuracy, agreement and answers.
 
     ``name``: of what was asked. ``compared``: the comparison of both. Accuracy is over all
     variants; its 95 % interval, and that of changed answers, is over items, of facts over groups.
@@ -158,14 +158,13 @@ def harm_rows(
     words = before.suite.words
     on, units = ["group", "item", "variant"], ["group"] if words.has_means else ["group", "item"]
     answer, other, gold = map(pl.col, ("answer", "answer_right", "gold"))
-    tables = [before.answers[0].table.join(run.answers[0].table, on=on) for run in after]
+    table = before.answers.table.join(after.answers.table, on=on)
     if words.has_means:  # of facts, as metrics do: those with one right object
         single = [group.id for group in before.suite if group.cardinality == "N-1"]
-        tables = [table.filter(pl.col("group").is_in(single)) for table in tables]
+        table = table.filter(pl.col("group").is_in(single))
     was_asked = pl.all_horizontal(pl.col("excluded", "excluded_right").is_null())
-    asked = (table.filter(was_asked) for table in tables)
     means = (
-        pl.concat(table.select(*on, answer, other, gold) for table in asked)
+        table.filter(was_asked)
         .group_by(units)
         .agg(before=(answer == gold).fill_null(value=False).mean(),
              after=(other == gold).fill_null(value=False).mean(),
@@ -206,15 +205,14 @@ TEXT = "Perplexity of text, relative"
 
 
 def text_row(
-    before: Sequence[tuple[float, int]], after: Sequence[Sequence[tuple[float, int]]]
+    before: Sequence[tuple[float, int]], after: Sequence[tuple[float, int]]
 ) -> dict[str, Any]:
     """How much the perplexity of text rises: the relative change, and its 95 % interval over lines.
 
-    ``before``, and ``after`` of each seed: the losses of the lines (``objectives.text_losses``).
+    ``before``, ``after``: the losses of the lines (``objectives.text_losses``).
     """
     words = np.array([count for _, count in before])
-    first = np.array([loss for loss, _ in before])
-    second = np.mean([[loss for loss, _ in of_seed] for of_seed in after], axis=0)
+    first, second = (np.array([loss for loss, _ in of]) for of in (before, after))
     change = (second - first).sum() / words.sum()
     parts = (second - first - change * words)[words > 0] * (words > 0).sum() / words.sum()
     of_lines = _over_units(pl.Series(change + parts), None)
@@ -273,9 +271,8 @@ def harm_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 class Improved(Shown):
     """The result of ``improve``: the model before, on the test relations, and that of each seed.
 
-    ``suite``: the test relations or questions. ``folder``: that of checkpoints, runs and the best
-    model. ``kind``: of the model. ``compared``: the mean over seeds, compared with the model
-    before. ``harms``: rows of ``harm_table``.
+    ``suite``: the test relations or questions. ``folder``: that of checkpoints, runs and models.
+    ``kind``: of the model. ``harms``: rows of ``harm_table`` of the best model.
     """
 
     subject: Subject
@@ -286,8 +283,7 @@ class Improved(Shown):
     before: pl.DataFrame
     perplexity: float | None
     outcomes: tuple[Outcome, ...]
-    compared: pl.DataFrame
-    harms: tuple[Mapping[str, Any], ...]
+    harms: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def best(self) -> Outcome:
@@ -298,7 +294,7 @@ class Improved(Shown):
     @property
     def verdict(self) -> list[str]:
         """What training changed on the held-out relations, and which harm, in sentences."""
-        changed = training_verdict(self.compared, self.suite.words)
+        changed = training_verdict(self.best.compared, self.suite.words)
         return [*changed, *harm_verdict(self.harms)]
 
     @property
@@ -315,17 +311,19 @@ class Improved(Shown):
     @property
     def title(self) -> str:
         """That of the result."""
-        words, outcomes = self.suite.words, self.outcomes
+        words = self.suite.words
         unit = words.group if words.has_means else words.item
         notes = [self.subject.protocol] if words.has_means else [f"loss {self.plan.loss}"]
-        notes += [f"mean of {len(outcomes)} seeds"] * (len(outcomes) > 1)
+        notes += [f"seed {self.best.seed}"] * (len(self.outcomes) > 1)
         items = counted(self.items, f"held-out {unit}")
         return f"{self.subject.model} on {self.suite.name}: {items} ({', '.join(notes)})"
 
     def printed(self, output: Output) -> Iterator[Table | str]:
         best = self.best
         yield from in_sentences(self.verdict, output)
-        yield result_table(self.compared, self.suite, self.title)
+        yield result_table(best.compared, self.suite, self.title)
+        if len(self.outcomes) > 1:
+            yield self.seed_table()
         yield harm_table(self.harms)
         model, checkpoint = best.training.model, best.training.checkpoint
         updates = f"{checkpoint['step']} of {counted(checkpoint['updates'], 'update')}"
@@ -335,6 +333,31 @@ class Improved(Shown):
         after = self.folder / f"seed-{best.seed}" / IMPROVED / "after"
         runs = f"before={self.folder / 'before'} after={after}"
         yield f"More: consilience report {runs} --out {self.folder / 'report.html'}"
+
+    def over_seeds(self) -> pl.DataFrame:
+        """The mean of each headline difference over seeds (``mean_over_runs``)."""
+        means = mean_over_runs([one.compared for one in self.outcomes], "difference")
+        is_headline = pl.col("metric").is_in(headline_metrics())
+        return means.filter(is_headline, over=self.suite.words.over, kind="whole")
+
+    def seed_table(self) -> Table:
+        """The headline differences of each seed, and their means."""
+        by_seed = {f"seed {one.seed}": one.compared for one in self.outcomes}
+        over = self.suite.words.over
+        rows = [
+            {"label": label_of(row["metric"]), **row, "mean": Cell(row["value"], row["std"])}
+            | {
+                of: headline_of(one, row["metric"], over)["difference"]
+                for of, one in by_seed.items()
+            }
+            for row in self.over_seeds().to_dicts()
+        ]
+        columns: Columns = {
+            "label": Column("metric"), **{name: Column(name, "points") for name in by_seed},
+            "mean": Column("mean±std", "points"), ("low", "high"): Column(CI, "points"),
+        }  # fmt: skip
+        notes = ["95 % CI: of the mean, over seeds (t interval)."]
+        return frame_table(rows, "Differences by seed, in points", columns, notes)
 
     def document(self) -> dict[str, Any]:
         outcomes = [
@@ -350,7 +373,8 @@ class Improved(Shown):
         return {
             "verdict": self.verdict,
             "before": self.before.to_dicts(), "perplexity": self.perplexity,
-            "outcomes": outcomes, "differences": self.compared.to_dicts(), "notes": self.notes,
+            "outcomes": outcomes, "differences": self.best.compared.to_dicts(),
+            "over_seeds": self.over_seeds().to_dicts(), "notes": self.notes,
             "harm": without_nan([dict(row) for row in self.harms]),
             "model": str(self.best.training.model),
         }  # fmt: skip
@@ -395,7 +419,7 @@ class Finetuning(Shown):
         yield from LOAD
         yield f'  model = pipeline("text-classification", model="{model}")'
         half = f" --half {3 - options.half}" if options.half else ""
-        measure = f"consilience probe --model {options.out} --suite {options.task}"
+        measure = f"consilience probe --model {model} --suite {options.task}"
         yield f"Measure its consistency: {measure} --data {options.validation}{half}"
 
     def seed_table(self) -> Table:

@@ -18,7 +18,6 @@ from transformers import PreTrainedModel
 from consilience.asking.questions import prompts_of
 from consilience.core.errors import ConsilienceError, Loading, Protocol
 from consilience.core.patterns import Pattern
-from consilience.kinds.questions import OwnQuestions
 from consilience.models import LanguageModel
 from consilience.models.batches import Budget, equal_length_batches, positions
 from consilience.models.candidates import candidates_in_slot, encode, slot_anchor, start_token
@@ -27,6 +26,7 @@ from consilience.models.loading import Pretrained, load_pretrained
 from consilience.models.masked import MaskedModel
 from consilience.models.prompt_tokens import PromptTokens
 from consilience.models.prompted import end_tokens
+from consilience.plans.questions import Presented
 from consilience.train.plan import Plan
 from consilience.types import Fact, Relation
 
@@ -301,7 +301,7 @@ class TrainedItem:
 
 
 def trained_items(
-    inquiry: OwnQuestions, taught: pl.DataFrame | None, loaded: Pretrained
+    presented: Presented, taught: pl.DataFrame | None, loaded: Pretrained
 ) -> list[TrainedItem]:
     """The questions that can differ: two variants or more that the teacher answered.
 
@@ -311,8 +311,9 @@ def trained_items(
     known = {(row["group"], row["item"], row["variant_index"]): row for row in rows}
     tokens = PromptTokens(loaded.tokenizer, end_tokens(loaded), str(loaded.identity["model"]))
     asks, scores = defaultdict[Any, list[Any]](list), defaultdict[Any, list[Any]](list)
-    for group, questions in inquiry.by_group.items():
-        presenter = inquiry.presenter(group)
+    is_chat = loaded.tokenizer.chat_template is not None
+    for group, questions in presented.questions.groups.items():
+        presenter = presented.presenter(group, is_chat=is_chat)
         for at, variant, prompt in prompts_of(questions, presenter):
             question, key = questions[at], (group, questions[at].item)
             row = known.get((*key, variant), {})
@@ -321,7 +322,8 @@ def trained_items(
                 continue
             ids, targets = tokens.encode(prompt)
             sizes = np.array([len(target) for target in targets])
-            scales = presenter.rule.scores(np.ones(len(sizes)), sizes, prompt.answers)
+            rule = presenter.presentations[variant].rule
+            scales = rule.scores(np.ones(len(sizes)), sizes, prompt.answers)
             places = [prompt.options.index(option) for option in range(len(told))]
             asks[key].append((ids, [targets[at] for at in places], scales[places].tolist()))
             scores[key].append(told)

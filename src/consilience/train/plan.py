@@ -13,9 +13,9 @@ import polars as pl
 from consilience.core.errors import ConsilienceError, Loss, Protocol, TrainingText
 from consilience.core.expectations import linked_questions
 from consilience.core.text import listed
-from consilience.kinds import inquiries_of
-from consilience.kinds.base import Inquiry
 from consilience.options.probe import ProbeOptions
+from consilience.plans import Plan as QueryPlan
+from consilience.plans import plan_of
 from consilience.suites.question_suites import BLANK
 from consilience.suites.questions import Questions
 from consilience.types import Suite
@@ -131,12 +131,9 @@ class Subject:
         relations = self.suite.relations
         return [one.id for one in relations if one.id not in used and one.cardinality == "N-1"]
 
-    def inquiry(
-        self, groups: Sequence[str], limit: int | None, plan: Plan, model: Any = None
-    ) -> Inquiry:
+    def asked(self, groups: Sequence[str], limit: int | None, plan: Plan) -> QueryPlan:
         """What ``probe`` asks of some groups, in the variants of a training."""
-        options = self.options(groups, limit, plan)
-        return inquiries_of(options, suite=self.suite, model=model)[0]
+        return plan_of(self.options(groups, limit, plan), self.suite)
 
     def options(self, groups: Sequence[str], limit: int | None, plan: Plan) -> ProbeOptions:
         """The options of ``probe`` for some groups of the suite, in the variants of a training."""
@@ -235,7 +232,7 @@ def _check_factors(plan: Plan, subject: Subject, suite: Questions) -> None:
         raise ConsilienceError("--mlm patterns in a training on questions", todo="Leave it out.")
     used = (*plan.train, *plan.validation)
     for part in (plan, *(of_factor for _, of_factor in plan.of_held_out())):
-        asked, vary = subject.inquiry(used, None, part), part.varied()
+        asked, vary = subject.asked(used, None, part), part.varied()
         if max(len(group.design.variants) for group in asked.suite) < 2:
             raise ConsilienceError(
                 "a question has one variant",

@@ -13,25 +13,22 @@ import polars as pl
 
 from consilience.core.errors import ConsilienceError, Protocol, reason_of
 from consilience.core.schemas import FLIPS, METRICS_SCHEMA
-from consilience.files.read import read_csv
-from consilience.metrics.counts import Answers, Prepared, prepared, prepared_seeds, unchecked_note
+from consilience.metrics.counts import Answers, Prepared, prepared, unchecked_note
 from consilience.metrics.differences import form_changes
 from consilience.metrics.measure import facts_left_out, measure, notes_on
 from consilience.metrics.registry import Grid, View
 from consilience.report.summary import Summary, summarize
 from consilience.runs.folder import RunFolder
 from consilience.runs.run import Run
-from consilience.suites.facts import select_relations
 from consilience.types import Relation, Suite
 
 
 @dataclass(frozen=True)
 class CountedRun:
-    """Answers and their numbers; those of several seeds are averaged."""
+    """Answers and their numbers."""
 
     suite: Suite
-    protocol: Protocol
-    answers: Sequence[Prepared]
+    answers: Prepared
     metrics: pl.DataFrame
     baseline: pl.DataFrame  # The metrics table of the majority baseline
     summary: Summary
@@ -39,8 +36,10 @@ class CountedRun:
     notes: Sequence[str]
     record: Mapping[str, Any] = field(default_factory=dict)
     """Settings, versions and the like, for a JSON document."""
-    changed_answers: pl.DataFrame | None = None
-    """Of sentence pairs: every answer that a perturbation changed."""
+
+    @property
+    def protocol(self) -> Protocol:
+        return self.suite.protocol
 
     @cached_property
     def changes(self) -> pl.DataFrame:
@@ -48,55 +47,53 @@ class CountedRun:
         return form_changes(self.answers, self.suite, self.protocol)
 
 
-def count_run(
-    run: Run,
-    suite: Suite,
-    protocol: Protocol,
-    answers: Sequence[Answers] | None = None,
-) -> CountedRun:
-    """The numbers of a run with its noise floor; ``answers``: of each seed, if prepared."""
-    names = [part.label if run.parts else "" for part in run.seeds]
-    tables = answers or run.tables
-    by_seed = dict(zip(names, tables, strict=True))
-    floor, groups = noise_floor_of(run.path), run.settings.get("groups") or ()
-    return count_answers(by_seed, suite, protocol, run.label, floor, groups)
+def counted_by(run: Run, protocol: Protocol | None = None) -> tuple[Suite, list[str]]:
+    """The suite of a run with the protocol that it is counted by, and notes on that.
+
+    Without a protocol it is that of the run; one that such a suite does not have raises.
+    """
+    suite, words = run.suite, run.suite.words
+    if protocol in (None, suite.protocol):
+        return suite, []
+    if protocol not in words.protocols:
+        found, expected = f"--protocol {protocol} with a run of {words.item}s", words.protocols[0]
+        raise ConsilienceError(found, expected=expected, where=str(run.path))
+    note = (
+        f"the run was asked under {suite.protocol}, which decided the token of each candidate; for "
+        f"{protocol} throughout, probe with --protocol {protocol}"
+    )
+    return replace(suite, protocol=protocol), [note]
+
+
+def count_run(run: Run, suite: Suite | None = None, answers: Answers | None = None) -> CountedRun:
+    """The numbers of a run with its noise floor, and notes on both.
+
+    ``suite``: the groups that are counted, by default those of the run. ``answers``: prepared ones.
+    """
+    chosen, floor = suite or run.suite, noise_floor_of(run.path)
+    table = run.answers if answers is None else answers
+    return count_answers(table, chosen, run.label, floor)
 
 
 def count_answers(
-    answers: Mapping[str, Answers],
-    suite: Suite,
-    protocol: Protocol,
-    model: str,
-    noise_floor: pl.DataFrame | None = None,
-    groups: Sequence[str] = (),
+    answers: Answers, suite: Suite, model: str, noise_floor: pl.DataFrame | None = None
 ) -> CountedRun:
-    """The numbers of answers, and notes on them.
+    """The numbers of answers by the protocol of their suite, and notes on them.
 
-    ``answers``: those of each seed by its name, which is "" for a single run. ``model``: what the
-    summary calls the model. ``noise_floor``: further rows of the metrics table. ``groups``: those
-    that were asked; others are in no note.
+    ``model``: what the summary calls the model. ``noise_floor``: further rows of the metrics table.
     """
-    ids = [group.id for group in suite if group.id in groups]
-    chosen = select_relations(suite, ids) if ids else suite
-    tables = prepared_seeds(list(answers.values()), suite)
-    metrics = measure(tables, suite, protocol)
-    by_seed = [metrics]
-    if len(tables) > 1:
-        by_seed = [measure(table, suite, protocol) for table in tables]
-    notes = dict[str, list[str]]()
-    for name, table, numbers in zip(answers, tables, by_seed, strict=True):
-        notes[name] = notes_on(table, numbers, chosen)
-        notes[name] += unchecked_note(suite, table.instances) if suite.expectations else ()
+    table, protocol = prepared(answers, suite), suite.protocol
+    metrics = measure(table, suite, protocol)
+    notes = notes_on(table, metrics, suite)
+    notes += unchecked_note(suite, table.instances) if suite.expectations else ()
     left_out = facts_left_out(metrics, suite)
     cautions = [left_out] * bool(left_out)
-    baseline = majority_baseline(tables[0], suite, protocol)
+    baseline = majority_baseline(table, suite, protocol)
     if noise_floor is not None:
         metrics = pl.concat([metrics, noise_floor], how="diagonal")
-    asked = asked_variants(tables[0])
-    summary = summarize(metrics, chosen, protocol, model, baseline, cautions, asked)
-    return CountedRun(
-        suite, protocol, tables, metrics, baseline, summary, left_out, seed_notes(notes)
-    )
+    asked = asked_variants(table)
+    summary = summarize(metrics, suite, protocol, model, baseline, cautions, asked)
+    return CountedRun(suite, table, metrics, baseline, summary, left_out, notes)
 
 
 def asked_variants(answers: Prepared) -> dict[str, tuple[int, int]]:
@@ -141,9 +138,8 @@ def noise_floor_of(run: Path) -> pl.DataFrame | None:
     file = run / "metrics.csv"
     if not file.is_file():
         return None
-    metrics = read_csv(file)
     try:
-        rows = metrics.filter(pl.col("metric") == FLIPS)
+        rows = pl.read_csv(file, glob=False).filter(pl.col("metric") == FLIPS)
         return rows.select(pl.col(name).cast(kind) for name, kind in METRICS_SCHEMA.items())
     except pl.exceptions.PolarsError as error:
         found = f"a damaged table of metrics: {reason_of(error)}"
@@ -153,29 +149,7 @@ def noise_floor_of(run: Path) -> pl.DataFrame | None:
 
 def record_notes(run: Run) -> list[str]:
     """The notes in the record of a run, and whether it has not ended."""
-    by_seed = {}
-    for part in run.seeds:
-        notes = list(part.record.get("warnings", []))
-        if part.record and not part.record.get("finished"):
-            notes.insert(0, NOT_FINISHED)
-        by_seed[part.label if run.parts else ""] = notes
-    return seed_notes(by_seed)
-
-
-def seed_notes(by_seed: Mapping[str, Sequence[str]]) -> list[str]:
-    """Each note once; a note on some seeds only names them.
-
-    ``by_seed``: the notes of each seed by its name; those of the name "" are about all of them.
-    """
-    seeds = [name for name in by_seed if name]
-    notes = dict.fromkeys(note for noted in by_seed.values() for note in noted)
-    having = {note: [name for name in seeds if note in by_seed[name]] for note in notes}
-    return [
-        note
-        if note in by_seed.get("", ()) or len(names) == len(seeds)
-        else f"{', '.join(names)}: {note}"
-        for note, names in having.items()
-    ]
+    return [NOT_FINISHED] * (not run.is_finished) + [*run.record.get("warnings", [])]
 
 
 def majority_baseline(answers: Answers, suite: Suite, protocol: Protocol) -> pl.DataFrame:
@@ -208,13 +182,12 @@ def _majority(grid: Grid, relation: Relation) -> Grid:
     golds = np.where(grid.asked, grid.golds, -1)
     answers = np.full(grid.answers.shape, -1)
     if grid.places is not None:
-        shown = grid.places.of(golds)
-        for size, table in grid.places.by_size.items():
-            rows = grid.places.sizes == size
-            given = shown[rows][shown[rows] >= 0]
-            place = int(np.bincount(given, minlength=1).argmax())
-            shown_there = table == place
-            answers[rows] = np.where(shown_there.any(axis=1), shown_there.argmax(axis=1), -1)
+        shown, sizes = grid.places.of(golds), grid.places.sizes
+        most = np.zeros((len(sizes), 1), dtype=np.int64)
+        for size in np.unique(sizes):
+            given = shown[sizes == size]
+            most[sizes == size] = np.bincount(given[given >= 0], minlength=1).argmax()
+        answers = grid.places.options_at(most)
     else:
         words, counts = relation.candidates.words, relation.candidates.counts
         of_items = golds.max(axis=1)

@@ -1,0 +1,146 @@
+"""Answers that other programs made become runs: tables, and logs of four programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import polars as pl
+
+from consilience.core.errors import ConsilienceError
+from consilience.core.factors import FACTORS
+from consilience.core.free_text import DEFAULT_RULE, DEFAULT_RULES, rule_of
+from consilience.core.schemas import METRICS_SCHEMA
+from consilience.elsewhere import logs, parts
+from consilience.elsewhere.exports import fact_answers, joined
+from consilience.elsewhere.table import (
+    COLUMNS,
+    FORM,
+    NAME,
+    Elsewhere,
+    Table,
+    counted_table,
+    frames_of,
+)
+from consilience.files.read import parse_json, read_document, read_lines
+from consilience.options.runs import ScoreOptions
+from consilience.runs import run as runs
+from consilience.runs.folder import RunFolder, content_digest, digest_of, fingerprint
+from consilience.runs.run import Run
+from consilience.types import WORDS
+
+OWN = {name: name for name in (*FACTORS, FORM)} | {NAME: "variant"}
+"""The factors of tables, and of logs of what was exported: columns of their names."""
+
+
+def open_run(path: str | Path, label: str = "") -> Run:
+    """The run in a folder, or the one that is made of a file of answers or a folder of logs."""
+    path = Path(path)
+    if (path / "run.json").exists() or not path.exists():
+        return Run.open(path, label)
+    temporary = TemporaryDirectory(prefix="consilience-")
+    options = ScoreOptions(path)
+    run = kept(made_of(options), options, Path(temporary.name, "run"))
+    return replace(run, label=label or run.model_name, source=path, keeper=temporary)
+
+
+open_runs = partial(runs.open_runs, opener=open_run)
+
+
+def made_of(options: ScoreOptions) -> Elsewhere:
+    """What a file of answers holds, or a folder of logs."""
+    path, suite = options.answers, options.suite
+    where, rule = str(path), rule_of(options.match) if options.match else None
+    if not path.exists():
+        raise ConsilienceError("no such file or folder", where=where, todo="Check the path.")
+    factors = dict(of.partition("=")[::2] for of in options.factor)
+    frames, fields = _frames(path, factors)
+    if suite is not None and not Path(suite).is_file():
+        return fact_answers(frames, options, rule, where)
+    notes = list[str]()
+    if suite is not None:
+        parts_of, fields = _frames(Path(suite), {})
+        asked = pl.concat(parts_of, how="diagonal")
+        if asked["id"].null_count():
+            expected = "what `consilience suite export` wrote"
+            raise ConsilienceError("rows without 'id'", expected=expected, where=suite)
+        rows, notes = joined(frames, asked, where)
+        frames = iter([rows])
+    table = Table.of_parts(frames, where, fields, options.model)
+    table.notes += notes
+    for factor, field in factors.items():
+        if field and factor not in table.rows.columns:
+            found = f"no field '{field}' of the factor '{factor}'"
+            raise ConsilienceError(found, expected="one that rows have", where=where)
+    return counted_table(table, path.stem, rule)
+
+
+def kept(made: Elsewhere, options: ScoreOptions, folder: Path) -> Run:
+    """A run of what ``made_of`` made, in a folder."""
+    path = options.answers
+    match = options.match or (DEFAULT_RULE if made.suite.words is WORDS["facts"] else DEFAULT_RULES)
+    files = sorted(one for one in path.rglob("*") if one.is_file()) or [path]
+    digests = {str(one.relative_to(path)): digest_of(one) for one in files}
+    written = RunFolder(folder, {
+        "kind": next(kind for kind, words in WORDS.items() if words is made.suite.words),
+        **made.settings,
+        "suite": made.suite.name,
+        "groups": [group.id for group in made.suite],
+        "protocol": made.suite.protocol,
+        "writing": {"match": match},
+        "queries": content_digest(made.queries),
+        "model": {"model": made.model or path.stem, "digest": fingerprint(digests)},
+    })  # fmt: skip
+    written.describe("answers_of", str(path))
+    written.write_queries(made.queries, [group.record for group in made.suite])
+    written.note(made.notes)
+    for group in made.suite:
+        answers = made.answers.filter(pl.col("group") == group.id)
+        written.write_answers(group.id, answers.cast({pl.Categorical: pl.String}))
+    written.finish(pl.DataFrame(schema=METRICS_SCHEMA))
+    return Run.open(folder)
+
+
+def _frames(
+    path: Path, factors: Mapping[str, str]
+) -> tuple[Iterator[pl.DataFrame], Mapping[str, str]]:
+    """The rows of a file or of a folder of logs, and the field of each factor.
+
+    ``factors``: those that the user names; the field of one is empty where there is none.
+    """
+    rows, keys = None, set[str]()
+    if path.is_dir():
+        if samples := sorted(path.rglob("samples_*.jsonl")):
+            rows = logs.lm_eval_rows(samples)
+        elif files := sorted((*path.rglob("*.eval"), *path.rglob("*.json"))):
+            rows = logs.inspect_rows(files)
+        else:
+            raise runs.no_run(path, "run.json, and no logs")
+    elif path.suffix == ".eval":
+        rows = logs.inspect_rows([path])
+    elif path.suffix == ".json":
+        document = read_document(path)
+        is_inspect = isinstance(document, Mapping) and "eval" in document
+        rows = logs.inspect_rows([path]) if is_inspect else logs.promptfoo_rows(path)
+    elif path.suffix == ".jsonl":
+        first = next((line for _, line in read_lines(path) if line.strip()), "")
+        with suppress(ValueError, AttributeError):  # no object: the reader says where
+            keys = {*parse_json(first).keys()}
+        rows = logs.lm_eval_rows([path]) if {"doc_id", "filtered_resps"} <= keys else None
+    if rows is not None:
+        known = {of: name for of, name in factors.items() if name}
+        with_factors = (
+            {NAME: row.pop("variant", None), **row, **dict.fromkeys(factors)}
+            | {of: parts.dig(record, name) for of, name in known.items()}
+            for record, row in rows
+        )
+        return frames_of(with_factors), {**OWN, **factors}
+    if 2 * len(keys & {*parts.RECORD}) >= len(parts.RECORD):
+        fields = {factor: names[0] for factor, names in parts.RECORD_FIELDS.items()}
+        return parts.record_parts(path, factors), {**fields, **factors}
+    named = {of: field for of, field in {**OWN, **factors}.items() if field}
+    return parts.table_parts(path, {name: name for name in COLUMNS} | named), named

@@ -1,0 +1,519 @@
+"""The one table of answers that were made elsewhere, and what a run keeps of it.
+
+A row is one answer. All columns but ``right`` are texts:
+
+- ``item``, ``gold``: what was asked, and the right answer; several golds are a list in JSON.
+- ``answer``: the text, or an option by its text or label; or ``scores``: a list in JSON with the
+  log-probability of each option in nats, of which the highest is the answer.
+- ``options``: a list in JSON, in the order in which they were shown; none of an open question. An
+  option that may be written in several ways is a list of texts.
+- ``group``, ``subject``: questions that are reported together, and what varies independently.
+- ``excluded``, ``error``: why there is no answer: the query was not asked, or failed.
+- ``model``, ``prompt``, ``id``, ``variant_index``, ``labels``: as ``suite export`` writes them.
+- ``right``: whether the record itself says that the answer is right, where it says so.
+- ``reading``: the metric, filter or scorer that the row is about; several are one answer.
+- ``left_out``: why the row cannot be used; such rows are counted in a note.
+- one column a factor: what differs between the rows of an item.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import islice
+from string import ascii_uppercase
+from typing import Any
+
+import numpy as np
+import polars as pl
+from polars import selectors
+
+from consilience.asking.asker import judge
+from consilience.asking.questions import (
+    SCHEMA,
+    WRITTEN_COLUMNS,
+    answered,
+    item_of,
+    notes_on_writing,
+)
+from consilience.core.errors import ConsilienceError
+from consilience.core.factors import FACTORS, MOST_CELLS, ORIGINAL, Design, Factor, FactorialDesign
+from consilience.core.free_text import Rule
+from consilience.core.items import DEFAULT_LANGUAGE, Ask, Choice, Question, Scores, padded
+from consilience.core.presentation import LABEL_STYLES, Prompt, labels_of
+from consilience.core.references import letters_of
+from consilience.core.text import counted, listed, visible
+from consilience.files.tables import different, joined, repeated, text_of
+from consilience.suites.pairs import is_task, load_task
+from consilience.types import WORDS, Candidates, Relation, Suite
+
+COLUMNS = (
+    "group", "item", "subject", "gold", "options", "answer", "scores", "excluded", "error", "model",
+    "prompt", "id", "variant_index",
+)  # fmt: skip
+KEY, NEEDED = ["group", "item"], ("item", "gold")
+FORM = "form"  # The factor of sentence pairs: ``original``, and what perturbations make of it
+NAME = "name"  # In place of a factor: what names a variant, where no factor varies
+NUMBERED = ("paraphrase", "sample")  # Factors whose levels are numbers within an item
+LONG = ("prompt", "scores")  # Columns whose texts seldom repeat; others become categories
+ROWS = 100_000  # Rows in memory as Python objects at once
+MOST_PROMPTS = 2**28  # Bytes of prompts that are kept; of longer ones none is
+VERDICTS = ("exact_match", "exact", "acc", "accuracy", "match", "choice", "correct")
+"""Of several metrics, filters or scorers of an answer the first of these words counts, else the
+first in the alphabet."""
+USUAL = ("A", "base", "given", "none", ORIGINAL)  # Levels that come before others
+LETTERS = [*ascii_uppercase]
+WRONG = "(wrong by the record)"  # After an answer that is read as the gold
+ANSWERS: Mapping[str, Any] = {**SCHEMA, **WRITTEN_COLUMNS}
+READ = (
+    "answer", "option", "shown", "label", "unmatched", "n_candidates", "logprob", "gold_logprob",
+    "gold_rank", "margin", "text_logprob", "gold_text_logprob", "option_scores",
+)  # fmt: skip
+"""The columns of the answers table that an answer itself decides."""
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """Answers that were made elsewhere, as a run keeps them."""
+
+    queries: pl.DataFrame  # ``QUERIES_SCHEMA``
+    suite: Suite
+    answers: pl.DataFrame
+    model: str
+    notes: Sequence[str]
+    settings: Mapping[str, object] = field(default_factory=dict)
+    """What decided the answers beside these, where the suite is known."""
+
+
+@dataclass
+class Table:
+    """The answers of one model, texts that repeat as categories, and what is said of them."""
+
+    where: str  # The file, for messages
+    rows: pl.DataFrame
+    model: str
+    fields: Mapping[str, str]  # Factor -> the field of the file that has its levels
+    notes: list[str]
+
+    @classmethod
+    def of_parts(
+        cls, parts: Iterable[pl.DataFrame], where: str, fields: Mapping[str, str], model: str | None
+    ) -> Table:
+        """``model``: which one, where a file has several."""
+        kept, models, left_out, size = list[pl.DataFrame](), set[str](), Counter[str](), 0
+        known, texts = ("group", *NEEDED, "model", "prompt", "left_out"), selectors.string()
+        lacks = [
+            pl.when(pl.col(of).is_null()).then(pl.lit(f"rows without '{of}'")) for of in NEEDED
+        ]
+        for part in parts:
+            new = (pl.lit(None, pl.String).alias(of) for of in known if of not in part.columns)
+            rows = part.with_columns(new).with_columns(
+                pl.when(texts.str.strip_chars() != "").then(texts)
+            )
+            models.update(rows["model"].drop_nulls().unique())
+            group = pl.col("group").fill_null("questions")
+            rows = rows.with_columns(pl.coalesce("left_out", *lacks), group)
+            rows = rows.filter(pl.col("model").fill_null(model or "") == model) if model else rows
+            left_out.update(rows["left_out"].drop_nulls())
+            rows = rows.filter(pl.col("left_out").is_null()).drop("left_out", "model")
+            size += int(rows["prompt"].estimated_size())
+            short = (texts - selectors.by_name(LONG, require_all=False)).cast(pl.Categorical)
+            kept.append(rows.with_columns(short, asked=pl.col("prompt").hash()))
+            if size > MOST_PROMPTS:
+                kept = [one.drop("prompt", strict=False) for one in kept]
+        reasons = sorted(left_out.items(), key=lambda of: (-of[1], of[0]))
+        notes = ["left out: " + "; ".join(f"{n:,} {of}" for of, n in reasons)] * bool(reasons)
+        if not any(map(len, kept)):
+            found = "; ".join(["no answers", *notes])
+            raise ConsilienceError(found, expected="rows with item, gold and answer", where=where)
+        if model is None and len(models) > 1:
+            found = f"the answers of {len(models)} models: {listed(sorted(models))}"
+            todo = f"Name one: --model {min(models)}."
+            raise ConsilienceError(found, expected="those of one model", where=where, todo=todo)
+        whole = pl.concat(kept, how="diagonal")
+        whole = whole.select(of for of in whole.columns if whole[of].null_count() < len(whole))
+        return cls(where, whole, model or min(models, default=""), fields, notes)
+
+
+def frames_of(rows: Iterable[Mapping[str, Any]]) -> Iterator[pl.DataFrame]:
+    """Rows of a log as frames of texts, in parts; a value that is no text becomes JSON."""
+    every = iter(rows)
+    while part := list(islice(every, ROWS)):
+        names = dict.fromkeys(name for row in part for name in row)
+        columns = {name: [row.get(name) for row in part] for name in names}
+        yield pl.DataFrame(
+            pl.Series(name, values, pl.Boolean)
+            if name == "right"
+            else pl.Series(name, [*map(text_of, values)], pl.String)
+            for name, values in columns.items()
+        )
+
+
+@lru_cache(maxsize=2**16)
+def choices_in(value: str | None) -> tuple[Choice, ...]:
+    """The values of a list in JSON, each with its texts; another value is one text, null none."""
+    try:
+        values = json.loads(value) if value and value.startswith("[") else value
+    except json.JSONDecodeError:
+        values = value
+    values = values if isinstance(values, list) else [values] if values is not None else []
+    each = (one if isinstance(one, list) and one else [one] for one in values)
+    every = ([visible(text_of(text) or "").strip() for text in texts] for texts in each)
+    return tuple(Choice(first, tuple(dict.fromkeys(others))) for first, *others in every)
+
+
+def texts_in(value: str | None) -> list[str]:
+    """The first text of each value."""
+    return [choice.text for choice in choices_in(value)]
+
+
+def counted_table(table: Table, name: str, rule: Rule | None = None) -> Elsewhere:
+    """What a run keeps of a table; ``name``: of its suite.
+
+    ``rule``: how answers are read, whatever verdicts the records have; None for their verdicts, and
+    the usual rules (``free_text.DEFAULT_RULES``) where they have none.
+    """
+    table.rows = table.rows if rule is None else table.rows.drop("right", strict=False)
+    _name_evaluations(table)
+    _take_one_reading(table)
+    designs = _with_variants(table)
+    questions = _with_questions(table, designs)
+    answers = _answers(table, [one for of_group in questions.values() for one in of_group], rule)
+    written = {*answers.filter(pl.col("text").is_not_null())["group"].unique()}
+    relations = tuple(
+        _relation(of_group, designs[group], is_written=group in written)
+        for group, of_group in questions.items()
+    )
+    are_pairs = all(relation.design.compared is not None for relation in relations)
+    suite = Suite(name, relations, words=WORDS["pairs" if are_pairs else "questions"])
+    factors = dict.fromkeys(of.name for design in designs.values() for of in design.factors)
+    rows, shown = table.rows, different(table.rows, "options")
+    lists = pl.Series("choices", [texts_in(of) for of in shown["options"]], pl.List(pl.String))
+    choices = shown.with_columns(lists.cast(pl.List(pl.Categorical)))
+    prompt = pl.col("prompt") if "prompt" in rows.columns else pl.lit(None, pl.String)
+    queries = pl.concat([
+        rows.select(*KEY, "subject", "variant", "variant_index", *factors, "gold",
+                    input=pl.concat_list(prompt).list.drop_nulls()),
+        joined(rows.select("options"), choices, ["options"]).select("choices"),
+    ], how="horizontal")  # fmt: skip
+    notes = [*table.notes, *notes_on_writing(answers)]
+    return Elsewhere(queries, suite, answers.with_columns(suite=pl.lit(name)), table.model, notes)
+
+
+def _name_evaluations(table: Table) -> None:
+    """Make ``evaluation_id`` of records a factor where several evaluations asked the same.
+
+    It is ``template`` where their prompts differ, else ``sample``.
+    """
+    rows = table.rows
+    if "evaluation_id" in rows.columns:
+        by = [*KEY, *(name for name in table.fields if name in rows.columns)]
+        cells, asked, evaluations = (
+            len(different(rows, *by, *more)) for more in ((), ("asked",), ("evaluation_id",))
+        )
+        factor = "template" if asked > cells else "sample"
+        if evaluations > cells and factor not in by:
+            table.rows = rows.rename({"evaluation_id": factor})
+            table.fields = {**table.fields, factor: "evaluation_id"}
+
+
+def _take_one_reading(table: Table) -> None:
+    """Leave out other readings of an answer than the one that ``VERDICTS`` name first."""
+    rows = table.rows
+    if "reading" not in rows.columns:
+        return
+
+    def place(name: str | None) -> tuple[int, bool, str]:
+        words = re.findall(r"\w+", (name or "").lower())
+        return [*(of in words for of in VERDICTS), True].index(True), name is None, name or ""
+
+    names = sorted(rows["reading"].unique().cast(pl.String), key=place)
+    rank = pl.col("reading").cast(pl.String).replace_strict(names, range(len(names)))
+    of_answer = [*KEY, *[of for of in (*table.fields, "evaluation_id") if of in rows.columns]]
+    table.rows = rows.filter(rank == rank.min().over(of_answer))
+    if more := len(rows) - len(table.rows):
+        used = table.rows["reading"].unique().cast(pl.String).drop_nulls().sort()
+        found = f"{counted(more, 'row')} of other readings of an answer"
+        table.notes.append(f"left out: {found}; used: {listed([*used])}")
+
+
+def _with_variants(table: Table) -> dict[str, FactorialDesign]:
+    """The design of each group. The rows get ``place`` (of the item), ``variant`` and its index.
+
+    A factor is a field that varies within an item, and several items have each of its levels. The
+    order of the rows becomes that of items and variants.
+    """
+    rows = table.rows
+    items, known = different(rows, *KEY), [of for of in table.fields if of in rows.columns]
+    levels = {name: different(rows, *KEY, name) for name in known}
+    varying = [name for name in known if len(levels[name]) > len(items)]
+    if NAME in varying:
+        varying.remove(NAME)
+        rows = rows if varying else rows.with_columns(template=NAME)
+        levels["template"] = levels[NAME].rename({NAME: "template"})
+        varying = varying or ["template"]
+    is_exported = {"id", "variant_index"} <= {*rows.columns}
+    for name in varying:
+        alone = levels[name].group_by(name).len().filter(pl.col("len") == 1).height
+        if alone and len(items) > 1 and not is_exported and name not in NUMBERED:
+            source = table.fields.get(name, name)
+            raise ConsilienceError(
+                f"{counted(alone, 'value')} of the field '{source}' in one item only",
+                expected=f"levels of the factor '{name}', which several items have",
+                where=table.where,
+                todo=f"Name another field: --factor {name}=FIELD; --factor {name}= takes none.",
+            )
+    varying.sort(key=[*FACTORS, *varying].index)
+    order = {name: _levels(rows, name) for name in varying}
+    none, by = pl.lit("none").cast(pl.Categorical), ["group", *varying]
+    rows = rows.with_columns(
+        pl.when(pl.col(of).count().over("group") > 0).then(pl.col(of).fill_null(none))
+        for of in varying
+    )
+    designs, frames = dict[str, FactorialDesign](), list[pl.DataFrame]()
+    of_groups = different(rows, *by).cast(dict.fromkeys(by, pl.String)).sort("group")
+    for of_group in of_groups.partition_by("group", maintain_order=True):
+        group, *values = of_group["group"][0], *(of_group[name] for name in varying)
+        held = [(name, of) for name, of in zip(varying, values, strict=True) if not of.null_count()]
+        factors = tuple(
+            Factor(name, tuple(one for one in order[name] if one in of)) for name, of in held
+        )
+        places = [
+            tuple(of.levels.index(row[of.name]) for of in factors)
+            for row in of_group.iter_rows(named=True)
+        ]
+        cells = sorted({*places})
+        if len(cells) > MOST_CELLS:
+            found = f"{len(cells):,} variants in the group '{group}'"
+            raise ConsilienceError(found, expected=f"at most {MOST_CELLS}", where=table.where)
+        designs[group] = design = FactorialDesign(factors, tuple(cells))
+        names = factors[0].levels if [*design.levels] == [FORM] else design.names
+        index = pl.Series("variant_index", map(cells.index, places), pl.Int32)
+        frames.append(of_group.with_columns(index, variant=pl.Series([names[at] for at in index])))
+    variants = pl.concat(frames).cast({pl.String: pl.Categorical})
+    of_rows = joined(rows.select(by), variants, by).select("variant", "variant_index")
+    place = joined(rows.select(KEY), items.sort(KEY).with_row_index("place"), KEY).select("place")
+    rows = rows.drop({*known, "variant_index"} - {"labels", *varying}, strict=False)
+    rows = pl.concat([rows, of_rows, place], how="horizontal")
+    again = rows.filter(repeated(rows["place"], rows["variant_index"]))
+    if len(again):
+        first = again.sort("place", "variant_index").head(2)
+        found = f"{len(again):,} rows of queries that have several, such as of '{first['item'][0]}'"
+        todo = "Name the field that tells them apart, such as a seed: --factor sample=FIELD."
+        if "asked" in first.columns and first["asked"].n_unique() > 1:
+            todo = "Their prompts differ. Name the field that says how: --factor template=FIELD."
+        expected = "one for each item and variant"
+        raise ConsilienceError(found, expected=expected, where=table.where, todo=todo)
+    number = rows["place"].cast(pl.UInt64) * 2**32 + rows["variant_index"].cast(pl.UInt64)
+    at = number.arg_sort()
+    table.rows = pl.DataFrame([rows.drop_in_place(name)[at] for name in rows.columns])
+    return designs
+
+
+def _levels(rows: pl.DataFrame, name: str) -> list[str]:
+    """The levels of a factor: in the order of the export, or usual ones, numbers, texts."""
+
+    def place(level: str) -> tuple[int, bool, list[Any], str]:
+        parts: list[Any] = re.split(r"(\d+(?:\.\d+)?)", level)
+        parts[1::2] = map(float, parts[1::2])
+        return firsts[level], level not in USUAL, parts, level
+
+    first = pl.lit(0)
+    if "variant_index" in rows.columns:
+        first = pl.col("variant_index").cast(pl.String).cast(pl.Int64, strict=False).min()
+    table = rows.group_by(name).agg(first=first.fill_null(0))
+    firsts: dict[str, int] = dict(table.cast({name: pl.String}).fill_null("none").iter_rows())
+    return sorted(firsts, key=place)
+
+
+def _with_questions(
+    table: Table, designs: Mapping[str, FactorialDesign]
+) -> dict[str, list[Question]]:
+    """The questions of each group, in the order of ``place``, with the golds of all their rows.
+
+    A question has options if all its rows show the same ones, in any order, and one of them is a
+    gold; their order is that of its first variant. A gold is an option by its text. Where all golds
+    of the file are letters, and not all are texts, each is the option at its letter, as shown. The
+    rows get ``subject``, ``gold`` and ``gold_option``: answers are compared by option where all
+    questions of a group have options, else by text.
+    """
+    rows = table.rows
+    if "options" not in rows.columns:
+        rows = rows.with_columns(options=pl.lit(None, pl.Categorical))
+    both = different(rows, "options", "gold").iter_rows()
+    pairs = [(texts, texts_in(gold)) for of, gold in both if (texts := texts_in(of))]
+    are_letters = all(golds[0] in LETTERS[: len(texts)] for texts, golds in pairs)
+    are_texts = all({*golds} & {*texts} for texts, golds in pairs)
+    shown: list[tuple[str, str, tuple[Choice, ...], dict[str, None]]] = []
+    for place, *key, options, gold in different(rows, "place", *KEY, "options", "gold").iter_rows():
+        choices, golds = choices_in(options), texts_in(gold)
+        texts = [choice.text for choice in choices]
+        if texts and are_letters and not are_texts:
+            golds = [texts[LETTERS.index(golds[0])]]
+        if place == len(shown):
+            shown.append((*key, choices, dict.fromkeys(golds)))
+        group, item, known, of_item = shown[-1]
+        of_item.update(dict.fromkeys(golds))
+        if sorted(choice.text for choice in known) != sorted(texts):
+            shown[-1] = (group, item, (), of_item)
+    questions: dict[str, list[Question]] = {}
+    for group, item, choices, of_item in shown:
+        right = [choice for choice in choices if choice.text in of_item]
+        is_open = len(right) != 1 or len({choice.text for choice in choices}) < len(choices)
+        first, *others = of_item if is_open else dict.fromkeys([*right[0].texts, *of_item])
+        gold = Choice(first, tuple(others))
+        options = () if is_open else tuple(gold if one in right else one for one in choices)
+        question = Question(item, group, {DEFAULT_LANGUAGE: (item,)}, gold, options)
+        questions.setdefault(group, []).append(question)
+    every, positions = list[Question](), list[int | None]()
+    for group, of_group in questions.items():
+        by_option = all(one.options for one in of_group) and FORM not in designs[group].levels
+        positions += [one.gold_position if by_option else None for one in of_group]
+        every += of_group
+    is_name = len({one.item for one in every}) == len(every)
+    subjects = [one.item if is_name else f"{one.group}/{one.item}" for one in every]
+    kinds = {"gold": pl.Categorical, "gold_option": pl.Int32, "subject": pl.Categorical}
+    of_items = pl.DataFrame([[one.gold.text for one in every], positions, subjects], kinds)
+    of_items = of_items.drop([name for name in ("subject",) if name in rows.columns])
+    table.rows = rows.with_columns(of_items[rows["place"]])
+    return questions
+
+
+def _relation(
+    questions: Sequence[Question], design: FactorialDesign, *, is_written: bool
+) -> Relation:
+    """The group of questions; its items are in the queries."""
+    group, counts = questions[0].group, Counter(question.gold.text for question in questions)
+    if [*design.levels] == [FORM]:
+        labels = tuple(dict.fromkeys(option.text for one in questions for option in one.options))
+        task = load_task(group) if is_task(group) else None
+        positive = task.labels[-1] if task and "f1" in task.metrics else ""
+        forms = design.factors[0].levels
+        of_forms = Design.of_forms(forms, labels, positive, writes_freely=is_written)
+        return Relation.of_design(group, (), Candidates(labels, (0,) * len(labels)), of_forms)
+    candidates, options = Candidates((*counts,), (*counts.values(),)), 0
+    if all(question.options for question in questions):
+        options = max(len(question.options) for question in questions)
+        golds = Counter(question.gold_position for question in questions)
+        words, numbers = tuple(map(str, range(options))), tuple(golds[at] for at in range(options))
+        candidates = Candidates(words, numbers)
+    cells = Design.of_cells(design, options, writes_freely=is_written and options > 0)
+    return Relation.of_design(group, (), candidates, cells)
+
+
+def _answers(table: Table, questions: Sequence[Question], rule: Rule | None) -> pl.DataFrame:
+    """The answers table of a run; rows with equal answers to a question are read once."""
+    rows = table.rows.rename({"answer": "text"}, strict=False)
+    absent = [name for name in ("text", "excluded", "error", "scores") if name not in rows.columns]
+    rows = rows.with_columns(pl.lit(None, pl.Categorical).alias(name) for name in absent)
+    is_asked, has_answer = pl.col("excluded").is_null(), pl.col("answer").is_not_null()
+    rows = rows.with_columns(pl.when(is_asked).then(pl.col("text", "scores")))
+    of_answer = ("place", "options", "labels", "text", "scores", "right")
+    by = [name for name in of_answer if name in rows.columns]
+    parts = different(rows, *by).iter_slices(ROWS)
+    readings = pl.concat([part.hstack(_read(part, questions, rule, table.where)) for part in parts])
+    read = joined(rows.select(by), readings, by).drop(by)
+    if number := len(read.filter("overruled")):
+        found = f"{counted(number, 'answer')} counted as the record says, not as read"
+        table.notes.append(found)
+    known = rows.select(of for of in ANSWERS if of in rows.columns and of not in READ)
+    answers = pl.concat([known, read.drop("overruled")], how="horizontal")
+    return answers.with_columns(
+        pl.when(pl.col("gold_option").is_not_null()).then("option"),
+        pl.when(~has_answer).then(pl.col("excluded")),
+        pl.when(~has_answer & is_asked).then(pl.col("error")),
+    )
+
+
+def _read(
+    part: pl.DataFrame, questions: Sequence[Question], rule: Rule | None, where: str
+) -> pl.DataFrame:
+    """The columns of the answers table that an answer decides, and how its record disagrees."""
+    records, scored = list[dict[str, Any]](), list[tuple[dict[str, Any], Ask, list[float]]]()
+    rows = [*part.iter_rows(named=True)]
+    for row in rows:
+        question, choices = questions[row["place"]], choices_in(row["options"])
+        prompt = _prompt(question, choices, row.get("labels"), row["text"] or "")
+        record: dict[str, Any] = {"shown": letters_of(prompt.options)}
+        records.append(record)
+        totals = [float(one) for one in texts_in(row["scores"])]
+        if row["text"] is not None and not totals:
+            known = _as_written(row["text"], prompt, question) if rule is None else {}
+            record |= known or answered(row["text"], prompt, question, rule)
+        elif totals and len(totals) != len(choices):
+            found = f"{len(totals)} scores of '{question.item}'"
+            expected = f"one for each of {counted(len(choices), 'option')}"
+            raise ConsilienceError(found, expected=expected, where=where)
+        elif totals and not np.isnan(totals).any() and question.options:
+            ask = Ask(row["place"], 0, prompt, prompt.answers, prompt.options)
+            scored.append((record, ask, totals))
+        elif totals and not np.isnan(totals).any():
+            record["answer"] = choices[int(np.argmax(totals))].text
+    if scored:
+        every, asks = (
+            padded([np.array(of) for *_, of in scored], np.nan),
+            [of for _, of, _ in scored],
+        )
+        scores = Scores(np.arange(len(scored)), totals=every, is_complete=True)
+        judged: Mapping[str, Any] = judge(scores, asks, [item_of(one) for one in questions])
+        for at, (record, *_) in enumerate(scored):
+            record |= {name: values[at] for name, values in judged.items()}
+    for row, record in zip(rows, records, strict=True):
+        _hear(record, questions[row["place"]], row.get("right"))
+    kinds = {of: pl.Categorical if ANSWERS[of] == pl.String else ANSWERS[of] for of in READ}
+    kinds["overruled"] = pl.Boolean
+    columns = {name: [record.get(name) for record in records] for name in kinds}
+    return pl.DataFrame(columns, kinds, strict=False).fill_nan(None)
+
+
+def _prompt(question: Question, shown: Sequence[Choice], style: str | None, text: str) -> Prompt:
+    """What could be answered, in the order in which it was shown.
+
+    Where ``labels`` does not say what the options were shown with, these are letters; of an answer
+    that is a number, and no option is one, they are numbers.
+    """
+    if not question.options:
+        return Prompt((), (), (), is_open=True)
+    texts = [option.text for option in question.options]
+    if style not in LABEL_STYLES:
+        has_number = text.strip().isdecimal() and not any(one.isdecimal() for one in texts)
+        style = "1" if has_number or len(texts) > len(LETTERS) else "A"
+    labels = () if style == "none" else labels_of(style, len(texts))
+    order = tuple(texts.index(choice.text) for choice in shown)
+    gold, at = question.gold, question.gold_position
+    choices = tuple(
+        replace(gold, aliases=(*gold.aliases, *choice.aliases)) if place == at else choice
+        for place, choice in zip(order, shown, strict=True)
+    )
+    return Prompt((), labels or tuple(one.text for one in shown), order, choices, labels=labels)
+
+
+def _as_written(text: str, prompt: Prompt, question: Question) -> dict[str, Any]:
+    """The answer columns of a text that is a label or an option; empty where it is neither or two.
+
+    They are what ``answered`` gives, in a hundredth of the time.
+    """
+    texts = [choice.text for choice in prompt.choices]
+    known = [at for of in (texts, prompt.labels) for at, one in enumerate(of) if one == text]
+    if len(known) != 1:
+        return {}
+    option = prompt.options[known[0]]
+    written = {"option": option, "answer": question.options[option].text}
+    return {**written, "label": prompt.answers[known[0]], "n_candidates": len(texts)}
+
+
+def _hear(record: dict[str, Any], question: Question, right: bool | None) -> None:
+    """Change an answer as its record says, which may call it right or wrong; None says nothing."""
+    gold = question.gold.text
+    at = question.gold_position if question.options else None
+    is_gold = record.get("answer") == gold if at is None else record.get("option") == at
+    if right and not is_gold:
+        is_other = record.get("option") is not None
+        record |= {"answer": gold, "option": at, "unmatched": None, "overruled": is_other}
+    elif is_gold and right is False:
+        wrong = {"answer": f"{gold} {WRONG}", "option": None, "label": None}
+        record |= {**wrong, "overruled": True}

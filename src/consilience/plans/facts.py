@@ -1,0 +1,204 @@
+"""Facts: every fact of a relation is asked in all its patterns (ParaRel)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from consilience import suites
+from consilience.asking import asker
+from consilience.asking.asker import Column, Progress
+from consilience.core.errors import SILENT, ConsilienceError, Loading, Watch
+from consilience.core.items import Ask, Group, Ints, Item, Scores
+from consilience.core.patterns import OBJECT_SLOT
+from consilience.core.schemas import ANSWERS_SCHEMA
+from consilience.models import LanguageModel, load_model
+from consilience.options.probe import ProbeOptions
+from consilience.plans.plan import Plan, Queries
+from consilience.suites import facts as selection
+from consilience.types import Query, Relation, Suite
+
+
+def plan_facts(options: ProbeOptions, suite: Any = None, watch: Watch = SILENT) -> Plan:
+    """The facts of a suite in all patterns of their relations; ``suite``: in place of a name."""
+    is_open = options.candidates == "vocabulary"
+    if options.keep_scores and is_open:
+        raise ConsilienceError(
+            "--keep-scores with the whole vocabulary",
+            expected="--candidates objects: a vocabulary's scores of a suite fill a disk",
+        )
+    languages = _languages_of(options.vary) if options.vary else None
+    chosen: Suite = suite or suites.load_suite(options.suite, options.data_dir)
+    if languages is not None:
+        chosen = selection.select_languages(chosen, languages)
+    if options.groups is not None:
+        chosen = selection.select_relations(chosen, options.groups)
+    if options.single_token is not None:
+        chosen = _one_token(chosen, options, watch)
+    if options.limit:
+        chosen = selection.sample_facts(chosen, options.limit, options.seed)
+    chosen = replace(chosen, protocol=options.protocol or chosen.protocol)
+    sizes = {one.id: len(one.facts) * len(one.patterns) for one in chosen}
+
+    def load() -> LanguageModel:
+        return load_model(
+            options.model,
+            protocol=chosen.protocol,
+            seed=options.seed,
+            multi_token=options.multi_token,
+            template=options.template,
+            connection=options.connection,
+            **asdict(options.loading),
+        )
+
+    def queries(model: Any) -> Queries:
+        ask_group = partial(ask, chosen, model, is_open=is_open, keep_scores=options.keep_scores)
+        group = partial(group_of, chosen, is_open=is_open)
+        return Queries(model, [*sizes], group, texts_of, ask_group)
+
+    settings = {
+        "suite": chosen.name,
+        "groups": [*sizes],
+        "vocabulary": None if options.single_token is None else ",".join(options.single_token),
+        "limit": options.limit,
+        "seed": options.seed,
+        "protocol": chosen.protocol,
+        "candidates": options.candidates,
+        "keep_scores": options.keep_scores,
+        "languages": languages,
+    }
+    return Plan("facts", chosen, sizes, settings, load, queries, notes=chosen.notes)
+
+
+def _one_token(suite: Suite, options: ProbeOptions, watch: Watch) -> Suite:
+    """The suite with only the facts whose object is one token for all named models."""
+    from consilience.models.candidates import count_pieces
+    from consilience.models.loading import load_tokenizer
+
+    loading = Loading(trust_remote_code=options.loading.trust_remote_code)
+    with watch.loading(""):  # the rest of the options is of one model
+        pieces = {
+            name: partial(count_pieces, load_tokenizer(name, loading))
+            for name in options.single_token or ()
+        }
+        return selection.filter_vocabulary(suite, pieces)
+
+
+def _languages_of(vary: Sequence[str]) -> list[str] | None:
+    """The languages of ``--vary language=L,L``; None for all. Another factor of facts raises."""
+    values = dict(factor.partition("=")[::2] for factor in vary)
+    if others := [name for name in values if name != "language"]:
+        raise ConsilienceError(
+            f"--vary {others[0]} with a suite of facts",
+            expected="--vary language=L,L: facts are asked in all patterns of these languages",
+            todo="Leave it out, or ask facts as questions: `consilience probe --as-questions K`.",
+        )
+    value = values["language"]
+    languages = [part.strip() for part in value.split(",") if part.strip()]
+    return languages if languages and value != "all" else None
+
+
+def group_of(suite: Suite, id_: str, *, is_open: bool = False) -> Group:
+    """The facts of a relation in its patterns, with its objects as answers.
+
+    ``is_open``: with every word of the vocabulary instead.
+    """
+    relation = suite.relation(id_)
+    if is_open and relation.names:
+        raise ConsilienceError(
+            f"all words of the vocabulary as answers of '{relation.id}', whose patterns have "
+            "several languages",
+            expected="the objects of the relation, which `names` has in each of them",
+            todo="Use --candidates objects.",
+        )
+    words = () if is_open else relation.candidates.words
+    gold_at = {word: at for at, word in enumerate(words)}
+    items = [
+        Item(fact.item, fact.subject, fact.object, words, gold_at.get(fact.object, -1))
+        for fact in relation.facts
+    ]
+    patterns = relation.patterns
+    written = [words] * len(patterns)
+    if relation.names:
+        writings = [(pattern.language, pattern.object_form) for pattern in patterns]
+        written = [tuple(relation.written(word, *how) for word in words) for how in writings]
+    asks = [
+        Ask(item, variant, relation.query(pattern, fact), written[variant])
+        for item, fact in enumerate(relation.facts)
+        for variant, pattern in enumerate(patterns)
+    ]
+    names = [pattern.name for pattern in patterns]
+    return Group(suite.name, relation.id, items, names, asks, ANSWERS_SCHEMA)
+
+
+def texts_of(group: str, query: Query) -> list[str]:
+    """The sentence that is asked, with ``[Y]`` for the object."""
+    return [query.pattern.fill_blank(query.subject, OBJECT_SLOT)]
+
+
+def ask(
+    suite: Suite,
+    model: LanguageModel,
+    group: Group,
+    progress: Progress = lambda done: None,
+    *,
+    is_open: bool = False,
+    keep_scores: bool = False,
+) -> pl.DataFrame:
+    """The answers of a relation, one row a query (``ANSWERS_SCHEMA``).
+
+    ``keep_scores`` has every candidate scored and adds the column ``scores``.
+    """
+    relation = suite.relation(group.id)
+    width = len(relation.candidates.words) if keep_scores else 0
+    every_score = np.full((len(group.asks), width), np.nan)
+
+    def keep(rows: Ints, scores: Scores) -> None:
+        if keep_scores and scores.logprob is not None:
+            every_score[rows] = scores.logprob
+
+    among = None if is_open else relation
+    score = partial(scores_of_facts, model, among, every=keep_scores)
+    table = asker.ask(group, score, seen=keep, progress=progress)
+    if not keep_scores:
+        return table
+    flat = pl.Series("scores", every_score.ravel()).fill_nan(None)
+    return table.with_columns(flat.reshape(every_score.shape).arr.to_list())
+
+
+def ask_suite(
+    suite: Suite,
+    model: LanguageModel,
+    *,
+    whole_vocabulary: bool = False,
+    keep_scores: bool = False,
+    progress: Progress = lambda done: None,
+) -> pl.DataFrame:
+    """The answers to a whole suite of facts (``ANSWERS_SCHEMA``)."""
+    options = {"is_open": whole_vocabulary, "keep_scores": keep_scores}
+    groups = [group_of(suite, one.id, is_open=whole_vocabulary) for one in suite]
+    tables = [ask(suite, model, group, progress, **options) for group in groups]
+    return pl.concat(tables, how="diagonal").select(list(ANSWERS_SCHEMA))
+
+
+def scores_of_facts(
+    model: LanguageModel, relation: Relation | None, queries: Sequence[Query], *, every: bool
+) -> Iterator[Scores]:
+    """The scores of queries, one writing of objects after the other; None: of every word."""
+    if relation is None:
+        yield from model.score(queries, None, every=every)
+        return
+    for rows, candidates in relation.by_candidates(queries):
+        for scores in model.score([queries[row] for row in rows], candidates, every=every):
+            yield replace(scores, rows=np.array(rows)[scores.rows])
+
+
+def judge(scores: Scores, golds: Sequence[str]) -> dict[str, Column]:
+    """The answer columns of scores of facts with these golds (``asker.judge``)."""
+    items = [Item("", "", gold) for gold in golds]
+    return asker.judge(scores, [Ask(at, 0, None) for at in range(len(items))], items)

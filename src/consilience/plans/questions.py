@@ -1,0 +1,371 @@
+"""Questions with options or without, asked in phrasings, languages, orders and templates."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import polars as pl
+
+from consilience import suites
+from consilience.asking import asker
+from consilience.asking import questions as asking
+from consilience.asking.asker import Progress
+from consilience.core.errors import SILENT, ConsilienceError, Watch
+from consilience.core.expectations import Expectation
+from consilience.core.factors import OF_OPTIONS, Design, Factor, FactorialDesign
+from consilience.core.free_text import DEFAULT_RULES, Rule, rule_of
+from consilience.core.items import Ask, Group, Question
+from consilience.core.presentation import Presenter
+from consilience.models import (
+    Model,
+    WritingModel,
+    is_chat_model,
+    load_prompt_model,
+    load_writer,
+)
+from consilience.options.probe import ProbeOptions
+from consilience.plans.factors import (
+    design_of,
+    factors_of,
+    note_on_references,
+    presenter_of,
+)
+from consilience.plans.plan import Plan, Queries
+from consilience.suites.pairs import is_task
+from consilience.suites.question_suites import (
+    HUB,
+    columns_of,
+    gold_position_note,
+    is_questions,
+    load_questions,
+    questions_of_suite,
+    refuse_mixed,
+    select_questions,
+)
+from consilience.suites.questions import Questions
+from consilience.types import QUESTION_WORDS, Candidates, Fact, Relation, Suite
+
+OF_WRITING = ("match", "samples", "temperature", "max_new_tokens", "equivalence")
+
+
+@dataclass(frozen=True)
+class Presented:
+    """The questions of a plan and how they are presented; ``pool``: examples are drawn of these."""
+
+    options: ProbeOptions
+    questions: Questions
+    pool: Mapping[str, Sequence[Question]]
+    groups: Mapping[str, Sequence[Question]]
+    design: FactorialDesign
+
+    @classmethod
+    def of(cls, options: ProbeOptions, suite: Any = None) -> Presented:
+        """Those that options name; ``suite``: in place of the named one."""
+        whole = questions_of(options, suite)
+        questions = select_questions(whole, options.groups, options.limit, options.seed)
+        refuse_mixed(questions)
+        samples = _samples(options, questions)
+        design = design_of(options.design, factors_of(options, questions, samples, whole))
+        return cls(options, questions, whole.groups, questions.groups, design)
+
+    def is_written(self, group: str) -> bool:
+        """Whether the answers of a group are written, and not chosen among options."""
+        return self.options.generate or not self.groups[group][0].options
+
+    @property
+    def writes(self) -> bool:
+        return any(map(self.is_written, self.groups))
+
+    @property
+    def chooses(self) -> bool:
+        return not all(map(self.is_written, self.groups))
+
+    def presenter(self, group: str = "", *, is_chat: bool = False) -> Presenter:
+        """How a group is presented, or a group with options; ``is_chat``: to such a model."""
+        base = presenter_of(
+            self.options, self.design.factors, self.questions.items, is_chat=is_chat
+        )
+        design = design_for(self.groups[group], self.design) if group else self.design
+        return replace(base, design=design, pool=self.pool)
+
+    def size(self, name: str) -> int:
+        """How many prompts a group has."""
+        presenter = self.presenter(name)
+        variants = range(len(presenter.presentations))
+        return sum(presenter.has(one, at) for one in self.questions.groups[name] for at in variants)
+
+    def group(self, name: str, *, is_chat: bool = False) -> Group:
+        """What is asked of a group."""
+        questions, presenter = self.groups[name], self.presenter(name, is_chat=is_chat)
+        is_written = self.is_written(name)
+        return asks_of(questions, presenter, self.questions.name, is_written=is_written)
+
+
+def design_for(questions: Sequence[Question], design: FactorialDesign) -> FactorialDesign:
+    """The design of a group: open questions do not vary in options."""
+    return design if questions[0].options else design.without(OF_OPTIONS)
+
+
+def suite_of_questions(
+    name: str,
+    groups: Mapping[str, Sequence[Question]],
+    design: FactorialDesign,
+    expectations: Sequence[Expectation] = (),
+    *,
+    is_written: bool = False,
+) -> Suite:
+    """Groups of questions as they are counted; of those with options by their positions."""
+    relations = []
+    for group, items in groups.items():
+        facts = tuple(Fact(item.item, item.item, item.gold.text) for item in items)
+        size = max(len(item.options) for item in items)
+        counts = Counter(item.gold_position for item in items if item.options)
+        words = tuple(map(str, range(size)))
+        candidates = Candidates(words, tuple(counts[at] for at in range(size)))
+        candidates = candidates if size else Candidates.of(facts)
+        known = design_for(items, design)
+        cells = Design.of_cells(known, size, writes_freely=is_written and size > 0)
+        relations.append(Relation.of_design(group, facts, candidates, cells))
+    return Suite(name, tuple(relations), expectations=tuple(expectations), words=QUESTION_WORDS)
+
+
+def plan_questions(options: ProbeOptions, suite: Any = None, watch: Watch = SILENT) -> Plan:
+    """Every question in every variant; ``suite``: in place of the named one."""
+    presented = Presented.of(options, suite)
+    questions, design, groups = presented.questions, presented.design, presented.groups
+    counted = suite_of_questions(
+        questions.name, groups, design, questions.expectations, is_written=options.generate
+    )
+    _check(presented)
+    sizes = {name: presented.size(name) for name in groups}
+
+    def load() -> Model:
+        is_served, chooser = options.model.startswith("openai:"), None
+        writes = presented.writes and not options.model.startswith("baseline:")
+        if not writes or (is_served and presented.chooses):
+            chooser = load_prompt_model(
+                options.model,
+                [one for of_group in presented.pool.values() for one in of_group],
+                loading=options.loading,
+                seed=options.seed,
+                connection=options.connection,
+            )
+        if not writes:
+            assert chooser is not None
+            return chooser
+        writer: Model = load_writer(
+            options.model,
+            options.loading,
+            connection=options.connection,
+            chooser=chooser,
+            most_written=options.max_new_tokens,
+            temperature=options.temperature,
+            seed=options.seed,
+        )
+        return writer
+
+    settings = {
+        "suite": questions.name,
+        "groups": [*groups],
+        "protocol": "strict",
+        "factors": {factor.name: [*factor.levels] for factor in design.factors},
+        "limit": options.limit,
+        "seed": options.seed,
+        "design": options.design,
+    }
+    source: dict[str, object] = {
+        "expectations": [one.to_record() for one in questions.expectations]
+    }
+    if hub := _hub_of(options.suite, questions):
+        source["hub"] = hub
+    varied = {factor.name for factor in design.factors}
+    notes = [
+        "" if "order" in varied else gold_position_note(questions.items),
+        note_on_references(questions.items) if varied & {*OF_OPTIONS} else "",
+        *questions.notes,
+    ]
+    return Plan(
+        "questions", counted, sizes, settings, load,
+        lambda model: _queries(presented, model), source, [*filter(None, notes)],
+    )  # fmt: skip
+
+
+def _queries(presented: Presented, model: Any) -> Queries:
+    """What a model is asked; None for the prompts of no model."""
+    options = presented.options
+    is_chat = model is not None and is_chat_model(model)
+    chooser = getattr(model, "chooser", None) or model
+    writer = Writer.of(options, model) if model is not None and presented.writes else None
+
+    def texts(group: str, prompt: Any) -> list[str]:
+        reader = model if presented.is_written(group) else chooser
+        return [prompt.text if reader is None else reader.text(prompt)]
+
+    def ask(group: Group, progress: Progress) -> pl.DataFrame:
+        presenter = presented.presenter(group.id, is_chat=is_chat)
+        if writer is not None and presented.is_written(group.id):
+            return write(presented.groups[group.id], presenter, group, writer, progress)
+        return choose(presenter, group, chooser, progress)
+
+    settings = presented.presenter(is_chat=is_chat).record
+    if writer is not None:
+        match = writer.match or DEFAULT_RULES
+        writing = {
+            "match": match, "samples": options.samples, "equivalence": options.equivalence,
+        }  # fmt: skip
+        settings = {**settings, "writing": writing}
+    return Queries(
+        model, [*presented.groups], lambda name: presented.group(name, is_chat=is_chat), texts, ask,
+        settings, notes_on=asking.notes_on_writing if presented.writes else lambda answers: (),
+    )  # fmt: skip
+
+
+def _check(presented: Presented) -> None:
+    """Raise for a rule that does not fit a variant, and for a group with too few examples."""
+    for name, questions in presented.groups.items():
+        presenter = presented.presenter(name)
+        for presentation in presenter.presentations:
+            for question in questions if presentation.rule and presentation.shots else ():
+                presenter.drawn_examples(question, presentation)
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """A model that is asked, and the judge of its answers."""
+
+    model: WritingModel
+    match: str | None = None  # Finds the answer in a text (``free_text.RULES``); None: the usual
+    judge: asking.Judge | None = None  # Says what means the same; None where only equal answers do
+
+    @classmethod
+    def of(cls, options: ProbeOptions, model: Any) -> Writer:
+        """The writer of options; a model that only chooses raises."""
+        if not hasattr(model, "write"):
+            name = getattr(model, "identity", {}).get("model", "the model")
+            expected = "a causal or sequence-to-sequence language model"
+            todo = "Name one with --model. Of questions with options, leave --generate out."
+            raise ConsilienceError(f"'{name}' does not write answers", expected=expected, todo=todo)
+        judge = None
+        if options.equivalence is not None:
+            from consilience.models.judges import load_judge
+
+            judge = load_judge(options.equivalence, options.loading)
+        # A baseline writes an option or a gold alone, which every rule should accept.
+        match = None if options.model.startswith("baseline:") else options.match
+        return cls(model, match, judge)
+
+    @property
+    def rule(self) -> Rule | None:
+        return rule_of(self.match) if self.match else None
+
+
+def asks_of(
+    questions: Sequence[Question],
+    presenter: Presenter,
+    suite: str,
+    *,
+    is_written: bool = False,
+) -> Group:
+    """Questions of one group in their variants."""
+    asks = [
+        Ask(at, variant, prompt, prompt.answers, prompt.options)
+        for at, variant, prompt in asking.prompts_of(questions, presenter)
+    ]
+    design, items = presenter.design, [*map(asking.item_of, questions)]
+    schema = asking.SCHEMA | (dict(asking.WRITTEN_COLUMNS) if is_written else {})
+    return Group(suite, questions[0].group, items, design.names, asks, schema, design.levels)
+
+
+def choose(
+    presenter: Presenter,
+    group: Group,
+    model: Model,
+    progress: Progress = lambda done: None,
+) -> pl.DataFrame:
+    """The answers of a group of questions with options, a row for each prompt."""
+    parts = _parts(group)
+    return pl.concat(asking.ask_asks(presenter, part, model, progress) for part in parts)
+
+
+def write(
+    questions: Sequence[Question],
+    presenter: Presenter,
+    group: Group,
+    writer: Writer,
+    progress: Progress = lambda done: None,
+) -> pl.DataFrame:
+    """The written answers of a group, a row for each prompt and sample.
+
+    Samples are the levels of the factor ``sample``. Answers that mean the same are merged.
+    """
+    samples = [int(level) for level in presenter.design.levels.get("sample", ())]
+
+    def read(text: str, one: Ask) -> dict[str, object]:
+        return asking.answered(text, one.shown, questions[one.item], writer.rule)
+
+    asked = (asker.askable(part, writer.model) for part in _parts(group))
+    answers = pl.concat(
+        asker.ask_texts(part, writer.model, read, samples, progress) for part in asked
+    )
+    return asking.merge_answers(answers, questions, writer.judge) if writer.judge else answers
+
+
+def _parts(group: Group) -> Iterator[Group]:
+    """A group in parts of at most ``PROMPTS_AT_ONCE`` asks; of none one part."""
+    for start in range(0, max(1, len(group.asks)), asking.PROMPTS_AT_ONCE):
+        yield replace(group, asks=group.asks[start : start + asking.PROMPTS_AT_ONCE])
+
+
+def questions_of(options: ProbeOptions, suite: Suite | Questions | None = None) -> Questions:
+    """The questions that options name; facts as questions with a blank (``--as-questions``)."""
+    if isinstance(suite, Questions):
+        return suite
+    if options.as_questions is None:
+        return load_questions(options.suite, columns_of(options.columns), options.data_dir)
+    if suite is None and (is_questions(options.suite) or is_task(options.suite)):
+        found = f"--as-questions with --suite {options.suite}"
+        expected = "a suite of facts, such as mini"
+        raise ConsilienceError(found, expected=expected, todo="Leave --as-questions out.")
+    suite = suite or suites.load_suite(options.suite, options.data_dir)
+    return questions_of_suite(suite, options.as_questions, options.seed)
+
+
+def _hub_of(spec: str, questions: Questions) -> list[str]:
+    """Data set, configuration and split on the Hub; empty for questions from elsewhere."""
+    source = questions.source
+    if "dataset" in source:
+        return [source["dataset"], source["config"], source["split"]]
+    if not spec.startswith(HUB):
+        return []
+    dataset, _, split = spec.removeprefix(HUB).partition(":")
+    dataset, _, config = dataset.partition("@")
+    return [dataset, config, split]
+
+
+def _samples(options: ProbeOptions, questions: Questions) -> list[Factor]:
+    """The factor ``sample``, if several texts are sampled; options that do not fit raise."""
+    are_open = [not question.options for question in questions.items]
+    if options.match:
+        rule_of(options.match)  # an unknown one raises
+    if options.option_score and (options.generate or all(are_open)):
+        todo = "Leave it out, or leave --generate out."
+        raise ConsilienceError("--option-score of written answers", todo=todo)
+    if options.samples > 1 and not options.temperature:
+        raise ConsilienceError(
+            f"--samples {options.samples} at temperature 0, where all samples are the same",
+            todo="Add --temperature 0.7, or leave --samples out.",
+        )
+    usual = ProbeOptions()
+    changed = any(getattr(options, name) != getattr(usual, name) for name in OF_WRITING)
+    if changed and not (options.generate or any(are_open)):
+        raise ConsilienceError(
+            "an option for written answers with questions that have options",
+            expected="--generate, with which the model writes its answers",
+            todo="Add --generate, or leave --match, --samples, --temperature, --max-new-tokens "
+            "and --equivalence out.",
+        )
+    levels = tuple(map(str, range(1, options.samples + 1)))
+    return [Factor("sample", levels)] if options.samples > 1 else []

@@ -1,0 +1,1 @@
+"""Probe a model: ask what is planned, keep the answers, count them."""

@@ -1,0 +1,325 @@
+"""Probe a model: plan, ask group by group, count."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from consilience.asking import noise
+from consilience.core.errors import SILENT, ConsilienceError, Protocol, UnansweredError, Watch
+from consilience.core.schemas import REASONS
+from consilience.core.text import counted, duration, evenly, spread
+from consilience.models import LanguageModel, Model
+from consilience.options import Output
+from consilience.options.probe import ProbeOptions
+from consilience.plans import Plan, Queries, plan_of
+from consilience.probing.counting import CountedRun, count_answers, noise_floor_of, save_counted
+from consilience.report.export import Shown
+from consilience.runs.folder import (
+    RunFolder,
+    as_recorded,
+    content_digest,
+    default_folder,
+    record_of,
+    refuse_other_run,
+)
+from consilience.runs.run import model_name, model_of, options_record
+from consilience.suites.questions import Questions
+from consilience.types import Suite
+
+TIMED = 8  # Queries that a dry run asks to estimate the time
+NOT_MEASURED = "the noise floor of the server was not measured"
+
+
+def probe(
+    options: ProbeOptions,
+    watch: Watch = SILENT,
+    *,
+    suite: Suite | Questions | None = None,
+    model: LanguageModel | Model | None = None,
+    recorded: ProbeOptions | None = None,
+) -> CountedRun:
+    """Ask a model a suite, measure its answers and keep the run; values may replace the names.
+
+    ``recorded``: the options that the record of the run has; None for ``options``.
+    """
+    plan = plan_of(options, suite, watch)
+    queries = plan.queries(loaded(plan, options, model, watch))
+    named = options_record(recorded or options, {"suite": suite, "model": model})
+    folder = open_folder(plan, queries, options, named)
+    try:
+        by_group = ask_in_folder(plan, queries, folder, watch)
+    except BaseException:
+        folder.note_cost()
+        raise
+    tables = {group.id: by_group[group.id].drop("scores", strict=False) for group in plan.suite}
+    answers = pl.concat(tables.values(), how="diagonal")
+    is_served = getattr(queries.model, "client", None) is not None
+    if is_served and answers["answer"].null_count() == answers.height:
+        folder.discard_answers()
+        raise _unanswered(answers, queries.model, folder)
+    floor = _noise_floor(queries, options, folder, tables, watch)
+    counted_run = count_answers(answers, plan.suite, model_of(folder.settings), floor)
+    notes = [*queries.notes_on(answers), *counted_run.notes]
+    return save_counted(replace(counted_run, notes=notes), folder)
+
+
+def loaded(plan: Plan, options: ProbeOptions, model: Any, watch: Watch) -> Any:
+    """A model that is given, or that of the options."""
+    if model is not None:
+        return model
+    with watch.loading(options.model):
+        return plan.load()
+
+
+def open_folder(
+    plan: Plan, queries: Queries, options: ProbeOptions, named: Mapping[str, Any]
+) -> RunFolder:
+    """The folder of a run, with what is asked and what a reader of it should know."""
+    table = queries.table()
+    settings = settings_of(plan, queries, table)
+    path = options.out or default_folder(options.model, settings)
+    folder = RunFolder(path, settings)
+    folder.pay_for(queries.model)
+    folder.describe("options", named)
+    for name, value in plan.source.items():
+        folder.describe(name, value)
+    folder.write_queries(table, [group.record for group in plan.suite])
+    folder.note([*plan.notes, *queries.notes])
+    return folder
+
+
+def settings_of(plan: Plan, queries: Queries, table: pl.DataFrame) -> dict[str, object]:
+    """Everything that decides the answers of a run."""
+    return {
+        "kind": plan.kind,
+        **plan.settings,
+        **queries.settings,
+        "queries": content_digest(table),
+        "model": queries.model.identity,
+    }
+
+
+def ask_in_folder(
+    plan: Plan,
+    queries: Queries,
+    folder: RunFolder,
+    watch: Watch,
+    groups: Sequence[str] | None = None,
+) -> dict[str, pl.DataFrame]:
+    """The answers of all groups or of some; existing ones are not asked again."""
+    model, tables = queries.model, dict[str, pl.DataFrame]()
+    wanted = [group for group in queries.groups if groups is None or group in groups]
+    complete = complete_groups(folder.path)
+    left = sum(plan.sizes[group] for group in wanted if group not in complete)
+    folder.note(model.notes)
+    if products := getattr(model, "products", None):
+        folder.multiplied_by(asdict(products))
+    with watch.steps("asking", left, "queries") as advance:
+        for name in wanted:
+            answers = folder.answers(name, plan.sizes[name])
+            if answers is None:
+                answers = queries.ask(queries.group(name), advance)
+                folder.write_answers(name, answers)
+                folder.note(model.notes)
+            tables[name] = answers
+    return tables
+
+
+def complete_groups(folder: Path) -> set[str]:
+    """The groups that a folder has answers of."""
+    record = record_of(folder)
+    if not record:
+        return set()
+    names = record["settings"].get("groups", ())
+    files = {file.stem for file in (folder / "answers").glob("*.parquet")}
+    return {name for at, name in enumerate(names) if str(at) in files and name in record["answers"]}
+
+
+def _noise_floor(
+    queries: Queries,
+    options: ProbeOptions,
+    folder: RunFolder,
+    tables: Mapping[str, pl.DataFrame],
+    watch: Watch,
+) -> pl.DataFrame | None:
+    """A row of the metrics table on a sample that is asked again; None without one.
+
+    What a complete run measured is read and not measured again, unless ``--noise-floor`` wants
+    more prompts. Without ``--noise-floor`` only a server is asked again, and a limit or a
+    server that fails ends the run with a note.
+    """
+    wanted = options.noise_floor
+    if not wanted and getattr(queries.model, "client", None) is None:
+        return None
+
+    def as_written(answers: pl.DataFrame) -> pl.DataFrame:
+        """Answers before a judge merged them: which ones are merged depends on all of them."""
+        if options.equivalence is None or "text" not in answers.columns:
+            return answers
+        return answers.with_columns(option=None, answer="text")
+
+    def ask(name: str, items: Sequence[str], variants: Sequence[int]) -> pl.DataFrame:
+        part = queries.group(name).only(items, variants)
+        return as_written(queries.ask(part, lambda done: None))
+
+    groups = [noise.Part(as_written(of), partial(ask, name)) for name, of in tables.items()]
+    prompts = sum(group.answers.height for group in groups)
+    parts = noise.sample(groups, noise.sample_size(prompts, wanted), options.seed)
+    sampled = sum(part.first.height for part in parts)
+    known = noise_floor_of(folder.path)
+    if known is not None and known.height:
+        complete = known.select((pl.col("n") + pl.col("n_excluded")).min() >= sampled).item()
+        if complete or not wanted:
+            return known
+    if not parts:
+        if wanted is None:
+            few = f"{counted(prompts, 'prompt')}: too few to measure the noise"
+            folder.note([f"{few} floor of the server; --noise-floor 30 measures it"])
+        return None
+    folder.begin("noise floor")
+    try:
+        with watch.steps("noise floor", sampled, "prompts") as advance:
+            return noise.noise_floor(parts, advance)
+    except ConsilienceError as error:
+        if wanted:
+            raise
+        folder.note([f"{NOT_MEASURED}: {error}"])
+        return None
+
+
+def _unanswered(answers: pl.DataFrame, model: Any, folder: RunFolder) -> UnansweredError:
+    """The error for a run of a server without a single answer, whose queries are asked again."""
+    known = answers.select(pl.coalesce(*REASONS).fill_null("no reason is known")).to_series()
+    reason, times = known.value_counts(sort=True).row(0)
+    proof = getattr(model, "proof", None)
+    skipped = "".join(f"; {name}: {why}" for name, why in (proof.refused if proof else {}).items())
+    return UnansweredError(
+        f"none of {counted(answers.height, 'query', 'queries')} has an answer; most often, "
+        f"{counted(times, 'time')}: {reason}{skipped and '; strategies not used' + skipped}",
+        expected="answers",
+        where=str(folder.path),
+        todo="Nothing was counted. Correct the cause; the same command asks all queries again.",
+    )
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ProbePlan(Shown):
+    """What a run would ask."""
+
+    model: str
+    suite: str
+    protocol: Protocol
+    groups: int
+    items: int
+    variants: str
+    candidates: str
+    queries: int
+    complete: int  # Number of queries that the folder already has answers to
+    folder: str
+    is_new: bool
+    loading: float
+    timed: int  # Number of queries that were asked to estimate the time
+    seconds: float  # To ask what is not yet complete, about
+    requests: int | None = None  # Of a model behind a URL: how many these are, about
+
+    def __repr__(self) -> str:
+        return "\n".join(self.printed(Output()))
+
+    def document(self) -> dict[str, Any]:
+        return {"plan": asdict(self)}
+
+    def printed(self, output: Output) -> list[str]:
+        left = self.queries - self.complete
+        resumes = f"resumes: {self.complete:,} of {self.queries:,} complete"
+        rows = {
+            "Groups": f"{self.groups:,}",
+            "Items": f"{self.items:,}, each in {self.variants}",
+            "Queries": f"{self.queries:,}, each with {self.candidates} candidates",
+            "Folder": f"{self.folder} ({'new' if self.is_new else resumes})",
+        }
+        if self.requests is not None:
+            rows["Requests"] = f"about {self.requests:,} for {left:,} queries"
+        rows["Time"] = (
+            f"about {duration(self.seconds)} to ask {left:,} queries, from {self.timed} timed "
+            f"ones; loading took {duration(self.loading)}"
+        )
+        return [
+            f"Plan: {self.model} on {self.suite} ({self.protocol}). Nothing is written.",
+            *(f"{name:9} {text}" for name, text in rows.items()),
+        ]
+
+
+def plan_probe(
+    options: ProbeOptions,
+    watch: Watch = SILENT,
+    *,
+    suite: Suite | Questions | None = None,
+    model: LanguageModel | Model | None = None,
+) -> ProbePlan:
+    """What ``probe`` would ask with these options; nothing is written.
+
+    The model is loaded, and ``TIMED`` queries are asked to estimate the time and, of a model behind
+    a URL, the number of requests. ``suite`` and ``model``: values in place of those that the
+    options name.
+    """
+    plan = plan_of(options, suite, watch)
+    start = time.monotonic()
+    queries = plan.queries(loaded(plan, options, model, watch))
+    loading = time.monotonic() - start
+    settings = settings_of(plan, queries, queries.table())
+    path = options.out or default_folder(options.model, settings)
+    if record := record_of(path):
+        refuse_other_run(record["settings"], as_recorded(settings), path)
+    complete = complete_groups(path)
+    left = {group: size for group, size in plan.sizes.items() if group not in complete}
+    watch.say("asking some queries to estimate the time")
+    designs = [group.design for group in plan.suite]
+    sizes = [len(design.labels or of.candidates.words)
+             for design, of in zip(designs, plan.suite, strict=True)]  # fmt: skip
+    is_open = options.candidates == "vocabulary"
+    variants, total = spread([len(one.variants) for one in designs]), sum(plan.sizes.values())
+    return ProbePlan(
+        model=model_name(options.model),
+        suite=plan.suite.name,
+        protocol=plan.protocol,
+        groups=len(plan.sizes),
+        items=len({(of.id, one.item) for of in plan.suite for one in of.facts}),
+        variants=f"{variants} {plan.suite.words.variant}" + "s" * (variants != "1"),
+        candidates="the vocabulary" if is_open else spread(sizes),
+        queries=total,
+        complete=total - sum(left.values()),
+        folder=str(path),
+        is_new=not record,
+        loading=loading,
+        **_timed(queries, left or plan.sizes, sum(left.values())),
+    )
+
+
+def _timed(queries: Queries, sizes: Mapping[str, int], left: int) -> dict[str, Any]:
+    """The fields of a plan that some queries give, which are asked after one that is not timed.
+
+    ``sizes``: of the groups that they are of. ``left``: how many queries are not yet complete.
+    """
+    client = getattr(queries.model, "client", None)
+    groups = [queries.group(name) for name in evenly([*sizes], TIMED)]
+    count, asked = -(-TIMED // max(1, len(groups))), 0
+    samples = [evenly([item.id for item in group.items], count) for group in groups]
+    for group, items in zip(groups[:1], samples[:1], strict=True):
+        queries.ask(group.only(items[:1], [0]), lambda done: None)
+    before = client.usage.requests if client else 0
+    start = time.monotonic()
+    for group, items in zip(groups, samples, strict=True):
+        part = group.only(items[: TIMED - asked], [0])
+        asked += queries.ask(part, lambda done: None).height
+    times = left / max(1, asked)
+    requests = round((client.usage.requests - before) * times) if client else None
+    return {
+        "timed": asked, "seconds": (time.monotonic() - start) * times, "requests": requests,
+    }  # fmt: skip

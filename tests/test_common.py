@@ -1,0 +1,322 @@
+"""Runs are compared on what both were asked: the same group, item, variant and right answer."""
+
+from dataclasses import replace
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+import consilience as cs
+from checks import output, refused
+from conftest import ROOT
+from consilience.core.factors import Design, Factor, FactorialDesign
+from consilience.metrics.counts import Prepared
+from consilience.metrics.measure import measure
+from consilience.options.probe import ProbeOptions
+from consilience.plans import plan_of
+from consilience.plans.pairs import suite_of_task
+from consilience.report.run_view import factor_records
+from consilience.results.analyses import factor_views
+from consilience.results.comparing import Common
+from consilience.runs.run import Run
+from consilience.suites.facts import select_languages
+from consilience.suites.pairs import TASKS
+from consilience.types import QUESTION_WORDS, Candidates, Relation, Suite
+from pair_builders import write_pairs
+from report_builders import kept_run, pair_run, write_hostile_suite
+from test_view import data_of, rows_of
+
+BASE = ("g q1 a ab", "g q2 b ba", "h q3 a aa")
+"""Of each question: group, item, right answer, the answer in each phrasing; `.` was not asked."""
+
+
+def quiz(folder, label, items, name="quiz", prompt=lambda item, at: f"{item}?"):
+    """A run of questions with the options a and b; a fifth word is another order of the options."""
+    rows, orders = [], {}
+    for group, item, gold, answers, *order in (line.split() for line in items):
+        orders = order[0] if order else "ab"
+        rows += [
+            {"group": group, "item": item, "subject": item, "variant": f"paraphrase={at}",
+             "gold": gold, "answer": answer, "option": orders.index(answer),
+             "gold_option": orders.index(gold), "input": [prompt(item, at)]}
+            for at, answer in enumerate(answers, start=1)
+            if answer != "."
+        ]  # fmt: skip
+    width = max(len(line.split()[3]) for line in items)
+    design = Design.of_cells(phrasings(width), 2)
+    groups = dict.fromkeys(row["group"] for row in rows)
+    relations = [
+        Relation.of_design(group, (), Candidates((*"01",), (0, 0)), design) for group in groups
+    ]
+    suite = Suite(name, tuple(relations), words=QUESTION_WORDS)
+    return Run.open(kept_run(folder / label, suite, pl.DataFrame(rows)), label)
+
+
+def phrasings(count):
+    return FactorialDesign.full([Factor("paraphrase", tuple(map(str, range(1, count + 1))))])
+
+
+def asked_nothing_else(folder, common):
+    """Runs with the common queries alone."""
+    folders = {
+        label: kept_run(folder / label, common.suite, of.answers.with_columns(input=pl.lit(["?"])))
+        for label, of in common.answers.items()
+    }
+    return [Run.open(path, label) for label, path in folders.items()]
+
+
+def in_numbers(compared):
+    return compared.table.sort("metric", "over", "group", "kind", "level", "second")
+
+
+@pytest.mark.parametrize(("items", "more", "queries", "questions", "size"), [
+    (BASE, {}, 6, 3, 6),
+    (BASE, {"name": "another suite"}, 6, 3, 6),
+    (BASE[::-1], {}, 6, 3, 6),  # another order of groups and items
+    ([f"{line}a" for line in BASE], {}, 6, 3, 9),  # one variant more
+    (BASE[1:], {}, 4, 2, 4),
+    (("g q1 a a.", *BASE[1:]), {}, 5, 3, 5),  # ragged
+    (("g q1 b ab", *BASE[1:]), {}, 4, 2, 6),  # another gold
+    (("g q1 a ab ba", *BASE[1:]), {}, 6, 3, 6),  # its options in another order in the file
+    (("h q1 a ab", *BASE[1:]), {}, 4, 2, 6),  # in another group
+    ((*BASE, "i q4 a ab"), {}, 6, 3, 8),  # a group that only one has
+    (("g q1 a bb", "i q2 b ba", "h q5 a aa"), {}, 2, 1, 6),
+])  # fmt: skip
+def test_runs_are_compared_on_what_both_have(items, more, queries, questions, size, tmp_path):
+    """In either order, with a line on how much that is where it is not all.
+
+    The numbers are those of runs that were asked nothing else.
+    """
+    one, two = quiz(tmp_path, "one", BASE), quiz(tmp_path, "two", items, **more)
+    sizes = {"one": "6 in one", "two": f"{size} in two"}
+    for first, second in ((one, two), (two, one)):
+        common, compared = Common.of([first, second], first.suite), cs.compare(first, second)
+        assert {of.coded.height for of in common.answers.values()} == {queries}
+        counts = ", ".join(sizes[run.label] for run in (first, second))
+        asked = f"{questions} question{'s' * (questions > 1)}"
+        line = f"compared on the {queries} queries that all runs have, of {asked} ({counts})"
+        assert common.notes == [line] * ({queries} != {6, size})
+        assert {*common.notes} <= {*compared.notes}
+        alone = asked_nothing_else(tmp_path / first.label, common)
+        assert_frame_equal(in_numbers(compared), in_numbers(cs.compare(*alone)))
+
+
+@pytest.mark.parametrize("items", [
+    ("g q7 a ab",), ("i q1 a ab", "i q2 b ba"), ("g q1 b ab", "g q2 a ba", "h q3 b aa"),
+])  # fmt: skip
+def test_runs_with_nothing_in_common_are_refused(items, tmp_path):
+    runs = [quiz(tmp_path, "one", BASE), quiz(tmp_path, "two", items)]
+    rule = "accuracy no worse than baseline by 3 points"
+    for call in (
+        lambda: cs.compare(*runs),
+        lambda: cs.compare(*runs).flips(),
+        lambda: cs.gate(runs[1].path, rule=[rule], baseline=str(runs[0].path)),
+        lambda: cs.write_report([run.path for run in runs], tmp_path / "page.html"),
+        lambda: cs.view_answers([run.path for run in runs]),
+    ):
+        refused("no query that all runs have: one has 6, two has", call)
+
+
+def test_items_of_one_name_with_other_subjects_are_not_the_same(tmp_path):
+    facts = ({"Redis": "6379", "MySQL": "3306"}, {"KeyDB": "6379", "MySQL": "3306"})
+    patterns = ["The port of [X] is [Y].", "[X] listens on port [Y]."]
+    suites = [cs.Suite.from_patterns(patterns, of) for of in facts]
+    compared = cs.compare(*(cs.evaluate(suite, "baseline:oracle") for suite in suites))
+    assert compared.notes[0].startswith("compared on the 2 queries that all runs have, of 1 fact (")
+
+
+def test_several_runs_are_compared_on_what_all_have(tmp_path):
+    parts = (BASE, BASE[1:], BASE[:2])
+    compared = cs.compare(*(quiz(tmp_path, f"run {at}", of) for at, of in enumerate(parts)))
+    counts = "6 in run 0, 4 in run 1, 4 in run 2"
+    assert compared.notes[0] == (
+        f"compared on the 2 queries that all runs have, of 1 question ({counts})"
+    )
+    assert [group.id for group in compared.suite] == ["g"]
+
+
+@pytest.mark.parametrize(("prompt", "notes"), [
+    (lambda item, at: f"{item}?", []),
+    (lambda item, at: f"What is {item}?", []),  # another template
+    (lambda item, at: f"{item}?" if at == 1 else f"{item}!", ["3 of 6 prompts differ between one and two"]),
+    (lambda item, at: f"{item}?".replace("q3", "q4"), ["2 of 6 prompts differ between one and two"]),
+])  # fmt: skip
+def test_a_line_says_how_many_prompts_differ_unless_all_do(prompt, notes, tmp_path):
+    runs = [quiz(tmp_path, "one", BASE), quiz(tmp_path, "two", BASE, prompt=prompt)]
+    assert Common.of(runs, runs[0].suite).notes == notes
+
+
+def test_orders_of_more_options_are_those_of_fewer_with_their_prompts(tmp_path):
+    """Questions with two options, asked alone and beside one with three; BCA of two is BA."""
+    small = [
+        {"item": str(at), "question": f"{at}?", "options": "yes;no", "answer": "yes"}
+        for at in range(4)
+    ]
+    large = [*small, {"item": "z", "question": "z?", "options": "x;y;z", "answer": "x"}]
+    models = {"large": (large, "baseline:random"), "small": (small, "baseline:constant")}
+    runs = [
+        cs.evaluate(rows, model, out=tmp_path / name).run for name, (rows, model) in models.items()
+    ]
+    for pair in (runs, runs[::-1]):
+        common, compared = Common.of(pair, pair[0].suite), cs.compare(*pair)
+        assert common.suite.relations[0].design.variants == ("order=AB", "order=BA")
+        assert "compared on the 8 queries that all runs have, of 4 questions" in compared.notes[0]
+        alone = asked_nothing_else(tmp_path / pair[0].label, common)
+        numbers = [
+            in_numbers(of).drop("first_value", "second_value")
+            for of in (compared, cs.compare(*alone))
+        ]
+        assert_frame_equal(*numbers)
+        changed = compared.flips().answers
+        assert changed.height and changed["prompt"].str.contains("^Question: [0-3][?]").all()
+        data = data_of(cs.view_answers([run.path for run in pair], out=tmp_path / "view.html"))
+        assert all(prompt.startswith("Question: ") for _, _, prompt, *_ in rows_of(data))
+        page = cs.write_report([run.path for run in pair], tmp_path / "page.html")
+        assert "Question: 0?" in page.read_text(encoding="utf-8")
+
+
+def test_equal_runs_differ_in_nothing(tmp_path):
+    one, two = (quiz(tmp_path, name, BASE) for name in ("one", "two"))
+    other = quiz(tmp_path, "other", ("g q1 a ab ba", *BASE[1:]))  # options in another order
+    compared = cs.compare(one, two, other)
+    assert compared.table["difference"].drop_nans().abs().max() == 0
+    assert compared.flips().answers.is_empty()
+
+
+ASKED = {
+    "facts": ("mini", {"limit": 3}),
+    "edges": ("hostile", {}),
+    "languages": ("mini-languages", {"limit": 3}),
+    "pairs": ("mrpc", {"data": "pairs.jsonl"}),
+    "questions": ("mini-questions", {"limit": 3, "vary": ("order=rotations", "labels=A,1")}),
+    "one factor": ("mini-questions", {"limit": 2, "vary": ("order=rotations", "labels=A,1"), "design": "one-factor"}),
+    "open": ("mini-open", {"limit": 3}),
+    "written": ("mini-questions", {"limit": 2, "generate": True}),
+    "expectations": (str(ROOT / "examples" / "consistency" / "reversal"), {"limit": 3}),
+}  # fmt: skip
+"""A suite and options of each kind of suite."""
+
+
+def probed(folder, name, model="baseline:random"):
+    """The plan and the result of a run."""
+    suite, options = ASKED[name]
+    if suite == "hostile":
+        suite = str(write_hostile_suite(folder / "suite"))
+    options = (
+        {**options, "data": str(write_pairs(folder / "pairs.jsonl"))}
+        if "data" in options
+        else options
+    )
+    plan = plan_of(ProbeOptions(suite=suite, model=model, **options))
+    return plan, cs.evaluate(suite, model, out=folder / name, **options)
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_the_suite_of_a_run_is_that_of_its_plan(name, tmp_path):
+    """Beside what only asking needs: how names are written, and notes on files."""
+    plan, result = probed(tmp_path, name)
+    relations = tuple(replace(group, names={}) for group in plan.suite)
+    planned = replace(plan.suite, relations=relations, notes=(), language="en")
+    opened = cs.open_run(result.folder)
+    assert opened.suite == planned
+    designs = [
+        (one.design.record, two.design.record)
+        for one, two in zip(opened.suite, planned, strict=True)
+    ]
+    assert all(one == two for one, two in designs)
+    assert opened.metrics.equals(result.metrics)
+    again = kept_run(tmp_path / "again", opened.suite, with_input(result.run))
+    assert Run.open(again).suite == replace(planned, expectations=())
+
+
+def with_input(run):
+    return run.answers.with_columns(input=run.queries["input"])
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_the_order_of_rows_and_groups_changes_no_number(name, tmp_path):
+    _, result = probed(tmp_path, name)
+    answers = with_input(result.run).sample(fraction=1, shuffle=True, seed=1)
+    suite = replace(result.suite, relations=result.suite.relations[::-1])
+    keys = ["metric", "over", "group", "kind", "level"]
+    found = measure(Run.open(kept_run(tmp_path / "other", suite, answers)).answers, suite, "strict")
+    known = measure(result.answers, result.suite, "strict")
+    assert_frame_equal(found.sort(keys), known.sort(keys), abs_tol=1e-12)
+
+
+def numbers_of_variants(answers, suite, chosen):
+    """The numbers of some variants of answers that were given in all of them."""
+    only = replace(suite, relations=tuple(group.only(chosen) for group in suite))
+    return only, measure(answers.filter(pl.col("variant").is_in(chosen)), only, "strict")
+
+
+def test_facts_in_some_patterns_have_the_numbers_of_a_suite_without_the_others(tmp_path):
+    """Kinds of edits between the patterns that are left; languages."""
+    _, result = probed(tmp_path, "edges")
+    kept = result.suite.relations[0].patterns[1:]
+    only, found = numbers_of_variants(result.answers, result.suite, [one.name for one in kept])
+    small = [
+        replace(group, patterns=kept, edges={(0, 1): group.edges[1, 2]} if group.edges else {})
+        for group in result.suite
+    ]
+    assert only == (without := replace(result.suite, relations=tuple(small)))
+    of_kept = result.answers.filter(pl.col("variant").is_in([one.name for one in kept]))
+    assert found.equals(measure(of_kept, without, "strict"))
+    assert found.filter(kind="edit").height
+    _, result = probed(tmp_path, "languages")
+    suite = result.run.suite
+    chosen = select_languages(suite, ["de", "ja"])
+    names = [pattern.name for group in chosen for pattern in group.patterns]
+    only, found = numbers_of_variants(result.answers, suite, names)
+    assert only == chosen
+    assert {*found.filter(kind="language")["level"]} == {"de", "ja", "de/ja"}
+
+
+def test_sentence_pairs_in_some_forms_have_the_numbers_of_a_run_without_the_others(tmp_path):
+    run = Run.open(pair_run(tmp_path / "run", {1, 4}))
+    only, found = numbers_of_variants(run.answers, run.suite, ["original", "signal"])
+    without = suite_of_task(TASKS["rte"], ["original", "signal"], with_text=False)
+    assert replace(only.relations[0], facts=()) == without.relations[0]
+    assert {*found.filter(kind="form")["level"]} == {"signal"}
+    whole = measure(run.answers, run.suite, "strict").filter(level="signal")
+    assert found.filter(level="signal").equals(whole)
+
+
+@pytest.mark.parametrize(("left", "factors"), [
+    ({"paraphrase": ("1",)}, ["order"]), ({"order": ("BCA", "CAB")}, ["paraphrase", "order"]),
+    ({"order": ("CAB",)}, ["paraphrase"]), ({"order": ("CAB",), "paraphrase": ("2",)}, []),
+])  # fmt: skip
+def test_questions_in_some_variants_have_the_factors_of_a_run_without_the_others(
+    left, factors, tmp_path
+):
+    """Shares of variance, too: the variants that are left are all combinations of their levels."""
+    levels = {"paraphrase": ("1", "2"), "order": ("ABC", "BCA", "CAB")}
+    rows = [
+        {"question": f"{at}?", "question_2": f"Say {at}.", "options": "x;y;z", "answer": "x"}
+        for at in range(6)
+    ]
+    result = cs.evaluate(rows, "baseline:random", out=tmp_path / "run")
+    small = FactorialDesign.full([Factor(name, left.get(name, of)) for name, of in levels.items()])
+    only, found = numbers_of_variants(result.answers, result.suite, small.names)
+    design = Design.of_cells(small, 3)
+    assert only.relations[0].design == design
+    assert only.relations[0].design.factorial == small
+    without = replace(only, relations=(replace(only.relations[0], given_design=design),))
+    of_kept = result.answers.filter(pl.col("variant").is_in(small.names))
+    assert found.equals(measure(of_kept, without, "strict"))
+    views = factor_views(result.run, only, Prepared(of_kept, only))
+    rows = [row["factor"] for view in views for row in factor_records(view)]
+    assert rows == [*factors, *["interactions"] * (len(factors) > 1)]
+
+
+def test_the_examples_of_sentence_pairs_are_the_answers_that_a_form_changed(consilience, tmp_path):
+    out = output(
+        consilience, "analyze", "examples", pair_run(tmp_path / "run", {1, 4}), "--examples", "1"
+    )
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert "Answers that changed, the most confident first" in lines[0]
+    assert "original Sentence1: <i>a</i> Sentence2: original not_entailment not_entailment" in lines
+    assert "reverse Sentence1: <i>a</i> Sentence2: reverse entailment not_entailment" in lines
+    analysis = cs.analyze_examples(tmp_path / "run")
+    assert analysis.tables["changed_answers"]["item"].to_list() == ["1", "4"]
+    assert cs.analyze_examples(pair_run(tmp_path / "none", ())).tables["changed_answers"].is_empty()

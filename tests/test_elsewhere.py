@@ -1,0 +1,638 @@
+"""Answers of other programs: one table, four converters, and what suite export wrote."""
+
+import csv
+import json
+import random
+import zipfile
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+import consilience as cs
+from checks import output, refusal, refused
+from conftest import ROOT
+from consilience.elsewhere.exports import query_id
+from consilience.publish.formats import EEE_INSTANCE, _validator
+from consilience.runs.run import read_answers
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def numbers(result, *names):
+    """Accuracy, consistency and consistent accuracy over all items, in percent; None for none."""
+    rows = result.metrics.filter(over="all", kind="whole")
+    values = dict(rows.select("metric", "value").iter_rows())
+    names = names or ("accuracy", "consistency", "consistent_accuracy")
+    return [None if values[of] != values[of] else round(100 * values[of], 1) for of in names]
+
+
+def level(result, factor):
+    rows = result.metrics.filter(metric="consistency", over="all", kind="factor", level=factor)
+    return round(100 * rows["value"].item(), 1)
+
+
+# The table
+
+
+def row(item, answer, gold="x", **more):
+    return {"item": item, "gold": gold, "answer": answer, **more}
+
+
+TWO = [row("a", "A", options=["x", "y"], style="1"), row("a", "y", options=["x", "y"], style="2"),
+       row("b", "B", "z", options=["w", "z"], style="1"), row("b", "z", "z", options=["w", "z"], style="2")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rows", "factors", "expected"), [
+    ([row("a", "It is x."), row("b", "no", "y")], {}, [50, None, 50]),  # one variant is enough
+    (TWO, {"template": "style"}, [100, 50, 50]),
+    ([of | {"doc": {"s": of.pop("style")}} for of in map(dict, TWO)], {"mine": "doc.s"}, [100, 50, 50]),
+    ([of | {"prompt": {"s": of.pop("style"), "t": "?"}} for of in map(dict, TWO)], {"mine": "prompt.s"}, [100, 50, 50]),
+    ([row("a", "a", "B", options=["q", "r"]), row("b", "B", "B", options=["s", "t"])], {}, [50, None, 50]),
+    ([row("a", "Roma", ["Rome", "Roma"])], {}, [100, None, 100]),
+    ([row("a", "Roma", "Rome", options=[["Rome", "Roma"], "Bari"])], {}, [100, None, 100]),
+    ([row("a", None, options=["x", "y"], scores=[-2, -1.5]), row("b", None, options=["y", "x"], scores=[-2, -1])],
+     {}, [50, None, 50]),
+    ([row("a", "", error="timed out"), row("b", "x", "x")], {}, [50, None, 50]),  # none is wrong
+    ([row("a", None, excluded="too long"), row("b", "x", "x")], {}, [100, None, 100]),
+    ([row("a", "x", group="C/C++"), row("a", "n", group="B: other")], {}, [50, None, 50]),
+    ([row("a", "2", "3", options=["1", "2", "3"])], {}, [0, None, 0]),  # a text before a position
+    ([row("a", "2", "y", options=["x", "y"])], {}, [100, None, 100]),
+    ([row("a", "x", paraphrase=1), row("a", "n", paraphrase=2), row("b", "x", paraphrase=1)], {}, [100, 0, 50]),
+    ([row("a", "x", variant="v1"), row("a", "n", variant="v2"), row("b", "x", variant="v1"),
+      row("b", "x", variant="v2")], {}, [100, 50, 50]),
+])  # fmt: skip
+def test_a_complete_table_needs_no_suite(tmp_path, rows, factors, expected):
+    assert numbers(cs.score(write(tmp_path / "t.jsonl", rows), factors=factors)) == expected
+
+
+def test_every_form_of_a_table_has_the_same_numbers(tmp_path):
+    frame = pl.DataFrame(TWO)
+    frame.write_parquet(tmp_path / "t.parquet")
+    with (tmp_path / "t.csv").open("w", newline="") as file:
+        table = csv.DictWriter(file, TWO[0])
+        table.writeheader()
+        table.writerows(of | {"options": json.dumps(of["options"])} for of in TWO)
+    nested = pl.DataFrame([of | {"doc": {"s": of["style"]}} for of in TWO])
+    for answers, field in ((frame, "style"), (frame.to_pandas(), "style"), (TWO, "style"),
+                           (tmp_path / "t.parquet", "style"), (tmp_path / "t.csv", "style"), (nested, "doc.s")):  # fmt: skip
+        assert numbers(cs.score(answers, factors={"template": field})) == [100, 50, 50]
+
+
+def rows_of(size=12):
+    """Questions with four options in three orders and two templates, in one group of two."""
+    draw, rows = random.Random(3), []
+    for at in range(size):
+        texts = [f"{word} {at}" for word in ("oak", "elm", "fir", "yew")]
+        for order in "123":
+            shown = draw.sample(texts, 4)
+            for template in ("plain", "polite"):
+                answer = texts[0] if draw.random() < 0.5 else draw.choice(texts)
+                answer = "ABCD"[shown.index(answer)] if template == "plain" else answer
+                rows.append(row(f"q{at}", answer, texts[0], options=shown, order=order,
+                                template=template, group="trees" if at % 3 else "other"))  # fmt: skip
+    return rows
+
+
+def test_the_order_of_rows_names_of_items_and_order_of_options_change_nothing(tmp_path):
+    rows = rows_of()
+    expected = cs.score(write(tmp_path / "t.jsonl", rows))
+    shuffled = random.Random(1).sample(rows, len(rows))
+    result = cs.score(write(tmp_path / "t.jsonl", shuffled))
+    assert_frame_equal(result.metrics, expected.metrics)
+    assert_frame_equal(result.answers, expected.answers)
+    renamed = [of | {"item": f"x{100 - int(of['item'][1:])}"} for of in rows]
+    assert_frame_equal(cs.score(write(tmp_path / "t.jsonl", renamed)).metrics, expected.metrics)
+    turned = [of | {"options": of["options"][::-1]} for of in rows if of["template"] == "polite"]
+    straight = [of for of in rows if of["template"] == "polite"]
+    both = [numbers(cs.score(write(tmp_path / "t.jsonl", of))) for of in (turned, straight)]
+    assert both[0] == both[1]
+
+
+@pytest.mark.parametrize(("rows", "factors", "message"), [
+    ([row("a", "x"), row("a", "y")], {}, "2 rows of queries that have several, such as of 'a'; .*--factor sample=FIELD"),
+    ([row("a", "x", prompt="p"), row("a", "y", prompt="q")], {}, "prompts differ.*--factor template=FIELD"),
+    ([row(i, "x", hash=f"{i}{j}") for i in "ab" for j in "12"], {"template": "hash"},
+     "4 values of the field 'hash' in one item only"),
+    ([row("a", "x")], {"template": "doc.style"}, "no field 'doc.style' of the factor 'template'"),
+    ([{"item": "a", "answer": "x"}], {}, "no answers; left out: 1 rows without 'gold'"),
+    ([row("a", "x", model=m) for m in "mn"], {}, "2 models: m, n.*--model m"),
+    ([row("a", None, options=["x", "y"], scores=[-1])], {}, "1 scores of 'a'; expected one for each of 2 options"),
+    ([row("a", "x", sample=str(at)) for at in range(201)], {}, "201 variants"),
+])  # fmt: skip
+def test_what_cannot_be_counted_is_refused(tmp_path, rows, factors, message):
+    refused(message, cs.score, write(tmp_path / "t.jsonl", rows), factors=factors)
+
+
+def test_what_cannot_be_used_is_left_out_and_counted(tmp_path):
+    rows = [row("a", "x"), row(None, "x"), {"item": "c", "answer": "x"}]
+    result = cs.score(write(tmp_path / "t.jsonl", rows))
+    assert result.notes[0] == "left out: 1 rows without 'gold'; 1 rows without 'item'"
+    (tmp_path / "t.jsonl").write_text('{"item": "a"}\n{"item": "a\n')
+    refused("t.jsonl:2: cannot be read", cs.score, tmp_path / "t.jsonl")
+
+
+def test_a_verdict_decides_unless_a_rule_is_named(tmp_path):
+    """Records say that "tee" is right and that the reference is wrong."""
+    rows = [eee("1", "tee", ["tea"], right=True), eee("2", "tea", ["tea"], right=False),
+            eee("3", "ink", ["tea"], right=False)]  # fmt: skip
+    result = cs.score(write(tmp_path / "t.jsonl", rows))
+    assert numbers(result) == [33.3, None, 33.3]
+    assert result.answers["answer"].to_list() == ["tea", "tea (wrong by the record)", "ink"]
+    assert "1 answer counted as the record says, not as read" in result.notes
+    assert numbers(cs.score(tmp_path / "t.jsonl", match="exact")) == [33.3, None, 33.3]
+    assert cs.score(tmp_path / "t.jsonl", match="exact").answers["answer"].to_list() == [
+        "tee",
+        "tea",
+        "ink",
+    ]
+
+
+def test_files_are_compared_and_reported_without_a_run(consilience, tmp_path, plain_charts):
+    """The second model has another answer to one of four; its options are in another order."""
+    rows = [row(str(at), "B", "y", options=["x", "y"], model="old") for at in range(4)]
+    write(tmp_path / "old.jsonl", rows)
+    rows = [of | {"options": ["y", "x"], "answer": "A", "model": "new"} for of in rows]
+    write(tmp_path / "new.jsonl", [*rows[1:], rows[0] | {"answer": "B"}])
+    out = output(consilience, "compare", "old.jsonl", "new.jsonl", "--flips")
+    assert "25.0 % of 4 answers changed" in out
+    assert "-25.0" in output(consilience, "compare", "old.jsonl", "new.jsonl")
+    assert output(consilience, "gate", "old.jsonl", "--rule", "accuracy >= 90 %").startswith(
+        "Gate: PASS"
+    )
+    output(consilience, "report", "old.jsonl", "--out", "page.html")
+    assert "--out F.html" in refusal(consilience, "report", "old.jsonl")
+    output(consilience, "score", "old.jsonl", "--out", "run")
+    assert numbers(cs.open_run("run")) == [100, None, 100]
+    assert "--match with a run" in refusal(consilience, "score", "run", "--match", "exact")
+    assert output(consilience, "score", "run").startswith("old on old")
+    assert "no such file" in refusal(consilience, "score", "nowhere.jsonl")
+
+
+# Every Eval Ever
+
+
+def eee(item, answer, golds, *, right=None, choices=None, raw="", model="org/m", **more):
+    """An instance record; ``more``: metadata, or fields of the record in upper case."""
+    right = answer in golds if right is None else right
+    attribution = {"turn_idx": 0, "source": "output.raw", "extracted_value": answer,
+                   "extraction_method": "regex", "is_terminal": True}  # fmt: skip
+    metadata = {name: value for name, value in more.items() if name.islower()}
+    record = {
+        "schema_version": "0.3.0", "evaluation_id": "e", "model_id": model, "evaluation_name": "quiz",
+        "sample_id": item, "interaction_type": "single_turn",
+        "input": {"raw": raw or f"{item}?", "reference": golds} | ({"choices": choices} if choices else {}),
+        "output": {"raw": [answer or ""]}, "messages": None,
+        "answer_attribution": [attribution] * (answer is not None),
+        "evaluation": {"score": float(right), "is_correct": right}, "metadata": metadata or None,
+    } | {name.lower(): value for name, value in more.items() if name.isupper()}  # fmt: skip
+    _validator(EEE_INSTANCE).validate(record)
+    return record
+
+
+def metrics_of(record, verdicts):
+    return [record | {"evaluation_result_id": name, "evaluation": {"score": 0.5, "is_correct": right}}
+            for name, right in verdicts.items()]  # fmt: skip
+
+
+AGAIN = [eee("a", "oak", ["oak"], EVALUATION_ID="r1"), eee("a", "elm", ["oak"], EVALUATION_ID="r2"),
+         eee("b", "fir", ["fir"], EVALUATION_ID="r1"), eee("b", "fir", ["fir"], EVALUATION_ID="r2")]  # fmt: skip
+LATE = [{"turn_idx": 0, "source": "x", "extracted_value": text, "extraction_method": "x", "is_terminal": last}
+        for text, last in (("oak", True), ("no", False))]  # fmt: skip
+
+
+@pytest.mark.parametrize(("records", "expected", "factor", "note"), [
+    ([of for one in (eee("a", "oak", ["oak"], seed="1"), eee("a", "elm", ["oak"], seed="2"))
+      for of in metrics_of(one, {"run/exact_match": one["evaluation"]["is_correct"], "run/bleu": False})],
+     [100, 0, 0], "sample", "left out: 2 rows of other readings of an answer; used: run/exact_match"),
+    (AGAIN, [100, 50, 50], "sample", ""),  # another evaluation of the same prompts
+    ([of | {"input": of["input"] | {"raw": of["evaluation_id"] + of["sample_id"]}} for of in AGAIN],
+     [100, 50, 50], "template", ""),
+    ([of | {"metadata": {"score": str(of["evaluation"]["score"]), "prompt_hash": "x" + of["sample_id"]}} for of in AGAIN],
+     [100, 50, 50], "sample", ""),
+    ([of | {"evaluation_name": "gsm8k/strict-match"} for of in AGAIN], [100, 50, 50], "sample", ""),
+    ([eee("a", "B", ["oak"], right=True, choices=["elm", "oak"], choices_order="2"),
+      eee("a", "oak", ["oak"], choices=["oak", "elm"], choices_order="1")], [100, 100, 100], "order", ""),
+    ([eee("a", "no", ["oak"], right=True, ANSWER_ATTRIBUTION=LATE, choices=["oak", "elm"], template="1"),
+      eee("a", "oak", ["oak"], choices=["oak", "elm"], template="2")], [100, 100, 100], "template", ""),
+    ([eee("a", "oak", ["oak"], phrasing="1"), eee("a", None, ["oak"], right=False, ERROR="timed out", phrasing="2"),
+      eee("a", "oak", [], phrasing="3")], [100, 0, 0], "paraphrase", "left out: 1 rows without 'gold'"),
+    ([*AGAIN, eee("a", "oak", ["oak"]) | {"interaction_type": "multi_turn", "output": None,
+      "messages": [{"turn_idx": 0, "role": "user"}]}], [100, 50, 50], "sample", "left out: 1 records of several turns"),
+])  # fmt: skip
+def test_records_of_every_eval_ever(tmp_path, records, expected, factor, note):
+    draws = [records, random.Random(0).sample(records, len(records))]
+    for rows in draws:
+        result = cs.score(write(tmp_path / "r.jsonl", rows))
+        assert numbers(result) == expected
+        assert level(result, factor) == expected[1]
+        assert not note or note in result.notes
+
+
+def test_records_whose_prompts_nothing_names_are_refused(tmp_path):
+    rows = [eee(item, "x", ["x"], raw=f"{item} {at}") for item in "ab" for at in "12"]
+    path = write(tmp_path / "r.jsonl", rows)
+    refused("4 rows .* such as of 'a'.*prompts differ.*--factor template=FIELD", cs.score, path)
+    rows = [of | {"metadata": {"mine": of["input"]["raw"][-1]}} for of in rows]
+    write(path, rows)
+    assert numbers(cs.score(path, factors={"template": "metadata.mine"})) == [100, 100, 100]
+    rows = [of | {"metadata": {"template": of["input"]["raw"]}} for of in rows]
+    message = "4 values of the field 'metadata.template' in one item only"
+    refused(message, cs.score, write(path, rows))
+    refused("4 rows of queries", cs.score, path, factors={"template": ""})
+
+
+def test_published_records_come_back(consilience, tmp_path):
+    options = {"vary": ["order=reversed"], "groups": ["capital"], "limit": 3}
+    first = cs.evaluate("mini-questions", "baseline:random", out=tmp_path / "r", **options)
+    publish = (
+        "--format",
+        "eee",
+        "--model-id",
+        "a/b",
+        "--licence",
+        "MIT",
+        "--out",
+        tmp_path / "out",
+    )
+    output(consilience, "publish", tmp_path / "r", *publish)
+    (path,) = (tmp_path / "out").rglob("*.jsonl")
+    assert numbers(cs.score(path)) == numbers(first)
+
+
+# lm-evaluation-harness
+
+DATE = "2026-11-23T13-16-29.122945"
+
+
+def document(number, target, replies, choices=(), doc=None, **more):
+    """A line of ``--log_samples`` of version 0.4.13."""
+    contexts = [{"arg_0": "Q", "arg_1": f" {choice}"} for choice in choices] or [
+        {"arg_0": "Q", "arg_1": {}}
+    ]
+    return {
+        "doc_id": number, "doc": doc or {}, "target": str(target), "filter": "none",
+        "arguments": {f"gen_args_{at}": one for at, one in enumerate(contexts)},
+        "resps": [[one] for one in replies], "filtered_resps": replies, "doc_hash": f"h{number}", **more,
+    }  # fmt: skip
+
+
+def totals(*values):
+    return [[str(value), "False"] for value in values]
+
+
+TREES = {"choices": ["oak", "elm"]}
+
+
+@pytest.mark.parametrize(("rows", "accuracy", "answers", "note"), [
+    ([document(0, 1, totals(-1.0, -2.0), ["A", "B"], TREES, acc=0.0),
+      document(1, 0, totals(-1.0, -2.0), ["A", "B"], TREES, acc=1.0)], 50, ["oak", "oak"], ""),
+    ([document(0, 0, totals(-1.0, -2.0), ["yes", "no"], acc=1.0, acc_norm=0.0)], 100, ["yes"], ""),
+    ([document(0, "no", totals(-3.0, -2.0), ["yes", "no"])], 100, ["no"], ""),
+    ([document(0, 1, totals(-3.0, -2.0), ["end", "end"], acc=1.0)], 100, ["2"], ""),
+    ([document(0, "#### 18", ["18"], exact_match=1.0), document(1, "7", ["[invalid]"], exact_match=0.0)],
+     50, ["#### 18", "invalid"], ""),
+    ([document(at, "7", [reply], filter=of, exact_match=float(reply == "7"))
+      for at in (0, 1) for of, reply in (("strict-match", "no"), ("flexible-extract", "7"))],
+     0, ["no", "no"], "left out: 2 rows of other readings of an answer; used: strict-match"),
+    ([document(0, ["Rome", "Roma"], ["Roma"])], 100, ["Rome"], ""),
+    ([document(0, "7", ["7"]), document(1, "word", totals(-3.2), ["word"], acc=1.0)], 100, ["7"],
+     "left out: 1 documents of quiz, which score one text"),
+    ([document(0, "7", ["7"]), document(1, 0, totals(-3.2, -1.0), "ab", acc=0.4)], 100, ["7"],
+     "left out: 1 documents of quiz, whose 'acc' is neither 0 nor 1"),
+])  # fmt: skip
+def test_logs_of_lm_evaluation_harness(tmp_path, rows, accuracy, answers, note):
+    (tmp_path / f"results_{DATE}.json").write_text('{"model_name": "org/small"}')
+    path = tmp_path / f"samples_quiz_{DATE}.jsonl"
+    for lines in (rows, rows[::-1]):
+        result = cs.score(write(path, lines))
+        assert numbers(result, "accuracy") == [accuracy]
+        assert result.answers["answer"].to_list() == answers
+        assert (result.label == "small" and not note) or note in result.notes
+        assert {*result.answers["group"]} == {"quiz"}
+
+
+def test_repeats_and_folders_of_lm_evaluation_harness(tmp_path):
+    """Two tasks of a model in a folder: documents of several tasks have the same number."""
+    write(tmp_path / f"samples_one_{DATE}.jsonl", [document(0, "7", [["7", "8", "7"]])])
+    write(tmp_path / f"samples_two_{DATE}.jsonl", [document(0, "5", [["5", "5", "5"]])])
+    result = cs.score(tmp_path)
+    assert numbers(result) == [100, 66.7, 50]
+    assert sorted({*result.answers["subject"]}) == ["one/0", "two/0"]
+    (tmp_path / "empty").mkdir()
+    refused("no run.json, and no logs", cs.score, tmp_path / "empty")
+
+
+# inspect_ai
+
+
+def sample(number, target, answer, value, *, scorer="match", epoch=1, choices=None, **more):
+    message = {"role": "assistant", "content": [{"type": "text", "text": f"I say {answer}"}]}
+    return {
+        "id": number, "epoch": epoch, "input": [{"role": "user", "content": "Q"}], "choices": choices,
+        "target": target, "output": {"choices": [{"message": message}]},
+        "scores": {scorer: {"value": value, "answer": answer}}, **more,
+    }  # fmt: skip
+
+
+def log(path, samples):
+    header = {"eval": {"task": "quiz", "model": "openai/small"}, "status": "success"}
+    if path.suffix == ".json":
+        path.write_text(json.dumps({**header, "samples": samples}))
+        return path
+    with zipfile.ZipFile(path, "w") as parts:
+        parts.writestr("header.json", json.dumps(header))
+        for one in samples:
+            parts.writestr(f"samples/{one['id']}_epoch_{one['epoch']}.json", json.dumps(one))
+    return path
+
+
+@pytest.mark.parametrize(("samples", "expected", "answers", "note"), [
+    ([sample(1, "B", "B", "C", scorer="choice", choices=["oak", "elm"]),
+      sample(2, "A", "B", "I", scorer="choice", choices=["oak", "elm"])], [50, None], ["elm", "elm"], ""),
+    ([sample(1, ["A", "C"], "A, C", "C", scorer="choice", choices=["oak", "elm", "fir"])], [100, None], ["A, C"], ""),
+    ([sample(1, "B", "", "I", scorer="choice", choices=["oak", "elm"])], [0, None], [None], ""),
+    ([sample(1, ["oak", "the oak"], "the oak", 1), sample(2, "fir", "oak", 0.0)], [50, None], ["oak", "oak"], ""),
+    ([sample(1, "oak", "oak", 0.7), sample(2, "oak", "elm", "P")], [50, None], ["oak", "elm"], ""),
+    ([sample(1, "oak", word, value, epoch=at) for at, (word, value) in enumerate((("oak", "C"), ("elm", "I")), 1)],
+     [100, 0], ["oak", "elm"], ""),
+    ([sample(1, "oak", "oak", "C"), sample(2, "oak", "", "I", error={"message": "ValueError('x')"})],
+     [100, None], ["oak"], "left out: 1 samples with an error: ValueError"),
+    ([sample(1, "oak", "oak", "C") | {"scores": {"judge": {"value": "I"}, "match": {"value": "C", "answer": "oak"}}}],
+     [100, None], ["oak"], "left out: 1 row of other readings of an answer; used: match"),
+    ([sample(1, "oak", None, "I") | {"output": {}, "limit": {"type": "token"}}], [0, None], [None], ""),
+    ([sample(1, "oak", None, "C") | {"output": {"completion": "attachment://h"}, "attachments": {"h": "An oak."}}],
+     [100, None], ["oak"], ""),
+])  # fmt: skip
+@pytest.mark.parametrize("suffix", [".eval", ".json"])
+def test_logs_of_inspect(tmp_path, suffix, samples, expected, answers, note):
+    result = cs.score(log(tmp_path / f"log{suffix}", samples))
+    assert numbers(result, "accuracy", "consistency") == expected
+    assert (result.answers["answer"].to_list(), result.label) == (answers, "small")
+    assert not note or note in result.notes
+    (tmp_path / "bad.eval").write_bytes(b"PK")
+    refused("bad.eval: cannot be read as a log of inspect_ai", cs.score, tmp_path / "bad.eval")
+
+
+# promptfoo; ``data/promptfoo.json`` is what version 0.123.1 wrote
+
+
+def entry(test, prompt, output, assertion=("equals", "yes"), metadata=None, **variables):
+    assertions = [{"type": "javascript"}, dict(zip(("type", "value"), assertion, strict=True))]
+    return {
+        "testIdx": test, "promptIdx": prompt, "promptId": f"p{prompt}",
+        "provider": {"id": "model"}, "prompt": {"raw": "", "label": f"P{prompt}"},
+        "vars": variables or {"question": f"Q{test}"}, "response": {"output": output},
+        "testCase": {"assert": assertions, "metadata": metadata},
+    }  # fmt: skip
+
+
+def results(path, entries, version=3):
+    path.write_text(json.dumps({"results": {"version": version, "results": entries}}))
+    return path
+
+
+@pytest.mark.parametrize(("entries", "accuracy", "note"), [
+    ([entry(0, 0, "In Köln.", ("contains-any", "Cologne, Köln"))], 100, ""),
+    ([entry(0, 0, "a, b", ("icontains-any", '"a, b",c'))], 100, ""),
+    ([entry(0, 0, "It is Go.", ("icontains-any", ["Golang", "{{ answer }}"]), answer="Go")], 100, ""),
+    ([entry(0, 0, {"lang": "Go"}, ("icontains", "Go"))], 100, ""),
+    ([entry(0, 0, "4", ("equals", 4))], 100, ""),
+    ([entry(0, 0, "the main", ("contains", "{{ of.river | trim | lower }}"), of={"river": " Main "})], 100, ""),
+    ([entry(0, 0, "yes"), entry(1, 0, "Go", ("icontains", "{{ answer | upper | title }}"), answer="Go")], 100,
+     "left out: 1 tests without an expected text, only javascript, icontains '{{ answer | upper | title }}'"),
+    ([entry(0, 0, "yes"), entry(1, 0, "Go", ("contains", "{% if x %}Go{% endif %}"))], 100, "left out: 1 tests"),
+    ([entry(0, 0, "yes"), entry(1, 0, "nice", ("llm-rubric", "nice"))], 100,
+     "left out: 1 tests without an expected text, only javascript, llm-rubric"),
+    ([entry(0, 0, "yes"), entry(1, 0, "{}", ("is-json", None))], 100, "left out: 1 tests"),
+    ([entry(0, 0, "yes"), entry(1, 0, None) | {"error": "no reply"}], 50, ""),
+])  # fmt: skip
+def test_results_of_promptfoo(tmp_path, entries, accuracy, note):
+    result = cs.score(results(tmp_path / "r.json", entries))
+    assert numbers(result, "accuracy") == [accuracy]
+    assert not note or any(one.startswith(note) for one in result.notes)
+
+
+def test_prompts_phrasings_and_repetitions_of_promptfoo(consilience, tmp_path):
+    """France: Paris or Lyon by the prompt, 2 * 6 of 28 pairs agree; Italy and 2 + 2: 6 of 6 pairs.
+
+    The test without replies is wrong and agrees with nothing.
+    """
+    file = ROOT / "tests" / "data" / "promptfoo.json"
+    result = cs.score(file, model="toy")
+    assert numbers(result) == [75, round(100 * (12 / 28 + 1 + 1 + 0) / 4, 1), 50]
+    assert [level(result, of) for of in ("template", "sample", "paraphrase")] == [50, 75, 100]
+    assert "Name one: --model echo." in refusal(consilience, "score", file)
+    document = json.loads(file.read_text())
+    random.Random(0).shuffle(document["results"]["results"])
+    (tmp_path / "r.json").write_text(json.dumps(document))
+    again = cs.score(tmp_path / "r.json", model="toy").answers
+    assert_frame_equal(again.drop("suite"), result.answers.drop("suite"))
+    spoken = [
+        entry(0, at, "yes", question="Q", _conversation=[{"input": str(at)}]) for at in (0, 1)
+    ]
+    assert numbers(cs.score(results(tmp_path / "r.json", spoken))) == [100, 100, 100]
+    refused("format 2; expected format 3", cs.score, results(tmp_path / "r.json", spoken, 2))
+
+
+# What was exported
+
+QUESTIONS = """group,question,question_2,answer,options
+city,Capital of France?,France's capital?,Paris,Lyon;Paris;Nice
+city,Capital of Italy?,Italy's capital?,Rome,Rome;Turin;Romeo
+open,Language of Docker?,Docker is written in?,Go,
+"""
+VARY = ("--vary", "order=rotations", "--vary", "paraphrase=all")
+
+
+@pytest.fixture
+def exported(consilience, tmp_path):
+    """The rows that ``suite export`` writes, also as CSV; each answered with its first candidate."""
+    (tmp_path / "mine.csv").write_text(QUESTIONS, encoding="utf-8")
+    for name in ("e.jsonl", "e.csv"):
+        out = output(consilience, "suite", "export", "mine.csv", *VARY, "--out", name)
+        assert out == f"{name}: 14 prompts\n"
+    rows = [json.loads(line) for line in (tmp_path / "e.jsonl").read_text().splitlines()]
+    return [of | {"answer": of["candidates"][0] if of["candidates"] else "In Go."} for of in rows]
+
+
+def test_answers_come_back_complete_or_by_id(consilience, tmp_path, exported):
+    """A is another option in each order: no two orders agree, and each two phrasings do."""
+    first = exported[0]
+    assert (
+        first["id"] == query_id("city", first["item"], first["variant"]) and len(first["id"]) == 16
+    )
+    assert {*first} >= {"suite", "subject", "paraphrase", "order", "prompt", "options", "gold"}
+    expected = [66.7, round(100 * (0.2 + 0.2 + 1) / 3, 1), 33.3]
+    assert numbers(cs.score(write(tmp_path / "a.jsonl", exported[::-1]))) == expected
+    few = [{"id": of["id"], "answer": of["answer"]} for of in exported]
+    path = write(tmp_path / "b.jsonl", few[::-1])
+    assert [numbers(cs.score(path, suite=name)) for name in ("e.jsonl", "e.csv")] == [expected] * 2
+    named = [{name: of[name] for name in ("item", "variant", "answer")} for of in exported]
+    assert numbers(cs.score(write(tmp_path / "c.jsonl", named), suite="e.jsonl")) == expected
+    result = cs.score(write(path, few[1:8]), suite="e.jsonl")
+    assert result.answers.filter(pl.col("excluded") == "no row in the table").height == 5
+    assert "left out: 1 item without a row" in result.notes
+    write(path, [*few, few[0]])
+    refused("2 rows of queries that have several", cs.score, path, suite="e.jsonl")
+    write(path, [*few, {"id": "0" * 16, "answer": "x"}])
+    refused("1 row to no query of the suite, such as id '0000", cs.score, path, suite="e.jsonl")
+    write(path, [{"answer": "x"}])
+    refused("no column 'id'", cs.score, path, suite="e.jsonl")
+    refused("expected what `consilience suite export` wrote", cs.score, path, suite="mine.csv")
+    refused("expected a suite of facts", cs.score, path, suite="mini-questions")
+
+
+def test_logs_of_harnesses_answer_what_was_exported(tmp_path, exported):
+    expected = numbers(cs.score(write(tmp_path / "a.jsonl", exported)))
+    asked = [{k: v for k, v in of.items() if k not in ("answer", "messages")} for of in exported]
+    samples = [sample(at, of["gold"], of["answer"], "I", metadata=row) | {"scores": None, "output": {"completion": of["answer"]}}
+               for at, (of, row) in enumerate(zip(exported, asked, strict=True))]  # fmt: skip
+    assert numbers(cs.score(log(tmp_path / "log.eval", samples))) == expected
+    bare = [
+        of | {"metadata": {k: of["metadata"][k] for k in ("id", "item", "variant")}}
+        for of in samples
+    ]
+    assert numbers(cs.score(log(tmp_path / "log.eval", bare), suite="e.jsonl")) == expected
+    texts = [
+        {k: v if isinstance(v, str) or v is None else json.dumps(v) for k, v in of.items()}
+        for of in asked
+    ]
+    entries = [entry(at, 0, of["answer"], ("is-json", None)) | {"vars": row}
+               for at, (of, row) in enumerate(zip(exported, texts, strict=True))]  # fmt: skip
+    assert numbers(cs.score(results(tmp_path / "r.json", entries))) == expected
+
+
+def harness(folder, name):
+    """The documents of a task, and its log: of each the choice that is first in the alphabet."""
+    (file,) = folder.glob("consilience_*.jsonl")
+    docs = [json.loads(line) for line in file.read_text().splitlines()]
+    log = []
+    for at, doc in enumerate(docs):
+        best = min(range(len(doc["choices"])), key=lambda of, doc=doc: doc["choices"][of])
+        values = [-1.0 if of == best else -2.0 for of in range(len(doc["choices"]))]
+        right = float(best == doc["gold_index"])
+        log.append(document(at, doc["gold_index"], totals(*values), doc["choices"], doc, acc=right))
+    write(folder / f"samples_{name}_{DATE}.jsonl", log)
+    return docs
+
+
+def test_a_task_of_lm_evaluation_harness_and_its_log(consilience, tmp_path, exported):
+    export = ("suite", "export", "mine.csv", *VARY, "--format", "lm-eval")
+    out = output(consilience, *export, "--groups", "city", "--out", "t")
+    assert out.splitlines()[0] == "t/consilience_mine.yaml: 12 documents of 2 items"
+    docs = harness(Path("t"), "consilience_mine")
+    assert docs[0]["choices"] == [" A", " B", " C"] and docs[0]["prompt"].endswith("Answer:")
+    result = cs.score("t")
+    assert numbers(result) == [50, 20, 0]
+    assert result.answers["option_scores"].list.len().to_list() == [3] * 12
+    for suite, more in (("mine.csv", ()), ("mine.csv", ("--template", "chat", "--groups", "city"))):
+        said = refusal(
+            consilience, "suite", "export", suite, "--format", "lm-eval", "--out", "u", *more
+        )
+        assert "sentence pairs, open questions or a chat in" in said
+    assert "without a folder" in refusal(consilience, *export)
+
+
+def test_answers_to_facts_are_joined_with_their_suite(consilience, tmp_path):
+    """Right in four of nine patterns, where (4 * 3 + 5 * 4) of 72 pairs agree; of one fact 0."""
+    out = output(
+        consilience,
+        "suite",
+        "export",
+        "mini",
+        "--groups",
+        "capital",
+        "--limit",
+        "2",
+        "--out",
+        "e.jsonl",
+    )
+    assert out == "e.jsonl: 18 prompts\n"
+    rows = [json.loads(line) for line in Path("e.jsonl").read_text().splitlines()]
+    assert rows[0]["prompt"].endswith("____.") and rows[0]["gold"] in rows[0]["candidates"]
+    other = next(word for word in rows[0]["candidates"] if word not in {of["gold"] for of in rows})
+    for of in rows:
+        of["answer"] = of["gold"].upper() if of["variant_index"] < 4 else other
+    result = cs.score(write(tmp_path / "a.jsonl", rows), "mini")
+    values = dict(
+        result.metrics.filter(over="group", kind="whole").select("metric", "value").iter_rows()
+    )
+    assert (values["accuracy"], values["consistency"]) == (1, pytest.approx(32 / 72))
+    assert result.metrics.filter(kind="edit").height > 0, "the edits of the suite"
+    by_place = [
+        {"item": of["item"], "variant": str(of["variant_index"]), "answer": of["answer"]}
+        for of in rows
+    ]
+    assert_frame_equal(
+        cs.score(write(tmp_path / "b.jsonl", by_place), "mini").metrics, result.metrics
+    )
+    published = cs.score(tmp_path / "b.jsonl", "mini", protocol="published")
+    assert published.suite.protocol == "published"
+    odd = [of | {"answer": "Atlantis"} for of in by_place]
+    assert {*cs.score(write(tmp_path / "b.jsonl", odd), "mini").answers["answer"]} == {"Atlantis"}
+    refused("2 rows to no query of the suite, such as item 'x'", cs.score,
+            [of | {"item": "x"} for of in by_place[:2]], "mini")  # fmt: skip
+
+
+def test_logs_of_facts_have_the_most_probable_candidate(consilience, tmp_path):
+    options = ("--groups", "capital", "--limit", "2", "--format", "lm-eval", "--out", "t")
+    assert "Score: consilience score t --suite mini" in output(
+        consilience, "suite", "export", "mini", *options
+    )
+    docs = harness(Path("t"), "consilience_mini")
+    assert docs[0]["choices"][0].startswith("The capital of") and docs[0]["prompt"] == ""
+    answers = cs.score("t", "mini").answers["answer"].to_list()
+    best = [min(zip(of["choices"], json.loads(of["candidates"]), strict=True))[1] for of in docs]
+    assert answers == best
+
+
+def test_several_languages_are_read_in_their_own(consilience, tmp_path):
+    """Every answer is the gold as its pattern writes it."""
+    output(
+        consilience,
+        "suite",
+        "export",
+        "mini-languages",
+        "--groups",
+        "capital",
+        "--limit",
+        "3",
+        "--out",
+        "e.jsonl",
+    )
+    words = cs.load_suite("mini-languages")["capital"].candidates.words
+    rows = [json.loads(line) for line in Path("e.jsonl").read_text().splitlines()]
+    rows = [of | {"answer": of["candidates"][words.index(of["gold"])]} for of in rows]
+    result = cs.score(write(tmp_path / "a.jsonl", rows), "mini-languages")
+    assert {*result.metrics.filter(metric="consistency", over="group")["value"]} == {1}
+
+
+PAIRS = "sentence1\tsentence2\tlabel\nRome is old.\tRome is.\tentailment\nA dog.\tA cat.\tnot_entailment\n"
+
+
+def test_sentence_pairs_come_back_with_their_forms(consilience, tmp_path):
+    """Labels right in the original form of both pairs, one changed by REVERSE, none by SIGNAL."""
+    (tmp_path / "dev.tsv").write_text(PAIRS)
+    output(consilience, "suite", "export", "rte", "--data", "dev.tsv", "--out", "p.jsonl")
+    rows = [json.loads(line) for line in Path("p.jsonl").read_text().splitlines()]
+    assert [of["form"] for of in rows[:3]] == ["original", "reverse", "signal"]
+    assert rows[1]["prompt"].startswith("Sentence2: Rome is. Sentence1: Rome is old.\n\n")
+    assert rows[0]["text_1"] == "Sentence1: Rome is old."
+    answers = ["Entailment.", "not entailment", "entailment", *["not_entailment"] * 3]
+    rows = [of | {"answer": text} for of, text in zip(rows, answers, strict=True)]
+    result = cs.score(write(tmp_path / "a.jsonl", rows[::-1]))
+    table = result.metrics.filter(over="group")
+    values = {(of["metric"], of["level"]): of["value"] for of in table.iter_rows(named=True)}
+    found = [
+        values["accuracy", ""],
+        values["consistency", "reverse"],
+        values["consistency", "signal"],
+    ]
+    assert found == [1, 0.5, 1]
+    assert {*result.answers["subject"]} == {"Rome is old.", "A dog."}
+    assert read_answers(result.run.path)["group"].unique().to_list() == ["rte"]

@@ -1,0 +1,239 @@
+"""Options that speak of others: what is found, what stays, what is written where they are shown."""
+
+import json
+from dataclasses import replace
+from itertools import permutations
+
+import polars as pl
+import pytest
+
+import consilience as cs
+from checks import refused
+from consilience.core.factors import Factor, FactorialDesign
+from consilience.core.items import Choice, Question
+from consilience.core.presentation import Presentation, Presenter, Template, present
+from consilience.core.references import references_of
+from consilience.plans.factors import note_on_references
+
+
+def question(*options, asked="Which is right?", **more):
+    choices = tuple(map(Choice, options))
+    return Question("q", "g", {"": (asked,)}, choices[0], choices, **more)
+
+
+STAYS = """
+fig|pear|plum|All of the above
+fig|pear|plum|all the above.
+fig|pear|plum|All of the above-mentioned fruits ripen late
+fig|pear|plum|None of the above
+fig|pear|plum|none above
+fig|pear|plum|None of these
+fig|pear|plum|None of these answers is correct
+fig|pear|plum|None of the other options
+fig|pear|plum|All of the mentioned
+fig|pear|plum|More than one of the above
+fig|pear|plum|Any combination of the above
+fig|pear|plum|Neither of the above
+fig|pear|plum|All answers are correct
+fig|pear|plum|Alle oben genannten
+fig|pear|plum|Keine der oben genannten Antworten ist richtig
+fig|pear|plum|Keine davon
+fig|pear|plum|Keine der Antworten
+fig|pear|plum|Todas las anteriores
+fig|pear|plum|Ninguna de las respuestas anteriores
+fig|pear|plum|Ninguna es correcta
+fig|pear|plum|上記のすべて
+fig|pear|plum|いずれでもない
+fig|pear|plum|위의 모든 것
+fig|pear|plum|정답 없음
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("options", STAYS)
+def test_a_last_option_that_speaks_of_all_others_stays_last(options):
+    asked = question(*options.split("|"))
+    assert references_of(asked).pinned == (3,)
+    for order in permutations("ABCD"):
+        shown = present(asked, Presentation(order=("".join(order),)))
+        assert shown.choices[3] == asked.options[3]
+
+
+FREE = """
+Both parents|One parent|No parent|A guardian
+All of them died|Some of them died|Nobody died|None
+None|One|Two|All
+above all|below all|over all|under all
+vitamins A and D|vitamins B and C|vitamin E|vitamin K
+A and D|B and C|E and K|C alone
+A only|B only|both A and B|neither A nor B
+I only|II only|I and II only|I, II and III
+1 and 2 only|2 and 3 only|1 and 3 only|1, 2 and 3
+A|B|A and B|O
+Hepatitis A|Hepatitis B|both A and B|neither A nor B
+3|5|1 and 2|4
+All of the above-ground parts|the root|the seed|the leaf
+The atria and ventricles|A and E|the aorta|the septum
+x and y|y and z|x, y and z|none
+Both A and R are true|A is true|R is true|A and R are false
+Vor allem oben|Alle Kinder|Keine Ahnung|Beide Eltern
+Todas las mañanas|Ninguna parte|A la vez|Cada día
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("options", FREE)
+def test_texts_of_another_meaning_are_free(options):
+    found = references_of(question(*options.split("|")))
+    assert (found.pinned, found.named, found.speaking) == ((), {}, frozenset())
+
+
+NAMES = """
+fig|pear|plum|Both A and B => Both 3 and 4
+fig|pear|plum|Both A and C. => Both 2 and 4.
+fig|pear|plum|neither A nor C => neither 2 nor 4
+fig|pear|plum|A and B => 3 and 4
+fig|pear|plum|A & B => 3 & 4
+fig|pear|plum|B or C => 2 or 3
+fig|pear|plum|A, B, and C => 2, 3, and 4
+fig|pear|plum|A and C only => 2 and 4 only
+fig|pear|plum|Only A and B => Only 3 and 4
+fig|pear|plum|Options A and B are correct => Options 3 and 4 are correct
+fig|pear|plum|both (a) and (b) => both (3) and (4)
+fig|pear|plum|both a and b => both 3 and 4
+fig|pear|plum|1 and 3 only => 2 and 4 only
+fig|pear|plum|Neither B nor C is a fruit of this tree => Neither 2 nor 3 is a fruit of this tree
+fig|pear|plum|Sowohl A als auch C => Sowohl 2 als auch 4
+fig|pear|plum|A und B sind richtig => 3 und 4 sind richtig
+fig|pear|plum|A y B son correctas => 3 y 4 son correctas
+fig|pear|plum|Ni A ni B => Ni 3 ni 4
+fig|pear|plum|AとCの両方 => 2と4の両方
+fig|pear|plum|A와 B 둘 다 => 3와 4 둘 다
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("row", NAMES)
+def test_letters_follow_their_options(row):
+    """In the reversed order the first option is the fourth one; the names are in the order shown."""
+    options, expected = row.split(" => ")
+    asked = question(*options.split("|"))
+    prompt = present(asked, Presentation(order=("DCBA",), labels="1"))
+    assert prompt.choices[0].text == expected
+    assert f"1. {expected}\n2. plum" in prompt.text
+    assert present(asked, Presentation(labels="none")) is None
+    hidden = Presentation(template=Template("own", "{question}"))
+    assert present(asked, hidden) is None
+
+
+def test_what_letters_name_is_the_same_in_every_order():
+    asked = question("fig", "pear", "both A and B", "none of these", "A and C only")
+    assert references_of(asked).named == {}, "one that names another such option is none"
+    asked = question("fig", "pear", "plum", "both A and C", "none of these")
+    for order in permutations("ABCDE"):
+        shown = present(asked, Presentation(order=("".join(order),), labels="a"))
+        assert shown.choices[4].text == "none of these"
+        text = next(one.text for one in shown.choices if one.text.startswith("both"))
+        named = {shown.choices["abcde".index(text[at])].text for at in (5, 11)}
+        assert named == {"fig", "plum"} and text[5] < text[11]
+    given = present(asked, Presentation())
+    assert given.choices == asked.options
+
+
+def test_letters_in_the_question_name_what_is_there():
+    """Statements that a question lists itself are no options."""
+    texts = ("fig", "pear", "plum", "B and C only")
+    assert references_of(question(*texts)).named == {3: (1, 2)}
+    listed = "B. A fig is a fruit. C. A plum is a fruit. Which statements are right?"
+    assert references_of(question(*texts, asked=listed)).named == {}
+    assert references_of(question(*texts, context="B: yes\nC: no")).named == {}
+    assert references_of(question(*texts, asked="Is vitamin B a fruit?")).named == {3: (1, 2)}
+
+
+@pytest.mark.parametrize(("options", "pin", "pinned"), [
+    ("fig|pear|all of the above|none of the above", "", (2, 3)),
+    ("fig|pear|both A and B|none of the above", "", (3,)),
+    ("fig|pear|all of the above|both A and B", "", (2, 3)),
+    ("fig|all of the above|pear|plum", "", (0, 1, 2, 3)),
+    ("fig|none of these|pear|plum", "", ()),
+    ("fig|all of the above|pear|plum", "last", (3,)),
+    ("fig|all of the above|pear|plum", "none", ()),
+    ("fig|pear|plum|all of the above", "none", ()),
+    ("fig|pear|plum|lime", "last", (3,)),
+    ("fig|pear|plum|lime", "DB", (1, 3)),
+])  # fmt: skip
+def test_what_cannot_be_moved_stays_and_a_pin_overrides(options, pin, pinned):
+    assert references_of(question(*options.split("|"), pin=pin)).pinned == pinned
+
+
+@pytest.mark.parametrize("pin", ["E", "first", "A,B", "a"])
+def test_a_pin_names_options(pin):
+    message = (
+        f"the pin '{pin}' of a question with 4 options; expected last, none, or letters such as CD"
+    )
+    refused(message, references_of, question("fig", "pear", "plum", "lime", pin=pin))
+
+
+def test_a_free_question_names_no_options():
+    """With the pin none the text stays as it is in all orders and labels."""
+    asked = question("fig", "pear", "both A and B", pin="none")
+    for labels in ("A", "1", "none"):
+        shown = present(asked, Presentation(order=("CBA",), labels=labels))
+        assert shown.choices[0].text == "both A and B"
+
+
+def test_the_answers_have_the_texts_of_the_file():
+    """An alias is rewritten, too; another language has its own text."""
+    named = Choice("both A and B", ("A and B",))
+    asked = replace(
+        question("fig", "pear", "plum"),
+        options=(Choice("fig"), Choice("pear"), named), gold=named,
+        paraphrases={"en": ("Which?",), "de": ("Welche?",)},
+        written={("de", 0): ("Feige", "Birne", "sowohl A als auch B")},
+    )  # fmt: skip
+    shown = present(asked, Presentation("en", order=("BCA",)))
+    assert shown.choices[1] == Choice("both A and C", ("A and C",))
+    shown = present(asked, Presentation("de", order=("BCA",)))
+    assert shown.choices[1].text == "sowohl A als auch C"
+
+
+def test_a_note_counts_them():
+    known = [replace(question(*options.split("|")), item=options) for options in (
+        "fig|pear|all of the above", "fig|pear|none of these", "all of the above|fig|pear",
+        "fig|pear|both A and B", "fig|pear|plum",
+    )]  # fmt: skip
+    assert note_on_references(known) == (
+        "4 of 5 questions have options that speak of others: 2 keep them last, 1 names others by "
+        "their labels, 1 is not asked in other orders"
+    )
+    assert note_on_references(known[4:]) == ""
+
+
+def test_a_wrong_option_of_a_template_speaks_of_no_other():
+    """Unless all wrong ones do; it is the same in every order."""
+    template = Template("hint", "Not {wrong}? {question}\n{options}")
+    asked = question("fig", "pear", "none of these")
+    design = FactorialDesign.full([Factor("order", ("ABC", "BCA", "CBA"))])
+    presenter = Presenter(design, {}, Presentation(template=template))
+    given, other = (presenter.prompt(asked, at).text for at in (0, 1))
+    assert given == "Not pear? Which is right?\nA. fig\nB. pear\nC. none of these"
+    assert other == "Not pear? Which is right?\nA. pear\nB. fig\nC. none of these"
+    assert presenter.prompt(asked, 2) is None, "as in the second order"
+    only = present(question("fig", "none of these"), Presentation(template=template))
+    assert only.text.startswith("Not none of these?")
+
+
+def test_a_run_and_the_scores_of_its_export_have_the_same_numbers(tmp_path):
+    """Places of options are those that each question was shown with."""
+    rows = ["item,question,options,answer"]
+    for at, options in enumerate(("fig;pear;plum;all of the above", "fig;pear;both A and B;none of these",
+                                  "fig;all of the above;pear;plum", "fig;pear;plum", "fig;pear;plum;lime")):  # fmt: skip
+        rows.append(f"q{at},Which {at}?,{options},fig")
+    path = tmp_path / "q.csv"
+    path.write_text("\n".join(rows))
+    run = cs.evaluate(path, "baseline:first", vary=["order"])
+    assert run.answers.filter(item="q1")["shown"].to_list() == ["ABCD", "BCAD", "CABD"]
+    assert run.answers.filter(item="q2")["shown"].to_list() == ["ABCD"]
+    exported = (row | {"answer": "A"} for row in cs.export_prompts(path, vary=["order"]))
+    (tmp_path / "answers.jsonl").write_text("\n".join(map(json.dumps, exported)))
+    scored = cs.score(tmp_path / "answers.jsonl")
+    columns = ["metric", "over", "kind", "level", "value", "n"]
+    one, other = (of.metrics.filter(pl.col("metric") != "no_option") for of in (run, scored))
+    assert one.select(columns).equals(other.select(columns))

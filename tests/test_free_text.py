@@ -1,85 +1,170 @@
-"""From written texts to answers: the rules case by case, numbers, dates, labels and choices."""
+"""From replies to answers: the table of replies, properties of every rule, numbers, normal forms."""
 
-import csv
 import itertools
+import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from checks import refused
-from conftest import ROOT
+from conftest import ROOT, cases
 from consilience.core import free_text
-from consilience.core.free_text import (
-    RULES,
-    match,
-    matched_word,
-    normalized,
-    numbers_in,
-    rule_of,
-)
+from consilience.core.free_text import RULES, match, normalized, numbers_in, rule_of, said
 from consilience.core.items import Choice
+from consilience.core.presentation import Prompt
+
+REPLIES = cases("replies")
+"""Rows of a kind, the options or the gold of an open question, the labels, the rules, a reply, and
+the option that it is, or whether it is the gold."""
+
+
+def choices(*texts):
+    return tuple(map(Choice, texts))
+
+
+def read(reply, options, labels, rule):
+    """The option that a reply is; whether it is the gold, if there is one text."""
+    matched = match(reply, choices(*options), rule_of(rule), tuple(labels))
+    assert (matched.position is None) == bool(matched.reason)
+    if len(options) == 1:
+        return matched.position == 0
+    return None if matched.position is None else options[matched.position]
+
+
+def test_every_reply_of_the_table_is_read_as_it_says():
+    found = [
+        (rule, *row[1:3], row[4], option)
+        for row in REPLIES
+        for rule in row[3]
+        if (option := read(row[4], row[1], row[2], rule)) != row[5]
+    ]
+    assert not found
+
+
+THOUGHTS = (
+    "<think>The answer is A. Or C.</think>", "<thinking>\nD?\n</thinking>\n\n", "[THINK]C[/THINK]",
+    "Option A, so the answer is A.\n</think>\n\n", "```thinking\nAnswer: C\n```\n",
+    "<|channel|>analysis<|message|>A?<|end|><|start|>assistant<|channel|>final<|message|>",
+)  # fmt: skip
+INVENTED = (
+    "\n\nQuestion: Which is a gas?\nA. argon\nB. brass\nAnswer: A", "\nUser: Sure?\nAssistant: It is D.",
+    "\n\nQ: 1 + 1?\nA: 2", "<|im_end|>\n<|im_start|>user\nOr C?", "\n\nFrage: Was?\nAntwort: C",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("thought", THOUGHTS)
+def test_a_thought_changes_no_answer(thought):
+    rows = [row for row in REPLIES if not row[0].startswith(("thought", "regex"))]
+    found = [row for row in rows if read(thought + row[4], *row[1:3], row[3][0]) != row[5]]
+    assert not found
+
+
+@pytest.mark.parametrize("invented", INVENTED)
+def test_an_invented_next_question_changes_no_answer(invented):
+    rows = [
+        row for row in REPLIES if said(row[4]) and row[0] not in ("regex", "thought without end")
+    ]
+    found = [row for row in rows if read(row[4] + invented, *row[1:3], row[3][0]) != row[5]]
+    assert not found
+
+
+WRAPPED = [row[4] for row in REPLIES if row[0] == "label" and re.search(r"\bB\b|Quito", row[4])]
+SYMBOLS = (
+    ["x > 4", "x < 4", "x = 4", "x \u2260 4"], ["\u221a3", "3", "3\u221a3"], ["O(n)", "O(n!)", "O(2^n)"],
+    ["\u2190", "\u2192", "\u2191", "\u2193"], ["p \u2227 q", "p \u2228 q", "p \u2192 q", "\u00acp"],
+    ["+", "-", "*", "/"], ["<", ">", "=", "<="], ["\u2660", "\u2663", "\u2665"], ["B\u266d", "B\u266f", "B"],
+    ["C", "C++", "C#"], ["x\u00b2", "x\u00b3", "x", "2x"], ["Na+", "Na", "Na-"], ["AA", "Aa", "aa", "aA"],
+    ["$5", "5", "5%", "5\u00b0"], ["1/2", "2", "21"], ["5!", "5", "5^2", "-5"], ["\u2b50", "\u2b50\u2b50"],
+    ["x - 1", "x + 1", "x * 1", "x / 1"], ["Ca\u00b2\u207a", "Ca", "Ca\u207a"], ["He", "I", "A", "US"],
+)  # fmt: skip
+WORDS = (
+    ["Oslo", "Bergen", "Tromso", "Bodo"], ["New York", "York", "New"], ["Yes", "No"],
+    ["a dog", "the cat", "an owl"], ["10 km", "20 km", "-5 km"], ["\u6771\u4eac", "\u5927\u962a"],
+    ["\u0627\u0644\u0642\u0627\u0647\u0631\u0629", "\u062f\u0645\u0634\u0642"], ["entailment", "not_entailment"],
+    ["All of the above", "None of the above", "Both A and B"],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("options", WORDS, ids=lambda options: options[0])
+@pytest.mark.parametrize("labels", ["ABCD", "1234"])
+def test_a_label_or_a_text_in_a_usual_wrapping_is_its_option(options, labels):
+    """Every row of the kind `label`, for every option of others."""
+    found = []
+    for (at, option), reply in itertools.product(enumerate(options), WRAPPED):
+        shown = re.sub(r"\bB\b", labels[at], reply)
+        shown = re.sub("quito", lambda _, option=option: option, shown, flags=re.IGNORECASE)
+        if read(shown, options, labels[: len(options)], "exact") != option:
+            found.append((option, shown))
+    assert not found
+
+
+@pytest.mark.parametrize("options", SYMBOLS, ids=lambda options: options[0])
+def test_signs_and_case_tell_options_apart(options):
+    """A text alone, announced, beside its label; and beside the label of another one."""
+    labels = "KLMN"[: len(options)]
+    for at, option in enumerate(options):
+        shown = option, f"The answer is {option}.", f"**{option}**" if option != "*" else option
+        assert [read(reply, options, "", "exact") for reply in shown] == [option] * 3
+        assert read(f"{labels[at]}. {option}", options, labels, "exact") == option
+        assert read(f"{labels[at]}. {options[at - 1]}", options, labels, "exact") is None
+
+
+@given(st.permutations(["Lima", "Quito", "La Paz", "Bogota"]), st.integers(0, 3))
+def test_the_order_of_options_decides_what_labels_are_and_no_text(options, at):
+    label, text = "ABCD"[at], options[at]
+    for rule in ("exact", "contains"):
+        for reply in (
+            label,
+            f"({label}) {text}",
+            text,
+            f"The answer is {text}.",
+            f"{text} ({label})",
+        ):
+            assert read(reply, options, "ABCD", rule) == text
+        assert read(f"{label}) {options[at - 1]}", options, "ABCD", rule) is None
+
+
+LONG = "Ecuador lies in South America. " * 300
+
+
+@pytest.mark.parametrize("rule", ["exact", "contains"])
+def test_long_replies_are_read_to_their_end(rule):
+    options = ["Lima", "Quito"]
+    for reply in (
+        f"{LONG}\nSo the answer is B.",
+        f"{LONG}\n\n**B**",
+        f"B\n{LONG}",
+        f"<think>{LONG}A</think>B",
+    ):
+        assert read(reply, options, "AB", rule) == "Quito"
+    assert read(LONG, options, "AB", rule) is None
+    for part in (
+        "*",
+        "- ",
+        "the answer is ",
+        "(A) ",
+        "[[",
+        "the correct ",
+        "A\n",
+        "<think>",
+        "\\boxed{",
+    ):
+        read(part * 2000, options, "AB", rule)  # in no more than linear time
+
 
 CITIES = (Choice("London"), Choice("Paris", ("City of Light",)), Choice("New York"))
-LABELS = ("A", "B", "C")
-N, L, P, Y = None, 0, 1, 2
-
-CASES = [
-    # written                        exact contains
-    ("B",                               P, P),
-    ("b",                               P, P),
-    ("(B)",                             P, P),
-    ("B.",                              P, P),
-    ("**B**",                           P, P),
-    ("option B",                        P, P),
-    ("B) Paris",                        P, P),
-    ("B Paris",                         P, P),
-    ("Paris (B)",                       P, P),
-    ("B) Paris, the capital",           P, P),
-    ("The answer is B",                 P, P),
-    ("The correct option is: (B).",     P, P),
-    ("The answer to this is B",         P, P),
-    ("Answer: Paris",                   P, P),
-    ("London? No, the answer is Paris", P, P),
-    ("B\nbecause it is large",          P, P),
-    ("Paris",                           P, P),
-    (" Paris\n",                        P, P),
-    ("PARIS.",                          P, P),
-    ("the city of light",               P, P),
-    ("City of Light",                   P, P),
-    ("Paris\nIt is large.",             P, P),
-    ("Paris, the capital",              N, P),
-    ("The capital is Paris.",           N, P),
-    ("It is not Paris",                 N, P),
-    ("It is Paris, not London",         N, N),
-    ("Option B is correct.",            P, P),
-    ("Neither A nor C, so B",           N, N),
-    ("Parisian",                        N, N),
-    ("B) London",                       N, N),  # the label of one, the text of another
-    ("B because it is large",           N, N),
-    ("A or B",                          N, N),
-    ("D",                               N, N),
-    ("1.5",                             N, N),
-    ("",                                N, N),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("case", CASES, ids=[case[0].strip() or "empty" for case in CASES])
-def test_what_counts_as_an_option(case):
-    text, *expected = case
-    found = [match(text, CITIES, rule_of(rule), LABELS).position for rule in list(RULES)[:2]]
-    assert found == expected
-
-
-OPTIONS = (Choice("entailment"), Choice("neutral"), Choice("contradiction"))
+KINDS = choices("entailment", "neutral", "contradiction")
 """Before the text of one, ``A`` is the label of another and no article."""
+LABELS = ("A", "B", "C")
 
 
 @pytest.mark.parametrize(("written", "answer", "reason", "options"), [
     (" \n", "", "no text", CITIES),
     ("B) London", "b london", "matches 'London' and 'Paris'", CITIES),
     ("Berlin, I think!", "berlin i think", "matches no choice", CITIES),
-    *((f"{label} contradiction", "a contradiction", "matches 'entailment' and 'contradiction'", OPTIONS)
+    *((f"{label} contradiction", "a contradiction", "matches 'entailment' and 'contradiction'", KINDS)
       for label in ("A.", "A)", "(A)", "A:")),
 ])  # fmt: skip
 def test_a_text_that_is_no_choice_keeps_its_words_and_a_reason(written, answer, reason, options):
@@ -102,14 +187,10 @@ def test_what_does_not_matter_is_left_out(text, expected):
     assert normalized(text) == expected
 
 
-@given(st.text(max_size=12))
+@given(st.text(st.characters(exclude_characters="<>=!-"), max_size=12))
 def test_a_normalized_text_stays_as_it_is_but_for_its_article(text):
     once = normalized(text)
     assert once in (normalized("the " + once), normalized(once), "a", "an", "the") or not once
-
-
-def choices(*texts):
-    return tuple(map(Choice, texts))
 
 
 LABELLED = choices("entailment", "not_entailment")
@@ -173,15 +254,6 @@ def test_a_label_with_a_text_is_the_option_that_both_name(text, options, found):
     assert match(text, choices(*options), rule, LABELS[: len(options)]).position == found
 
 
-def test_the_text_of_an_option_is_no_label_in_another_case():
-    """Shown as A. b, B. a: `a` is the text of B, `A` the label of one and the text of the other."""
-    shown_as = (choices("b", "a"), rule_of("exact"), ("A", "B"))
-    assert [match(text, *shown_as).position for text in ("a", "A")] == [1, None]
-    names = ("entailment", "not_entailment")
-    assert matched_word("The label is not_entailment.", names) == "not_entailment"
-    assert matched_word("neutral", names) is None
-
-
 @pytest.mark.parametrize(("text", "values"), [
     ("1,000", ["1000"]), ("1000", ["1000"]), ("007", ["7"]), ("1000.0", ["1000"]), ("-0", ["0"]),
     ("5 %", ["5"]), ("5%", ["5"]), ("0.05", ["0.05"]), ("\u22125", ["-5"]), ("-0.5", ["-0.5"]),
@@ -215,37 +287,23 @@ def test_a_pattern_of_ones_own():
 def test_a_pattern_has_a_limit_in_time(monkeypatch):
     monkeypatch.setattr(free_text, "SECONDS", 0.05)
     rule = rule_of("regex:answer is (a|aa)+$")
-    assert rule.extract("The answer is aaa").answer == "a"
+    assert match("The answer is aaa", choices("a"), rule).position == 0
     slow = "answer is " + "a" * 80 + "!"
-    refused("longer than 0.05 s for an answer of 91 characters", rule.extract, slow)
+    refused("longer than 0.05 s for an answer of 91 characters", match, slow, choices("a"), rule)
 
 
-def test_the_guide_has_the_rules_and_cases_that_are_tested():
-    assert list(RULES) == [
-        "exact",
-        "contains",
-        "number",
-        "last-number",
-    ]
-    assert all(rule.meaning.endswith(".") and rule.source for rule in RULES.values())
+def test_the_guide_has_every_rule_and_shows_how_replies_are_read():
     guide = (ROOT / "docs" / "free-text.md").read_text(encoding="utf-8")
-    rows = [f"| `{rule.name}` | {rule.meaning} | {rule.source} |" for rule in RULES.values()]
-    table = ["| rule | a text is a choice if | source |", "|---|---|---|", *rows]
-    assert "\n".join(table) in guide
-    with (ROOT / "docs/results/free-text/cases.csv").open(encoding="utf-8", newline="") as file:
-        header, *written = csv.reader(file)
-    assert header == ["written", "exact", "contains"]
-    assert written == [
-        [(text or " ").replace("\n", "⏎"), *("" if at is None else CITIES[at].text for at in found)]
-        for text, *found in CASES
-    ]
-    heading = "| written | `exact` | `contains` |\n"
-    _, _, shown = guide.partition(heading)
-    lines = itertools.takewhile(lambda line: line.startswith("|"), shown.splitlines()[1:])
-    rows = [[cell.strip().strip("`") for cell in line.split("|")[1:-1]] for line in lines]
-    assert len(rows) > 10
-    known = [[case[0].strip(), *case[1:]] for case in written]
-    assert all(row in known for row in rows)
+    rules, shown = guide.partition("| rule |")[2].split("| reply |")
+    assert re.findall(r"^\| `([\w-]+)` \|", rules, re.MULTILINE) == list(RULES)
+    lines = re.findall(r"^\| `(.+)` \| (.*) \| (.*) \|$", shown, re.MULTILINE)
+    assert len(lines) > 20
+    for reply, *expected in lines:
+        text = reply.replace("\u23ce", "\n")
+        found = [
+            match(text, CITIES, RULES[rule], LABELS).position for rule in ("exact", "contains")
+        ]
+        assert expected == ["" if at is None else CITIES[at].text for at in found], reply
 
 
 @given(st.text(max_size=40), st.lists(st.text(min_size=1, max_size=5), max_size=3, unique=True))
@@ -256,6 +314,15 @@ def test_every_text_has_an_answer_or_a_reason(text, words):
         matched = match(text, options, rule, LABELS[: len(words)])
         assert (matched.position is None) == bool(matched.reason)
         assert matched.answer or not text.strip()
+
+
+def test_labels_come_first_unless_the_prompt_asks_for_texts():
+    """Shown as A. b, B. a; ``a`` is the text of B as written, and ``A`` the label of b."""
+    prompt = Prompt((), (), (), choices("b", "a"), labels=("A", "B"))
+    assert [read(reply, ["b", "a"], "AB", "exact") for reply in ("a", "A")] == ["a", "b"]
+    assert prompt.reply_labels == ("A", "B")
+    assert replace(prompt, are_labels=False).reply_labels == ("A", "B")
+    assert replace(prompt, are_labels=False, choices=choices("B", "x")).reply_labels == ()
 
 
 def test_letters_that_only_ignore_case_are_labels_of_options():

@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import numpy as np
-import polars as pl
 import pytest
 
 from checks import output
@@ -44,57 +43,29 @@ def tiny_model(tmp_path_factory):
     return folder
 
 
-def lm_eval(folder, model, task, *more):
-    """The results of a task, and the file of its samples."""
-    run("-m", "lm_eval", "run", "--model", "hf", "--model_args", f"pretrained={model},dtype=float32",
-        "--device", "cpu", "--include_path", "tasks", "--tasks", task, "--log_samples",
-        "--output_path", "logs", *more, cwd=folder)  # fmt: skip
-    results = json.loads(max(folder.glob("logs/*/results_*.json")).read_text())["results"][task]
-    return results, max(folder.glob(f"logs/*/samples_{task}_*.jsonl"))
-
-
-def largest_difference(first, second, names):
-    """Between columns of two answers tables of the same items and variants, and equal answers."""
-    order = ["group", "item", "variant"]
-    first, second = first.sort(order), second.sort(order)
-    kept = (*order, "answer", "gold_rank")
-    assert first.select(kept).equals(second.select(kept))
-    both = (pl.concat([first[name], second[name]]) for name in names)
-    columns = [column.explode().to_numpy().reshape(2, -1) for column in both]
-    return max(np.abs(one - other).max() for one, other in columns)
-
-
-def point_estimates(out, over):
-    rows = [row for row in json.loads(out)["metrics"] if row["kind"] == "whole"]
-    return {row["metric"]: row["value"] for row in rows if row["over"] == over}
-
-
 @pytest.mark.parametrize("kind", ["facts", "questions"])
 def test_lm_eval_has_our_numbers(consilience, write_suite, tiny_model, tmp_path, kind):
+    """Equal answers; of questions also equal log-probabilities; and the harness counts them so."""
     pytest.importorskip("lm_eval")
-    suite, more, over = write_suite(), ["--keep-scores"], "mean"
-    scores = ["logprob", "gold_logprob", "margin", "text_logprob", "gold_text_logprob"]
+    suite, scored = write_suite(), ["score", "tasks", "--out", "theirs"]
     if kind == "questions":
         (suite := tmp_path / "suite.csv").write_text(QUESTIONS, encoding="utf-8")
-        more, over = [], "all"
-        scores.append("option_scores")
+    else:
+        scored += ["--suite", suite]
     output(consilience, "suite", "export", suite, "--format", "lm-eval", "-o", "tasks")
-    results, log = lm_eval(tmp_path, tiny_model, "consilience_suite")
-    assert consilience("probe", "-m", tiny_model, "-s", suite, "-o", "ours", *more)[0] == 0
-    out = output(consilience, "score", log, "-s", suite, "-o", "theirs", "--json")
-    ours, theirs = read_answers(tmp_path / "ours"), read_answers(tmp_path / "theirs")
-    difference = largest_difference(ours, theirs, scores)
-    print(f"{kind}: largest difference {difference:.1e} nats")
-    assert difference < LARGEST
-    estimates = point_estimates(out, over)
-    assert results["items,none"] == 3
-    for name in ("accuracy", "consistency", "consistent_accuracy"):
-        assert results[f"{name},none"] == pytest.approx(estimates[name]), name
-        assert results[f"{name}_stderr,none"] == "N/A"
-
-
-def test_a_limit_within_an_item_leaves_it_out(consilience, write_suite, tiny_model, tmp_path):
-    pytest.importorskip("lm_eval")
-    consilience("suite", "export", write_suite(), "--format", "lm-eval", "-o", "tasks")
-    results, _ = lm_eval(tmp_path, tiny_model, "consilience_suite", "--limit", "8")
-    assert results["items,none"] == 2  # of three patterns each, and two of the third
+    task = "consilience_suite"
+    run("-m", "lm_eval", "run", "--model", "hf", "--model_args",
+        f"pretrained={tiny_model},dtype=float32", "--device", "cpu", "--include_path", ".",
+        "--tasks", task, "--log_samples", "--output_path", ".", cwd=tmp_path / "tasks")  # fmt: skip
+    output(consilience, "probe", "-m", tiny_model, "-s", suite, "-o", "ours")
+    output(consilience, *scored)
+    order = ["group", "item", "variant"]
+    ours, theirs = (read_answers(tmp_path / name).sort(order) for name in ("ours", "theirs"))
+    assert ours.select(*order, "answer").equals(theirs.select(*order, "answer"))
+    (results,) = (tmp_path / "tasks").glob("*/results_*.json")
+    accuracy = json.loads(results.read_text())["results"][task]["acc,none"]
+    assert accuracy == pytest.approx((theirs["answer"] == theirs["gold"]).mean())
+    names = ("logprob", "gold_logprob", "margin", "text_logprob", "option_scores")
+    for name in names if kind == "questions" else ():
+        one, other = (of[name].explode().to_numpy() for of in (ours, theirs))
+        assert np.abs(one - other).max() < LARGEST, name

@@ -16,6 +16,10 @@ from consilience.suites.known import KNOWN
 from consilience.suites.question_suites import SUITE_NAMES, load_questions
 from hub_server import serving
 
+FEATURES = {"answer": {"names": ["A", "B", "C", "D"], "_type": "ClassLabel"}}
+LABELS = {"huggingface": json.dumps({"info": {"features": FEATURES}})}
+"""What the datasets library writes into files of MMLU: its answers are positions with names."""
+
 
 def copied(data, name, *rows, file=""):
     """A copy of a data set in ``data`` with these rows in the file of its split."""
@@ -27,7 +31,7 @@ def copied(data, name, *rows, file=""):
     if path.suffix == ".jsonl":
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     else:
-        pl.DataFrame(rows).write_parquet(path)
+        pl.DataFrame(rows).write_parquet(path, metadata=LABELS)
     return path
 
 

@@ -11,8 +11,8 @@ import transformers
 
 from checks import refused
 from consilience.core.errors import Loading
-from consilience.core.free_text import matched_word
-from consilience.core.items import TextPair
+from consilience.core.free_text import RULES, match
+from consilience.core.items import Choice, TextPair
 from consilience.models import prompted
 from consilience.models.batches import Budget, logits_of
 from consilience.models.fast.trees import Prompts, tree_scorer
@@ -33,7 +33,8 @@ from pair_builders import MRPC, ODD, PAIRS, SAME, by_row, forms_of
     ("equivalent, not_equivalent", None), ("1", None),
 ])  # fmt: skip
 def test_which_text_is_a_label(text, label):
-    assert matched_word(text, SAME) == label
+    position = match(text, [*map(Choice, SAME)], RULES["exact"]).position
+    assert (None if position is None else SAME[position]) == label
 
 
 @pytest.mark.parametrize(("task", "whole", "bracketed"), [

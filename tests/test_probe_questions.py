@@ -95,16 +95,6 @@ def test_the_prompts_are_kept_beside_the_answers(probed):
     assert (queries["input"][1].to_list(), answers["shown"][1]) == ([shown], "BA")
 
 
-def test_a_run_says_itself_what_it_was_asked(consilience, again, tmp_path, quiz):
-    run = again()
-    quiz.unlink()
-    output(consilience, "score", run, "--csv", tmp_path / "again.csv")
-    scored = pl.read_csv(tmp_path / "again.csv", infer_schema=False).rows()
-    assert scored == pl.read_csv(run / "metrics.csv", infer_schema=False).rows()
-    said = refusal(consilience, "score", run, "--by", "edit")
-    assert "--by edit with questions; expected --by group, factor, variant or metric" in said
-
-
 def test_the_same_command_resumes(consilience, again, quiz):
     run = again()
     (run / "answers" / "1.parquet").unlink()
@@ -126,12 +116,13 @@ def test_every_table_has_the_words_of_questions(consilience, probed, by):
     assert not re.search(r"\b(relation|fact|task)s?\b", out.splitlines()[0])
 
 
-@pytest.mark.parametrize("option", [
-    ("--match", "exact"), ("--out", "again"), ("--suite", "mini"), ("--factor", "a=b"),
+@pytest.mark.parametrize(("options", "message"), [
+    *(((option, "a=b"), f"{option} with a run; expected a file of answers")
+      for option in ("--match", "--out", "--suite", "--factor", "--model")),
+    (("--by", "edit"), "--by edit with questions; expected --by group, factor, variant or metric"),
 ])  # fmt: skip
-def test_options_of_tables_are_not_ignored_for_a_run(consilience, probed, option):
-    said = refusal(consilience, "score", probed("first"), *option)
-    assert f"{option[0]} with a run; expected a file of answers" in said
+def test_options_that_a_run_does_not_have_are_not_ignored(consilience, probed, options, message):
+    assert message in refusal(consilience, "score", probed("first"), *options)
 
 
 def test_runs_in_other_variants_are_not_compared(consilience, probed):

@@ -568,6 +568,6 @@ def test_without_data_a_recipe_says_so(consilience, here, tmp_path, monkeypatch)
     command = ["reproduce", "pararel-table-1", "--out", tmp_path / "r"]
     status, out, err = consilience(*command)
     assert status == 0
-    assert "pararel-table-1: unavailable: " in err and "no such folder; expected " in err
+    assert "pararel-table-1: unavailable: " in err and "is not in " in err
     assert "fetch pararel" in err
     assert out.count("unavailable") == 7

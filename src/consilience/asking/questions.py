@@ -14,7 +14,7 @@ import polars as pl
 from consilience.asking import asker
 from consilience.asking.asker import Progress
 from consilience.core.factors import FACTORS
-from consilience.core.free_text import NO_CHOICE, Rule, match, usual_rule
+from consilience.core.free_text import DEFAULT_RULE, NO_CHOICE, OPEN_RULE, RULES, Rule, match
 from consilience.core.items import Ask, Group, Item, Question, Scores, margins
 from consilience.core.presentation import Presenter, Prompt
 from consilience.core.schemas import ANSWERS_SCHEMA
@@ -105,13 +105,13 @@ def answered(
     text: str, prompt: Prompt, question: Question, rule: Rule | None = None
 ) -> dict[str, object]:
     """The answer columns of a written text that is not blank."""
-    rule = rule or usual_rule(is_open=prompt.is_open)
+    rule = rule or RULES[OPEN_RULE if prompt.is_open else DEFAULT_RULE]
     if not question.options:
         matched = match(text, [question.gold], rule)
         answer = question.gold.text if matched.position == 0 else matched.answer
         reason = "not the gold" if matched.reason == NO_CHOICE else matched.reason
         return {"answer": answer, "text": text, "unmatched": reason or None}
-    matched = match(text, prompt.choices, rule, prompt.labels)
+    matched = match(text, prompt.choices, rule, prompt.reply_labels)
     record: dict[str, object] = {
         "answer": matched.answer,
         "text": text,

@@ -1,18 +1,23 @@
-"""Free text becomes answers: numbers, options and normalised texts."""
+"""Replies become answers: what a model said, the label of its option, numbers, normalized texts."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
 
 from consilience.core.errors import ConsilienceError, unknown_name
 from consilience.core.items import Choice
 from consilience.core.text import fold_case, truncated, whole_words
 
-_CHUNK = re.compile(r"[^\s=]*\d[^\s=]*")
-_AROUND = "()[]|*_`~#'\"$%\u00b0\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb\u2026,;:!?/\u3001\u3002"
+_CHUNK = re.compile(r"(?<![^\s=])[^\s=]*\d[^\s=]*")
+_AROUND = (
+    "()[]{}\\|*_`~#'\"$%\u00b0\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb\u2026,;:!?/\u3001\u3002"
+)
 _NUMBER = re.compile(r"([-+]?)([0-9]+|[0-9]{1,3}(?:,[0-9]{3})+)(?:\.([0-9]+))?")
 
 
@@ -33,336 +38,343 @@ def numbers_in(text: str) -> list[str]:
         match = _NUMBER.fullmatch(bare)
         if match is None:
             raise ConsilienceError(f"'{truncated(chunk, 40)}'", expected="a number in digits")
-        decimals = (match[3] or "").rstrip("0")
-        value = match[2].replace(",", "").lstrip("0") or "0"
+        value, decimals = match[2].replace(",", "").lstrip("0") or "0", (match[3] or "").rstrip("0")
         value += f".{decimals}" if decimals else ""
         numbers.append(f"-{value}" if match[1] == "-" and value != "0" else value)
     return numbers
 
 
-DEFAULT_RULE = "exact"
-
-OPEN_RULE = "contains"
-"""The rule of open questions where none is named: models answer them in sentences."""
-
-DEFAULT_RULES = f"{OPEN_RULE} for open questions, else {DEFAULT_RULE}"
-REGEX = "regex:"  # What a rule with a pattern of its own begins with
-NO_CHOICE = "matches no choice"  # The reason where a text is none of the choices
-
-_LEAD_IN = re.compile(
-    r"(?:\b(?:the|my) (?:(?:correct|right|best|final) )*(?:answer|option|choice|label)"
-    r"(?: (?:that|which|to|for|of) [^.:\n]{1,80}?)? (?:is|would be)\b"
-    r"|\b(?:answer|label)[*_\"]*:|^####(?= ?[-$\d]))[:\s*]*",
-    re.IGNORECASE | re.MULTILINE,
-)
-"""Announces the answer: what precedes its end is no part of it."""
-
-_IS_RIGHT = re.compile(r"(?:is (?:the )?(?:correct|right|best)(?: (?:answer|option|choice|one))?)?")
-_IS_WRONG = re.compile(r" (?:(?:is|are|was|were|would be) )?(?:not|wrong|incorrect|false)\b")
-_ARTICLE = re.compile(r"^[\W_]*(?:a|an|the) ")
-_VOWEL_POINTS = "\u0591-\u05bd\u05bf\u05c1\u05c2\u0640\u064b-\u0652\u0670"
-"""Points that most texts leave out, and the stroke that stretches an Arabic word."""
-
-_GROUPED = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-_SIGNS = str.maketrans("\N{MINUS SIGN}\N{EN DASH}\N{FRACTION SLASH}", "--/")
-_KEPT = frozenset("+#%&@\N{DEGREE SIGN}")
+_TABLES = tomllib.loads(Path(__file__).with_name("replies.toml").read_text("utf-8"))
+_SAME = [(re.compile("|".join(rows)), instead) for instead, rows in _TABLES.pop("same").items()]
+_ROWS = {
+    name: [row for table in _TABLES.values() for row in table.get(name, ())]
+    for name in dict.fromkeys(name for table in _TABLES.values() for name in table)
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Extracted:
-    """What a rule makes of a written text."""
+@lru_cache(2**10)
+def _form(name: str, **given: str) -> re.Pattern[str]:
+    """A pattern of ``replies.toml``: its rows, with what is given and other rows in place."""
 
-    answer: str
-    """What is compared with the choices; empty where the rule found nothing that can be one."""
-    passage: str  # The part of the text that the answer is taken from, as it was written
-    reason: str = ""  # Why the answer is not of the kind that the rule reads; empty where it is
+    def filled(place: re.Match[str]) -> str:
+        rows = (re.sub(r"%(\w+)%", filled, row) for row in _ROWS.get(place[1], ()))
+        return given.get(place[1]) or f"(?:{'|'.join(rows)})"
 
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """How an answer is extracted from a written text and compared with choices."""
-
-    name: str
-    meaning: str  # When a text is a choice, in one sentence
-    source: str
-    extract: Callable[[str], Extracted]  # Makes of a written text what is compared
-    key: Callable[[str], str]  # Makes of the text of a choice what is compared
-    finds_within: bool = False  # Whether a choice may be a part of the answer, in whole words
+    return re.compile(re.sub("(.+)", filled, name), re.IGNORECASE | re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
-    """What a written text answers."""
-
-    position: int | None  # The position of the choice; None where the text is none of them
-    answer: str  # What was compared: the extracted and normalized text
-    reason: str = ""  # Why the text is no choice; empty where it is one
+@lru_cache
+def _signs() -> re.Pattern[str]:
+    """What is no letter and no digit; what has a meaning where it stands is the group."""
+    letters = [(chr(code), unicodedata.category(chr(code))) for code in range(0x21, 0xAC00)]
+    return _form("signs", **{
+        kind: "".join(re.escape(one) for one, of_one in letters if of_one.startswith(kind))
+        for kind in ("M", "Sc", "Sm", "So")
+    })  # fmt: skip
 
 
 def normalized(text: str) -> str:
-    """A text without what does not matter to an answer, in these steps.
+    """A text without what does not matter to an answer, by the steps of docs/free-text.md.
 
-    1. Unicode form NFKC, case folded, NFKC once more; spaces collapsed.
-    2. The comma between groups of three digits, apostrophes, full stops after a letter, and vowel
-       points of Arabic and Hebrew are removed: ``1,000`` is ``1000``, ``U.S.`` is ``us``.
-    3. Every other character becomes a space, but for letters, their marks, digits, signs of
-       currencies, ``+ # % & @``, the degree sign, a slash between digits, a point before a digit
-       and no letter before it, and a minus before a number where no letter or digit precedes it.
-    4. Spaces are collapsed. An article (a, an, the) at the beginning is removed if a space and a
-       word follow it: in ``A. Paris`` A is a label.
-
-    Where nothing is left, the text is that of step 1.
+    Case, spaces, an article at the beginning and punctuation go, signs of another answer stay, as
+    in ``C++``, ``x >= 3``, ``5!``, ``O-``. Where nothing is left, it is the symbols, or the text.
     """
-    folded = unicodedata.normalize("NFKC", fold_case(unicodedata.normalize("NFKC", text)))
-    folded = " ".join(folded.translate(_SIGNS).split())
-    return _letters(_ARTICLE.sub("", folded)) or _letters(folded) or folded
+    plain = text
+    for pattern, instead in () if re.fullmatch(r"[A-Za-z0-9 .,]*", text) else _SAME:
+        plain = pattern.sub(instead, plain)
+    folded = unicodedata.normalize("NFKC", fold_case(unicodedata.normalize("NFKC", plain)))
+    folded = " ".join(re.sub("[\u2212\u2013]", "-", folded).replace("\u2044", "/").split())
+    for rest in (_form("article").sub("", folded), folded):
+        plain = _signs().sub(lambda found: found[1] or " ", _form("left_out").sub("", rest))
+        if plain := _form("spaced").sub(r"\1\2", " ".join(plain.split())):
+            return plain
+    symbols = (c if unicodedata.category(c)[0] == "S" else " " for c in folded)
+    return " ".join("".join(symbols).split()) or folded or text.strip()
 
 
-def _letters(text: str) -> str:
-    """The characters that matter to an answer, with one space for others."""
-    plain = _GROUPED.sub("", text)
-    plain = re.sub(rf"['\u2019\u02bc`{_VOWEL_POINTS}]|(?<=[^\W\d_])\.", "", plain)
-    letters = [letter if _matters(plain, at) else " " for at, letter in enumerate(plain)]
-    return " ".join("".join(letters).split())
+_plain = lru_cache(2**14)(normalized)  # Of the texts of choices
 
 
-def _matters(text: str, at: int) -> bool:
-    letter, before, after = text[at], text[max(0, at - 1) : at], text[at + 1 : at + 2]
-    if letter == "/":
-        return before.isdigit() and after.isdigit()
-    if letter == ".":
-        return after.isdigit() and not before.isalpha() and before != "."
-    category = unicodedata.category(letter)
-    if letter == "-":
-        is_sign = re.match(r"\.?\d", text[at + 1 :]) or unicodedata.category(after or " ") == "Sc"
-        return bool(is_sign) and not before.isalnum()
-    return category[0] in "LMN" or category == "Sc" or letter in _KEPT
+def said(text: str) -> str:
+    """What a model answered: without its thoughts, and without what follows its reply.
+
+    A thought is between two marks (``replies.toml``); without the second it has no end, and without
+    the first it began before the text. A reply ends before a token of a chat, and before a line
+    that names a question or a person who asks. Unseen characters go, and wide ones are like others.
+    """
+    reply, start, is_thought = "", 0, False
+    for mark in _form("thoughts").finditer(text):
+        if not is_thought:
+            reply = "" if mark["end"] else f"{reply}{text[start : mark.start()]}\n"
+        is_thought = not mark["end"] and (is_thought or not mark["whole"])
+        start = mark.end()
+    reply = reply if is_thought else reply + text[start:]
+    if not reply.isascii():
+        reply = _form("unseen").sub(lambda one: unicodedata.normalize("NFKC", one[1] or ""), reply)
+    reply = _form("role").sub("", reply).strip()
+    end = next((mark.start() for mark in _form("next").finditer(reply) if mark.start()), len(reply))
+    return reply[:end].strip()
 
 
-def _said(text: str) -> str:
-    """A text without what the model thought before it, whether or not the thought was finished."""
-    return text.rpartition("</think>")[2].partition("<think>")[0]
+@lru_cache(8)
+def _announced(reply: str) -> list[tuple[int, str]]:
+    """Where each ``the answer is`` ends, and what follows it or is enclosed as an answer."""
+    texts, end = [], len(reply)
+    for one in reversed([*_form("lead_in").finditer(reply)]):
+        text = one[one.lastindex] if one.lastindex else reply[one.end() : end]
+        texts.append((one.end(), text.strip()))
+        end = one.start()
+    return [text for text in texts[::-1] if text[1]]
 
 
-def _after_lead_in(text: str) -> str:
-    """What follows the last ``the answer is``; else the whole text."""
-    text = _said(text)
-    ends = [match.end() for match in _LEAD_IN.finditer(text)]
-    return (text[ends[-1] :].strip() if ends else "") or text.strip()
+def _answer(reply: str) -> str:
+    """What follows the last ``the answer is``; else the whole reply."""
+    return (_announced(reply) or [(0, reply)])[-1][1]
 
 
-def _announced(text: str) -> str:
-    """The first line of what follows the last ``the answer is``."""
-    return _after_lead_in(text).split("\n")[0].strip()
+def _line(text: str) -> str:
+    """The first line that is more than a fence or a rule; without one the text."""
+    found = re.search(r"^.*[^\s`*_=~#>-].*$", text, re.MULTILINE)
+    return (found[0] if found else text).strip()
 
 
-def _line(text: str) -> Extracted:
-    """The first line after ``the answer is``, normalized."""
-    line = _announced(text)
-    return Extracted(normalized(line), line)
+Extracted = tuple[str, str, str]
+"""A value in a reply, empty where the passage is compared; the passage; why there is no value."""
 
 
-def _last_number(text: str) -> Extracted:
-    """The last number after ``the answer is``."""
-    text = _after_lead_in(text)
-    starts = [match.start() for match in _CHUNK.finditer(text)]
-    return _only_number(text[starts[-1] :] if starts else text)
+class Rule(NamedTuple):
+    """How an answer is extracted from a reply and compared with choices (docs/free-text.md)."""
+
+    name: str
+    extract: Callable[[str], Extracted]  # Of what follows ``the answer is``, or of a reply
+    key: Callable[[str], str] = _plain  # Makes of the text of a choice what is compared
+    finds_within: bool = False  # Whether a choice may be a part of the answer, in whole words
 
 
-def _only_number(text: str) -> Extracted:
+class Match(NamedTuple):
+    """What a reply answers."""
+
+    position: int | None  # The position of the choice; None where the reply is none of them
+    answer: str  # What was compared: the extracted and normalized text
+    reason: str = ""  # Why the reply is no choice; empty where it is one
+
+
+def _number(text: str) -> Extracted:
     """The only number of a text; empty without one, or with several different ones."""
     try:
         distinct = list(dict.fromkeys(numbers_in(text)))
     except ConsilienceError as error:
-        return Extracted("", text, f"ambiguous number: {error.found}")
-    if len(distinct) == 1:
-        return Extracted(distinct[0], text)
+        return "", text, f"ambiguous number: {error.found}"
     reason = f"several numbers: {', '.join(distinct)}" if distinct else "no number"
-    return Extracted("", text, reason)
+    return (distinct[0], text, "") if len(distinct) == 1 else ("", text, reason)
 
 
+_value = lru_cache(2**14)(lambda of: ("!" not in of and _number(of)[0]) or normalized(of))
+DEFAULT_RULE = "exact"
+OPEN_RULE = "contains"  # Of open questions where none is named: models answer them in sentences
+DEFAULT_RULES = f"{OPEN_RULE} for open questions, else {DEFAULT_RULE}"
+REGEX = "regex:"  # What a rule with a pattern of its own begins with
+NO_CHOICE = "matches no choice"  # The reason where a reply is none of the choices
+SECONDS = 2.0  # Seconds that a pattern of a user may search an answer
 RULES: Mapping[str, Rule] = {rule.name: rule for rule in (
-    Rule(
-        DEFAULT_RULE,
-        "The first line after 'the answer is' is the choice, but for case, punctuation, spaces and "
-        "a leading article.", "after SQuAD's normalize_answer (Rajpurkar et al. 2016)",
-        _line, normalized),
-    Rule(
-        OPEN_RULE,
-        "The choice, and no other, is in the text after 'the answer is', in whole words.",
-        "answer-string containment, as in open-domain question answering (Chen et al. 2017)",
-        lambda text: Extracted(normalized(_after_lead_in(text)), _announced(text)), normalized,
-        finds_within=True),
-    Rule(
-        "number",
-        "The only number in the first line after 'the answer is' equals that of the choice.",
-        "comparison by value as in GSM8K (Cobbe et al. 2021)",
-        lambda text: _only_number(_announced(text)), lambda text: _only_number(text).answer),
-    Rule(
-        "last-number", "The last number after 'the answer is' equals that of the choice.",
-        "flexible-extract of GSM8K in lm-evaluation-harness", _last_number,
-        lambda text: _only_number(text).answer),
+    Rule(DEFAULT_RULE, lambda text: ("", _line(text), "")),
+    Rule(OPEN_RULE, lambda text: ("", text, ""), finds_within=True),
+    Rule("number", lambda text: _number(_line(text)), _value),
+    Rule("last-number", lambda text: _number([text, *_CHUNK.findall(text)][-1]), _value),
 )}  # fmt: skip
-"""The rules by name; ``rule_of`` makes those of ``regex:PATTERN``."""
 
 
 def rule_of(name: str) -> Rule:
     """The rule of that name; one that does not exist raises.
 
-    ``regex:PATTERN``: the first match counts, of it the group ``answer``, the first group or the
-    whole, compared as under ``exact``.
+    Of ``regex:PATTERN`` the group ``answer``, the first or the whole is compared as by ``exact``.
     """
-    if name.startswith(REGEX):
-        return _regex_rule(name)
-    if name not in RULES:
+    if name in RULES:
+        return RULES[name]
+    if not name.startswith(REGEX):
         known = [*RULES, f"{REGEX}PATTERN"]
         raise unknown_name(f"no rule '{name}' to match answers with", name, known)
-    return RULES[name]
-
-
-def usual_rule(*, is_open: bool) -> Rule:
-    """The rule of a question where none is named (``DEFAULT_RULES``)."""
-    return RULES[OPEN_RULE if is_open else DEFAULT_RULE]
-
-
-SECONDS = 2.0  # Seconds that a pattern of a user may search an answer
-
-
-def _regex_rule(name: str) -> Rule:
     import regex  # as re, with a limit in time
 
     try:
         pattern = re.compile(name.removeprefix(REGEX), re.MULTILINE)
     except re.error as error:
-        raise ConsilienceError(
-            f"the pattern '{name.removeprefix(REGEX)}': {error}",
-            expected="a regular expression of Python",
-        ) from error
+        found = f"the pattern '{name.removeprefix(REGEX)}': {error}"
+        raise ConsilienceError(found, expected="a regular expression of Python") from error
     within_time = regex.compile(pattern.pattern, pattern.flags & ~re.UNICODE)
     group: int | str = "answer" if "answer" in pattern.groupindex else min(1, pattern.groups)
 
-    def extract(text: str) -> Extracted:
+    def extract(reply: str) -> Extracted:
         try:
-            first_match = within_time.search(text, timeout=SECONDS)
+            first_match = within_time.search(reply, timeout=SECONDS)
         except TimeoutError:
-            raise ConsilienceError(
-                f"the pattern '{pattern.pattern}' takes longer than {SECONDS:g} s for an answer of "
-                f"{len(text):,} characters",
-                todo="Repeat nothing that repeats itself: write a+ for (a+)+.",
-            ) from None
-        if first_match is None or not first_match[group]:
-            return Extracted("", "", "the pattern does not match")
-        return Extracted(normalized(first_match[group]), first_match[group])
+            found = f"the pattern '{pattern.pattern}' takes longer than {SECONDS:g} s for an answer"
+            todo = "Repeat nothing that repeats itself: write a+ for (a+)+."
+            raise ConsilienceError(f"{found} of {len(reply):,} characters", todo=todo) from None
+        passage = first_match and first_match[group]
+        return "", passage or "", "" if passage else "the pattern does not match"
 
-    meaning = "What the pattern matches is the choice, but for case, punctuation and spaces."
-    return Rule(name, meaning, "your own pattern", extract, normalized)
+    return Rule(name, extract)
 
 
 def match(text: str, choices: Sequence[Choice], rule: Rule, labels: Sequence[str] = ()) -> Match:
-    """The choice that a written text is, by one of its texts or by its label.
+    """The choice that a text which a model wrote is, by its label or by one of its texts.
 
-    ``labels``: those that the choices were shown with, in the order of the choices. They count
-    alone or in brackets, after ``option``, and beside the text of their choice: ``B``, ``(B)``,
-    ``option B``, ``B) Paris``, ``Paris (B)``. A label with another text is no choice, and with the
-    text of another choice it is ambiguous. A text that is several choices is ambiguous, and so
-    none, unless it is equal to one of them as written.
+    ``labels``: those that the choices were shown with, in their order; they come first. Otherwise
+    the rule compares what the model ``said``. What is several choices is none of them.
     """
-    if not text.strip():
-        return Match(None, "", "no text")
-    extracted = rule.extract(text)
-    answer = extracted.answer or normalized(extracted.passage or text)
-    positions = _named(extracted, choices, rule) | _labelled(extracted, choices, labels)
-    if len(positions) == 1:
-        return Match(positions.pop(), answer)
-    if positions:
-        names = " and ".join(f"'{choices[at].text}'" for at in sorted(positions))
-        return Match(None, answer, f"matches {names}")
-    return Match(None, answer, extracted.reason or NO_CHOICE)
+    if not (reply := said(text)):
+        return Match(None, normalized(text), "no text")
+    has_pattern = rule.name.startswith(REGEX)
+    answer, passage, reason = rule.extract(reply if has_pattern else _answer(reply))
+    answer, read = answer or (passage and normalized(passage)), passage if has_pattern else reply
+    found = _labelled(tuple(labels), tuple(choices)).positions(read) if labels and read else set()
+    if not (found := found or _as_written(passage, choices)):
+        keys = [{rule.key(text) for text in one.texts} for one in choices]
+        equal = {at for at, of_choice in enumerate(keys) if answer in of_choice}
+        found = _within(answer, passage, choices) if rule.finds_within else equal
+    names = " and ".join(f"'{choices[at].text}'" for at in sorted(found))
+    reason = "" if len(found) == 1 else f"matches {names}" if found else reason or NO_CHOICE
+    return Match(None if reason else found.pop(), answer or normalized(text), reason)
 
 
-def _named(extracted: Extracted, choices: Sequence[Choice], rule: Rule) -> set[int]:
-    """The positions of the choices whose text the answer is."""
-    equal = {at for at, choice in enumerate(choices) if extracted.passage in choice.texts}
-    if len(equal) == 1:
-        return equal
-    answer = extracted.answer
-    keys = [{rule.key(text) for text in choice.texts} for choice in choices]
-    if not answer:  # no value: equal to choices without a value
-        answer = normalized(extracted.passage)
-        plain = [[text for text in choice.texts if not rule.key(text)] for choice in choices]
-        keys = [set(map(normalized, texts)) for texts in plain]
-    elif rule.finds_within:
-        return _within(answer, keys)
-    return {at for at, of_choice in enumerate(keys) if answer in of_choice}
+def _as_written(passage: str, choices: Sequence[Choice]) -> set[int]:
+    """The position of the only choice with that text, but for quotes, markup and full stops."""
+    texts = {passage, passage.rstrip(" .。"), passage.strip(" .*_`\"'“”。")}
+    equal = {at for at, one in enumerate(choices) if not texts.isdisjoint(one.texts)}
+    return equal if len(equal) == 1 else set()
 
 
-def _within(answer: str, keys: Sequence[set[str]]) -> set[int]:
-    """The positions of the choices in an answer, but for those inside a longer one."""
+def _within(answer: str, passage: str, choices: Sequence[Choice]) -> set[int]:
+    """The positions of the choices in an answer, but for denied ones and those in a longer one."""
     spans = [
-        (match.start(), -match.end(), at)
-        for at, of_choice in enumerate(keys)
-        for key in filter(None, of_choice)
-        for match in whole_words(key).finditer(answer)
-        if not _is_in_other(answer, *match.span())
+        (one.start(), -one.end(), at)
+        for at, choice in enumerate(choices)
+        for text in choice.texts
+        if (key := _plain(text)) and key in answer and _is_meant(text, key, passage)
+        for one in whole_words(key).finditer(answer)
+        if not _is_in_other(answer, *one.span())
     ]
     positions: set[int] = set()
     longer = (0, 0)  # the span among those before that ends last, and of these begins first
     for start, end, at in sorted(spans):
-        is_inside = end >= longer[1] and (start, end) != longer
-        if not is_inside:
+        if end < longer[1] or (start, end) == longer:  # ends are negative
             longer = start, end
-            positions.add(at)
+            before, after = answer[max(0, start - 80) : start], answer[1 - end :]
+            if not (_form("denies").search(before) or _form("wrong").match(after)):
+                positions.add(at)
     return positions
 
 
-def _is_in_other(text: str, start: int, end: int) -> bool:
-    """Whether a text is a part of another name or number: C in C++, 5 in 5.5, .5, 5/8 and -5.
+def _is_meant(text: str, key: str, passage: str) -> bool:
+    """Whether a text that is short or a word of grammar, as ``US`` and ``He``, is meant there.
 
-    1969 is no part of 20.7.1969, because a number has one point.
+    It is alone in its clause or after ``is``; or as written, but not where a sentence begins if
+    only its first letter is a capital, and not as ``I``.
     """
-    before = re.findall(r"(?:(?<!\w)-)?[\d./]*\Z", text[:start])[0]
+    if key not in _ROWS["grammar"] and (len(key) > 2 or not key.isalpha() or key == text):
+        return True
+    letters = r"\.?".join(map(re.escape, text.replace(".", "")))
+    word, end = rf"(?<!\w){letters}(?!\w)", r"(?=[\s\"'*)\]}]*(?:[.,;:!?\n]|\Z))"
+    alone = rf"(?i:(?:\A|[^\w\s'-]\s*|\n\s*|\b(?:is|be|was|say) )[\"'*(]*{word}{end})"
+    within = rf"[\w,;] {word}" if key in _ROWS["grammar"] and text == text.capitalize() else word
+    is_shown = text != text.lower() and text != "I" and re.search(within, passage)
+    return bool(is_shown or re.search(alone, passage))
+
+
+def _is_in_other(text: str, start: int, end: int) -> bool:
+    """Whether it is a part of a name or number: C in C++, 2 in √2, 5 in .5, not 7 in 20.7.1969."""
+    before = re.findall(r"(?:(?<!\w)-)?[\d./]*\Z", text[max(0, start - 40) : start])[0]
     before = before if text[start].isdigit() or before == "-" else ""
-    after = re.findall(r"\A[\d./]*", text[end:])[0] if text[end - 1].isdigit() else ""
-    is_name = text[end : end + 1] in ("+", "#")
-    return is_name or "-" in before or len(re.findall(r"[./]", before + after)) == 1
+    after = re.findall(r"\A[\d./]*", text[end : end + 40])[0] if text[end - 1].isdigit() else ""
+    is_said = text[end - 1].isdigit() and re.search(r"[^\W\d_]{2} \Z", text[:start][-3:])
+    operators = "[-+#^√☀-⛿]" if is_said else "[-+#^!√☀-⛿]"  # It is 5!
+    is_part = re.search(r"[√¬~<>^≤≥≠±]\Z", text[:start][-1:]) or re.match(operators, text[end:])
+    return bool(is_part) or "-" in before or len(re.findall(r"[./]", before + after)) == 1
 
 
-def _labelled(extracted: Extracted, choices: Sequence[Choice], labels: Sequence[str]) -> set[int]:
-    """The positions of the choices whose label the passage has, alone or with their text."""
-    passage = extracted.passage
-    if passage not in labels and any(passage in choice.texts for choice in choices):
-        return set()  # the text of an option as written, though it may be a label in another case
-    if not labels:
-        return set()
-    plain = re.sub(r"^[-#>\u2022]+\s|[*`\"]+", "", unicodedata.normalize("NFKC", passage)).strip()
+class _Labelled:
+    """Options as they are read by the labels that they were shown with."""
 
-    def place(text: str) -> int:
-        same = (re.fullmatch(re.escape(label), text, re.IGNORECASE) for label in labels)
-        return next(at for at, match in enumerate(same) if match)
+    def __init__(self, labels: tuple[str, ...], choices: tuple[Choice, ...]) -> None:
+        self.labels, self.choices = labels, choices
+        self.keys = [{_plain(text) for text in one.texts} for one in choices]
+        given = dict(zip(("first", "second"), map(re.escape, (*labels, "(?!)")), strict=False))
+        given["known"] = "|".join(sorted(map(re.escape, labels), key=len, reverse=True))
+        names = "begun", "ended", "label", "rest", "listed"
+        self.forms = {name: _form(name, **given) for name in names}
 
-    known = "|".join(sorted(map(re.escape, labels), key=len, reverse=True))
-    texts = [{normalized(text) for text in choice.texts} for choice in choices]
-    if last := re.fullmatch(rf"(.+)[(\[]({known})[)\]]\W*", plain, re.IGNORECASE):
-        at = place(last[2])
-        return {at} if normalized(last[1]) in texts[at] else set()
-    first = re.fullmatch(
-        rf"(?:(?:the )?(?:option|choice|letter|number) )?[(\[]?({known})(?!\w|[.,]\d)"
-        r"((?:[)\]}:,\s\u3001\u3002]|[-.](?!\d))*)(.*)",
-        plain,
-        re.IGNORECASE,
-    )
-    if first is None:
-        return set()
-    at, rest = place(first[1]), normalized(first[3]) if first[3] else ""
-    equal = {other for other, of_choice in enumerate(texts) if rest in of_choice}
-    begun = [text for text in texts[at] if whole_words(text).match(rest)]
-    is_own = begun and not equal and not any(_IS_WRONG.match(rest[len(text) :]) for text in begun)
-    if _IS_RIGHT.fullmatch(rest) or at in equal or is_own:
-        return {at}
-    return {at} | equal if equal and first[2].strip() else set()
+    def positions(self, reply: str) -> set[int]:
+        """The positions of the options that a reply says by their labels, several if it differs.
+
+        First counts what is announced, or a label alone in the first line; then a label alone in
+        another, or chosen (``so it is B``); then one with its text in a line; then what lines begin
+        with. Of labels that differ the last one counts if a word such as ``so`` precedes it.
+        """
+        other = self.forms["listed"].search(reply)
+        if other and not any(_within(normalized(one), one, self.choices) for one in other.groups()):
+            head = reply[: other.start()].rstrip()
+            reply = head.rpartition("\n\n")[0] or re.sub(r"\n.*\?\Z", "", head) or reply
+        lines = [(one.start(), *self.claim(one[0])) for one in re.finditer(r".*\S.*", reply)]
+        rank_of = {3: 3 if lines[0][1] == 3 else 2, 2: 1, 1: 1, 0: 0 if lines[0][2] else -1}
+        claims = [(rank_of[rank], at, found) for at, rank, found in lines]
+        claims += [(3, at, self.claim(_line(text), True)[1]) for at, text in _announced(reply)]
+        for one in self.forms["label"].finditer(reply):
+            before = reply[max(0, one.start() - 60) : one.start()]
+            if one["right"] or _form("chosen").search(before):
+                claims.append((2, one.start(), self.claim(one["line"])[1]))
+        best = max((rank for rank, _, found in claims if found), default=-1)
+        made = sorted((at, found) for rank, at, found in claims if found and rank == best >= 0)
+        differing = [at for at, found in made if found != made[-1][1]]
+        concludes = _form("concludes").search if best > 1 else lambda *_: None
+        if made and (not differing or concludes(reply, differing[-1], made[-1][0])):
+            return made[-1][1]
+        return set().union(*(found for _, found in made))
+
+    def claim(self, line: str, is_announced: bool = False) -> tuple[int, set[int]]:
+        """The positions of the options that a line is, none where that is denied, and their rank.
+
+        3: a label alone, or called right; 2: a text as written; 1: a label with its text, or in
+        another case; 0: a label and more.
+        """
+        key = normalized(line) if is_announced else ""
+        equal = {at for at, keys in enumerate(self.keys) if key in keys}
+        claims = [self._begun(line), (2, _as_written(line.strip(), self.choices)), (1, equal)]
+        if ended := self.forms["ended"].fullmatch(line):  # Paris (B)
+            claims.append(self._begun(f"{ended[2]}. {ended[1]}"))
+        best = max((rank for rank, found in claims if found), default=0)
+        return best, set().union(*(found for rank, found in claims if rank == best))
+
+    def _begun(self, line: str) -> tuple[int, set[int]]:
+        if (begun := self.forms["begun"].match(line)) is None:
+            return 0, set()
+        at, gap, rest = self._at(begun["label"]), begun["gap"].strip(), begun["rest"]
+        written = _as_written(line[begun.end("label") :].lstrip(" .:)"), self.choices)
+        key, more = normalized(rest) if rest else "", self.forms["rest"].match(rest)
+        kind = more.lastgroup if more else None
+        equal = written or {other for other, keys in enumerate(self.keys) if key in keys}
+        own = [text for text in self.keys[at] if whole_words(text).match(key)]
+        rank, found = 0, {at}
+        if kind == "right" or not (rest or written):
+            rank = 3 if begun["label"] in self.labels else 1
+        elif kind == "asked" and not any("?" in text for text in self.choices[at].texts):
+            found = set()
+        elif equal:
+            rank, found = 1, found if at in equal else found | equal if gap else set()
+        elif own:
+            found = set() if _form("wrong").match(key[len(max(own, key=len)) :].strip()) else found
+        elif more and kind in ("and", "next", "other"):
+            found = {at, self._at(more[kind])}
+        elif kind in ("wrong", "verb") or not (gap or kind == "because"):
+            found = set()
+        elif at not in (named := _within(normalized(line), line, self.choices)):
+            found = {at} | named
+        return rank, found
+
+    def _at(self, label: str) -> int:
+        """The position of a label, whatever its case."""
+        same = (re.fullmatch(re.escape(one), label, re.IGNORECASE) for one in self.labels)
+        return min((self.labels[at] != label, at) for at, one in enumerate(same) if one)[1]
 
 
-def matched_word(text: str, words: Sequence[str]) -> str | None:
-    """The word that a written text is, such as the label of a task; None for no or several."""
-    position = match(text, [Choice(word) for word in words], RULES[DEFAULT_RULE]).position
-    return None if position is None else words[position]
+_labelled = lru_cache(2**10)(_Labelled)

@@ -182,6 +182,12 @@ class Prompt:
     is_open: bool = False  # Whether the answer is written without options to choose from
 
     @property
+    def reply_labels(self) -> tuple[str, ...]:
+        """The labels that a reply may be: none if it is to be a text and one is such a text."""
+        texts = {text for choice in self.choices for text in choice.texts}
+        return self.labels if self.are_labels or texts.isdisjoint(self.labels) else ()
+
+    @property
     def text(self) -> str:
         """The prompt as one text: each example is followed by its answer and an empty line."""
         texts = [

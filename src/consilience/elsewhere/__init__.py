@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,29 +10,16 @@ from tempfile import TemporaryDirectory
 import polars as pl
 
 from consilience.core.errors import ConsilienceError
-from consilience.core.factors import FACTORS
 from consilience.core.free_text import DEFAULT_RULE, DEFAULT_RULES, rule_of
 from consilience.core.schemas import METRICS_SCHEMA
-from consilience.elsewhere import logs, parts
 from consilience.elsewhere.exports import fact_answers, joined
-from consilience.elsewhere.table import (
-    COLUMNS,
-    FORM,
-    NAME,
-    Elsewhere,
-    Table,
-    counted_table,
-    frames_of,
-)
-from consilience.files.read import parse_json, read_document, read_lines
+from consilience.elsewhere.formats import frames_in
+from consilience.elsewhere.table import Elsewhere, Table, counted_table
 from consilience.options.runs import ScoreOptions
 from consilience.runs import run as runs
 from consilience.runs.folder import RunFolder, content_digest, digest_of, fingerprint
 from consilience.runs.run import Run
 from consilience.types import WORDS
-
-OWN = {name: name for name in (*FACTORS, FORM)} | {NAME: "variant"}
-"""The factors of tables, and of logs of what was exported: columns of their names."""
 
 
 def open_run(path: str | Path, label: str = "") -> Run:
@@ -58,12 +43,12 @@ def made_of(options: ScoreOptions) -> Elsewhere:
     if not path.exists():
         raise ConsilienceError("no such file or folder", where=where, todo="Check the path.")
     factors = dict(of.partition("=")[::2] for of in options.factor)
-    frames, fields = _frames(path, factors)
+    frames, fields = frames_in(path, factors)
     if suite is not None and not Path(suite).is_file():
         return fact_answers(frames, options, rule, where)
     notes = list[str]()
     if suite is not None:
-        parts_of, fields = _frames(Path(suite), {})
+        parts_of, fields = frames_in(Path(suite), {})
         asked = pl.concat(parts_of, how="diagonal")
         if asked["id"].null_count():
             expected = "what `consilience suite export` wrote"
@@ -103,44 +88,3 @@ def kept(made: Elsewhere, options: ScoreOptions, folder: Path) -> Run:
         written.write_answers(group.id, answers.cast({pl.Categorical: pl.String}))
     written.finish(pl.DataFrame(schema=METRICS_SCHEMA))
     return Run.open(folder)
-
-
-def _frames(
-    path: Path, factors: Mapping[str, str]
-) -> tuple[Iterator[pl.DataFrame], Mapping[str, str]]:
-    """The rows of a file or of a folder of logs, and the field of each factor.
-
-    ``factors``: those that the user names; the field of one is empty where there is none.
-    """
-    rows, keys = None, set[str]()
-    if path.is_dir():
-        if samples := sorted(path.rglob("samples_*.jsonl")):
-            rows = logs.lm_eval_rows(samples)
-        elif files := sorted((*path.rglob("*.eval"), *path.rglob("*.json"))):
-            rows = logs.inspect_rows(files)
-        else:
-            raise runs.no_run(path, "run.json, and no logs")
-    elif path.suffix == ".eval":
-        rows = logs.inspect_rows([path])
-    elif path.suffix == ".json":
-        document = read_document(path)
-        is_inspect = isinstance(document, Mapping) and "eval" in document
-        rows = logs.inspect_rows([path]) if is_inspect else logs.promptfoo_rows(path)
-    elif path.suffix == ".jsonl":
-        first = next((line for _, line in read_lines(path) if line.strip()), "")
-        with suppress(ValueError, AttributeError):  # no object: the reader says where
-            keys = {*parse_json(first).keys()}
-        rows = logs.lm_eval_rows([path]) if {"doc_id", "filtered_resps"} <= keys else None
-    if rows is not None:
-        known = {of: name for of, name in factors.items() if name}
-        with_factors = (
-            {NAME: row.pop("variant", None), **row, **dict.fromkeys(factors)}
-            | {of: parts.dig(record, name) for of, name in known.items()}
-            for record, row in rows
-        )
-        return frames_of(with_factors), {**OWN, **factors}
-    if 2 * len(keys & {*parts.RECORD}) >= len(parts.RECORD):
-        fields = {factor: names[0] for factor, names in parts.RECORD_FIELDS.items()}
-        return parts.record_parts(path, factors), {**fields, **factors}
-    named = {of: field for of, field in {**OWN, **factors}.items() if field}
-    return parts.table_parts(path, {name: name for name in COLUMNS} | named), named

@@ -19,7 +19,6 @@ import polars as pl
 from consilience.core.errors import ConsilienceError, missing_column
 from consilience.core.free_text import DEFAULT_RULE, RULES, Rule, match
 from consilience.core.items import Ask, Choice, Question, as_string
-from consilience.core.presentation import Prompt
 from consilience.core.schemas import ANSWERS_SCHEMA, QUERIES_SCHEMA
 from consilience.core.text import counted
 from consilience.elsewhere.table import FORM, KEY, NAME, Elsewhere
@@ -104,8 +103,17 @@ def _asked(options: ExportOptions) -> tuple[Kind, Iterator[tuple[Row, Ask, Quest
                     "candidates": [*ask.answers], "gold": item.gold,
                 }  # fmt: skip
                 if kind == "questions":
-                    question = questions[name][ask.item]
-                    row |= _of_question(question, ask.shown)
+                    question, prompt = questions[name][ask.item], ask.shown
+                    turns = [*[("system", prompt.system)] * bool(prompt.system), *prompt.turns]
+                    messages = [{"role": role, "content": text} for role, text in turns]
+                    names = [question.options[at].text for at in prompt.options]
+                    row |= {
+                        "prompt": "\n\n".join(filter(None, (prompt.system, prompt.text))),
+                        "messages": messages if prompt.is_chat else None,
+                        "candidates": row["candidates"] if question.options else [],
+                        "options": [*map(_every_text, names, prompt.choices)],
+                        "gold": _every_text(question.gold.text, question.gold),
+                    }
                 elif kind == "facts":
                     row["prompt"] = ask.shown.pattern.fill_blank(ask.shown.subject, BLANK)
                 else:
@@ -117,23 +125,9 @@ def _asked(options: ExportOptions) -> tuple[Kind, Iterator[tuple[Row, Ask, Quest
     return kind, rows()
 
 
-def _of_question(question: Question, prompt: Prompt) -> Row:
-    """What a question has in a variant besides its identity."""
-
-    def texts(name: str, choice: Choice) -> str | list[str]:
-        every = [*dict.fromkeys([name, *choice.texts])]
-        return every if len(every) > 1 else name
-
-    turns = [*[("system", prompt.system)] * bool(prompt.system), *prompt.turns]
-    messages = [{"role": role, "content": text} for role, text in turns]
-    names = [question.options[at].text for at in prompt.options]
-    return {
-        "prompt": f"{prompt.system}\n\n{prompt.text}" if prompt.system else prompt.text,
-        "messages": messages if prompt.is_chat else None,
-        "candidates": [*prompt.answers] if question.options else [],
-        "options": [texts(*of) for of in zip(names, prompt.choices, strict=True)],
-        "gold": texts(question.gold.text, question.gold),
-    }
+def _every_text(name: str, choice: Choice) -> str | list[str]:
+    every = [*dict.fromkeys([name, *choice.texts])]
+    return every if len(every) > 1 else name
 
 
 def exported_lines(options: ExportOptions) -> Iterator[str]:

@@ -21,10 +21,9 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import islice
 from string import ascii_uppercase
 from typing import Any
 
@@ -52,8 +51,8 @@ from consilience.suites.pairs import is_task, load_task
 from consilience.types import WORDS, Candidates, Relation, Suite
 
 COLUMNS = (
-    "group", "item", "subject", "gold", "options", "answer", "scores", "excluded", "error", "model",
-    "prompt", "id", "variant_index",
+    "suite", "group", "item", "subject", "gold", "options", "answer", "scores", "excluded", "error",
+    "model", "prompt", "id", "variant_index",
 )  # fmt: skip
 KEY, NEEDED = ["group", "item"], ("item", "gold")
 FORM = "form"  # The factor of sentence pairs: ``original``, and what perturbations make of it
@@ -139,20 +138,6 @@ class Table:
         return cls(where, whole, model or min(models, default=""), fields, notes)
 
 
-def frames_of(rows: Iterable[Mapping[str, Any]]) -> Iterator[pl.DataFrame]:
-    """Rows of a log as frames of texts, in parts; a value that is no text becomes JSON."""
-    every = iter(rows)
-    while part := list(islice(every, ROWS)):
-        names = dict.fromkeys(name for row in part for name in row)
-        columns = {name: [row.get(name) for row in part] for name in names}
-        yield pl.DataFrame(
-            pl.Series(name, values, pl.Boolean)
-            if name == "right"
-            else pl.Series(name, [*map(text_of, values)], pl.String)
-            for name, values in columns.items()
-        )
-
-
 @lru_cache(maxsize=2**16)
 def choices_in(value: str | None) -> tuple[Choice, ...]:
     """The values of a list in JSON, each with its texts; another value is one text, null none."""
@@ -178,8 +163,7 @@ def counted_table(table: Table, name: str, rule: Rule | None = None) -> Elsewher
     the usual rules (``free_text.DEFAULT_RULES``) where they have none.
     """
     table.rows = table.rows if rule is None else table.rows.drop("right", strict=False)
-    _name_evaluations(table)
-    _take_one_reading(table)
+    _take_one_row(table)
     designs = _with_variants(table)
     questions = _with_questions(table, designs)
     answers = _answers(table, [one for of_group in questions.values() for one in of_group], rule)
@@ -189,9 +173,10 @@ def counted_table(table: Table, name: str, rule: Rule | None = None) -> Elsewher
         for group, of_group in questions.items()
     )
     are_pairs = all(relation.design.compared is not None for relation in relations)
-    suite = Suite(name, relations, words=WORDS["pairs" if are_pairs else "questions"])
+    words = WORDS["pairs" if are_pairs else "questions"]
     factors = dict.fromkeys(of.name for design in designs.values() for of in design.factors)
     rows, shown = table.rows, different(table.rows, "options")
+    name = str(rows["suite"][0]) if "suite" in rows.columns else name
     lists = pl.Series("choices", [texts_in(of) for of in shown["options"]], pl.List(pl.String))
     choices = shown.with_columns(lists.cast(pl.List(pl.Categorical)))
     prompt = pl.col("prompt") if "prompt" in rows.columns else pl.lit(None, pl.String)
@@ -200,45 +185,37 @@ def counted_table(table: Table, name: str, rule: Rule | None = None) -> Elsewher
                     input=pl.concat_list(prompt).list.drop_nulls()),
         joined(rows.select("options"), choices, ["options"]).select("choices"),
     ], how="horizontal")  # fmt: skip
-    notes = [*table.notes, *notes_on_writing(answers)]
+    suite, notes = Suite(name, relations, words=words), [*table.notes, *notes_on_writing(answers)]
     return Elsewhere(queries, suite, answers.with_columns(suite=pl.lit(name)), table.model, notes)
 
 
-def _name_evaluations(table: Table) -> None:
-    """Make ``evaluation_id`` of records a factor where several evaluations asked the same.
+def _take_one_row(table: Table) -> None:
+    """Make factors of evaluations, and leave out other readings than ``VERDICTS`` name first.
 
-    It is ``template`` where their prompts differ, else ``sample``.
+    Where several evaluations asked the same, ``evaluation_id`` is the factor ``template`` if their
+    prompts differ, else ``sample``.
     """
-    rows = table.rows
+    rows, by = table.rows, [*KEY, *(of for of in table.fields if of in table.rows.columns)]
     if "evaluation_id" in rows.columns:
-        by = [*KEY, *(name for name in table.fields if name in rows.columns)]
-        cells, asked, evaluations = (
-            len(different(rows, *by, *more)) for more in ((), ("asked",), ("evaluation_id",))
-        )
+        more = ((), ("asked",), ("evaluation_id",))
+        cells, asked, evaluations = (len(different(rows, *by, *names)) for names in more)
         factor = "template" if asked > cells else "sample"
         if evaluations > cells and factor not in by:
-            table.rows = rows.rename({"evaluation_id": factor})
+            rows = rows.rename({"evaluation_id": factor})
             table.fields = {**table.fields, factor: "evaluation_id"}
-
-
-def _take_one_reading(table: Table) -> None:
-    """Leave out other readings of an answer than the one that ``VERDICTS`` name first."""
-    rows = table.rows
-    if "reading" not in rows.columns:
-        return
-
-    def place(name: str | None) -> tuple[int, bool, str]:
-        words = re.findall(r"\w+", (name or "").lower())
-        return [*(of in words for of in VERDICTS), True].index(True), name is None, name or ""
-
-    names = sorted(rows["reading"].unique().cast(pl.String), key=place)
-    rank = pl.col("reading").cast(pl.String).replace_strict(names, range(len(names)))
-    of_answer = [*KEY, *[of for of in (*table.fields, "evaluation_id") if of in rows.columns]]
-    table.rows = rows.filter(rank == rank.min().over(of_answer))
-    if more := len(rows) - len(table.rows):
-        used = table.rows["reading"].unique().cast(pl.String).drop_nulls().sort()
-        found = f"{counted(more, 'row')} of other readings of an answer"
-        table.notes.append(f"left out: {found}; used: {listed([*used])}")
+        by.append("evaluation_id" if "evaluation_id" in rows.columns else factor)
+    table.rows = rows
+    if "reading" in rows.columns:
+        texts = pl.col("reading").cast(pl.String).fill_null("")
+        names = sorted(rows.select(texts.unique()).to_series())
+        words = {name: re.findall(r"\w+", name.lower()) for name in names}
+        names.sort(key=lambda name: [*(of in words[name] for of in VERDICTS), True].index(True))
+        rank = texts.replace_strict(names, range(len(names)))
+        table.rows = rows.filter(rank == rank.min().over(by))
+        if others := len(rows) - len(table.rows):
+            used = listed(sorted({*table.rows["reading"].cast(pl.String).drop_nulls()}))
+            found = f"{counted(others, 'row')} of other readings of an answer; used: {used}"
+            table.notes.append(f"left out: {found}")
 
 
 def _with_variants(table: Table) -> dict[str, FactorialDesign]:
@@ -463,7 +440,16 @@ def _read(
         for at, (record, *_) in enumerate(scored):
             record |= {name: values[at] for name, values in judged.items()}
     for row, record in zip(rows, records, strict=True):
-        _hear(record, questions[row["place"]], row.get("right"))
+        question, right = questions[row["place"]], row.get("right")
+        gold, place = question.gold.text, question.gold_position if question.options else None
+        said = record.get("answer") if place is None else record.get("option")
+        is_gold = said == (gold if place is None else place)
+        if right and not is_gold:
+            is_other = record.get("option") is not None
+            record |= {"answer": gold, "option": place, "unmatched": None, "overruled": is_other}
+        elif is_gold and right is False:
+            record |= {"answer": f"{gold} {WRONG}", "option": None, "label": None}
+            record["overruled"] = True
     kinds = {of: pl.Categorical if ANSWERS[of] == pl.String else ANSWERS[of] for of in READ}
     kinds["overruled"] = pl.Boolean
     columns = {name: [record.get(name) for record in records] for name in kinds}
@@ -504,16 +490,3 @@ def _as_written(text: str, prompt: Prompt, question: Question) -> dict[str, Any]
     option = prompt.options[known[0]]
     written = {"option": option, "answer": question.options[option].text}
     return {**written, "label": prompt.answers[known[0]], "n_candidates": len(texts)}
-
-
-def _hear(record: dict[str, Any], question: Question, right: bool | None) -> None:
-    """Change an answer as its record says, which may call it right or wrong; None says nothing."""
-    gold = question.gold.text
-    at = question.gold_position if question.options else None
-    is_gold = record.get("answer") == gold if at is None else record.get("option") == at
-    if right and not is_gold:
-        is_other = record.get("option") is not None
-        record |= {"answer": gold, "option": at, "unmatched": None, "overruled": is_other}
-    elif is_gold and right is False:
-        wrong = {"answer": f"{gold} {WRONG}", "option": None, "label": None}
-        record |= {**wrong, "overruled": True}

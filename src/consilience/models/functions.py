@@ -17,13 +17,13 @@ import numpy as np
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.free_text import (
     DEFAULT_RULE,
+    OPEN_RULE,
+    RULES,
     match,
-    matched_word,
     normalized,
     rule_of,
-    usual_rule,
 )
-from consilience.core.items import Form, Ints, Question, Scores, TextPair, as_lines
+from consilience.core.items import Choice, Form, Ints, Question, Scores, TextPair, as_lines
 from consilience.core.presentation import Prompt
 from consilience.core.text import counted, fold_case, truncated
 from consilience.types import Candidates, Query
@@ -189,8 +189,7 @@ class LabelFunction(PlainPairs, Function):
         return first.text, second.text
 
     def match(self, text: str, asked: Form, words: Sequence[str]) -> int | None:
-        label = matched_word(text, words)
-        return None if label is None else words.index(label)
+        return match(text, [*map(Choice, words)], RULES[DEFAULT_RULE]).position
 
 
 class PromptFunction(PlainReader, Function):
@@ -216,8 +215,8 @@ class PromptFunction(PlainReader, Function):
 
     def match(self, text: str, asked: Prompt, words: Sequence[str]) -> int | None:
         """The position of the answer that a text is: by label, text or alias."""
-        rule = self.named or usual_rule(is_open=asked.is_open)
-        return match(text, asked.choices, rule, asked.labels).position
+        rule = self.named or RULES[OPEN_RULE if asked.is_open else DEFAULT_RULE]
+        return match(text, asked.choices, rule, asked.reply_labels).position
 
     def write(
         self, prompts: Sequence[Prompt], samples: Sequence[int]

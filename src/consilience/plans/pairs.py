@@ -14,8 +14,8 @@ from consilience.asking import asker
 from consilience.asking.asker import Progress
 from consilience.core.errors import SILENT, ConsilienceError, Watch
 from consilience.core.factors import ORIGINAL, Design
-from consilience.core.free_text import matched_word
-from consilience.core.items import Ask, Form, Group, Item, Task, TextPair
+from consilience.core.free_text import DEFAULT_RULE, RULES, match
+from consilience.core.items import Ask, Choice, Form, Group, Item, Task, TextPair
 from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.models import PairModel
 from consilience.models.functions import label_baseline
@@ -216,9 +216,11 @@ def ask(
     """
     if group.id == task.name:
         return asker.ask(group, model.score, progress=progress)
-    labels = task.labels
+    labels, words = task.labels, [*map(Choice, task.labels)]
 
     def read(text: str, ask: Ask) -> dict[str, object]:
-        return {"answer": matched_word(text, labels) or text, "n_candidates": len(labels)}
+        position = match(text, words, RULES[DEFAULT_RULE]).position
+        answer = text if position is None else labels[position]
+        return {"answer": answer, "n_candidates": len(labels)}
 
     return asker.ask_texts(group, model, read, progress=progress)

@@ -33,36 +33,9 @@ def suite_folder(spec: str, data: Path) -> Path:
     folder = Path(spec)
     if spec in BUNDLED:
         return BUNDLED[spec]
-    _refuse_other_kinds(spec, folder)
-    if spec in SUITE_NAMES:
-        folder = data / spec
-        if not folder.is_dir():
-            raise ConsilienceError(
-                f"the suite '{spec}' is not in {data}"
-                + ("" if data.is_dir() else ": no such folder"),
-                expected=f"{folder}; name the folder that contains {spec}",
-                todo=f"Get it with `consilience suite fetch {spec}`, or name the folder in "
-                "CONSILIENCE_DATA.",
-            )
-        return folder
-    if not folder.exists() and (plugged := plugin("consilience.suites", spec)):
-        return Path(plugged())
-    if not folder.exists():
-        raise _no_suite(folder, spec)
-    if not folder.is_dir():
-        raise ConsilienceError(
-            "not a folder",
-            expected=f"a folder, or a file of questions in {', '.join(SUFFIXES)}",
-            where=spec,
-            todo="Save a table of questions as .csv (docs/own-questions.md).",
-        )
-    return folder
-
-
-def _refuse_other_kinds(spec: str, folder: Path) -> None:
     is_named = spec in question_suites.QUESTION_SUITES or known_suite(spec)
     for kind, is_it in (
-        ("suite of questions", bool(is_named or (folder.exists() and is_questions(spec)))),
+        ("suite of questions", is_named or (folder.exists() and is_questions(spec))),
         ("task of sentence pairs", is_task(spec) and not folder.is_dir()),
     ):
         if is_it:
@@ -72,19 +45,31 @@ def _refuse_other_kinds(spec: str, folder: Path) -> None:
                 todo=f"Ask it with `consilience probe --suite {spec}`, or read questions in Python "
                 "with load_questions.",
             )
-
-
-def _no_suite(folder: Path, spec: str) -> ConsilienceError:
-    """The error for a suite that is neither a name nor a folder, with similar names."""
-    paths = sorted(folder.parent.iterdir()) if folder.parent.is_dir() else []
-    nearby = [path.name for path in paths if path.is_dir() or path.suffix in SUFFIXES]
-    known = [*SUITE_NAMES, *TASKS]
-    return ConsilienceError(
-        f"no suite '{spec}' and no such file or folder",
-        expected="the name of a suite, a file of questions, or a folder",
-        todo=did_you_mean(folder.name, [*known, *nearby], did_you_mean(folder.name, known)),
-        option="suite",
-    )
+    if spec in SUITE_NAMES and not (data / spec).is_dir():
+        raise ConsilienceError(
+            f"the suite '{spec}' is not in {data}",
+            expected=f"{data / spec}; name the folder that contains {spec}",
+            todo=f"Get it with `consilience suite fetch {spec}`, or name the folder in "
+            "CONSILIENCE_DATA.",
+        )
+    if spec in SUITE_NAMES:
+        return data / spec
+    if not folder.exists() and (plugged := plugin("consilience.suites", spec)):
+        return Path(plugged())
+    if not folder.exists():
+        paths = sorted(folder.parent.iterdir()) if folder.parent.is_dir() else []
+        nearby = [path.name for path in paths if path.is_dir() or path.suffix in SUFFIXES]
+        known = [*SUITE_NAMES, *TASKS]
+        raise ConsilienceError(
+            f"no suite '{spec}' and no such file or folder",
+            expected="the name of a suite, a file of questions, or a folder",
+            todo=did_you_mean(folder.name, [*known, *nearby], did_you_mean(folder.name, known)),
+            option="suite",
+        )
+    if not folder.is_dir():
+        expected = f"a folder, or a file of questions in {', '.join(SUFFIXES)}"
+        raise ConsilienceError("not a folder", expected=expected, where=spec)
+    return folder
 
 
 def load_suite(spec: str | Path, data: str | Path | None = None) -> Suite:
@@ -138,9 +123,7 @@ def load_any(
 
 
 def check_suite(
-    spec: str | Path,
-    data: str | Path | None = None,
-    columns: Mapping[str, str] | None = None,
+    spec: str | Path, data: str | Path | None = None, columns: Mapping[str, str] | None = None
 ) -> list[ConsilienceError]:
     """What is wrong with a suite; ``columns``: of questions, what they are called."""
     name, data = _name_of(spec), data_dir(_path_or_none(data))

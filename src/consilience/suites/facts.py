@@ -156,15 +156,9 @@ def select_languages(suite: Suite, languages: Sequence[str]) -> Suite:
             )
     relations = []
     for relation in suite.relations:
-        patterns = [pattern for pattern in relation.patterns if pattern.language in languages]
-        position = {relation.patterns.index(pattern): at for at, pattern in enumerate(patterns)}
-        edges = {
-            (position[first], position[second]): edge
-            for (first, second), edge in relation.edges.items()
-            if first in position and second in position
-        }
+        chosen = {one.name for one in relation.patterns if one.language in languages}
         names = {writing: of for writing, of in relation.names.items() if writing[0] in languages}
-        relations.append(replace(relation, patterns=tuple(patterns), edges=edges, names=names))
+        relations.append(replace(relation.only(chosen), names=names))
     left_out = [relation.id for relation in relations if not relation.patterns]
     notes = [f"no pattern in {', '.join(languages)}: {', '.join(left_out)}"] if left_out else []
     return replace(

@@ -15,7 +15,7 @@ from typing import Any
 
 from consilience.core.errors import ConsilienceError, reason_of
 from consilience.core.items import DEFAULT_LANGUAGE, Choice, Question
-from consilience.files.read import read_rows
+from consilience.files.read import read_parquet, read_rows
 from consilience.files.rows import TableError
 from consilience.suites.questions import YES_NO, Questions, shuffled
 
@@ -103,7 +103,12 @@ class KnownSuite:
     def read(self, data: Path) -> Questions:
         """The questions; one that cannot be asked is left out, with a note."""
         files, revision = self.files(data)
-        rows = [cells for file in files for _, cells in read_rows(file)]
+        rows: list[Cells] = []
+        for file in files:  # of Parquet without the names of class labels, which are positions
+            is_table = file.suffix == ".parquet"
+            rows += (
+                read_parquet(file).to_dicts() if is_table else [row for _, row in read_rows(file)]
+            )
         sizes: Counter[str] = Counter()
         items, left_out = [], []
         for number, row in enumerate(rows, start=1):

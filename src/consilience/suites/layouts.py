@@ -34,7 +34,7 @@ from consilience.types import FACT_COLUMNS, PATTERN_COLUMNS, Cardinality, Draft,
 
 SOURCES: dict[str, str] = {
     "pararel": "https://raw.githubusercontent.com/yanaiela/pararel/"
-    "cb5554678457beb5ac163d888f1ce8cf174b3f0b/data",
+    "cb5554678457beb5ac163d888f1ce8cf174b3f0b/data"
 }
 
 SILENCE = 60.0  # Seconds without a byte after which a request ends
@@ -74,9 +74,7 @@ def altered(name: str, folder: Path) -> list[str]:
 
 
 def fetch(
-    name: str,
-    data: Path,
-    progress: Callable[[int, int], None] = lambda files, total: None,
+    name: str, data: Path, progress: Callable[[int, int], None] = lambda files, total: None
 ) -> tuple[Path, int]:
     """Fetch a release into ``data/name``: the folder, and the number of files that were fetched.
 

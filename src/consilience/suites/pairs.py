@@ -13,12 +13,12 @@ import json
 import math
 import random
 import re
+import runpy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any, get_args
 
 from consilience.core.errors import ConsilienceError, did_you_mean, unknown_name
@@ -140,28 +140,19 @@ def chosen(specs: Sequence[str]) -> dict[str, Perturbation]:
 
 def _from_file(spec: str) -> Perturbation:
     file, _, name = spec.rpartition(":")
-    path = Path(file)
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ConsilienceError(
-            f"cannot be read: {error.strerror}", where=file, todo="Check the path."
-        ) from error
-    module = ModuleType(path.stem)
-    module.__file__ = file
-    try:
-        exec(compile(content, file, "exec"), module.__dict__)
+        digest = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+        defined = runpy.run_path(file)
     except Exception as error:
-        raise ConsilienceError(
-            f"cannot be run: {type(error).__name__}: {error}", where=file, todo="Correct the file."
-        ) from error
-    function = getattr(module, name, None)
+        found = f"cannot be run: {type(error).__name__}: {error}"
+        raise ConsilienceError(found, where=file, todo="Correct the file.") from error
+    function = defined.get(name)
     if not callable(function):
-        names = [known for known, value in vars(module).items() if callable(value)]
+        names = [known for known, value in defined.items() if callable(value)]
         raise ConsilienceError(f"no function '{name}'", where=file, todo=did_you_mean(name, names))
-    described = (function.__doc__ or "").strip().partition("\n")[0]
-    source = {"file": path.name, "sha256": hashlib.sha256(content).hexdigest()}
-    return Perturbation(name, described or f"See {path.name}.", function, source)
+    source = {"file": Path(file).name, "sha256": digest}
+    described = (function.__doc__ or f"See {source['file']}.").strip().partition("\n")[0]
+    return Perturbation(name, described, function, source)
 
 
 def _shown(value: object) -> str:

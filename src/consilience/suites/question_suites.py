@@ -285,10 +285,7 @@ def questions_of_suite(suite: Suite, distractors: int | None = None, seed: int =
 
 
 def questions_of_relation(
-    relation: Relation,
-    distractors: int | None = None,
-    seed: int = 0,
-    several: bool | None = None,
+    relation: Relation, distractors: int | None = None, seed: int = 0, several: bool | None = None
 ) -> Questions:
     """The facts of a relation as questions, with a phrasing for each pattern.
 

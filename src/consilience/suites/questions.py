@@ -39,8 +39,8 @@ COLUMN_JOIN = "+"
 
 
 def entries(value: Any) -> list[Any]:
-    """The entries of a list of any library; another value is one entry."""
-    value = value.tolist() if hasattr(value, "tolist") else value
+    """The entries of a list; another value is one entry."""
+    value = as_is(value)
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
@@ -72,8 +72,9 @@ def passages(value: Any) -> str | None:
 
 
 def as_is(value: Any) -> Any:
-    """A value as it is; None of an empty cell."""
-    return None if isinstance(value, str) and not value.strip() else value
+    """A value as it is, a list of any library as one; None of an empty cell."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    return None if isinstance(value, str | float) and text(value) is None else value
 
 
 def _optional(name: str, parse: Callable[[Any], Any], default: Any, *others: str) -> Column:
@@ -227,7 +228,7 @@ def _read_options(rows: Sequence[Row]) -> None:
             row.report(f"'{row['options']}'", "options", expected=expected)
             row["options"] = []
         else:
-            row["options"] = found if is_list else row["options"].split(SEPARATOR)
+            row["options"] = found if is_list else row["options"].rstrip("; ").split(SEPARATOR)
     for row in rows:
         _read_list(row)
 
@@ -264,6 +265,7 @@ def _refuse_twins(row: Row, options: Sequence[str], column: str) -> None:
 # What answers mean.
 
 LABEL = re.compile(r"[\s(\[]*(\w+?)(?:\.0+)?[\s)\].:]*")  # A, a, (B), C., [D], 1, 1.0
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
 BOOLEANS = {"true": "yes", "false": "no"}
 YES_NO = Choice("yes", ("true",)), Choice("no", ("false",))
 
@@ -291,17 +293,20 @@ def _by_text(answer: str, row: Row) -> int | None:
     return position(answer, row["options"])
 
 
+def _label(text: str) -> str | None:
+    match = LABEL.fullmatch(text)
+    return match[1].casefold() if match else None
+
+
 def _by_label(answer: str, row: Row) -> int | None:
-    if not (match := LABEL.fullmatch(answer)):
-        return None
-    label = match[1].casefold()
-    labels = [one.casefold() for one in row["labels"]] or list("abcdefghijklmnopqrstuvwxyz")
-    return labels.index(label) if labels[: len(row["options"])].count(label) == 1 else None
+    label, size = _label(answer), len(row["options"])
+    labels = [*map(_label, row["labels"]), *LETTERS * (not row["labels"])][:size]
+    return labels.index(label) if label and labels.count(label) == 1 else None
 
 
 def _by_index(answer: str, row: Row, first: int = 0) -> int | None:
-    match = LABEL.fullmatch(answer)
-    at = int(match[1]) - first if match and match[1].isdecimal() else -1
+    label = _label(answer)
+    at = int(label) - first if label and label.isdecimal() else -1
     return at if 0 <= at < len(row["options"]) else None
 
 
@@ -434,7 +439,6 @@ def _asked(
     return [row for row in first.values() if row["answer"]]
 
 
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
 LAST_LETTER = re.compile(r"(?:.*(?:[\W_]|[a-z](?=[A-Z])))?([A-Za-z])")
 """A column that is called by a letter: ``B``, ``option_b``, ``Antwort B``, ``answerB``."""
 
@@ -506,7 +510,7 @@ def _refuse_a_field(
     """Report a column of questions that holds two words only: it says what else is asked."""
     asked = {one for item in items for of in item.paraphrases.values() for one in of}
     if more and len(items) > 1 and len(asked) < 3 and all(map(str.isalpha, asked)):
-        found = f"two different texts only, such as '{asked.pop()}'"
+        found = f"two different texts only, such as '{min(asked)}'"
         todo = f"{TO_NAME} question=COLUMN; question={column} asks these texts."
         where = f"{where}, column '{column}'"
         problems.append(ConsilienceError(found, expected="questions", where=where, todo=todo))

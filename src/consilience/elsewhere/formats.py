@@ -1,6 +1,6 @@
-"""Logs of lm-evaluation-harness, inspect_ai and promptfoo as rows of the table of answers.
+"""The formats of answers that were made elsewhere: tables, and logs of four programs.
 
-A reader yields each record of a file with its row (``table.COLUMNS``, ``right``, ``reading``, and
+A reader of a log yields each record with its row (``table.COLUMNS``, ``right``, ``reading``, and
 the factors of its format). What cannot be used has a text in ``left_out`` that names it.
 """
 
@@ -9,29 +9,221 @@ from __future__ import annotations
 import ast
 import csv
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import reduce
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipFile
 
+import polars as pl
+from polars import selectors
+
 from consilience.core.errors import ConsilienceError, reason_of
 from consilience.core.factors import FACTORS
 from consilience.core.text import listed, truncated
-from consilience.elsewhere.table import COLUMNS, LETTERS, VERDICTS, texts_in
-from consilience.files.read import parse_json, read_document, read_rows
+from consilience.elsewhere.table import COLUMNS, FORM, LETTERS, NAME, ROWS, VERDICTS, texts_in
+from consilience.files.read import (
+    POLARS_FAULTS,
+    parse_json,
+    read_document,
+    read_lines,
+    read_rows,
+)
 from consilience.files.tables import text_of
+from consilience.runs.run import no_run
 
 Record = Mapping[str, Any]
 Rows = Iterator[tuple[Record, dict[str, Any]]]
 
+OWN = {name: name for name in (*FACTORS, FORM)} | {NAME: "variant"}
+"""The factors of tables, and of logs of what was exported: columns of their names."""
+
+PART = 2**24  # Bytes of a file that are parsed at once
+
+RECORD_FIELDS: Mapping[str, Sequence[str]] = {
+    factor: [f"metadata.{name}" for name in names.split()]
+    for factor, names in {
+        "language": "language lang",
+        "paraphrase": "paraphrase phrasing instruction instruction_phrasing",
+        "order": "order choices_order choice_order option_order",
+        "labels": "labels enumerator choices_enumerator choice_enumerator",
+        "shots": "shots examples num_shots n_shots demonstrations",
+        "template": "template prompt_template",
+        "sample": "sample seed repeat trial run",
+        NAME: "variant",
+    }.items()
+}
+"""The factors of records: of several fields the first that a record has."""
+
+RECORD = ("evaluation_id", "model_id", "evaluation_name", "sample_id", "interaction_type")
+"""Fields of every record of Every Eval Ever that are texts."""
+
 LONGEST = 60  # Characters of a text of the file in a name or a note
+
+
+def frames_in(
+    path: Path, factors: Mapping[str, str]
+) -> tuple[Iterator[pl.DataFrame], Mapping[str, str]]:
+    """The rows of a file or of a folder of logs, and the field of each factor.
+
+    ``factors``: those that the user names; the field of one is empty where there is none.
+    """
+    rows, keys = None, set[str]()
+    if path.is_dir():
+        if samples := sorted(path.rglob("samples_*.jsonl")):
+            rows = lm_eval_rows(samples)
+        elif files := sorted((*path.rglob("*.eval"), *path.rglob("*.json"))):
+            rows = inspect_rows(files)
+        else:
+            raise no_run(path, "run.json, and no logs")
+    elif path.suffix == ".eval":
+        rows = inspect_rows([path])
+    elif path.suffix == ".json":
+        document = read_document(path)
+        is_inspect = isinstance(document, Mapping) and "eval" in document
+        rows = inspect_rows([path]) if is_inspect else promptfoo_rows(path)
+    elif path.suffix == ".jsonl":
+        first = next((line for _, line in read_lines(path) if line.strip()), "")
+        with suppress(ValueError, AttributeError):  # no object: the reader says where
+            keys = {*parse_json(first).keys()}
+        rows = lm_eval_rows([path]) if {"doc_id", "filtered_resps"} <= keys else None
+    if rows is not None:
+        known = {of: name for of, name in factors.items() if name}
+        with_factors = (
+            {NAME: row.pop("variant", None), **row, **dict.fromkeys(factors)}
+            | {of: dig(record, name) for of, name in known.items()}
+            for record, row in rows
+        )
+        return frames_of(with_factors), {**OWN, **factors}
+    if 2 * len(keys & {*RECORD}) >= len(RECORD):
+        fields = {factor: names[0] for factor, names in RECORD_FIELDS.items()}
+        return record_parts(path, factors), {**fields, **factors}
+    named = {of: field for of, field in {**OWN, **factors}.items() if field}
+    return table_parts(path, {name: name for name in COLUMNS} | named), named
+
+
+def frames_of(rows: Iterable[Mapping[str, Any]]) -> Iterator[pl.DataFrame]:
+    """Rows of a log as frames of texts, in parts; a value that is no text becomes JSON."""
+    every = iter(rows)
+    while part := list(islice(every, ROWS)):
+        names = dict.fromkeys(name for row in part for name in row)
+        columns = {name: [row.get(name) for row in part] for name in names}
+        yield pl.DataFrame(
+            pl.Series(name, values, pl.Boolean)
+            if name == "right"
+            else pl.Series(name, [*map(text_of, values)], pl.String)
+            for name, values in columns.items()
+        )
+
+
+def table_parts(path: Path, fields: Mapping[str, str]) -> Iterator[pl.DataFrame]:
+    """The rows of a table; of each factor the column, or a field in one: ``doc.template``."""
+    if path.suffix != ".jsonl":
+        of_rows = ({of: dig(row, name) for of, name in fields.items()} for row in _cells(path))
+        yield from frames_of(of_rows)
+        return
+    for part in json_parts(path, _schema(dict.fromkeys(fields.values(), pl.String()))):
+        named = part.select(_field(name).alias(of) for of, name in fields.items())
+        yield named.with_columns(selectors.struct().struct.json_encode())
+
+
+def _cells(path: Path) -> Iterator[Mapping[str, Any]]:
+    """The rows of a table, of Parquet in parts."""
+    if path.suffix != ".parquet":
+        yield from (row for _, row in read_rows(path))
+        return
+    try:
+        for part in pl.scan_parquet(path, glob=False).collect_batches(chunk_size=ROWS):
+            yield from part.iter_rows(named=True)
+    except POLARS_FAULTS as error:
+        found = f"cannot be read as a table: {reason_of(error)}"
+        raise ConsilienceError(found, where=str(path)) from error
+
+
+def dig(record: Any, path: str) -> Any:
+    """The value of a field by its name, or by names with dots between, from outside to inside."""
+    if isinstance(record, Mapping) and path in record:
+        return record[path]
+    for name in path.split("."):
+        record = record.get(name) if isinstance(record, Mapping) else None
+    return record
+
+
+def _field(path: str) -> pl.Expr:
+    """The same of a frame with a schema of ``_schema``."""
+    first, *names = path.split(".")
+    return reduce(lambda value, name: value.struct.field(name), names, pl.col(first))
+
+
+def _schema(kinds: Mapping[str, pl.DataType]) -> dict[str, Any]:
+    """The schema of fields by their names, in which dots lead into objects."""
+    tree = dict[str, dict[str, pl.DataType]]()
+    for path, kind in kinds.items():
+        first, _, rest = path.partition(".")
+        tree.setdefault(first, {}).update({rest: kind} if rest else {})
+    return {of: pl.Struct(_schema(inner)) if inner else kinds[of] for of, inner in tree.items()}
+
+
+def json_parts(path: Path, schema: Mapping[str, Any]) -> Iterator[pl.DataFrame]:
+    """The lines of a JSONL file; the first that does not fit the schema raises."""
+    size, start, lines = PART, 0, 0
+    with path.open("rb") as file:
+        while part := file.read(size) + file.readline():
+            try:
+                yield pl.read_ndjson(part.removeprefix(b"\xef\xbb\xbf"), schema=schema)
+            except POLARS_FAULTS as error:
+                if not size:
+                    found, where = f"cannot be read: {reason_of(error)}", f"{path}:{lines + 1}"
+                    expected = "an object in JSON, with fields of the usual types"
+                    raise ConsilienceError(found, expected=expected, where=where) from error
+                size = 0  # line by line, to find the one
+                file.seek(start)
+                continue
+            start, lines = file.tell(), lines + part.count(b"\n")
+
+
+def record_parts(path: Path, fields: Mapping[str, str]) -> Iterator[pl.DataFrame]:
+    """The answers in instance records of Every Eval Ever (schema 0.3.0).
+
+    ``fields``: of the factors that the user names; others are in ``RECORD_FIELDS``.
+    """
+    known = {**RECORD_FIELDS, **{of: [name] if name else [] for of, name in fields.items()}}
+    text, texts = pl.String(), pl.List(pl.String())
+    attribution = pl.Struct({"extracted_value": text, "is_terminal": pl.Boolean()})
+    named = dict.fromkeys([name for names in known.values() for name in names], text)
+    schema = _schema({
+        **named, **dict.fromkeys((*RECORD, "metadata.item", "error", "evaluation_result_id"), text),
+        "input.raw": text, "input.reference": text, "input.choices": text, "output.raw": texts,
+        "answer_attribution": pl.List(attribution), "evaluation.is_correct": pl.Boolean(),
+    })  # fmt: skip
+    for part in json_parts(path, schema):
+        given, attributed = pl.col("input").struct, pl.col("answer_attribution").list
+        is_last = pl.element().struct.field("is_terminal")
+        terminal = attributed.eval(pl.element().filter(is_last.fill_null(value=False))).list.last()
+        last = pl.coalesce(terminal, attributed.last()).struct.field("extracted_value")
+        item = pl.coalesce(_field("metadata.item"), "sample_id")
+        reference, turns = given.field("reference"), pl.lit("records of several turns")
+        factors = {factor: names for factor, names in known.items() if names}
+        yield part.select(
+            group="evaluation_name", item=item, model="model_id", error="error",
+            prompt=given.field("raw"), options=given.field("choices"),
+            subject=pl.format("{}/{}", "evaluation_name", item),
+            gold=pl.when(reference != "[]").then(reference), reading="evaluation_result_id",
+            evaluation_id="evaluation_id", right=pl.col("evaluation").struct.field("is_correct"),
+            answer=pl.coalesce(last, pl.col("output").struct.field("raw").list.first()),
+            left_out=pl.when(pl.col("interaction_type") != "single_turn").then(turns),
+            **{of: pl.coalesce([*map(_field, names)]) for of, names in factors.items()},
+        )  # fmt: skip
 
 
 def exported(cells: object) -> dict[str, Any]:
     """What a row of ``suite export`` says, where ``cells`` are one; else nothing."""
     if not isinstance(cells, Mapping) or not {"id", "item", "variant"} <= cells.keys():
         return {}
-    return {name: cells[name] for name in (*COLUMNS, "variant", *FACTORS) if name in cells}
+    known = (*COLUMNS, "variant", *FACTORS, FORM)
+    return {name: cells[name] for name in known if name in cells}
 
 
 def lm_eval_rows(files: Sequence[Path]) -> Rows:
@@ -62,7 +254,11 @@ def _of_document(sample: Record, task: str, model: str | None) -> Rows:
     }  # fmt: skip
     metric = next((name for name in VERDICTS if name in sample), None)
     row["right"] = {0: False, 1: True}.get(sample[metric]) if metric else None
-    golds, texts = _targets(sample.get("target")), [one[1] for one in sent if len(one) > 1]
+    texts, golds = [one[1] for one in sent if len(one) > 1], sample.get("target")
+    with suppress(ValueError, SyntaxError, MemoryError, RecursionError):  # as Python writes it
+        value = ast.literal_eval(str(golds))
+        golds = value if isinstance(value, list | int) else golds
+    golds = golds if isinstance(golds, list) else [golds]
     if metric and row["right"] is None:
         row["left_out"] = f"{documents}, whose '{metric}' is neither 0 nor 1"
     elif len(texts) > 1 and all(isinstance(text, str) for text in texts):
@@ -84,15 +280,6 @@ def _of_document(sample: Record, task: str, model: str | None) -> Rows:
     else:
         row["left_out"] = f"{documents}, which score one text"
     yield sample, row
-
-
-def _targets(target: object) -> list[Any]:
-    """The golds in ``target``, which the harness writes as a text, of lists as Python does."""
-    try:
-        value = ast.literal_eval(str(target))
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return [target]
-    return value if isinstance(value, list) else [value if isinstance(value, int) else target]
 
 
 def _choices(texts: list[str], doc: Any) -> list[str]:
@@ -186,12 +373,8 @@ def _content(sample: Record, content: object) -> str | None:
 EXPECTS = re.compile(r"equals|i?contains(?:-any)?")
 """Assertions whose value is the right answer, or a list of texts for it."""
 
-FILLED = re.compile(r"\{\{\s*([\w.]+)\s*((?:\|\s*(?:lower|upper|trim)\s*)*)\}\}")
+FILLED = re.compile(r"\{\{\s*([\w.]+)\s*\}\}")
 """The expressions of Nunjucks that are understood: a variable, or a field of one."""
-
-FILTERS: Mapping[str, Callable[[str], str]] = {
-    "lower": str.lower, "upper": str.upper, "trim": str.strip,
-}  # fmt: skip
 
 
 def promptfoo_rows(file: Path) -> Rows:
@@ -258,18 +441,8 @@ def _expected(assertions: Sequence[Any], variables: Record) -> tuple[list[str] |
 
 def _filled(text: str, variables: Record) -> str | None:
     """A text with the variables of its test; None with an expression that is not understood."""
-
-    def fill(found: re.Match[str]) -> str:
-        value: Any = variables
-        for name in found[1].split("."):
-            value = value.get(name) if isinstance(value, Mapping) else None
-        if value is None:
-            known.append(False)
-        written = text_of(value) or ""
-        for name in re.findall(r"\w+", found[2]):
-            written = FILTERS[name](written)
-        return written
-
-    known = [not re.search(r"\{[{%#]", FILLED.sub("", text)) and not text.startswith("file://")]
-    filled = FILLED.sub(fill, text)
-    return filled if all(known) and filled.strip() else None
+    values = {name: text_of(dig(variables, name)) for name in FILLED.findall(text)}
+    is_plain = not re.search(r"\{[{%#]|^file://", FILLED.sub("", text))
+    if not is_plain or None in values.values():
+        return None
+    return FILLED.sub(lambda found: values[found[1]] or "", text).strip() or None

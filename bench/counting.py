@@ -54,8 +54,8 @@ def answered(suite: Suite, seed: int) -> pl.DataFrame:
             "gold": texts(words, golds), "answer": texts(words, said),
         }  # fmt: skip
         if suite.words is QUESTION_WORDS:
-            columns |= {"option": texts(words, said), "gold_option": texts(words, golds)}
-            columns["shown"] = texts(list(group.design.levels["order"]), variants)
+            columns |= {"option": texts(words, said), "gold_option": texts(words, golds),
+                        "shown": texts(list(group.design.levels["order"]), variants)}  # fmt: skip
             columns["n_candidates"] = pl.Series([4.0]).gather(np.zeros_like(items))
         parts.append(pl.DataFrame(columns))
     return pl.concat(parts)

@@ -99,7 +99,6 @@ pararel-masked: probe MASKED PARAREL --groups P36,P37,P413 --limit 60 OUT
 score-pararel: score pararel-masked PARAREL --protocol strict
 finetune: finetune --model packaged:minilm MRPC --out classifiers
 pairs-{0,1}: PAIRS --model classifiers/seed-{}/mrpc --perturbations all --limit 60 OUT
-pairs-both: PAIRS --model classifiers --perturbations all --limit 60 OUT
 pairs-compare: compare pairs-0 pairs-1
 pairs-writer: PAIRS --model packaged:smollm2 --generate --limit 5 OUT
 """
@@ -221,8 +220,8 @@ KEYS = ("metric", "over", "group", "level", "first", "second", "relation", "item
         "variant_index", "factor", "factors", "outcome", "effect", "rule", "label")  # fmt: skip
 """Columns that name a row of a table."""
 
-BOUNDS = {"low": "high", "seed_low": "seed_high", "change_low": "change_high",
-          "corrected_low": "corrected_high", "share_low": "share_high"}  # fmt: skip
+BOUNDS = {"low": "high", "change_low": "change_high", "corrected_low": "corrected_high",
+          "share_low": "share_high"}  # fmt: skip
 
 Rows = dict[tuple[str, ...], dict[str, Any]]
 

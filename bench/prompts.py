@@ -12,14 +12,14 @@ import numpy as np
 import torch
 
 from consilience import load_suite
-from consilience.asking.questions import prompts_of
 from consilience.core.errors import Loading
 from consilience.core.factors import Factor, FactorialDesign
-from consilience.core.items import Question
-from consilience.core.presentation import Presentation, Presenter, Prompt
+from consilience.core.items import Prompt, Question
 from consilience.models.fast.products import CPU_TOKENS, speed_up
 from consilience.models.loading import load_pretrained
 from consilience.models.prompted import OptionScorer
+from consilience.plans.presentation import Presentation, Presenter
+from consilience.plans.questions import prompts_of
 from consilience.suites.question_suites import mini_questions
 
 MODEL = "packaged:smollm2"

@@ -89,8 +89,8 @@ def grid_of(codes: Ints, golds: Any = 0, of: Clusters | None = None, **more: Any
 
 def rotated(codes: Ints, golds: Any = 0, of: Clusters | None = None, **more: Any) -> Grid:
     """The same of four options in four orders: variant k shows option o at o - k, modulo 4."""
-    size, orders = np.full(len(codes), 4), np.broadcast_to(np.arange(4), codes.shape)
-    places = Places(size, orders, (np.arange(4) - np.arange(4)[:, None]) % 4)
+    orders, shown = np.broadcast_to(np.arange(4), codes.shape), np.arange(4) - np.arange(4)[:, None]
+    places = Places(np.full(len(codes), 4), orders, shown % 4)
     return grid_of(codes, golds, of, places=places, **more)
 
 
@@ -522,8 +522,8 @@ def found_again(size: int, generator: Random) -> Mapping[str, float]:
     """Whether a mean over relations differs as much as an earlier study could detect."""
     earlier, now = generator.normal(size=(2, size))
     none, some = (by_relation(of, 1) for of in (np.zeros((size, 1)), earlier[:, None]))
-    gaps = {"known error": statistics.detectable_difference(size**-0.5, size),
-            "closed form": number_of([(-1.0, none), (1.0, some)], "mean").detectable()}  # fmt: skip
+    of, number = statistics.detectable_difference, number_of([(-1, none), (1, some)], "mean")
+    gaps = {"known error": of(size**-0.5, size), "closed form": of(number.error, number.clusters)}
     return {name: paired_permutation((now + gap).tolist()) < 0.05 for name, gap in gaps.items()}
 
 

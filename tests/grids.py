@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from consilience.core.presentation import orders_of
 from consilience.metrics import errors
 from consilience.metrics.errors import Index
 from consilience.metrics.registry import METRICS, Clusters, Grid, Places
+from consilience.plans.presentation import orders_of
 
 NAN = float("nan")
 ORDERS = ("ABCDE", "EDCBA", "BCDEA", "DBECA", "BACDE")

@@ -68,15 +68,12 @@ def test_the_consistency_by_factor_is_that_of_the_metrics_of_the_run(consilience
     run = probed("random")
     metrics = pl.read_csv(run / "metrics.csv").filter(metric="consistency", over="all")
     analysis = cs.analyze_factors(run)
-    shown = " ".join(repr(analysis).split())
-    assert "What each factor changes in the answers of " in shown
-    largest = analysis.tables["components"].filter(outcome="answer", effect="total")
-    name = largest.sort("share")["factors"][-1]
-    assert f"({name}) changes answers most: variants that differ" in shown
+    assert "What each factor changes in the answers of " in " ".join(repr(analysis).split())
     for row in analysis.tables["consistency"].iter_rows(named=True):
         (of_run,) = metrics.filter(kind="factor", level=row["factor"]).to_dicts()
         assert (row["value"], row["n"]) == (pytest.approx(of_run["value"]), of_run["n"])
-        assert [row["low"], row["high"]] == pytest.approx([of_run["low"], of_run["high"]])
+        bounds = pytest.approx([of_run["low"], of_run["high"]], nan_ok=True)
+        assert [row["low"], row["high"]] == bounds
 
 
 def test_every_number_is_in_one_file_and_tables_are_in_every_format(consilience, probed, tmp_path):

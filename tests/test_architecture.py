@@ -1,6 +1,7 @@
 """The structure of the package: who imports whom."""
 
 import ast
+import re
 import tomllib
 from collections import Counter
 
@@ -19,7 +20,6 @@ LAYERS = [
     "options",
     "runs",
     "models",
-    "asking",
     "plans",
     "analysis",
     "report",
@@ -152,3 +152,12 @@ def test_the_project_keeps_to_its_budget():
     over = {name: size for name, size in sizes.items() if size > budget["sizes"][name]}
     over |= {name: size for name, size in packages.items() if size > budget["lines"][name]}
     assert not over, "make it smaller; these budgets only fall"
+
+
+def test_the_map_names_files_and_functions_that_exist():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    code = "\n".join(path.read_text(encoding="utf-8") for path in FILES)
+    for name in re.findall(r"`([\w./-]+/[\w.-]*|[\w-]+\.(?:py|md|toml))`", text):
+        assert (SOURCE / name).exists() or (ROOT / name).exists(), name
+    for name in re.findall(r"`(?:[\w.]+\.)?(\w+)\(\)`", text):
+        assert f"def {name}(" in code, name

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consilience.asking.asker import judge
 from consilience.core.items import Ask, Item, Scores
+from consilience.plans.asking import judge
 
 NUMBERS = ("logprob", "gold_logprob", "gold_rank", "margin", "n_candidates")
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from consilience.core.expectations import Expectation, Reference, instances
-from consilience.core.presentation import orders_of
 from consilience.metrics import chance
 from consilience.metrics.definitions import _distributions
 from consilience.metrics.registry import METRICS, Places
+from consilience.plans.presentation import orders_of
 from consilience.probing.counting import _majority
 from grids import (
     chosen,

@@ -147,12 +147,14 @@ def test_a_line_says_how_many_prompts_differ_unless_all_do(prompt, notes, tmp_pa
 
 
 def test_orders_of_more_options_are_those_of_fewer_with_their_prompts(tmp_path):
-    """Questions with two options, asked alone and beside one with three; BCA of two is BA."""
+    """Two options, asked alone and beside three: BCA is BA. A group without options has no orders."""
     small = [
-        {"item": str(at), "question": f"{at}?", "options": "yes;no", "answer": "yes"}
+        {"item": str(at), "question": f"{at}?", "options": "yes;no", "answer": "yes", "group": "g"}
         for at in range(4)
     ]
-    large = [*small, {"item": "z", "question": "z?", "options": "x;y;z", "answer": "x"}]
+    small.append({"item": "o", "question": "o?", "options": "", "answer": "x", "group": "open"})
+    more = {"item": "z", "question": "z?", "options": "x;y;z", "answer": "x", "group": "g"}
+    large = [*small, more]
     models = {"large": (large, "baseline:random"), "small": (small, "baseline:constant")}
     runs = [
         cs.evaluate(rows, model, out=tmp_path / name).run for name, (rows, model) in models.items()
@@ -160,7 +162,7 @@ def test_orders_of_more_options_are_those_of_fewer_with_their_prompts(tmp_path):
     for pair in (runs, runs[::-1]):
         common, compared = Common.of(pair, pair[0].suite), cs.compare(*pair)
         assert common.suite.relations[0].design.variants == ("order=AB", "order=BA")
-        assert "compared on the 8 queries that all runs have, of 4 questions" in compared.notes[0]
+        assert "compared on the 9 queries that all runs have, of 5 questions" in compared.notes[0]
         alone = asked_nothing_else(tmp_path / pair[0].label, common)
         numbers = [
             in_numbers(of).drop("first_value", "second_value")
@@ -168,7 +170,7 @@ def test_orders_of_more_options_are_those_of_fewer_with_their_prompts(tmp_path):
         ]
         assert_frame_equal(*numbers)
         changed = compared.flips().answers
-        assert changed.height and changed["prompt"].str.contains("^Question: [0-3][?]").all()
+        assert changed.height and changed["prompt"].str.contains("^Question: [0-3o][?]").all()
         data = data_of(cs.view_answers([run.path for run in pair], out=tmp_path / "view.html"))
         assert all(prompt.startswith("Question: ") for _, _, prompt, *_ in rows_of(data))
         page = cs.write_report([run.path for run in pair], tmp_path / "page.html")

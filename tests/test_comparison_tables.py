@@ -10,13 +10,12 @@ import pytest
 from checks import refusal
 from consilience.core.errors import ConsilienceError
 from consilience.core.schemas import COMPARISON_SCHEMA
-from consilience.metrics.counts import Prepared
+from consilience.metrics.counts import Prepared, asked_of_all
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure, other_candidates
 from consilience.report.columns import legible
 from consilience.report.comparison_tables import CONSTANT, comparison_table, verdict
 from consilience.report.table import number_text
-from consilience.results.comparing import asked_of_all
 from consilience.types import FACT_WORDS, QUESTION_WORDS
 from test_metrics import make_suite
 from test_metrics import table as answers_table

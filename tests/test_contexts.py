@@ -10,9 +10,9 @@ import pytest
 import consilience as cs
 from checks import refused
 from consilience.core.items import Choice, Question
-from consilience.core.presentation import Presentation, present
 from consilience.options.probe import ProbeOptions
 from consilience.plans import plan_of
+from consilience.plans.presentation import Presentation, present
 from consilience.suites.question_suites import load_questions
 
 OPTIONS = tuple(map(Choice, ("x", "y")))

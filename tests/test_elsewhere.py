@@ -59,6 +59,7 @@ TWO = [row("a", "A", options=["x", "y"], style="1"), row("a", "y", options=["x",
      {}, [50, None, 50]),
     ([row("a", "", error="timed out"), row("b", "x", "x")], {}, [50, None, 50]),  # none is wrong
     ([row("a", None, excluded="too long"), row("b", "x", "x")], {}, [100, None, 100]),
+    ([row("a", "x", ["x", "y"], options=["x", "y", "z"]), row("b", "y", "y", options=[])], {}, [100, None, 100]),
     ([row("a", "x", group="C/C++"), row("a", "n", group="B: other")], {}, [50, None, 50]),
     ([row("a", "2", "3", options=["1", "2", "3"])], {}, [0, None, 0]),  # a text before a position
     ([row("a", "2", "y", options=["x", "y"])], {}, [100, None, 100]),
@@ -77,9 +78,10 @@ def test_every_form_of_a_table_has_the_same_numbers(tmp_path):
         table = csv.DictWriter(file, TWO[0])
         table.writeheader()
         table.writerows(of | {"options": json.dumps(of["options"])} for of in TWO)
+    (tmp_path / "t.json").write_text(json.dumps(TWO))
     nested = pl.DataFrame([of | {"doc": {"s": of["style"]}} for of in TWO])
     for answers, field in ((frame, "style"), (frame.to_pandas(), "style"), (TWO, "style"),
-                           (tmp_path / "t.parquet", "style"), (tmp_path / "t.csv", "style"), (nested, "doc.s")):  # fmt: skip
+                           (tmp_path / "t.parquet", "style"), (tmp_path / "t.json", "style"), (tmp_path / "t.csv", "style"), (nested, "doc.s")):  # fmt: skip
         assert numbers(cs.score(answers, factors={"template": field})) == [100, 50, 50]
 
 
@@ -118,11 +120,20 @@ def test_the_order_of_rows_names_of_items_and_order_of_options_change_nothing(tm
     ([row("a", "x", prompt="p"), row("a", "y", prompt="q")], {}, "prompts differ.*--factor template=FIELD"),
     ([row(i, "x", hash=f"{i}{j}") for i in "ab" for j in "12"], {"template": "hash"},
      "4 values of the field 'hash' in one item only"),
+    ([row("a", "x", s="1")], {"group": "s"}, "a factor called 'group'; expected a name that no column of answers has"),
+    ([row("a", "x", gold=[""])], {}, "no answers; left out: 1 rows without 'gold'"),
     ([row("a", "x")], {"template": "doc.style"}, "no field 'doc.style' of the factor 'template'"),
     ([{"item": "a", "answer": "x"}], {}, "no answers; left out: 1 rows without 'gold'"),
     ([row("a", "x", model=m) for m in "mn"], {}, "2 models: m, n.*--model m"),
     ([row("a", None, options=["x", "y"], scores=[-1])], {}, "1 scores of 'a'; expected one for each of 2 options"),
     ([row("a", "x", sample=str(at)) for at in range(201)], {}, "201 variants"),
+    ([row("a", None, options=["x", "y"], scores=[0.1, 0.9])], {}, r"scores .0.1, 0.9. of 'a'; expected .* log-prob"),
+    ([row("a", "x", options="x;y")], {}, "left out: 1 item whose options are no list of different texts"),
+    ([row("a", "x", options=["x", "x"])], {}, "1 item whose options are no list of different texts"),
+    ([row("a", "x", template=t, options=of) for t, of in ((1, ["x", "y"]), (2, ["x", "z"]), (3, None))], {},
+     "1 item with other options in some rows"),
+    ([row("a", "x", g, template=t) for t, g in ((1, "x"), (2, ["x", "y"]))], {}, "1 item with other right answers in some rows"),
+    ([row("a", "x", excluded="false")], {}, "'false' in the column 'excluded'; expected why a query"),
 ])  # fmt: skip
 def test_what_cannot_be_counted_is_refused(tmp_path, rows, factors, message):
     refused(message, cs.score, write(tmp_path / "t.jsonl", rows), factors=factors)
@@ -130,8 +141,12 @@ def test_what_cannot_be_counted_is_refused(tmp_path, rows, factors, message):
 
 def test_what_cannot_be_used_is_left_out_and_counted(tmp_path):
     rows = [row("a", "x"), row(None, "x"), {"item": "c", "answer": "x"}]
-    result = cs.score(write(tmp_path / "t.jsonl", rows))
+    rows += [row(of, "x", gold, options=["x", "y"]) for of, gold in (("d", "A"), ("e", "y"))]
+    result = cs.score(path := write(tmp_path / "t.jsonl", rows))
     assert result.notes[0] == "left out: 1 rows without 'gold'; 1 rows without 'item'"
+    assert "left out: 1 item of which not exactly one option is right" in result.notes
+    write(path, [row("a", "x", model="m")])
+    refused("no answers of 'n'; expected m", cs.score, path, model="n")
     (tmp_path / "t.jsonl").write_text('{"item": "a"}\n{"item": "a\n')
     refused("t.jsonl:2: cannot be read", cs.score, tmp_path / "t.jsonl")
 
@@ -331,10 +346,9 @@ def test_repeats_and_folders_of_lm_evaluation_harness(tmp_path):
 
 
 def sample(number, target, answer, value, *, scorer="match", epoch=1, choices=None, **more):
-    message = {"role": "assistant", "content": [{"type": "text", "text": f"I say {answer}"}]}
     return {
         "id": number, "epoch": epoch, "input": [{"role": "user", "content": "Q"}], "choices": choices,
-        "target": target, "output": {"choices": [{"message": message}]},
+        "target": target, "output": {"completion": f"I say {answer}"},
         "scores": {scorer: {"value": value, "answer": answer}}, **more,
     }  # fmt: skip
 
@@ -574,7 +588,10 @@ def test_answers_to_facts_are_joined_with_their_suite(consilience, tmp_path):
     published = cs.score(tmp_path / "b.jsonl", "mini", protocol="published")
     assert published.suite.protocol == "published"
     odd = [of | {"answer": "Atlantis"} for of in by_place]
-    assert {*cs.score(write(tmp_path / "b.jsonl", odd), "mini").answers["answer"]} == {"Atlantis"}
+    result = cs.score(write(tmp_path / "b.jsonl", odd), "mini")
+    assert {*result.answers["answer"]} == {"Atlantis"}
+    said = "18 of 18 answers are not among the objects of their relation, such as 'Atlantis'"
+    assert said in result.notes
     refused("2 rows to no query of the suite, such as item 'x'", cs.score,
             [of | {"item": "x"} for of in by_place[:2]], "mini")  # fmt: skip
 

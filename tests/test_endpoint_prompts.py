@@ -8,16 +8,16 @@ import pytest
 
 from checks import refused
 from conftest import cases
-from consilience.asking.asker import judge
-from consilience.asking.questions import prompts_of
 from consilience.core.errors import Connection
 from consilience.core.items import Ask, Item, TextPair
-from consilience.core.presentation import Presentation, Presenter, Template
 from consilience.endpoints import chats as chat_module
 from consilience.endpoints import client
 from consilience.models import load_model, served
 from consilience.models.loading import load_pretrained
 from consilience.models.prompted import AnswerWriter, OptionScorer
+from consilience.plans.asking import judge
+from consilience.plans.presentation import Presentation, Presenter, Template
+from consilience.plans.questions import prompts_of
 from consilience.suites.pairs import TASKS, original
 from replay_server import completion, replay
 from scoring_server import LLAMA_CPP, LLAMA_CPP_PYTHON, OPENAI, VLLM, TinyServer, scoring_server

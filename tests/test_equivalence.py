@@ -5,9 +5,9 @@ import pytest
 
 from checks import refused
 from conftest import cases
-from consilience.asking import questions as answering
 from consilience.core.items import Choice, Question
 from consilience.models.judges import EmbeddingJudge, contradict, load_judge
+from consilience.plans import questions as answering
 
 
 class Same:

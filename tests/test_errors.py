@@ -7,14 +7,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from consilience.core.factors import Design, Factor, FactorialDesign
-from consilience.core.presentation import orders_of
-from consilience.core.references import LETTERS
+from consilience.core.factors import LETTERS, Design, Factor, FactorialDesign
 from consilience.metrics import errors
 from consilience.metrics.differences import compare
 from consilience.metrics.errors import Index, Influences
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import METRICS
+from consilience.plans.presentation import orders_of
 from consilience.types import QUESTION_WORDS, Candidates, Fact, Pattern, Relation, Suite
 from grids import chosen, drawn_facts, drawn_questions
 

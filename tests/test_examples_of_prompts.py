@@ -3,7 +3,7 @@
 from checks import refused
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question
-from consilience.core.presentation import Presentation, Presenter
+from consilience.plans.presentation import Presentation, Presenter
 
 
 def question(name, group="g", text="", gold="so", options=("so", "no", "maybe")):

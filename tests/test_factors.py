@@ -10,7 +10,7 @@ from checks import refused
 from consilience.analysis.factor_effects import decompose, one_hot
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question
-from consilience.core.presentation import TEMPLATES, Presentation, Template, orders_of, present
+from consilience.plans.presentation import TEMPLATES, Presentation, Template, orders_of, present
 
 PHRASINGS = {"": ("What is the capital of France?", "Which city is France's capital?")}
 CITIES = tuple(map(Choice, ("Lyon", "Paris", "Nice")))

@@ -10,8 +10,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from checks import refused
 from conftest import _tokenizer
 from consilience.core.errors import Loading
+from consilience.core.items import Prompt
 from consilience.core.patterns import Pattern
-from consilience.core.presentation import Prompt
 from consilience.models import load_model, load_prompt_model
 from consilience.models.classifier import PairFormat
 from consilience.models.loading import kind_of_config, load_pretrained

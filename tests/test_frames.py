@@ -137,7 +137,7 @@ def test_measure_takes_pandas_and_has_the_protocol_of_the_suite():
     rows = [
         {"group": "questions", "item": fact.item, "subject": fact.subject, "variant": variant,
          "gold": fact.object, "answer": "6379"}
-        for fact in PORTS["questions"].facts for variant in (0, 1)
+        for fact in PORTS["questions"].facts for variant in PORTS["questions"].design.variants
     ]  # fmt: skip
     expected = measure(pl.DataFrame(rows), PORTS, "strict")
     assert_frame_equal(measure(pd.DataFrame(rows), PORTS), expected)

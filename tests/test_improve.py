@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import polars as pl
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
@@ -22,6 +23,7 @@ from consilience.train.consistency import (
     _folder_of,
     _trained,
 )
+from consilience.train.improvement import Improved, Outcome, Trained
 from consilience.train.plan import Subject
 from test_train import PATTERNS, PLAN, SUITE, relation, train, trainer_of
 
@@ -216,6 +218,28 @@ def test_one_command_trains_measures_and_shows_the_cost(consilience, command, tm
     assert document["model"] == outcome["model"]
     (row,) = [row for row in outcome["after"] if (row["group"], row["metric"]) == ("D", "accuracy")]
     assert row["n"] == 9
+
+
+def test_differences_of_several_seeds_have_means():
+    """Accuracy rises by 10, 20 and 60 points: by 30, with s = sqrt(.07), and t of 2 degrees 4.30."""
+
+    def outcome(seed, rise):
+        row = {"metric": "accuracy", "over": "mean", "group": "", "kind": "whole", "level": ""}
+        compared = pl.DataFrame(
+            [row | {"difference": rise}, row | {"metric": "f1", "difference": 1.0}]
+        )
+        validation = {"consistent_accuracy": 1 - rise}
+        return Outcome(seed, Trained(Path("m"), validation, {}, None), compared, compared)
+
+    outcomes = tuple(outcome(seed, rise) for seed, rise in ((1, 0.1), (2, 0.2), (3, 0.6)))
+    plan = replace(PLAN, chosen_by="consistent_accuracy")
+    result = Improved(None, plan, SUITE, Path("out"), "masked", None, None, outcomes)
+    assert result.best.seed == 1
+    (row,) = result.over_seeds().to_dicts()
+    assert (row["value"], row["std"], row["runs"]) == pytest.approx((0.3, 0.07**0.5, 3))
+    assert row["high"] == pytest.approx(0.3 + 4.302653 * (0.07 / 3) ** 0.5)
+    (cells,) = result.seed_table().rows
+    assert (cells[0], cells[1].value) == ("Accuracy", pytest.approx(0.3))
 
 
 def test_a_folder_belongs_to_the_weights_and_the_text_of_its_training(model_folder, tmp_path):

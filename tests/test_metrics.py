@@ -2,12 +2,15 @@
 
 import math
 from collections import Counter, defaultdict
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import pytest
 from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
 
+from checks import refused
 from conftest import cases, number
 from consilience import Candidates, Fact, Pattern, Relation, Suite, measure
 from consilience.core.factors import Edge
@@ -225,3 +228,56 @@ def released_rules(rows, patterns, edges):
         "unknown_consistency": pooled(unknown),
     }
     return found, {kind: edit_hits[kind] / n for kind, n in edit_total.items()}
+
+
+def also(rows, **change):
+    return pl.concat(
+        [rows, rows[:1].with_columns(**{name: pl.lit(of) for name, of in change.items()})]
+    )
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda rows: rows.drop("answer"), "no column 'answer' among"),
+    (lambda rows: rows.clear(), "the answers table: no rows"),
+    (lambda rows: rows.with_columns(gold=pl.lit(None)), "row 1: no 'gold'"),
+    (lambda rows: also(rows, variant="[X] is near [Y]."), "no variant .*Did you mean '.X. is in .Y..'"),
+    (lambda rows: also(rows, variant="0"), "no variant '0' of R"),
+    (lambda rows: also(rows, group="S"), "has no relation 'S'"),
+    (lambda rows: also(rows, gold="b"), "the item '1' of R has several subjects or golds"),
+    (lambda rows: also(rows, subject="Bob"), "the item '1' of R has several subjects or golds"),
+    (lambda rows: also(rows, answer="b"), "the item '1' of R has several rows in one variant"),
+])  # fmt: skip
+def test_a_table_that_cannot_be_counted_is_refused(change, message):
+    refused(message, measure, change(table(HAND)), make_suite())
+
+
+@pytest.mark.parametrize("change", [
+    lambda rows: rows.cast(pl.Categorical),
+    lambda rows: rows.cast({"item": pl.Int64}),
+    lambda rows: rows.with_columns(answer=pl.col("answer").replace("c", " ")),
+    lambda rows: rows.with_columns(answer=pl.when(pl.col("answer") != "c").then("answer")),
+    lambda rows: rows.with_columns(more=pl.lit(1)),
+    lambda rows: rows.with_columns(excluded=pl.lit(None), n_candidates=pl.lit("4")),
+    lambda rows: rows.to_pandas(),
+])  # fmt: skip
+def test_texts_may_be_of_any_type_and_a_blank_answer_is_none(change):
+    """Without c, item 2 agrees in no pair, as item 4; only item 1 is right in its base pattern."""
+    rows = table(HAND)
+    is_blank = not {"c"} & set(pl.DataFrame(change(rows))["answer"].cast(pl.String))
+    found = values(measure(change(rows), make_suite()))
+    assert found["accuracy"] == 2 / 4
+    assert found["consistency"] == pytest.approx(2 / 4 if is_blank else (1 + 1 / 3 + 1 + 0) / 4)
+
+
+@pytest.mark.parametrize("protocol", ["strict", "published"])
+def test_the_order_of_rows_does_not_matter(protocol):
+    """Ada's last fact counts: all answers are Rome, so 1 of 2 subjects is known; reversed none."""
+    facts = (Fact("1", "Ada", "Paris"), Fact("2", "Ada", "Rome"), Fact("3", "Bob", "Oslo"))
+    suite = make_suite()
+    suite = replace(suite, relations=(replace(suite["R"], facts=facts),))
+    rows = table([(of.item, of.subject, of.object, ["Rome"] * 3) for of in facts])
+    metrics = measure(rows, suite, protocol)
+    if protocol == "published":
+        assert values(metrics)["successful_objects"] == 1 / 2
+    for changed in (rows.reverse(), rows.sample(fraction=1, shuffle=True, seed=3)):
+        assert_frame_equal(measure(changed, suite, protocol), metrics, rel_tol=0)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from conftest import SENTENCES
 from consilience.analysis.examples import CHANGED_ANSWERS_SCHEMA, changed_answers
-from consilience.asking.asker import query_table
 from consilience.core.items import TextPair
+from consilience.plans.asking import query_table
 from consilience.plans.pairs import ask, present_pairs
 from consilience.suites.pairs import PERTURBATIONS, Perturbation, chosen, original, t5_original
 from pair_builders import (

@@ -8,9 +8,9 @@ import pytest
 
 from checks import refused
 from consilience.core.factors import Factor, FactorialDesign
-from consilience.core.presentation import TEMPLATES
 from consilience.options.probe import ProbeOptions
 from consilience.plans.factors import factors_of, presenter_of
+from consilience.plans.presentation import TEMPLATES
 from consilience.probing.probe import probe
 from consilience.results.evaluation import evaluate
 from consilience.suites.question_suites import mini_questions

@@ -5,9 +5,9 @@ import pytest
 from checks import refused
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question
-from consilience.core.presentation import Presentation, Presenter, Template, present
 from consilience.models import is_chat_model, load_prompt_model
 from consilience.models.functions import PromptFunction, prompt_baseline
+from consilience.plans.presentation import Presentation, Presenter, Template, present
 from consilience.plans.questions import Writer, asks_of, choose, write
 
 FUNCTION = PromptFunction(list, "exact")

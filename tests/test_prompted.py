@@ -9,19 +9,18 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AddedToken
 
 from checks import refused
-from consilience.asking import questions as ask_questions
-from consilience.asking.asker import query_table
-from consilience.asking.questions import prompts_of
 from consilience.core.factors import Factor, FactorialDesign
-from consilience.core.items import Choice, Question, Scores
-from consilience.core.presentation import TEMPLATES, Presentation, Presenter, Prompt, Template
+from consilience.core.items import Choice, Prompt, Question, Scores
 from consilience.models import prompted
 from consilience.models.fast.trees import KeyValueStore
 from consilience.models.loading import load_pretrained
 from consilience.models.prompt_tokens import PromptTokens
 from consilience.models.prompted import AnswerWriter, OptionScorer
 from consilience.models.seq2seq import before_targets
-from consilience.plans.questions import asks_of, choose
+from consilience.plans import questions as ask_questions
+from consilience.plans.asking import query_table
+from consilience.plans.presentation import TEMPLATES, Presentation, Presenter, Template
+from consilience.plans.questions import asks_of, choose, prompts_of
 from test_models import build_bart
 
 

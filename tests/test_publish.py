@@ -7,11 +7,13 @@ import shutil
 import socket
 from pathlib import Path
 
+import polars as pl
 import pytest
 from huggingface_hub import ModelCard
 from jsonschema import Draft7Validator
 
 from checks import refused
+from consilience.files.read import parquet_metadata
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import PublishOptions
 from consilience.probing.probe import probe
@@ -29,6 +31,7 @@ from consilience.publish.publication import (
     public_run,
     publish,
 )
+from consilience.runs.folder import QUERIES, digest_of, fingerprint
 from consilience.runs.run import Run
 
 ID = "my-org/my-model"
@@ -223,6 +226,10 @@ def served(runs, tmp_path):
     record["settings"]["model"] = {"model": "openai:tiny", "kind": "served", "server": SERVER}
     record["options"] |= {"base_url": SERVER, "api_key_env": "MY_KEY", "model": "openai:tiny"}
     record["warnings"] = [f"{folder}: {SERVER} was slow"]
+    queries, known = folder / QUERIES, parquet_metadata(folder / QUERIES)
+    metadata = {"groups": known["groups"], "consilience": fingerprint(record["settings"])}
+    pl.read_parquet(queries).write_parquet(queries, metadata=metadata)
+    record["queries"] = digest_of(queries)
     (folder / "run.json").write_text(json.dumps(record))
     return folder
 

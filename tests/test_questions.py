@@ -54,8 +54,8 @@ HEADER = "question,question_2,answer,aliases,distractors,group,pin,year\n"
 CELLS = "Capital of France?,France's capital?,Paris,Paname,Lyon;Nice,capital,last,2024\n"
 ROWS = (
     "item,question,answer,aliases,distractors,group,pin,year\n"
-    "1,Capital of France?,Paris,Paname,Lyon;Nice,capital,last,2024\n"
-    "1,France's capital?,,,,,,\n"
+    "4e6c5769f3,Capital of France?,Paris,Paname,Lyon;Nice,capital,last,2024\n"
+    "4e6c5769f3,France's capital?,,,,,,\n"
 )
 PARAPHRASES = {name: value for name, value in LINE.items() if name != "question"}
 
@@ -73,11 +73,11 @@ PARAPHRASES = {name: value for name, value in LINE.items() if name != "question"
 def test_every_format_holds_the_same_question(tmp_path, name, text):
     """In one row and in two, with phrasings in a list, in a column and in a list in a cell."""
     (question,) = read(tmp_path, name, text).items
-    assert question.item == "1"
+    assert question.item == "4e6c5769f3"
     assert question.paraphrases == {"": ("Capital of France?", "France's capital?")}
     assert question.gold == Choice("Paris", ("Paname",))
     # The item decides the order of options that are given as distractors.
-    assert [option.text for option in question.options] == ["Lyon", "Paris", "Nice"]
+    assert [option.text for option in question.options] == ["Paris", "Lyon", "Nice"]
     assert (question.group, question.pin, question.more["year"]) == ("capital", "last", "2024")
 
 
@@ -107,13 +107,26 @@ def test_an_open_question_has_the_texts_of_its_answer(tmp_path):
     assert [one.gold for one in items] == golds
 
 
-def test_items_are_ids_that_all_differ_or_numbers_in_the_file(tmp_path):
+def test_an_item_is_an_id_that_differs_or_is_made_of_the_texts(tmp_path):
+    """In another order of the file it is the same, and so is the order of its options."""
     text = "id,group,question,answer\nx,C/C++,A?,1\ny,,B?,1\n"
     items = read(tmp_path, "a.csv", text).items
     assert [(one.item, one.group) for one in items] == [("x", "C/C++"), ("y", "questions")]
     known = read(tmp_path, "a.csv", text.replace("y,", "x,"))
-    assert [one.item for one in known.items] == ["1", "2"]
     assert known.notes == (f"{tmp_path / 'a.csv'}: not used: id",)
+    head, *rows = "question,answer,distractors", "A?,1,2;3", "B?,1,2;3", "B?,4,5", "A?,2,4"
+    first, second = (
+        {one.item: one for one in read(tmp_path, "a.csv", "\n".join([head, *lines])).items}
+        for lines in (rows, [*rows[:0:-1], "C?,1,2;3"])
+    )
+    assert {*first} - {*second} == {next(iter(first))}
+    assert all(
+        replace(second[item], where=first[item].where) == first[item]
+        for item in second
+        if item in first
+    )
+    again = read(tmp_path, "a.csv", "\n".join([head, *rows[:1] * 2])).items
+    assert [one.item for one in again] == [next(iter(first)), f"{next(iter(first))}-2"]
 
 
 @pytest.mark.parametrize(("context", "passages"), [

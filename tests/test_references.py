@@ -11,9 +11,9 @@ import consilience as cs
 from checks import refused
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question
-from consilience.core.presentation import Presentation, Presenter, Template, present
-from consilience.core.references import references_of
 from consilience.plans.factors import note_on_references
+from consilience.plans.presentation import Presentation, Presenter, Template, present
+from consilience.plans.references import references_of
 
 
 def question(*options, asked="Which is right?", **more):

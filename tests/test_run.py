@@ -9,7 +9,7 @@ import pytest
 
 from checks import refused
 from conftest import cases
-from consilience import Questions, open_run
+from consilience import Questions, evaluate, open_run
 from consilience.core.items import Choice, Question
 from consilience.options.probe import ProbeOptions
 from consilience.plans import plan_of
@@ -304,3 +304,15 @@ def test_a_folder_of_a_run_that_was_asked_nothing(tmp_path):
     run = Run.open(tmp_path)
     assert (run.is_finished, run.model_name, run.settings["suite"]) == (False, "", "none")
     refused(f"no {QUERIES}; expected the folder of a run", lambda: run.suite)
+
+
+@pytest.mark.parametrize("change", [
+    lambda settings: settings.pop("kind"), lambda settings: settings.update(kind="facts"),
+    lambda settings: settings["groups"].pop(),
+])  # fmt: skip
+def test_settings_that_were_changed_are_refused(tmp_path, change):
+    run = evaluate("mini-questions", "baseline:random", limit=1, out=tmp_path / "run").run
+    record = json.loads((run.path / "run.json").read_text())
+    change(record["settings"])
+    (run.path / "run.json").write_text(json.dumps(record))
+    refused("other settings than those of the run", open_run, run.path)

@@ -10,10 +10,10 @@ import polars.selectors as cs
 import pytest
 
 from consilience import Candidates, Fact, Pattern, Relation, Suite, measure
+from consilience.analysis import patterns as of_patterns
 from consilience.analysis.patterns import pair_table, pattern_table
 from consilience.files import tables
-from consilience.metrics import registry as grid
-from consilience.metrics.counts import Prepared, prepare
+from consilience.metrics.counts import Prepared
 from consilience.metrics.differences import compare
 
 
@@ -59,7 +59,7 @@ def test_a_prepared_table_has_no_texts_and_its_groups_need_not_be_together(monke
     assert pl.String not in together.coded.dtypes
     assert together.coded.estimated_size() <= 64 * whole.height
     for group in ("R", "S"):
-        rows = prepare(whole, suite).filter(group=group)
+        rows = Prepared(whole, suite).table.filter(group=group)
         assert together.rows(group).equals(rows) and apart.rows(group).equals(rows)
     assert measure(apart, suite).equals(measure(together, suite))
 
@@ -90,20 +90,19 @@ def test_many_patterns_are_counted_without_an_array_of_their_pairs(monkeypatch, 
 
     by_pairs = numbers()
     pairs = pair_table(answers, suite, "strict")
-    monkeypatch.setattr(grid, "MANY_VARIANTS", 4)
+    monkeypatch.setattr(of_patterns, "MANY_VARIANTS", 4)
     for ours, plain in zip(numbers(), by_pairs, strict=True):
         assert np.allclose(ours, plain, rtol=1e-9, atol=1e-12, equal_nan=True)
     with_base = pair_table(answers, suite, "strict")
     assert with_base.drop("p_holm").equals(pairs.filter(first=0).drop("p_holm"))
 
 
-def test_a_kind_of_every_pair_needs_no_array_of_pairs(monkeypatch):
+def test_a_kind_of_every_pair_needs_no_array_of_pairs():
     """The only factor of a group differs between every two variants."""
     suite, answers = asked(8, 12, 3, 0.3, seed=3)
     (relation,), pairs = suite.relations, list(combinations(range(12), 2))
     whole = Prepared(answers, suite).views(relation, "strict")["pairs"]
     plain = whole.only_pairs(pairs)
-    monkeypatch.setattr(grid, "MANY_VARIANTS", 4)
     every, fewer = whole.only_pairs(pairs), whole.only_pairs(pairs[1:])
     assert every.compared is plain.compared is None and len(fewer.compared) == 65
     for name in ("n_both", "n_same"):

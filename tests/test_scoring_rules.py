@@ -8,7 +8,7 @@ import pytest
 from checks import refused
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question, Scores
-from consilience.core.presentation import (
+from consilience.plans.presentation import (
     RULES,
     TEMPLATES,
     Presentation,

@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 
 from checks import ScoringFunction
-from consilience.asking.noise import Part, sample, sample_size
 from consilience.core.errors import Connection, ConsilienceError
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.endpoints.client import Client
 from consilience.options.probe import ProbeOptions
+from consilience.plans.noise import Part, sample, sample_size
 from consilience.probing.counting import noise_floor_of
 from consilience.probing.probe import probe
 from consilience.report.overview import server_line

@@ -11,7 +11,7 @@ from scipy import stats
 
 from checks import refused
 from consilience import measure
-from consilience.analysis.correlations import correlation, paired_t, welch_t, wilson_interval
+from consilience.analysis.correlations import correlation, paired_t, welch_t
 from consilience.analysis.patterns import pair_table, pattern_table
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import few_relations, mean_over_runs
@@ -107,15 +107,6 @@ def test_adjusting_is_what_scipy_does_and_never_lowers(p):
     assert benjamini_hochberg(p) == pytest.approx(list(stats.false_discovery_control(p)))
     assert all(a >= b for a, b in zip(holm(p), benjamini_hochberg(p), strict=True))
     assert all(a >= b - 1e-12 for a, b in zip(benjamini_hochberg(p), p, strict=True))
-
-
-def test_wilsons_interval_is_that_of_scipy():
-    """One of one: 1 / (1 + z^2) to 1, and 0 of 64 to z^2 / (64 + z^2) = 5.7 %."""
-    assert wilson_interval(1.0, 1) == pytest.approx((1 / (1 + 1.959964**2), 1), abs=1e-6)
-    assert wilson_interval(0.0, 64) == pytest.approx((0, 0.0566), abs=1e-4)
-    wilson = stats.binomtest(3, 40).proportion_ci(method="wilson")
-    assert wilson_interval(3 / 40, 40) == pytest.approx((wilson.low, wilson.high))
-    assert np.isnan(wilson_interval(float("nan"), 0)).all()
 
 
 def test_the_detectable_difference_is_so_many_standard_errors():

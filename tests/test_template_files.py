@@ -8,8 +8,8 @@ import pytest
 from checks import refused
 from conftest import cases
 from consilience.core.items import Choice, Question
-from consilience.core.presentation import TEMPLATES, Presentation, Template, present
 from consilience.plans.factors import templates_of
+from consilience.plans.presentation import TEMPLATES, Presentation, Template, present
 
 QUESTION = Question("q", "g", {"": ("Why?",)}, Choice("so"), (Choice("so"), Choice("no")))
 TOML = """

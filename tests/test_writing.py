@@ -9,17 +9,23 @@ import pytest
 import torch
 
 from checks import refused
-from consilience.asking import questions as ask_questions
-from consilience.asking.questions import answered, notes_on_writing
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.free_text import rule_of
-from consilience.core.items import Choice, Question
-from consilience.core.presentation import Presentation, Presenter, Prompt, Template, present
+from consilience.core.items import Choice, Prompt, Question
 from consilience.models.batches import Budget
 from consilience.models.loading import load_pretrained
 from consilience.models.prompted import AnswerWriter, Manner, TokenNoise
 from consilience.options.probe import ProbeOptions
-from consilience.plans.questions import Presented, Writer, asks_of, write
+from consilience.plans import questions as ask_questions
+from consilience.plans.presentation import Presentation, Presenter, Template, present
+from consilience.plans.questions import (
+    Presented,
+    Writer,
+    answered,
+    asks_of,
+    notes_on_writing,
+    write,
+)
 from test_equivalence import Same
 
 CHAT = "{% for m in messages %}{{ m.role }}: {{ m.content }} | {% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"

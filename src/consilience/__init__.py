@@ -18,7 +18,7 @@ Functions:
   ``mine_patterns``, ``import_patterns``, ``rewrite_patterns``: patterns.
   ``make_sheets``, ``make_pattern_sheets``, ``score_sheets``: annotators.
 - ``load_model``, ``ask_suite``, ``read_answers``, ``measure``: the steps of ``evaluate``, one by
-  one.
+  one. ``mean_over_runs``: means of metrics over runs, such as seeds.
 - ``analyze_patterns``, ``analyze_edits``, ``analyze_examples``, ``analyze_factors``,
   ``analyze_knowledge``, ``analyze_syntax``, ``analyze_tasks``, ``analyze_representations``: why a
   model is inconsistent.

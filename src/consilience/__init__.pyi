@@ -36,6 +36,7 @@ from consilience.core.items import Choice as Choice
 from consilience.core.items import Question as Question
 from consilience.core.patterns import Pattern as Pattern
 from consilience.integrations.callbacks import ConsistencyCallback as ConsistencyCallback
+from consilience.metrics.measure import mean_over_runs as mean_over_runs
 from consilience.metrics.measure import measure as measure
 from consilience.models import LanguageModel as LanguageModel
 from consilience.models import load_model as load_model

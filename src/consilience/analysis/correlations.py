@@ -115,18 +115,3 @@ def _pearson(x: Floats, y: Floats) -> Floats:
     x, y = (values - values.mean(axis=-1, keepdims=True) for values in (x, y))
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray((x * y).sum(axis=-1) / np.sqrt((x**2).sum(axis=-1) * (y**2).sum(axis=-1)))
-
-
-def wilson_interval(share: float, observations: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share of independent observations (Wilson 1927), from 0 to 1.
-
-    ``(p + z^2/2n +- z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n)``. One of one: 0.207 to 1. NaN
-    without observations.
-    """
-    if not observations:
-        return NAN, NAN
-    z = -float(ndtri((1 - LEVEL) / 2))
-    extra = z * z / observations
-    spread = z * math.sqrt(share * (1 - share) / observations + extra / 4 / observations)
-    middle = share + extra / 2
-    return max(0.0, (middle - spread) / (1 + extra)), min(1.0, (middle + spread) / (1 + extra))

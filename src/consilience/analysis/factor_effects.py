@@ -18,7 +18,7 @@ import polars as pl
 from consilience.core.factors import FactorialDesign
 from consilience.core.items import Bools, Floats, Ints
 from consilience.metrics import errors
-from consilience.metrics.errors import Estimate, Index, estimates, mean_of
+from consilience.metrics.errors import Estimate, Index, estimates
 from consilience.metrics.registry import DESCRIPTIONS, METRICS, Clusters, Grid, Tally
 from consilience.metrics.statistics import NAN, TIE
 
@@ -110,7 +110,7 @@ def exact_parts(
         share = partial(_share, has_items=outcome == "correctness")
         for effect, factors, part in _effects(variation, of_factors, names):
             columns = np.stack([part, variation, *means.T, squares, ones], axis=1)
-            parts[(outcome, effect, factors), False] = mean_of(part, clusters)
+            parts[(outcome, effect, factors), False] = Tally.of_values(clusters, part)
             parts[(outcome, effect, factors), True] = Tally.of_sums(
                 columns, share, clusters, len(right)
             )

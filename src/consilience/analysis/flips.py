@@ -9,8 +9,8 @@ import polars as pl
 from consilience.analysis.examples import golds_of
 from consilience.metrics.counts import Prepared
 from consilience.metrics.differences import MCNEMAR, SUBJECTS
-from consilience.metrics.errors import estimates, mean_of
-from consilience.metrics.registry import Clusters, by_option
+from consilience.metrics.errors import estimates
+from consilience.metrics.registry import Clusters, Tally, as_labels
 from consilience.metrics.statistics import holm, mcnemar, paired_permutation
 
 QUERY = ("group", "item", "variant")
@@ -66,10 +66,7 @@ def _outcomes(run: Prepared) -> pl.DataFrame:
     is_asked = pl.col("answer").is_not_null() | pl.col("excluded").is_null()
     for group in run.relations:
         rows = run.rows(group.id).filter(is_asked)
-        coded, labels = by_option(rows, group.design).select("answer", "gold"), group.design.labels
-        if labels:
-            is_label = pl.col("answer").is_in([*labels])
-            coded = coded.with_columns(answer=pl.when(is_label).then("answer"))
+        coded = as_labels(rows, group.design)
         right = (coded["answer"] == coded["gold"]).fill_null(value=False)
         code = pl.when(coded["answer"].is_not_null()).then("answer")
         kept = rows.select(*QUERY, "subject", "gold", "answer", code=code, right=right)
@@ -125,7 +122,9 @@ def _numbers(table: pl.DataFrame) -> dict[str, object]:
     """The numbers of one row of paired answers."""
     flips, clusters = table["flip"], Clusters.of(table["subject"])
     hits = {"changed": flips != SAME} | {kind: flips == kind for kind in KINDS}
-    tallies = {kind: mean_of(of.cast(pl.Float64).to_numpy(), clusters) for kind, of in hits.items()}
+    tallies = {
+        kind: Tally.of_values(clusters, of.cast(pl.Float64).to_numpy()) for kind, of in hits.items()
+    }
     of = estimates(tallies)
     net = pl.Series(tallies[WON].scores[:, 0] - tallies[LOST].scores[:, 0])
     by_subject = table.select("subject", net=net).group_by("subject").agg(pl.col("net").sum())

@@ -32,6 +32,10 @@ Kinds = Mapping[str, Mapping[tuple[int, int], Collection[str]]]
 """relation -> pair of patterns -> the names of the ways in which they differ."""
 
 
+MANY_VARIANTS = 100
+"""With more patterns arrays (item, pair) would fill the memory: only pairs with the base pattern
+are in the table."""
+
 PAIRS_SCHEMA: dict[str, type[pl.DataType]] = {
     "group": pl.String,
     **dict.fromkeys(("first", "second"), pl.Int64),
@@ -52,8 +56,9 @@ def pair_table(answers: Answers, suite: Suite, protocol: Protocol) -> pl.DataFra
     run, tables = prepared(answers, suite), []
     for relation in run.relations:
         every = run.views(relation, protocol)["pairs"]
-        of_base = [(0, at) for at in range(1, every.answers.shape[1])]
-        grid = every.only_pairs(of_base) if every.has_many_pairs else every
+        others = range(1, every.answers.shape[1])
+        is_large = every.compared is None and len(others) >= MANY_VARIANTS
+        grid = every.only_pairs([(0, at) for at in others]) if is_large else every
         agreement, bounds = _agreement(grid)
         edges = [relation.edges.get((a, b)) for a, b in grid.pairs.tolist()]
         columns = {

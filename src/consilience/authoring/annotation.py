@@ -27,7 +27,7 @@ from consilience.core.schemas import METRICS_SCHEMA
 from consilience.core.text import counted
 from consilience.files.read import parse_json, read_cells
 from consilience.files.write import csv_of, refuse_occupied, table_of, write_whole
-from consilience.metrics.errors import Index, mean_of, of_group
+from consilience.metrics.errors import Index, of_group
 from consilience.metrics.registry import Clusters, Tally, quotient
 from consilience.metrics.statistics import NAN
 from consilience.options import Output
@@ -321,7 +321,7 @@ def agreements(counts: LabelIndices, items: Clusters) -> dict[str, Tally]:
     counts = np.where(counts.sum(axis=1, keepdims=True) >= 2, counts, 0)
     answers = counts.sum(axis=1)
     agreement = quotient((counts * (counts - 1)).sum(axis=1), answers * (answers - 1))
-    pairwise = mean_of(agreement, items)
+    pairwise = Tally.of_values(items, agreement)
     none = replace(pairwise, scores=np.zeros_like(pairwise.scores))
     found = {"pairwise_agreement": pairwise, **dict.fromkeys(CORRECTED, none)}
     if (counts.sum(axis=0) > 0).sum() > 1:

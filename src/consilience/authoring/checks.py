@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 from consilience.core.items import Question
 from consilience.core.patterns import Pattern
-from consilience.core.references import KINDS, by_kind, references_of
 from consilience.core.text import (
     WITHOUT_SPACES,
     counted,
@@ -21,6 +20,7 @@ from consilience.core.text import (
     listed,
     whole_words,
 )
+from consilience.plans.references import KINDS, by_kind, references_of
 from consilience.suites.question_suites import gold_position_note
 from consilience.suites.questions import Questions, normal
 from consilience.types import Fact, Relation, Suite

@@ -47,9 +47,8 @@ def append_rows(folder: Path, tables: Mapping[str, Rows]) -> None:
         if path.suffix == ".jsonl" and rows:
             files[path] = json_lines(rows, path)
         elif rows and path.suffix != ".tsv":
-            raise ConsilienceError(
-                "rows to add", expected="a table in .jsonl or .tsv", where=str(path)
-            )
+            expected = "a table in .jsonl or .tsv"
+            raise ConsilienceError("rows to add", expected=expected, where=str(path))
         elif rows:
             text = read_text(path)
             text += "" if text.endswith("\n") else "\n"

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from consilience.analysis.correlations import wilson_interval
 from consilience.core.errors import Advance
 from consilience.core.text import WITHOUT_SPACES, marks, truncated
 from consilience.suites.proposals import Proposal
@@ -488,6 +487,9 @@ class Support:
                 kept.append(text)
 
 
+Z = 1.959964  # Of a 95 % interval
+
+
 @dataclass(slots=True)
 class Mined:
     """The patterns of a corpus, and what was searched."""
@@ -517,7 +519,9 @@ class Mined:
             if at in support.evidence:
                 facts = sum(self.index.relation_of[fact] == at for fact in support.facts)
                 every, texts = len(support.facts - shared), support.texts
-                specificity = wilson_interval(facts / every, min(every, texts))[0]
+                share, extra = facts / every, Z**2 / min(every, texts)
+                spread = (share * (1 - share) * extra + extra**2 / 4) ** 0.5
+                specificity = max(0.0, (share + extra / 2 - spread) / (1 + extra))
                 order = -specificity, -facts, -texts, len(text), text
                 scores = {"specificity": round(specificity, 4), "facts": facts}
                 scores |= {"other_facts": every - facts, "texts": texts}

@@ -19,9 +19,8 @@ from consilience.authoring.checks import (
     tokens_of,
 )
 from consilience.core.errors import SILENT, ConsilienceError, Loading, Watch
-from consilience.core.items import DEFAULT_LANGUAGE, NoAnswer
+from consilience.core.items import DEFAULT_LANGUAGE, NoAnswer, Prompt
 from consilience.core.patterns import ENGLISH, OBJECT_SLOT, SUBJECT_SLOT
-from consilience.core.presentation import Prompt
 from consilience.core.provenance import versions
 from consilience.core.text import NEGATIONS, control_in, counted
 from consilience.files.read import read_rows

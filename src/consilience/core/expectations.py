@@ -9,7 +9,7 @@ answers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 ExpectationKind = Literal["same", "different", "implied"]
@@ -155,19 +155,3 @@ def instances(
 
 
 Counted = tuple[tuple[Instance, ...], ...]
-
-
-def with_answers_of(counted: Counted, others: Counted) -> Counted:
-    """The instances that are also in ``others``, asked where those were, too."""
-    known = {(one.expectation, one.variant): one for of in others for one in of}
-    common = []
-    for of in counted:
-        pairs = [(one, known.get((one.expectation, one.variant))) for one in of]
-        kept = [
-            one if other.is_asked else replace(one, answers=(None,) * len(one.answers))
-            for one, other in pairs
-            if other is not None
-        ]
-        if kept:
-            common.append(tuple(kept))
-    return tuple(common)

@@ -11,7 +11,16 @@ from typing import Any, Literal
 from consilience.core.errors import ConsilienceError
 from consilience.core.items import group_rows
 from consilience.core.patterns import Pattern
-from consilience.core.references import LETTERS
+
+LETTERS = "".join(filter(str.isalpha, map(chr, range(0x3000))))
+"""The names of options by their position in the file, A to Z and a to z first: an order of four is
+``BCDA``."""
+
+
+def letters_of(order: Iterable[int]) -> str | None:
+    """The name of an order; None without options."""
+    return "".join(LETTERS[at] for at in order) or None
+
 
 FACTORS: Mapping[str, str] = {
     "language": "the language of the question",
@@ -109,8 +118,8 @@ class FactorialDesign:
             factors.append(Factor(factor.name, tuple(levels)))
             columns.append([levels.index(short[at]) for at in column])
         first: dict[Cell, str] = {}
-        for name, cell in zip(self.names, zip(*columns, strict=True), strict=True):
-            first.setdefault(cell, name)
+        for at, name in enumerate(self.names):
+            first.setdefault(tuple(column[at] for column in columns), name)
         design = FactorialDesign(tuple(factors), tuple(first))
         return design, dict(zip(first.values(), design.names, strict=True))
 

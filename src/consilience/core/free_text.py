@@ -15,9 +15,7 @@ from consilience.core.items import Choice
 from consilience.core.text import fold_case, truncated, whole_words
 
 _CHUNK = re.compile(r"(?<![^\s=])[^\s=]*\d[^\s=]*")
-_AROUND = (
-    "()[]{}\\|*_`~#'\"$%\u00b0\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb\u2026,;:!?/\u3001\u3002"
-)
+_AROUND = "()[]{}\\|*_`~#'\"$%°\u2018\u2019“”„«»…,;:!?/、。"
 _NUMBER = re.compile(r"([-+]?)([0-9]+|[0-9]{1,3}(?:,[0-9]{3})+)(?:\.([0-9]+))?")
 
 
@@ -46,10 +44,9 @@ def numbers_in(text: str) -> list[str]:
 
 _TABLES = tomllib.loads(Path(__file__).with_name("replies.toml").read_text("utf-8"))
 _SAME = [(re.compile("|".join(rows)), instead) for instead, rows in _TABLES.pop("same").items()]
-_ROWS = {
-    name: [row for table in _TABLES.values() for row in table.get(name, ())]
-    for name in dict.fromkeys(name for table in _TABLES.values() for name in table)
-}
+_ROWS: dict[str, list[str]] = {}
+for _name, _rows in (rows for table in _TABLES.values() for rows in table.items()):
+    _ROWS.setdefault(_name, []).extend(_rows)
 
 
 @lru_cache(2**10)
@@ -98,9 +95,8 @@ _plain = lru_cache(2**14)(normalized)  # Of the texts of choices
 def said(text: str) -> str:
     """What a model answered: without its thoughts, and without what follows its reply.
 
-    A thought is between two marks (``replies.toml``); without the second it has no end, and without
-    the first it began before the text. A reply ends before a token of a chat, and before a line
-    that names a question or a person who asks. Unseen characters go, and wide ones are like others.
+    A thought is between two marks, from the first to the end, or up to the second alone. A reply
+    ends before a token of a chat, and before a line that names a question or a person who asks.
     """
     reply, start, is_thought = "", 0, False
     for mark in _form("thoughts").finditer(text):
@@ -134,8 +130,8 @@ def _answer(reply: str) -> str:
 
 def _line(text: str) -> str:
     """The first line that is more than a fence or a rule; without one the text."""
-    found = re.search(r"^.*[^\s`*_=~#>-].*$", text, re.MULTILINE)
-    return (found[0] if found else text).strip()
+    lines = re.finditer(r"^.*[^\s`*_=~#>-].*$", text, re.MULTILINE)
+    return next((line[0] for line in lines), text).strip()
 
 
 Extracted = tuple[str, str, str]
@@ -241,7 +237,7 @@ def match(text: str, choices: Sequence[Choice], rule: Rule, labels: Sequence[str
 def _as_written(passage: str, choices: Sequence[Choice]) -> set[int]:
     """The position of the only choice with that text, but for quotes, markup and full stops."""
     texts = {passage, passage.rstrip(" .。"), passage.strip(" .*_`\"'“”。")}
-    equal = {at for at, one in enumerate(choices) if not texts.isdisjoint(one.texts)}
+    equal = {at for at, one in enumerate(choices) if texts & {*one.texts}}
     return equal if len(equal) == 1 else set()
 
 
@@ -287,9 +283,9 @@ def _is_in_other(text: str, start: int, end: int) -> bool:
     before = re.findall(r"(?:(?<!\w)-)?[\d./]*\Z", text[max(0, start - 40) : start])[0]
     before = before if text[start].isdigit() or before == "-" else ""
     after = re.findall(r"\A[\d./]*", text[end : end + 40])[0] if text[end - 1].isdigit() else ""
-    is_said = text[end - 1].isdigit() and re.search(r"[^\W\d_]{2} \Z", text[:start][-3:])
-    operators = "[-+#^√☀-⛿]" if is_said else "[-+#^!√☀-⛿]"  # It is 5!
-    is_part = re.search(r"[√¬~<>^≤≥≠±]\Z", text[:start][-1:]) or re.match(operators, text[end:])
+    exclaims = text[end - 1].isdigit() and re.search(r"[^\W\d_]{2} \Z", text[:start][-3:])
+    is_part = re.match("[-+#^√☀-⛿]" if exclaims else "[-+#^√☀-⛿!]", text[end:])
+    is_part = is_part or re.match("[√¬~<>^≤≥≠±]", text[:start][-1:])
     return bool(is_part) or "-" in before or len(re.findall(r"[./]", before + after)) == 1
 
 
@@ -353,7 +349,7 @@ class _Labelled:
         key, more = normalized(rest) if rest else "", self.forms["rest"].match(rest)
         kind = more.lastgroup if more else None
         equal = written or {other for other, keys in enumerate(self.keys) if key in keys}
-        own = [text for text in self.keys[at] if whole_words(text).match(key)]
+        begins = [text for text in self.keys[at] if whole_words(text).match(key)]
         rank, found = 0, {at}
         if kind == "right" or not (rest or written):
             rank = 3 if begun["label"] in self.labels else 1
@@ -361,14 +357,18 @@ class _Labelled:
             found = set()
         elif equal:
             rank, found = 1, found if at in equal else found | equal if gap else set()
-        elif own:
-            found = set() if _form("wrong").match(key[len(max(own, key=len)) :].strip()) else found
+        elif begins:
+            is_wrong = _form("wrong").match(key[len(max(begins, key=len)) :].strip())
+            found = set() if is_wrong else found
         elif more and kind in ("and", "next", "other"):
             found = {at, self._at(more[kind])}
         elif kind in ("wrong", "verb") or not (gap or kind == "because"):
             found = set()
         elif at not in (named := _within(normalized(line), line, self.choices)):
-            found = {at} | named
+            own = {*" ".join(self.keys[at]).split()}.difference(_ROWS["grammar"])
+            is_foreign = kind != "because" and gap[:1] in (*".):",) and own.isdisjoint(key.split())
+            is_foreign &= begun["label"].isdigit() or len(key.split()) < 4  # 1. Step; B. Rome
+            found = {at} | named if named or not is_foreign else set()
         return rank, found
 
     def _at(self, label: str) -> int:

@@ -302,3 +302,42 @@ class Question:
     def phrasings(self) -> int:
         """How many phrasings it has, in the language that has most."""
         return max(map(len, self.paraphrases.values()))
+
+
+Role = Literal["user", "assistant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What a model is sent for a question in one variant, and what it may answer."""
+
+    turns: tuple[tuple[Role, str], ...]
+    """The examples with their answers and, at the end, the question."""
+    answers: tuple[str, ...]
+    """What the model may answer, in the order in which the options are shown."""
+    options: tuple[int, ...]  # The position of each answer among the options of the question
+    choices: tuple[Choice, ...] = ()
+    gold: int = -1
+    """The position of the gold among the answers; no model but a baseline may read it."""
+    are_labels: bool = True
+    """Whether the answers are labels of options; False where they are their texts."""
+    is_chat: bool = False
+    system: str = ""
+    group: str = ""  # The group of the question; no model but a baseline may read it
+    labels: tuple[str, ...] = ()  # What the options were shown with, whether or not a reply is one
+    is_open: bool = False  # Whether the answer is written without options to choose from
+
+    @property
+    def reply_labels(self) -> tuple[str, ...]:
+        """The labels that a reply may be: none if it is to be a text and one is such a text."""
+        texts = {text for choice in self.choices for text in choice.texts}
+        return self.labels if self.are_labels or texts.isdisjoint(self.labels) else ()
+
+    @property
+    def text(self) -> str:
+        """The prompt as one text: each example is followed by its answer and an empty line."""
+        texts = [
+            text + {"user": "" if text.endswith((" ", "\n")) else " ", "assistant": "\n\n"}[role]
+            for role, text in self.turns
+        ]
+        return "".join(texts).rstrip(" ")

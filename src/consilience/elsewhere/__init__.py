@@ -14,7 +14,7 @@ from consilience.core.free_text import DEFAULT_RULE, DEFAULT_RULES, rule_of
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.elsewhere.exports import fact_answers, joined
 from consilience.elsewhere.formats import frames_in
-from consilience.elsewhere.table import Elsewhere, Table, counted_table
+from consilience.elsewhere.table import ANSWERS, READ, TAKEN, Elsewhere, Table, counted_table
 from consilience.options.runs import ScoreOptions
 from consilience.runs import run as runs
 from consilience.runs.folder import RunFolder, content_digest, digest_of, fingerprint
@@ -43,6 +43,9 @@ def made_of(options: ScoreOptions) -> Elsewhere:
     if not path.exists():
         raise ConsilienceError("no such file or folder", where=where, todo="Check the path.")
     factors = dict(of.partition("=")[::2] for of in options.factor)
+    if taken := {*factors} & TAKEN:
+        found, expected = f"a factor called '{min(taken)}'", "a name that no column of answers has"
+        raise ConsilienceError(found, expected=expected)
     frames, fields = frames_in(path, factors)
     if suite is not None and not Path(suite).is_file():
         return fact_answers(frames, options, rule, where)
@@ -53,7 +56,7 @@ def made_of(options: ScoreOptions) -> Elsewhere:
         if asked["id"].null_count():
             expected = "what `consilience suite export` wrote"
             raise ConsilienceError("rows without 'id'", expected=expected, where=suite)
-        rows, notes = joined(frames, asked, where)
+        rows, notes = joined(frames, asked, where, options.model)
         frames = iter([rows])
     table = Table.of_parts(frames, where, fields, options.model)
     table.notes += notes
@@ -83,8 +86,9 @@ def kept(made: Elsewhere, options: ScoreOptions, folder: Path) -> Run:
     written.describe("answers_of", str(path))
     written.write_queries(made.queries, [group.record for group in made.suite])
     written.note(made.notes)
+    absent = [pl.lit(None, ANSWERS[of]).alias(of) for of in READ if of not in made.answers.columns]
     for group in made.suite:
-        answers = made.answers.filter(pl.col("group") == group.id)
+        answers = made.answers.filter(pl.col("group") == group.id).with_columns(absent)
         written.write_answers(group.id, answers.cast({pl.Categorical: pl.String}))
     written.finish(pl.DataFrame(schema=METRICS_SCHEMA))
     return Run.open(folder)

@@ -21,10 +21,9 @@ from consilience.core.free_text import DEFAULT_RULE, RULES, Rule, match
 from consilience.core.items import Ask, Choice, Question, as_string
 from consilience.core.schemas import ANSWERS_SCHEMA, QUERIES_SCHEMA
 from consilience.core.text import counted
-from consilience.elsewhere.table import FORM, KEY, NAME, Elsewhere
+from consilience.elsewhere.table import FORM, KEY, NAME, Elsewhere, refuse_several
 from consilience.files.tables import text_of
 from consilience.files.write import make_folder, write_whole
-from consilience.metrics.counts import unknown_answers
 from consilience.options import shared_fields
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import ScoreOptions
@@ -65,10 +64,7 @@ def query_id(group: str, item: str, variant: str) -> str:
 def exported_rows(options: ExportOptions) -> Iterator[Row]:
     """A row for each query, with all that scoring its answer needs; a wrong option raises at once.
 
-    All rows have ``id, suite, group, item, subject, variant, variant_index``, a column for each
-    factor, ``prompt, candidates`` (what may be answered) and ``gold``. Questions have ``messages``
-    of a chat and ``options`` as shown, sentence pairs ``text_1, text_2``. A gold or an option that
-    may be written in several ways is a list, which begins as in the suite.
+    A gold or an option that may be written in several ways is a list, which begins as in the suite.
     """
     return (row for row, *_ in _asked(options)[1])
 
@@ -159,9 +155,9 @@ def written_task(options: ExportOptions) -> Lines:
 
     Sentence pairs, open questions and chats raise: the harness cannot score them as ``probe`` does.
     """
-    folder, (kind, asked) = options.out, _asked(options)
-    if folder is None:
+    if (folder := options.out) is None:
         raise ConsilienceError("--format lm-eval without a folder", todo="Add --out DIR.")
+    kind, asked = _asked(options)
     lines, items = list[str](), set[tuple[str, str]]()
     for row, ask, question in asked:
         if kind == "pairs" or (question and (not question.options or ask.shown.is_chat)):
@@ -197,7 +193,7 @@ def written_task(options: ExportOptions) -> Lines:
 
 
 def joined(
-    parts: Iterable[pl.DataFrame], asked: pl.DataFrame, where: str
+    parts: Iterable[pl.DataFrame], asked: pl.DataFrame, where: str, model: str | None
 ) -> tuple[pl.DataFrame, list[str]]:
     """The queries that were exported, with their answers, and notes.
 
@@ -206,6 +202,10 @@ def joined(
     queries without one are ``excluded``.
     """
     given = pl.concat(parts, how="diagonal")
+    if model and "model" in given.columns:
+        given = given.filter(pl.col("model").fill_null(model) == model)
+    elif "model" in given.columns:
+        refuse_several(given["model"].drop_nulls().unique(), where)
     given = given.select(of for of in given.columns if given[of].null_count() < len(given))
     by = [name for name in (*KEY, NAME) if name in given.columns]
     if "id" in given.columns and "id" in asked.columns:
@@ -220,11 +220,8 @@ def joined(
     foreign = given.join(asked, on=by, how="anti")
     if not foreign.is_empty():
         example = ", ".join(f"{name} '{foreign[name][0]}'" for name in by)
-        raise ConsilienceError(
-            f"{counted(len(foreign), 'row')} to no query of the suite, such as {example}",
-            expected="ids, or items and variants, that were exported",
-            where=where,
-        )
+        found = f"{counted(len(foreign), 'row')} to no query of the suite, such as {example}"
+        raise ConsilienceError(found, expected="what was exported", where=where)
     if "excluded" not in given.columns:
         given = given.with_columns(excluded=pl.lit(None, pl.String))
     own = [name for name in ANSWERED if name in given.columns]
@@ -249,11 +246,13 @@ def fact_answers(
         todo = "Write its queries: consilience suite export SUITE --out FILE, and name the FILE."
         expected = "a suite of facts, or a file that `consilience suite export` wrote"
         raise ConsilienceError(f"--suite {options.suite}", expected=expected, todo=todo)
-    named = ProbeOptions(suite=options.suite or "", protocol=options.protocol)
-    plan = plan_of(replace(named, model="baseline:majority"))
+    if options.factor:
+        raise ConsilienceError("--factor with a suite of facts", todo="Leave it out.")
+    model, suite = "baseline:majority", options.suite or ""
+    plan = plan_of(ProbeOptions(model=model, suite=suite, protocol=options.protocol))
     asked = plan.queries(None).table().rename({"variant": NAME})
     ids = [query_id(*names) for names in asked.select(*KEY, NAME).iter_rows()]
-    rows, notes = joined(parts, asked.with_columns(id=pl.Series(ids)), where)
+    rows, notes = joined(parts, asked.with_columns(id=pl.Series(ids)), where, options.model)
 
     @cache
     def written(group: str, variant: str) -> list[Choice]:
@@ -274,20 +273,24 @@ def fact_answers(
     is_asked, answer = pl.col("excluded").is_null(), pl.col("answer").str.strip_chars()
     texts = rows.select("group", NAME, pl.when(is_asked).then(answer)).iter_rows()
     answers = [object_in(*names, text) if text else None for *names, text in texts]
-    rows = rows.with_columns(pl.Series("answer", answers, pl.String))
+    objects = {one.id: {None, *one.candidates.words} for one in plan.suite}
+    both = zip(rows["group"], answers, strict=True)
+    if others := [answer for group, answer in both if answer not in objects[group]]:
+        found = f"{len(others):,} of {len(answers):,} answers are not among the objects"
+        notes.append(f"{found} of their relation, such as '{others[0]}'")
     is_unanswered = is_asked & pl.col("answer").is_null()
+    rows = rows.with_columns(pl.Series("answer", answers, pl.String))
     rows = rows.with_columns(error=pl.when(is_unanswered).then("error"))
     items = {*rows.select(KEY).iter_rows()}
     relations = [
         replace(one, facts=tuple(fact for fact in one.facts if (one.id, fact.item) in items))
         for one in plan.suite
     ]
-    suite = replace(plan.suite, relations=tuple(one for one in relations if one.facts))
-    given = rows.with_columns(suite=pl.lit(suite.name)).rename({NAME: "variant"})
+    counted_suite = replace(plan.suite, relations=tuple(one for one in relations if one.facts))
+    given = rows.with_columns(suite=pl.lit(plan.suite.name)).rename({NAME: "variant"})
     answers_of = given.select(
         pl.col(name).cast(kind) if name in given.columns else pl.lit(None, kind).alias(name)
         for name, kind in ANSWERS_SCHEMA.items()
     )
     queries, model = given.select([*QUERIES_SCHEMA]), min(rows["model"].drop_nulls(), default="")
-    notes += unknown_answers(answers_of, suite)
-    return Elsewhere(queries, suite, answers_of, model, notes, plan.settings)
+    return Elsewhere(queries, counted_suite, answers_of, model, notes, plan.settings)

@@ -59,7 +59,6 @@ RECORD_FIELDS: Mapping[str, Sequence[str]] = {
 
 RECORD = ("evaluation_id", "model_id", "evaluation_name", "sample_id", "interaction_type")
 """Fields of every record of Every Eval Ever that are texts."""
-
 LONGEST = 60  # Characters of a text of the file in a name or a note
 
 
@@ -80,10 +79,8 @@ def frames_in(
             raise no_run(path, "run.json, and no logs")
     elif path.suffix == ".eval":
         rows = inspect_rows([path])
-    elif path.suffix == ".json":
-        document = read_document(path)
-        is_inspect = isinstance(document, Mapping) and "eval" in document
-        rows = inspect_rows([path]) if is_inspect else promptfoo_rows(path)
+    elif path.suffix == ".json" and isinstance(document := read_document(path), Mapping):
+        rows = inspect_rows([path]) if "eval" in document else promptfoo_rows(path)
     elif path.suffix == ".jsonl":
         first = next((line for _, line in read_lines(path) if line.strip()), "")
         with suppress(ValueError, AttributeError):  # no object: the reader says where
@@ -110,12 +107,9 @@ def frames_of(rows: Iterable[Mapping[str, Any]]) -> Iterator[pl.DataFrame]:
     while part := list(islice(every, ROWS)):
         names = dict.fromkeys(name for row in part for name in row)
         columns = {name: [row.get(name) for row in part] for name in names}
-        yield pl.DataFrame(
-            pl.Series(name, values, pl.Boolean)
-            if name == "right"
-            else pl.Series(name, [*map(text_of, values)], pl.String)
-            for name, values in columns.items()
-        )
+        texts = {of: [*map(text_of, values)] for of, values in columns.items() if of != "right"}
+        kinds = dict.fromkeys(texts, pl.String()) | {"right": pl.Boolean()}
+        yield pl.DataFrame({"right": None, **columns, **texts}, kinds)
 
 
 def table_parts(path: Path, fields: Mapping[str, str]) -> Iterator[pl.DataFrame]:
@@ -204,13 +198,13 @@ def record_parts(path: Path, fields: Mapping[str, str]) -> Iterator[pl.DataFrame
         terminal = attributed.eval(pl.element().filter(is_last.fill_null(value=False))).list.last()
         last = pl.coalesce(terminal, attributed.last()).struct.field("extracted_value")
         item = pl.coalesce(_field("metadata.item"), "sample_id")
-        reference, turns = given.field("reference"), pl.lit("records of several turns")
+        turns = pl.lit("records of several turns")
         factors = {factor: names for factor, names in known.items() if names}
         yield part.select(
             group="evaluation_name", item=item, model="model_id", error="error",
             prompt=given.field("raw"), options=given.field("choices"),
             subject=pl.format("{}/{}", "evaluation_name", item),
-            gold=pl.when(reference != "[]").then(reference), reading="evaluation_result_id",
+            gold=given.field("reference"), reading="evaluation_result_id",
             evaluation_id="evaluation_id", right=pl.col("evaluation").struct.field("is_correct"),
             answer=pl.coalesce(last, pl.col("output").struct.field("raw").list.first()),
             left_out=pl.when(pl.col("interaction_type") != "single_turn").then(turns),
@@ -253,7 +247,7 @@ def _of_document(sample: Record, task: str, model: str | None) -> Rows:
         **(known := exported(doc)),
     }  # fmt: skip
     metric = next((name for name in VERDICTS if name in sample), None)
-    row["right"] = {0: False, 1: True}.get(sample[metric]) if metric else None
+    row["right"] = bool(sample[metric]) if metric and sample[metric] in (0, 1) else None
     texts, golds = [one[1] for one in sent if len(one) > 1], sample.get("target")
     with suppress(ValueError, SyntaxError, MemoryError, RecursionError):  # as Python writes it
         value = ast.literal_eval(str(golds))
@@ -301,8 +295,7 @@ def inspect_rows(files: Sequence[Path]) -> Rows:
     for file in files:
         for header, sample in _samples(file):
             task, number = str(header.get("task")), sample.get("id")
-            texts = sample.get("choices") or None
-            target = sample.get("target")
+            texts, target = sample.get("choices") or None, sample.get("target")
             golds = target if isinstance(target, list) else [target]
             if texts:
                 at = [LETTERS.index(one) for one in golds if one in LETTERS[: len(texts)]]
@@ -319,21 +312,18 @@ def inspect_rows(files: Sequence[Path]) -> Rows:
                 kind = str(error.get("message") or error).partition("(")[0]
                 yield sample, {"left_out": f"samples with an error: {truncated(kind, LONGEST)}"}
                 continue
-            output = sample.get("output") or {}
-            reply = output.get("completion")
-            if reply is None and output.get("choices"):
-                reply = output["choices"][0].get("message", {}).get("content")
-            row["answer"] = _content(sample, reply)
+            row["answer"] = _content(sample, (sample.get("output") or {}).get("completion"))
             limit = (sample.get("limit") or {}).get("type")
             row["error"] = f"stopped by the limit of {limit}" if limit else None
             for name, score in (sample.get("scores") or {"": {}}).items():
                 value, answer = score.get("value"), score.get("answer")
-                right = {"C": True, "I": False, "P": False, "N": False, 1: True, 0: False}
-                is_plain = isinstance(value, str | int | float)
-                more = {"reading": name or None, "right": right.get(value) if is_plain else None}
-                if answer is not None and (answer or texts):
-                    more["answer"] = answer
-                yield sample, {**row, **more}
+                right = VALUES.get(value) if isinstance(value, str | int | float) else None
+                given = {"answer": answer} if answer or (texts and answer is not None) else {}
+                yield sample, {**row, "reading": name or None, "right": right, **given}
+
+
+VALUES: Mapping[Any, bool] = {"C": True, "I": False, "P": False, "N": False, 1: True, 0: False}
+"""The values of scores of inspect_ai that say whether an answer is right."""
 
 
 def _samples(file: Path) -> Iterator[tuple[Record, Record]]:
@@ -370,24 +360,19 @@ def _content(sample: Record, content: object) -> str | None:
     return "\n".join(filter(None, (_content(sample, part) for part in parts))) or None
 
 
-EXPECTS = re.compile(r"equals|i?contains(?:-any)?")
-"""Assertions whose value is the right answer, or a list of texts for it."""
-
-FILLED = re.compile(r"\{\{\s*([\w.]+)\s*\}\}")
-"""The expressions of Nunjucks that are understood: a variable, or a field of one."""
+EXPECTS = re.compile(r"equals|i?contains(?:-any)?")  # Types of assertions whose value is a gold
+FILLED = re.compile(r"\{\{\s*([\w.]+)\s*\}\}")  # A variable in Nunjucks, or a field of one
 
 
 def promptfoo_rows(file: Path) -> Rows:
     """Results of promptfoo (format 3): a test is a question, or names one by ``metadata.item``."""
-    where, results = str(file), read_document(file).get("results")
-    entries = results.get("results") if isinstance(results, Mapping) else None
+    results = read_document(file).get("results")
     if (known := results.get("version") if isinstance(results, Mapping) else None) != 3:
-        raise ConsilienceError(
-            f"results of promptfoo in format {known}", expected="format 3", where=where
-        )
+        found = f"results of promptfoo in format {known}"
+        raise ConsilienceError(found, expected="format 3", where=str(file))
     labels, phrasings, samples = dict[str, str](), dict[str, list[str]](), dict[Any, list[int]]()
-    order = sorted(entries or (), key=lambda entry: (entry["testIdx"], entry["promptIdx"]))
-    for entry in order:
+    entries = results.get("results") or ()
+    for entry in sorted(entries, key=lambda one: (one.get("testIdx", 0), one.get("promptIdx", 0))):
         variables = {k: v for k, v in (entry.get("vars") or {}).items() if not k.startswith("_")}
         test, prompt = entry.get("testCase") or {}, entry.get("prompt") or {}
         metadata, provider = test.get("metadata") or {}, entry.get("provider") or {}
@@ -398,21 +383,19 @@ def promptfoo_rows(file: Path) -> Rows:
         of_item = phrasings.setdefault(item, [])
         of_item += [text] * (text not in of_item)
         asked = samples.setdefault((item, text), [])
-        asked += [entry["testIdx"]] * (entry["testIdx"] not in asked)
-        label = str(prompt.get("label") or f"prompt {entry['promptIdx']}")
-        level = truncated(" ".join(label.split()), LONGEST)
-        key = str(entry.get("promptId") or label)
-        level += f" ({len(labels) + 1})" * (level in labels.values())
-        labels.setdefault(key, level)
-        response = entry.get("response")
+        at = entry.get("testIdx", 0)
+        asked += [at] * (at not in asked)
+        label = str(prompt.get("label") or f"prompt {entry.get('promptIdx', 0)}")
+        level, key = truncated(" ".join(label.split()), LONGEST), entry.get("promptId") or label
+        labels.setdefault(key, level + f" ({len(labels) + 1})" * (level in labels.values()))
         golds, types = _expected(test.get("assert") or (), variables)
         row = {
             "group": metadata.get("group"), "item": item, "gold": golds,
             "prompt": prompt.get("raw"), "template": labels[key],
             "model": provider.get("label") or provider.get("id"),
             "paraphrase": str(of_item.index(text) + 1), "error": entry.get("error"),
-            "sample": str(asked.index(entry["testIdx"]) + 1),
-            "answer": response.get("output") if isinstance(response, Mapping) else None,
+            "sample": str(asked.index(at) + 1),
+            "answer": (entry.get("response") or {}).get("output"),
         }  # fmt: skip
         if not (row := {**row, **exported(entry.get("vars"))}).get("gold"):
             row["left_out"] = f"tests without an expected text, only {types or 'no assertion'}"
@@ -422,9 +405,7 @@ def promptfoo_rows(file: Path) -> Rows:
 def _expected(assertions: Sequence[Any], variables: Record) -> tuple[list[str] | None, str]:
     """The texts that the first assertion of a text expects, and the types of all assertions."""
     types = dict[str, None]()
-    for assertion in assertions:
-        if not isinstance(assertion, Mapping):
-            continue
+    for assertion in (one for one in assertions if isinstance(one, Mapping)):
         kind, value = str(assertion.get("type")), assertion.get("value")
         if not EXPECTS.fullmatch(kind) or value is None:
             types[kind] = None

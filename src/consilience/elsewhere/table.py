@@ -2,26 +2,22 @@
 
 A row is one answer. All columns but ``right`` are texts:
 
-- ``item``, ``gold``: what was asked, and the right answer; several golds are a list in JSON.
+- ``item``, ``gold``: the question, and the right answer; several golds are a list in JSON.
 - ``answer``: the text, or an option by its text or label; or ``scores``: a list in JSON with the
   log-probability of each option in nats, of which the highest is the answer.
-- ``options``: a list in JSON, in the order in which they were shown; none of an open question. An
-  option that may be written in several ways is a list of texts.
-- ``group``, ``subject``: questions that are reported together, and what varies independently.
-- ``excluded``, ``error``: why there is no answer: the query was not asked, or failed.
-- ``model``, ``prompt``, ``id``, ``variant_index``, ``labels``: as ``suite export`` writes them.
+- ``options``: a list in JSON, as shown; none of an open question. An option that may be written in
+  several ways is a list of texts.
 - ``right``: whether the record itself says that the answer is right, where it says so.
 - ``reading``: the metric, filter or scorer that the row is about; several are one answer.
 - ``left_out``: why the row cannot be used; such rows are counted in a note.
-- one column a factor: what differs between the rows of an item.
+- one column a factor, and what else ``suite export`` writes.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from string import ascii_uppercase
@@ -31,22 +27,31 @@ import numpy as np
 import polars as pl
 from polars import selectors
 
-from consilience.asking.asker import judge
-from consilience.asking.questions import (
+from consilience.core.errors import ConsilienceError
+from consilience.core.factors import (
+    FACTORS,
+    MOST_CELLS,
+    ORIGINAL,
+    Design,
+    Factor,
+    FactorialDesign,
+    letters_of,
+)
+from consilience.core.free_text import Rule
+from consilience.core.items import DEFAULT_LANGUAGE, Ask, Choice, Prompt, Question, Scores, padded
+from consilience.core.schemas import QUERIES_SCHEMA
+from consilience.core.text import counted, listed, visible
+from consilience.files.rows import list_in
+from consilience.files.tables import different, joined, repeated, text_of
+from consilience.plans.asking import judge
+from consilience.plans.presentation import LABEL_STYLES, labels_of
+from consilience.plans.questions import (
     SCHEMA,
     WRITTEN_COLUMNS,
     answered,
     item_of,
     notes_on_writing,
 )
-from consilience.core.errors import ConsilienceError
-from consilience.core.factors import FACTORS, MOST_CELLS, ORIGINAL, Design, Factor, FactorialDesign
-from consilience.core.free_text import Rule
-from consilience.core.items import DEFAULT_LANGUAGE, Ask, Choice, Question, Scores, padded
-from consilience.core.presentation import LABEL_STYLES, Prompt, labels_of
-from consilience.core.references import letters_of
-from consilience.core.text import counted, listed, visible
-from consilience.files.tables import different, joined, repeated, text_of
 from consilience.suites.pairs import is_task, load_task
 from consilience.types import WORDS, Candidates, Relation, Suite
 
@@ -59,6 +64,7 @@ FORM = "form"  # The factor of sentence pairs: ``original``, and what perturbati
 NAME = "name"  # In place of a factor: what names a variant, where no factor varies
 NUMBERED = ("paraphrase", "sample")  # Factors whose levels are numbers within an item
 LONG = ("prompt", "scores")  # Columns whose texts seldom repeat; others become categories
+AS_IS = (*LONG, "answer", "options", "gold")  # Columns whose texts keep outer white space
 ROWS = 100_000  # Rows in memory as Python objects at once
 MOST_PROMPTS = 2**28  # Bytes of prompts that are kept; of longer ones none is
 VERDICTS = ("exact_match", "exact", "acc", "accuracy", "match", "choice", "correct")
@@ -66,6 +72,7 @@ VERDICTS = ("exact_match", "exact", "acc", "accuracy", "match", "choice", "corre
 first in the alphabet."""
 USUAL = ("A", "base", "given", "none", ORIGINAL)  # Levels that come before others
 LETTERS = [*ascii_uppercase]
+EMPTY = ["[]", "[null]", '[""]']  # Lists that hold nothing
 WRONG = "(wrong by the record)"  # After an answer that is read as the gold
 ANSWERS: Mapping[str, Any] = {**SCHEMA, **WRITTEN_COLUMNS}
 READ = (
@@ -73,6 +80,9 @@ READ = (
     "gold_rank", "margin", "text_logprob", "gold_text_logprob", "option_scores",
 )  # fmt: skip
 """The columns of the answers table that an answer itself decides."""
+OWN = ("asked", "evaluation_id", "left_out", "place", "reading", "right")
+TAKEN = {*ANSWERS, *QUERIES_SCHEMA, *COLUMNS, *OWN} - {*FACTORS}
+"""Names that no factor has."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +120,10 @@ class Table:
         ]
         for part in parts:
             new = (pl.lit(None, pl.String).alias(of) for of in known if of not in part.columns)
-            rows = part.with_columns(new).with_columns(
-                pl.when(texts.str.strip_chars() != "").then(texts)
+            is_filled = (texts.str.strip_chars() != "") & ~texts.is_in(EMPTY)
+            rows = part.with_columns(new).with_columns(pl.when(is_filled).then(texts))
+            rows = rows.with_columns(
+                (texts - selectors.by_name(AS_IS, require_all=False)).str.strip_chars()
             )
             models.update(rows["model"].drop_nulls().unique())
             group = pl.col("group").fill_null("questions")
@@ -127,25 +139,27 @@ class Table:
         reasons = sorted(left_out.items(), key=lambda of: (-of[1], of[0]))
         notes = ["left out: " + "; ".join(f"{n:,} {of}" for of, n in reasons)] * bool(reasons)
         if not any(map(len, kept)):
-            found = "; ".join(["no answers", *notes])
-            raise ConsilienceError(found, expected="rows with item, gold and answer", where=where)
-        if model is None and len(models) > 1:
-            found = f"the answers of {len(models)} models: {listed(sorted(models))}"
-            todo = f"Name one: --model {min(models)}."
-            raise ConsilienceError(found, expected="those of one model", where=where, todo=todo)
+            found = "; ".join([f"no answers of '{model}'" if model else "no answers", *notes])
+            expected = listed(sorted(models)) if model else "rows with item, gold and answer"
+            raise ConsilienceError(found, expected=expected, where=where)
+        refuse_several(models if model is None else (), where)
         whole = pl.concat(kept, how="diagonal")
         whole = whole.select(of for of in whole.columns if whole[of].null_count() < len(whole))
         return cls(where, whole, model or min(models, default=""), fields, notes)
 
 
+def refuse_several(models: Iterable[str], where: str) -> None:
+    """Raise for several models."""
+    if len(names := sorted(models)) > 1:
+        found = f"the answers of {len(names)} models: {listed(names)}"
+        raise ConsilienceError(found, where=where, todo=f"Name one: --model {names[0]}.")
+
+
 @lru_cache(maxsize=2**16)
 def choices_in(value: str | None) -> tuple[Choice, ...]:
-    """The values of a list in JSON, each with its texts; another value is one text, null none."""
-    try:
-        values = json.loads(value) if value and value.startswith("[") else value
-    except json.JSONDecodeError:
-        values = value
-    values = values if isinstance(values, list) else [values] if values is not None else []
+    """The values of a list (``list_in``), each with its texts; other text is one, null none."""
+    values = list_in(value) if value else None
+    values = values if isinstance(values, list) else [value] if value is not None else []
     each = (one if isinstance(one, list) and one else [one] for one in values)
     every = ([visible(text_of(text) or "").strip() for text in texts] for texts in each)
     return tuple(Choice(first, tuple(dict.fromkeys(others))) for first, *others in every)
@@ -164,8 +178,9 @@ def counted_table(table: Table, name: str, rule: Rule | None = None) -> Elsewher
     """
     table.rows = table.rows if rule is None else table.rows.drop("right", strict=False)
     _take_one_row(table)
+    golds = _right_answers(table)
     designs = _with_variants(table)
-    questions = _with_questions(table, designs)
+    questions = _with_questions(table, designs, golds)
     answers = _answers(table, [one for of_group in questions.values() for one in of_group], rule)
     written = {*answers.filter(pl.col("text").is_not_null())["group"].unique()}
     relations = tuple(
@@ -196,7 +211,7 @@ def _take_one_row(table: Table) -> None:
     prompts differ, else ``sample``.
     """
     rows, by = table.rows, [*KEY, *(of for of in table.fields if of in table.rows.columns)]
-    if "evaluation_id" in rows.columns:
+    if "evaluation_id" in rows.columns and rows["evaluation_id"].n_unique() > 1:
         more = ((), ("asked",), ("evaluation_id",))
         cells, asked, evaluations = (len(different(rows, *by, *names)) for names in more)
         factor = "template" if asked > cells else "sample"
@@ -307,44 +322,75 @@ def _levels(rows: pl.DataFrame, name: str) -> list[str]:
     return sorted(firsts, key=place)
 
 
-def _with_questions(
-    table: Table, designs: Mapping[str, FactorialDesign]
-) -> dict[str, list[Question]]:
-    """The questions of each group, in the order of ``place``, with the golds of all their rows.
+def _right_answers(table: Table) -> dict[tuple[str, str], dict[str, None]]:
+    """The right answers of each item; an item whose rows do not agree is left out, with a note.
 
-    A question has options if all its rows show the same ones, in any order, and one of them is a
-    gold; their order is that of its first variant. A gold is an option by its text. Where all golds
-    of the file are letters, and not all are texts, each is the option at its letter, as shown. The
-    rows get ``subject``, ``gold`` and ``gold_option``: answers are compared by option where all
-    questions of a group have options, else by text.
+    An item has the same options in all its rows, in any order, of which one is right; or no options
+    and the same right answers. A gold is an option by its text. Where all golds of the file are
+    letters, and not all are texts, each is the option at its letter, as shown.
     """
-    rows = table.rows
-    if "options" not in rows.columns:
-        rows = rows.with_columns(options=pl.lit(None, pl.Categorical))
-    both = different(rows, "options", "gold").iter_rows()
-    pairs = [(texts, texts_in(gold)) for of, gold in both if (texts := texts_in(of))]
-    are_letters = all(golds[0] in LETTERS[: len(texts)] for texts, golds in pairs)
-    are_texts = all({*golds} & {*texts} for texts, golds in pairs)
-    shown: list[tuple[str, str, tuple[Choice, ...], dict[str, None]]] = []
-    for place, *key, options, gold in different(rows, "place", *KEY, "options", "gold").iter_rows():
-        choices, golds = choices_in(options), texts_in(gold)
-        texts = [choice.text for choice in choices]
-        if texts and are_letters and not are_texts:
-            golds = [texts[LETTERS.index(golds[0])]]
-        if place == len(shown):
-            shown.append((*key, choices, dict.fromkeys(golds)))
-        group, item, known, of_item = shown[-1]
-        of_item.update(dict.fromkeys(golds))
-        if sorted(choice.text for choice in known) != sorted(texts):
-            shown[-1] = (group, item, (), of_item)
-    questions: dict[str, list[Question]] = {}
-    for group, item, choices, of_item in shown:
+    if "options" not in table.rows.columns:
+        table.rows = table.rows.with_columns(options=pl.lit(None, pl.Categorical))
+    cells = different(table.rows, *KEY, "options", "gold")
+    both = different(table.rows, "options", "gold").drop_nulls("options")
+
+    def is_each(fits: Callable[[list[str], list[str]], object]) -> bool:
+        """Whether the golds of all rows with options fit them; the first that do not end it."""
+        cells = ((texts_in(of), texts_in(gold)) for of, gold in both.iter_rows())
+        return all(fits(texts, golds) for texts, golds in cells if len(texts) > 1)
+
+    are_letters = is_each(lambda texts, golds: golds[0] in LETTERS[: len(texts)])
+    are_letters = are_letters and not is_each(lambda texts, golds: {*golds} & {*texts})
+    golds = dict[tuple[str, str], dict[str, None]]()
+    first, reasons = dict[tuple[str, str], tuple[Any, Any]](), dict[tuple[str, str], str]()
+    for group, item, options, gold in cells.iter_rows():
+        key, texts, of_row = (group, item), texts_in(options), texts_in(gold)
+        if are_letters and len(texts) > 1:
+            of_row = [texts[LETTERS.index(of_row[0])]]
+        right = [text for text in texts if text in of_row] if texts else sorted({*of_row})
+        known = first.setdefault(key, (sorted(texts), right))
+        if options is not None and len({*texts}) < max(2, len(texts)):
+            reasons[key] = "whose options are no list of different texts"
+        elif known[0] != sorted(texts):
+            reasons[key] = "with other options in some rows"
+        elif texts and len(right) != 1:
+            reasons[key] = "of which not exactly one option is right"
+        elif known[1] != right:
+            reasons[key] = "with other right answers in some rows"
+        golds.setdefault(key, {}).update(dict.fromkeys([*right, *of_row] if texts else of_row))
+    if reasons:
+        of_reasons = Counter(reasons.values()).most_common()
+        left_out = "; ".join(f"{counted(number, 'item')} {of}" for of, number in of_reasons)
+        table.notes.append(f"left out: {left_out}")
+        if len(reasons) == len(golds):
+            found = f"no answers; {table.notes[-1]}"
+            raise ConsilienceError(found, expected="rows as in docs/export.md", where=table.where)
+        keys = pl.DataFrame([*reasons], dict.fromkeys(KEY, pl.Categorical), orient="row")
+        table.rows = table.rows.join(keys, on=KEY, how="anti", maintain_order="left")
+    return golds
+
+
+def _with_questions(
+    table: Table,
+    designs: Mapping[str, FactorialDesign],
+    golds: Mapping[tuple[str, str], Mapping[str, None]],
+) -> dict[str, list[Question]]:
+    """The questions of each group, in the order of ``place``; ``golds``: their right answers.
+
+    The order of options is that of an item's first variant. The rows get ``subject``, ``gold`` and
+    ``gold_option``: answers are compared by option where all questions of a group have options,
+    else by text.
+    """
+    rows, questions = table.rows, dict[str, list[Question]]()
+    for *key, options in (
+        rows.unique("place", keep="first", maintain_order=True).select(*KEY, "options").iter_rows()
+    ):
+        (group, item), choices, of_item = key, choices_in(options), golds[key[0], key[1]]
         right = [choice for choice in choices if choice.text in of_item]
-        is_open = len(right) != 1 or len({choice.text for choice in choices}) < len(choices)
-        first, *others = of_item if is_open else dict.fromkeys([*right[0].texts, *of_item])
+        first, *others = dict.fromkeys([*(right[0].texts if right else ()), *of_item])
         gold = Choice(first, tuple(others))
-        options = () if is_open else tuple(gold if one in right else one for one in choices)
-        question = Question(item, group, {DEFAULT_LANGUAGE: (item,)}, gold, options)
+        of_options = tuple(gold if one in right else one for one in choices)
+        question = Question(item, group, {DEFAULT_LANGUAGE: (item,)}, gold, of_options)
         questions.setdefault(group, []).append(question)
     every, positions = list[Question](), list[int | None]()
     for group, of_group in questions.items():
@@ -387,13 +433,20 @@ def _answers(table: Table, questions: Sequence[Question], rule: Rule | None) -> 
     rows = table.rows.rename({"answer": "text"}, strict=False)
     absent = [name for name in ("text", "excluded", "error", "scores") if name not in rows.columns]
     rows = rows.with_columns(pl.lit(None, pl.Categorical).alias(name) for name in absent)
+    if no := {"false", "False", "no", "0"} & {*rows["excluded"].unique()}:
+        found, expected = (
+            f"'{min(no)}' in the column 'excluded'",
+            "why a query was not asked, or nothing",
+        )
+        raise ConsilienceError(found, expected=expected, where=table.where)
     is_asked, has_answer = pl.col("excluded").is_null(), pl.col("answer").is_not_null()
     rows = rows.with_columns(pl.when(is_asked).then(pl.col("text", "scores")))
     of_answer = ("place", "options", "labels", "text", "scores", "right")
     by = [name for name in of_answer if name in rows.columns]
     parts = different(rows, *by).iter_slices(ROWS)
     readings = pl.concat([part.hstack(_read(part, questions, rule, table.where)) for part in parts])
-    read = joined(rows.select(by), readings, by).drop(by)
+    empty = [of for of in READ[6:] if readings[of].null_count() == len(readings)]  # take memory
+    read = joined(rows.select(by), readings.drop(empty), by).drop(by)
     if number := len(read.filter("overruled")):
         found = f"{counted(number, 'answer')} counted as the record says, not as read"
         table.notes.append(found)
@@ -417,7 +470,7 @@ def _read(
         prompt = _prompt(question, choices, row.get("labels"), row["text"] or "")
         record: dict[str, Any] = {"shown": letters_of(prompt.options)}
         records.append(record)
-        totals = [float(one) for one in texts_in(row["scores"])]
+        totals = _log_probabilities(row["scores"], question, where)
         if row["text"] is not None and not totals:
             known = _as_written(row["text"], prompt, question) if rule is None else {}
             record |= known or answered(row["text"], prompt, question, rule)
@@ -425,10 +478,10 @@ def _read(
             found = f"{len(totals)} scores of '{question.item}'"
             expected = f"one for each of {counted(len(choices), 'option')}"
             raise ConsilienceError(found, expected=expected, where=where)
-        elif totals and not np.isnan(totals).any() and question.options:
+        elif totals and question.options:
             ask = Ask(row["place"], 0, prompt, prompt.answers, prompt.options)
             scored.append((record, ask, totals))
-        elif totals and not np.isnan(totals).any():
+        elif totals:
             record["answer"] = choices[int(np.argmax(totals))].text
     if scored:
         every, asks = (
@@ -454,6 +507,18 @@ def _read(
     kinds["overruled"] = pl.Boolean
     columns = {name: [record.get(name) for record in records] for name in kinds}
     return pl.DataFrame(columns, kinds, strict=False).fill_nan(None)
+
+
+def _log_probabilities(scores: str | None, question: Question, where: str) -> list[float]:
+    """The log-probability of each option; none where there are no scores, or one is no number."""
+    values = list_in(scores) if scores else []
+    is_list = isinstance(values, list)
+    totals = [float(one) for one in values if isinstance(one, int | float)] if is_list else []
+    if not is_list or max(totals, default=0.0) > 0:
+        found = f"the scores {scores} of '{question.item}'"
+        expected = "a list of log-probabilities in nats, which are at most 0"
+        raise ConsilienceError(found, expected=expected, where=where)
+    return totals if len(totals) == len(values) and not np.isnan(totals).any() else []
 
 
 def _prompt(question: Question, shown: Sequence[Choice], style: str | None, text: str) -> Prompt:

@@ -32,9 +32,6 @@ class TableError(ConsilienceError):
             self.problems.append(ConsilienceError(f"and {rest} more problems"))
         self.args = ("\n".join(map(str, self.problems)),)
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return TableError, (self.problems,)
-
 
 def raise_all(problems: Problems) -> None:
     """Raise all problems in one error, if there is any."""

@@ -16,7 +16,7 @@ import polars as pl
 from consilience.core.errors import ConsilienceError, unknown_name
 from consilience.core.text import counted, listed, visible
 from consilience.elsewhere import open_runs
-from consilience.metrics.counts import Prepared
+from consilience.metrics.counts import Prepared, asked_of_all
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import constant_answers, measure, without_answer
 from consilience.metrics.registry import DESCRIPTIONS, label_of
@@ -284,7 +284,7 @@ def gate(options: GateOptions) -> Gate:
     tables = {False: (measure(asked, suite, suite.protocol, LEVEL), asked)}
     if relative:
         common = comparing.Common.of([*base, run], counted_by(base[0], suite.protocol)[0])
-        both = comparing.asked_of_all(common.answers)
+        both = asked_of_all(common.answers)
         differences = compare(both, common.suite, suite.protocol, LEVEL)
         tables[True] = differences, both[run.label]
         notes += [*common.notes, *comparing.noise_notes([*base, run], differences, suite)]

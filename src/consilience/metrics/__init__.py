@@ -2,7 +2,6 @@
 
 from consilience.core.provenance import load_all
 from consilience.metrics import definitions as definitions  # registers the metrics
-from consilience.metrics import judging as judging
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import METRICS, metric
 

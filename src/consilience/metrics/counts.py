@@ -10,10 +10,9 @@ from typing import Any
 import polars as pl
 
 from consilience.core.errors import ConsilienceError, Protocol, did_you_mean, missing_column
-from consilience.core.expectations import NO_OPTION, Instance, Replies, instances
-from consilience.core.factors import WHOLE, Design, Part
+from consilience.core.expectations import NO_OPTION, Instance, instances
+from consilience.core.factors import LETTERS, WHOLE, Design, Part
 from consilience.core.free_text import normalized
-from consilience.core.references import LETTERS
 from consilience.core.schemas import REASONS
 from consilience.files.tables import as_polars, different, joined, repeated
 from consilience.metrics.registry import (
@@ -30,231 +29,96 @@ from consilience.metrics.statistics import NAN
 from consilience.types import Cardinality, Relation, Suite
 
 NEEDED = ("group", "item", "subject", "variant", "gold", "answer")
-OPTIONAL = ("gold_token", "n_candidates", "option", "gold_option", "shown")
-TEXT_SCORES = ("text_logprob", "gold_text_logprob")
-"""Columns that are kept and that no metric reads."""
+TEXTS = (*NEEDED, "gold_token", "option", "gold_option", "shown", *REASONS)
 
 FACT = ["group", "item", "subject", "gold"]
 
-NAMED = 3  # The number of relations that such a note names
 
+def coded_of(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
+    """Check an answers table against its suite; what is counted of it, with ``variant_index``.
 
-def prepare(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
-    """Check an answers table against its suite, and give each row its ``variant_index``.
-
-    ``variant`` becomes the text of the pattern. Facts of one subject come in the order of the
-    suite, because ``published`` counts the last of them.
+    Texts are categories: four bytes a row instead of sixteen and the text. A blank answer is none.
     """
-    return prepared_compactly(answers, suite).cast({pl.Categorical: pl.String})
+    where, columns = "the answers table", answers.columns
+    for name in NEEDED:
+        if name not in columns:
+            raise missing_column(name, columns, expected=", ".join(NEEDED), where=where)
+    if answers.is_empty():
+        raise ConsilienceError("no rows", where=where)
+    kinds: dict[str, Any] = dict.fromkeys(TEXTS, pl.Categorical()) | {"n_candidates": pl.Float64}
+    kinds |= {name: pl.Float64 for name in SCORES if name in columns}
+    if isinstance(answers.schema.get(OF_OPTIONS), pl.List):
+        kinds[OF_OPTIONS] = pl.List(pl.Float64)
 
+    def typed(name: str, kind: Any) -> pl.Expr:
+        column = pl.col(name) if name in columns else pl.lit(None).alias(name)
+        if kind == pl.Categorical and answers.schema.get(name) != kind:
+            column = column.cast(pl.String)
+        return column.cast(kind, strict=False)
 
-def prepared_compactly(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
-    """``prepare``, with texts as categories: four bytes a row instead of sixteen and the text."""
-    table = _typed(_with_variant(answers))
-    for name in NEEDED[:-1]:
-        if table[name].null_count():
-            where = f"the answers table, row {(table[name].is_null().arg_max() or 0) + 1}"
-            raise ConsilienceError(f"no '{name}'", where=where, todo="Fill it in.")
-    on, patterns = ["group", "variant"], _patterns(table, suite).cast({pl.String: pl.Categorical})
-    places = joined(table.select(on), patterns, on)
-    table = table.drop("variant").hstack(places.select("variant_index", variant="text"))
-    facts = different(table, *FACT).cast(pl.String)
-    differ = facts.select("group", "item").is_duplicated()
-    if differ.any():
-        row = facts.row(differ.arg_max() or 0, named=True)
-        raise ConsilienceError(
-            f"the item '{row['item']}' of {row['group']} has several subjects or golds",
-            where="the answers table",
-            todo="Give each fact an item id of its own.",
-        )
-    _refuse_repeated(table, places["cell"])
-    return _in_order(table, facts, suite)
-
-
-def _typed(answers: pl.DataFrame) -> pl.DataFrame:
-    """The columns that are counted, as text and numbers; a blank answer is none."""
-    _check_columns(answers)
-    optional = [name for name in OPTIONAL if name in answers.columns]
-    scores = [name for name in (*SCORES, *TEXT_SCORES) if name in answers.columns]
-    lists = [OF_OPTIONS] if isinstance(answers.schema.get(OF_OPTIONS), pl.List) else []
-    reasons = [name for name in REASONS if answers.schema.get(name) == pl.String]
-    kinds: dict[str, Any] = dict.fromkeys((*NEEDED, *OPTIONAL, *REASONS), pl.Categorical())
-    kinds["n_candidates"] = pl.Float64
-
-    def typed(name: str) -> pl.Expr:
-        is_typed = answers.schema[name] == kinds[name]
-        text = pl.col(name) if is_typed else pl.col(name).cast(pl.String)
-        return text.cast(kinds[name], strict=False)
-
-    table = answers.select(
-        *map(typed, (*NEEDED, *optional, *reasons)),
-        *(pl.col(name).cast(pl.Float64, strict=False) for name in scores),
-        *(pl.col(name).cast(pl.List(pl.Float64), strict=False) for name in lists),
-    )
+    table = answers.select(*(typed(name, kind) for name, kind in kinds.items()))
     words = table["answer"].unique().cast(pl.String)
     if blank := words.filter(words.str.strip_chars() == "").to_list():
         is_blank = pl.col("answer").is_in(blank)
         table = table.with_columns(answer=pl.when(is_blank).then(None).otherwise("answer"))
-    absent = [name for name in (*OPTIONAL, *REASONS) if name not in table.columns]
-    return table.with_columns(pl.lit(None, dtype=kinds[name]).alias(name) for name in absent)
-
-
-def _check_columns(answers: pl.DataFrame) -> None:
-    """Raise for a missing column, one of another type, and a table without rows."""
-    for name in NEEDED:
-        if name not in answers.columns:
-            raise missing_column(
-                name, answers.columns, expected=", ".join(NEEDED), where="the answers table",
-                todo="Make a run of it: consilience score FILE --suite S --out RUN",
-            )  # fmt: skip
-    if answers.is_empty():
-        raise ConsilienceError("no rows", where="the answers table")
-    for name in (*NEEDED, *OPTIONAL, *SCORES):
-        dtype, needed = answers.schema.get(name, pl.String()), name in NEEDED
-        is_number = dtype.is_integer() if needed else dtype.is_numeric()
-        if is_number or isinstance(dtype, (pl.String, pl.Categorical, pl.Enum, pl.Null)):
-            continue
-        raise ConsilienceError(
-            f"the column '{name}' is of type {dtype}",
-            expected=f"text or {'whole ' * needed}numbers",
-            where="the answers table",
-            todo="Save it as text; whole numbers with a gap become fractions in some tools."
-            if needed
-            else "Correct the column, or leave it out.",
-        )
-
-
-def _with_variant(answers: pl.DataFrame) -> pl.DataFrame:
-    """The table with a column ``variant``; ``variant_index`` is renamed where it is missing."""
-    renamed = {} if "variant" in answers.columns else {"variant_index": "variant"}
-    return answers.rename(renamed, strict=False)
-
-
-def _patterns(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
-    """The ``text`` and the ``variant_index`` of the pattern of each ``group, variant``.
-
-    A variant is the text of a pattern or its position; 0 is the base pattern. ``cell`` numbers the
-    patterns of all groups.
-    """
-    pairs = different(table, "group", "variant")
-    rows: list[tuple[str, int]] = []
-    known: dict[str, tuple[list[str], dict[str, int]]] = {}
-    for group, variant in pairs.iter_rows():
-        if group not in known:
-            names = list(suite.relation(group).design.variants)
-            known[group] = names, {name: at for at, name in reversed(list(enumerate(names)))}
-        texts, places = known[group]
-        if variant in places:
-            rows.append((variant, places[variant]))
-        elif variant.isdecimal() and int(variant) < len(texts):
-            rows.append((texts[int(variant)], int(variant)))
-        else:
-            this = (pl.col("group") == group) & (pl.col("variant") == variant)
-            raise ConsilienceError(
-                f"the suite '{suite.name}' has no variant '{variant}' of {group}",
-                expected=f"the text of a {suite.words.variant}, or its position from 0 to "
-                f"{len(texts) - 1}",
-                where=f"the answers table, row {table.select(this.arg_max()).item() + 1}",
-                todo=did_you_mean(variant, texts),
-            )
-    indexed = pl.DataFrame(rows, {"text": pl.String, "variant_index": pl.Int32}, orient="row")
-    cells = indexed.select(pl.struct(pairs["group"].cast(pl.String), "variant_index").rank("dense"))
-    return pairs.hstack(indexed.with_columns(cell=cells.to_series()))
-
-
-def _refuse_repeated(table: pl.DataFrame, cells: pl.Series) -> None:
-    """Raise where two rows answer the same item in the same variant (``cells``)."""
-    again = repeated(table["item"].to_physical(), cells)
-    if not again.any():
-        return
-    row = table.with_row_index("row", 1).row(again.arg_max() or 0, named=True)
-    raise ConsilienceError(
-        f"another row repeats row {row['row']}: {row['group']}, item '{row['item']}', "
-        f"'{row['variant']}'",
-        expected="one row for each item and variant",
-        where="the answers table",
-        todo="Remove one of the two. If they are different facts, give each an item id of its own.",
-    )
-
-
-def _placed(facts: pl.DataFrame, suite: Suite) -> pl.DataFrame:
-    """The facts of groups in which a subject has several, with their ``place`` in the suite.
-
-    Elsewhere the order is all the same. A fact is found by its item, subject and gold, else by
-    subject and gold; ``place`` is null where the suite does not have it.
-    """
-    several = facts.filter(facts.select("group", "subject").is_duplicated())["group"].unique()
-    rows = [
-        (relation.id, fact.item, fact.subject, fact.object, place)
-        for relation in suite.relations
-        if relation.id in several
-        for place, fact in enumerate(relation.facts)
-    ]
-    schema = {**dict.fromkeys(FACT, pl.String), "place": pl.Int64}
-    known, text = pl.DataFrame(rows, schema, orient="row"), ["group", "subject", "gold"]
-    by_text = known.group_by(text).agg(pl.col("place").min().alias("other"))
-    return (
-        facts.filter(pl.col("group").is_in(several.to_list()))
-        .join(known, on=FACT, how="left", maintain_order="left")
-        .join(by_text, on=text, how="left", maintain_order="left")
-        .with_columns(place=pl.coalesce("place", "other"))
-    )
-
-
-def _in_order(table: pl.DataFrame, facts: pl.DataFrame, suite: Suite) -> pl.DataFrame:
-    """Rows in the order of the suite, in groups whose facts are all in the suite."""
-    has_all = pl.col("place").is_not_null().all().over("group")
-    placed = _placed(facts, suite).filter(has_all).select("group", "item", "place")
-    if placed.is_empty():
-        return table
-    placed = placed.cast({pl.String: pl.Categorical})
-    joined = table.join(placed, on=["group", "item"], how="left", maintain_order="left")
-    if (joined["place"].fill_null(0).diff().fill_null(0) >= 0).all():
-        return table
-    joined = joined.with_row_index("row")
-    order = [pl.col("row").min().over("group"), pl.col("place")]
-    return joined.sort(order, maintain_order=True, nulls_last=True).drop("place", "row")
-
-
-def unknown_answers(table: pl.DataFrame, suite: Suite) -> list[str]:
-    """Notes on relations with answers that are neither objects nor golds: how many, an example."""
-    answered = table.drop_nulls("answer")
-    total = dict(answered.group_by("group").len().iter_rows())
-    by_answer = answered.group_by("group", "answer", maintain_order=True).len()
-    golds = table.select("group", answer="gold").unique()
-    by_answer = by_answer.join(golds, on=["group", "answer"], how="anti", maintain_order="left")
-    problems = []
-    for relation in suite.relations:
-        is_known = pl.col("answer").is_in([*set(relation.candidates.words)])
-        rows = by_answer.filter(group=relation.id).filter(~is_known)
-        if rows.is_empty() or relation.design.unit == "item":
-            continue
-        problems.append(
-            f"{relation.id}: {rows['len'].sum():,} of {total[relation.id]:,} answers are not among "
-            f"its objects, such as '{rows['answer'][0]}'"
-        )
-    more = len(problems) - NAMED
-    return problems[:NAMED] + [f"{more} other relations have such answers, too"] * (more > 0)
+    for name in NEEDED[:-1]:
+        if table[name].null_count():
+            first = (table[name].is_null().arg_max() or 0) + 1
+            raise ConsilienceError(f"no '{name}'", where=f"{where}, row {first}")
+    pairs, on = different(table, "group", "variant"), ["group", "variant"]
+    known = {(of.id, name): at for of in suite for at, name in enumerate(of.design.variants)}
+    places = [known.get(pair) for pair in pairs.iter_rows()]
+    if None in places:
+        group, variant = pairs.row(places.index(None))
+        names = suite.relation(group).design.variants  # of another group: raises
+        found, todo = f"no variant '{variant}' of {group}", did_you_mean(variant, [*names])
+        raise ConsilienceError(found, where=f"the suite '{suite.name}'", todo=todo)
+    pairs = pairs.with_columns(variant_index=pl.Series(places, dtype=pl.Int32))
+    cells = joined(table.select(on), pairs.with_row_index("cell"), on)
+    table = table.with_columns(cells["variant_index"])
+    facts = different(table, *FACT)
+    for what, rows, again in (
+        ("subjects or golds", facts, facts.select("group", "item").is_duplicated()),
+        ("rows in one variant", table, repeated(table["item"].to_physical(), cells["cell"])),
+    ):
+        if again.any():
+            row = rows.row(again.arg_max() or 0, named=True)
+            found = f"the item '{row['item']}' of {row['group']} has several {what}"
+            todo = "Give each fact an item id of its own."
+            raise ConsilienceError(found, where=where, todo=todo)
+    return table
 
 
 def instances_of(table: pl.DataFrame, suite: Suite) -> dict[str, list[tuple[Instance, ...]]]:
     """The instances of each expectation that could be checked, by the group of its first premise.
 
-    ``table``: a prepared answers table.
+    ``table``: a prepared answers table. The column ``option`` alone says which option an answer is:
+    a text without one is ``NO_OPTION``, whatever it reads. Two answers to open questions are the
+    same if their normalized texts are.
     """
-    groups = dict(table.select("item", "group").unique().iter_rows())
-    replies = _replies(table, suite)
-    asked = table.filter(pl.col("item").is_in([*_options(suite)]))
-    shown = {
-        (item, variant): tuple(map(LETTERS.index, letters or ""))
-        for item, variant, letters in asked.select("item", "variant", "shown").iter_rows()
-    }
+    options = {one.item: one.options for of in suite.expectations for one in of.references}
+    rules = [texts for of in suite.expectations for rule in of.rules.items() for texts in rule]
+    rows = table.filter(pl.col("item").is_in([*options]))
+    texts = [*rows["gold"].unique(maintain_order=True), *(text for of in rules for text in of)]
+    same = {normalized(text): text for text in reversed(texts)}
+    position = pl.col("option").cast(pl.Float64, strict=False).cast(pl.Int64)
+    columns = rows.select("group", "item", "variant", "answer", position, "excluded", "shown")
+    replies, shown, groups = dict[tuple[str, str], str | None](), {}, dict[str, str]()
+    for group, item, variant, text, at, excluded, letters in columns.iter_rows():
+        groups[item], known = group, options[item]
+        shown[item, variant] = tuple(map(LETTERS.index, letters or ""))
+        if text is None:
+            replies[item, variant] = NO_OPTION if excluded is None else None
+        elif known:
+            replies[item, variant] = known[at] if at is not None and at < len(known) else NO_OPTION
+        else:
+            replies[item, variant] = same.get(normalized(text), text)
     by_group: dict[str, list[tuple[Instance, ...]]] = {}
     for one in suite.expectations:
-        if (group := groups.get(one.items[0])) is not None:
-            variants = suite.relation(group).design.variants
+        if (first := groups.get(one.items[0])) is not None:
+            variants = suite.relation(first).design.variants
             if of_expectation := tuple(instances(one, replies, variants, shown)):
-                by_group.setdefault(group, []).append(of_expectation)
+                by_group.setdefault(first, []).append(of_expectation)
     return by_group
 
 
@@ -271,43 +135,6 @@ def unchecked_note(
         f"{len(lacking)} of {len(suite.expectations)} expectations are not checked, such as for "
         f"{items}: not all of their questions were asked"
     ]
-
-
-def _replies(table: pl.DataFrame, suite: Suite) -> Replies:
-    """The answers to the questions that something is expected of; options by their text.
-
-    The column ``option`` alone says which option an answer is: a text without one is ``NO_OPTION``,
-    whatever it reads. Two answers to open questions are the same if their normalized texts are.
-    """
-    options = _options(suite)
-    rows = table.filter(pl.col("item").is_in(list(options)))
-    position = pl.col("option").cast(pl.Float64, strict=False).cast(pl.Int64)
-    replies: dict[tuple[str, str], str | None] = {}
-    columns = rows.select("item", "variant", "answer", position, "excluded")
-    shown = _open_texts(rows, suite)
-    for item, variant, text, at, excluded in columns.iter_rows():
-        known = options[item]
-        if text is None:
-            replies[item, variant] = NO_OPTION if excluded is None else None
-        elif known:
-            replies[item, variant] = known[at] if at is not None and at < len(known) else NO_OPTION
-        else:
-            replies[item, variant] = shown.get(normalized(text), text)
-    return replies
-
-
-def _options(suite: Suite) -> dict[str, tuple[str, ...]]:
-    """The options of each question that something is expected of."""
-    references = (one for expectation in suite.expectations for one in expectation.references)
-    return {one.item: one.options for one in references}
-
-
-def _open_texts(rows: pl.DataFrame, suite: Suite) -> dict[str, str]:
-    """Normalized text -> text as the suite has it, of golds and of answers that are expected."""
-    texts = rows["gold"].drop_nulls().unique(maintain_order=True).to_list()
-    for expectation in suite.expectations:
-        texts += [text for rule in expectation.rules.items() for of in rule for text in of]
-    return {normalized(text): text for text in reversed(texts)}
 
 
 KEPT = 2**20  # Answers of a table up to which its views are kept
@@ -385,7 +212,7 @@ def _parts(grid: Grid, design: Design, metric: Metric) -> Iterator[tuple[Part, C
 
 
 class Prepared:
-    """An answers table that was checked against its suite: ``coded``, by default by ``prepare``.
+    """An answers table that was checked against its suite: ``coded``.
 
     What was counted is kept: for a table that is counted and compared with others.
     """
@@ -394,7 +221,7 @@ class Prepared:
         self, answers: pl.DataFrame, suite: Suite, coded: pl.DataFrame | None = None
     ) -> None:
         self.answers, self.suite = answers, suite
-        self.coded = prepared_compactly(answers, suite) if coded is None else coded
+        self.coded = coded_of(answers, suite) if coded is None else coded
         self._tallies: dict[tuple[Protocol, str], dict[Key, Tally]] = {}
         self._views: dict[tuple[Protocol, str], dict[View, Grid]] = {}
 
@@ -440,8 +267,7 @@ class Prepared:
         key = protocol, relation.id
         if key in self._views:
             return self._views[key]
-        scores = {name for metric in METRICS.values() for name in metric.scores}
-        views = grids(self.coded_rows(relation.id), relation, protocol, sorted(scores))
+        views = grids(self.coded_rows(relation.id), relation, protocol)
         instances = tuple(self.instances.get(relation.id, ()))
         one, other = (replace(views[name], instances=instances) for name in ("tuples", "pairs"))
         views = {"tuples": one, "pairs": one if views["tuples"] is views["pairs"] else other}
@@ -470,17 +296,31 @@ def prepared(answers: Answers, suite: Suite) -> Prepared:
     return Prepared(as_polars(answers, "the answers table"), suite)
 
 
-def shared(first: Prepared, second: Prepared) -> tuple[Prepared, Prepared]:
-    """Two runs with only the items that both have, with the same subject and gold."""
-    runs, facts = (first, second), [different(run.coded, *FACT) for run in (first, second)]
-    both = facts[0].join(facts[1], on=FACT, how="semi")
+def asked_of_all(runs: Mapping[str, Prepared]) -> dict[str, Prepared]:
+    """The answers of runs to what all of them were asked; without any such query raises.
 
-    def with_both(run: Prepared) -> Prepared:
-        rows = run.coded.join(both, on=FACT, how="semi", maintain_order="left")
-        return Prepared(run.answers, run.suite, rows)
-
-    one, two = (
-        run if of.height == both.height else with_both(run)
-        for run, of in zip(runs, facts, strict=True)
-    )
-    return one, two
+    A query is its group, item, subject, gold and variant. One that any run left out before asking
+    counts as left out in all.
+    """
+    keys, tables = [*FACT, "variant"], [run.coded for run in runs.values()]
+    common = tables[0].select(keys)
+    for of in tables[1:]:
+        if not common.equals(of.select(keys)):
+            common = common.join(of, on=keys, how="semi", maintain_order="left")
+    if any(of.height > common.height for of in tables):
+        tables = [of.join(common, on=keys, how="semi", maintain_order="left") for of in tables]
+    reasons = [of.drop_nulls("excluded").select(*keys, reason="excluded") for of in tables]
+    left_out = pl.concat(reasons).unique(keys, keep="first", maintain_order=True)
+    if left_out.height == common.height:
+        raise ConsilienceError("no query that all runs were asked", todo="See 'excluded' in each.")
+    if any(of.height < left_out.height for of in reasons):
+        answer = pl.when(pl.col("reason").is_null()).then("answer")
+        tables = [
+            of.join(left_out, on=keys, how="left", maintain_order="left")
+            .with_columns(answer, excluded="reason").drop("reason")
+            for of in tables
+        ]  # fmt: skip
+    return {
+        label: run if of is run.coded else Prepared(of.cast({pl.Categorical: pl.String}), run.suite)
+        for (label, run), of in zip(runs.items(), tables, strict=True)
+    }

@@ -166,8 +166,8 @@ def top_answer(grid: Grid) -> Tally:
     answers = grid.answers if grid.places is None else grid.places.of(grid.answers)
     given = answers[grid.asked & (answers >= 0)]
     most, n = int(np.bincount(given).max(initial=0)), int(grid.asked.sum())
-    left_out = int((~grid.asked & ~grid.lacking)[:, grid.used].sum())
-    return Tally(np.array([[most, n]], dtype=np.float64), None, n, left_out, is_proportion=False)
+    scores = np.array([[most, n]], dtype=np.float64)
+    return Tally(scores, None, n, grid.left_out, is_proportion=False)
 
 
 @metric("tuples", "No option", "share of answers that are none of the options", one_form=True,
@@ -229,8 +229,10 @@ def right_in(grid: Grid) -> Tally:
     return Tally.of_hits(grid.subjects, grid.right.sum(axis=1) >= grid.least, is_counted)
 
 
-def voted(grid: Grid) -> Bools:
-    """Whether the vote of all variants is right (item,).
+@metric("tuples", "Vote accuracy", "share of items with the right answer in most variants",
+        level="detail", binary=True, better="higher", scores=("logprob",))  # fmt: skip
+def vote_accuracy(grid: Grid) -> Tally:
+    """Share of items of which the answer that most variants give is right.
 
     Of answers with equally many votes that with the highest sum of their log-probabilities wins;
     where these are equal, or not all known, that of the first variant. A text that is none of the
@@ -248,14 +250,7 @@ def voted(grid: Grid) -> Bools:
     sums = np.where(leads, sums, -np.inf)
     wins = leads & (sums >= sums.max(axis=1, keepdims=True) - TIE)
     right = np.take_along_axis(grid.right, wins.argmax(axis=1)[:, None], axis=1)[:, 0]
-    return np.asarray(right & wins.any(axis=1))
-
-
-@metric("tuples", "Vote accuracy", "share of items with the right answer in most variants",
-        level="detail", binary=True, better="higher", scores=("logprob",))  # fmt: skip
-def vote_accuracy(grid: Grid) -> Tally:
-    """Share of items of which the answer that most variants give is right (``voted``)."""
-    return Tally.of_hits(grid.subjects, voted(grid), grid.complete)
+    return Tally.of_hits(grid.subjects, right & wins.any(axis=1), grid.complete)
 
 
 def _of_pairs(grid: Grid, items: Bools | None = None) -> Tally:
@@ -349,14 +344,8 @@ def brier_score(grid: Grid) -> Tally | None:
     """
     known, shares = stated(grid)[2], _distributions(grid)[0][:, 0]
     is_gold = np.arange(shares.shape[1]) == grid.golds[:, :1]
-    squares = np.where(known, ((shares - is_gold) ** 2).sum(axis=1), 0)
-    return _of_known(grid, squares, known)
-
-
-def _of_known(grid: Grid, values: Floats, known: Bools) -> Tally | None:
-    """The mean of values (item,) over the items that are known; None without any."""
-    n, scores = int(known.sum()), np.stack([values, known], axis=1)
-    return Tally(scores, grid.subjects, n, len(known) - n, is_proportion=False) if n else None
+    squares = np.where(known, ((shares - is_gold) ** 2).sum(axis=1), np.nan)
+    return Tally.of_values(grid.subjects, squares, is_proportion=False) if known.any() else None
 
 
 MOST_BINS, FEWEST_IN_BIN = 15, 20
@@ -387,11 +376,11 @@ def calibration_error(grid: Grid) -> Tally | None:
     groups: bins within each.
     """
     confidence, right, known = stated(grid)
-    items, gaps = np.flatnonzero(known), np.zeros(len(known))
+    items, gaps = np.flatnonzero(known), np.full(len(known), np.nan)
     for places in bins_of(confidence[items]):
         gap = (confidence - right)[items[places]]
         gaps[items[places]] = np.sign(gap.sum()) * gap
-    return _of_known(grid, gaps, known)
+    return Tally.of_values(grid.subjects, gaps, is_proportion=False) if known.any() else None
 
 
 @metric("pairs", "Violations", "share of applicable expectations that the answers violate",
@@ -476,3 +465,61 @@ def _clusters(units: Units) -> Clusters:
 
 def _missing(units: Units) -> int:
     return sum(not one.is_asked for unit in units for one in unit)
+
+
+@metric("pairs", "Kappa with labels", "answers and right answers agree above chance",
+        level="detail", better="higher", bounds=(-1.0, 1.0), needs="places")  # fmt: skip
+def label_kappa(grid: Grid) -> Tally:
+    """Cohen's kappa (1960) of all answers and the labels: ``(p_o - p_e) / (1 - p_e)``.
+
+    ``p_o`` is ``mean_accuracy``, ``p_e = sum_p p(answer at p) p(label at p)`` over the *shown
+    positions* p, so that the order of the options in the file plays no part. NaN where ``p_e`` is
+    1. Over groups numerators and denominators are summed.
+    """
+    assert grid.places is not None, "needs"
+    size = int(grid.places.sizes.max(initial=0))
+    counts = [
+        (np.where(grid.asked, grid.places.of(of), -1)[..., None] == np.arange(size)).sum(axis=1)
+        for of in (grid.answers, grid.golds)
+    ]
+    asked = grid.asked.sum(axis=1, dtype=np.float64)
+    columns = np.column_stack([grid.right.sum(axis=1), asked, *counts])
+
+    def finish(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        given, labels = np.split(sums[..., 2:], 2, axis=-1)
+        total = sums[..., 1]
+        by_chance = (given * labels).sum(axis=-1) / np.where(total == 0, 1, total)
+        return sums[..., 0] - by_chance, total - by_chance
+
+    n = int(grid.asked.sum())
+    tally = Tally.of_sums(columns, finish, grid.subjects, n, grid.left_out)
+    return replace(tally, sizes=asked)
+
+
+@metric("pairs", "Position preference", "toward the option that is shown first; 0 is none",
+        level="detail", bounds=(-1.0, 1.0), needs="orders")  # fmt: skip
+def position_preference(grid: Grid) -> Tally | None:
+    """How much more often the option shown first wins in both of two orders than loses in both.
+
+    Over pairs of variants that differ in the order alone: 1 if each gets the option that it shows
+    first (*biased toward first* of Zheng et al., MT-Bench, NeurIPS 2023), -1 if each gets that of
+    the other, else 0, because the answers agree or one is a third option. The mean over items of
+    the mean over pairs. It is 0 on average where errors do not depend on the order. Shi et al.
+    (arXiv 2406.07791) scale such a difference as *preference fairness*.
+    """
+    assert grid.orders is not None, "needs"
+    assert grid.places is not None, "needs"
+    first = grid.places.options_at(0)
+    hits, sizes, every = np.zeros((3, len(first)))
+    for pair in grid.orders:  # arrays (item, pair) would fill the memory
+        (one, two), (of_one, of_two) = grid.answers[:, pair].T, first[:, pair].T
+        is_pair = (of_one >= 0) & (of_two >= 0) & (of_one != of_two)
+        counted = is_pair & grid.asked[:, pair].all(axis=1)
+        wins, loses = (one == of_one) & (two == of_two), (one == of_two) & (two == of_one)
+        hits += (wins * 1.0 - loses) * counted
+        sizes += counted
+        every += is_pair
+    hits /= np.maximum(sizes, 1)
+    n, scores = int(sizes.sum()), np.stack([hits, sizes > 0], axis=1)
+    tally = Tally(scores, grid.subjects, n, int(every.sum()) - n, is_proportion=False)
+    return tally if every.any() else None

@@ -19,14 +19,14 @@ from consilience.metrics.counts import (
     Answers,
     Key,
     Prepared,
+    asked_of_all,
     count,
     empty_value,
     is_averaged,
     prepared,
-    shared,
 )
 from consilience.metrics.errors import Index, Influences, Number
-from consilience.metrics.registry import DESCRIPTIONS, Grid, Tally, quotient
+from consilience.metrics.registry import DESCRIPTIONS, Grid, Tally, View, quotient
 from consilience.metrics.statistics import (
     FEW,
     LEVEL,
@@ -34,6 +34,7 @@ from consilience.metrics.statistics import (
     TIE,
     Signs,
     benjamini_hochberg,
+    detectable_difference,
     difference_bounds,
     difference_intervals,
     holm,
@@ -46,6 +47,7 @@ from consilience.metrics.statistics import (
 from consilience.types import Cardinality, Relation, Suite
 
 Both = tuple[Tally, Tally]  # What a metric counts in the first and in the second run
+Views = Mapping[View, Grid]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class Sums:
         return self.hits[1] / self.totals[1] - self.hits[0] / self.totals[0]
 
 
-def contributions(both: Both, of: Sums, index: Index) -> Influences:
+def subject_contributions(both: Both, of: Sums, index: Index) -> Influences:
     """What each subject contributes to the difference, if the true values are equal.
 
     With the common value theta = all hits / all totals, a run with the total T is off by
@@ -98,12 +100,8 @@ def flipped(influences: Sequence[Influences], index: Index) -> Floats:
     return Signs(index.names(places)).sums(np.ascontiguousarray(distinct.T))[:, same.reshape(-1)]
 
 
-MCNEMAR = "exact McNemar"
-
-SUBJECTS = "sign flips of subjects"
-
+MCNEMAR, SUBJECTS = "exact McNemar", "sign flips of subjects"
 RELATIONS = "paired permutation of relations"
-
 SHARED = "t over relations that share subjects"
 
 
@@ -189,12 +187,9 @@ def accuracy_changes(grid: Grid) -> dict[str, Sequence[object]]:
 
 
 def compare(
-    models: Mapping[str, Answers],
-    suite: Suite,
-    protocol: Protocol,
-    level: float = LEVEL,
+    models: Mapping[str, Answers], suite: Suite, protocol: Protocol, level: float = LEVEL
 ) -> pl.DataFrame:
-    """Compare runs with the first, on the queries that both were asked (``COMPARISON_SCHEMA``).
+    """Compare runs with the first, on the queries that all were asked (``COMPARISON_SCHEMA``).
 
     ``models``: the answers of each by its name. ``p_holm`` and ``q_value`` adjust over the groups
     of one metric and part of one comparison, or over the forms of one metric and group. ``level``:
@@ -202,17 +197,14 @@ def compare(
     """
     names = list(models)
     if len(names) < 2:
-        raise ConsilienceError(
-            f"{len(names)} run to compare",
-            expected="two runs or more; the first is the reference",
-            todo="Name a second run of the same questions.",
-        )
-    first, *others = (prepared(of, suite) for of in models.values())
-    tables = []
+        expected = "two runs or more; the first is the reference"
+        raise ConsilienceError(f"{len(names)} run to compare", expected=expected)
+    runs = asked_of_all({name: prepared(of, suite) for name, of in models.items()})
+    (first, *others), tables = runs.values(), []
     for name, other in zip(names[1:], others, strict=True):
-        both, rows = shared(first, other), list[dict[str, object]]()
+        rows = list[dict[str, object]]()
         for kind in get_args(Cardinality):
-            rows += _paired_rows(*both, kind, protocol, level)
+            rows += _paired_rows(first, other, kind, protocol, level)
         pair = {"first": names[0], "second": name}
         table = pl.DataFrame([{**pair, **row} for row in rows], schema=COMPARISON_SCHEMA)
         tables.append(_adjusted_over_groups(table, suite))
@@ -230,7 +222,9 @@ def _paired_rows(
     counted: dict[Key, dict[str, Both]] = {}
     averaged: dict[Key, dict[str, Both]] = {}
     for relation in (group for group in first.of_kind(kind) if group.id in known):
-        one, two = _count_both(first, second, relation, protocol)
+        views, others = (run.views(relation, protocol) for run in (first, second))
+        one = _tallies(first, relation, protocol, views, others)
+        two = _tallies(second, relation, protocol, others, views)
         for key in (key for key in one if key in two):
             counted.setdefault(key, {})[relation.id] = one[key], two[key]
             if is_averaged(key, relation):
@@ -240,7 +234,7 @@ def _paired_rows(
         empty = empty_value(key, protocol)
         for group, both in by_group.items():
             number = errors.of_group([*zip((-1, 1), both, strict=True)], index)
-            values = [tally.value if tally.total > 0 else empty for tally in both]
+            values = [tally.value_or(empty) for tally in both]
             yield _row(key, "group", number, values, tests.get((key, group)), level, group)
         if key in averaged:
             yield from _rows_over(key, averaged[key], tests, index, empty, level)
@@ -274,7 +268,7 @@ def _tests(
         own = {key: Sums.of([counted[key][group]]) for key in keys}
         over = [key for key in keys if group in averaged.get(key, {})]
         numbers = [(key, own[key]) for key in keys] + [(key, whole[key]) for key in over]
-        moved = [contributions(counted[key][group], of, index) for key, of in numbers]
+        moved = [subject_contributions(counted[key][group], of, index) for key, of in numbers]
         permuted = flipped(moved, index).T
         for key, of_key in zip(keys, permuted, strict=False):
             changed[key, group] = _changed(*counted[key][group])
@@ -322,7 +316,7 @@ def _rows_over(
     if len(groups) == 1:
         test = tests.get((key, groups[0]))
     elif groups:
-        test = Test(RELATIONS, paired_permutation(errors.contributions(terms, groups, empty)))
+        test = Test(RELATIONS, paired_permutation(errors.group_contributions(terms, groups, empty)))
         if number.error and number.shares_subjects:  # not independent, as the flips have them
             p = 2 * float(stdtr(number.clusters - 1, -abs(number.value) / number.error))
             test = Test(SHARED, p) if p > test.p else test
@@ -333,37 +327,22 @@ def _rows_over(
     yield _row(key, "all", errors.pooled(terms, index), values, tests.get((key, "")), level)
 
 
-def _count_both(
-    first: Prepared, second: Prepared, relation: Relation, protocol: Protocol
-) -> tuple[Mapping[Key, Tally], Mapping[Key, Tally]]:
-    """Every metric of both runs, of the queries that both were asked.
+def _tallies(
+    run: Prepared, relation: Relation, protocol: Protocol, views: Views, others: Views
+) -> Mapping[Key, Tally]:
+    """Every metric of a run, with option probabilities where the other run has some, too.
 
-    Counts over all queries are reused if both runs were asked the same.
+    ``views``, ``others``: of both runs. What was counted of the run alone is reused.
     """
-    one, two = first.views(relation, protocol), second.views(relation, protocol)
-    both = (
-        {view: grid.with_(two[view]) for view, grid in one.items()},
-        {view: grid.with_(one[view]) for view, grid in two.items()},
-    )
-    is_whole = all(
-        restricted[view] is grid
-        for restricted, run in zip(both, (one, two), strict=True)
-        for view, grid in run.items()
-    )
-    if is_whole:
-        return first.tallies(relation, protocol, one), second.tallies(relation, protocol, two)
-    return count(both[0], relation), count(both[1], relation)
+    both = {view: grid.with_distributions_of(others[view]) for view, grid in views.items()}
+    is_whole = all(both[view] is grid for view, grid in views.items())
+    return run.tallies(relation, protocol, views) if is_whole else count(both, relation)
 
 
 def _row(
-    key: Key,
-    over: str,
-    number: Number,
-    values: Sequence[float],
-    test: Test | None,
-    level: float,
+    key: Key, over: str, number: Number, values: Sequence[float], test: Test | None, level: float,
     group: str = "",
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """A row of the table; ``values``: of the first and the second run."""
     (metric, (kind, part)), bounds = key, difference_bounds(DESCRIPTIONS[key[0]].bounds)
     (first, second), (low, high) = values, number.interval(bounds, level)
@@ -372,7 +351,8 @@ def _row(
         "metric": metric, "over": over, "group": group, "kind": kind, "level": part,
         "first_value": first, "second_value": second, "difference": second - first,
         "low": low, "high": high, "test": test.name, "p": test.p, "p_mid": test.p_mid,
-        "detectable": number.detectable(level), "n": number.n, "n_excluded": number.left_out,
+        "detectable": detectable_difference(number.error, number.clusters, level),
+        "n": number.n, "n_excluded": number.left_out,
     }  # fmt: skip
 
 
@@ -384,16 +364,12 @@ def _adjusted_over_groups(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     is_tested = (of_groups & is_of_group) | (~of_groups & ~is_whole)
     within = pl.when(of_groups).then(pl.concat_str("kind", "level")).otherwise("group")
     family: list[str | pl.Expr] = ["metric", of_groups.alias("of_groups"), within.alias("within")]
-    adjusted = _adjusted(table, family, pl.when(is_tested).then("p").otherwise(NAN))
-    parts = [rows for _, rows in adjusted.group_by(family, maintain_order=True)]
-    return pl.concat(parts) if parts else table
+    p = pl.when(is_tested).then("p").otherwise(NAN)
 
-
-def _adjusted(table: pl.DataFrame, family: Sequence[str | pl.Expr], p: pl.Expr) -> pl.DataFrame:
-    """The table with ``p`` adjusted over the rows of each family."""
-
-    def over_family(adjust: Callable[[Sequence[float]], list[float]]) -> pl.Expr:
+    def adjusted(adjust: Callable[[Sequence[float]], list[float]]) -> pl.Expr:
         values = p.map_batches(lambda of: pl.Series(adjust(of.to_list())), pl.Float64)
         return values.over(family)
 
-    return table.with_columns(p_holm=over_family(holm), q_value=over_family(benjamini_hochberg))
+    table = table.with_columns(p_holm=adjusted(holm), q_value=adjusted(benjamini_hochberg))
+    parts = [rows for _, rows in table.group_by(family, maintain_order=True)]
+    return pl.concat(parts) if parts else table

@@ -23,7 +23,6 @@ from consilience.metrics.statistics import (
     LEVEL,
     NAN,
     TIE,
-    detectable_difference,
     difference_intervals,
     intervals_of,
 )
@@ -74,10 +73,6 @@ class Number:
                 return least, bounds[1]
             low = min(low, least)  # NaN where nothing varies
         return low, high
-
-    def detectable(self, level: float = LEVEL) -> float:
-        """The minimum detectable difference of such data, by an interval of ``level``."""
-        return detectable_difference(self.error, self.clusters, level)
 
 
 @dataclass(slots=True)
@@ -186,36 +181,31 @@ def jackknife_error(falls: Floats, clusters: int) -> float:
 
 def of_group(terms: Sequence[tuple[float, Tally]], index: Index) -> Number:
     """The number of one group."""
-    return _number([(weight, [tally]) for weight, tally in terms], index)
+    return pooled([(weight, {"": tally}) for weight, tally in terms], index)
 
 
 def pooled(terms: Terms, index: Index) -> Number:
     """The number of all groups together: hits and totals are summed over groups."""
-    return _number([(weight, [*tallies.values()]) for weight, tallies in terms], index)
-
-
-def _number(terms: Sequence[tuple[float, Sequence[Tally]]], index: Index) -> Number:
     influences, value = Influences(index), 0.0
     for at, (weight, tallies) in enumerate(terms):
-        hits = math.fsum(tally.hits for tally in tallies)
-        total = math.fsum(tally.total for tally in tallies)
-        of_term = share_of(hits, total)
+        of_term, total = pooled_value(tallies), math.fsum(of.total for of in tallies.values())
         value += weight * of_term
-        for tally in tallies if total > 0 else ():
+        for tally in tallies.values() if total > 0 else ():
             influences.add(at, weight, tally, (1 / total, -of_term / total, 0.0), total)
     _, falls, counted = influences.without_each()
     clusters = int(counted.sum())
     is_known = influences.is_known and not math.isnan(value)
-    is_above_chance = all(tally.sizes is not None for _, of in terms for tally in of)
+    every = [(weight, tally) for weight, of in terms for tally in of.values()]
+    is_above_chance = all(tally.sizes is not None for _, tally in every)
     lower = influences.one_more(value) if is_above_chance and is_known and value > 0 else None
     is_difference = min(weight for weight, _ in terms) < 0
     return Number(
         value,
         jackknife_error(falls, clusters) if is_known else NAN,
         clusters,
-        min(sum(tally.n for tally in of) for _, of in terms),
-        max(sum(tally.left_out for tally in of) for _, of in terms),
-        all(weight > 0 and tally.is_proportion for weight, of in terms for tally in of),
+        min(sum(tally.n for tally in of.values()) for _, of in terms),
+        max(sum(tally.left_out for tally in of.values()) for _, of in terms),
+        all(weight > 0 and tally.is_proportion for weight, tally in every),
         lower=lower,
         part=1 / max(1, clusters) if is_difference else 0.0,
         move=_move((value + falls * (clusters - 1))[counted]) if is_difference else NAN,
@@ -258,9 +248,7 @@ def mean(terms: Terms, index: Index, empty: float = NAN) -> Number:
     if len(groups) == 1:
         (group,) = groups
         alone = of_group([(weight, of[group]) for weight, of in terms], index)
-        value = math.fsum(
-            weight * (of[group].value if of[group].total > 0 else empty) for weight, of in terms
-        )
+        value = math.fsum(weight * of[group].value_or(empty) for weight, of in terms)
         return replace(alone, value=value, n=1, left_out=len(every) - 1, by_group={group: value})
     influences = {group: Influences(index) for group in groups}
     value, falls, by_group = 0.0, np.zeros(len(groups)), np.zeros(len(groups))
@@ -304,7 +292,7 @@ def mean(terms: Terms, index: Index, empty: float = NAN) -> Number:
 SHARED = 1e-9  # By how much of itself a sum of squares may be larger by rounding
 
 
-def contributions(terms: Terms, groups: Sequence[str], empty: float) -> list[float]:
+def group_contributions(terms: Terms, groups: Sequence[str], empty: float) -> list[float]:
     """What each group contributes to a difference, if the true values are equal (group,).
 
     With the common value theta of all terms: ``sum_terms w (n_g - theta d_g) / sum_g d_g``. They
@@ -348,14 +336,6 @@ class Estimate:
 Name = TypeVar("Name", bound=Hashable)
 
 RANGE = (0.0, 1.0)
-
-
-def mean_of(values: Floats, clusters: Clusters) -> Tally:
-    """The mean of ``values`` (item,), without those that are NaN."""
-    known = ~np.isnan(values)
-    scores = np.stack([np.where(known, values, 0), known], axis=1)
-    n = int(known.sum())
-    return Tally(scores, clusters, n, len(known) - n)
 
 
 def estimates(tallies: Mapping[Name, Tally]) -> dict[Name, Estimate]:

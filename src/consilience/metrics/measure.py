@@ -63,15 +63,14 @@ def _of_kind(run: Prepared, kind: Cardinality, protocol: Protocol, level: float)
     for key, of_groups in of_metrics.items():
         empty = empty_value(key, protocol)
         for relation, tally in of_groups:
-            value = tally.value if tally.total > 0 else empty
             number = errors.of_group([(1, tally)], index)
-            yield _row(key, "group", number, value, level, group=relation.id)
+            yield _row(key, "group", number, tally.value_or(empty), level, group=relation.id)
         averaged = {of.id: tally for of, tally in of_groups if is_averaged(key, of)}
         if averaged:
             terms = [(1, averaged)]
             number = errors.mean(terms, index, empty)
             value = errors.mean_value(averaged, [*number.by_group], empty)
-            values = [tally.value if tally.total > 0 else empty for tally in averaged.values()]
+            values = [tally.value_or(empty) for tally in averaged.values()]
             known = [value for value in values if not math.isnan(value)]
             std = stdev(known) if len(known) > 1 else NAN
             yield _row(key, "mean", number, value, level, std=std)

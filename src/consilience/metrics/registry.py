@@ -12,10 +12,9 @@ import numpy.typing as npt
 import polars as pl
 
 from consilience.core.errors import Protocol
-from consilience.core.expectations import Counted, with_answers_of
-from consilience.core.factors import Design, VariantPair
+from consilience.core.expectations import Counted
+from consilience.core.factors import LETTERS, Design, VariantPair
 from consilience.core.items import Bools, Floats, Ints
-from consilience.core.references import LETTERS
 from consilience.metrics.statistics import NAN, TIE
 from consilience.types import Relation
 
@@ -44,24 +43,17 @@ OF_OPTIONS = "option_scores"  # The column with the score of each option, in the
 SUM_TOLERANCE = 1e-3  # How far from 1 a sum of probabilities may be, such as that of rounded ones
 
 
-def rows_of_lists(column: pl.Series) -> Floats:
-    """The lists of numbers in a column (row, position); NaN for null, -inf after the last."""
-    lists = column.cast(pl.List(pl.Float64))
-    sizes = lists.list.len().fill_null(0).to_numpy().astype(np.int64)
-    positions = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    rows = np.full((len(lists), int(sizes.max(initial=0))), -np.inf)
-    values = lists.filter(lists.list.len() > 0).explode()
-    rows[np.repeat(np.arange(len(lists)), sizes), positions] = values.fill_null(np.nan).to_numpy()
-    return rows
-
-
 def option_probabilities(table: pl.DataFrame) -> Floats:
     """The probability of each option (row, option), NaN where unknown, 0 after the last option.
 
     The scores of a row are normalised over its options (softmax). An option without a score has
     the probability that the others leave: 0 where theirs sum to 1, else the row is unknown.
     """
-    scores = rows_of_lists(table[OF_OPTIONS])
+    lists = table[OF_OPTIONS].cast(pl.List(pl.Float64))
+    sizes = lists.list.len().fill_null(0).to_numpy().astype(np.int64)
+    scores = np.full((len(lists), int(sizes.max(initial=0))), -np.inf)
+    values = lists.filter(sizes > 0).explode().fill_null(np.nan).to_numpy()
+    scores[np.arange(scores.shape[1]) < sizes[:, None]] = values
     lacking = np.isnan(scores)
     scores[lacking] = -np.inf
     best = scores.max(axis=1, initial=-np.inf)
@@ -79,11 +71,8 @@ def option_probabilities(table: pl.DataFrame) -> Floats:
 
 View = Literal["tuples", "pairs"]  # Accuracy is counted on ``tuples``, agreement on ``pairs``
 
-SCORES = ("logprob", "gold_logprob", "gold_rank", "margin")
+SCORES = ("logprob", "gold_logprob", "gold_rank", "margin", "text_logprob", "gold_text_logprob")
 """Columns of the answers table that a metric may read."""
-
-MANY_VARIANTS = 100
-"""With more variants, every two of which are compared, no array has a place for each pair."""
 
 ITEMS = 256  # Items whose answers in all pairs of variants are in memory at once
 
@@ -188,11 +177,6 @@ class Grid:
         matrix[first, second] = matrix[second, first] = 1
         return matrix
 
-    @property
-    def has_many_pairs(self) -> bool:
-        """Whether arrays (item, pair) would fill the memory."""
-        return self.compared is None and self.answers.shape[1] > MANY_VARIANTS
-
     @cached_property
     def both(self) -> Bools:
         """Whether the item was asked in both variants of a pair (item, pair)."""
@@ -229,19 +213,14 @@ class Grid:
     @cached_property
     def n_same(self) -> Ints:
         """How many pairs of an item have the same answer twice (item,)."""
-        same = self._later if self.compared is None else self.same
-        return np.asarray(same.sum(axis=1))
-
-    @cached_property
-    def _later(self) -> Ints:
-        """How many later variants have the same answer to the item (item, variant)."""
+        if self.compared is not None:
+            return np.asarray(self.same.sum(axis=1))
         items, variants = (self.asked & (self.answers >= 0)).nonzero()
-        keys = items * (self.answers.max(initial=0) + 1) + self.answers[items, variants]
-        order = np.argsort(keys, kind="stable")
-        ends = np.searchsorted(keys[order], keys[order], side="right")
-        later = np.zeros(self.answers.shape, dtype=np.int64)
-        later[items[order], variants[order]] = ends - 1 - np.arange(len(order))
-        return later
+        words = self.answers.max(initial=0) + 1
+        keys, sizes = np.unique(items * words + self.answers[items, variants], return_counts=True)
+        same = np.zeros(len(self.answers), dtype=np.int64)
+        np.add.at(same, keys // words, sizes * (sizes - 1) // 2)
+        return same
 
     @cached_property
     def votes(self) -> Floats:
@@ -286,18 +265,13 @@ class Grid:
         instances = tuple(of for of in self.instances if of[0].expectation.kind == kind)
         return replace(self, instances=instances)
 
-    def with_(self, other: Grid) -> Grid:
-        """Only what ``other`` was asked, too, of the same items."""
-        instances = with_answers_of(self.instances, other.instances)
-        distributions = _shared(self.distributions, other.distributions)
-        is_same = (other.asked | ~self.asked).all() and instances == self.instances
-        if is_same and distributions is self.distributions:
+    def with_distributions_of(self, other: Grid) -> Grid:
+        """Only the distributions (item, variant) of which the other run has some, too."""
+        mine, theirs = self.distributions, other.distributions
+        if mine is None or theirs is None:
             return self
-        asked = self.asked & other.asked
-        return replace(
-            self, answers=np.where(asked, self.answers, -1), asked=asked, instances=instances,
-            distributions=distributions,
-        )  # fmt: skip
+        lost = np.isnan(theirs).all(axis=2, keepdims=True) & np.isfinite(mine)
+        return replace(self, distributions=np.where(lost, np.nan, mine)) if lost.any() else self
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -327,20 +301,8 @@ class Places:
         return np.where(is_known, self.positions[self.orders, np.maximum(options, 0)], -1)
 
 
-def _shared(mine: Floats | None, theirs: Floats | None) -> Floats | None:
-    """Numbers (item, variant, option) where the other run has some, too; the same if all are."""
-    if mine is None or theirs is None:
-        return mine
-    lost = np.isnan(theirs).all(axis=2, keepdims=True) & np.isfinite(mine)
-    return np.where(lost, np.nan, mine) if lost.any() else mine
-
-
-def grids(
-    answers: pl.DataFrame, relation: Relation, protocol: Protocol, scores: Sequence[str] = ()
-) -> dict[View, Grid]:
-    """The two views of one group's answers, rows in their order of appearance.
-
-    ``scores``: those that are read.
+def grids(answers: pl.DataFrame, relation: Relation, protocol: Protocol) -> dict[View, Grid]:
+    """The two views of one group's answers, whatever the order of rows: facts as in the suite.
 
     ``strict``: every tuple (subject, gold) once, of a task every item, for both views.
 
@@ -349,55 +311,46 @@ def grids(
     not fit the gold; every pair of variants counts once.
     """
     design, asked = relation.design, pl.col("answer").is_not_null() | pl.col("excluded").is_null()
-    answers = answers.with_columns(asked=asked)
+    answers, item = as_labels(answers, design).with_columns(asked=asked), pl.col("item")
+    places = {fact.item: at for at, fact in enumerate(relation.facts)}
+    place = item.cast(pl.String).replace_strict(places, default=None, return_dtype=pl.Int64)
+    answers = answers.sort(place, nulls_last=True, maintain_order=True) if places else answers
+    words = design.labels
+    if not words:
+        column = pl.concat([answers["answer"].unique(), answers["gold"].unique().alias("answer")])
+        words = tuple(column.drop_nulls().unique().sort().cast(pl.String))
+    if design.unit != "item" and protocol == "published":
+        fitting = answers.with_columns(asked=pl.col("asked") & article_fits(relation))
+        pairs = grid_of(fitting, pl.col("subject"), design, words)
+        tuples = grid_of(answers, item, design, words)
+        return {"tuples": tuples, "pairs": replace(pairs, by_pair=True)}
+    if design.unit != "item":
+        answers = answers.unique(["subject", "gold", "variant_index"], keep="first")
+        item = pl.concat_str("subject", "gold", separator="\t")
+    grid = grid_of(answers, item, design, words)
     if design.labels:
-        grid = _grid_of_labels(by_option(answers, design), design, scores)
-        return {"tuples": grid, "pairs": grid}
-    column = pl.concat([answers["answer"].unique(), answers["gold"].unique().alias("answer")])
-    words = column.drop_nulls().unique().sort().cast(pl.String).to_list()
-    if design.unit == "item":
-        grid = grid_of(answers, pl.col("item"), design, words, scores)
-        return {"tuples": grid, "pairs": grid}
-    if protocol == "strict":
-        once = answers.unique(["subject", "gold", "variant_index"], keep="first")
-        tuples = pl.concat_str("subject", "gold", separator="\t")
-        grid = grid_of(once, tuples, design, words, scores)
-        return {"tuples": grid, "pairs": grid}
-    fitting = answers.with_columns(asked=pl.col("asked") & article_fits(relation))
-    pairs = grid_of(fitting, pl.col("subject"), design, words, scores)
-    return {
-        "tuples": grid_of(answers, pl.col("item"), design, words, scores),
-        "pairs": replace(pairs, by_pair=True),
-    }
+        positive = words.index(design.positive) if design.positive else -1
+        has_none = design.writes_freely or bool((grid.asked & (grid.answers < 0)).any())
+        grid = replace(grid, positive=positive, may_have_none=has_none)
+    if design.by_option:
+        orders = np.array(design.parts.get(("factor", "order"), ()), dtype=np.int64).reshape(-1, 2)
+        grid = replace(grid, places=_places(answers, design), orders=orders)
+    return {"tuples": grid, "pairs": grid}
 
 
-def by_option(answers: pl.DataFrame, design: Design) -> pl.DataFrame:
-    """The answers and golds as positions of options, which are the labels of such a design.
+def as_labels(answers: pl.DataFrame, design: Design) -> pl.DataFrame:
+    """The answers and golds of a design with labels: of options their positions in the file.
 
-    An answer without a position is none of the options.
+    An answer that is no label, or has no position, is null.
     """
-    if not design.by_option:
-        return answers
-
-    def position(column: str) -> pl.Expr:
-        number = pl.col(column).cast(pl.String).cast(pl.Float64, strict=False).cast(pl.Int64)
-        return number.cast(pl.String)
-
-    return answers.with_columns(answer=position("option"), gold=position("gold_option"))
-
-
-def _grid_of_labels(answers: pl.DataFrame, design: Design, scores: Sequence[str]) -> Grid:
-    """The answers of a group whose only valid answers are labels, by item."""
-    is_label = pl.col("answer").cast(pl.String).is_in(list(design.labels))
-    known = answers.with_columns(answer=pl.when(is_label).then("answer").otherwise(None))
-    grid = grid_of(known, pl.col("item"), design, design.labels, scores)
-    positive = design.labels.index(design.positive) if design.positive else -1
-    has_none = design.writes_freely or bool((grid.asked & (grid.answers < 0)).any())
-    grid = replace(grid, positive=positive, may_have_none=has_none)
-    if not design.by_option:
-        return grid
-    orders = np.array(design.parts.get(("factor", "order"), ()), dtype=np.int64).reshape(-1, 2)
-    return replace(grid, places=_places(known, design), orders=orders)
+    if design.by_option:
+        number = pl.col("option", "gold_option").cast(pl.String).cast(pl.Float64, strict=False)
+        answer, gold = answers.select(number.cast(pl.Int64).cast(pl.String))
+        answers = answers.with_columns(answer=answer, gold=gold)
+    is_label = pl.col("answer").cast(pl.String).is_in([*design.labels])
+    return (
+        answers.with_columns(answer=pl.when(is_label).then("answer")) if design.labels else answers
+    )
 
 
 def _places(answers: pl.DataFrame, design: Design) -> Places:
@@ -435,13 +388,7 @@ def _numbered(column: pl.Series) -> tuple[Ints, list[str]]:
     return numbers[all_codes], names.sort().to_list()
 
 
-def grid_of(
-    answers: pl.DataFrame,
-    key: pl.Expr,
-    design: Design,
-    words: Sequence[str],
-    scores: Sequence[str] = (),
-) -> Grid:
+def grid_of(answers: pl.DataFrame, key: pl.Expr, design: Design, words: Sequence[str]) -> Grid:
     """Answers of the design's variants; ``key`` identifies the items, which are in its order.
 
     The code of an answer is its position among ``words``.
@@ -452,32 +399,33 @@ def grid_of(
     )
     items, variants = (columns[name].to_numpy() for name in ("item", "variant_index"))
     shape = (int(items.max(initial=-1)) + 1, len(design.variants))
-    filled = {name: np.full(shape, -1, dtype=np.int64) for name in ("answer", "gold")}
-    for name, of_name in filled.items():
-        # Of rows with the same item and variant the last one stays.
-        of_name[items, variants] = columns[name].to_numpy()
-    asked = np.zeros(shape, dtype=np.bool_)
-    asked[items, variants] = columns["asked"].to_numpy()
-    read: dict[str, Floats] = {name: np.broadcast_to(np.nan, shape) for name in scores}
-    for name in read.keys() & set(answers.columns):
-        read[name] = np.full(shape, np.nan)
-        read[name][items, variants] = answers[name].cast(pl.Float64).to_numpy()
+
+    def filled(values: npt.NDArray[Any], fill: Any) -> npt.NDArray[Any]:
+        """Values (row, ...) by item and variant; of several rows of one cell the last one stays."""
+        cells = np.full((*shape, *values.shape[1:]), fill, dtype=values.dtype)
+        cells[items, variants] = values
+        return cells
+
+    asked, scores = filled(columns["asked"].to_numpy(), False), dict[str, Floats]()
+    for name in {name for metric in METRICS.values() for name in metric.scores}:
+        scores[name] = np.broadcast_to(np.nan, shape)
+        if name in answers.columns:
+            scores[name] = filled(answers[name].cast(pl.Float64).to_numpy(), np.nan)
     last = np.empty(shape[0], dtype=np.int64)
     last[items] = np.arange(len(items))
     distributions: Floats | None = None
     has_scores = design.by_option and OF_OPTIONS in answers.columns
     if has_scores and (of_rows := option_probabilities(answers)).size:
-        distributions = np.full((*shape, of_rows.shape[1]), np.nan)
-        distributions[items, variants] = of_rows
+        distributions = filled(of_rows, np.nan)
     compared = design.compared
     return Grid(
-        np.where(asked, filled["answer"], -1),
-        filled["gold"],
+        np.where(asked, filled(columns["answer"].to_numpy(), -1), -1),
+        filled(columns["gold"].to_numpy(), -1),
         asked,
         None if compared is None else np.array(compared, dtype=np.int64).reshape(-1, 2),
         Clusters.of(answers["subject"][last].cast(pl.String)),
         words,
-        scores=read,
+        scores=scores,
         is_ragged=design.is_ragged,
         distributions=distributions,
     )
@@ -508,6 +456,13 @@ class Tally:
         sums = [(hits & counted).sum(axis=1), counted.sum(axis=1)]
         n = int(counted.sum())
         return cls(np.stack(sums, axis=1, dtype=np.float64), clusters, n, counted.size - n)
+
+    @classmethod
+    def of_values(cls, clusters: Clusters, values: Floats, **more: Any) -> Tally:
+        """That of the mean of ``values`` (unit,), without those that are NaN."""
+        known = ~np.isnan(values)
+        n, scores = int(known.sum()), np.stack([np.where(known, values, 0), known], axis=1)
+        return cls(scores, clusters, n, len(known) - n, **more)
 
     @classmethod
     def of_sums(
@@ -544,6 +499,10 @@ class Tally:
     def value(self) -> float:
         """hits/total; NaN where the total is 0."""
         return share_of(self.hits, self.total)
+
+    def value_or(self, empty: float) -> float:
+        """The value; ``empty`` where the total is 0."""
+        return self.value if self.total > 0 else empty
 
 
 STEP = 1e-30  # Of a complex step

@@ -23,8 +23,7 @@ from consilience.core.free_text import (
     normalized,
     rule_of,
 )
-from consilience.core.items import Choice, Form, Ints, Question, Scores, TextPair, as_lines
-from consilience.core.presentation import Prompt
+from consilience.core.items import Choice, Form, Ints, Prompt, Question, Scores, TextPair, as_lines
 from consilience.core.text import counted, fold_case, truncated
 from consilience.types import Candidates, Query
 

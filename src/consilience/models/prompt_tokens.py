@@ -10,8 +10,7 @@ from typing import Any
 from jinja2.exceptions import TemplateError
 
 from consilience.core.errors import ConsilienceError
-from consilience.core.items import Form, Task, TaskKind, as_string
-from consilience.core.presentation import Prompt
+from consilience.core.items import Form, Prompt, Task, TaskKind, as_string
 from consilience.models.candidates import before_texts, too_long
 
 MOST_WRITTEN = 32  # Tokens that a model may write unless another number is given

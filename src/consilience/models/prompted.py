@@ -22,8 +22,17 @@ from transformers import (
 )
 
 from consilience.core.errors import ConsilienceError
-from consilience.core.items import Floats, Form, Ints, Scores, Task, as_string, group_rows, margins
-from consilience.core.presentation import Prompt
+from consilience.core.items import (
+    Floats,
+    Form,
+    Ints,
+    Prompt,
+    Scores,
+    Task,
+    as_string,
+    group_rows,
+    margins,
+)
 from consilience.models.batches import (
     ReadyModel,
     TokenNoise,

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from consilience.core.errors import ConsilienceError, Loading
-from consilience.core.items import Form, Ints, NoAnswer, Task, group_rows
-from consilience.core.presentation import Prompt
+from consilience.core.items import Form, Ints, NoAnswer, Prompt, Task, group_rows
 from consilience.endpoints.chats import ROUTE, STRATEGIES, Chats, content_of, why_not_enforced
 from consilience.endpoints.client import Client, Refused
 from consilience.endpoints.scorer import (

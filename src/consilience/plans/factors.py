@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from consilience.core.errors import Combinations, ConsilienceError, did_you_mean, unknown_name
-from consilience.core.factors import FACTORS, MOST_CELLS, Factor, FactorialDesign
+from consilience.core.factors import FACTORS, LETTERS, MOST_CELLS, Factor, FactorialDesign
 from consilience.core.items import Question
-from consilience.core.presentation import (
+from consilience.core.text import counted
+from consilience.files.read import read_document
+from consilience.options.probe import ProbeOptions
+from consilience.plans.presentation import (
     DRAW,
     LABEL_STYLES,
     SLOTS,
@@ -23,10 +26,7 @@ from consilience.core.presentation import (
     Template,
     orders_of,
 )
-from consilience.core.references import KINDS, LETTERS, by_kind, references_of
-from consilience.core.text import counted
-from consilience.files.read import read_document
-from consilience.options.probe import ProbeOptions
+from consilience.plans.references import KINDS, by_kind, references_of
 from consilience.suites.questions import Questions
 
 ALL = "all"

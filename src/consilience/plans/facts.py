@@ -11,14 +11,14 @@ import numpy as np
 import polars as pl
 
 from consilience import suites
-from consilience.asking import asker
-from consilience.asking.asker import Column, Progress
 from consilience.core.errors import SILENT, ConsilienceError, Loading, Watch
 from consilience.core.items import Ask, Group, Ints, Item, Scores
 from consilience.core.patterns import OBJECT_SLOT
 from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.models import LanguageModel, load_model
 from consilience.options.probe import ProbeOptions
+from consilience.plans import asking
+from consilience.plans.asking import Column, Progress
 from consilience.plans.plan import Plan, Queries
 from consilience.suites import facts as selection
 from consilience.types import Query, Relation, Suite
@@ -164,7 +164,7 @@ def ask(
 
     among = None if is_open else relation
     score = partial(scores_of_facts, model, among, every=keep_scores)
-    table = asker.ask(group, score, seen=keep, progress=progress)
+    table = asking.ask(group, score, seen=keep, progress=progress)
     if not keep_scores:
         return table
     flat = pl.Series("scores", every_score.ravel()).fill_nan(None)
@@ -199,6 +199,6 @@ def scores_of_facts(
 
 
 def judge(scores: Scores, golds: Sequence[str]) -> dict[str, Column]:
-    """The answer columns of scores of facts with these golds (``asker.judge``)."""
+    """The answer columns of scores of facts with these golds (``asking.judge``)."""
     items = [Item("", "", gold) for gold in golds]
-    return asker.judge(scores, [Ask(at, 0, None) for at in range(len(items))], items)
+    return asking.judge(scores, [Ask(at, 0, None) for at in range(len(items))], items)

@@ -10,8 +10,6 @@ from typing import Any
 
 import polars as pl
 
-from consilience.asking import asker
-from consilience.asking.asker import Progress
 from consilience.core.errors import SILENT, ConsilienceError, Watch
 from consilience.core.factors import ORIGINAL, Design
 from consilience.core.free_text import DEFAULT_RULE, RULES, match
@@ -20,6 +18,8 @@ from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.models import PairModel
 from consilience.models.functions import label_baseline
 from consilience.options.probe import DEFAULT_MODEL, ProbeOptions
+from consilience.plans import asking
+from consilience.plans.asking import Progress
 from consilience.plans.plan import Plan, Queries
 from consilience.suites import pairs as tasks
 from consilience.suites.pairs import Perturbation, generated_group
@@ -215,7 +215,7 @@ def ask(
     A text that is one of the labels is that label.
     """
     if group.id == task.name:
-        return asker.ask(group, model.score, progress=progress)
+        return asking.ask(group, model.score, progress=progress)
     labels, words = task.labels, [*map(Choice, task.labels)]
 
     def read(text: str, ask: Ask) -> dict[str, object]:
@@ -223,4 +223,4 @@ def ask(
         answer = text if position is None else labels[position]
         return {"answer": answer, "n_candidates": len(labels)}
 
-    return asker.ask_texts(group, model, read, progress=progress)
+    return asking.ask_texts(group, model, read, progress=progress)

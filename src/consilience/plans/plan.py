@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import polars as pl
 
-from consilience.asking.asker import Progress, query_table
 from consilience.core.errors import Protocol
 from consilience.core.items import Group
+from consilience.plans.asking import Progress, query_table
 from consilience.types import Suite
 
 Kind = Literal["facts", "pairs", "questions"]

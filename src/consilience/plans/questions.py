@@ -5,20 +5,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
+from typing import Protocol as Interface
 
+import numpy as np
 import polars as pl
 
 from consilience import suites
-from consilience.asking import asker
-from consilience.asking import questions as asking
-from consilience.asking.asker import Progress
 from consilience.core.errors import SILENT, ConsilienceError, Watch
 from consilience.core.expectations import Expectation
-from consilience.core.factors import OF_OPTIONS, Design, Factor, FactorialDesign
-from consilience.core.free_text import DEFAULT_RULES, Rule, rule_of
-from consilience.core.items import Ask, Group, Question
-from consilience.core.presentation import Presenter
+from consilience.core.factors import FACTORS, OF_OPTIONS, Design, Factor, FactorialDesign
+from consilience.core.free_text import (
+    DEFAULT_RULE,
+    DEFAULT_RULES,
+    NO_CHOICE,
+    OPEN_RULE,
+    RULES,
+    Rule,
+    match,
+    rule_of,
+)
+from consilience.core.items import Ask, Group, Item, Prompt, Question, Scores, margins
+from consilience.core.schemas import ANSWERS_SCHEMA
+from consilience.core.text import counted, truncated
 from consilience.models import (
     Model,
     WritingModel,
@@ -27,6 +36,8 @@ from consilience.models import (
     load_writer,
 )
 from consilience.options.probe import ProbeOptions
+from consilience.plans import asking
+from consilience.plans.asking import Progress
 from consilience.plans.factors import (
     design_of,
     factors_of,
@@ -34,6 +45,7 @@ from consilience.plans.factors import (
     presenter_of,
 )
 from consilience.plans.plan import Plan, Queries
+from consilience.plans.presentation import Presenter
 from consilience.suites.pairs import is_task
 from consilience.suites.question_suites import (
     HUB,
@@ -219,7 +231,7 @@ def _queries(presented: Presented, model: Any) -> Queries:
         settings = {**settings, "writing": writing}
     return Queries(
         model, [*presented.groups], lambda name: presented.group(name, is_chat=is_chat), texts, ask,
-        settings, notes_on=asking.notes_on_writing if presented.writes else lambda answers: (),
+        settings, notes_on=notes_on_writing if presented.writes else lambda answers: (),
     )  # fmt: skip
 
 
@@ -238,7 +250,7 @@ class Writer:
 
     model: WritingModel
     match: str | None = None  # Finds the answer in a text (``free_text.RULES``); None: the usual
-    judge: asking.Judge | None = None  # Says what means the same; None where only equal answers do
+    judge: Judge | None = None  # Says what means the same; None where only equal answers do
 
     @classmethod
     def of(cls, options: ProbeOptions, model: Any) -> Writer:
@@ -272,22 +284,38 @@ def asks_of(
     """Questions of one group in their variants."""
     asks = [
         Ask(at, variant, prompt, prompt.answers, prompt.options)
-        for at, variant, prompt in asking.prompts_of(questions, presenter)
+        for at, variant, prompt in prompts_of(questions, presenter)
     ]
-    design, items = presenter.design, [*map(asking.item_of, questions)]
-    schema = asking.SCHEMA | (dict(asking.WRITTEN_COLUMNS) if is_written else {})
+    design, items = presenter.design, [*map(item_of, questions)]
+    schema = SCHEMA | (dict(WRITTEN_COLUMNS) if is_written else {})
     return Group(suite, questions[0].group, items, design.names, asks, schema, design.levels)
 
 
 def choose(
-    presenter: Presenter,
-    group: Group,
-    model: Model,
-    progress: Progress = lambda done: None,
+    presenter: Presenter, group: Group, model: Model, progress: Progress = lambda done: None
 ) -> pl.DataFrame:
     """The answers of a group of questions with options, a row for each prompt."""
-    parts = _parts(group)
-    return pl.concat(asking.ask_asks(presenter, part, model, progress) for part in parts)
+
+    def rescale(scores: Scores, asks: Sequence[Ask]) -> Scores:
+        if scores.totals is None or scores.lengths is None:
+            return scores
+        totals = np.full_like(scores.totals, np.nan)
+        for row, one in enumerate(asks):
+            if scores.errors and scores.errors[row]:
+                continue
+            rule, size = presenter.presentations[one.variant].rule, len(one.answers)
+            tokens = scores.lengths[row, :size]
+            values = rule.scores(scores.totals[row, :size], tokens, one.answers)
+            if margins(values[None])[0] < model.tie:
+                alone = cast(Any, model).score_alone(one.shown)
+                values = rule.scores(alone, tokens, one.answers)
+            totals[row, :size] = values
+        return replace(scores, totals=totals)
+
+    asked = (asking.askable(part, model) for part in _parts(group))
+    return pl.concat(
+        asking.ask(part, model.score, rescale=rescale, progress=progress) for part in asked
+    )
 
 
 def write(
@@ -304,19 +332,19 @@ def write(
     samples = [int(level) for level in presenter.design.levels.get("sample", ())]
 
     def read(text: str, one: Ask) -> dict[str, object]:
-        return asking.answered(text, one.shown, questions[one.item], writer.rule)
+        return answered(text, one.shown, questions[one.item], writer.rule)
 
-    asked = (asker.askable(part, writer.model) for part in _parts(group))
+    asked = (asking.askable(part, writer.model) for part in _parts(group))
     answers = pl.concat(
-        asker.ask_texts(part, writer.model, read, samples, progress) for part in asked
+        asking.ask_texts(part, writer.model, read, samples, progress) for part in asked
     )
-    return asking.merge_answers(answers, questions, writer.judge) if writer.judge else answers
+    return merge_answers(answers, questions, writer.judge) if writer.judge else answers
 
 
 def _parts(group: Group) -> Iterator[Group]:
     """A group in parts of at most ``PROMPTS_AT_ONCE`` asks; of none one part."""
-    for start in range(0, max(1, len(group.asks)), asking.PROMPTS_AT_ONCE):
-        yield replace(group, asks=group.asks[start : start + asking.PROMPTS_AT_ONCE])
+    for start in range(0, max(1, len(group.asks)), PROMPTS_AT_ONCE):
+        yield replace(group, asks=group.asks[start : start + PROMPTS_AT_ONCE])
 
 
 def questions_of(options: ProbeOptions, suite: Suite | Questions | None = None) -> Questions:
@@ -369,3 +397,153 @@ def _samples(options: ProbeOptions, questions: Questions) -> list[Factor]:
         )
     levels = tuple(map(str, range(1, options.samples + 1)))
     return [Factor("sample", levels)] if options.samples > 1 else []
+
+
+QUESTION_COLUMNS: Mapping[str, type[pl.DataType] | pl.DataType] = {
+    "option": pl.Int32,
+    "gold_option": pl.Int32,
+    "shown": pl.String,
+    "label": pl.String,
+    "option_scores": pl.List(pl.Float64),
+    "option_tokens": pl.List(pl.Int32),
+    **dict.fromkeys(FACTORS, pl.String),
+}
+"""Columns of answers to questions after those of ``ANSWERS_SCHEMA``.
+
+``option`` and ``gold_option`` are positions of the answer and of the gold among the options in
+their given order, from 0, whatever order was shown. ``shown`` is that order, in letters (``BCA``),
+null without options. ``label`` is what the model chose to say.
+``option_scores`` has the score of every option by the scoring rule, in their given order, not
+normalised over the options; ``option_tokens`` the tokens that were scored of each. Both are null
+of a model that chooses an answer without scores. ``option`` is null where it wrote none of the
+answers. The others are the levels of the factors.
+"""
+
+SCHEMA = ANSWERS_SCHEMA | dict(QUESTION_COLUMNS)  # The columns of answers to questions
+PROMPTS_AT_ONCE = 4096  # Prompts that a model is given at once
+
+
+def prompts_of(
+    questions: Sequence[Question], presenter: Presenter
+) -> list[tuple[int, int, Prompt]]:
+    """The prompts of questions: position of the question, position of the variant, prompt."""
+    return [
+        (at, variant, prompt)
+        for at, question in enumerate(questions)
+        for variant in range(len(presenter.design.cells))
+        if (prompt := presenter.prompt(question, variant)) is not None
+    ]
+
+
+def item_of(question: Question) -> Item:
+    """A question as it is counted."""
+    options = tuple(option.text for option in question.options)
+    gold_at = question.gold_position if options else -1
+    gold = question.gold.text
+    return Item(question.item, question.item, gold, options, gold_at)
+
+
+WRITTEN_COLUMNS: Mapping[str, type[pl.DataType]] = {"text": pl.String, "unmatched": pl.String}
+"""Columns of written answers after those of ``QUESTION_COLUMNS``.
+
+``text`` is what the model wrote. ``unmatched`` says why it is none of the options, or of an open
+question not the gold; it is null where it is one. ``answer`` is then the normalized text, with
+which the answers of other variants are compared, and ``option`` is null.
+"""
+
+SHOWN, LONGEST_SHOWN = 3, 60  # Unmatched answers that a note quotes, and characters of each
+
+
+def answered(
+    text: str, prompt: Prompt, question: Question, rule: Rule | None = None
+) -> dict[str, object]:
+    """The answer columns of a written text that is not blank."""
+    rule = rule or RULES[OPEN_RULE if prompt.is_open else DEFAULT_RULE]
+    if not question.options:
+        matched = match(text, [question.gold], rule)
+        answer = question.gold.text if matched.position == 0 else matched.answer
+        reason = "not the gold" if matched.reason == NO_CHOICE else matched.reason
+        return {"answer": answer, "text": text, "unmatched": reason or None}
+    matched = match(text, prompt.choices, rule, prompt.reply_labels)
+    record: dict[str, object] = {
+        "answer": matched.answer,
+        "text": text,
+        "unmatched": matched.reason or None,
+        "n_candidates": len(prompt.choices),
+    }
+    if matched.position is not None:
+        record["option"] = option = prompt.options[matched.position]
+        record["answer"] = question.options[option].text
+        record["label"] = prompt.answers[matched.position]
+    return record
+
+
+def notes_on_writing(answers: pl.DataFrame) -> list[str]:
+    """Notes on the written answers that match nothing, of those with options and of open ones."""
+    notes = []
+    for is_open, kind in ((False, "no option"), (True, "not the gold answer")):
+        written = answers.select("text", "answer", "unmatched", "gold_option").filter(
+            pl.col("text").is_not_null() & (pl.col("gold_option").is_null() == is_open)
+        )
+        unmatched = written.filter(pl.col("unmatched").is_not_null())
+        if unmatched.height:
+            written_as = {text.strip().casefold(): text.strip() for text in unmatched["text"]}
+            counts = Counter(written_as.get(one, one) for one in unmatched["answer"])
+            shown = [(truncated(one, LONGEST_SHOWN), n) for one, n in counts.most_common(SHOWN)]
+            quoted = ", ".join(f"'{text}' ({times:,})" for text, times in shown)
+            share = unmatched.height / written.height
+            notes.append(
+                f"{unmatched.height:,} of {counted(written.height, 'written answer')} "
+                f"({100 * share:.1f} %) are {kind}; most often: {quoted}"
+            )
+    return notes
+
+
+AnswerPair = tuple[str, str, str]  # A question and two answers to it
+
+
+class Judge(Interface):
+    """Says whether two answers mean the same."""
+
+    identity: dict[str, object]  # Which judge this is
+
+    def same(self, pairs: Sequence[AnswerPair]) -> list[bool]:
+        """Whether the answers of each pair mean the same; symmetric in the two answers."""
+
+
+def clusters(texts: Mapping[str, int], question: str, judge: Judge) -> list[list[str]]:
+    """Answers to a question that mean the same, from how often each occurs.
+
+    The most frequent answer, of equally frequent ones the first in alphabetical order, begins a
+    cluster, and every other one that the judge calls the same joins it; so on with the others. No
+    chain of small differences joins different answers.
+    """
+    rest = sorted(texts, key=lambda text: (-texts[text], text))
+    groups = []
+    while rest:
+        first, *others = rest
+        judged = judge.same([(question, first, other) for other in others])
+        pairs = list(zip(others, judged, strict=True))
+        groups.append([first, *(text for text, is_same in pairs if is_same)])
+        rest = [text for text, is_same in pairs if not is_same]
+    return groups
+
+
+def merge_answers(
+    answers: pl.DataFrame, questions: Sequence[Question], judge: Judge
+) -> pl.DataFrame:
+    """The table with one answer, the most frequent one, for each cluster of unmatched answers.
+
+    Answers are merged within an item, whose first phrasing the judge reads. ``text`` and
+    ``unmatched`` remain. No answer becomes an option or the gold.
+    """
+    unmatched = pl.col("unmatched").is_not_null()
+    phrasings = {one.item: next(iter(one.paraphrases.values()))[0] for one in questions}
+    merged: dict[tuple[str, str], str] = {}
+    for (item,), of in answers.filter(unmatched).group_by("item", maintain_order=True):
+        counts = Counter(of["answer"].to_list())
+        for cluster in clusters(counts, phrasings[str(item)], judge):
+            merged |= {(str(item), text): cluster[0] for text in cluster}
+    rows_of = answers.select("item", "answer", unmatched).iter_rows()
+    texts = [merged.get((item, text), text) if is_open else text for item, text, is_open in rows_of]
+    return answers.with_columns(answer=pl.Series(texts, dtype=pl.String))

@@ -157,7 +157,7 @@ def majority_baseline(answers: Answers, suite: Suite, protocol: Protocol) -> pl.
 
     It answers what was asked: of a relation with its most frequent object, as ``baseline:majority``
     does, of a task with the most frequent label of its sentence pairs, and of questions with the
-    option at the *shown* position where the right one is most often.
+    option at the *shown* position where the right one is most often in the base variant.
     """
     return measure(Majority(prepared(answers, suite)), suite, protocol)
 
@@ -185,7 +185,7 @@ def _majority(grid: Grid, relation: Relation) -> Grid:
         shown, sizes = grid.places.of(golds), grid.places.sizes
         most = np.zeros((len(sizes), 1), dtype=np.int64)
         for size in np.unique(sizes):
-            given = shown[sizes == size]
+            given = shown[sizes == size, 0]
             most[sizes == size] = np.bincount(given[given >= 0], minlength=1).argmax()
         answers = grid.places.options_at(most)
     else:

@@ -11,14 +11,13 @@ from typing import Any
 
 import polars as pl
 
-from consilience.asking import noise
 from consilience.core.errors import SILENT, ConsilienceError, Protocol, UnansweredError, Watch
 from consilience.core.schemas import REASONS
 from consilience.core.text import counted, duration, evenly, spread
 from consilience.models import LanguageModel, Model
 from consilience.options import Output
 from consilience.options.probe import ProbeOptions
-from consilience.plans import Plan, Queries, plan_of
+from consilience.plans import Plan, Queries, noise, plan_of
 from consilience.probing.counting import CountedRun, count_answers, noise_floor_of, save_counted
 from consilience.report.export import Shown
 from consilience.runs.folder import (

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from scipy.stats import binomtest
 
-from consilience.analysis.correlations import wilson_interval
 from consilience.core.factors import Part
 from consilience.core.schemas import COMPARISON_SCHEMA, METRICS_SCHEMA
 from consilience.metrics.statistics import NAN, holm
@@ -127,7 +127,7 @@ def agreement(recipe: Recipe, work: Work) -> Numbers:
     """The shares of the pairs, with Wilson's interval."""
     numbers: Numbers = {}
     for row, (intended, pairs) in recipe.details["counts"].items():
-        low, high = wilson_interval(intended / pairs, pairs)
+        low, high = binomtest(intended, pairs).proportion_ci(method="wilson")
         share = Measured(100 * intended / pairs, NAN, 100 * low, 100 * high)
         numbers |= {("", row, "Pairs"): Measured(pairs), ("", row, "Agreement"): share}
     return numbers

@@ -23,7 +23,6 @@ from consilience.elsewhere import open_run, open_runs
 from consilience.files.write import csv_of, write_whole
 from consilience.metrics.counts import Prepared
 from consilience.metrics.measure import measure
-from consilience.metrics.registry import MANY_VARIANTS
 from consilience.models import LanguageModel
 from consilience.options import Output, runs, shared_fields
 from consilience.options.probe import ProbeOptions
@@ -102,10 +101,10 @@ def analyze_patterns(options: runs.PatternsOptions) -> Analysis:
     pairs = patterns.pair_table(answers, suite, protocol)
     rows = patterns.with_changes(patterns.pattern_table(answers, suite, protocol), pairs)
     notes += [
-        f"{relation.id}: more than {MANY_VARIANTS} patterns, so the only pairs in the table are "
-        "those with the base pattern"
+        f"{relation.id}: more than {patterns.MANY_VARIANTS} patterns, so the only pairs in the "
+        "table are those with the base pattern"
         for relation in suite.relations
-        if len(relation.patterns) > MANY_VARIANTS
+        if len(relation.patterns) > patterns.MANY_VARIANTS
     ]
     shown: list[Table | str] = [layouts.overview_table(rows)]
     if options.groups is not None or rows["group"].n_unique() == 1:

@@ -146,24 +146,6 @@ def _other_prompts(runs: Sequence[Run], shared: pl.DataFrame) -> Iterator[str]:
             )
 
 
-def asked_of_all(answers: Mapping[str, Prepared]) -> dict[str, Prepared]:
-    """The answers without those to queries that any run left out before asking; none raises."""
-    tables = [one.table for one in answers.values()]
-    reason = [table.drop_nulls("excluded").select(*QUERY, reason="excluded") for table in tables]
-    left_out = pl.concat(reason).unique(QUERY, keep="first", maintain_order=True)
-    if left_out.height == tables[0].height:
-        raise ConsilienceError("no query that all runs were asked", todo="See 'excluded' in each.")
-    if all(of.height == left_out.height for of in reason):
-        return dict(answers)
-
-    def without(one: Prepared) -> Prepared:
-        joined = one.answers.join(left_out, on=QUERY, how="left", maintain_order="left")
-        answer = pl.when(pl.col("reason").is_null()).then("answer")
-        return Prepared(joined.with_columns(answer, excluded="reason").drop("reason"), one.suite)
-
-    return {label: without(one) for label, one in answers.items()}
-
-
 def absent_tables(suite: Suite) -> set[str]:
     """The tables of ``--by`` that a suite cannot have."""
     has_forms = any(len(group.design.forms) > 1 for group in suite)
@@ -315,7 +297,7 @@ def compare_opened(runs: Sequence[Run], protocol: Protocol | None = None) -> Com
     suite, changed = counted_by(runs[0], protocol)
     common = Common.of(runs, suite)
     suite, rules = common.suite, common.suite.protocol
-    table = compare(asked_of_all(common.answers), suite, rules)
+    table = compare(common.answers, suite, rules)
     changed += [f"{run.label}: {NOT_FINISHED}" for run in runs if not run.is_finished]
     notes = [*changed, *settings_notes(runs), *common.notes, *noise_notes(runs, table, suite)]
     return Comparison(runs, suite, rules, table, notes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import io
+import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
@@ -18,7 +18,7 @@ from consilience.core.errors import SILENT, By, ConsilienceError, Protocol, Watc
 from consilience.core.text import names_a_file
 from consilience.elsewhere import kept, made_of
 from consilience.endpoints.usage import cost_in_words
-from consilience.files.tables import as_polars
+from consilience.files.tables import as_polars, frame_rows, text_of
 from consilience.files.write import path_of, write_whole
 from consilience.models import LanguageModel, Model
 from consilience.models.functions import LabelFunction, PromptFunction, TextFunction, TwoTexts
@@ -302,12 +302,12 @@ def _result_of(
 
 def _written(answers: Any, temporary: TemporaryDirectory[str]) -> Path:
     """A file with the answers of a frame, called by its column ``model`` if that has one value."""
-    table, buffer = as_polars(answers, "the answers table"), io.BytesIO()
-    models = set(table["model"]) if "model" in table.columns else set()
+    rows = [row for _, row in frame_rows(answers, "the answers table")]
+    models = {row.get("model") for row in rows} - {None}
     name = model_name(str(models.pop())) if len(models) == 1 else ""
-    path = Path(temporary.name, f"{name if names_a_file(name) else 'answers'}.parquet")
-    table.write_parquet(buffer)
-    write_whole(path, buffer.getvalue())
+    path = Path(temporary.name, f"{name if names_a_file(name) else 'answers'}.jsonl")
+    lines = ([json.dumps(row, ensure_ascii=False, default=text_of), "\n"] for row in rows)
+    write_whole(path, lambda: (part.encode() for line in lines for part in line))
     return path
 
 

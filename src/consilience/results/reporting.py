@@ -28,7 +28,7 @@ from consilience.core.factors import FACTORS
 from consilience.core.schemas import REASONS
 from consilience.elsewhere import open_run, open_runs
 from consilience.files.write import path_of, write_whole
-from consilience.metrics.counts import Prepared
+from consilience.metrics.counts import Prepared, asked_of_all
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import few_relations
 from consilience.metrics.registry import headline_metrics, label_of
@@ -281,7 +281,7 @@ def _measured(
         advance(1)
         return [view], None, [], None
     common = comparing.Common.of(runs, suite)
-    asked = comparing.asked_of_all(common.answers)
+    asked = asked_of_all(common.answers)
     compared = compare(asked, common.suite, suite.protocol)
     changed = comparing.flips_of(runs, suite.protocol, common)
     notes = [*changed.notes, *few_relations(compared, common.suite)]

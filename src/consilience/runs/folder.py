@@ -206,7 +206,7 @@ class RunFolder:
         """
         buffer = io.BytesIO()
         texts = [pl.col(of).cast(QUERIES_SCHEMA.get(of, pl.String)) for of in queries.columns]
-        metadata = {"groups": json.dumps(groups)}
+        metadata = {"groups": json.dumps(groups), "consilience": self.fingerprint}
         queries.lazy().select(texts).sink_parquet(buffer, metadata=metadata)
         content, file = buffer.getvalue(), self.path / QUERIES
         digest = hashlib.sha256(content).hexdigest()

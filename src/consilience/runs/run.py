@@ -18,7 +18,7 @@ from consilience.files.read import parquet_metadata, read_parquet
 from consilience.files.write import path_of
 from consilience.options import option_fields
 from consilience.options.probe import ProbeOptions
-from consilience.runs.folder import QUERIES, digest_of, record_of
+from consilience.runs.folder import QUERIES, digest_of, fingerprint, record_of
 from consilience.types import WORDS, Fact, Relation, Suite
 
 
@@ -123,7 +123,11 @@ class Run:
     def suite(self) -> Suite:
         """What was asked, as it is counted: groups with their items and variants."""
         file, settings = self._queries_file, self.settings
-        groups = json.loads(parquet_metadata(file)["groups"])
+        known = parquet_metadata(file)
+        if known.get("consilience") != fingerprint(settings):
+            found, todo = "other settings than those of the run", "Restore run.json."
+            raise ConsilienceError(found, where=str(self.path / "run.json"), todo=todo)
+        groups = json.loads(known["groups"])
         columns = ["group", "item", "subject", "gold"]
         items = read_parquet(file, columns).unique(columns[:2], maintain_order=True)
         facts: dict[str, list[Fact]] = {}

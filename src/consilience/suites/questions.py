@@ -10,6 +10,7 @@ import hashlib
 import json
 import random
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -266,6 +267,7 @@ def _refuse_twins(row: Row, options: Sequence[str], column: str) -> None:
 
 LABEL = re.compile(r"[\s(\[]*(\w+?)(?:\.0+)?[\s)\].:]*")  # A, a, (B), C., [D], 1, 1.0
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
+LETTER = re.compile("[A-Ha-h]")
 BOOLEANS = {"true": "yes", "false": "no"}
 YES_NO = Choice("yes", ("true",)), Choice("no", ("false",))
 
@@ -389,6 +391,11 @@ def questions_of_rows(
     used = {*NESTED} if NESTED["question"] in names else set[str]()
     used |= {one for of in columns.values() for one in of}
     more = [one for one in names if one not in used and any(one in cells for _, cells in rows)]
+    are_letters = all(LETTER.fullmatch(row["answer"][0]) and not row["options"] for row in asked)
+    if asked and are_letters and more and reading != "answer_text":
+        found, todo = "answers that are letters, and no options", f"{TO_NAME} options=A+B+C."
+        todo += " Letters that are meant as texts are in a column answer_text."
+        problems.append(ConsilienceError(found, where=where, todo=todo))
     items = tuple(_question(row, more) for row in asked if not problems)
     if items and "question" not in named:
         _refuse_a_field(items, columns["question"][0], more, where, problems)
@@ -418,16 +425,24 @@ def _asked(
     labels = [one[1].casefold() for one in letters if one]
     is_lettered = len(labels) > 1 and labels == list(LETTERS[: len(letters)])
     first: dict[str, Row] = {}
-    has_items = any(items)
-    for number, (row, item) in enumerate(zip(table, items, strict=True), start=1):
+    has_items, seen = any(items), Counter[str]()
+    for row, item in zip(table, items, strict=True):
         if has_items and not item:
             row.report("no 'item'", expected="one in each row, or in none")
-        row["item"], row["labels"] = item or str(number), labels if is_lettered else []
+        if not item:
+            id_ = item_of_text(row)
+            seen[id_] += 1
+            row["item"] = f"{id_}-{seen[id_]}" if seen[id_] > 1 else id_
+        row["labels"] = labels if is_lettered else []
         question = first.setdefault(row["item"], row)
         for name in ("answer", "options", "distractors", "context", "group", "pin"):
             if row[name] and row[name] != question[name]:
                 todo = f"Give each question its own item; the first is {question.where}."
                 row.report(f"another '{name}' of the item '{item}'", name, todo=todo)
+        if "paraphrases" in several and None in map(as_is, row.cells["paraphrases"]):
+            row.report(
+                "an empty phrasing before another one", todo="Fill it in, or move the others."
+            )
         known = question.setdefault("phrasings", {}).setdefault(row["language"], [])
         for one in (*row["question"], *row["paraphrases"]):
             if one in known:
@@ -437,6 +452,17 @@ def _asked(
         if not row["answer"]:
             row.report("no 'answer'", "answer", todo="Fill it in or remove the line.")
     return [row for row in first.values() if row["answer"]]
+
+
+def item_of_text(row: Row) -> str:
+    """The item of a question whose file gives none: ten hexadecimal digits of SHA-256 of its texts.
+
+    These are its first phrasing, its context, and the words of its options, in any order. So it is
+    the same in another order of the file, and another one where the question changed.
+    """
+    words = sorted(re.findall(r"\w+", f"{row['options']} {row['distractors']}"))
+    texts = "\n".join([*row["question"][:1], row["context"], *words])
+    return hashlib.sha256(texts.encode()).hexdigest()[:10]
 
 
 LAST_LETTER = re.compile(r"(?:.*(?:[\W_]|[a-z](?=[A-Z])))?([A-Za-z])")

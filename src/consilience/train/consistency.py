@@ -365,7 +365,8 @@ def train_and_measure(
         watch.say(f"measuring seed {seed}")
         path = folder / f"seed-{seed}" / IMPROVED
         runs = _measured(measures, training.model, path / "after")
-        compared = _compared(first, runs[""], IMPROVED)
+        tables = {"before": first.answers, IMPROVED: runs[""].answers}
+        compared = compare(tables, first.suite, first.protocol)
         write_whole(path / "comparison.csv", csv_of(compared))
         measured.append((Outcome(seed, training, runs[""].metrics, compared), runs))
     outcomes, after = zip(*measured, strict=True)
@@ -417,12 +418,6 @@ def _measured(measures: Mapping[str, Measure], model: str | Path, place: Path) -
     return runs
 
 
-def _compared(before: CountedRun, after: CountedRun, name: str) -> pl.DataFrame:
-    """The comparison of the model before with that after a training."""
-    tables = {"before": before.answers, name: after.answers}
-    return compare(tables, before.suite, before.protocol)
-
-
 def _harms(
     subject: Subject, before: Runs, outcome: Outcome, after: Runs,
     texts: Sequence[tuple[float, int]],
@@ -431,7 +426,8 @@ def _harms(
     rows: list[Mapping[str, Any]] = []
     for name, run in before.items():
         place = name or f"held-out {run.suite.words.group}s"
-        compared = _compared(run, after[name], "after") if name else outcome.compared
+        tables = {"before": run.answers, "after": after[name].answers}
+        compared = compare(tables, run.suite, run.protocol) if name else outcome.compared
         rows += harm_rows(place, run, after[name], compared)
     if texts:
         rows.append(text_row(texts, held_out_losses(subject, outcome.training.model)))

@@ -341,23 +341,18 @@ class Improved(Shown):
         return means.filter(is_headline, over=self.suite.words.over, kind="whole")
 
     def seed_table(self) -> Table:
-        """The headline differences of each seed, and their means."""
-        by_seed = {f"seed {one.seed}": one.compared for one in self.outcomes}
-        over = self.suite.words.over
+        """The means of the headline differences over seeds."""
         rows = [
             {"label": label_of(row["metric"]), **row, "mean": Cell(row["value"], row["std"])}
-            | {
-                of: headline_of(one, row["metric"], over)["difference"]
-                for of, one in by_seed.items()
-            }
             for row in self.over_seeds().to_dicts()
         ]
         columns: Columns = {
-            "label": Column("metric"), **{name: Column(name, "points") for name in by_seed},
-            "mean": Column("mean±std", "points"), ("low", "high"): Column(CI, "points"),
+            "label": Column("metric"), "mean": Column("mean±std", "points"),
+            ("low", "high"): Column(CI, "points"),
         }  # fmt: skip
         notes = ["95 % CI: of the mean, over seeds (t interval)."]
-        return frame_table(rows, "Differences by seed, in points", columns, notes)
+        seeds = counted(len(self.outcomes), "seed")
+        return frame_table(rows, f"Mean differences of {seeds}, in points", columns, notes)
 
     def document(self) -> dict[str, Any]:
         outcomes = [

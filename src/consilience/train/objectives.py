@@ -15,7 +15,6 @@ import polars as pl
 import torch
 from transformers import PreTrainedModel
 
-from consilience.asking.questions import prompts_of
 from consilience.core.errors import ConsilienceError, Loading, Protocol
 from consilience.core.patterns import Pattern
 from consilience.models import LanguageModel
@@ -26,7 +25,7 @@ from consilience.models.loading import Pretrained, load_pretrained
 from consilience.models.masked import MaskedModel
 from consilience.models.prompt_tokens import PromptTokens
 from consilience.models.prompted import end_tokens
-from consilience.plans.questions import Presented
+from consilience.plans.questions import Presented, prompts_of
 from consilience.train.plan import Plan
 from consilience.types import Fact, Relation
 

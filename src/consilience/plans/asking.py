@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from consilience.core.factors import letters_of
 from consilience.core.items import Ask, Bools, Floats, Group, Ints, Item, NoAnswer, Scores
-from consilience.core.references import letters_of
 from consilience.core.schemas import QUERIES_SCHEMA, REASONS
 from consilience.models import Reader, WritingModel
 

@@ -10,17 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from consilience.core.errors import ConsilienceError
+from consilience.core.factors import LETTERS
 from consilience.core.items import Choice, Question
-
-LETTERS = "".join(filter(str.isalpha, map(chr, range(0x3000))))
-"""The names of options by their position in the file, A to Z and a to z first: an order of four is
-``BCDA``."""
-
-
-def letters_of(order: Iterable[int]) -> str | None:
-    """The name of an order; None without options."""
-    return "".join(LETTERS[at] for at in order) or None
-
 
 _WORDS = tomllib.loads(Path(__file__).with_name("references.toml").read_text("utf-8"))
 

@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 import polars as pl
 
-from consilience.asking.asker import Progress
 from consilience.core.schemas import FLIPS, METRICS_SCHEMA
-from consilience.metrics.errors import estimates, mean_of
-from consilience.metrics.registry import Clusters
+from consilience.metrics.errors import estimates
+from consilience.metrics.registry import Clusters, Tally
 from consilience.metrics.statistics import NAN
+from consilience.plans.asking import Progress
 
 MOST, SHARE = 64, 20
 """Of a sample whose size nobody chose: its prompts at most, and how many times more the run has."""
@@ -86,7 +86,7 @@ def noise_floor(parts: Sequence[Part], progress: Progress = lambda done: None) -
             changed.append(NAN if None in (before, after) else float(before != after))
             items.append(f"{group}\n{item}")
         progress(now.height)
-    tally = mean_of(np.array(changed), Clusters.of(items))
+    tally = Tally.of_values(Clusters.of(items), np.array(changed))
     row = {
         "metric": FLIPS, "over": "all", "group": "", "kind": "whole", "level": "",
         **asdict(estimates({"": tally})[""]), "std": NAN,

@@ -18,10 +18,10 @@ from typing import Any, Literal
 import numpy as np
 
 from consilience.core.errors import ConsilienceError, shortened, unknown_name
-from consilience.core.factors import Cell, FactorialDesign
-from consilience.core.items import DEFAULT_LANGUAGE, Choice, Floats, Ints, Question
-from consilience.core.references import LETTERS, references_of, with_labels
+from consilience.core.factors import LETTERS, Cell, FactorialDesign
+from consilience.core.items import DEFAULT_LANGUAGE, Floats, Ints, Prompt, Question, Role
 from consilience.core.text import PASSAGE_END, counted
+from consilience.plans.references import references_of, with_labels
 
 SLOTS = ("question", "options", "context", "instruction", "group", "right", "wrong")
 """What a template may have in braces, beside the other columns of the file."""
@@ -36,8 +36,6 @@ INSTRUCTIONS: Mapping[str, str] = {
     "open": "Answer with the name or the word alone.",
 }
 """What ``{instruction}`` becomes, by the style of the labels; ``open`` without options."""
-
-Role = Literal["user", "assistant"]
 
 Reply = Literal["label", "text"]
 """What a model is to answer with: the label of an option, or its text."""
@@ -159,42 +157,6 @@ class Presentation:
     @property
     def rule(self) -> ScoringRule:
         return rule_for(self.rule_name, self.labels, self.template)
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """What a model is sent for a question in one variant, and what it may answer."""
-
-    turns: tuple[tuple[Role, str], ...]
-    """The examples with their answers and, at the end, the question."""
-    answers: tuple[str, ...]
-    """What the model may answer, in the order in which the options are shown."""
-    options: tuple[int, ...]  # The position of each answer among the options of the question
-    choices: tuple[Choice, ...] = ()
-    gold: int = -1
-    """The position of the gold among the answers; no model but a baseline may read it."""
-    are_labels: bool = True
-    """Whether the answers are labels of options; False where they are their texts."""
-    is_chat: bool = False
-    system: str = ""
-    group: str = ""  # The group of the question; no model but a baseline may read it
-    labels: tuple[str, ...] = ()  # What the options were shown with, whether or not a reply is one
-    is_open: bool = False  # Whether the answer is written without options to choose from
-
-    @property
-    def reply_labels(self) -> tuple[str, ...]:
-        """The labels that a reply may be: none if it is to be a text and one is such a text."""
-        texts = {text for choice in self.choices for text in choice.texts}
-        return self.labels if self.are_labels or texts.isdisjoint(self.labels) else ()
-
-    @property
-    def text(self) -> str:
-        """The prompt as one text: each example is followed by its answer and an empty line."""
-        texts = [
-            text + {"user": "" if text.endswith((" ", "\n")) else " ", "assistant": "\n\n"}[role]
-            for role, text in self.turns
-        ]
-        return "".join(texts).rstrip(" ")
 
 
 @lru_cache(maxsize=4096)
@@ -358,6 +320,8 @@ class Presenter:
             elif name == "shots":
                 shots, _, draw = level.partition(DRAW)
                 changes |= {"shots": int(shots), "draw": int(draw or 1)}
+            else:
+                assert name == "sample", name  # of what is written, not of what is shown
         return replace(self.base, **changes)
 
     def has(self, question: Question, variant: int) -> bool:

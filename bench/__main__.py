@@ -1,6 +1,6 @@
 """`make bench`: questions of speed; all methods get the same queries, in turn, in a process.
 
-``python bench [masked|causal|options|counting ...]`` prints a table of each. The masked model has
+``python bench [speed|counting ...]`` prints tables. The masked model has
 random weights: speed does not depend on them.
 """
 
@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -29,9 +30,9 @@ from transformers import AutoModelForMaskedLM, BertConfig, PreTrainedTokenizerFa
 from consilience import Query, Relation, load_model
 from consilience.core.errors import Loading
 from consilience.core.provenance import versions
-from consilience.models.fast.products import processor
 from consilience.models.loading import Pretrained, load_pretrained
 from consilience.models.masked import MaskedModel
+from consilience.models.products import processor
 
 transformers.utils.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
@@ -137,9 +138,7 @@ def options(rounds: int) -> Iterator[str]:
 
 
 PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
-    "masked": lambda: masked(QUERIES),
-    "causal": lambda: causal(SUBJECTS),
-    "options": lambda: options(3),
+    "speed": lambda: chain(masked(QUERIES), causal(SUBJECTS), options(3)),
     "counting": counting.table,
 }
 

@@ -15,8 +15,9 @@ from consilience import load_suite
 from consilience.core.errors import Loading
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Prompt, Question
-from consilience.models.fast.products import CPU_TOKENS, speed_up
+from consilience.models.batches import CPU_TOKENS
 from consilience.models.loading import load_pretrained
+from consilience.models.products import speed_up
 from consilience.models.prompted import OptionScorer
 from consilience.plans.presentation import Presentation, Presenter
 from consilience.plans.questions import prompts_of
@@ -123,7 +124,6 @@ def padded(
     @torch.inference_mode()
     def ask() -> Scores:
         encoded = [scorer.encode(prompt) for prompt in prompts]
-        scorer._encoded.clear()
         texts = [
             (row, column, ids + target[:-1], len(target))
             for row, (ids, targets) in enumerate(encoded)

@@ -18,7 +18,8 @@ from transformers import (
 
 from conftest import WORDS
 from consilience import Candidates, Pattern, Query
-from consilience.models.fast.products import one_thread
+from consilience.models.masked import masked_sentences
+from consilience.models.products import one_thread
 
 PATTERNS = [
     Pattern.parse(text)
@@ -71,6 +72,9 @@ def normalised(values):
 
 @cache
 def plain(folder, auto):
+    """The model and the tokenizer of a folder; of these two themselves."""
+    if isinstance(folder, tuple):
+        return folder
     return auto.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
 
 
@@ -99,7 +103,7 @@ def masked(folder, query, word):
     pieces = pieces_of(tokenizer, left, word)
     if pieces is None or len(pieces) > 1:
         return np.nan
-    ids = tokenizer(left + tokenizer.mask_token + right).input_ids
+    (ids,) = masked_sentences(tokenizer, [(left, right)])
     return _logits(model, input_ids=ids)[ids.index(tokenizer.mask_token_id), pieces[0]].item()
 
 
@@ -110,9 +114,8 @@ def pieces(folder, query, word):
     tokens = pieces_of(tokenizer, left, word)
     if tokens is None:
         return np.nan
-    ids = tokenizer(left + tokenizer.mask_token + right).input_ids
-    at = ids.index(tokenizer.mask_token_id)
-    total = 0.0
+    (ids,) = masked_sentences(tokenizer, [(left, right)])
+    at, total = ids.index(tokenizer.mask_token_id), 0.0
     for done, token in enumerate(tokens):
         masks = [tokenizer.mask_token_id] * (len(tokens) - done)
         logits = _logits(model, input_ids=ids[:at] + tokens[:done] + masks + ids[at + 1 :])
@@ -124,7 +127,8 @@ def causal(folder, query, word):
     """One sentence alone: the sum of the log-probabilities of its tokens."""
     model, tokenizer = plain(folder, AutoModelForCausalLM)
     text = query.pattern.fill(query.subject, word)
-    ids = [tokenizer.bos_token_id, *tokenizer(text, add_special_tokens=False).input_ids]
+    start = tokenizer.get_vocab().get("<|endoftext|>", tokenizer.cls_token_id)
+    ids = [start, *tokenizer(text, add_special_tokens=False).input_ids]
     return _sum(_logits(model, input_ids=ids[:-1]), ids[1:])
 
 

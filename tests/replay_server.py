@@ -1,11 +1,15 @@
 """A server on loopback that answers requests as a test says, faults of transport included."""
 
+import itertools
 import json
 import socket
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from consilience.core.errors import Connection
+from consilience.endpoints.client import Client
 
 COUNTS = {"prompt_tokens": 3, "completion_tokens": 1}
 
@@ -99,3 +103,20 @@ def completion(body, **fields):
 def written(body, text="A"):
     """A reply to a chat."""
     return completion(body, choices=[{"message": {"content": text}, "finish_reason": "stop"}])
+
+
+def first(*replies, then=None):
+    """An answer that gives these replies once each, and then the last, or ``then``."""
+    queue = itertools.chain(replies, itertools.repeat(then or replies[-1]))
+    return lambda path, body, headers: next(queue)
+
+
+@contextmanager
+def client_of(answer, **connection):
+    """A client of a server that answers so, which notes its ``waits`` and does not wait."""
+    waits = []
+    with replay(answer) as server:
+        note = lambda stop, seconds: waits.append(seconds)  # noqa: E731
+        client = Client(Connection(server.url, **connection), note)
+        client.server, client.waits = server, waits
+        yield client

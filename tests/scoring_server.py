@@ -4,7 +4,6 @@ The shapes are those that docs/endpoints.md names: completions of vLLM, SGLang, 
 OpenAI, and chats of OpenAI. ``ways`` says what a server does, and what it does wrong.
 """
 
-import json
 import math
 from contextlib import contextmanager
 from functools import cache, lru_cache
@@ -17,7 +16,6 @@ from replay_server import replay
 VLLM = frozenset({"prompt_logprobs", "echo", "tokenize", "ids"})
 SGLANG = frozenset({"echo", "tokenize", "ids"})
 LLAMA_CPP_PYTHON = frozenset({"echo"})
-LLAMA_CPP = frozenset({"echo", "ids", "llama.cpp"})
 OPENAI = frozenset({"ids", "most=5"})
 OLLAMA = frozenset({"most=20"})
 
@@ -44,31 +42,26 @@ def logprobs_of(folder, ids):
 class TinyServer:
     """Answers requests by a model of a folder."""
 
-    def __init__(self, folder, ways, chat_template=None, longest=64):
-        self.folder, self.longest = folder, longest
+    def __init__(self, folder, ways, chat_template=None):
+        self.folder = folder
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         self.ways = set(ways)
         self.tokenizer.chat_template = chat_template
+        self.most_in_chats = 5 if "five" in ways else 20
         self.most = next((int(way[5:]) for way in ways if way.startswith("most=")), 20)
 
     def __call__(self, path, body, headers):
         routes = {"/v1/completions": self.complete, "/v1/chat/completions": self.chat}
-        if "tokenize" in self.ways:
-            routes["/tokenize"] = self.tokenize
-        if "llama.cpp" in self.ways:
-            routes["/props"] = self.props
+        routes["/v1/models"] = self.models
         if "chats only" in self.ways:
             del routes["/v1/completions"]
         if path not in routes:
             return 404, {"error": {"message": f"no route {path}"}}, {}
         return routes[path](body)
 
-    def props(self, body):
-        return {"default_generation_settings": {"n_ctx": self.longest}, "total_slots": 2}
-
-    def tokenize(self, body):
-        ids = self.tokenizer(body["prompt"])["input_ids"]
-        return {"tokens": ids, "count": len(ids), "max_model_len": self.longest}
+    def models(self, body):
+        owner = "vllm" if "tokenize" in self.ways else "library"
+        return {"object": "list", "data": [{"id": "tiny", "owned_by": owner}]}
 
     def logprobs(self, ids):
         return logprobs_of(self.folder, tuple(ids))
@@ -83,6 +76,8 @@ class TinyServer:
         prompts = (
             prompt if isinstance(prompt, list) and not isinstance(prompt[0], int) else [prompt]
         )
+        if "no token ids in replies" in self.ways and "return_tokens_as_token_ids" in body:
+            return 422, {"detail": "Unexpected fields: {'return_tokens_as_token_ids'}"}, {}
         if "ids" not in self.ways and not isinstance(prompt, str):
             return 400, {"error": {"message": "prompt: expected a text"}}, {}
         if (body.get("logprobs") or 0) > self.most:
@@ -163,22 +158,6 @@ class TinyServer:
             "text_offset": [0] * len(tokens),
         }
 
-    def enforced(self, ids, body):
-        """The most probable value of the enum, as JSON with spaces and escapes."""
-        schema = body["response_format"]["json_schema"]["schema"]
-        options = schema["properties"]["answer"]["enum"]
-        totals = self.totals(ids, options)
-        return json.dumps({"answer": options[totals.index(max(totals))]}, indent=2)
-
-    def totals(self, ids, texts):
-        """The log-probability of each text after a prompt."""
-        totals = []
-        for text in texts:
-            target = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-            values = self.logprobs([*ids, *target])[len(ids) - 1 : -1]
-            totals.append(float(values[range(len(target)), target].sum()))
-        return totals
-
     def listed(self, values, size):
         """The most probable tokens; a server may list fewer, or values of other things."""
         size -= 1 if "fewer" in self.ways else 0
@@ -188,11 +167,13 @@ class TinyServer:
         return {token: min(value + shift, 0.0) for token, value in pairs}
 
     def chat(self, body):
-        if body.get("top_logprobs", 0) > 20:
-            return 400, {"error": {"message": "top_logprobs: at most 20"}}, {}
         if "strict" in self.ways and (unknown := {"logprobs", "seed"} & body.keys()):
             message = f'Invalid JSON payload received. Unknown name "{min(unknown)}"'
             return 400, {"error": {"message": message}}, {}
+        if "forbids" in self.ways and "logprobs" in body:
+            return 403, {"error": {"message": "You are not allowed to request logprobs"}}, {}
+        if body.get("top_logprobs", 0) > self.most_in_chats:
+            return 400, {"error": {"message": "Invalid value for top_logprobs: at most 5"}}, {}
         if "reasons" in self.ways:
             for name in ("max_tokens", "temperature", "top_p", "logprobs"):
                 if name in body:
@@ -213,11 +194,9 @@ class TinyServer:
                 for token, value in self.listed(values, body["top_logprobs"]).items()
             ]
             record = {"content": [{**top[0], "top_logprobs": top}]}
-        is_enforced = "response_format" in body and "enforces" in self.ways
-        content = self.enforced(ids, body) if is_enforced else self.written(ids, body)
-        end = "stop" if is_enforced else "length"
-        message = {"role": "assistant", "content": content}
-        choice = {"index": 0, "message": message, "logprobs": record, "finish_reason": end}
+        size = body.get("max_tokens") or body["max_completion_tokens"]
+        message = {"role": "assistant", "content": self.written(ids, {"max_tokens": size})}
+        choice = {"index": 0, "message": message, "logprobs": record, "finish_reason": "length"}
         return {"choices": [choice], "usage": {"prompt_tokens": len(ids), "completion_tokens": 1}}
 
 

@@ -5,12 +5,14 @@ import shutil
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, PromptTuningConfig, get_peft_model
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from checks import output, refusal
+from checks import output, refusal, refused
 from consilience.core.errors import Loading
-from consilience.models.loading import load_pretrained
+from consilience.models.loading import load_classifier, load_pretrained
 from consilience.runs.run import Run
+from pair_builders import SAME
 
 
 @pytest.fixture(scope="module")
@@ -68,4 +70,43 @@ def test_refused_adapters(consilience, model_folder, adapter_of, tmp_path):
     assert "weights differ" in said
     (other / "adapter_model.safetensors").unlink()
     said = refusal(consilience, *of, "--model", model_folder("llama"), "--adapter", other)
-    assert "no adapter_model.safetensors; expected the folder of a PEFT adapter" in said
+    assert "no adapter; expected the folder of a PEFT adapter: adapter_config.json and" in said
+
+
+def test_an_adapter_brings_its_tokens_and_its_chat_template(model_folder, tmp_path, recwarn):
+    """As PEFT loads it, with embeddings for its tokens; nothing is printed."""
+    folder = model_folder("llama")
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), load_pretrained(str(folder)).model
+    tokenizer.add_tokens(["<|turn|>"], special_tokens=True)
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}<|turn|>{% endfor %}"
+    model.resize_token_embeddings(len(tokenizer))
+    saved = ["embed_tokens", "lm_head"]
+    config = LoraConfig(r=2, target_modules=["q_proj"], modules_to_save=saved)
+    tuned = get_peft_model(model, config)
+    for part in (tuned, tokenizer):
+        part.save_pretrained(tmp_path)
+    recwarn.clear()
+    loaded = load_pretrained(str(folder), Loading(adapter=tmp_path))
+    assert [*recwarn] == []
+    ids = torch.tensor([loaded.tokenizer("Rome <|turn|>")["input_ids"]])
+    assert loaded.tokenizer.chat_template == tokenizer.chat_template
+    assert torch.allclose(loaded.model(ids).logits, tuned.eval()(ids).logits, atol=1e-5)
+
+
+def test_an_adapter_brings_a_head(classifier, model_folder, tmp_path):
+    """Of a base without one; prompt tuning brings nothing that can be merged."""
+    base, head = tmp_path / "base", tmp_path / "head"
+    whole = AutoModelForSequenceClassification.from_pretrained(classifier("bert", SAME))
+    whole.bert.save_pretrained(base)
+    AutoTokenizer.from_pretrained(classifier("bert", SAME)).save_pretrained(base)
+    config = LoraConfig(r=2, target_modules=["query"], task_type="SEQ_CLS")
+    tuned = get_peft_model(whole, config)
+    tuned.save_pretrained(head)
+    loaded = load_classifier(str(base), Loading(adapter=head))
+    assert torch.equal(
+        loaded.model.classifier.weight, whole.classifier.modules_to_save.default.weight
+    )
+    tuning = PromptTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM")
+    get_peft_model(load_pretrained(str(model_folder("llama"))).model, tuning).save_pretrained(head)
+    at = Loading(adapter=head)
+    refused("PROMPT_TUNING changes no weights", load_pretrained, str(model_folder("llama")), at)

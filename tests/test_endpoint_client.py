@@ -1,16 +1,15 @@
 """The client of a server: what is sent, what comes back, and what failures mean."""
 
-import gc
-import threading
-
 import pytest
 
 from checks import refused
 from conftest import cases
 from consilience.core.errors import Connection, ConsilienceError
-from consilience.endpoints.client import Client, Refused, key_of
-from replay_server import completion, replay
-from test_endpoint_faults import KEY, client_of, first
+from consilience.endpoints.client import Client, RefusedError, UnreadError, key_of
+from replay_server import client_of, completion, first, raw, replay
+
+KEY = "sk-secret-0123456789"
+OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
 
 
 def echo(path, body, headers):
@@ -18,58 +17,155 @@ def echo(path, body, headers):
     return completion(body, sent=body)
 
 
+def post_all(client, bodies):
+    """The replies to some requests by their positions; or why there are none."""
+
+    def outcome(body):
+        try:
+            return client.post("completions", body)
+        except RefusedError as error:
+            return str(error)
+
+    return dict(client.each(outcome, bodies))
+
+
+@pytest.mark.parametrize("row", cases("transcripts"))
+def test_what_replies_mean(row):
+    """The last request of a transcript; a request before it is one that was answered."""
+    replies = [(status, one.encode() if isinstance(one, str) else one, *(more or [{}]))
+               for status, one, *more in row["replies"]]  # fmt: skip
+    is_second = replies[0][1] == {"id": "x"} and len(replies) > 1
+    with client_of(first(*replies)) as client:
+        if is_second:
+            client.post("completions", {})
+        ask = lambda: client.post("completions", {}, is_known="known" in row)  # noqa: E731
+        if "raises" in row:
+            refused(row["raises"], ask)
+        elif "refused" in row:
+            with pytest.raises(RefusedError) as error:
+                ask()
+            assert str(error.value) == row["refused"]
+        else:
+            assert ask() == row["value"]
+        waits = row.get("waits", [])
+        assert client.waits == waits and client.usage.retries == len(waits)
+        assert len(client.server.received) == client.usage.requests == is_second + len(waits) + 1
+
+
+@pytest.mark.parametrize("reply", [
+    raw(OK + b'content-length: 90\r\n\r\n{"a": 1}'),
+    raw(OK + b'transfer-encoding: chunked\r\n\r\n8\r\n{"a": '),
+    raw(),
+    raw(b"HTTP/1.1 banana\r\n\r\n"),
+])  # fmt: skip
+def test_a_connection_that_breaks_is_tried_again(reply):
+    with client_of(first(reply, reply, {"id": "x"})) as client:
+        assert client.post("completions", {"prompt": "x"}) == {"id": "x"}
+        assert client.waits == [1, 2]
+
+
+def test_a_reply_is_kept_when_it_was_understood(tmp_path):
+    """Not before: the same command asks again for what was not."""
+    from consilience.endpoints.usage import REPLIES, Journal
+
+    def read(reply):
+        if reply["choices"][0] is None:
+            raise UnreadError("logprobs", "none")
+        return reply["choices"][0]
+
+    bad, good = {"choices": [None]}, {"choices": [7]}
+    for replies, expected in ([bad, bad, bad, bad], None), ([bad, good], 7), ([], 7):
+        with client_of(first(*replies or [(400, {}, {})])) as client:
+            client.journal = Journal(tmp_path / REPLIES)
+            if expected:
+                assert client.post("completions", {}, read) == expected
+            else:
+                with pytest.raises(RefusedError, match=r"not understood.*'logprobs': none"):
+                    client.post("completions", {}, read)
+            client.journal.close()
+            assert len(client.server.received) == len(replies)
+    with client_of(first(bad)) as client, pytest.raises(UnreadError):
+        client.post("completions", {}, read, is_known=True)
+    assert client.usage.requests == 1, "a known request says that a field is not there"
+
+
 def test_replies_belong_to_their_requests():
     with client_of(echo) as client:
-        replies = dict(client.post_all("completions", ({"prompt": str(n)} for n in range(40))))
+        replies = post_all(client, ({"prompt": str(n)} for n in range(40)))
     assert sorted(replies) == list(range(40))
     assert all(reply["sent"] == {"prompt": str(n)} for n, reply in replies.items())
     usage = client.usage
     assert (usage.requests, usage.tokens_read, usage.tokens_written) == (40, 120, 40)
 
 
-def test_nothing_is_left_of_a_client_that_is_no_longer_used():
-    """Neither the thread of its requests nor a connection, also where nobody closed it."""
-    connections = set()
+def test_one_request_in_trouble_among_others_is_refused():
+    """One that was not understood has no answer; one without a reply is asked by the next command."""
 
-    def note(path, body, headers):
-        connections.update(threading.enumerate())  # the server has a thread for each connection
-        return completion(body)
+    def answer(path, body, headers):
+        bad = {3: (500, {"message": "bad row"}, {}), 5: {"choices": []}}
+        return bad.get(body["n"]) or completion(body)
 
-    with replay(note) as server:
-        before = set(threading.enumerate())
-        client = Client(Connection(server.url))
-        client.post("completions", {"prompt": "a"})
-        del client
-        gc.collect()
-        for thread in (set(threading.enumerate()) | connections) - before:
-            thread.join(10)
-            assert not thread.is_alive(), thread.name
+    with client_of(answer, concurrency=2) as client:
+        replies = post_all(client, ({"n": n} for n in range(30)))
+    assert replies.pop(3) == "no reply from the server (500): bad row (7 tries)"
+    assert replies.pop(5) == "the reply was not understood (200): 'choices' is [] (4 tries)"
+    assert all(isinstance(reply, dict) for reply in replies.values())
+    assert client.usage.refused == 2
 
 
-def test_paths_follow_the_base_url_or_stand_beside_its_version():
-    with client_of(lambda path, body, headers: {"path": path}) as client:
-        assert client.post("/props", None) == {"path": "/props"}
-        assert client.usage.requests == 0, "routes that compute nothing are not counted"
-        assert client.post("models", None) == {"path": "/v1/models"}
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_storm_of_refusals_is_waited_out(status):
+    """Each request is refused once, and everything is answered in the end."""
+    seen = set()
+
+    def answer(path, body, headers):
+        is_first = body["n"] not in seen
+        seen.add(body["n"])
+        return (status, {}, {}) if is_first else completion(body)
+
+    with client_of(answer) as client:
+        replies = post_all(client, ({"n": n} for n in range(40)))
+    assert all(isinstance(reply, dict) for reply in replies.values())
+    assert client.usage.retries == len(client.server.received) - 40 == 40
 
 
-def test_a_request_that_is_refused_for_its_content_is_returned():
-    with client_of(first((400, {"error": {"message": "prompt is too long"}}, {}))) as client:
-        assert client.post("completions", {}) == Refused(400, "prompt is too long")
+def test_no_more_requests_are_sent_than_the_limit():
+    with client_of(echo, max_requests=5) as client:
+        message = "--max-requests 5 is reached: 5 requests sent"
+        refused(message, post_all, client, [{"n": n} for n in range(9)])
+        assert len(client.server.received) == client.usage.requests == 5
 
 
-def test_the_key_is_sent_and_never_shown(monkeypatch):
-    monkeypatch.setenv("MY_KEY", KEY)
+def test_a_route_that_costs_nothing_is_not_counted_and_may_be_absent():
+    with client_of(first((500, {}, {}), (404, {}, {}), (200, b"<html>", {}), {"a": 1})) as client:
+        assert [client.get("models") for _ in range(4)] == [None, None, None, {"a": 1}]
+        assert client.usage.requests == 0 and client.server.received[0][0] == "/v1/models"
 
-    def reject(path, body, headers):
-        return 401, {"error": {"message": f"bad key {headers['authorization']}"}}, {}
 
-    with client_of(reject, key_variable="MY_KEY") as client:
-        with pytest.raises(ConsilienceError, match=r"bad key Bearer \[key\]") as raised:
+def test_a_redirect_to_another_host_is_not_followed_and_takes_no_key(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with replay(lambda path, body, headers: {}) as other:
+        with client_of(first((307, b"", {"location": other.url}))) as client:
+            refused("Give the address that answers", client.post, "completions", {})
+            assert client.server.headers[0]["authorization"] == f"Bearer {KEY}"
+        assert not other.received
+
+
+@pytest.mark.parametrize(("key", "written"), [
+    (KEY, KEY), (KEY, r"sk\u002dsecret-0123456789"), ("abcd/efgh", r"abcd\/efgh"), ("abcd/efgh", "abcd%2Fefgh"),
+])  # fmt: skip
+def test_the_key_is_in_nothing_that_comes_back(monkeypatch, key, written):
+    """A server may send back the key in any reply, a valid one included."""
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    content = f'{{"message": "got {written}"}}'.encode()
+    with client_of(first(*((status, content, {}) for status in (200, 400, 401)))) as client:
+        assert client.post("completions", {}) == {"message": "got [key]"}
+        with pytest.raises(RefusedError, match=r"got \[key\]"):
             client.post("completions", {})
-        assert client.server.headers[0]["authorization"] == f"Bearer {KEY}"
-        assert KEY not in repr(client.connection) + repr(client._key)
-    assert KEY not in str(raised.value) + repr(raised.value.to_dict())
+        with pytest.raises(ConsilienceError, match=r"got \[key\]") as raised:
+            client.post("completions", {})
+        del client.server  # it has what it received
+        assert key not in repr(vars(client)) + repr(raised.value.to_dict())
 
 
 @pytest.mark.parametrize(("url", "is_sent"), cases("urls_with_key"))
@@ -86,29 +182,21 @@ def test_a_wrong_base_url_is_refused(url, message):
     assert "hunter2" not in refused(message, lambda: Client(Connection(url)))
 
 
-def test_no_more_requests_are_sent_than_the_limit():
-    with client_of(echo, max_requests=5) as client:
-        message = "--max-requests 5 is reached: 5 requests sent"
-        refused(message, lambda: list(client.post_all("completions", [{"n": n} for n in range(9)])))
-        assert len(client.server.received) == client.usage.requests == 5
-
-
-@pytest.mark.parametrize("written", [
-    "abcd/efgh-1234567", r"abcd\/efgh-1234567", r"abcd\u002Fefgh-1234567", "abcd%2Fefgh-1234567",
-])  # fmt: skip
-def test_no_writing_of_the_key_reaches_a_text(written, monkeypatch):
-    monkeypatch.setenv("K", "abcd/efgh-1234567")
-    key = key_of(Connection("https://example.org/v1", "K"))
-    assert key.removed_from(f"bad key {written}.") == "bad key [key]."
-
-
-def test_a_server_that_asks_to_wait_for_a_day_is_not_waited_for():
-    busy = first((429, {"error": {"message": "slow"}}, {"retry-after": "86400"}))
-    with client_of(busy) as client:
-        refused("slow; the server asks to wait 24 h", client.post, "completions", {})
+def test_a_server_on_this_machine_is_asked_without_a_proxy(monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    with client_of(first({"id": "a"})) as client:
+        assert client.post("completions", {}) == {"id": "a"}
 
 
 def test_wrong_settings_of_proxies_are_one_message(monkeypatch):
     monkeypatch.setenv("HTTPS_PROXY", "ftp://127.0.0.1:1")
     client = Client(Connection("https://example.org/v1"))
     refused("the proxy or the certificates of the environment", client.post, "completions", {})
+
+
+@pytest.mark.parametrize(("name", "kept"), cases("model_names"))
+def test_the_folder_of_a_model_on_the_server_is_not_kept(name, kept):
+    with client_of(first({"model": name})) as client:
+        client.post("completions", {})
+        assert client.models == {kept}

@@ -17,7 +17,6 @@ import pytest
 from checks import refused
 from consilience.core.schemas import FLIPS
 from consilience.endpoints import client as sending
-from consilience.endpoints.chats import KNOWN
 from consilience.endpoints.usage import REPLIES
 from consilience.gating.gate import gate
 from consilience.options.probe import ProbeOptions
@@ -31,21 +30,16 @@ from pair_builders import write_pairs
 from replay_server import completion, replay, written
 
 CHATS = "/v1/chat/completions"
-OF_PROOFS = [question for question, _ in KNOWN]
 
 
 def answer(path, body, headers):
-    """A server of chats: an enforced answer by the text, or the beginning of a text."""
+    """A server of chats without log-probabilities: an answer by the text."""
     if path != CHATS:
         return 404, {"error": {"message": f"no route {path}"}}, {}
     text = json.dumps(body["messages"])
-    content = "equivalent, I think"
-    if "response_format" in body:
-        schema = body["response_format"]["json_schema"]["schema"]
-        options = schema["properties"]["answer"]["enum"]
-        content = json.dumps({"answer": options[zlib.crc32(text.encode()) % len(options)]})
     if "logprobs" in body:
-        return 400, {"error": {"message": "logprobs: not for this model"}}, {}
+        return 403, {"error": {"message": "You are not allowed to request logprobs"}}, {}
+    content = ["A", "B", "equivalent", "x y"][zlib.crc32(text.encode()) % 4]
     choice = {"message": {"content": content}, "finish_reason": "stop"}
     return completion(body, model="m", choices=[choice])
 
@@ -65,9 +59,9 @@ def arguments(tmp_path):
 
 
 def paid(server):
-    """The requests of the suite, without those of the proof."""
+    """The requests of the suite, without those that test the server."""
     bodies = server.bodies(CHATS)
-    of_suite = [one for one in bodies if one["messages"][-1]["content"] not in OF_PROOFS]
+    of_suite = [one for one in bodies if one["messages"][-1]["content"] != "Hello"]
     return sorted(json.dumps(one) for one in of_suite if "logprobs" not in one)
 
 
@@ -115,7 +109,7 @@ def test_a_signal_and_the_same_command_again_pay_for_nothing_twice(kind, argumen
         with sqlite3.connect(folder / REPLIES) as table:
             (kept,) = table.execute("SELECT count(reply) FROM replies").fetchone()
         table.close()
-        assert kept == len(paid(server))
+        assert kept == len(paid(server)) + 1, "with the chat that tests the server"
         resumed = probe(ProbeOptions(base_url=server.url, out=folder, **options))
     assert paid(server) == expected
     cost = record_of(folder)["cost"]
@@ -165,13 +159,13 @@ def test_a_server_that_dies_leaves_no_failure_as_an_answer(writing):
     )
     url = process.stdout.readline().strip()
     options = ProbeOptions(base_url=url, **writing)
-    refused(r"cannot connect: .*\(7 tries\); expected a server at http", probe, options)
+    refused(r"cannot connect: .*\(7 tries\). Start the server", probe, options)
     assert process.wait(30) == 9
     process.stdout.close()
-    refused("Check --base-url, and that the server runs", probe, options)
+    refused("Check --base-url, and that it runs", probe, options)
     with replay(lambda path, body, headers: written(body), urlsplit(url).port) as server:
         counted = probe(options)
-        assert len(paid(server)) == 1 + 1 + 1, "the server is tested, one was left, the noise floor"
+        assert len(paid(server)) == 1 + 1, "one was left, and the noise floor"
     record = record_of(options.out)
     assert record["finished"] and not counted.answers.answers["error"].count()
     assert record["cost"]["requests"] >= 36 + 1 + 2 + 1, "one was sent twice; two tests"
@@ -221,10 +215,10 @@ def test_a_query_without_a_reply_is_asked_again_by_the_same_command(writing):
         server.received.clear()
         faults.clear()
         counted = probe(options)
-        assert len(paid(server)) == 1 + 2, "the server is tested, and both that failed are sent"
+        assert len(paid(server)) == 2, "both that failed are sent"
         server.received.clear()
         again = probe(options)
-        assert len(paid(server)) == 1, "the server is tested; nothing is sent where nothing is left"
+        assert not server.bodies(CHATS), "nothing is sent where nothing is left"
         assert again.metrics.equals(counted.metrics, null_equal=True)
         record = json.loads((options.out / "run.json").read_text())
         rows = Path(options.suite).read_text().replace("What is 5", "How much is 5")
@@ -243,28 +237,30 @@ def test_a_noise_floor_that_was_not_measured_is_measured_by_the_same_command(wri
         assert "the noise floor of the server was not measured" in "".join(probe(options).notes)
         server.received.clear()
         assert FLIPS in probe(options).metrics["metric"]
-        assert len(paid(server)) == 1 + 1, "the server is tested, and sent a prompt again"
+        assert len(paid(server)) == 1, "a prompt is sent again"
 
 
-def test_answers_only_are_in_the_run_without_scores(arguments, tmp_path):
-    """Chosen because nothing else is proved; the run and the report say so."""
+def test_a_server_that_can_only_write_is_asked_to_write(arguments, tmp_path):
+    """Without --generate; one line says so, and the run and the report have it."""
     folder = tmp_path / "run"
     with replay(answer) as server:
         options = ProbeOptions(base_url=server.url, out=folder, **arguments["questions"])
         assert plan_probe(options).queries == 6 * (6 + 6)
         counted = probe(options)
     record = record_of(folder)
-    assert record["scoring"]["strategy"] == record["settings"]["model"]["scoring"] == "answers-only"
-    assert "logprobs: not for this model" in record["scoring"]["refused"]["chat-top-k"]
-    note = "the server gives answers that 'response_format' enforces, and no scores (answers-only)"
-    assert any(one.startswith(note) for one in counted.notes)
+    assert record["scoring"]["strategy"] == record["settings"]["model"]["scoring"]
+    assert "not allowed to request logprobs" in record["scoring"]["refused"]["written-answers"]
+    assert counted.notes[0] == (
+        "the server gives no log-probabilities: the model writes its answers (written-answers)"
+    )
     answers = pl.read_parquet(folder / "answers" / "*.parquet")
     unknown = ["logprob", "gold_logprob", "gold_rank", "margin", "text_logprob", "option_scores"]
     assert answers.select(pl.col(unknown).is_not_null().any()).row(0) == (False,) * len(unknown)
-    assert answers["option"].null_count() == answers["error"].count() == 0
+    assert answers["answer"].null_count() == answers["error"].count() == 0
+    assert 0 < answers["option"].null_count() < answers.height, "some texts are no option"
     assert "total_variation" not in counted.metrics["metric"].to_list()
     view = RunView("run", record, counted.suite, counted.metrics, counted.summary)
-    assert "scored by answers-only (answers that 'response_format' enforces" in server_line(view)[0]
+    assert "scored by written-answers (the model writes its answers)" in server_line(view)[0]
 
 
 def test_facts_that_a_server_of_chats_cannot_score_are_questions(tmp_path):
@@ -275,4 +271,4 @@ def test_facts_that_a_server_of_chats_cannot_score_are_questions(tmp_path):
         refused("--as-questions 3", probe, options)
         options = ProbeOptions(base_url=server.url, out=tmp_path / "run", as_questions=3, **facts)
         counted = probe(options)
-    assert counted.record["scoring"]["strategy"] == "answers-only"
+    assert counted.record["scoring"]["strategy"] == "written-answers"

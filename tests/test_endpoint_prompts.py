@@ -9,9 +9,8 @@ import pytest
 from checks import refused
 from conftest import cases
 from consilience.core.errors import Connection
-from consilience.core.items import Ask, Item, TextPair
-from consilience.endpoints import chats as chat_module
-from consilience.endpoints import client
+from consilience.core.items import Ask, Choice, Item, TextPair
+from consilience.endpoints import client, strategies
 from consilience.models import load_model, served
 from consilience.models.loading import load_pretrained
 from consilience.models.prompted import AnswerWriter, OptionScorer
@@ -20,12 +19,22 @@ from consilience.plans.presentation import Presentation, Presenter, Template
 from consilience.plans.questions import prompts_of
 from consilience.suites.pairs import TASKS, original
 from replay_server import completion, replay
-from scoring_server import LLAMA_CPP, LLAMA_CPP_PYTHON, OPENAI, VLLM, TinyServer, scoring_server
+from scoring_server import OPENAI, VLLM, TinyServer, scoring_server
 from test_prompted import CHAT, DESIGN, QUESTIONS
 
 PAIRS = [("Rome is big.", "Paris is big."), ("a b", "c d")]
 PLAIN = Template("short", "{question} {options}")
 SYSTEM = replace(PLAIN, is_chat=True, system="Be calm.")
+CHATS = "/v1/chat/completions"
+RECORDED = """What is the capital of France?
+A. Rome
+B. Paris
+Answer with the letter of the right option and nothing else."""
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(client, "WAITS", (0.001,) * 6)
 
 
 @pytest.fixture
@@ -42,17 +51,7 @@ def connect(loaded, tmp_path):
     """A connection to a server, with the tokenizer of the chat model."""
     loaded.tokenizer.save_pretrained(tmp_path)
     loaded.model.config.save_pretrained(tmp_path)
-
-    def connection(server, **more):
-        return Connection(server.url, tokenizer=str(tmp_path), **more)
-
-    return connection
-
-
-def enforced(server):
-    """A model whose answers the server enforces."""
-    opened = served.open_server("openai:x", Connection(server.url))
-    return served.ChatScorer(opened, "openai:x", "answers-only")
+    return lambda server, **more: Connection(server.url, tokenizer=str(tmp_path), **more)
 
 
 def prompts(template, labels="A"):
@@ -65,6 +64,18 @@ def forms_of_mrpc():
     task = TASKS["mrpc"]
     pairs = (TextPair(str(at), *texts, task.labels[0]) for at, texts in enumerate(PAIRS))
     return task, [original(pair, indicators=task.indicators) for pair in pairs]
+
+
+def writer_of(server, **how):
+    return served.Writer(served.open_server("openai:x", Connection(server.url)), "openai:x", **how)
+
+
+def listed_by(loaded):
+    """The most probable first token of an answer to ``x``."""
+    asked = {"messages": [{"role": "user", "content": "x"}], "logprobs": True, "top_logprobs": 1}
+    tiny = TinyServer(loaded.model.name_or_path, (), chat_template=CHAT)
+    reply = tiny.chat({**asked, "max_tokens": 1})
+    return reply["choices"][0]["logprobs"]["content"][0]["token"]
 
 
 def written(model, asked):
@@ -84,15 +95,14 @@ def scored(model, asked):
     return found
 
 
-@pytest.mark.parametrize("ways", [VLLM, LLAMA_CPP])
 @pytest.mark.parametrize("labels", ["A", "none"])
 @pytest.mark.parametrize("template", [PLAIN, SYSTEM])
-def test_scores_of_options_are_those_of_these_weights(loaded, connect, template, labels, ways):
+def test_scores_of_options_are_those_of_these_weights(loaded, connect, template, labels):
     """Labels and texts, with and without a chat template and a system prompt."""
     local = OptionScorer(loaded)
     asked = prompts(template, labels)
     expected = scored(local, asked)
-    with scoring_server(loaded.model.name_or_path, ways, chat_template=CHAT, longest=512) as server:
+    with scoring_server(loaded.model.name_or_path, VLLM, chat_template=CHAT) as server:
         model = served.load_served("openai:tiny", connect(server))
         assert [model.text(prompt) for prompt in asked] == [local.text(prompt) for prompt in asked]
         assert not any(model.why_not(asked))
@@ -103,19 +113,16 @@ def test_scores_of_options_are_those_of_these_weights(loaded, connect, template,
             assert (sizes == expected[row][1]).all()
 
 
-@pytest.mark.parametrize("ways", [VLLM, LLAMA_CPP, LLAMA_CPP_PYTHON])
 @pytest.mark.parametrize("template", [PLAIN, SYSTEM])
-def test_written_answers_are_those_of_the_same_weights_here(loaded, connect, ways, template):
-    """As token ids, as text, and as messages of a chat."""
+def test_written_answers_are_those_of_the_same_weights_here(loaded, connect, template):
+    """As text, and as messages of a chat, whether or not a tokenizer is named."""
     asked = prompts(template)
-    local = AnswerWriter(loaded, most_written=4)
-    expected = written(local, asked)
-    with scoring_server(loaded.model.name_or_path, ways, chat_template=CHAT, longest=512) as server:
-        connection = Connection(server.url) if ways is LLAMA_CPP_PYTHON else connect(server)
-        asked_server = served.open_server("openai:tiny", connection)
-        model = served.Writer(asked_server, "tiny", most_written=4)
-        found = written(model, asked)
-    assert found == expected and any(found.values())
+    expected = written(AnswerWriter(OptionScorer(loaded), most_written=4), asked)
+    assert any(expected.values())
+    with scoring_server(loaded.model.name_or_path, VLLM, chat_template=CHAT) as server:
+        assert written(writer_of(server, most_written=4), asked) == expected
+        model = served.load_served("openai:tiny", connect(server), most_written=4)
+        assert written(model, asked) == expected
 
 
 def test_a_local_tokenizer_is_part_of_what_a_run_is(loaded, connect, tmp_path):
@@ -125,18 +132,35 @@ def test_a_local_tokenizer_is_part_of_what_a_run_is(loaded, connect, tmp_path):
         first, again = (served.load_served("openai:tiny", connection).identity for _ in "ab")
         (tmp_path / "chat_template.jinja").write_text(f"{CHAT} ")
         other = served.load_served("openai:tiny", connection).identity
-        plain = served.Served(served.open_server("openai:t", Connection(server.url)), "t", None)
+        plain = writer_of(server).identity
     assert first == again != other == {**first, "tokenizer": other["tokenizer"]}
-    assert {*first} - {*plain.identity} == {"tokenizer", "scoring"}
+    assert {*first} - {*plain} == {"tokenizer", "scoring"}
 
 
-def test_a_server_of_chats_has_values_of_listed_labels(loaded, monkeypatch):
-    """The first token of an answer is all that such a server tells."""
-    monkeypatch.setattr(chat_module, "KNOWN_LISTED", ())
+@pytest.mark.parametrize("row", cases("providers"))
+def test_what_the_shapes_of_a_provider_give(loaded, connect, monkeypatch, row):
+    """The strategy that is chosen, and what is refused: texts of options, and facts."""
+    monkeypatch.setattr(strategies, "KNOWN_LISTED", (("x", listed_by(loaded)),))
+    with scoring_server(loaded.model.name_or_path, row["ways"], chat_template=CHAT) as server:
+        connection = connect(server) if row.get("tokenizer") else Connection(server.url)
+        model = served.load_served("openai:tiny", connection)
+        assert model.proof.strategy == row["strategy"] and row["gives"] in model.proof.note
+        assert model.notes[0] == model.proof.note and "\n" not in model.proof.note
+        (why, *_) = model.why_not(prompts(SYSTEM, "none"))
+        assert row.get("texts", "") in (why or "") and bool(why) == ("texts" in row)
+        if "facts" in row:
+            refused(row["facts"], load_model, "openai:tiny", connection=connection)
+
+
+@pytest.mark.parametrize("ways", [OPENAI, OPENAI | {"five"}, OPENAI | {"fewer"}])
+def test_a_server_of_chats_has_values_of_listed_labels(loaded, monkeypatch, ways):
+    """The first token of an answer is all that such a server tells, of 20, 5 or 19 tokens."""
+    monkeypatch.setattr(strategies, "KNOWN_LISTED", (("x", listed_by(loaded)),))
     asked = prompts(SYSTEM)
     expected = {row: totals for row, (totals, _) in scored(OptionScorer(loaded), asked).items()}
-    with scoring_server(loaded.model.name_or_path, OPENAI, chat_template=CHAT) as server:
+    with scoring_server(loaded.model.name_or_path, ways, chat_template=CHAT) as server:
         model = served.load_served("openai:tiny", Connection(server.url))
+        assert model.server.least == {"five": 5, "fewer": 19}.get("".join(ways - OPENAI), 20)
         assert model.why_not(prompts(PLAIN))[0] and not any(model.why_not(asked))
         assert model.text(asked[0]).startswith("system: Be calm.\nuser: ")
         for scores in model.score(asked):
@@ -144,50 +168,139 @@ def test_a_server_of_chats_has_values_of_listed_labels(loaded, monkeypatch):
             known = ~np.isnan(values)
             np.testing.assert_allclose(values[known], expected[row][known], atol=3e-5)
             assert scores.is_complete == known.all() and known.any() == (scores.errors == [None])
+        numbered = replace(asked[0], answers=tuple(map(str, range(1, 11))))
+        assert "a label begins another" in model.why_not([numbered])[0]
+        assert model.why_not([replace(numbered, answers=numbered.answers[:9])]) == [None]
 
 
 def test_the_proof_of_listed_tokens_has_the_difference_of_equal_chats():
-    """The two replies to the second known chat differ by 0.25 nats, those to the first do not."""
+    """The two replies to the second known chat differ by almost 0.25 nats, those to the first do not.
+
+    A reply with fewer tokens than in the proof is not understood, and asked for again.
+    """
     sent = []
 
     def answer(path, body, headers):
-        if not path.endswith("chat/completions"):
+        if path != CHATS:
             return 404, {"error": {"message": f"no route {path}"}}, {}
         sent.append(body)
-        letter = "A" if "letter" in body["messages"][0]["content"] else "2"
+        letter = "2" if "digit" in body["messages"][0]["content"] else "A"
         value = -0.75 if len(sent) == 4 else -0.5
+        most = {5: 3, 6: 0}.get(len(sent), 19)
         listed = [{"token": letter, "logprob": value, "top_logprobs": [
-            {"token": letter, "logprob": value},
-            *({"token": f"x{at}", "logprob": -9.0} for at in range(19)),
+            {"token": letter, "logprob": value}, {"token": letter, "logprob": -5.0},
+            *({"token": f"x{at}", "logprob": -9.0} for at in range(most - 1)),
         ]}]  # fmt: skip
-        content = {"message": {"content": letter}, "logprobs": {"content": listed}}
-        return completion(body, choices=[content])
+        logprobs = {"content": listed} if most else None
+        return completion(body, choices=[{"message": {"content": letter}, "logprobs": logprobs}])
 
     with replay(answer) as server:
-        asked = served.open_server("openai:m", Connection(server.url))
-        proof = chat_module.Chats(asked).prove("chat-top-k")
-    assert len(sent) == 4 and proof.repeated == 0.25
-    assert "equal requests differ by 2.5e-01 nats" in proof.note
+        model = served.load_served("openai:m", Connection(server.url))
+        assert len(sent) == 4 and 0.24 < model.proof.repeated < 0.25
+        assert "equal requests differ by 2.5e-01 nats" in model.proof.note
+        [scores] = model.score(prompts(SYSTEM)[:1])
+    assert len(sent) == 7, "3 tokens, none, and 20"
+    assert scores.totals[0, 0] == pytest.approx(np.log(np.exp(-0.5) + np.exp(-5))), "of one text"
+    assert np.isnan(scores.totals[0, 1:]).all() and not scores.is_complete
 
 
-def test_labels_that_are_not_listed_have_no_value():
-    listed = [("A", -0.5), (" B", -1.5), *((f"x{at}", -5.0 - at / 10) for at in range(18))]
-    values = chat_module.values_of(listed, ["A", "B", "C"])
-    np.testing.assert_equal(values, [-0.5, np.nan, np.nan])
-    values = chat_module.values_of([*listed[:-1], ("A", -5.0)], ["A"])
-    assert np.exp(values) == pytest.approx(np.exp(-0.5) + np.exp(-5)), "two tokens with one text"
+@pytest.mark.parametrize("row", cases("recorded"), ids=lambda row: row["server"])
+def test_what_real_servers_replied(row):
+    """Replies of servers of SmolLM2, by the requests that they were sent."""
+    known = {json.dumps(request): (status, value, {}) for *request, status, value in row["replies"]}
+    asked = replace(prompts(SYSTEM)[0], system="", turns=(("user", RECORDED),), labels=("A", "B"))
+    asked = replace(asked, answers=("A", "B"), choices=(Choice("Rome"), Choice("Paris")))
+    with replay(lambda path, body, headers: known[json.dumps([path, body])]) as server:
+        model = served.load_served(f"openai:{row['model']}", Connection(server.url))
+        assert model.server.kind == row["kind"]
+        [scores] = model.score([asked])
+    if isinstance(row["expected"], str):
+        assert scores.texts == [row["expected"]] and scores.totals[0, 0] == 0.0
+    else:
+        np.testing.assert_allclose(scores.totals[0], row["expected"], atol=1e-6)
 
 
-@pytest.mark.parametrize(("ways", "message"), [
-    (OPENAI | {"no logprobs"}, "chat-top-k: 'logprobs': the server ignored it"),
-    (OPENAI | {"fewer"}, "'top_logprobs': 19 tokens where 20 were asked for"),
-    (OPENAI | {"above 1"}, "'logprobs': probabilities with a sum of"),
-    (OPENAI, "'top_logprobs': 'no word' is not listed as an answer to 'x'"),
-])  # fmt: skip
-def test_a_server_of_chats_that_ignores_a_field_is_refused(loaded, monkeypatch, ways, message):
-    monkeypatch.setattr(chat_module, "KNOWN_LISTED", (("x", "no word"),))
-    with scoring_server(loaded.model.name_or_path, ways, chat_template=CHAT) as server:
-        refused(message, served.load_served, "openai:tiny", Connection(server.url))
+def scripted(script):
+    """A server of chats that answers ``Hello``, and then each chat by a script."""
+
+    def answer(path, body, headers):
+        if path != CHATS:
+            return 404, {}, {}
+        text = body["messages"][-1]["content"]
+        reply = script.pop(0) if text != "Hello" and len(script) > 1 else script[0]
+        if text == "Hello":
+            reply = {"message": {"content": "Hi"}}
+        if isinstance(reply, list):
+            return reply[0], {"error": {"message": reply[1]}}, {}
+        return completion(body, choices=[reply])
+
+    return answer
+
+
+@pytest.mark.parametrize(("script", "answer", "reason"), cases("chats"))
+def test_what_a_server_of_chats_writes(script, answer, reason):
+    """Read as an option, and kept as a text; or why there is no answer, which ends no run."""
+    proof = strategies.Proof(strategies.WRITTEN, "the model writes its answers")
+    asked = replace(prompts(SYSTEM)[0], answers=("A", "B"), labels=("A", "B"))
+    with replay(scripted([*script])) as server:
+        model = writer_of(server)
+        text = written(model, [asked])[0]
+        assert getattr(text, "reason", None) == (None if text == "" else reason)
+    with replay(scripted([*script])) as server:
+        model = writer_of(server, proof=proof)
+        [scores] = model.score([asked])
+    assert scores.error(0) == reason and scores.answers_only
+    if answer in asked.answers:
+        assert scores.totals[0, asked.answers.index(answer)] == 0.0
+    elif answer:
+        assert scores.texts == [answer] and (scores.totals == -np.inf).all()
+
+
+@pytest.mark.parametrize("template", [PLAIN, SYSTEM])
+@pytest.mark.parametrize(("messages", "sent", "notes"), cases("refused_fields"))
+def test_a_field_that_changes_nothing_is_left_out(template, messages, sent, notes):
+    """In chats and in completions alike, by a known request; other requests are sent once."""
+    if "stop" in messages[0] and template is SYSTEM:
+        return
+    left = [*messages]
+
+    def answer(path, body, headers):
+        if path.endswith("models"):
+            return 404, {}, {}
+        if left:
+            return 400, {"error": {"message": left.pop(0)}}, {}
+        return completion(body, choices=[{"text": "x"}])
+
+    with replay(answer) as server:
+        model = writer_of(server)
+        asked = prompts(template)[:2]
+        assert {*written(model, asked).values()} == {"x"}
+        bodies = [body for _, body in server.received if body]
+        assert model.notes == notes and len(bodies) == len(messages) + 1 + 2
+        others = {"model", "prompt", "messages", "stop"}
+        size = sent.get("max_tokens") if template is SYSTEM else min(32, sent.get("max_tokens", 32))
+        expected = sent | ({"max_tokens": size} if "max_tokens" in sent else {})
+        assert {k: v for k, v in bodies[-1].items() if k not in others} == expected
+
+
+def test_a_chosen_temperature_is_not_left_out():
+    answer = lambda *_: (400, {"message": "temperature: range: 0..1"}, {})  # noqa: E731
+    with replay(answer) as server:
+        model = writer_of(server, temperature=1.5)
+        refused("temperature: range: 0..1", written, model, prompts(SYSTEM))
+
+
+@pytest.mark.parametrize("end", ["length", "stop"])
+def test_a_model_that_thinks_gets_room(end):
+    """If the limit ended a known chat before its text began."""
+
+    def answer(path, body, headers):
+        text = "B" if body and body.get("max_tokens", 0) > 1000 else ""
+        return {"choices": [{"message": {"content": text}, "finish_reason": end}]}
+
+    with replay(answer) as server:
+        texts = written(writer_of(server), prompts(SYSTEM))
+    assert {*texts.values()} == {"B" if end == "length" else ""}
 
 
 def test_labels_of_sentence_pairs_are_those_of_the_same_weights_here(writer):
@@ -203,206 +316,25 @@ def test_labels_of_sentence_pairs_are_those_of_the_same_weights_here(writer):
         assert [model.text(form) for form in forms] == [local.text(form) for form in forms]
         for scores in model.score(forms):
             np.testing.assert_allclose(scores.totals[0], expected[scores.rows[0]], atol=3e-5)
-        assert sorted(int(rows[0]) for rows, _ in model.write(forms)) == [0, 1]
+        assert sorted(written(model, forms)) == [0, 1]
 
 
-@pytest.mark.parametrize("ways", [
-    OPENAI | {"no logprobs", "enforces"}, OPENAI | {"reasons", "enforces"},
-])  # fmt: skip
-def test_answers_without_scores_are_those_of_the_same_weights_here(loaded, ways):
-    """A server that lists no tokens enforces an answer."""
-    asked = prompts(SYSTEM)
-    best = {row: t.argmax() for row, (t, _) in scored(OptionScorer(loaded), asked).items()}
-    with scoring_server(loaded.model.name_or_path, ways, chat_template=CHAT) as server:
-        model = served.load_served("openai:tiny", Connection(server.url))
-        assert model.proof.strategy == model.identity["scoring"] == "answers-only"
-        assert "chat-top-k" in model.proof.refused
-        assert model.notes[0].startswith("the server gives answers that ")
-        assert ("temperature" in model.identity) == ("reasons" in ways) == (len(model.notes) == 2)
-        assert model.why_not(prompts(PLAIN))[0] and not any(model.why_not(asked))
-        answers = {}
-        for scores in model.score(asked):
-            (row,), (totals,) = scores.rows.tolist(), scores.totals
-            assert (scores.lengths, scores.errors) == (None, [None])
-            assert sorted(totals)[:-1] == [-np.inf] * (len(totals) - 1)
-            answers[row] = totals.argmax()
-    assert answers == best
-
-
-@pytest.mark.parametrize(("reply", "message"), cases("enforced_bad"))
-def test_a_server_that_does_not_enforce_answers_is_refused_by_the_field(reply, message):
-    def answer(path, body, headers):
-        if path != "/v1/chat/completions":
-            return 404, {}, {}
-        end = (reply or {}).get("finish_reason", "stop")
-        return {"choices": [] if reply is None else [{"message": reply, "finish_reason": end}]}
-
-    with replay(answer) as server:
-        said = refused("answers-only: 'response_format': ", enforced, server)
-    assert message in said
-
-
-def test_an_enforced_answer_that_does_not_come_is_none_or_ends_the_run():
-    """After a limit and a refusal there is no answer. Any other text shows that nothing is enforced."""
-    ends = [
-        ({"content": '{"answer": "B'}, "length"),
-        ({"content": None, "refusal": "No."}, "stop"),
-        ({"content": "B"}, "stop"),
-        ({"content": None}, "stop"),
-        ({"content": '{"answer": "B"}'}, "content_filter"),
-        (
-            {
-                "content": [
-                    {"type": "thinking", "text": "C"},
-                    {"type": "text", "text": '{"answer": "B"}'},
-                ]
-            },
-            "stop",
-        ),
-    ]
-
-    def answer(path, body, headers):
-        if path != "/v1/chat/completions":
-            return 404, {}, {}
-        options = body["response_format"]["json_schema"]["schema"]["properties"]["answer"]["enum"]
-        turns = [turn["content"] for turn in body["messages"]]
-        message, end = {"content": json.dumps({"answer": options[0]})}, "stop"
-        if turns[-1].isdigit():
-            message, end = ends[int(turns[-1])]
-        return {"choices": [{"message": message, "finish_reason": end}]}
-
-    with replay(answer) as server:
-        model = enforced(server)
-        chats = [([{"role": "user", "content": text}], ["A", "B"]) for text in "?01345"]
-        assert dict(model.chats.replies("answers-only", chats)) == {
-            0: 0,
-            1: "the server ended the answer early ('finish_reason' is 'length')",
-            2: "the model refused to answer: 'No.'",
-            3: "'' in place of one of the options",
-            4: "the server refused the request (200): 'finish_reason' is 'content_filter'",
-            5: 1,
-        }
-        asked = replace(prompts(SYSTEM)[0], turns=(("user", "2"),))
-        refused("not as in the proof: 'response_format': 'B'", lambda: list(model.score([asked])))
-
-
-@pytest.mark.parametrize(("message", "temperature", "kept"), [
-    ("`temperature` and `top_p` cannot both be specified", 0.0, {"temperature": 0.0}),
-    ("temperature: range: 0..1", 1.5, {"temperature": 1.5, "top_p": 1}),
-])  # fmt: skip
-def test_only_a_field_that_changes_nothing_is_left_out(message, temperature, kept, monkeypatch):
-    """A chosen temperature is not; then all requests are refused for it."""
-    monkeypatch.setattr(client, "WAITS", (0.001,))
-
-    def answer(path, body, headers):
-        both = {"temperature", "top_p"} <= body.keys()
-        return (400, {"message": message}, {}) if both else completion(body)
-
-    with replay(answer) as server:
-        chats = chat_module.Chats(
-            served.open_server("openai:x", Connection(server.url)), temperature
-        )
-        chats.settle()
-        assert chats.sampling == kept
-
-
-def test_a_limit_that_thoughts_reach_may_be_refused():
-    """Room for them is asked for, as where they end a reply."""
-
-    def answer(path, body, headers):
-        if path != "/v1/chat/completions":
-            return 404, {}, {}
-        if body["max_tokens"] < 1000:
-            return 400, {"message": "max_tokens or model output limit was reached"}, {}
-        options = body["response_format"]["json_schema"]["schema"]["properties"]["answer"]["enum"]
-        return {"choices": [{"message": {"content": json.dumps({"answer": options[0]})}}]}
-
-    with replay(answer) as server:
-        model = enforced(server)
-    assert model.chats.room == chat_module.ROOM
-
-
-def test_a_label_that_begins_another_is_not_read_by_its_first_token(loaded, monkeypatch):
-    monkeypatch.setattr(chat_module, "KNOWN_LISTED", ())
-    tiny, asked = loaded.model.name_or_path, prompts(SYSTEM)
-    numbered = replace(asked[0], answers=tuple(map(str, range(1, 11))))
-    with scoring_server(tiny, OPENAI, chat_template=CHAT) as server:
-        model = served.load_served("openai:tiny", Connection(server.url))
-    assert "a label begins another" in model.why_not([numbered])[0]
-    assert model.why_not([replace(numbered, answers=numbered.answers[:9])]) == [None]
-
-
-def test_labels_of_sentence_pairs_are_enforced_by_a_server_of_chats(writer):
-    """The label is the most probable one after the same chat; what is written has no scores."""
+def test_labels_of_sentence_pairs_are_read_in_what_a_server_of_chats_writes():
+    """Each chat is sent once, for what is written and for the label."""
     task, forms = forms_of_mrpc()
-    folder = writer("llama").model.name_or_path
-    ways = OPENAI | {"enforces", "reasons"}
-    with scoring_server(folder, ways, chat_template=CHAT, longest=512) as server:
-        model = served.load_served_labels("openai:tiny", Connection(server.url), task)
-        assert model.identity["scoring"] == "answers-only"
+    replies = [{"message": {"content": one}} for one in (f"{task.labels[1].upper()}.", "both", "")]
+    with replay(scripted(replies)) as server:
+        connection = Connection(server.url, concurrency=1)
+        model = served.load_served_labels("openai:tiny", connection, task)
+        assert model.identity["scoring"] == "written-answers" and len(server.bodies(CHATS)) == 0
         assert "Label:" not in model.text(forms[0]) and "Rome is big." in model.text(forms[0])
-        tiny = server.answer
-        for scores in model.score(forms):
-            (row,) = scores.rows
-            chat = [{"role": "user", "content": model.text(forms[row])}]
-            shown = {"add_generation_prompt": True, "return_dict": False}
-            ids = tiny.tokenizer.apply_chat_template(chat, **shown)
-            totals = tiny.totals(ids, task.labels)
-            item = Item("", "", task.labels[0], task.labels, 0)
-            columns = judge(scores, [Ask(0, 0, None)], [item])
-            assert columns["answer"].tolist() == [task.labels[totals.index(max(totals))]]
-            assert columns["error"].tolist() == [None] and "text_logprob" not in columns
+        texts = written(model, forms)
+        assert texts == {0: f"{task.labels[1].upper()}.", 1: "both"}
+        items = [Item("", "", task.labels[0], task.labels, 0)]
+        asks = [Ask(0, 0, None, task.labels)]
+        answers = [judge(one, asks, items)["answer"][0] for one in model.score(forms)]
+        assert answers == [task.labels[1], "both"] and len(server.bodies(CHATS)) == 3
+        assert [one.error(0) for one in model.score(forms)] == ["the model wrote no text"] * 2
+        assert len(server.bodies(CHATS)) == 5, "a second time, as for a noise floor"
         message = "of a server that takes whole chats only"
         refused(message, served.ServedLabels, model.model, task, "{text} {reply}Label:")
-
-
-def test_a_written_answer_that_does_not_come_is_none():
-    """A request that is refused, and a model that used up its tokens before it wrote."""
-
-    def answer(path, body, headers):
-        if path != "/v1/chat/completions":
-            return 404, {}, {}
-        if "temperature" in body or "max_tokens" in body:
-            field = "temperature" if "temperature" in body else "max_completion_tokens"
-            return 400, {"error": {"message": f"no such field here: {field}"}}, {}
-        if "Rust" in body["messages"][-1]["content"]:
-            return 400, {"error": {"message": "a bad word"}}, {}
-        if "Ada" in body["messages"][-1]["content"]:
-            return {"choices": [{"message": {"content": "B"}, "finish_reason": "content_filter"}]}
-        no_text = {} if "Zig" in body["messages"][-1]["content"] else {"content": ""}
-        choice = {"message": no_text, "finish_reason": "length"}
-        return {"choices": [choice], "usage": {"prompt_tokens": 1}}
-
-    with replay(answer) as server:
-        model = served.Writer(served.open_server("openai:x", Connection(server.url)), "openai:x")
-        assert model.notes == ["the server takes no temperature: its answers are sampled"]
-        asked = [
-            replace(prompts(SYSTEM)[0], turns=(("user", t),)) for t in ("Rust", "Go", "Zig", "Ada")
-        ]
-        texts = {int(rows[0]): text for rows, (text,) in model.write(asked, [1] * 4)}
-    assert texts[0].reason == "the server refused the request (400): a bad word"
-    assert texts[1].reason.endswith("before its text began (--max-new-tokens)")
-    assert texts[2].reason == texts[1].reason, "a message without its content"
-    assert "'content_filter'" in texts[3].reason
-
-
-@pytest.mark.parametrize("row", cases("providers"))
-def test_what_the_shapes_of_a_provider_give(loaded, connect, monkeypatch, row):
-    """The strategy that is chosen, and what is refused: texts of options, and facts."""
-    asked = {"messages": [{"role": "user", "content": "x"}], "logprobs": True, "top_logprobs": 1}
-    tiny = TinyServer(loaded.model.name_or_path, (), chat_template=CHAT)
-    listed = tiny.chat({**asked, "max_tokens": 1})["choices"][0]["logprobs"]["content"][0]["token"]
-    monkeypatch.setattr(chat_module, "KNOWN_LISTED", (("x", listed),))
-    with scoring_server(loaded.model.name_or_path, row["ways"], chat_template=CHAT) as server:
-        connection = Connection(server.url)
-        if row.get("tokenizer"):
-            connection = connect(server)
-        if "refused" in row:
-            refused(row["refused"], served.load_served, "openai:tiny", connection)
-            return
-        model = served.load_served("openai:tiny", connection)
-        assert model.proof.strategy == row["strategy"]
-        (why, *_) = model.why_not(prompts(SYSTEM, "none"))
-        assert row.get("texts", "") in (why or "") and bool(why) == ("texts" in row)
-        if "facts" in row:
-            refused(row["facts"], load_model, "openai:tiny", connection=connection)

@@ -11,7 +11,7 @@ import pytest
 import consilience as cs
 from checks import output, refusal, refused
 from conftest import ROOT
-from consilience.models.functions import PromptFunction
+from consilience.models.functions import Function
 from consilience.options.probe import ProbeOptions
 from consilience.plans.factors import factors_of
 from consilience.probing.probe import probe
@@ -47,7 +47,7 @@ def answers(**options):
             question = prompt.partition("Question: ")[2].partition("\n")[0]
             yield options.get(question.translate({ord(" "): "_", ord("?"): ""}), "yes")
 
-    return PromptFunction(lambda prompts: list(answer(prompts)))
+    return Function(lambda prompts: list(answer(prompts)))
 
 
 FIRST = {"Is_A_false": "no", "Is_B_false": "no", "Who_has_C": "Ann", "Whose_is_C": "Bob",
@@ -149,7 +149,7 @@ def test_answers_to_open_questions_are_the_same_if_their_normalized_texts_are(tm
     """Rome and 'rome.' are the same."""
     folder = written(tmp_path / "open", OPEN, "kind,item,other_item\ndifferent,is,is-not\n")
     both = ("Rome", "rome.")
-    model = PromptFunction(lambda prompts: [both[" not " in one] for one in prompts])
+    model = Function(lambda prompts: [both[" not " in one] for one in prompts])
     counted = probe(ProbeOptions(suite=str(folder), out=folder / "run"), model=model)
     assert values(counted.metrics, "violation_rate")["questions", "different"] == 1
 

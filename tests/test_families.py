@@ -1,4 +1,11 @@
-"""Models unlike those of the other tests: each score is that of a plain pass of transformers."""
+"""The table of families: every model x facts, pairs, questions x what it chooses, what it writes.
+
+Expected numbers are those of a plain pass of transformers for one text; what a family does not do
+is a row with its message. Below it, models unlike those of the table.
+"""
+
+from functools import cache
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -7,17 +14,214 @@ import transformers
 from peft import LoraConfig, get_peft_model
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+import consilience as cs
+import reference
 from checks import refused
-from conftest import _tokenizer
+from conftest import FAMILIES, MASKED, SEQ2SEQ, _tokenizer
 from consilience.core.errors import Loading
-from consilience.core.items import Prompt
+from consilience.core.items import Choice, Prompt, Question, TextPair
 from consilience.core.patterns import Pattern
-from consilience.models import load_model, load_prompt_model
-from consilience.models.classifier import PairFormat
+from consilience.models import load_model, load_prompt_model, load_writer
+from consilience.models.batches import text_logprobs
+from consilience.models.classifier import PairFormat, load_pair_classifier
 from consilience.models.loading import kind_of_config, load_pretrained
-from consilience.models.sources import locate
+from consilience.models.prompt_tokens import LONGEST_LABEL
+from consilience.models.prompted import LabelWriter
+from consilience.models.sources import PACKAGED, locate
+from consilience.plans.presentation import Presentation, Template, present
 from consilience.types import Query
-from reference import TEMPLATE, plain, scores_of, words_of
+from pair_builders import MRPC, SAME, by_row, forms_of
+from reference import QUERIES, TEMPLATE, normalised, plain, scores_of, words_of
+
+CANDIDATES = words_of("Paris", "Berlin", "Rome", "Madrid", "Oslo", "Oslo in Paris", "New York")
+THREE = QUERIES[::7]  # One of each pattern: the object last, first, in brackets
+FORMS = forms_of([TextPair("0", "Paris is the capital", "Rome is in Italy", SAME[0])], ["reverse"])
+OPTIONS = tuple(map(Choice, ("Rome", "Paris and Rome", "Oslo")))
+PROMPTS = [
+    present(Question("q", "g", {"": (text,)}, OPTIONS[0], OPTIONS), Presentation(
+        template=Template("t", "{question} {options}"), labels=labels))
+    for text in ("Rome and Paris ?", "the capital Paris") for labels in ("A", "none")
+]  # fmt: skip
+MODELS = [*FAMILIES, *SEQ2SEQ, *(f"packaged:{name}" for name in PACKAGED)]
+NO_FACTS = "--generate with a suite of facts"
+MUTE, NO_WEIGHTS = "does not write text", "lack 6 tensors of a masked language model"
+REFUSED = {
+    **{(one, "facts", "write"): NO_FACTS for one in MODELS},
+    **{(one, kind, way): MUTE for one in MASKED
+       for kind, way in (("pairs", "write"), ("questions", "score"), ("questions", "write"))},
+    **{("packaged:minilm", kind, way): NO_WEIGHTS for kind, way in (
+        ("facts", "score"), ("pairs", "write"), ("questions", "score"), ("questions", "write"))},
+    ("packaged:minilm", "pairs", "score"): "lack 2 tensors of a classifier",
+    ("packaged:smollm2", "pairs", "score"): "lack 1 tensors of a classifier",
+    ("mamba", "pairs", "score"): "for this kind of AutoModel: AutoModelForSequenceClassification",
+}  # fmt: skip
+"""What is refused, with its message."""
+
+
+class Plain:
+    """A model of transformers that is asked one text at a time."""
+
+    def __init__(self, model, tokenizer):
+        self.model, self.tokenizer = model, tokenizer
+        self.start = getattr(model.config, "decoder_start_token_id", None)
+        self.is_decoder = model.config.is_encoder_decoder
+
+    @torch.no_grad()
+    def logprobs(self, ids, written):
+        """Log-probabilities (token, entry) of each of the written tokens and of the next one."""
+        if self.is_decoder:
+            decoder = torch.tensor([[self.start, *written]])
+            logits = self.model(torch.tensor([ids]), decoder_input_ids=decoder).logits[0]
+        else:
+            logits = self.model(torch.tensor([[*ids, *written]])).logits[0, len(ids) - 1 :]
+        return logits.double().log_softmax(-1)
+
+    def total(self, ids, target):
+        steps = self.logprobs(ids, target[:-1])
+        return sum(float(step[token]) for step, token in zip(steps, target, strict=True))
+
+    def text(self, ids, most):
+        """The most probable tokens up to an end token, as one line."""
+        written = []
+        ends = {self.tokenizer.eos_token_id, self.tokenizer.sep_token_id}
+        while len(written) < most:
+            token = int(self.logprobs(ids, written)[-1].argmax())
+            if token in {*ends, self.tokenizer.pad_token_id}:
+                break
+            written.append(token)
+        return self.tokenizer.decode(written).strip().split("\n")[0].strip()
+
+
+@pytest.fixture(scope="module")
+def loaded(model_folder):
+    """``loaded("bert")``: the name for ``--model``, and the plain model of transformers."""
+
+    @cache
+    def load(family):
+        if family.startswith("packaged:"):
+            if not find_spec(PACKAGED[family.removeprefix("packaged:")][0]):
+                pytest.skip(f"{family} is not installed")
+            one = load_pretrained(family) if (family, "questions", "score") not in REFUSED else None
+            return family, one and Plain(one.model.eval(), one.tokenizer)
+        kind = "Masked" if family in MASKED else "Seq2Seq" if family in SEQ2SEQ else "Causal"
+        name = f"AutoModelFor{kind}LM"
+        return str(model_folder(family)), Plain(
+            *plain(model_folder(family), getattr(transformers, name))
+        )
+
+    return load
+
+
+@pytest.fixture
+def pair_model(tmp_path, loaded):
+    """``pair_model("bert")``: a classifier with the family's body, and the same of transformers."""
+
+    def build(family):
+        name, _ = loaded(family)
+        if (family, "pairs", "score") in REFUSED:
+            return load_pair_classifier(name, SAME, Loading("cpu")), None
+        config = transformers.AutoConfig.from_pretrained(name, id2label=dict(enumerate(SAME)))
+        torch.manual_seed(0)
+        model = transformers.AutoModelForSequenceClassification.from_config(config).eval()
+        model.save_pretrained(tmp_path / "classifier")
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name)
+        tokenizer.save_pretrained(tmp_path / "classifier")
+        folder = str(tmp_path / "classifier")
+        return load_pair_classifier(folder, SAME, Loading("cpu")), Plain(model, tokenizer)
+
+    return build
+
+
+def written(model, shown):
+    texts = {}
+    for rows, of_rows in model.write(shown, [1] * len(shown)):
+        texts |= dict(zip(rows.tolist(), of_rows, strict=True))
+    return [texts[row] for row in range(len(shown))]
+
+
+def some(family, values):
+    """The first of the values for models that are not tiny."""
+    return values[:1] if family.startswith("packaged:") else values
+
+
+def facts_score(family, loaded, pair_model):
+    name, one = loaded(family)
+    queries, words = (
+        some(family, THREE),
+        CANDIDATES if family in FAMILIES else words_of("Oslo", "a"),
+    )
+    found, _ = scores_of(load_model(name), queries, words)
+    way = "masked" if family in MASKED else "seq2seq" if family in SEQ2SEQ else "causal"
+    score, plain_one = getattr(reference, way), (one.model, one.tokenizer) if one else None
+    expected = np.array([[score(plain_one, of, word) for word in words.words] for of in queries])
+    known = ~np.isnan(expected)
+    assert (np.isnan(found) == ~known).all() and known[:, :2].any(axis=0).all()
+    for row, of_row in zip(expected, known, strict=True):
+        if way == "masked" and of_row.any():
+            row[of_row] = normalised(row[of_row])
+    assert np.ptp(found[known]) > 0.3, "the scores of this model differ"
+    return found[known], expected[known]
+
+
+def facts_write(family, loaded, pair_model):
+    cs.evaluate("mini", loaded(family)[0], generate=True)
+
+
+def pairs_score(family, loaded, pair_model):
+    model, one = pair_model(family)
+    texts = [[segment.text for segment in form] for form in FORMS]
+    texts = texts if model.input.reading.joined == "pair" else [[" ".join(of)] for of in texts]
+    inputs = [one.tokenizer(*of, return_tensors="pt") for of in texts]
+    with torch.no_grad():
+        logits = [one.model(**of).logits[0].double().log_softmax(-1).numpy() for of in inputs]
+    return by_row(model.score(FORMS), len(FORMS)), np.array(logits)
+
+
+def pairs_write(family, loaded, pair_model):
+    """The most probable text, and the log-probability of each label with what ends it."""
+    name, one = loaded(family)
+    model, forms = LabelWriter(load_pretrained(name, Loading("cpu")), MRPC, "{text}:"), FORMS[:1]
+    is_decoder, ends = one.is_decoder, [one.tokenizer.eos_token_id] * model.is_chat
+    ids = one.tokenizer(model.text(forms[0]), add_special_tokens=is_decoder)["input_ids"]
+    ids = ids if is_decoder or model.is_chat else [*model.tokens.beginning, *ids]
+    texts = SAME if is_decoder or model.is_chat else [f" {label}" for label in SAME]
+    targets = [one.tokenizer(text, add_special_tokens=is_decoder)["input_ids"] for text in texts]
+    assert written(model, forms) == [one.text(ids, LONGEST_LABEL)]
+    (scores,) = model.score(forms)
+    return scores.totals, [[one.total(ids, [*target, *ends]) for target in targets]]
+
+
+def questions_score(family, loaded, pair_model):
+    """Labels, and texts of which one begins another."""
+    name, one = loaded(family)
+    model, prompts = load_prompt_model(name, []), some(family, PROMPTS)
+    found, expected = np.empty((2, len(prompts), 3))
+    for scores in model.score(prompts):
+        found[scores.rows] = scores.totals
+    for row, prompt in enumerate(prompts):
+        ids, targets = model.encode(prompt)
+        expected[row] = [one.total(ids, target) for target in targets]
+    return found, expected
+
+
+def questions_write(family, loaded, pair_model):
+    name, one = loaded(family)
+    model, prompts = load_writer(name, most_written=5), some(family, PROMPTS)
+    assert written(model, prompts) == [one.text(model.chooser.prompt_ids(of), 5) for of in prompts]
+    return np.zeros(1), np.zeros(1)
+
+
+@pytest.mark.parametrize("way", ["score", "write"])
+@pytest.mark.parametrize("kind", ["facts", "pairs", "questions"])
+@pytest.mark.parametrize("family", MODELS)
+def test_families(family, kind, way, loaded, pair_model):
+    ask = globals()[f"{kind}_{way}"]
+    if (message := REFUSED.get((family, kind, way))) is not None:
+        refused(message, ask, family, loaded, pair_model)
+    else:
+        found, expected = ask(family, loaded, pair_model)
+        np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-6)
+
 
 PATTERN = Pattern.parse("The capital of [X] is [Y].")
 LONG = "the big old state that is in the west of Europe and has a lot of people"
@@ -64,7 +268,7 @@ LONG_ROPE = {
 def test_a_short_and_a_long_fact_are_scored_as_alone(family, settings, saved):
     folder = saved(family, **settings)
     model = load_model(folder)
-    assert model.tree_scorer is not None
+    assert model.texts.longest == (16 if family == "Mistral" else 32)
     short, both = (
         scores_of(model, queries(*of), WORDS)[0] for of in (["France"], ["France", LONG])
     )
@@ -92,10 +296,13 @@ def test_a_model_of_texts_and_images_reads_texts(saved):
         mm_tokens_per_image=4,
     )  # fmt: skip
     model = load_model(folder)
-    assert model.tree_scorer is not None
+    assert model.texts.longest == 64
     found, _ = scores_of(model, queries("France"), WORDS)
     encoded = [model.tokenizer(PATTERN.fill("France", word))["input_ids"] for word in WORDS.words]
-    np.testing.assert_allclose(found[0], model.one_by_one(encoded), atol=1e-4)
+    texts = [[model.start, *ids] for ids in encoded]
+    np.testing.assert_allclose(
+        found[0], text_logprobs(model.model, texts, [1] * len(texts), model.budget), atol=1e-4
+    )
     assert "the model takes 64" in model.why_not(65)
     assert load_prompt_model(folder, []) is not None
 
@@ -110,6 +317,17 @@ def test_a_masked_model_with_another_name_is_masked(family, head, saved):
         n_langs=1, pad_index=1, pad_token_id=1, embed_init_std=0.6,
     )  # fmt: skip
     assert load_model(folder).identity["kind"] == "masked"
+
+
+def test_a_masked_model_that_looks_into_its_weights_keeps_them(saved):
+    """MobileBERT's head multiplies its own weights: it is computed at every token."""
+    sizes = {"embedding_size": 16, "intra_bottleneck_size": 16, "num_feedforward_networks": 2}
+    folder = saved("MobileBert", head="ForMaskedLM", tokenizer="wordpiece", **sizes)
+    model = load_model(folder)
+    assert "this family computes its head at every token" in model.notes
+    (found,), _ = scores_of(model, queries("France"), WORDS)
+    expected = [reference.masked(folder, queries("France")[0], word) for word in WORDS.words]
+    np.testing.assert_allclose(found, normalised(expected), atol=1e-4)
 
 
 @pytest.mark.parametrize("family", ["XLNet", "BertGeneration"])

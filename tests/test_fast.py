@@ -1,66 +1,27 @@
 """Every fast way of scoring against the plain one: same scores, same answers, in any company."""
 
 import re
+from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoModelForMaskedLM, MobileBertConfig, MobileBertForMaskedLM
 
-from conftest import MASKED
-from consilience import Pattern, Query, load_model
-from consilience.models import causal
-from consilience.models.batches import Budget, equal_length_batches, halving, side_by_side
+from consilience import load_model
+from consilience.models.batches import (
+    Budget,
+    equal_length_batches,
+    halving,
+    side_by_side,
+    text_logprobs,
+)
 from consilience.models.candidates import log_softmax
-from consilience.models.fast.products import speed_up
-from consilience.models.fast.trees import Tree, TreeReader, best_and_gold
-from consilience.models.masked import AtMask
+from consilience.models.trees import Trie, TrieReader, search
 from reference import budget_of, decoder_sum
 
 pytestmark = pytest.mark.usefixtures("two_threads")
-
-
-@pytest.mark.parametrize("family", MASKED)
-def test_what_is_computed_at_the_mask_only_is_what_the_whole_model_computes(family, model_folder):
-    """Largest difference of a logit of size 10 over all families: 2e-5."""
-    plain = AutoModelForMaskedLM.from_pretrained(model_folder(family)).eval()
-    model = AutoModelForMaskedLM.from_pretrained(model_folder(family)).eval()
-    speed_up(model, head=False, library="onednn")
-    fast = AtMask(model)
-    assert fast.is_reduced
-    rng = np.random.default_rng(1)
-    for length in (3, 9, 14):
-        ids = torch.from_numpy(rng.integers(0, plain.config.vocab_size, (5, length)))
-        at = torch.from_numpy(rng.integers(0, length, 5))
-        some = torch.tensor([7, 3, 50])
-        with torch.inference_mode():
-            expected = plain(input_ids=ids).logits[torch.arange(5), at]
-        scale = expected.abs().max()
-        whole = fast.logits(ids, at, None)
-        assert (whole - expected).abs().max() < 1e-5 * scale
-        few = fast.logits(ids, at, fast.head_rows(some))
-        assert (few - expected[:, some]).abs().max() < 1e-5 * scale
-
-
-def test_a_family_that_looks_into_its_weights_keeps_them():
-    """MobileBERT's head multiplies its own weights: nothing is packed, nothing broken."""
-    torch.manual_seed(0)
-    config = MobileBertConfig(
-        vocab_size=99, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
-        hidden_size=32, embedding_size=16, intra_bottleneck_size=16,
-    )  # fmt: skip
-    model = MobileBertForMaskedLM(config).eval()
-    ids = torch.arange(12).reshape(2, 6)
-    with torch.inference_mode():
-        before = model(input_ids=ids).logits
-        assert speed_up(model, head=True, library="onednn").library == "torch"
-        assert torch.equal(model(input_ids=ids).logits, before)
-    assert not AtMask(model).is_reduced
-    at = torch.tensor([1, 4])
-    found = AtMask(model).logits(ids, at, AtMask(model).head_rows(torch.tensor([5, 8])))
-    assert torch.equal(found, before[torch.arange(2), at][:, [5, 8]])
 
 
 def test_batches_have_one_length_and_hold_everything_once():
@@ -129,74 +90,60 @@ SENTENCES = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=6), min_si
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(SENTENCES)
-def test_a_tree_holds_each_beginning_once(sentences):
-    tree = Tree.of(9, sentences)
+def test_a_trie_holds_each_beginning_once(sentences):
+    trie = Trie.of(sentences)
     beginnings = {tuple(each[:n]) for each in sentences for n in range(1, len(each) + 1)}
-    assert len(tree.ids) == len(beginnings) + 1
+    assert len(trie.ids) == len(beginnings)
     for row, sentence in enumerate(sentences):
-        nodes = tree.nodes[row, : len(sentence)]
-        assert tree.ids[nodes].tolist() == sentence
-        assert tree.parents[nodes].tolist() == [0, *nodes[:-1]]
-        assert tree.depths[nodes].tolist() == list(range(1, len(sentence) + 1))
-        (path,) = tree.paths(nodes[-1:])
-        assert path[path >= 0].tolist() == [0, *nodes]
-        assert (np.diff(path[path >= 0]) > 0).all(), "parents precede their children"
-    followed = {each[:-1] for each in beginnings}
-    assert len(tree.inner) == len(followed)
-    steps = -np.sqrt(np.arange(len(tree.ids)))
-    expected = [sum(steps[n] for n in tree.nodes[r, : len(s)]) for r, s in enumerate(sentences)]
-    np.testing.assert_allclose(tree.path_sums(steps), expected)
-
-
-class Revealed(TreeReader):
-    """A reader whose steps are drawn beforehand and shown as their parents are read."""
-
-    def __init__(self, tree, seed):
-        self.tree = tree
-        self.truth = np.log(np.random.default_rng(seed).uniform(0.05, 1, len(tree.ids)))
-        self.truth[0] = 0
-        self.steps = np.full(len(tree.ids), np.nan)
-        self.steps[0] = 0
-        self.seen = np.zeros(len(tree.ids), dtype=bool)
-
-    def is_read(self, nodes):
-        return self.seen[nodes]
-
-    def read(self, nodes):
-        assert not self.seen[nodes].any(), "a node is read once"
-        for node in nodes:
-            assert node == 0 or self.seen[self.tree.parents[node]], "a parent is read before"
-            self.seen[node] = True
-            children = self.tree.parents == node
-            assert children.any(), "what nothing follows need not be read"
-            self.steps[children] = self.truth[children]
+        nodes = trie.nodes[row, : len(sentence)]
+        assert trie.ids[nodes].tolist() == sentence
+        assert trie.depths[nodes].tolist() == list(range(len(sentence)))
+        (path,) = trie.paths(nodes[-1:])
+        assert path.tolist() == nodes.tolist()
+        assert (np.diff(path) > 0).all(), "parents precede their children"
+        for parent, child in pairwise(nodes):
+            assert child in trie.children[trie.first_child[parent] : trie.first_child[parent + 1]]
+    assert trie.has_children.sum() == len({each[:-1] for each in beginnings} - {()})
 
 
 @settings(max_examples=80, deadline=None, derandomize=True)
-@given(st.integers(1, 4), st.integers(1, 6), st.integers(0, 10**6), st.sampled_from([1, 5, 999]))
-def test_pruning_finds_what_scoring_everything_finds(queries, width, seed, fill):
+@given(st.integers(1, 4), st.integers(1, 6), st.integers(0, 10**6), st.sampled_from([0, 5, 999]))
+def test_a_search_finds_what_scoring_everything_finds(queries, width, seed, fill):
+    """Of drawn log-probabilities, each shown when its candidate is read on."""
     rng = np.random.default_rng(seed)
-    sentences = [rng.integers(0, 4, rng.integers(1, 7)).tolist() for _ in range(queries * width)]
-    gold = rng.integers(-1, width, queries)
-    reading = Revealed(Tree.of(9, sentences), seed)
-    found = best_and_gold(reading, gold, 1e-4, fill)
-    whole = reading.tree.path_sums(reading.truth).reshape(queries, width)
-    finished = ~np.isnan(found)
+    lengths = rng.integers(1, 7, (queries, width))
+    truth = np.log(rng.uniform(0.05, 1, (queries, width, 6)))
+    truth[np.arange(6) >= lengths[..., None]] = 0
+    steps = np.where(np.arange(6) < lengths[..., None], np.nan, 0)
+    finish = rng.random((queries, width)) < 0.2
+
+    def read_next(chosen, first):
+        at = (*np.nonzero(chosen), first[chosen])
+        assert len(at[0])
+        assert np.isnan(steps[at]).all(), "a token is read once"
+        steps[at] = truth[at]
+
+    found = search(lambda: steps, finish, 1e-4, read_next, fill)
+    whole, finished = truth.sum(axis=2), ~np.isnan(found)
     np.testing.assert_allclose(found[finished], whole[finished])
     best = whole.max(axis=1)
     np.testing.assert_allclose(np.nanmax(found, axis=1), best)
-    assert finished[np.arange(queries), gold][gold >= 0].all()
+    assert finished[finish].all()
     assert finished[whole >= best[:, None] - 1e-4].all(), "what ties with the best is finished"
 
 
-def test_a_model_that_reads_less_reads_what_it_must(model_folder):
-    """Three sentences of two beginnings: 'a b c', 'a b d', 'e f': a, b, e and the start are read."""
-    model = load_model(str(model_folder("gpt2")))
-    reader = model.tree_scorer.read([[5, 6, 7], [5, 6, 8], [9, 10]])
-    reader.read_all()
-    assert reader.read_nodes == 4
-    expected = model.one_by_one([[5, 6, 7], [5, 6, 8], [9, 10]])
-    np.testing.assert_allclose(reader.tree.path_sums(reader.steps), expected, atol=1e-4)
+@pytest.mark.parametrize("tokens", [1, 3, 100])
+def test_a_model_reads_what_texts_begin_with_once(tokens, model_folder):
+    """'a b c', 'a b d', 'a e f': the probabilities after 'a' and after 'a b', in few passes."""
+    scorer = load_model(str(model_folder("gpt2"))).texts
+    scorer.budget = Budget(tokens)
+    texts, skips = [[5, 6, 7], [5, 6, 8], [5, 9, 10]], [1, 2, 1]
+    found = scorer.logprobs(texts, skips)
+    expected = text_logprobs(scorer.model, texts, skips, Budget(100))
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    reader = TrieReader(scorer, Trie.of(texts))
+    reader.read(np.arange(len(reader.trie.ids)))
+    assert reader.read_nodes == 3, "a, b and e"
 
 
 def test_targets_of_all_lengths_are_read_side_by_side(model_folder):
@@ -208,18 +155,3 @@ def test_targets_of_all_lengths_are_read_side_by_side(model_folder):
     for tokens in (1, 1000):
         with budget_of(model, tokens):
             np.testing.assert_allclose(model.totals(inputs, targets), expected, atol=1e-5, rtol=0)
-
-
-def test_patterns_with_few_subjects_are_asked_together():
-    """5 patterns of 3, 3, 20, 10 and 9 queries, at most 12 or 100 together."""
-    pattern = [Pattern.parse(f"[X] {at} [Y].") for at in range(5)]
-    sizes = (3, 3, 20, 10, 9)
-    counted = zip(pattern, sizes, strict=True)
-    queries = [Query(one, f"{n}", "a") for one, size in counted for n in range(size)]
-    for most, expected in ((12, [6, 12, 8, 10, 9]), (100, [6, 20, 10, 9])):
-        found = list(causal._together(queries, most))
-        assert [sum(len(own) for _, _, own in each) for each in found] == expected
-        assert [row for each in found for _, _, own in each for row in own] == list(range(45))
-        for each in found:
-            assert all(queries[row].pattern is p and queries[row].subject == subject
-                       for p, subject, own in each for row in own)  # fmt: skip

@@ -171,7 +171,7 @@ def test_a_killed_training_ends_with_the_weights_of_an_unbroken_one(
 def test_what_stops_a_training_is_one_message(model_folder, tmp_path, monkeypatch):
     spec = model_folder("bert")
     with pytest.raises(ConsilienceError, match="lambda-1: the loss is nan at step 1.*are complete"):
-        train(spec, tmp_path / "nan", learning_rate=1e9)
+        train(spec, tmp_path / "nan", learning_rate=1e9, batch=2)
 
     def full(self, *args, **kwargs):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -10,12 +10,10 @@ import torch
 import transformers
 
 from checks import refused
-from consilience.core.errors import Loading
 from consilience.core.free_text import RULES, match
 from consilience.core.items import Choice, TextPair
 from consilience.models import prompted
-from consilience.models.batches import Budget, logits_of
-from consilience.models.fast.trees import Prompts, tree_scorer
+from consilience.models.batches import Budget
 from consilience.models.loading import load_pretrained
 from consilience.models.prompt_tokens import LONGEST_LABEL
 from consilience.plans.pairs import present_pairs
@@ -51,15 +49,6 @@ def test_what_t5_reads(task, whole, bracketed, writer):
     assert [model.text(form) for form in forms] == [whole, bracketed]
     ids = model.encode(forms)[0]["input_ids"]
     assert (ids, ids[-1]) == (model.tokenizer(whole)["input_ids"], model.tokenizer.eos_token_id)
-
-
-def test_the_first_line_is_the_label_of_a_model_without_turns(writer, monkeypatch):
-    """What such a model writes next is another question."""
-    model = writer("gpt2", template="{text}")
-    ids = model.tokenizer("a\nb")["input_ids"]
-    monkeypatch.setattr(model, "_tree_scorer", None)
-    monkeypatch.setattr(model.continuation, "write", lambda prompts, *_, **__: [ids] * len(prompts))
-    assert written(model, forms_of(PAIRS[:1], ())[:1]) == ["a"]
 
 
 def test_a_label_that_begins_another_is_scored_with_its_end(writer):
@@ -212,7 +201,7 @@ def reference_text(folder, kind, prompt, ends=()):
 def written(model, forms):
     """What the model writes behind each form."""
     found = {}
-    for places, texts in model.write(forms):
+    for places, texts in model.write(forms, [1] * len(forms)):
         found |= dict(zip(places.tolist(), texts, strict=True))
     return [found[at] for at in range(len(forms))]
 
@@ -256,55 +245,16 @@ def short_writer(request, chat, writer, model_folder):
 def test_items_that_are_read_together_are_answered_as_one_by_one(short_writer, monkeypatch):
     """In one chunk or in one for each prompt; also where every decision is a near tie."""
     model, folder, forms = short_writer
-    assert (model._tree_scorer is None) is ("Mamba" in model.identity["architecture"])
+    assert (not model.texts.longest) is ("Mamba" in model.identity["architecture"])
     texts = [reference_text(folder, "causal", model.text(form))[0] for form in forms]
     totals = [reference_scores(folder, "causal", model.text(form), SAME) for form in forms]
     for most, near in ((1, 1e-4), (100, math.inf), (100, 1e-4)):
         monkeypatch.setattr(prompted, "MOST_PROMPTS", {"cpu": most})
         model.tie = near
-        for _ in range(2):  # read for the labels alone, then kept by write
-            for scores in model.score(forms):
-                known = np.array(totals)[scores.rows]
-                np.testing.assert_allclose(scores.totals, known, rtol=0, atol=1e-4)
-            assert written(model, forms) == texts
-    for _ in range(2):  # what was kept, then anew
-        before = by_row(model.score(forms), len(forms))
-    assert written(model, forms) == texts
-    monkeypatch.setattr(model, "replies", lambda parts: iter([]) if not parts else 1 / 0)
-    again = by_row(model.score(forms), len(forms))
-    np.testing.assert_array_equal(again, before, "choosing after writing reads nothing again")
-
-
-def test_what_prompts_share_is_read_once(model_folder):
-    """'a b c', 'a b d', 'a e': a and b, then the last tokens; two labels of three tokens; words."""
-    loaded = load_pretrained(str(model_folder("gpt2")), Loading(device="cpu"))
-    head = tree_scorer(loaded.model, 0, Budget(100)).head
-    prompts = [[5, 6, 7], [5, 6, 8], [5, 9]]
-    targets = [[[10, 11, 12], [10, 13, 14], [12]]] * 3
-    read = Prompts(loaded.model, head, prompts, targets, Budget(100), 4)
-    assert read._stored.used == 2 + 3 + 3 * 3, "10, 11 and 13 after each prompt"
-    totals = np.array(read.totals())
-    texts = read.write(4, lambda row, written: False, None, 0.0, [None] * 3)
-    assert read._stored.used == 2 + 3 + 3 * 3, "what was written is forgotten"
-    for at, prompt in enumerate(prompts):
-        logits = logits_of(loaded.model, [[*prompt, *texts[at]]])[0].log_softmax(-1)
-        assert logits[len(prompt) - 1 : -1].argmax(-1).tolist() == texts[at]
-        assert totals[at, 2] == pytest.approx(logits[len(prompt) - 1, 12].item(), abs=1e-4)
-        after = logits_of(loaded.model, [[*prompt, 10, 13]])[0, -3:].log_softmax(-1)
-        expected = after[0, 10] + after[1, 13] + after[2, 14]
-        assert totals[at, 1] == pytest.approx(expected.item(), abs=1e-4)
-
-
-def test_a_model_that_reads_trees_reads_on_from_a_cache(model_folder):
-    """As before a tree was planted: several tokens behind a cache attend to what is before them."""
-    model = load_pretrained(str(model_folder("llama")), Loading(device="cpu")).model
-    ids = torch.tensor([[5, 6, 7, 8, 9]])
-    with torch.no_grad():
-        expected = model(ids).logits[:, 2:]
-        assert tree_scorer(model, 0, Budget(100))
-        cache = model(ids[:, :2], use_cache=True).past_key_values
-        found = model(ids[:, 2:], past_key_values=cache).logits
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+        for scores in model.score(forms):
+            known = np.array(totals)[scores.rows]
+            np.testing.assert_allclose(scores.totals, known, rtol=0, atol=1e-4)
+        assert written(model, forms) == texts
 
 
 def test_generation_settings_of_a_checkpoint_do_not_count(chat, writer):

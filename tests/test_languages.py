@@ -22,9 +22,9 @@ from consilience.elsewhere.exports import exported_rows
 from consilience.metrics.differences import compare as differences_of_models
 from consilience.metrics.measure import measure
 from consilience.models.functions import (
-    TextFunction,
+    Function,
     load_baseline,
-    match_candidate,
+    position,
 )
 from consilience.options.probe import ProbeOptions
 from consilience.options.suites import ExportOptions
@@ -139,7 +139,7 @@ def test_a_text_in_the_language_of_its_pattern_is_the_object(suite):
     def write_text(prompts):
         return [next((a for q, a in texts.items() if q in p), "?") for p in prompts]
 
-    table = ask_suite(suite, TextFunction(write_text))
+    table = ask_suite(suite, Function(write_text))
     assert table.filter(subject="Italy")["answer"].to_list() == ["Rome"] * 5
     swiss = table.filter(subject="Switzerland")["answer"].to_list()
     assert swiss == ["?", "?", "?", "Rom", "Rom"]  # no Japanese text
@@ -321,8 +321,8 @@ def test_full_width_labels_and_marks_of_letters():
     assert match("（B）パリ", choices, rule, ["A", "B"]).position is None
     words = ["कल", "काल"]  # yesterday and time differ in a mark
     query = Query(Pattern.parse("[X]: [Y]"), "x", "कल")
-    assert match_candidate("काल।", query, words) == "काल"
-    assert match_candidate("कील।", query, words) is None
+    assert position("काल।", query, words) == 1
+    assert position("कील।", query, words) is None
 
 
 def test_mini_languages_asks_the_same_facts_in_four_languages():

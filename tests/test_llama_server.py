@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from consilience.core.errors import Connection
-from consilience.endpoints.scorer import STRATEGIES, Continuations, Proof, Scorer
+from consilience.endpoints.strategies import Proof
 from consilience.models import load_model
 from consilience.models.served import ServedFacts, TokenScorer, open_server
 from test_endpoint_scoring import SOME, WORDS
@@ -24,10 +24,8 @@ def tiny(model_folder, tmp_path_factory):
     running = xllamacpp.Server(parameters)
     connection = Connection(f"{running.listening_address}/v1", tokenizer=str(folder))
     server = open_server("openai:tiny", connection)
-    scorer = Scorer(server, STRATEGIES["forced-tokens"])
-    model = TokenScorer(server, "openai:tiny", scorer, Proof("forced-tokens", "exact", 0))
+    model = TokenScorer(server, "openai:tiny", Proof("forced-tokens", "exact"))
     yield ServedFacts(model), load_model(str(file))
-    server.client.close()
 
 
 def test_scores_are_those_of_the_same_weights_here(tiny):
@@ -45,8 +43,8 @@ def test_scores_are_those_of_the_same_weights_here(tiny):
 def test_tokens_that_are_parts_of_characters_and_ends_are_scored(tiny):
     """llama.cpp fails where a grammar forces them."""
     model = tiny[0].model
-    ids = lambda text: tuple(model.tokenizer(text)["input_ids"])  # noqa: E731
-    targets = (ids("é"), ids(" Paris"), (*ids(" Paris"), model.tokenizer.eos_token_id))
-    parts = Continuations(ids("The capital of France is"), targets)
-    [(_, totals)] = model.scorer.totals([parts])
-    assert not totals.is_bound.any() and (totals.values < 0).all()
+    ids = lambda text: model.tokenizer(text)["input_ids"]  # noqa: E731
+    targets = [ids("é"), ids(" Paris"), [*ids(" Paris"), model.tokenizer.eos_token_id]]
+    part = ids("The capital of France is"), targets
+    [(_, (totals, reason))] = model.totals([part], [-1], every=True)
+    assert reason is None and (totals < 0).all()

@@ -16,6 +16,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, BertModel, PreTrai
 from checks import output, refusal, refused
 from conftest import WORDS, cases
 from consilience import Candidates, Pattern, Query, load_model
+from consilience.core.errors import ConsilienceError
 from consilience.models import sources
 from consilience.models.served import open_server
 from consilience.options.probe import ProbeOptions
@@ -195,19 +196,12 @@ def test_a_baseline_cannot_be_trained(consilience, command):
     assert "work" not in err
 
 
-@pytest.mark.parametrize("variable", ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
-def test_the_variable_that_keeps_from_the_network_is_named(variable, monkeypatch):
-    """huggingface_hub has read it when it was imported; the tests set it."""
-    for name in sources.OFFLINE:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv(variable, "1")
-    refused(f"Check the spelling. {variable} is set, so noth", load_model, "nobody/none")
-
-
-def test_without_such_a_variable_the_network_is_named(monkeypatch):
-    source = sources.ModelSource("nobody/none", "nobody/none", {"trust_remote_code": False}, {})
+def test_without_the_variable_that_keeps_from_the_network_this_is_named(monkeypatch):
+    source = sources.ModelSource("nobody/none", "nobody/none", {}, {})
     monkeypatch.setattr(sources, "is_offline_mode", lambda: False)
-    assert "Check the spelling and the network" in sources._advice(source)
+    message = "no such model. Check the spelling and the network"
+    with pytest.raises(ConsilienceError, match=message), sources.errors_of(source):
+        raise OSError("no such model")
 
 
 def test_loading_shows_nothing_in_python(model_folder, capfd):
@@ -234,7 +228,8 @@ def test_an_encoder_without_a_trained_head_is_refused(model_folder, tmp_path):
 
 def test_a_masked_model_without_a_mask_token_is_refused(model_folder, tmp_path):
     shutil.copytree(model_folder("bert"), tmp_path / "m")
-    tokenizer = AutoTokenizer.from_pretrained(model_folder("gpt2"))
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "m")
+    tokenizer.mask_token = None
     tokenizer.save_pretrained(tmp_path / "m")
     refused(r"has no mask token; expected .*Use a model", load_model, str(tmp_path / "m"))
 

@@ -45,7 +45,6 @@ def numbers(text):
 def test_a_notebook_runs_and_its_numbers_are_not_stale(path, monkeypatch):
     """After a change of a number: make notebooks."""
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("CONSILIENCE_CACHE", "off")  # a model is read once: it is not worth keeping
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     names = {"__name__": "notebook"}
     try:

@@ -12,11 +12,11 @@ from checks import refused
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Prompt, Question, Scores
 from consilience.models import prompted
-from consilience.models.fast.trees import KeyValueStore
 from consilience.models.loading import load_pretrained
 from consilience.models.prompt_tokens import PromptTokens
 from consilience.models.prompted import AnswerWriter, OptionScorer
 from consilience.models.seq2seq import before_targets
+from consilience.models.trees import TrieReader
 from consilience.plans import questions as ask_questions
 from consilience.plans.asking import query_table
 from consilience.plans.presentation import TEMPLATES, Presentation, Presenter, Template
@@ -63,39 +63,6 @@ def reader(model_folder):
     return load
 
 
-def plain_score(model, ids, target):
-    """The log-probability of ``target`` after ``ids``, of one sequence in one pass."""
-    with torch.inference_mode(), model.model.device:
-        if model.continuation.shares_context:
-            logits = model.model(input_ids=torch.tensor([[*ids, *target]])).logits[0]
-            logits = logits[len(ids) - 1 :]
-        else:
-            start = model.model.config.decoder_start_token_id
-            decoder = torch.tensor([[start, *target]])
-            logits = model.model(torch.tensor([ids]), decoder_input_ids=decoder).logits[0]
-    steps = logits[: len(target)].double().log_softmax(-1)
-    return float(sum(step[token] for step, token in zip(steps, target, strict=True)))
-
-
-@pytest.mark.parametrize("family", ["llama", "mamba", "t5"])
-@pytest.mark.parametrize("labels", ["A", "none"])
-def test_scores_are_those_of_one_pass_for_each_answer(reader, family, labels):
-    """In a tree of prompts, in batches of one length, and in a decoder; labels and texts."""
-    model = reader(family)
-    prompts = prompts_in(Presentation(template=SHORT, labels=labels))
-    assert len(prompts) == 2 * 3 + 2 * 2  # two options have two rotations
-    seen = []
-    for of_rows in model.score(prompts):
-        for row, scores, tokens in zip(of_rows.rows, of_rows.totals, of_rows.lengths, strict=True):
-            seen.append(int(row))
-            prompt = prompts[row]
-            ids, targets = model.encode(prompt)
-            for target, score, count in zip(targets, scores, tokens, strict=False):
-                assert len(target) == count
-                assert score == pytest.approx(plain_score(model, ids, target), abs=1e-4)
-    assert sorted(seen) == list(range(len(prompts)))
-
-
 def test_a_chat_is_read_in_the_models_own_form(reader):
     """System prompt, examples with their answers, question; answers begin without a space."""
     model = reader("llama", chat=True)
@@ -131,7 +98,7 @@ def test_what_cannot_be_asked_says_why(reader):
     model = reader("t5")  # without these letters
     same = question("q", "\u0b95", "\u0b95", "\u0b99")
     prompt = prompt_of(Presentation(labels="none"), same)
-    assert model.why_not([prompt]) == ["two options have the same tokens"]
+    assert model.why_not([prompt]) == ["the option '\u0b95': unknown to the tokenizer"]
 
 
 def test_a_turn_ends_with_its_own_special_token(reader):
@@ -160,9 +127,10 @@ def test_the_options_of_a_suite_with_open_questions_are_checked(model_folder):
     loaded = load_pretrained(str(model_folder("t5")))
     same = question("q", "\u0b95", "\u0b95", "\u0b99")
     prompt = prompt_of(Presentation(labels="none"), same)
-    writer = AnswerWriter(loaded)
-    assert writer.chooser.why_not([prompt]) == ["two options have the same tokens"]
-    writer = AnswerWriter(load_pretrained(str(model_folder("gpt2"))), most_written=9)
+    writer = AnswerWriter(OptionScorer(loaded))
+    assert "unknown to the tokenizer" in writer.chooser.why_not([prompt])[0]
+    chooser = OptionScorer(load_pretrained(str(model_folder("gpt2"))))
+    writer = AnswerWriter(chooser, most_written=9)
     assert writer.chooser.longest == writer.longest + 9
 
 
@@ -281,10 +249,10 @@ def test_an_answer_that_begins_another_is_scored_with_its_end(reader):
 
 @pytest.mark.parametrize(("template", "message"), [
     ("{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}" + CHAT,
-     "refuses a system prompt: no system role"),
+     "refuses the prompt: no system role"),
     (CHAT.replace("{{ m.role }}", "{% if m.role == 'system' %}{% continue %}{% endif %}x"),
-     "ignores a system prompt"),
-    ("{{ 1 + 'a' }}" + CHAT, "refuses a system prompt: TypeError"),
+     "leaves out the turn of the system"),
+    ("{{ 1 + 'a' }}" + CHAT, "refuses the prompt: TypeError"),
 ])  # fmt: skip
 def test_a_chat_without_a_system_role_says_so(reader, template, message):
     model = reader("llama", chat=True)
@@ -333,11 +301,11 @@ def test_every_token_that_prompts_and_answers_share_is_read_once(reader, monkeyp
     prompts = prompts_in(Presentation(template=SHORT, labels=labels))
     texts = [ids + target[:-1] for ids, targets in map(model.encode, prompts) for target in targets]
     tokens = []
-    read = KeyValueStore.read
+    read = TrieReader._pass
     monkeypatch.setattr(
-        KeyValueStore,
-        "read",
-        lambda self, ids, *args, **options: tokens.extend(ids) or read(self, ids, *args, **options),
+        TrieReader,
+        "_pass",
+        lambda self, nodes, *args, **more: tokens.extend(nodes) or read(self, nodes, *args, **more),
     )
     monkeypatch.setattr(prompted, "workers_on", lambda device: 1)
     scores = scores_of(model, prompts)

@@ -18,11 +18,9 @@ from polars.testing import assert_frame_equal
 
 import consilience as cs
 from checks import ScoringFunction, output, refused
-from conftest import ROOT, cases
+from conftest import ROOT
 from consilience import cli
 from consilience.app.command import KNOWN, Command
-from consilience.models.functions import match_candidate
-from consilience.types import Query
 from pair_builders import save_classifier, write_pairs
 
 MAJORITY = "baseline:majority"
@@ -34,15 +32,9 @@ PORTS = cs.Suite.from_patterns(
 
 def ports(prompts):
     """Right about Redis in both patterns, about PostgreSQL in one, silent about MySQL in one."""
-    answers = {
-        "Redis listens on port ___.": "6379",
-        "The port of Redis is ___.": "The port of Redis is 6379!",
-        "PostgreSQL listens on port ___.": "5432.",
-        "The port of PostgreSQL is ___.": "It depends",
-        "MySQL listens on port ___.": "6379",
-        "The port of MySQL is ___.": " ",
-    }
-    return [answers[prompt] for prompt in prompts]
+    replies = {"Redis": ["6379"] * 2, "PostgreSQL": ["5432", "It depends"], "MySQL": ["6379", " "]}
+    names = [next(name for name in replies if name in prompt) for prompt in prompts]
+    return [replies[name][one.startswith("The")] for name, one in zip(names, prompts, strict=True)]
 
 
 @pytest.fixture(scope="module")
@@ -104,67 +96,6 @@ def test_a_run_that_is_kept_is_resumed_opened_and_reported(tmp_path, consilience
     assert "port" in output(consilience, "analyze", "patterns", folder)
 
 
-def test_a_function_from_prompts_to_texts_is_a_model():
-    result = cs.evaluate(PORTS, ports)
-    answers = result.answers
-    assert answers["answer"].to_list() == ["6379", "6379", "5432", "It depends", "6379", None]
-    assert answers["error"].to_list() == [None] * 5 + ["the model wrote no text"]
-    assert answers["logprob"].null_count() == 6
-    values = result.metrics.filter(over="mean", kind="whole")
-    values = dict(values.select("metric", "value").iter_rows())
-    assert values["accuracy"] == 2 / 3
-    assert values["consistent_accuracy"] == values["consistency"] == 1 / 3  # Redis
-    assert result.label == "ports"
-    assert any("'It depends'" in note and "1 of 6" in note for note in result.notes)
-
-
-def test_a_template_shows_the_sentence_and_the_candidates():
-    seen = []
-
-    def model(prompts):
-        seen.extend(prompts)
-        return ["6379"] * len(prompts)
-
-    template = "Choose from {candidates}: {sentence}"
-    cs.evaluate(PORTS, model, template=template)
-    assert seen[0] == "Choose from 6379, 5432, 3306: Redis listens on port ___."
-    refused("the template 'x'; expected a text with", cs.evaluate, PORTS, model, template="x")
-
-
-@pytest.mark.parametrize("suite", ["mrpc", PORTS])
-def test_what_a_function_raises_is_the_cause_of_one_message(suite, tmp_path):
-    def broken(inputs):
-        raise KeyError("token")
-
-    more = {"data": write_pairs(tmp_path / "pairs.jsonl")} if suite == "mrpc" else {}
-    inputs = r"raised KeyError \('token'\) on \d+ inputs, from '.*' to '.*'\. Correct the function"
-    with pytest.raises(cs.ConsilienceError, match=inputs) as error:
-        cs.evaluate(suite, broken, **more)
-    assert isinstance(error.value.__cause__, KeyError)
-
-
-def test_a_function_answers_sentence_pairs(tmp_path):
-    """By hand: the label of a pair turns with the order of its sentences; one is no label."""
-    seen = []
-
-    def by_order(pairs):
-        seen.extend(pairs)
-        return [
-            "perhaps" if "0" in first else " Equivalent." if first < second else "not_equivalent"
-            for first, second in pairs
-        ]
-
-    data = write_pairs(tmp_path / "pairs.jsonl")
-    result = cs.evaluate("mrpc", by_order, data=data, perturbations=["reverse"], out=tmp_path / "r")
-    assert len(seen) == len(set(seen)), "equal forms are asked once"
-    assert seen[0][0].startswith("Sentence1: ") and seen[1] == seen[0][::-1]
-    labels = {"equivalent", "not_equivalent", "perhaps"}
-    assert set(result.answers["answer"]) <= labels
-    of_labels = result.metrics.filter(metric="consistency", level="reverse", group="mrpc")
-    assert of_labels["value"].item() == 0
-    assert cs.open_run(tmp_path / "r").metrics.equals(result.metrics)
-
-
 def test_a_function_of_log_probabilities_answers_with_the_most_probable_sentence():
     def shorter_is_likelier(sentences):
         return [-len(sentence) - 10 * ("5432" in sentence) for sentence in sentences]
@@ -174,13 +105,6 @@ def test_a_function_of_log_probabilities_answers_with_the_most_probable_sentence
     row = result.answers.row(2, named=True)
     assert row["gold_logprob"] == pytest.approx(-10 - np.log(2 + np.exp(-10)))
     assert row["text_logprob"] == -len("PostgreSQL listens on port 6379.")
-
-
-@pytest.mark.parametrize(("text", "candidate"), cases("matched_texts"))
-def test_a_text_is_matched_to_one_candidate_or_to_none(text, candidate):
-    query = Query(cs.Pattern("The capital of [X] is [Y]."), "France", "Paris")
-    words = ["Paris", "Rome", "New York", "C", "C++", "C#"]
-    assert match_candidate(text, query, words) == candidate
 
 
 def test_results_folders_and_runs_are_compared(tmp_path):
@@ -254,12 +178,6 @@ FRAME = pd.DataFrame({"subject": ["Redis", "PostgreSQL", "MySQL"], "object": [63
      "a model of type int with facts; expected a name, a folder, or a"),
     (lambda: cs.evaluate("mrpc", cs.load_model(MAJORITY)), "a model of type Baseline with sent"),
     (lambda: cs.evaluate("mrpc", ports), "--suite mrpc without --data"),
-    (lambda: cs.evaluate(PORTS, lambda prompts: "6379"), "returned '6379' for 6 inputs"),
-    (lambda: cs.evaluate(PORTS, lambda prompts: prompts[:1]), "returned 1 value for 6 inputs"),
-    (lambda: cs.evaluate(PORTS, lambda prompts: [1] * 6),
-     "returned 1 for 6 inputs; expected a list with one text"),
-    (lambda: cs.evaluate(PORTS, ports, keep_scores=True), "Leave out keep_scores"),
-    (lambda: cs.evaluate(PORTS, ports, candidates="vocabulary"), 'with candidates="objects"'),
     (lambda: cs.open_run(3), "the run is of type int; expected a path"),
     (lambda: cs.compare(MAJORITY), "no such file or folder"),
     (cs.compare, "0 run to compare"),
@@ -295,7 +213,7 @@ def test_values_are_shown_on_one_screen(result, tmp_path):
         cs.analyze_examples(run.folder), cs.analyze_knowledge([run.folder]),
         cs.plan_probe(model=MAJORITY, limit=2), cs.reproduce_table("pararel-table-1", dry_run=True),
         cs.make_sheets(task="mrpc", data=data, out=tmp_path / "sheets", items=4),
-        cs.load_model(MAJORITY), cs.TextFunction(ports), cs.Query(PORTS.relations[0].patterns[0], "a", "b"),
+        cs.load_model(MAJORITY), cs.Function(ports), cs.Query(PORTS.relations[0].patterns[0], "a", "b"),
     ]  # fmt: skip
     for value in values:
         lines = [len(line) // 100 + 1 for line in repr(value).splitlines()]
@@ -379,14 +297,3 @@ def test_import_loads_nothing_until_a_name_is_used():
     code += "('numpy', 'polars', 'torch', 'scipy', 'rich', 'click')])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
-
-
-def test_a_function_without_a_name_has_no_folder(tmp_path):
-    """A second one would get the answers of the first."""
-    message = "a function without a name, and a folder"
-    refused(message, cs.evaluate, "mini-open", lambda texts: ["a"] * len(texts), out=tmp_path / "r")
-
-
-def test_half_an_emoji_is_replaced(tmp_path):
-    result = cs.evaluate("mini-open", lambda texts: ["\ud83d Paris"] * len(texts), limit=1)
-    assert result.answers["text"].unique().to_list() == ["? Paris"]

@@ -106,7 +106,7 @@ def test_the_command_runs_with_a_model(consilience, model_folder, write_suite, t
 
 
 def test_one_behind_a_url_writes(consilience, model_folder, write_suite, tmp_path):
-    with scoring_server(model_folder("mamba"), VLLM, longest=512, chat_template=CHAT) as server:
+    with scoring_server(model_folder("mamba"), VLLM, chat_template=CHAT) as server:
         arguments = ["suite", "rewrite", write_suite(), "--model", "openai:tiny", "--samples", "2"]
         arguments += [
             "--base-url", server.url, "--out", "p.jsonl", "--json",

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import reference
-from conftest import MASKED, WORDS, cases
+from conftest import WORDS, cases
 from consilience import Pattern, Query, load_model
 from consilience.models import batches
 from reference import PATTERNS, QUERIES, TEMPLATE, budget_of, normalised, scores_of, words_of
@@ -30,16 +30,15 @@ OPTIONS = {
 """How ``load_model`` makes each way of scoring; ``reference`` has a function of the same name."""
 
 ALL = [
-    *((family, "masked") for family in MASKED),
     *((family, "pieces") for family in ("bert", "roberta", "albert", "modernbert")),
-    *((family, "causal") for family in ("gpt2", "llama", "mamba")),
-    *((family, way) for family in ("t5", "mt5", "umt5") for way in ("seq2seq", "template")),
+    *((family, "template") for family in ("t5", "mt5", "umt5")),
 ]
+"""``test_families.py`` has the usual ways."""
 SOME = [
     ("bert", "masked"), ("roberta", "masked"), ("bert", "pieces"), ("roberta", "pieces"),
     ("gpt2", "causal"), ("llama", "causal"), ("t5", "seq2seq"), ("mt5", "template"),
 ]  # fmt: skip
-PARTIAL = [each for each in SOME if each[1] != "masked"]
+PARTIAL = [each for each in SOME if each[1] not in ("masked", "pieces")]
 """Those that leave out candidates if only the best is wanted."""
 
 FEW = QUERIES[::3]
@@ -65,17 +64,9 @@ def test_scores_are_those_of_the_reference(family, way, load, model_folder):
     found, _ = scores_of(load(family, way), THREE, CANDIDATES)
     expected = [[score(folder, query, word) for word in CANDIDATES.words] for query in THREE]
     expected = np.array(expected)
-    known = ~np.isnan(expected)
-    assert (np.isnan(found) == ~known).all()
-    assert known[:, : len(WORDS)].any(axis=0).all(), "the tiny tokenizer must know the words"
-    assert known.all() or way == "masked"
-    if way == "masked":
-        for row, every in zip(expected, known, strict=True):
-            row[every] = normalised(row[every]) if every.any() else row[every]
-    np.testing.assert_allclose(found[known], expected[known], atol=5e-5, rtol=1e-6)
-    scored = found[known[:, :6].all(axis=1), :6]
-    assert np.ptp(scored, axis=1).max() > 0.3, "the scores of this tiny model differ"
-    assert np.ptp(scored, axis=0).max() > 0.1, "and depend on the sentence"
+    np.testing.assert_allclose(found, expected, atol=5e-5, rtol=1e-6)
+    assert np.ptp(found, axis=1).max() > 0.3, "the scores of this tiny model differ"
+    assert np.ptp(found, axis=0).max() > 0.1, "and depend on the sentence"
 
 
 @pytest.mark.parametrize(("family", "way"), SOME)
@@ -259,7 +250,9 @@ def test_near_ties_are_settled_in_passes_of_one_shape(model_folder, monkeypatch)
     one_by_one, _ = scores_of(model, FEW, CANDIDATES)
     monkeypatch.setattr(batches, "NEAR_TIES", {"cpu": 4})
     model.tie, passes, logits = np.inf, [], model._logits
-    monkeypatch.setattr(model, "_logits", lambda ids, rows: passes.append(ids) or logits(ids, rows))
+    monkeypatch.setattr(
+        model, "_logits", lambda ids, entries: passes.append(ids) or logits(ids, entries)
+    )
     together, _ = scores_of(model, FEW, CANDIDATES)
     np.testing.assert_allclose(together, one_by_one, atol=1e-5, rtol=0)
     lengths = {tuple(ids) for of_pass in passes for ids in of_pass}

@@ -45,7 +45,8 @@ def served(url, **connection):
     client = Client(Connection(url, **connection))
 
     def totals_of(sentences):
-        by_row = dict(client.post_all("completions", ({"prompt": s} for s in sentences)))
+        ask = lambda text: client.post("completions", {"prompt": text})  # noqa: E731
+        by_row = dict(client.each(ask, sentences))
         return [by_row[at]["score"] for at in range(len(sentences))]
 
     model = ScoringFunction(totals_of)

@@ -2,14 +2,12 @@
 
 import json
 import shutil
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from consilience.models import loading
-from consilience.models.fast.products import one_thread
+from consilience.models.products import one_thread
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import StudyRunOptions
 from consilience.probing.probe import probe
@@ -59,24 +57,12 @@ def folder(tmp_path_factory, model_folder, classifier):
 
 @pytest.fixture(scope="module")
 def studied(folder):
-    """The state of the study; its workers, and the models that were read."""
-    pools, loads, usual = [], [], loading._load
-
-    def pool(count, logs):
-        pools.append(HereWorkers())
-        return pools[-1]
-
-    def counting(spec, *more, **options):
-        loads.append(spec)
-        return usual(spec, *more, **options)
+    """The state of the study."""
 
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(running, "LocalWorkers", pool)
-        patch.setattr(loading, "_KEPT", {})
-        patch.setattr(loading, "_load", counting)
-        state = run_study(StudyRunOptions(folder / "all.toml", workers=2))
-        yield state, pools, list(loads)
+        patch.setattr(running, "LocalWorkers", lambda count, logs: HereWorkers())
+        yield run_study(StudyRunOptions(folder / "all.toml", workers=2))
 
 
 def files_of(run):
@@ -94,9 +80,8 @@ def files_of(run):
 
 def test_every_run_is_that_of_probe_to_the_last_bit(studied, folder, monkeypatch):
     monkeypatch.chdir(folder)
-    state = studied[0]
-    assert [one.state for one in state.runs] == ["complete"] * 5
-    for one in state.runs:
+    assert [one.state for one in studied.runs] == ["complete"] * 5
+    for one in studied.runs:
         options = replace(one.run.options, out=folder / "probed" / one.run.name)
         with one_thread():  # as each of two workers has on two processors
             probe(options)
@@ -105,14 +90,6 @@ def test_every_run_is_that_of_probe_to_the_last_bit(studied, folder, monkeypatch
         assert [name for name in ours[0] if ours[0][name] != probed[0][name]] == []
         assert ours[1] == probed[1]
         assert ours[1], "a run without a record"
-
-
-def test_a_model_is_read_once_by_each_worker(studied):
-    _, pools, loads = studied
-    started = Counter(key.model for pool in pools for key in pool.log)
-    models = Counter(path for path in loads if "mrpc" not in path)
-    assert len(models) == 2, "each has two runs or more"
-    assert all(count <= started[path] for path, count in models.items())
 
 
 def test_an_option_that_was_changed_after_the_run_is_named(studied, folder, monkeypatch):
@@ -133,7 +110,7 @@ def test_a_plan_has_the_queries_of_all_runs(studied, folder, monkeypatch):
     text = STUDY.format(bert="nowhere", gpt2="nowhere").replace('"out"', '"new"')
     (folder / "new.toml").write_text(text, encoding="utf-8")
     whole = plan_study(StudyRunOptions(folder / "new.toml"))
-    answers = {one.run.name: one.answers for one in studied[0].runs}
+    answers = {one.run.name: one.answers for one in studied.runs}
     assert {one.run.name: one.queries for one in whole.runs} == answers
     assert not (folder / "new").exists()
 

@@ -30,8 +30,7 @@ Functions:
 
 Types: ``Result``, ``Comparison``, ``Summary``, ``Run``; ``Suite``, ``Relation``, ``Pattern``,
 ``Fact``, ``Candidates``; ``Questions``, ``Question``, ``Choice``; ``LanguageModel``,
-``TextFunction``, ``LabelFunction``, ``Query``, ``Scores``;
-``ConsilienceError``, which every wrong input raises.
+``Function``, ``Query``, ``Scores``; ``ConsilienceError``, which every wrong input raises.
 
 Names are imported when they are first used, so that ``import consilience`` takes no time.
 """

@@ -40,8 +40,7 @@ from consilience.metrics.measure import mean_over_runs as mean_over_runs
 from consilience.metrics.measure import measure as measure
 from consilience.models import LanguageModel as LanguageModel
 from consilience.models import load_model as load_model
-from consilience.models.functions import LabelFunction as LabelFunction
-from consilience.models.functions import TextFunction as TextFunction
+from consilience.models.functions import Function as Function
 from consilience.plans.facts import ask_suite as ask_suite
 from consilience.report.summary import Summary as Summary
 from consilience.results.comparing import Comparison as Comparison

@@ -24,7 +24,7 @@ from consilience.core.patterns import ENGLISH, OBJECT_SLOT, SUBJECT_SLOT
 from consilience.core.provenance import versions
 from consilience.core.text import NEGATIONS, control_in, counted
 from consilience.files.read import read_rows
-from consilience.models import WritingModel, is_chat_model, load_writer
+from consilience.models import LanguageModel, is_chat_model, load_writer
 from consilience.options import Output
 from consilience.options.suites import RewriteOptions
 from consilience.report.export import Shown
@@ -186,7 +186,7 @@ def written_patterns(
 
 def draft_rewrites(
     suite: Suite,
-    writer: WritingModel,
+    writer: LanguageModel,
     samples: int,
     known: Sequence[Proposal] = (),
 ) -> tuple[list[Proposal], list[Refusal]]:
@@ -309,7 +309,7 @@ def rewrite_patterns(options: RewriteOptions, watch: Watch = SILENT) -> Rewritin
         return rewrite_suite(suite, writer, options)
 
 
-def rewrite_suite(suite: Suite, writer: WritingModel | None, options: RewriteOptions) -> Rewriting:
+def rewrite_suite(suite: Suite, writer: LanguageModel | None, options: RewriteOptions) -> Rewriting:
     """Write proposals for base patterns; without a ``writer`` they are those of the rules."""
     kind, notes = KINDS[suite.words.variant], list(writer.notes if writer else ())
     drafts = drafts_by_rule(suite) if kind.has_rules else []

@@ -13,9 +13,9 @@ and ``batches.py``. ``fast/`` only saves time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 from typing import Protocol as Interface
 
 from consilience.core.errors import (
@@ -27,82 +27,48 @@ from consilience.core.errors import (
     Protocol,
     missing,
 )
-from consilience.core.items import Form, Ints, NoAnswer, Question
+from consilience.core.items import Ints, NoAnswer, Question
 from consilience.core.provenance import plugin
-from consilience.models.functions import PromptBaseline, load_baseline, prompt_baseline
-from consilience.types import Candidates, Query, Scores
-
-if TYPE_CHECKING:
-    from consilience.models.prompted import OptionScorer
-    from consilience.models.served import ServedModel
+from consilience.models.functions import load_baseline, prompt_baseline
+from consilience.types import Candidates, Scores
 
 
 class LanguageModel(Interface):
-    """A model that scores candidates."""
+    """A model of facts, sentence pairs or questions: it is shown queries, forms or prompts.
+
+    A model of facts needs only ``score``. One of questions need not write, and one that only writes
+    need not score.
+    """
 
     identity: dict[str, object]  # Which model this is; equal ones give the same scores
-    notes: list[str]  # What a reader of the scores should know
-
-    def score(
-        self, queries: Sequence[Query], candidates: Candidates | None, *, every: bool = True
-    ) -> Iterator[Scores]:
-        """Log-probabilities, in nats, of the candidates of queries of one relation.
-
-        ``candidates`` None means the whole vocabulary: every word that is one token in the
-        object slot, and golds that are spelt otherwise there. With ``every`` False only the best
-        candidate and the gold are needed, and a model may leave out all that cannot be the best
-        (``Scores.totals``). Each query is in exactly one of the yielded ``Scores``, in any order.
-        """
-
-
-class Reader(Interface):
-    """A model of sentence pairs or questions: what it is shown is a ``Form`` or a ``Prompt``."""
-
-    identity: dict[str, object]  # Which model this is
     notes: list[str]  # What a reader of the answers should know
+    tie: float
+    """If the best two scores of a prompt are closer, those that it gets alone decide; 0 of an exact
+    model."""
 
     def why_not(self, shown: Sequence[Any]) -> list[str | None]:
-        """Why each of what is shown cannot be asked; None where it can."""
+        """Why each prompt or form cannot be asked; None where it can."""
 
     def text(self, shown: Any) -> str:
-        """What the model reads; of two texts a line each."""
+        """What the model reads of a prompt or a form; of two texts a line each."""
 
+    def score(
+        self, shown: Sequence[Any], candidates: Candidates | None = None, *, every: bool = True
+    ) -> Iterator[Scores]:
+        """Log-probabilities, in nats, of what each may be answered with.
 
-class Model(Reader, Interface):
-    """A reader that scores answers: labels of a task, labels or texts of options."""
-
-    tie: float
-    """If the best two scores of a prompt are closer, its method ``score_alone`` decides; 0 of an
-    exact model, which needs no such method."""
-
-    def score(self, shown: Sequence[Any]) -> Iterator[Scores]:
-        """The scores of the answers, each of what is shown in exactly one of the values."""
-
-
-class WritingModel(Reader, Interface):
-    """A reader that answers in its own words."""
+        Each of what is shown is in exactly one of the values, in any order, and gets the same
+        scores whatever is shown beside it. Forms and prompts have their own answers. Of facts,
+        which are all of one relation, the answers are ``candidates``; None means the whole
+        vocabulary: every word that is one token in the object slot, and golds that are spelt
+        otherwise there. With ``every`` False only the best candidate and the gold are needed, and
+        a model may leave out all that cannot be the best (``Scores.totals``).
+        """
 
     def write(
         self, shown: Sequence[Any], samples: Sequence[int]
     ) -> Iterator[tuple[Ints, Sequence[str | NoAnswer]]]:
         """Positions of what is shown, and the texts after it; ``samples``: which sample of each."""
-
-
-class PairModel(Model, Interface):
-    """A model of sentence pairs: a classifier, a language model, a function or a baseline."""
-
-    @property
-    def longest(self) -> int:
-        """The longest input, in tokens."""
-
-    def encode(self, forms: Sequence[Form]) -> list[dict[str, list[int]]]:
-        """What the tokenizer makes of each form."""
-
-    def fit(self, forms: Sequence[Form]) -> list[Form]:
-        """All variants of one item, truncated so that each fits.
-
-        A sentence that several variants share ends at the same place in all of them.
-        """
 
 
 def load_model(
@@ -119,7 +85,7 @@ def load_model(
     adapter: Path | None = None,
     connection: Connection | None = None,
 ) -> LanguageModel:
-    """Load a model.
+    """The model of facts of that name.
 
     - ``spec``: a Hub id, a folder, a GGUF file, ``packaged:smollm2`` (in a PyPI package),
       ``baseline:majority|random|oracle|constant``, ``openai:NAME`` behind a URL,
@@ -132,34 +98,34 @@ def load_model(
     - ``connection``: how a model behind a URL is reached.
     """
     scheme, _, name = spec.partition(":")
-    loader: Callable[[str], LanguageModel] | None = None
-    if scheme not in ("baseline", "openai") and name:
-        loader = plugin("consilience.models", scheme)  # of a name that there is not it raises
-    if scheme in ("baseline", "openai") or loader is not None:
+    is_known = scheme in ("baseline", "openai")
+    model: Any
+    loader: Any = plugin("consilience.models", scheme) if name and not is_known else None
+    if is_known or loader is not None:
         _refuse_template(template, "openai:" if scheme == "openai" else scheme)
         if loader is not None:
-            return loader(name)
-        if scheme == "baseline":
-            return load_baseline(name, seed)
-        from consilience.models.served import ServedFacts, TokenScorer, load_served
+            model = loader(name)
+        elif scheme == "baseline":
+            model = load_baseline(name, seed)
+        else:
+            from consilience.models.served import load_served_facts
 
-        model = load_served(spec, connection, in_chats=())
-        assert isinstance(model, TokenScorer)  # in chats no facts are asked
-        return ServedFacts(model)
+            model = load_served_facts(spec, connection)
+        return cast(LanguageModel, model)
     try:
         from consilience.models.causal import CausalModel
         from consilience.models.loading import load_pretrained
-        from consilience.models.masked import MaskedModel, PiecewiseModel
+        from consilience.models.masked import MaskedModel
         from consilience.models.seq2seq import Seq2SeqModel
     except ImportError as error:
         raise missing(error) from error
     loaded = load_pretrained(spec, Loading(device, dtype, revision, trust_remote_code, adapter))
     if loaded.kind == "seq2seq":
-        return Seq2SeqModel(loaded, template)
+        return cast(LanguageModel, Seq2SeqModel(loaded, template))
     _refuse_template(template, loaded.kind)
     if loaded.kind != "masked":
-        return CausalModel(loaded)
-    return (PiecewiseModel if multi_token == "left-to-right" else MaskedModel)(loaded, protocol)
+        return cast(LanguageModel, CausalModel(loaded))
+    return cast(LanguageModel, MaskedModel(loaded, protocol, multi_token))
 
 
 def _refuse_template(template: str | None, kind: str) -> None:
@@ -178,7 +144,7 @@ def load_prompt_model(
     loading: Loading = DEFAULT_LOADING,
     seed: int = 0,
     connection: Connection | None = None,
-) -> OptionScorer | PromptBaseline | ServedModel:
+) -> Any:
     """The model of questions of that name; options as in ``load_model``.
 
     ``questions``: those of the suite, for ``baseline:majority``.
@@ -207,20 +173,21 @@ def load_writer(
     loading: Loading = DEFAULT_LOADING,
     *,
     connection: Connection | None = None,
-    chooser: Any = None,
+    chooses: bool = False,
     **how: Any,
 ) -> Any:
     """The language model of that name, which writes; other options as in ``load_prompt_model``.
 
-    ``chooser``: the same served model as one that chooses among options. ``how``: ``most_written``
-    tokens, ``temperature`` and ``seed``.
+    ``chooses``: whether it chooses among options, too. ``how``: ``most_written`` tokens,
+    ``temperature`` and ``seed``.
     """
     if spec.partition(":")[0] == "openai":
-        from consilience.models.served import Writer, open_server
+        from consilience.models.served import Writer, load_served, open_server
 
-        server = chooser.server if chooser else open_server(spec, connection)
-        return Writer(server, spec, chooser=chooser, **how)
+        if chooses:
+            return load_served(spec, connection, **how)
+        return Writer(open_server(spec, connection), spec, **how)
     from consilience.models.loading import load_pretrained
-    from consilience.models.prompted import AnswerWriter
+    from consilience.models.prompted import AnswerWriter, OptionScorer
 
-    return AnswerWriter(load_pretrained(spec, loading), **how)
+    return AnswerWriter(OptionScorer(load_pretrained(spec, loading)), **how)

@@ -1,13 +1,11 @@
 """Plain forward passes, which define every score, and what all families do around them.
 
-Equal inputs are computed once, inputs of equal length go through the model in batches, near ties
-are decided by a pass of their own, and the numbers become ``Scores`` for the queries.
+Inputs of equal length go through the model in batches, and passes of their own decide near ties.
 """
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import re
 import sys
 from collections import deque
@@ -21,15 +19,17 @@ import numpy.typing as npt
 import torch
 from transformers import PreTrainedModel
 
-from consilience.core.items import Floats, Ints, margins
+from consilience.core.items import Bools, Floats, Ints, group_rows
 from consilience.models.candidates import CandidateTokens, scores_of
-from consilience.models.fast.products import CPU_TOKENS, reproducibly, speed_up
+from consilience.models.checks import check_numbers
 from consilience.models.loading import Pretrained
+from consilience.models.products import reproducibly, speed_up
 from consilience.types import Scores
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Array = TypeVar("Array", bound=npt.NDArray[Any])
+CPU_TOKENS = 512  # Tokens in a batch for one core: it fits the core's cache (docs/log.md)
 MOST_TOKENS = 32_768  # Tokens in a batch on an accelerator; more are not faster
 MOST_WORKERS = 16  # Threads that drive a model; more would wait for Python's interpreter lock
 NEAR_TIES = {"cuda": 32}  # Near ties in a pass, filled up to this number; elsewhere one
@@ -161,39 +161,51 @@ def positions(model: PreTrainedModel) -> int:
 
 
 @torch.inference_mode()
-def logits_of(model: PreTrainedModel, rows: list[list[int]]) -> torch.Tensor:
-    """Logits (row, token, entry) of token sequences of one length."""
+def logits_of(model: PreTrainedModel, rows: Sequence[Sequence[int]], keep: int = 0) -> torch.Tensor:
+    """Logits (row, token, entry) of sequences of one length; of the last ``keep``, 0 for all."""
     ids = torch.tensor(rows, device=model.device)
-    logits: torch.Tensor = model(input_ids=ids, use_cache=False).logits
+    logits: torch.Tensor = model(input_ids=ids, use_cache=False, logits_to_keep=keep).logits
     return logits
 
 
-def sentence_logprobs(
-    model: PreTrainedModel, start: int, sentences: list[list[int]], budget: Budget
+def text_logprobs(
+    model: PreTrainedModel, texts: Sequence[Sequence[int]], skips: Sequence[int], budget: Budget
 ) -> Floats:
-    """``sum_t log p(token_t | start, preceding tokens)`` (sentence,) in nats, each alone."""
-    logprob = np.zeros(len(sentences))
-    lengths = [len(ids) for ids in sentences]
+    """``sum_t log p(token_t | preceding tokens)`` (text,) in nats after the first ``skips`` tokens.
+
+    Texts that differ in their last token only are read once, each other text alone.
+    """
+    totals = np.zeros(len(texts))
+    texts_of = group_rows(tuple(text[:-1]) for text in texts)
+    read = list(texts_of)
+    lengths = [len(ids) for ids in read]
 
     def score_batch(batch: Ints) -> None:
-        rows = [[start, *sentences[at]] for at in batch]
-        logits = logits_of(model, [row[:-1] for row in rows]).float()
-        targets = torch.tensor([row[1:] for row in rows], device=logits.device)
-        chosen = logits.gather(2, targets[..., None])[..., 0].double()
-        steps = chosen - torch.logsumexp(logits, dim=-1).double()
-        logprob[batch] = steps.sum(dim=1).cpu().numpy()
+        length = lengths[batch[0]]
+        first = min(skips[text] for at in batch for text in texts_of[read[at]]) - 1
+        width = length - first
+        logits = logits_of(model, [read[at] for at in batch], width)
+        steps = [
+            (row * width + at - first, texts[text][at + 1], text)
+            for row, place in enumerate(batch)
+            for text in texts_of[read[place]]
+            for at in range(skips[text] - 1, length)
+        ]
+        rows, tokens, of_texts = np.array(steps).T
+        np.add.at(totals, of_texts, token_logprobs(logits.flatten(0, 1), rows, tokens))
 
     for batch in equal_length_batches(lengths, budget):
         halving(score_batch, batch, lengths[batch[0]], budget)
-    return logprob
+    return totals
 
 
 def token_logprobs(logits: torch.Tensor, rows: Ints, tokens: Ints) -> Floats:
     """Log-probability (token,) of ``tokens`` (token,) in rows of ``logits`` (row, entry)."""
-    logits = logits.float()
+    dtype, logits = logits.dtype, logits.float()
     row = torch.from_numpy(rows).to(logits.device)
     token = torch.from_numpy(tokens).to(logits.device)
     steps = logits[row, token].double() - torch.logsumexp(logits, dim=-1)[row].double()
+    check_numbers(steps, dtype)
     return np.asarray(steps.cpu().numpy())
 
 
@@ -201,14 +213,28 @@ def target_logprobs(logits: torch.Tensor, target: Sequence[int]) -> Floats:
     """Log-probability (row,) of a token sequence, from ``logits`` (row, token, entry)."""
     steps = logits[:, : len(target)].double().log_softmax(dim=-1)
     columns = torch.arange(len(target), device=logits.device)
-    tokens = torch.tensor(target, device=logits.device)
-    return np.asarray(steps[:, columns, tokens].sum(dim=1).cpu().numpy())
+    totals = steps[:, columns, torch.tensor(target, device=logits.device)].sum(dim=1)
+    check_numbers(totals, logits.dtype)
+    return np.asarray(totals.cpu().numpy())
+
+
+CANNOT = (RuntimeError, TypeError, ValueError, LookupError, AttributeError, AssertionError)
+"""What a family raises that cannot be asked in a faster way."""
+
+
+def is_same(found: Floats, plain: Floats, model: PreTrainedModel) -> bool:
+    """Whether a faster way gives log-probabilities as the plain one does, when it is tried.
+
+    Half-precision sums differ in the last bits; a wrong mask or position differs by nats.
+    """
+    close = 1e-3 if model.dtype == torch.float32 else 0.3
+    return bool(np.allclose(found, plain, rtol=0, atol=close))
 
 
 class ReadyModel:
     """What every family has: a loaded model that is ready to score."""
 
-    head_is_packed = True  # Whether the output embedding is sped up, too (``fast.products``)
+    head_is_packed = True  # Whether the output embedding is sped up, too (``products.py``)
 
     def __init__(self, loaded: Pretrained) -> None:
         self.model = loaded.model.eval()
@@ -225,21 +251,16 @@ class ReadyModel:
         inputs: Sequence[Item],
         lengths: Sequence[int],
     ) -> Iterator[tuple[Ints, Floats]]:
-        """Positions of inputs, with their logits (input, candidate).
-
-        If the best two of an input are closer than ``tie``, a pass of one shape gives its logits:
-        no answer depends on the batch or the number of threads (docs/decisions/0007).
-        """
+        """Positions of inputs, with their logits (input, candidate), in parallel."""
         size = NEAR_TIES.get(self.model.device.type, 1)
 
         def score_batch(batch: Ints) -> Floats:
+            def alone(rows: Ints, near: Bools) -> Floats:
+                return logits_of([inputs[at] for at in batch[rows]])
+
             logits = logits_of([inputs[at] for at in batch])
-            near = np.flatnonzero(margins(logits) < self.tie)
-            for rows in np.split(near, range(size, len(near), size)) if len(near) else ():
-                with reproducibly():
-                    settled = logits_of([inputs[at] for at in batch[np.resize(rows, size)]])
-                logits[rows] = settled[: len(rows)]
-            return logits
+            check_numbers(logits, self.model.dtype)
+            return settle(logits, self.tie, alone, size)
 
         yield from score_batches(score_batch, lengths, self.budget, self.model.device)
 
@@ -287,36 +308,35 @@ def score_batches(
     yield from side_by_side(halved, batches, device)
 
 
-def settle_candidates(totals: Floats, tie: float, score_alone: Callable[[int, int], float]) -> None:
-    """Near ties among totals (row, candidate), of which a pass of its own computes one."""
-    near = totals >= np.nanmax(totals, axis=1, keepdims=True) - tie
-    for row in np.flatnonzero(near.sum(axis=1) > 1).tolist():
-        for candidate in np.flatnonzero(near[row]).tolist():
-            with reproducibly():
-                totals[row, candidate] = score_alone(row, candidate)
+def settle(
+    values: Floats, tie: float, alone: Callable[[Ints, Bools], Floats], at_once: int = 1
+) -> Floats:
+    """``values`` (input, answer), of which near ties are computed again in passes of one shape.
 
-
-@dataclass(frozen=True, slots=True)
-class TokenNoise:
-    """Gumbel noise for the logits of one text; the largest sum of both is a sample.
-
-    If every logit divided by the temperature gets independent standard Gumbel noise, the token
-    with the largest sum is distributed as the softmax (Gumbel-max trick; Maddison, Tarlow and
-    Minka 2014, Section 2). Each step of a text has its own seed, so a sample is the same in every
-    batch and order.
+    If the best two of an input are closer than ``tie``, ``alone(rows, near)`` gives the values of
+    ``at_once`` inputs, where ``near`` (input, answer) says so. It computes on one thread with
+    torch's own products: no answer depends on the batch or on the number of threads
+    (docs/decisions/0007).
     """
+    best = np.nanmax(values, axis=1, keepdims=True, initial=-np.inf)
+    near = values >= best - tie
+    rows = np.flatnonzero(near.sum(axis=1) > 1)
+    for start in range(0, len(rows), at_once):
+        part = rows[start : start + at_once]
+        with reproducibly():
+            found = alone(np.resize(part, at_once), near)[: len(part)]
+        values[part] = np.where(near[part], found, values[part])
+    return values
 
-    seed: int  # 56 bits of SHA-256 over seed, prompt and sample
-    temperature: float  # Divides the logits; the noise is multiplied by it instead
 
-    @classmethod
-    def of(cls, prompt: Sequence[int], sample: int, seed: int, temperature: float) -> TokenNoise:
-        """The noise of a sample after a prompt, given as token ids."""
-        named = f"{seed} {sample} {' '.join(map(str, prompt))}"
-        return cls(int.from_bytes(hashlib.sha256(named.encode()).digest()[:7]), temperature)
+def one_at_a_time(score: Callable[[int, int], float]) -> Callable[[Ints, Bools], Floats]:
+    """For ``settle``, of a function of an input and an answer."""
 
-    def added_to(self, logits: torch.Tensor, step: int) -> torch.Tensor:
-        """The logits (token,) of a step from 0 with the noise added."""
-        generator = torch.Generator().manual_seed(self.seed + step)
-        drawn = torch.empty(len(logits), dtype=torch.float64).exponential_(generator=generator)
-        return logits - (self.temperature * drawn.log()).to(logits)
+    def alone(rows: Ints, near: Bools) -> Floats:
+        found = np.full((len(rows), near.shape[1]), np.nan)
+        for at, row in enumerate(rows.tolist()):
+            for answer in np.flatnonzero(near[row]).tolist():
+                found[at, answer] = score(row, answer)
+        return found
+
+    return alone

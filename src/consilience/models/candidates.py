@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,15 +13,15 @@ from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.items import Floats, Ints
 from consilience.core.schemas import SEVERAL_TOKENS
 from consilience.core.text import listed
-from consilience.types import Candidates, Query, Scores
+from consilience.models.checks import unusable
+from consilience.types import Query, Scores
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-AFTER_SPACE = " "
 NAMED = 3  # Candidates of several tokens that a note names
-DOCUMENT_SEPARATORS = ("<|endoftext|>",)  # A sentence alone begins after one
+DOCUMENT_SEPARATOR = "<|endoftext|>"  # A sentence alone begins after one
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,62 +65,44 @@ class CandidateTokens:
         return {self.words[position]: at for at, position in enumerate(self.scored.tolist())}
 
 
-class FactModel:
-    """A model of facts: among candidates, in their order, and with its whole vocabulary."""
-
-    score_words: Any
-    score_vocabulary: Any
-
-    def score(
-        self, queries: Sequence[Query], candidates: Candidates | None, *, every: bool = True
-    ) -> Iterator[Scores]:
-        if candidates is None:
-            return iter(self.score_vocabulary(queries))
-        return iter(self.score_words(queries, candidates.words, every=every))
-
-
+@dataclass(eq=False)
 class CandidateLookup:
     """Finds the tokens of candidates for one model and remembers them."""
 
-    def __init__(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        protocol: Protocol,
-        notes: list[str],
-        *,
-        several: bool = False,
-    ) -> None:
-        """``notes`` receives what a reader should know; ``several``: see ``candidates_in_slot``."""
-        self._tokenizer = tokenizer
-        self._protocol: Protocol = protocol
-        self._notes = notes
-        self._several = several
-        self._known: dict[tuple[tuple[str, ...], str], CandidateTokens] = {}
-        self._vocabulary: tuple[str, ...] | None = None
+    tokenizer: PreTrainedTokenizerBase
+    protocol: Protocol
+    notes: list[str]  # Receives what a reader should know
+    several: bool = False  # See ``candidates_in_slot``
+    known: dict[tuple[tuple[str, ...], str], CandidateTokens] = field(default_factory=dict)
 
     def in_slot(
         self, words: tuple[str, ...], anchor: str, *, merge: bool = False
     ) -> CandidateTokens:
-        if (words, anchor) not in self._known:
-            sheet = candidates_in_slot(
-                self._tokenizer, words, anchor, self._protocol, several=self._several, merge=merge
+        if (words, anchor) not in self.known:
+            sheet = self.known[words, anchor] = candidates_in_slot(
+                self.tokenizer, words, anchor, self.protocol, several=self.several, merge=merge
             )
-            self._known[words, anchor] = sheet
-            if sheet.several:
-                named = listed(sheet.several, NAMED)
-                rule = "they are filled in from left to right (PLL-word-l2r)"
-                if self._protocol == "published":
-                    rule = "their first piece represents them, as in the released code"
-                self._notes.append(
-                    f"{len(sheet.several)} of {len(words)} candidates ({named}) are several "
-                    f"tokens; {rule}"
-                )
-        return self._known[words, anchor]
+            rule = "they are filled in from left to right (PLL-word-l2r)"
+            if self.protocol == "published":
+                rule = "their first piece represents them, as in the released code"
+            if split := sheet.several:
+                named = f"{len(split)} of {len(words)} candidates ({listed(split, NAMED)})"
+                self.notes.append(f"{named} are several tokens; {rule}")
+        return self.known[words, anchor]
+
+    @cached_property
+    def whole_words(self) -> list[str]:
+        """Every word that is one token after a space, by token id; no special tokens or parts."""
+        special = set(self.tokenizer.all_special_ids)
+        ids = [id_ for id_ in range(len(self.tokenizer)) if id_ not in special]
+        words = [word.strip() for word in self.tokenizer.batch_decode([[id_] for id_ in ids])]
+        head, *encoded = encode(self.tokenizer, ["x", *("x " + word for word in words)])
+        both = zip(ids, words, encoded, strict=True)
+        return [word for id_, word, tokens in both if word and tokens == [*head, id_]]
 
     def vocabulary(self, queries: Iterable[Query]) -> tuple[str, ...]:
-        if self._vocabulary is None:
-            self._vocabulary = vocabulary_words(self._tokenizer)
-        return with_golds(self._vocabulary, queries)
+        """The whole words and the golds that are spelt otherwise there (``Rome``, not ``rome``)."""
+        return tuple(dict.fromkeys((*self.whole_words, *(query.gold for query in queries))))
 
 
 def distinct_candidates(
@@ -134,20 +117,17 @@ def distinct_candidates(
     ``reasons``: why some are excluded. Of several with the same tokens only the first takes part;
     with ``merge`` all do, and they share one score.
     """
-    reasons = dict(reasons)
-    sequences: list[tuple[int, ...]] = []
-    first: dict[tuple[int, ...], int] = {}
-    same = np.arange(len(words))
+    reasons, first = dict(reasons), dict[tuple[int, ...], int]()
+    kept, same = list[tuple[int, ...]](), np.arange(len(words))
     for position, (word, ids) in enumerate(zip(words, tokens, strict=True)):
-        sequence = () if word in reasons else tuple(ids)
-        if sequence:
-            same[position] = first.setdefault(sequence, position)
+        kept.append(() if word in reasons else tuple(ids))
+        if kept[-1]:
+            same[position] = first.setdefault(kept[-1], position)
             if same[position] != position and not merge:
-                plural = "s" * (len(sequence) > 1)
+                plural = "s" * (len(kept[-1]) > 1)
                 reasons[word] = f"the same token{plural} as '{words[same[position]]}'"
-                sequence = ()
-        sequences.append(sequence)
-    return CandidateTokens(words, tuple(sequences), same, reasons)
+                kept[-1] = ()
+    return CandidateTokens(words, tuple(kept), same, reasons)
 
 
 def candidates_after_space(
@@ -155,28 +135,15 @@ def candidates_after_space(
 ) -> CandidateTokens:
     """The tokens of words after a space; those that the tokenizer does not know are excluded."""
     head, *tokens = encode(tokenizer, ["x", *(f"x {word}" for word in words)])
-    reasons = {
-        word: reason
-        for word, ids in zip(words, tokens, strict=True)
-        if (reason := unusable(tokenizer, ids[len(head) :]))
+    why = {
+        word: unusable(tokenizer, ids[len(head) :]) for word, ids in zip(words, tokens, strict=True)
     }
-    return distinct_candidates(words, tokens, reasons)
+    return distinct_candidates(words, tokens, {word: one for word, one in why.items() if one})
 
 
 def slot_anchor(left: str, protocol: Protocol) -> str:
     """The character on the left of a slot: a space for any white space, empty at the start."""
-    if protocol == "published" or left[-1:].isspace():
-        return AFTER_SPACE
-    return left[-1:]
-
-
-def unusable(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str | None:
-    """Why these tokens cannot represent a word; None if they can."""
-    if not ids:
-        return "the tokenizer leaves nothing of it"
-    if tokenizer.unk_token_id in ids:
-        return "unknown to the tokenizer"
-    return None
+    return " " if protocol == "published" or left[-1:].isspace() else left[-1:]
 
 
 def candidates_in_slot(
@@ -193,56 +160,28 @@ def candidates_in_slot(
     ``several``: under ``strict``, words of several tokens take part. ``merge``: words with the same
     tokens share one score (``distinct_candidates``), as they always do under ``published``.
     """
-    is_strict = protocol == "strict"
-    reasons: dict[str, str] = {}
-    tokens: list[list[int]] = []
-    context = "x " if anchor == AFTER_SPACE else anchor
+    is_strict, reasons, tokens = protocol == "strict", dict[str, str](), list[list[int]]()
+    context = "x " if anchor == " " else anchor
     head = encode(tokenizer, [context.rstrip()])[0] if context else []
-    whole = encode(tokenizer, [context + word for word in words])
-    for word, of_text in zip(words, whole, strict=True):
-        is_merged = of_text[: len(head)] != head
-        ids = [] if is_merged else of_text[len(head) :]
+    for word, whole in zip(words, encode(tokenizer, [context + one for one in words]), strict=True):
+        is_merged = whole[: len(head)] != head
+        tokens.append([] if is_merged else whole[len(head) :])
         if is_merged:
             reasons[word] = f"merged with '{anchor}' on its left"
-        elif (reason := unusable(tokenizer, ids)) and (is_strict or not ids):
+        elif (reason := unusable(tokenizer, tokens[-1])) and (is_strict or not tokens[-1]):
             reasons[word] = reason
-        elif is_strict and len(ids) > 1 and not several:
-            pieces = " ".join(tokenizer.convert_ids_to_tokens(ids))
-            reasons[word] = f"{SEVERAL_TOKENS} {len(ids)} pieces ({pieces})"
-        tokens.append(ids)
-    split = [
-        word
-        for word, ids in zip(words, tokens, strict=True)
-        if len(ids) > 1 and word not in reasons
-    ]
-    if not is_strict:
-        tokens = [ids[:1] for ids in tokens]
-    sheet = distinct_candidates(words, tokens, reasons, merge=merge or not is_strict)
+        elif is_strict and len(tokens[-1]) > 1 and not several:
+            pieces = " ".join(tokenizer.convert_ids_to_tokens(tokens[-1]))
+            reasons[word] = f"{SEVERAL_TOKENS} {len(tokens[-1])} pieces ({pieces})"
+    both = zip(words, tokens, strict=True)
+    split = tuple(word for word, ids in both if len(ids) > 1 and word not in reasons)
+    chosen = tokens if is_strict else [ids[:1] for ids in tokens]
+    sheet = distinct_candidates(words, chosen, reasons, merge=merge or not is_strict)
     entries = tuple(
         str(tokenizer.convert_ids_to_tokens(ids[0])) if len(ids) == 1 else None
         for ids in sheet.tokens
     )
-    return replace(sheet, entries=entries, several=tuple(split))
-
-
-def with_golds(vocabulary: tuple[str, ...], queries: Iterable[Query]) -> tuple[str, ...]:
-    """The vocabulary and the golds that are spelt otherwise there (``Rome`` beside ``rome``)."""
-    return tuple(dict.fromkeys((*vocabulary, *(query.gold for query in queries))))
-
-
-def vocabulary_words(tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
-    """Every word that is one token after a space, by token id; no special tokens or parts."""
-    special = set(tokenizer.all_special_ids)
-    ids = [id_ for id_ in range(len(tokenizer)) if id_ not in special]
-    words = [word.strip() for word in tokenizer.batch_decode([[id_] for id_ in ids])]
-    encoded = encode(tokenizer, ["x " + word for word in words])
-    head = encode(tokenizer, ["x"])[0]
-    whole = [
-        word
-        for id_, word, tokens in zip(ids, words, encoded, strict=True)
-        if word and tokens == [*head, id_]
-    ]
-    return tuple(dict.fromkeys(whole))
+    return replace(sheet, entries=entries, several=split)
 
 
 def count_pieces(tokenizer: PreTrainedTokenizerBase, word: str) -> int:
@@ -251,26 +190,17 @@ def count_pieces(tokenizer: PreTrainedTokenizerBase, word: str) -> int:
     return len(whole) - len(head)
 
 
-def before_texts(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """The tokens that the tokenizer puts before every text."""
-    whole: list[int] = list(tokenizer("a")["input_ids"])
-    plain = list(tokenizer("a", add_special_tokens=False)["input_ids"])
-    sizes = range(len(whole) - len(plain) + 1)
-    return next((whole[:size] for size in sizes if whole[size : size + len(plain)] == plain), [])
-
-
 def start_token(tokenizer: PreTrainedTokenizerBase) -> int:
     """What precedes a sentence's first token, so that this one has a probability too.
 
     The token that the tokenizer itself puts there; else the separator of documents, which the
     families that put nothing there were trained with; else its beginning or end of sequence.
     """
-    plain = tokenizer("a", add_special_tokens=False)["input_ids"]
-    full = tokenizer("a")["input_ids"]
+    plain, full = tokenizer("a", add_special_tokens=False)["input_ids"], tokenizer("a")["input_ids"]
     if len(full) > len(plain) and full[0] != plain[0]:
         return int(full[0])
     vocabulary = tokenizer.get_vocab()
-    for token in (*DOCUMENT_SEPARATORS, tokenizer.bos_token, tokenizer.eos_token):
+    for token in (DOCUMENT_SEPARATOR, tokenizer.bos_token, tokenizer.eos_token):
         if token in vocabulary:
             return int(vocabulary[token])
     raise ConsilienceError(
@@ -288,13 +218,12 @@ def encode(
     A call of the tokenizer spends most of its time on fields that are not needed here. One such
     call sets padding and truncation off; the backend then gives the same ids.
     """
-    options = {
-        "add_special_tokens": special, "return_attention_mask": False,
-        "return_token_type_ids": False,
-    }  # fmt: skip
-    if not tokenizer.is_fast or not texts:
-        return list(tokenizer(list(texts), **options)["input_ids"]) if texts else []
-    tokenizer(texts[0], **options)
+    if not texts:
+        return []
+    some = list(texts[:1] if tokenizer.is_fast else texts)
+    ids: list[list[int]] = tokenizer(some, add_special_tokens=special, verbose=False)["input_ids"]
+    if not tokenizer.is_fast:
+        return ids
     encoded = tokenizer.backend_tokenizer.encode_batch(list(texts), add_special_tokens=special)
     return [encoding.ids for encoding in encoded]
 

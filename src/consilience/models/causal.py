@@ -11,27 +11,26 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from consilience.core.items import Floats, Ints, group_rows
-from consilience.core.patterns import Pattern
 from consilience.models.batches import (
     ReadyModel,
     StateReader,
+    logits_of,
+    one_at_a_time,
     positions,
-    sentence_logprobs,
-    settle_candidates,
+    settle,
     side_by_side,
+    text_logprobs,
     workers_on,
 )
 from consilience.models.candidates import (
     CandidateLookup,
     CandidateTokens,
-    FactModel,
     candidates_after_space,
     encode,
     excluded,
@@ -40,17 +39,12 @@ from consilience.models.candidates import (
     start_token,
     too_long,
 )
-from consilience.models.fast.trees import room_for_tokens, tree_scorer
 from consilience.models.loading import Pretrained
-from consilience.types import Query, Scores
+from consilience.models.trees import TextScorer
+from consilience.types import Candidates, Query, Scores
 
-MOST_QUERIES = 128  # Queries of one pattern that are scored together, at most
-
-FEW = 16
-"""Queries of several patterns that are scored together, at most. A pass over one token takes as
-long as over some dozens, so only runs of a few queries gain."""
-
-TOKENS_A_QUERY = 48  # Tokens of a query whose keys and values are stored, estimated from above
+MOST_QUERIES = {True: 128, False: 32}
+"""Inputs in a trie, at most, by whether every candidate is scored; a search stores all keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +53,10 @@ class _Chunk:
 
     rows: list[list[int]]  # The queries of each input
     golds: list[int]  # Positions among the scored candidates; -1 for none or several
-    sentences: list[list[int]]  # Token ids: of the first input's candidates, then the next's ...
+    texts: list[list[int]]  # Token ids: of the first input's candidates, then the next's ...
 
 
-class CausalModel(ReadyModel, FactModel):
+class CausalModel(ReadyModel):
     """A model that predicts the next token: GPT-2, Llama, GGUF files, ..."""
 
     def __init__(self, loaded: Pretrained) -> None:
@@ -70,32 +64,29 @@ class CausalModel(ReadyModel, FactModel):
         self.start = start_token(self.tokenizer)
         self.identity["start_token"] = str(self.tokenizer.convert_ids_to_tokens(self.start))
         self._lookup = CandidateLookup(self.tokenizer, "strict", self.notes)
-        self.tree_scorer = tree_scorer(self.model, self.start, self.budget)
-        if self.tree_scorer is None:
+        self.texts = TextScorer(self.model, self.budget)
+        if not self.texts.longest:
             self.notes.append(
                 "this family does not take a tree of sentences; each sentence is scored separately"
             )
 
-    def score_vocabulary(self, queries: Sequence[Query]) -> Iterator[Scores]:
-        """Every word as the next token; only where the object is last."""
-        words = self._lookup.vocabulary(queries)
-        for pattern, rows in group_rows(query.pattern for query in queries).items():
-            for rows_of_subject in _by_subject(queries, rows, MOST_QUERIES):
-                yield from self._score_next_word(pattern, rows_of_subject, words)
-
-    def score_words(
-        self, queries: Sequence[Query], words: tuple[str, ...], *, every: bool
+    def score(
+        self, queries: Sequence[Query], candidates: Candidates | None = None, *, every: bool = True
     ) -> Iterator[Scores]:
-        sheet = candidates_after_space(self.tokenizer, words)
+        if candidates is None:
+            yield from self._score_vocabulary(queries)
+            return
+        sheet = candidates_after_space(self.tokenizer, candidates.words)
         reasons: list[Scores] = []
 
         def score_chunk(chunk: _Chunk) -> Floats:
             if not len(sheet.scored):
-                return np.full((len(chunk.rows), len(words)), np.nan)
+                return np.full((len(chunk.rows), len(sheet.words)), np.nan)
             golds = None if every else np.array(chunk.golds)
-            return sheet.spread(self.totals(chunk.sentences, len(chunk.rows), golds))
+            return sheet.spread(self.totals(chunk.texts, len(chunk.rows), golds))
 
-        chunks = self._chunks(queries, sheet, reasons)
+        most = min(MOST_QUERIES[every], -(-len(queries) // workers_on(self.model.device)))
+        chunks = self._chunks(queries, sheet, most, reasons)
         for chunk, totals in side_by_side(score_chunk, chunks, self.model.device):
             yield from reasons
             reasons.clear()
@@ -103,52 +94,45 @@ class CausalModel(ReadyModel, FactModel):
         yield from reasons
 
     def _chunks(
-        self, queries: Sequence[Query], sheet: CandidateTokens, reasons: list[Scores]
+        self, queries: Sequence[Query], sheet: CandidateTokens, most: int, reasons: list[Scores]
     ) -> Iterator[_Chunk]:
-        """Inputs that are scored together; ``reasons`` receives the queries that cannot be."""
-        words = [sheet.words[position] for position in sheet.scored]
-        index = sheet.index_of_scored()
-        most = MOST_QUERIES
-        if self.tree_scorer is not None:  # as many as have keys and values that fit the memory
-            most = max(1, min(MOST_QUERIES, room_for_tokens(self.model) // TOKENS_A_QUERY))
-        most = min(most, -(-len(queries) // workers_on(self.model.device)))
-        for inputs in _together(queries, most):
+        """At most ``most`` inputs; ``reasons`` receives the queries that cannot be asked."""
+        words, index = [sheet.words[at] for at in sheet.scored], sheet.index_of_scored()
+        inputs = [*group_rows((query.pattern, query.subject) for query in queries).items()]
+        for start in range(0, len(inputs), max(1, most)):
             chunk = _Chunk([], [], [])
-            for pattern, subject, rows in inputs:
-                texts = [pattern.fill(subject, word) for word in words]
-                sentences = encode(self.tokenizer, texts)
+            for (pattern, subject), rows in inputs[start : start + most]:
+                encoded = encode(self.tokenizer, [pattern.fill(subject, word) for word in words])
                 # The start token is read too, a sentence's last token is not.
-                if reason := self.why_not(max(map(len, sentences), default=0)):
+                if reason := self.why_not(max(map(len, encoded), default=0)):
                     reasons.append(excluded(rows, sheet.words, reason))
                     continue
                 golds = {index.get(queries[row].gold, -1) for row in rows}
                 chunk.rows.append(rows)
                 chunk.golds.append(golds.pop() if len(golds) == 1 else -1)
-                chunk.sentences.extend(sentences)
+                chunk.texts.extend([self.start, *ids] for ids in encoded)
             if chunk.rows:
                 yield chunk
 
-    def totals(self, sentences: list[list[int]], queries: int, golds: Ints | None) -> Floats:
+    def totals(self, texts: list[list[int]], queries: int, golds: Ints | None) -> Floats:
         """Log-probability (query, candidate); with ``golds`` (query,) NaN but near the best."""
-        totals = None
-        if self.tree_scorer is not None:
-            with suppress(NotImplementedError):  # longer than a window of attention
-                totals = self.tree_scorer.totals(sentences, queries, golds, self.tie)
-        if totals is None:
-            totals = self.one_by_one(sentences).reshape(queries, -1)
+        if golds is None:
+            totals = self.texts.logprobs(texts, [1] * len(texts)).reshape(queries, -1)
+        else:
+            totals = self.texts.best(texts, golds, self.tie)
 
         def score_alone(query: int, candidate: int) -> float:
-            return float(self.one_by_one([sentences[query * totals.shape[1] + candidate]])[0])
+            text = texts[query * totals.shape[1] + candidate]
+            return float(text_logprobs(self.model, [text], [1], self.budget)[0])
 
-        settle_candidates(totals, self.tie, score_alone)
-        return totals
+        return settle(totals, self.tie, one_at_a_time(score_alone))
 
-    def _score_next_word(
-        self, pattern: Pattern, rows_of: dict[str, list[int]], words: tuple[str, ...]
-    ) -> Iterator[Scores]:
-        """Scores of the whole vocabulary as the next token; ``rows_of``: queries by subject."""
+    def _score_vocabulary(self, queries: Sequence[Query]) -> Iterator[Scores]:
+        """Every word as the next token; only where the object is last."""
+        words = self._lookup.vocabulary(queries)
         slots: defaultdict[str, list[tuple[list[int], list[int]]]] = defaultdict(list)
-        for subject, rows in rows_of.items():
+        inputs = group_rows((query.pattern, query.subject) for query in queries)
+        for (pattern, subject), rows in inputs.items():
             left, _ = pattern.around_object(subject)
             (ids,) = encode(self.tokenizer, [left.rstrip()])
             reason = self.why_not(1 + len(ids))
@@ -158,17 +142,15 @@ class CausalModel(ReadyModel, FactModel):
                 yield excluded(rows, words, reason)
             else:
                 slots[slot_anchor(left, "strict")].append((rows, [self.start, *ids]))
-        for anchor, inputs in slots.items():
+        for anchor, in_slot in slots.items():
             sheet = self._lookup.in_slot(words, anchor, merge=True)
             columns = torch.from_numpy(sheet.first_tokens[sheet.scored]).to(self.model.device)
 
-            @torch.inference_mode()
-            def next_logits(sentences: list[list[int]], columns: torch.Tensor = columns) -> Floats:
-                ids = torch.tensor(sentences, device=self.model.device)
-                logits = self.model(input_ids=ids, use_cache=False, logits_to_keep=1).logits[:, -1]
+            def next_logits(texts: list[list[int]], columns: torch.Tensor = columns) -> Floats:
+                logits = logits_of(self.model, texts, 1)[:, -1]
                 return np.asarray(logits[:, columns].double().cpu().numpy())
 
-            yield from self.score_slot(next_logits, inputs, sheet)
+            yield from self.score_slot(next_logits, in_slot, sheet)
 
     def hidden_states(
         self, queries: Sequence[Query], *, special_tokens: bool = True
@@ -185,34 +167,3 @@ class CausalModel(ReadyModel, FactModel):
 
     def why_not(self, tokens: int) -> str | None:
         return too_long(tokens, positions(self.model))
-
-    def one_by_one(self, sentences: list[list[int]]) -> Floats:
-        return sentence_logprobs(self.model, self.start, sentences, self.budget)
-
-
-def _by_subject(
-    queries: Sequence[Query], rows: list[int], most: int
-) -> Iterator[dict[str, list[int]]]:
-    for start in range(0, len(rows), most):
-        rows_of: defaultdict[str, list[int]] = defaultdict(list)
-        for row in rows[start : start + most]:
-            rows_of[queries[row].subject].append(row)
-        yield rows_of
-
-
-def _together(
-    queries: Sequence[Query], most: int
-) -> Iterator[list[tuple[Pattern, str, list[int]]]]:
-    """Subjects in a pattern, with at most ``most`` rows; of small patterns up to ``FEW``."""
-    together: list[tuple[Pattern, str, list[int]]] = []
-    count = 0
-    for pattern, rows in group_rows(query.pattern for query in queries).items():
-        for rows_of_subject in _by_subject(queries, rows, most):
-            size = sum(map(len, rows_of_subject.values()))
-            if together and count + size > min(most, FEW):
-                yield together
-                together, count = [], 0
-            together += [(pattern, subject, rows) for subject, rows in rows_of_subject.items()]
-            count += size
-    if together:
-        yield together

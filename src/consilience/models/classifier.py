@@ -123,42 +123,31 @@ def fit(
     differ only in order and format.
     """
     keys = [_sentence_keys(form) for form in forms]
-    sentences = {key: key[0] for form_keys in keys for key in form_keys}
-    fitted, stuck = list(forms), 0
+    ends = {key: _ends(key[0], tokenizer) for of_form in keys for key in of_form}
+    kept = {key: len(of_key) for key, of_key in ends.items()}  # Tokens of each sentence
     while True:
-        excess: dict[frozenset[_SentenceKey], int] = {}
-        for form_keys, ids in zip(keys, encode(fitted), strict=True):
-            same = frozenset(form_keys)
-            excess[same] = max(excess.get(same, 0), len(ids["input_ids"]) - longest)
-        if not any(excess.values()):
+        sentences = {
+            key: key[0] if size == len(ends[key]) else key[0][: ends[key][size - 1] if size else 0]
+            for key, size in kept.items()
+        }
+        fitted: list[Form] = [
+            tuple(
+                replace(segment, sentence=sentences[key])
+                for segment, key in zip(form, of_form, strict=True)
+            )
+            for form, of_form in zip(forms, keys, strict=True)
+        ]
+        excess = [len(ids["input_ids"]) - longest for ids in encode(fitted)]
+        if max(excess) <= 0:
             return fitted
-        excess = {same: tokens for same, tokens in excess.items() if tokens}
-        too_long = frozenset().union(*excess)
-        ends = {key: _ends(sentences[key], tokenizer) for key in sentences if key in too_long}
-        length = {key: len(tokens) for key, tokens in ends.items()}
-        for same, tokens in excess.items():
-            members = [key for key in length if key in same]
-            if not any(ends[key] for key in members):
+        worst = keys[excess.index(max(excess))]
+        for _ in range(max(excess)):
+            longer = max((key for key in kept if key in worst), key=kept.__getitem__)
+            if not kept[longer]:
                 raise ConsilienceError(
                     f"no room for the indicators in {longest} tokens", todo="Allow more."
                 )
-            removed = sum(len(ends[key]) - length[key] for key in members)
-            for _ in range(tokens + stuck - removed):
-                longer = max(members, key=lambda key: length[key])
-                length[longer] = max(0, length[longer] - 1)
-        shorter = sentences | {
-            key: sentences[key][: token_ends[length[key] - 1]] if length[key] else ""
-            for key, token_ends in ends.items()
-        }
-        stuck += shorter == sentences  # several tokens end at the same character
-        sentences = shorter
-        fitted = [
-            tuple(
-                replace(segment, sentence=sentences[key])
-                for segment, key in zip(form, form_keys, strict=True)
-            )
-            for form, form_keys in zip(forms, keys, strict=True)
-        ]
+            kept[longer] -= 1
 
 
 _SentenceKey = tuple[str, int]  # A sentence, and its number among equal ones of a form
@@ -220,23 +209,22 @@ class PairClassifier(ReadyModel):
     def why_not(self, shown: Sequence[Form]) -> list[str | None]:
         return [None] * len(shown)
 
-    def score(self, shown: Sequence[Form]) -> Iterator[Scores]:
+    def score(
+        self, shown: Sequence[Form], candidates: None = None, *, every: bool = True
+    ) -> Iterator[Scores]:
         """Log-probabilities, in nats, of the task's labels for each form; each exactly once.
 
         Equal forms are read once, in batches of one length, and near ties alone
         (docs/decisions/0007), so that no score depends on the other forms.
         """
-        encoded = self.input.encode(shown)
-        rows = list(group_rows(tuple(map(tuple, form.values())) for form in encoded).values())
-        unique = [encoded[queries[0]] for queries in rows]
-        lengths = [len(form["input_ids"]) for form in unique]
-        for batch, chosen in self.settled(self._logits, unique, lengths):
-            counts = [len(rows[at]) for at in batch]
-            yield Scores(
-                np.concatenate([rows[at] for at in batch]),
-                self.labels,
-                np.repeat(log_softmax(chosen), counts, axis=0),
-            )
+        encoded = self.encode(shown)
+        rows_of = [*group_rows(tuple(map(tuple, form.values())) for form in encoded).values()]
+        distinct = [encoded[rows[0]] for rows in rows_of]
+        lengths = [len(form["input_ids"]) for form in distinct]
+        for batch, logits in self.settled(self._logits, distinct, lengths):
+            rows = [rows_of[at] for at in batch]
+            logprob = np.repeat(log_softmax(logits), [*map(len, rows)], axis=0)
+            yield Scores(np.concatenate(rows), self.labels, logprob)
 
     def _logits(self, forms: list[Encoded]) -> Floats:
         return read(forms, self.model, self.input.reading)[:, self._columns]

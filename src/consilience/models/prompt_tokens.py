@@ -7,11 +7,17 @@ from functools import cached_property
 from itertools import pairwise, takewhile
 from typing import Any
 
-from jinja2.exceptions import TemplateError
-
 from consilience.core.errors import ConsilienceError
 from consilience.core.items import Form, Prompt, Task, TaskKind, as_string
-from consilience.models.candidates import before_texts, too_long
+from consilience.models.candidates import too_long
+from consilience.models.checks import (
+    Turn,
+    before_texts,
+    begun,
+    rendered,
+    special_tokens,
+    unusable,
+)
 
 MOST_WRITTEN = 32  # Tokens that a model may write unless another number is given
 LONGEST_LABEL = 20  # Tokens that a model may write; no label of the tasks has half as many
@@ -52,17 +58,6 @@ def filled(template: str, task: Task) -> str:
 ANSWER = "\u2603answer\u2603"  # Shows what a chat template puts around an answer
 
 
-TODAY = """{%- macro strftime_now(format) -%}
-{{- "2024-07-26" if "%m" in format else "26 Jul 2024" if "%b" in format else "26 July 2024" -}}
-{%- endmacro -%}"""
-"""The date of templates that write one (SmolLM3, gpt-oss, Llama 3.2), the same on all days."""
-
-OF_TEMPLATES = (TypeError, ValueError, ArithmeticError, LookupError, RecursionError)
-"""What a chat template raises besides TemplateError."""
-
-Turn = dict[str, str]  # The role and the content of a turn of a chat
-
-
 class PromptTokens:
     """How one model's tokenizer and chat template read prompts."""
 
@@ -72,21 +67,26 @@ class PromptTokens:
         self.ends = ends
         self.name = name
 
-    def is_chat(self, prompt: Prompt) -> bool:
-        return prompt.is_chat and self.has_template
-
     @property
     def has_template(self) -> bool:
         return bool(getattr(self.tokenizer, "chat_template", None))
 
     @cached_property
     def beginning(self) -> list[int]:
-        """The tokens that the tokenizer begins every text with, if any."""
         return before_texts(self.tokenizer)
 
-    def ids(self, texts: list[str]) -> list[list[int]]:
-        encoded: Any = self.tokenizer(texts, add_special_tokens=False, verbose=False)
+    @cached_property
+    def special(self) -> list[str]:
+        return special_tokens(self.tokenizer)
+
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of texts, without any that begin or end a text."""
+        encoded: Any = self.tokenizer(list(texts), add_special_tokens=False, verbose=False)
         return [list(ids) for ids in encoded["input_ids"]]
+
+    def begun(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of prompts, chats too: with what begins every text, and nothing that ends."""
+        return [begun(ids, self.beginning) for ids in self.ids(texts)] if texts else []
 
     def following(self, text: str) -> list[int]:
         """The tokens of a text that follows another; SentencePiece begins a text with a space."""
@@ -94,30 +94,31 @@ class PromptTokens:
         alone, whole = self.ids([before, before + text])
         return whole[len(alone) :]
 
+    def ended(
+        self, targets: Sequence[list[int]], after: str, *, is_text: bool = True
+    ) -> list[list[int]]:
+        """Targets with the token that ends an answer; ``after``: the text that follows it.
+
+        It is the first one there that the model ends answers with, else the first one, if it is
+        special or ``is_text``, else the model's own end.
+        """
+        ends = self.following(after) if after else []
+        known = [token for token in ends if token in self.ends]
+        first = ends[:1] if is_text or self.special_in([after]) else []
+        return [[*target, *[*known, *first, *self.ends][:1]] for target in targets]
+
     def label_targets(self, labels: Sequence[str], gap: str) -> list[list[int]]:
         """The tokens of labels after a ``gap``, with what ends them where the end counts."""
         targets = [self.following(gap + label) for label in labels]
-        if self.has_template:
-            ends = [self._end_of_turn(label) for label in labels]
-        else:
-            ends = [[*self.ends[:1]] if begins_another(targets) else [] for _ in labels]
-        return [[*target, *end] for target, end in zip(targets, ends, strict=True)]
-
-    def _end_of_turn(self, label: str) -> list[int]:
-        turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": label}]
-        after = self.ids([self.joined(turns).rpartition(label)[2]])[0]
-        ends = [token for token in after if token in self.ends]
-        if not ends and after and self.special_in([self.tokenizer.decode(after[:1])]):
-            ends = after
-        return [*ends, *self.ends][:1]
+        if not self.has_template and not begins_another(targets):
+            return targets
+        after = self.around(Prompt((("user", "?"),), (), (), is_chat=True))[1]
+        return self.ended(targets, after, is_text=False)
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
-        start = [] if self.is_chat(prompt) else self.beginning
-        return [*start, *self.ids([self.prompt_text(prompt)])[0]]
-
-    def prompt_text(self, prompt: Prompt) -> str:
         text = self.around(prompt)[0]
-        return text if self.is_chat(prompt) else text.rstrip(" ")
+        is_chat = prompt.is_chat and self.has_template
+        return self.begun([text if is_chat else text.rstrip(" ")])[0]
 
     def around(self, prompt: Prompt) -> tuple[str, str]:
         """What the model reads before an answer, and what ends the answer.
@@ -125,11 +126,12 @@ class PromptTokens:
         Both are what the chat template of the model has around the turn of an assistant. The text
         of another prompt ends with a line break.
         """
-        if not self.is_chat(prompt):
+        if not (prompt.is_chat and self.has_template):
             return prompt.text, "\n"
         question, answered = self.chats(prompt)
-        opening = self.joined(question, is_asked=True)
-        before, is_there, after = self.joined(answered).partition(ANSWER)
+        opening = self.chat(question)
+        whole = rendered(self.tokenizer, answered, self.name, is_asked=False)
+        before, is_there, after = whole.partition(ANSWER)
         fits = before.startswith(opening) or opening.startswith(before)  # it may open a thought
         return (before, after) if is_there and fits else (opening, after)
 
@@ -141,26 +143,9 @@ class PromptTokens:
             turns.insert(0, {"role": "system", "content": prompt.system})
         return turns, [*turns, {"role": "assistant", "content": ANSWER}]
 
-    def joined(self, turns: Sequence[Turn], *, is_asked: bool = False) -> str:
-        """Turns in the model's form; one that refuses them or ignores a system prompt raises."""
-        system = turns[0]["content"] if turns[0]["role"] == "system" else ""
-        options: dict[str, Any] = {"tokenize": False, "add_generation_prompt": is_asked}
-        template = getattr(self.tokenizer, "chat_template", None)
-        if isinstance(template, str) and "strftime_now" in template:
-            options["chat_template"] = TODAY + template
-        try:
-            chat, problem = str(self.tokenizer.apply_chat_template(turns, **options)), ""
-            if is_asked and system.strip() not in chat:  # a switch such as /no_think is read, too
-                without = self.tokenizer.apply_chat_template(turns[1:], **options)
-                problem = "ignores a system prompt" * (without == chat)
-        except (TemplateError, *OF_TEMPLATES) as error:
-            kind = "" if isinstance(error, TemplateError) else f"{type(error).__name__}: "
-            what = "a system prompt" if system else "the prompt"
-            problem = f"refuses {what}: {kind}{error}"
-        if problem:
-            todo = "Write its text into the template, before {question}." if system else ""
-            raise ConsilienceError(f"the chat template of '{self.name}' {problem}", todo=todo)
-        return chat
+    def chat(self, turns: Sequence[Turn]) -> str:
+        """Turns in the form of the model's template, and what opens an answer."""
+        return rendered(self.tokenizer, turns, self.name, is_asked=True)
 
     def encode(self, prompt: Prompt) -> tuple[list[int], list[list[int]]]:
         """The token ids of a prompt, of any length, and those of each of its answers.
@@ -170,26 +155,17 @@ class PromptTokens:
         unless the ids of one answer begin another's (``1`` and ``10``): then all answers of the
         prompt are scored with what ends them.
         """
-        start = [] if self.is_chat(prompt) else self.beginning
-        texts, after = self.texts(prompt)
-        prompt_ids, *whole = ([*start, *ids] for ids in self.ids(texts))
+        before, after = self.around(prompt)
+        stem = before.rstrip(" ")
+        gap = before[len(stem) :] or ("" if prompt.is_chat or stem.endswith("\n") else " ")
+        prompt_ids, *whole = self.begun([stem, *(stem + gap + one for one in prompt.answers)])
         columns = zip(prompt_ids, *whole, strict=False)
         common = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
         shared = min(common, *(len(ids) - 1 for ids in whole))
         targets = [ids[shared:] for ids in whole]
         if begins_another(targets) or (prompt.is_chat and not prompt.are_labels):
-            ends = self.following(after) if after else []
-            last = next((token for token in ends if token in self.ends), None)
-            end = [last] if last is not None else ends[:1] or list(self.ends[:1])
-            targets = [[*ids, *end] for ids in targets]
+            targets = self.ended(targets, after)
         return whole[0][:shared], targets
-
-    def texts(self, prompt: Prompt) -> tuple[list[str], str]:
-        """The text of a prompt and those of the prompt with each answer; what ends an answer."""
-        before, after = self.around(prompt)
-        stem = before.rstrip(" ")
-        gap = before[len(stem) :] or ("" if prompt.is_chat or stem.endswith("\n") else " ")
-        return [stem, *(stem + gap + answer for answer in prompt.answers)], after
 
     def refused(self, prompt: Prompt, answers: Sequence[str] = ()) -> str | None:
         """Why the texts of a prompt and its answers cannot be read; None where they can."""
@@ -199,17 +175,8 @@ class PromptTokens:
 
     def special_in(self, texts: Sequence[str]) -> str | None:
         """Why the first text with a special token cannot be read; None where none has one."""
-        for text in texts:
-            if token := next((one for one in self._special if one in text), None):
-                return f"has the special token '{token}' in it"
-        return None
-
-    @cached_property
-    def _special(self) -> list[str]:
-        """The special tokens, also those that have no name, as those of a turn often have none."""
-        added = self.tokenizer.added_tokens_decoder.values()
-        of_turns = (str(token.content) for token in added if token.special)
-        return [*dict.fromkeys([*self.tokenizer.all_special_tokens, *of_turns])]
+        found = (token for text in texts for token in self.special if token in text)
+        return next((f"has the special token '{token}' in it" for token in found), None)
 
 
 class OptionPrompts:
@@ -233,6 +200,10 @@ class OptionPrompts:
     def _why_not(self, prompt: Prompt) -> str | None:
         if reason := self.tokens.refused(prompt, prompt.answers):
             return reason
+        options = [*prompt.answers, *(choice.text for choice in prompt.choices)]
+        for option, tokens in zip(options, self.tokens.ids(options), strict=True):
+            if reason := unusable(self.tokens.tokenizer, tokens):
+                return f"the option '{option}': {reason}"
         ids, targets = self.encode(prompt)
         if len({tuple(target) for target in targets}) < len(targets):
             return "two options have the same tokens"
@@ -269,7 +240,7 @@ class LabelPrompts:
 
     def text(self, form: Form) -> str:
         turns = self.turns(form)
-        if self.tokens is None or not self.is_chat:
-            text = turns[0]["content"] + self.reply
-            return text if self.tokens is None else text.rstrip(" ")
-        return self.tokens.joined(turns, is_asked=True) + self.reply
+        if self.tokens is not None and self.is_chat:
+            return self.tokens.chat(turns) + self.reply
+        text = turns[0]["content"] + self.reply
+        return text if self.tokens is None else text.rstrip(" ")

@@ -30,28 +30,28 @@ from transformers.modeling_outputs import BaseModelOutput
 from consilience.core.errors import ConsilienceError
 from consilience.core.items import Floats, Ints, group_rows, padded
 from consilience.models.batches import (
+    CANNOT,
     ReadyModel,
     StateReader,
     in_parts,
+    is_same,
+    one_at_a_time,
     positions,
     score_batches,
-    settle_candidates,
+    settle,
     target_logprobs,
 )
 from consilience.models.candidates import (
     CandidateTokens,
-    FactModel,
-    before_texts,
     distinct_candidates,
+    encode,
     excluded,
     scores_of,
     too_long,
-    unusable,
-    with_golds,
 )
-from consilience.models.fast.trees import CANNOT, TOLERANCE
+from consilience.models.checks import before_texts, check_numbers, unusable
 from consilience.models.loading import Pretrained
-from consilience.types import Query, Scores
+from consilience.types import Candidates, Query, Scores
 
 SENTENCE = "{sentence}"  # The sentence in a template
 BLANK = "_"  # Marks the object in the sentence of a template
@@ -61,7 +61,7 @@ NOT_THE_VOCABULARY = "a sequence-to-sequence model is asked for the relation's o
 _SENTINEL = re.compile(r"▁?<extra_id_\d+>")
 
 
-class Seq2SeqModel(ReadyModel, FactModel):
+class Seq2SeqModel(ReadyModel):
     """A model that reads a text and writes another: T5, mT5, UMT5, Flan-T5, ..."""
 
     def __init__(self, loaded: Pretrained, template: str | None = None) -> None:
@@ -80,7 +80,6 @@ class Seq2SeqModel(ReadyModel, FactModel):
             self.close = _check_template(template, tokenizer, name)
         vocabulary = tokenizer.get_vocab()
         self._sentinels = {id_ for piece, id_ in vocabulary.items() if _SENTINEL.fullmatch(piece)}
-        self._special = self._sentinels | set(tokenizer.all_special_ids)
         self.longest = min(tokenizer.model_max_length, positions(model))
         super().__init__(loaded)
         self.identity = self.identity | {"template": template}
@@ -97,53 +96,41 @@ class Seq2SeqModel(ReadyModel, FactModel):
         with suppress(*CANNOT):
             together = self._side_by_side([inputs], [target[:2], target])[0]
             alone = [self.alone(inputs, target[:2]), self.alone(inputs, target)]
-            return np.allclose(together, alone, rtol=0, atol=TOLERANCE[self.model.dtype])
+            return is_same(together, np.array(alone), self.model)
         return False
 
-    def score_vocabulary(self, queries: Sequence[Query]) -> Iterator[Scores]:
-        yield excluded(range(len(queries)), with_golds((), queries), NOT_THE_VOCABULARY)
-
-    def score_words(
-        self, queries: Sequence[Query], words: tuple[str, ...], *, every: bool
+    def score(
+        self, queries: Sequence[Query], candidates: Candidates | None = None, *, every: bool = True
     ) -> Iterator[Scores]:
-        sheet = self.candidate_tokens(words)
-        targets, inputs, rows_of = sheet.sequences, list[list[int]](), list[list[int]]()
+        if candidates is None:
+            golds = tuple(dict.fromkeys(query.gold for query in queries))
+            yield excluded(range(len(queries)), golds, NOT_THE_VOCABULARY)
+            return
+        sheet, asked = self.candidate_tokens(candidates.words), list[tuple[list[int], list[int]]]()
         for ids, rows in self.inputs(queries).items():
             if reason := self.why_not(ids):
-                yield excluded(rows, words, reason)
+                yield excluded(rows, candidates.words, reason)
             else:
-                inputs.append(list(ids))
-                rows_of.append(rows)
+                asked.append((rows, list(ids)))
 
         def score_batch(batch: Ints) -> Floats:
-            if not targets:
-                return np.full((len(batch), len(words)), np.nan)
-            return sheet.spread(self.totals([inputs[at] for at in batch], targets))
+            return sheet.spread(self.totals([asked[at][1] for at in batch], sheet.sequences))
 
-        lengths = [len(ids) + len(self.prefix) for ids in inputs]
+        lengths = [len(ids) + len(self.prefix) for _, ids in asked]
         device = self.model.device
         for batch, totals in score_batches(score_batch, lengths, self.budget, device, MOST_QUERIES):
-            yield scores_of(
-                [rows_of[at] for at in batch], totals, sheet, are_totals=True, every=every
-            )
+            rows_of = [asked[at][0] for at in batch]
+            yield scores_of(rows_of, totals, sheet, are_totals=True, every=every)
 
     def totals(self, inputs: list[list[int]], targets: list[list[int]]) -> Floats:
-        """Log-probability (query, candidate) of targets after inputs of one length.
-
-        Near ties are decided by passes of their own.
-        """
+        """Log-probability (query, candidate) of targets after inputs of one length."""
         if self._has_cache:
             totals = self._side_by_side(inputs, targets)
         else:
             totals = np.array([[self.alone(ids, one) for one in targets] for ids in inputs])
-        if np.isnan(totals).any():
-            raise ConsilienceError(
-                f"the model's logits are not numbers in {self.model.dtype}",
-                expected="a dtype that holds what the model computes",
-                todo="Use --dtype float32, or bfloat16: T5 was trained in it.",
-            )
-        settle_candidates(totals, self.tie, lambda q, c: self.alone(inputs[q], targets[c]))
-        return totals
+        check_numbers(totals, self.model.dtype)
+        alone = one_at_a_time(lambda q, c: self.alone(inputs[q], targets[c]))
+        return settle(totals, self.tie, alone)
 
     @torch.inference_mode()
     def _side_by_side(self, inputs: list[list[int]], targets: list[list[int]]) -> Floats:
@@ -212,10 +199,7 @@ class Seq2SeqModel(ReadyModel, FactModel):
         if self.template is not None:
             before, _, after = self.template.partition(SENTENCE)
             texts = [before + text + after for text in texts]
-        unique = list(dict.fromkeys(texts))
-        encoded = self.tokenizer(unique)["input_ids"] if unique else []
-        ids_of = dict(zip(unique, map(tuple, encoded), strict=True))
-        return group_rows(ids_of[text] for text in texts)
+        return group_rows(map(tuple, encode(self.tokenizer, texts, special=True)))
 
     def candidate_tokens(self, words: tuple[str, ...]) -> CandidateTokens:
         """The tokens of the words in the decoder's text, with the one that closes it."""
@@ -224,14 +208,13 @@ class Seq2SeqModel(ReadyModel, FactModel):
             texts = [f"{SENTINELS[0]} {word} {SENTINELS[1]}" for word in words]
         targets: list[list[int]] = []
         reasons: dict[str, str] = {}
-        encoded = self.tokenizer(texts, add_special_tokens=False)["input_ids"] if words else []
-        for word, ids in zip(words, encoded, strict=True):
+        for word, ids in zip(words, encode(self.tokenizer, texts), strict=True):
             tokens = ids[1:-1] if is_span else ids
             if is_span and [*ids[:1], *ids[-1:]] != [self.prefix[-1], self.close]:
                 reasons[word] = "merged with the sentinels around it"
             elif reason := unusable(self.tokenizer, tokens):
                 reasons[word] = reason
-            elif special := self._special.intersection(tokens):
+            elif special := {*self.tokenizer.all_special_ids, *self._sentinels} & {*tokens}:
                 token = self.tokenizer.convert_ids_to_tokens(min(special))
                 reasons[word] = f"has the special token '{token}' in it"
             elif len(self.prefix) + len(tokens) > self.longest:

@@ -124,13 +124,13 @@ class ProbeOptions(Options):
         super().__post_init__()
         object.__setattr__(self, "model", at_url(self.model, self.base_url))
         scheme = self.model.partition(":")[0]
-        for name in ("adapter", "revision"):
-            if getattr(self, name) and scheme in ("baseline", "openai"):
-                raise ConsilienceError(
-                    f"--{name} with --model {self.model}",
-                    expected="a model whose weights are loaded here",
-                    todo=f"Leave --{name} out.",
-                )
+        usual: dict[str, Any] = {"adapter": None, "revision": None}
+        if scheme == "openai" and self.equivalence is None:  # its judge is loaded here
+            usual |= {"device": "auto", "dtype": "float32"}
+        for name, default in usual.items():
+            if getattr(self, name) != default and scheme in ("baseline", "openai"):
+                found, expected = f"--{name} with --model {self.model}", "weights that are here"
+                raise ConsilienceError(found, expected=expected, todo=f"Leave --{name} out.")
 
     @property
     def loading(self) -> Loading:

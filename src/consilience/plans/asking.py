@@ -14,7 +14,7 @@ import polars as pl
 from consilience.core.factors import letters_of
 from consilience.core.items import Ask, Bools, Floats, Group, Ints, Item, NoAnswer, Scores
 from consilience.core.schemas import QUERIES_SCHEMA, REASONS
-from consilience.models import Reader, WritingModel
+from consilience.models import LanguageModel
 
 Progress = Callable[[int], None]  # Called with the number of queries that have just been answered
 Column = npt.NDArray[np.float64] | npt.NDArray[np.object_]
@@ -52,7 +52,7 @@ def query_table(group: Group, texts: Callable[[Any], Sequence[str]]) -> pl.DataF
     return pl.DataFrame(columns, schema=pl.Schema(kinds))
 
 
-def askable(group: Group, model: Reader) -> Group:
+def askable(group: Group, model: LanguageModel) -> Group:
     """The group with the reasons why a model cannot be asked some of it."""
     reasons = iter(model.why_not([one.shown for one in group.asks if one.why_not is None]))
     asks = [one if one.why_not else one._replace(why_not=next(reasons)) for one in group.asks]
@@ -87,7 +87,7 @@ def ask(
 
 def ask_texts(
     group: Group,
-    model: WritingModel,
+    model: LanguageModel,
     read: Callable[[str, Ask], Mapping[str, Any]],
     samples: Sequence[int] = (),
     progress: Progress = lambda done: None,

@@ -15,8 +15,7 @@ from consilience.core.factors import ORIGINAL, Design
 from consilience.core.free_text import DEFAULT_RULE, RULES, match
 from consilience.core.items import Ask, Choice, Form, Group, Item, Task, TextPair
 from consilience.core.schemas import ANSWERS_SCHEMA
-from consilience.models import PairModel
-from consilience.models.functions import label_baseline
+from consilience.models.functions import Chooser, label_baseline
 from consilience.options.probe import DEFAULT_MODEL, ProbeOptions
 from consilience.plans import asking
 from consilience.plans.asking import Progress
@@ -46,14 +45,15 @@ def plan_pairs(options: ProbeOptions, suite: Any = None, watch: Watch = SILENT) 
     # What is written comes first: writing also reads what choosing needs.
     sizes = {group.id: size for group in reversed(counted.relations)}
 
-    def load() -> PairModel:
+    def load() -> Any:
         if options.model.startswith("baseline:"):
             baseline = options.model.removeprefix("baseline:")
             return label_baseline(baseline, task.labels, pairs.items, options.seed)
         return (_load_writer if options.generate else _load_classifier)(options, task)
 
     def queries(model: Any) -> Queries:
-        if options.generate and model is not None and not hasattr(model, "write"):
+        is_mute = isinstance(model, Chooser) or not hasattr(model, "write")
+        if options.generate and model is not None and is_mute:
             found = "--generate with a function or a baseline"
             raise ConsilienceError(found, todo="Leave it out.")
         original = _original(model, task)
@@ -110,7 +110,7 @@ def _original(model: Any, task: Task) -> Original:
     )
 
 
-def _load_classifier(options: ProbeOptions, task: Task) -> PairModel:
+def _load_classifier(options: ProbeOptions, task: Task) -> Any:
     from consilience.models.classifier import load_pair_classifier
 
     return load_pair_classifier(_classifier(options.model, task.name), task.labels, options.loading)
@@ -126,7 +126,7 @@ def _classifier(spec: str, task: str) -> str:
     return str(folder / task) if (folder / task / "config.json").is_file() else spec
 
 
-def _load_writer(options: ProbeOptions, task: Task) -> PairModel:
+def _load_writer(options: ProbeOptions, task: Task) -> Any:
     if options.model.startswith("openai:"):
         from consilience.models.served import load_served_labels
 
@@ -161,17 +161,17 @@ def present_pairs(
     pairs: Sequence[TextPair],
     original: Original,
     perturbations: Mapping[str, Perturbation],
-    model: PairModel | None,
+    model: Any,
 ) -> tuple[Group, list[str]]:
     """Every pair in every form, as the model reads it, and notes.
 
     Of an item with a form that is too long for the model, the sentences are shortened
-    (``PairModel.fit``).
+    (its method ``fit``).
     """
     names = (ORIGINAL, *perturbations)
     forms = [tuple(tasks.forms_of(pair, original(pair), perturbations).values()) for pair in pairs]
     reasons: list[str | None] = [None] * len(forms)
-    notes = _fit(forms, reasons, model) if model is not None else []
+    notes = _fit(forms, reasons, model) if hasattr(model, "fit") else []
     if all(reasons):
         raise ConsilienceError(f"no item of {task.name} can be asked, such as: {reasons[0]}")
     items = [
@@ -186,7 +186,7 @@ def present_pairs(
     return Group(task.name, task.name, items, names, asks, ANSWERS_SCHEMA), notes
 
 
-def _fit(forms: list[tuple[Form, ...]], reasons: list[str | None], model: PairModel) -> list[str]:
+def _fit(forms: list[tuple[Form, ...]], reasons: list[str | None], model: Any) -> list[str]:
     """Shorten what is too long for a model, and say why others cannot be asked."""
     size = len(forms[0])
     encoded = model.encode([form for of_pair in forms for form in of_pair])

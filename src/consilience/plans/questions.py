@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 from typing import Protocol as Interface
 
 import numpy as np
@@ -29,8 +29,7 @@ from consilience.core.items import Ask, Group, Item, Prompt, Question, Scores, m
 from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.core.text import counted, truncated
 from consilience.models import (
-    Model,
-    WritingModel,
+    LanguageModel,
     is_chat_model,
     load_prompt_model,
     load_writer,
@@ -154,30 +153,24 @@ def plan_questions(options: ProbeOptions, suite: Any = None, watch: Watch = SILE
     _check(presented)
     sizes = {name: presented.size(name) for name in groups}
 
-    def load() -> Model:
-        is_served, chooser = options.model.startswith("openai:"), None
-        writes = presented.writes and not options.model.startswith("baseline:")
-        if not writes or (is_served and presented.chooses):
-            chooser = load_prompt_model(
+    def load() -> Any:
+        if not presented.writes or options.model.startswith("baseline:"):
+            return load_prompt_model(
                 options.model,
                 [one for of_group in presented.pool.values() for one in of_group],
                 loading=options.loading,
                 seed=options.seed,
                 connection=options.connection,
             )
-        if not writes:
-            assert chooser is not None
-            return chooser
-        writer: Model = load_writer(
+        return load_writer(
             options.model,
             options.loading,
             connection=options.connection,
-            chooser=chooser,
+            chooses=presented.chooses,
             most_written=options.max_new_tokens,
             temperature=options.temperature,
             seed=options.seed,
         )
-        return writer
 
     settings = {
         "suite": questions.name,
@@ -248,7 +241,7 @@ def _check(presented: Presented) -> None:
 class Writer:
     """A model that is asked, and the judge of its answers."""
 
-    model: WritingModel
+    model: LanguageModel
     match: str | None = None  # Finds the answer in a text (``free_text.RULES``); None: the usual
     judge: Judge | None = None  # Says what means the same; None where only equal answers do
 
@@ -292,7 +285,7 @@ def asks_of(
 
 
 def choose(
-    presenter: Presenter, group: Group, model: Model, progress: Progress = lambda done: None
+    presenter: Presenter, group: Group, model: LanguageModel, progress: Progress = lambda done: None
 ) -> pl.DataFrame:
     """The answers of a group of questions with options, a row for each prompt."""
 
@@ -307,8 +300,8 @@ def choose(
             tokens = scores.lengths[row, :size]
             values = rule.scores(scores.totals[row, :size], tokens, one.answers)
             if margins(values[None])[0] < model.tie:
-                alone = cast(Any, model).score_alone(one.shown)
-                values = rule.scores(alone, tokens, one.answers)
+                alone: Any = next(iter(model.score([one.shown])))
+                values = rule.scores(alone.totals[0], tokens, one.answers)
             totals[row, :size] = values
         return replace(scores, totals=totals)
 

@@ -14,7 +14,7 @@ import polars as pl
 from consilience.core.errors import SILENT, ConsilienceError, Protocol, UnansweredError, Watch
 from consilience.core.schemas import REASONS
 from consilience.core.text import counted, duration, evenly, spread
-from consilience.models import LanguageModel, Model
+from consilience.models import LanguageModel
 from consilience.options import Output
 from consilience.options.probe import ProbeOptions
 from consilience.plans import Plan, Queries, noise, plan_of
@@ -41,7 +41,7 @@ def probe(
     watch: Watch = SILENT,
     *,
     suite: Suite | Questions | None = None,
-    model: LanguageModel | Model | None = None,
+    model: LanguageModel | None = None,
     recorded: ProbeOptions | None = None,
 ) -> CountedRun:
     """Ask a model a suite, measure its answers and keep the run; values may replace the names.
@@ -54,16 +54,16 @@ def probe(
     folder = open_folder(plan, queries, options, named)
     try:
         by_group = ask_in_folder(plan, queries, folder, watch)
+        tables = {group.id: by_group[group.id].drop("scores", strict=False) for group in plan.suite}
+        answers = pl.concat(tables.values(), how="diagonal")
+        of_others = (getattr(queries.model, name, None) for name in ("client", "function"))
+        if any(of_others) and answers["answer"].null_count() == answers.height:
+            folder.discard_answers()
+            raise _unanswered(answers, queries.model, folder)
+        floor = _noise_floor(queries, options, folder, tables, watch)
     except BaseException:
-        folder.note_cost()
+        folder.stop()
         raise
-    tables = {group.id: by_group[group.id].drop("scores", strict=False) for group in plan.suite}
-    answers = pl.concat(tables.values(), how="diagonal")
-    is_served = getattr(queries.model, "client", None) is not None
-    if is_served and answers["answer"].null_count() == answers.height:
-        folder.discard_answers()
-        raise _unanswered(answers, queries.model, folder)
-    floor = _noise_floor(queries, options, folder, tables, watch)
     counted_run = count_answers(answers, plan.suite, model_of(folder.settings), floor)
     notes = [*queries.notes_on(answers), *counted_run.notes]
     return save_counted(replace(counted_run, notes=notes), folder)
@@ -119,7 +119,7 @@ def ask_in_folder(
     left = sum(plan.sizes[group] for group in wanted if group not in complete)
     folder.note(model.notes)
     if products := getattr(model, "products", None):
-        folder.multiplied_by(asdict(products))
+        folder.multiplied_by(products)
     with watch.steps("asking", left, "queries") as advance:
         for name in wanted:
             answers = folder.answers(name, plan.sizes[name])
@@ -194,7 +194,7 @@ def _noise_floor(
 
 
 def _unanswered(answers: pl.DataFrame, model: Any, folder: RunFolder) -> UnansweredError:
-    """The error for a run of a server without a single answer, whose queries are asked again."""
+    """The error for a run of a server or function without an answer; all is asked again."""
     known = answers.select(pl.coalesce(*REASONS).fill_null("no reason is known")).to_series()
     reason, times = known.value_counts(sort=True).row(0)
     proof = getattr(model, "proof", None)
@@ -260,7 +260,7 @@ def plan_probe(
     watch: Watch = SILENT,
     *,
     suite: Suite | Questions | None = None,
-    model: LanguageModel | Model | None = None,
+    model: LanguageModel | None = None,
 ) -> ProbePlan:
     """What ``probe`` would ask with these options; nothing is written.
 

@@ -19,7 +19,7 @@ import polars as pl
 from huggingface_hub import EvalResult, ModelCardData
 
 from consilience.core.errors import ConsilienceError, Protocol
-from consilience.core.factors import WHOLE, Part
+from consilience.core.factors import FACTORS, WHOLE, Part
 from consilience.core.schemas import REASONS
 from consilience.metrics.registry import DESCRIPTIONS, headline_metrics
 from consilience.report.export import as_markdown
@@ -344,7 +344,7 @@ def samples_of(run: PublicRun, prompts: pl.DataFrame, evaluation_id: str) -> Ite
             "error": row["error"],
             "metadata": {
                 name: str(row[name])
-                for name in ("item", "variant", "variant_index", "margin")
+                for name in ("item", "variant", "variant_index", "margin", *FACTORS)
                 if row.get(name) is not None
             },
         }

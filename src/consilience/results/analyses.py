@@ -361,7 +361,7 @@ def _clusters(
     protocol: Protocol,
 ) -> pl.DataFrame:
     from consilience.analysis import representations
-    from consilience.models.judges import vector_array
+    from consilience.models.states import vector_array
 
     folder = run / "vectors"
     if (folder / f"{relation.id}.parquet").is_file():

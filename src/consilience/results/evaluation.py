@@ -20,8 +20,8 @@ from consilience.elsewhere import kept, made_of
 from consilience.endpoints.usage import cost_in_words
 from consilience.files.tables import as_polars, frame_rows, text_of
 from consilience.files.write import path_of, write_whole
-from consilience.models import LanguageModel, Model
-from consilience.models.functions import LabelFunction, PromptFunction, TextFunction, TwoTexts
+from consilience.models import LanguageModel
+from consilience.models.functions import Function
 from consilience.options import Output, option_fields, options_of, refuse_unknown, typed
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import ScoreOptions
@@ -54,10 +54,7 @@ if TYPE_CHECKING:
 
 Frame = Any  # of pandas or polars
 
-Texts = (
-    Callable[[list[str]], Sequence[str | None]] | Callable[[list[TwoTexts]], Sequence[str | None]]
-)
-"""A function from prompts to texts, or from two texts of sentence pairs to labels."""
+Texts = Callable[[Any], Any]  # A function from a text to a text, or from texts to texts
 
 if TYPE_CHECKING:
 
@@ -86,10 +83,8 @@ def evaluate(
 
     - ``suite``: a name, a folder, a file of questions, a ``Suite``, ``Questions``, or a pandas or
       polars frame or a list of dictionaries of questions (``Questions.from_frame``).
-    - ``model``: what the command line takes, a loaded ``LanguageModel``, or a function from a list
-      of prompts to a list of texts (``TextFunction``); for a task of sentence pairs, from a list of
-      two texts to a list of labels (``LabelFunction``), and for questions from a list of
-      prompts to a list of labels or texts of options (``PromptFunction``). It may be async.
+    - ``model``: what the command line takes, a loaded ``LanguageModel``, or a function from a text
+      to a text or from a list of texts to a list of texts (``Function``). It may be async.
     - ``options``: those of ``consilience probe``, such as ``limit=8``, ``groups=["capital"]`` and
       ``vary={"order": "rotations"}``. ``columns`` may be a dictionary.
     - ``out``: keeps the run in this folder. The same call resumes it, and ``open_run`` reads it.
@@ -219,7 +214,7 @@ def compare(*runs: Any, protocol: Protocol | None = None) -> Comparison:
 
 def _values_of(
     suite: object, model: object, options: Mapping[str, Any]
-) -> tuple[dict[str, Any], Suite | Questions | None, LanguageModel | Model | None]:
+) -> tuple[dict[str, Any], Suite | Questions | None, LanguageModel | None]:
     """The fields of ``ProbeOptions``, the suite and the model; None for one that is a name."""
     refuse_unknown(ProbeOptions, options)
     fields = dict(options)
@@ -233,7 +228,7 @@ def _values_of(
     if is_name and columns:
         fields["columns"] = [f"{name}={column}" for name, column in columns.items()]
     fields["suite"] = chosen.name if chosen is not None else suite
-    loaded: LanguageModel | Model | None = None
+    loaded: LanguageModel | None = None
     if not isinstance(model, str | Path):
         kind = kind_of(str(suite) if chosen is None else chosen, fields.get("as_questions"))
         loaded = _model_of(model, kind, fields)
@@ -266,31 +261,18 @@ def _refuse_columns(suite: object) -> NoReturn:
     raise ConsilienceError(f"columns with {suite!r}", expected=expected, todo="Leave columns out.")
 
 
-METHODS: Mapping[Kind, tuple[str, str]] = {
-    "facts": ("score", "prompts to texts, or what load_model gives"),
-    "pairs": ("fit", "two texts to a label"),
-    "questions": ("why_not", "prompts to labels or texts of options"),
-}
-"""What tells a model for each kind of suite, and what a user may give in its place."""
-
-
-def _model_of(model: Any, kind: Kind, options: Mapping[str, Any]) -> LanguageModel | Model:
+def _model_of(model: Any, kind: Kind, options: Mapping[str, Any]) -> LanguageModel:
     """A model that is no name: as it is, or made of a function."""
-    method, takes = METHODS[kind]
-    if hasattr(model, method) and hasattr(model, "identity"):
-        return cast(Model, model)
+    method = "score" if kind == "facts" else "text"
+    fits = hasattr(model, method) and getattr(model, "kind", kind) == kind
+    if fits and hasattr(model, "identity"):
+        return cast(LanguageModel, model)
     if hasattr(model, "identity") or hasattr(model, "forward") or not callable(model):
         found = f"a model of type {type(model).__name__} with {WORDS[kind].item}s"
-        expected = f"a name, a folder, or a function from {takes}"
+        expected = "a name, a folder, or a function from texts to texts"
         raise ConsilienceError(found, expected=expected)
-    made: Any
-    if kind == "pairs":
-        made = LabelFunction(model, load_task(str(options["suite"])).labels)
-    elif kind == "questions":
-        made = PromptFunction(model)
-    else:
-        made = TextFunction(model, options.get("template"))
-    return cast(Model, made)
+    labels = load_task(str(options["suite"])).labels if kind == "pairs" else ()
+    return Function(model, labels, options.get("template") if kind == "facts" else None)
 
 
 def _result_of(

@@ -143,12 +143,16 @@ class RunFolder:
             self._client = client
             self._journal = client.journal = Journal(self.path / REPLIES)
             self._cost_before = self.record.get("cost", {})
-            self.note_cost()
+            with self._changing() as record:
+                self._count_cost(record)
 
-    def note_cost(self) -> None:
-        """Record what was paid so far."""
+    def stop(self, *, is_whole: bool = False) -> None:
+        """Record what was paid, and let another process ask here; a whole run needs no replies."""
         with self._changing() as record:
             self._count_cost(record)
+        if self._client is not None and self._journal is not None:
+            self._client.journal = None
+            self._journal.remove() if is_whole else self._journal.close()
 
     def begin(self, section: str) -> None:
         """Begin a group or another part of a run; equal requests of two parts are both sent."""
@@ -244,12 +248,8 @@ class RunFolder:
     def finish(self, metrics: pl.DataFrame) -> None:
         """Keep the numbers; a run in which the server failed is not finished, and is resumed."""
         write.write_whole(self.path / "metrics.csv", write.csv_of(metrics))
-        with self._changing() as record:
-            record["finished"] = None if self._has_failed else _now()
-            self._count_cost(record)
-        if self._client is not None and self._journal is not None:
-            self._client.journal = None
-            self._journal.close() if self._has_failed else self._journal.remove()
+        self.describe("finished", None if self._has_failed else _now())
+        self.stop(is_whole=not self._has_failed)
 
     def _answers_path(self, group: str) -> Path:
         return self.path / "answers" / f"{self.groups.index(group)}.parquet"

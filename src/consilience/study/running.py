@@ -73,14 +73,10 @@ class StudyWorker:
     def __init__(self, key: WorkerKey) -> None:
         if Path(key.home).is_dir():
             os.chdir(key.home)
-        if not key.is_network and not key.model.startswith("baseline:"):
+        if key.threads and not key.is_network and not key.model.startswith("baseline:"):
             import torch
 
-            from consilience.models.loading import keep_weights
-
-            keep_weights(key.loading)
-            if key.threads:
-                torch.set_num_threads(key.threads)
+            torch.set_num_threads(key.threads)
         self._run, self._asked = "", list[tuple[Plan, Queries]]()
 
     def __call__(self, task: StudyTask, advance: Advance) -> Written | None:

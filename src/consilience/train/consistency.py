@@ -28,7 +28,7 @@ from consilience.metrics.measure import measure
 from consilience.models.batches import positions
 from consilience.models.loading import Pretrained, load_pretrained
 from consilience.models.masked import PositionHead
-from consilience.models.prompted import AnswerWriter
+from consilience.models.prompted import AnswerWriter, OptionScorer
 from consilience.models.sources import locate
 from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.training import ImproveOptions
@@ -229,7 +229,8 @@ class ConsistencyTrainer(BatchTrainer):
         model: Any
         if self.subject.asks_questions:
             named: dict[str, object] = {"model": "in training"}
-            model = AnswerWriter(replace(self.loaded, model=plain, identity=named))
+            chooser = OptionScorer(replace(self.loaded, model=plain, identity=named))
+            model = AnswerWriter(chooser)
         else:
             model = self.steps.objective.scorer(plain, self.subject.protocol)
         queries = asked.queries(model)

@@ -17,12 +17,11 @@ from transformers import PreTrainedModel
 
 from consilience.core.errors import ConsilienceError, Loading, Protocol
 from consilience.core.patterns import Pattern
-from consilience.models import LanguageModel
 from consilience.models.batches import Budget, equal_length_batches, positions
 from consilience.models.candidates import candidates_in_slot, encode, slot_anchor, start_token
 from consilience.models.causal import CausalModel
 from consilience.models.loading import Pretrained, load_pretrained
-from consilience.models.masked import MaskedModel
+from consilience.models.masked import MaskedModel, masked_sentences
 from consilience.models.prompt_tokens import PromptTokens
 from consilience.models.prompted import end_tokens
 from consilience.plans.questions import Presented, prompts_of
@@ -85,7 +84,7 @@ class Objective:
     def __init__(self, loaded: Pretrained) -> None:
         self.loaded, self.tokenizer = loaded, loaded.tokenizer
 
-    def scorer(self, model: PreTrainedModel, protocol: Protocol) -> LanguageModel:
+    def scorer(self, model: PreTrainedModel, protocol: Protocol) -> MaskedModel | CausalModel:
         """The model, or a copy of it, as ``probe`` uses it."""
         loaded = replace(self.loaded, model=model, identity={"model": "in training"})
         return MaskedModel(loaded, protocol) if loaded.kind == "masked" else CausalModel(loaded)
@@ -96,9 +95,8 @@ class MaskedObjective(Objective):
 
     def questions(self, facts: Sequence[Fact], patterns: Sequence[Pattern]) -> Asked:
         """Token ids of each fact in each pattern, and the position at which it is answered."""
-        mask = str(self.tokenizer.mask_token)
-        filled = [pattern.fill_blank(fact.subject, mask) for fact in facts for pattern in patterns]
-        questions = encode(self.tokenizer, filled, special=True)
+        contexts = [one.around_object(fact.subject) for fact in facts for one in patterns]
+        questions = masked_sentences(self.tokenizer, contexts)
         return questions, [ids.index(self.tokenizer.mask_token_id) for ids in questions]
 
     def words(self, texts: Sequence[str], longest: int, seed: str) -> Words:
@@ -302,7 +300,7 @@ class TrainedItem:
 def trained_items(
     presented: Presented, taught: pl.DataFrame | None, loaded: Pretrained
 ) -> list[TrainedItem]:
-    """The questions that can differ: two variants or more that the teacher answered.
+    """The questions that can differ: two variants or more that fit and the teacher answered.
 
     ``taught``: the answers of the teacher, the table of a run; without it all options are equal.
     """
@@ -310,9 +308,8 @@ def trained_items(
     known = {(row["group"], row["item"], row["variant_index"]): row for row in rows}
     tokens = PromptTokens(loaded.tokenizer, end_tokens(loaded), str(loaded.identity["model"]))
     asks, scores = defaultdict[Any, list[Any]](list), defaultdict[Any, list[Any]](list)
-    is_chat = loaded.tokenizer.chat_template is not None
     for group, questions in presented.questions.groups.items():
-        presenter = presented.presenter(group, is_chat=is_chat)
+        presenter = presented.presenter(group, is_chat=tokens.has_template)
         for at, variant, prompt in prompts_of(questions, presenter):
             question, key = questions[at], (group, questions[at].item)
             row = known.get((*key, variant), {})
@@ -321,6 +318,8 @@ def trained_items(
                 continue
             ids, targets = tokens.encode(prompt)
             sizes = np.array([len(target) for target in targets])
+            if len(ids) + sizes.max() - 1 > positions(loaded.model):
+                continue
             rule = presenter.presentations[variant].rule
             scales = rule.scores(np.ones(len(sizes)), sizes, prompt.answers)
             places = [prompt.options.index(option) for option in range(len(told))]

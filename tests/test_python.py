@@ -10,14 +10,13 @@ import sys
 from dataclasses import replace
 
 import altair as alt
-import numpy as np
 import pandas as pd
 import pytest
 import vl_convert
 from polars.testing import assert_frame_equal
 
 import consilience as cs
-from checks import ScoringFunction, output, refused
+from checks import output, refused
 from conftest import ROOT
 from consilience import cli
 from consilience.app.command import KNOWN, Command
@@ -94,17 +93,6 @@ def test_a_run_that_is_kept_is_resumed_opened_and_reported(tmp_path, consilience
     page = result.report(str(tmp_path / "page.html"))
     assert "How consistent" in page.read_text(encoding="utf-8")
     assert "port" in output(consilience, "analyze", "patterns", folder)
-
-
-def test_a_function_of_log_probabilities_answers_with_the_most_probable_sentence():
-    def shorter_is_likelier(sentences):
-        return [-len(sentence) - 10 * ("5432" in sentence) for sentence in sentences]
-
-    result = cs.evaluate(PORTS, ScoringFunction(shorter_is_likelier), keep_scores=True)
-    assert result.answers["answer"].to_list() == ["6379"] * 6
-    row = result.answers.row(2, named=True)
-    assert row["gold_logprob"] == pytest.approx(-10 - np.log(2 + np.exp(-10)))
-    assert row["text_logprob"] == -len("PostgreSQL listens on port 6379.")
 
 
 def test_results_folders_and_runs_are_compared(tmp_path):

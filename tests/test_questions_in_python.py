@@ -45,10 +45,6 @@ def test_an_async_function_and_factors_by_name_give_the_same_result(questions):
     assert_frame_equal(asyncio.run(in_a_notebook()).answers, expected.answers)
 
 
-def choose_yes(prompts):
-    return ["yes" if "Kyoto" in prompt else "B" for prompt in prompts]
-
-
 @pytest.fixture(scope="module")
 def questions():
     frame = pd.DataFrame(FRAME).rename(columns={"again": "question_2"})
@@ -144,15 +140,6 @@ def test_answers_to_questions_are_scored_and_compared(result, questions, tmp_pat
         table = cs.compare(one, oracle).to_polars()
         row = table.filter(metric="consistency", over="all", level="order")
         assert row["difference"].item() == 1
-
-
-def test_a_function_may_answer_with_texts(questions):
-    """yes is an option of one question; B is a label, and the second option shown."""
-    result = cs.evaluate(questions, choose_yes, vary="order=rotations")
-    kyoto = result.answers.filter(item=questions.items[2].item)
-    assert kyoto["answer"].to_list() == ["yes", "yes"]
-    bees = result.answers.filter(item=questions.items[0].item)
-    assert bees["answer"].to_list() == ["honey", "silk", "milk"]
 
 
 def micro(result, metric, level=""):

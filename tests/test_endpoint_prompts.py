@@ -335,6 +335,6 @@ def test_labels_of_sentence_pairs_are_read_in_what_a_server_of_chats_writes():
         answers = [judge(one, asks, items)["answer"][0] for one in model.score(forms)]
         assert answers == [task.labels[1], "both"] and len(server.bodies(CHATS)) == 3
         assert [one.error(0) for one in model.score(forms)] == ["the model wrote no text"] * 2
-        assert len(server.bodies(CHATS)) == 5, "a second time, as for a noise floor"
+        assert len(server.bodies(CHATS)) == 5, "once more, as for a noise floor"
         message = "of a server that takes whole chats only"
         refused(message, served.ServedLabels, model.model, task, "{text} {reply}Label:")

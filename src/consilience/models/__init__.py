@@ -8,7 +8,7 @@ gets the same answer whatever the other queries are, and in any order.
 
 To follow a score, read a family (``masked.py``, ``causal.py``, ``seq2seq.py``; for sentence pairs
 ``classifier.py``; for questions and labels in words ``prompted.py``), ``candidates.py``
-and ``batches.py``. ``fast/`` only saves time.
+and ``batches.py``. ``trees.py`` and ``products.py`` only save time.
 """
 
 from __future__ import annotations

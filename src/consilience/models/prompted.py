@@ -218,7 +218,7 @@ class PromptReader(ReadyModel):
     def written(
         self, prompts: Sequence[Continued], most_written: int
     ) -> Iterator[tuple[Ints, list[str]]]:
-        """Positions of prompts, and the text after each, in batches of one length."""
+        """Positions of prompts, and the text after each; no text depends on its batch."""
         lengths = [len(prompt.ids) + most_written for prompt in prompts]
         device = self.model.device
         most = MOST_PROMPTS.get(device.type, MOST_PROMPTS["cpu"])

@@ -75,7 +75,7 @@ class Served:
     """A server, and what a run records of it."""
 
     tie = 0.0
-    longest: Any = None  # Tokens; a server refuses what is too long by itself
+    longest: Any = None  # Tokens; the server refuses what is too long
 
     def __init__(self, server: Server, spec: str, proof: Proof | None) -> None:
         self.server, self.client, self.proof = server, server.client, proof

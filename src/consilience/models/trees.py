@@ -1,8 +1,8 @@
 """Texts in a trie: what several texts begin with together, a causal model reads once.
 
 A model reads a trie as one row. Each token has the position that it has in its text and sees its
-own beginning only, by a mask (query, key). A family is asked so if it then scores texts as alone;
-others read one text after the other.
+own beginning only, by a mask (query, key). A family is read in this way if each text then has the
+score that it has alone; others read one text after the other.
 
 The log-probability of a text is at most that of its beginning. So a candidate whose beginning is
 less probable than some whole candidate of the same query need not be read on. The search is exact:

@@ -31,13 +31,23 @@ NUMBERS = (
 
 def query_table(group: Group, texts: Callable[[Any], Sequence[str]]) -> pl.DataFrame:
     """What is asked, a row an ask (``QUERIES_SCHEMA``); ``texts``: those of what an ask shows."""
-    items = [group.items[one.item] for one in group.asks]
-    variants = [one.variant for one in group.asks]
     shown = [texts(one.shown) for one in group.asks]
     width = len(shown[0]) if shown else 1  # the same of all asks of a group
     of_asks = pl.Series(list(chain.from_iterable(shown)), dtype=pl.String).reshape((-1, width))
-    choices = [one.answers if one.order else () for one in group.asks]
+    choices: Any = [one.answers if one.order else () for one in group.asks]
+    choices = choices if any(choices) else pl.repeat([], len(shown), dtype=TEXTS, eager=True)
     columns: dict[str, Any] = {
+        **_heads(group), "input": of_asks.arr.to_list(), "choices": choices,
+    }  # fmt: skip
+    kinds = {name: QUERIES_SCHEMA.get(name, pl.String()) for name in columns}
+    return pl.DataFrame(columns, schema=pl.Schema(kinds))
+
+
+def _heads(group: Group) -> dict[str, Any]:
+    """What each ask is about, in the queries and in the answers."""
+    items = [group.items[one.item] for one in group.asks]
+    variants = [one.variant for one in group.asks]
+    return {
         "group": [group.id] * len(items),
         "item": [item.id for item in items],
         "subject": [item.subject for item in items],
@@ -45,11 +55,7 @@ def query_table(group: Group, texts: Callable[[Any], Sequence[str]]) -> pl.DataF
         "variant_index": variants,
         **{name: [of[at] for at in variants] for name, of in group.levels.items()},
         "gold": [item.gold for item in items],
-        "input": of_asks.arr.to_list(),
-        "choices": choices if any(choices) else pl.repeat([], len(items), dtype=TEXTS, eager=True),
     }
-    kinds = {name: QUERIES_SCHEMA.get(name, pl.String()) for name in columns}
-    return pl.DataFrame(columns, schema=pl.Schema(kinds))
 
 
 def askable(group: Group, model: LanguageModel) -> Group:
@@ -133,18 +139,11 @@ def _columns(group: Group) -> dict[str, Column]:
 
 def _table(group: Group, columns: Mapping[str, Column]) -> pl.DataFrame:
     items = [group.items[one.item] for one in group.asks]
-    variants = [one.variant for one in group.asks]
     values: dict[str, Any] = {
+        **_heads(group),
         "suite": [group.suite] * len(items),
-        "group": [group.id] * len(items),
-        "item": [item.id for item in items],
-        "subject": [item.subject for item in items],
-        "variant": [group.variants[at] for at in variants],
-        "variant_index": variants,
-        "gold": [item.gold for item in items],
         "gold_option": [item.gold_at if item.options else None for item in items],
         "shown": [letters_of(one.order) for one in group.asks],
-        **{name: [of[at] for at in variants] for name, of in group.levels.items()},
         **{name: column.tolist() for name, column in columns.items() if name not in NUMBERS},
     }
     numbers = {name: pl.Series(columns[name]).fill_nan(None) for name in NUMBERS}

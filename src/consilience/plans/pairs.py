@@ -121,7 +121,7 @@ def _classifier(spec: str, task: str) -> str:
     folder = Path(spec)
     if seeds := sorted(one.name for one in folder.glob("seed-*") if one.is_dir()):
         found = f"the classifiers of {len(seeds)} seeds"
-        todo = f"Probe each by itself: --model {folder / seeds[0]}."
+        todo = f"Probe each alone: --model {folder / seeds[0]}."
         raise ConsilienceError(found, expected="one model", where=spec, todo=todo)
     return str(folder / task) if (folder / task / "config.json").is_file() else spec
 

@@ -172,20 +172,29 @@ def test_a_run_whose_server_failed_is_not_complete(tmp_path, monkeypatch):
         for at in range(6)
     ]
     (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    bad, others = ["What is 3?"], threading.Semaphore(0)
+    bad, arrived, others = ["What is 3?"], threading.Event(), threading.Semaphore(0)
+    counted = client.Client._count
+
+    def count(self, **what):
+        counted(self, **what)
+        if what.get("answered"):
+            others.release()
+
+    monkeypatch.setattr(client.Client, "_count", count)
 
     def answer(path, body, headers):
         if not path.endswith("chat/completions"):
             return 404, {}, {}
         if any(text in body["messages"][-1]["content"] for text in bad):
-            others.acquire(timeout=1)  # another is answered meanwhile
+            arrived.set()
+            others.acquire(timeout=10)  # another is answered meanwhile
             return 500, {}, {}
-        others.release()
+        arrived.wait(timeout=10)
         return {"choices": [{"message": {"content": "red"}, "finish_reason": "stop"}]}
 
     with replay(answer) as server:
         (tmp_path / "s.toml").write_text(
-            f"options = {{ base_url = '{server.url}', generate = true, concurrency = 2 }}\n"
+            f"options = {{ base_url = '{server.url}', generate = true, concurrency = 6 }}\n"
             "suites = [{ suite = 'q.jsonl' }]\nmodels = [{ model = 'openai:m' }]\n"
         )
         state = run_study(StudyRunOptions(tmp_path / "s.toml"))

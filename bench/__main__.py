@@ -7,9 +7,7 @@ random weights: speed does not depend on them.
 from __future__ import annotations
 
 import os
-import statistics
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import chain
@@ -24,6 +22,7 @@ import prompts
 import questions
 import torch
 import transformers
+from contenders import in_turn
 from tokenizers import BertWordPieceTokenizer
 from transformers import AutoModelForMaskedLM, BertConfig, PreTrainedTokenizerFast
 
@@ -40,19 +39,6 @@ transformers.utils.logging.disable_progress_bar()
 ROUNDS = 5  # Of each method, after one to warm up
 QUERIES = 500  # Of the masked model
 SUBJECTS = 24  # In one pattern of each of two relations, of the causal model
-
-
-def in_turn(runs: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Median seconds of each, run one after the other, after one round to warm up."""
-    for run in runs.values():
-        run()
-    seconds: dict[str, list[float]] = {each: [] for each in runs}
-    for _ in range(rounds):
-        for each, run in runs.items():
-            start = time.perf_counter()
-            run()
-            seconds[each].append(time.perf_counter() - start)
-    return {each: statistics.median(of) for each, of in seconds.items()}
 
 
 def masked_tokenizer() -> PreTrainedTokenizerFast:
@@ -77,7 +63,7 @@ def bert() -> Any:
 
 
 def masked(size: int) -> Iterator[str]:
-    """The fill-mask pipeline, in batches as released and one by one, against ours."""
+    """The fill-mask pipeline, in batches as released and one by one, and products, against ours."""
     tokenizer, relation = masked_tokenizer(), questions.suite().relations[0]
     queries, words = questions.sample(relation, size), relation.candidates
     few = queries[: max(1, size // 10)]
@@ -91,6 +77,7 @@ def masked(size: int) -> Iterator[str]:
         "consilience": (ours, queries),
         "in batches": (batches, queries),
         "alone": (single, few),
+        "products": (contenders.products(plain, tokenizer), queries),
     }
     runs = {name: partial(ask, of, words) for name, (ask, of) in asked.items()}
     seconds = in_turn(runs, ROUNDS)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import statistics
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,12 +12,29 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, pipeline
 
 from consilience import Candidates, Query
+from consilience.models.batches import CPU_TOKENS, Budget, equal_length_batches, side_by_side
 
 Answers = list[str]
 Ask = Callable[[list[Query], Candidates], Answers]
 
-RELEASED_BATCH = 200
-"""Sentences a batch in ParaRel's released evaluation."""
+RELEASED_BATCH = 200  # Sentences a batch in ParaRel's released evaluation
+
+
+def in_turn(
+    runs: Mapping[str, Callable[[], object]],
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, float]:
+    """Median seconds of each, run one after the other, after one round to warm up."""
+    for run in runs.values():
+        run()
+    seconds: dict[str, list[float]] = {each: [] for each in runs}
+    for _ in range(rounds):
+        for each, run in runs.items():
+            start = clock()
+            run()
+            seconds[each].append(clock() - start)
+    return {each: statistics.median(of) for each, of in seconds.items()}
 
 
 def ours(model: Any, *, every: bool = True) -> Ask:
@@ -50,6 +69,27 @@ def fill_mask(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, batch:
         else:
             found = fill(texts, batch_size=batch, **options)
         return [ids[each[0]["token"]] for each in found]
+
+    return ask
+
+
+def products(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Ask:
+    """The matrix products of the layers alone, in our batches, which no model is faster than."""
+    layers: list[Any] = [one for one in model.base_model.modules() if type(one) is torch.nn.Linear]
+
+    def ask(queries: list[Query], candidates: Candidates) -> Answers:
+        texts = [query.pattern.fill_blank(query.subject, "[MASK]") for query in queries]
+        lengths = [*map(len, tokenizer(texts).input_ids)]
+
+        @torch.inference_mode()
+        def work(batch: Any) -> None:
+            tokens = len(batch) * lengths[batch[0]]
+            hidden = {size: torch.ones(tokens, size) for size in (768, 3072)}
+            for layer in layers:
+                layer(hidden[layer.in_features])
+
+        batches = equal_length_batches(lengths, Budget(CPU_TOKENS))
+        return ["" for _ in side_by_side(work, batches, model.device)]
 
     return ask
 

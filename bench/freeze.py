@@ -67,7 +67,7 @@ questions-orders: ASK SOME --vary order=rotations --vary labels=A,1 OUT
 questions-floor: ASK SOME --vary order=reversed --noise-floor 20 OUT
 questions-labels: ASK SOME --generate OUT
 questions-open: ASK OPEN OUT
-questions-samples: ASK OPEN --samples 3 --temperature 0.8 OUT
+questions-samples: ASK OPEN --vary paraphrase --vary sample=3 --temperature 0.8 OUT
 questions-templates: ASK SOME --vary template=plain,chat OUT
 questions-shots: ASK SOME --vary order=reversed --shots 2 OUT
 questions-one-factor: ASK SOME --vary paraphrase=1,2 --vary labels=A,1 --design one-factor OUT
@@ -89,7 +89,7 @@ compare-seeds: compare seed-1 seed-2
 publish: publish seed-1 --format eee --model-id me/mine --organization me --out published
 report-{seed-1,questions-random,languages}.txt: report {} --out {}.html
 mini-masked-{strict,published}: probe MASKED --protocol {} --limit 10 OUT
-mini-pieces: probe MASKED --multi-token left-to-right --groups author,capital --limit 5 OUT
+mini-pieces: probe MASKED --candidates pieces --groups author,capital --limit 5 OUT
 compare-masked: compare mini-masked-strict mini-masked-published --protocol strict
 representations: analyze representations MASKED --groups capital,sport --limit 10
 improve: improve MASKED --loss pairs TRAIN --out improved

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from contenders import in_turn
 
 from consilience import load_suite
 from consilience.core.errors import Loading
@@ -18,41 +18,30 @@ from consilience.core.items import Prompt, Question
 from consilience.models.batches import CPU_TOKENS
 from consilience.models.loading import load_pretrained
 from consilience.models.products import speed_up
-from consilience.models.prompted import OptionScorer
+from consilience.models.prompted import PromptModel
 from consilience.plans.presentation import Presentation, Presenter
 from consilience.plans.questions import prompts_of
 from consilience.suites.question_suites import mini_questions
 
 MODEL = "packaged:smollm2"
-SENTENCES = 40
-"""Sentences of a context: facts of another group."""
+SENTENCES = 40  # Of a context: facts of another group
 
-TOKENS = CPU_TOKENS
-"""Tokens in a padded batch, at least one text; what fits the cache of a core is fastest."""
-
-GROUPS = {"label": "capital", "sum": "composer"}
-"""The relation for each rule; names of composers have up to four tokens."""
+GROUPS = {"label": "capital", "sum": "composer"}  # By rule; composers have up to four tokens
 
 ORDERS = ("ABCD", "BCDA", "CDAB", "DABC")
 
-Scores = list[Any]
-"""The log-probabilities of the options of each prompt."""
+Scores = list[Any]  # The log-probabilities of the options of each prompt
 
 
 @dataclass(frozen=True)
 class Case:
     """Prompts and how they are scored."""
 
-    name: str
-    """Names it in the table."""
-    rule: str
-    """The scoring rule."""
-    shots: int = 0
-    """Solved examples before each question."""
-    has_context: bool = False
-    """Whether the questions have a context of some hundred tokens."""
-    items: int = 6
-    """Questions."""
+    name: str  # In the table
+    rule: str  # The scoring rule
+    shots: int = 0  # Solved examples before each question
+    has_context: bool = False  # Whether the questions have a context of some hundred tokens
+    items: int = 6  # Questions
 
 
 CASES = (
@@ -94,7 +83,7 @@ def prompts_of_case(case: Case) -> list[Prompt]:
     return [prompt for _, _, prompt in prompts_of(pool[: case.items], presenter)]
 
 
-def ours(model: OptionScorer, prompts: Sequence[Prompt]) -> Callable[[], Scores]:
+def ours(model: PromptModel, prompts: Sequence[Prompt]) -> Callable[[], Scores]:
     """Consilience."""
 
     def ask() -> Scores:
@@ -108,12 +97,7 @@ def ours(model: OptionScorer, prompts: Sequence[Prompt]) -> Callable[[], Scores]
 
 
 def padded(
-    plain: Any,
-    scorer: OptionScorer,
-    prompts: Sequence[Prompt],
-    *,
-    single: bool,
-    tokens: int = TOKENS,
+    plain: Any, scorer: PromptModel, prompts: Sequence[Prompt], *, single: bool
 ) -> Callable[[], Scores]:
     """Texts in padded batches, the longest first; the output embedding only where it is needed.
 
@@ -134,7 +118,7 @@ def padded(
         totals = [np.zeros(len(targets)) for _, targets in encoded]
         while texts:
             width = len(texts[0][2])
-            size = max(1, tokens // width)
+            size = max(1, CPU_TOKENS // width)  # what fits a core's cache is fastest
             part, texts = texts[:size], texts[size:]
             last = max(text[3] for text in part)
             rows = [[0] * (width - len(text[2])) + text[2] for text in part]
@@ -161,14 +145,7 @@ def padded(
     return ask
 
 
-def seconds_of_work(run: Callable[[], Scores]) -> float:
-    """Processor time of a call."""
-    start = time.process_time()
-    run()
-    return time.process_time() - start
-
-
-def row(case: Case, scorer: OptionScorer, plain: Any, rounds: int) -> str:
+def row(case: Case, scorer: PromptModel, plain: Any, rounds: int) -> str:
     """A row of the table, for one case; scores that differ raise."""
     prompts = prompts_of_case(case)
     encoded = [scorer.encode(prompt) for prompt in prompts]
@@ -179,11 +156,7 @@ def row(case: Case, scorer: OptionScorer, plain: Any, rounds: int) -> str:
     first = {name: np.concatenate(run()) for name, run in runs.items()}
     for scores in first.values():
         np.testing.assert_allclose(scores, first["consilience"], rtol=0, atol=1e-3)
-    spent: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(rounds):
-        for name, run in runs.items():
-            spent[name].append(seconds_of_work(run))
-    middles = {name: statistics.median(times) for name, times in spent.items()}
+    middles = in_turn(runs, rounds, time.process_time)
     base = middles["consilience"]
     parts = [f"{name} {each:.2f} ({each / base:.1f})" for name, each in middles.items()]
     return f"  {case.name}, {len(prompts)} prompts: {'; '.join(parts)}"
@@ -195,8 +168,8 @@ def table(rounds: int) -> Iterator[str]:
     torch.set_num_threads(1)
     real = load_pretrained(MODEL, Loading(device="cpu"))
     plain = load_pretrained(MODEL, Loading(device="cpu")).model.eval()
-    scorer = OptionScorer(real)
-    speed_up(plain, head=True)
+    scorer = PromptModel(real)
+    speed_up(plain)
     for case in CASES:
         yield row(case, scorer, plain, rounds)
     torch.set_num_threads(threads)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import altair as alt
 import polars as pl
+import vl_convert
 
-from consilience.report.export import save_figure
 from consilience.report.papers import paper_numbers
 from consilience.runs.run import Run
 
@@ -30,13 +30,18 @@ LIGHT = ["#fde0a8", "#bfe3d3", "#bcd9ee", "#f0cfe0"]
 
 def main(folder: str = "") -> None:
     """Write the picture of the models; with the folder of a run also those of its answers."""
-    save_figure(model_chart().to_dict(), PICTURES / "models.svg")
+    save(model_chart(), "models.svg")
     if not folder:
         return
     run = Run.open(Path(folder))
     answers = run.answers.filter(pl.col("group") == GROUP)
-    save_figure(answer_grid(answers).to_dict(), PICTURES / "answers.svg")
-    save_figure(chance_scale(consistency=46.6, chance=20.6).to_dict(), PICTURES / "chance.svg")
+    save(answer_grid(answers), "answers.svg")
+    save(chance_scale(consistency=46.6, chance=20.6), "chance.svg")
+
+
+def save(chart: alt.TopLevelMixin, name: str) -> None:
+    """Write a chart as SVG."""
+    (PICTURES / name).write_text(vl_convert.vegalite_to_svg(chart.to_dict()), encoding="utf-8")
 
 
 def model_chart() -> alt.Chart:

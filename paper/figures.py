@@ -7,7 +7,7 @@ from pathlib import Path
 import altair as alt
 import polars as pl
 
-from consilience.report.export import save_figure
+from consilience.report.charts import save_chart
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "docs" / "results"
@@ -63,4 +63,4 @@ def training() -> alt.FacetChart:
 
 if __name__ == "__main__":
     for draw in (factors, training):
-        save_figure(draw().to_dict(), HERE / f"{draw.__name__}.svg")
+        save_chart(draw().to_dict(), HERE / f"{draw.__name__}.svg")

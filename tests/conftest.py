@@ -66,12 +66,6 @@ def cache_of_the_tests(tmp_path_factory):
 
 
 @pytest.fixture
-def plain_charts(monkeypatch):
-    """Pages are written without the libraries of charts, which take seconds to bundle."""
-    monkeypatch.setattr("consilience.report.export._vega", lambda: "vega")
-
-
-@pytest.fixture
 def two_threads():
     """Batches are answered side by side, as where the tests are not."""
     import torch
@@ -338,16 +332,17 @@ def load(classifier):
 
 @pytest.fixture
 def writer(model_folder):
-    """``writer("t5", MRPC)``: a language model that writes labels, in memory."""
+    """``writer("t5", MRPC)``: a language model that is asked for labels, in memory."""
     from consilience.core.errors import Loading
-    from consilience.models.loading import load_pretrained
-    from consilience.models.prompted import LabelWriter
+    from consilience.models import load_prompt_model
+    from consilience.models.labels import LONGEST_LABEL, LabelAsker
+    from consilience.models.prompt_tokens import Writing
     from consilience.suites.pairs import TASKS
 
     def load(family, task=TASKS["mrpc"], template=None, longest=0):
         folder = family if isinstance(family, Path) else model_folder(family)
-        loaded = load_pretrained(str(folder), Loading(device="cpu"))
-        model = LabelWriter(loaded, task, template)
+        how = {"loading": Loading(device="cpu"), "writing": Writing(LONGEST_LABEL)}
+        model = LabelAsker(load_prompt_model(str(folder), **how), task, template)
         model.longest = longest or model.longest
         return model
 

@@ -1,7 +1,6 @@
-"""Runs, pages and tables that tests of reports share, and a reader of pages."""
+"""Runs that tests of reports share, and a reader of pages."""
 
 import json
-import math
 from dataclasses import asdict
 from html.parser import HTMLParser
 from pathlib import Path
@@ -9,18 +8,11 @@ from pathlib import Path
 import polars as pl
 
 from conftest import ROOT, run_command
-from consilience.analysis.examples import CHANGED_ANSWERS_SCHEMA, Example, Reply
-from consilience.core.schemas import ANSWERS_SCHEMA, COMPARISON_SCHEMA, METRICS_SCHEMA
+from consilience.core.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
 from consilience.plans.pairs import suite_of_task
-from consilience.report.export import Folded, html_text
-from consilience.report.report_page import report_page
-from consilience.report.run_view import RunView
-from consilience.report.summary import Summary, SummaryRow
-from consilience.report.table import Table
 from consilience.runs.folder import RunFolder, content_digest
 from consilience.suites.pairs import TASKS
 from consilience.types import WORDS
-from test_metrics import make_suite
 
 HOSTILE = [
     "<script>document.body.dataset.owned = 'yes'</script>",
@@ -54,7 +46,7 @@ class Html(HTMLParser):
             self.body.append([])
         elif tag in ("td", "th") and self.body:
             self.body[-1].append("")
-        elif tag == "small" and "th" in self.open:
+        elif tag == "small" and self.body:
             self.body[-1][-1] += "\n"
 
     def handle_data(self, data):
@@ -113,10 +105,6 @@ def page_of(*arguments):
     return Html(Path(out.splitlines()[0]).read_text(encoding="utf-8"))
 
 
-def shown_number(value, template="{:.1f}"):
-    return "-" if value is None or math.isnan(value) else template.format(100 * value)
-
-
 def change_record(run, **changes):
     """Change fields of run.json."""
     record = json.loads((run / "run.json").read_text())
@@ -130,7 +118,8 @@ FORMS = suite_of_task(TASKS["rte"], ["original", "reverse", "signal"], with_text
 def kept_run(folder, suite, answers, **settings):
     """The folder of a finished run of made answers; their column ``input`` is what was asked."""
     kind = next(kind for kind, words in WORDS.items() if words == suite.words)
-    queries = answers.select(*("group", "item", "subject", "variant", "gold", "input"))
+    no_choices = pl.lit(None, pl.List(pl.String)).alias("choices")
+    queries = answers.select("group", "item", "subject", "variant", "gold", "input", no_choices)
     known = {
         "kind": kind, "suite": suite.name, "groups": [group.id for group in suite],
         "protocol": suite.protocol, "queries": content_digest(queries), "model": {},
@@ -160,106 +149,3 @@ def pair_run(folder, flip, items=12):
     kept_run(folder, FORMS, pl.DataFrame(rows), model=model, task=asdict(TASKS["rte"]))
     change_record(folder, warnings=["two items were truncated"])
     return folder
-
-
-def metrics_rows(**values):
-    """Means over relations, and one relation, of some metrics; std, low, high around the value."""
-    rows = [
-        {"metric": metric, "over": "group" if group else "mean", "group": group, "kind": "whole",
-         "level": "", "value": value, "std": 0.01, "low": value - 0.02, "high": value + 0.03,
-         "n": n, "n_excluded": 2}
-        for metric, value in values.items()
-        for group, n in (("", 1), ("R", 40))
-    ]  # fmt: skip
-    return pl.DataFrame(rows, schema=METRICS_SCHEMA)
-
-
-def shown(**change):
-    """A run of two patterns whose every number is another one; ``change``: fields of its facts."""
-    of_sample = {"over": pl.lit("all"), "n": pl.lit(40, pl.Int64)}
-    flips = metrics_rows(flips=0.05).filter(over="mean").with_columns(**of_sample)
-    replies = (Reply("[X] [Y]", "yes", True, 2.0), Reply("[Y] [X]", "no", False, 1.0))
-    example = Example("right_and_wrong", "R", "1", "Ada", "yes", frozenset({"no"}), replies)
-    metrics = metrics_rows(accuracy=0.2, consistency=0.5).vstack(flips)
-    frames = json.loads((CASES / "report_view.json").read_text(encoding="utf-8"))
-    facts = {name: pl.DataFrame(rows) for name, rows in frames.items()}
-    facts |= {"protocol": "strict", "examples": {"both": [example]}}
-    facts["prompts"] = {("R", "1", "[X] [Y]"): "Ada ___", ("R", "1", "[Y] [X]"): "___ Ada"}
-    facts |= change
-    summary = summary_of(("accuracy", 0.2, 0.1), ("consistency", 0.5, 1.0))
-    return RunView("run", {}, make_suite(), metrics, summary, warnings=["mind the gap"], **facts)
-
-
-def summary_of(*rows, chance=0.3):
-    """A summary of metrics with their values and those of the majority baseline."""
-    shown = [
-        SummaryRow(metric.capitalize(), metric, "whole", "", value, value - 0.1, value + 0.1,
-                   baseline, "", chance if metric == "consistency" else math.nan, "mean")
-        for metric, value, baseline in rows
-    ]  # fmt: skip
-    return Summary("run on s", shown, [("R", 0.1)], [("S", 0.9)], 2, ["so"])
-
-
-def texts(parts):
-    """The headings and rows of every table among the parts of a section, as texts, by caption."""
-    found = {}
-    for part in parts:
-        if isinstance(part, Table):
-            rows = [
-                [" ".join(filter(None, html_text(*pair))) for pair in row]
-                for _, row in part.by_block()
-            ]
-            found[part.title] = [[column.heading for column in part.columns], *rows]
-        elif isinstance(part, Folded):
-            found |= texts(part.parts)
-    return found
-
-
-def differences(**rows):
-    """Rows of a comparison of the runs a and b; ``rows``: fields by any name."""
-    row = {"over": "group", "group": "", "kind": "whole", "level": "", "first": "a", "second": "b",
-           "first_value": 0.1, "second_value": 0.25, "difference": 0.15, "low": 0.05, "high": 0.2,
-           "test": "t",
-           "p": 0.02, "p_holm": 0.04, "q_value": 0.03, "detectable": 0.07, "n": 5, "n_excluded": 0}  # fmt: skip
-    return pl.DataFrame([row | fields for fields in rows.values()], schema=COMPARISON_SCHEMA)
-
-
-def changed_answers(**times):
-    """Changed answers of the task rte: so many of each original answer, by form."""
-    row = dict.fromkeys(CHANGED_ANSWERS_SCHEMA, "x") | {"group": "rte", "answer": "y", "gold": "y"}
-    return [
-        row | {"perturbation": "signal" if was == "r" else "reverse", "original_answer": was}
-        for was, count in times.items()
-        for _ in range(count)
-    ]
-
-
-def page_of_facts():
-    rows = {over: {"metric": "accuracy", "over": over, "group": "R" * (over == "group")}
-            for over in ("mean", "all", "group")}  # fmt: skip
-    return report_page([shown()], differences(**rows), ["so"])
-
-
-def page_of_pairs():
-    """Two runs; of six changed answers the most frequent change is first."""
-    metrics = form_metrics(
-        ("accuracy", "", 0.8), ("accuracy", "reverse", 0.7), ("consistency", "", 0.65),
-        ("consistency", "reverse", 0.6), ("corrected_consistency", "reverse", 0.3),
-        ("f1", "", 0.82), ("f1", "reverse", 0.72),
-    )  # fmt: skip
-    changed = pl.DataFrame(changed_answers(p=1, q=2, r=3))
-    summary = summary_of(("accuracy", 0.8, 0.5), ("consistency", 0.6, 1.0))
-    runs = [RunView(name, {}, FORMS, metrics, summary, changed=changed) for name in "ab"]
-    row = {"metric": "consistency", "group": "rte", "kind": "form", "level": "reverse"}
-    return report_page(runs, differences(row=row))
-
-
-def form_metrics(*numbers):
-    """Metric, form and value of each."""
-    rows = [
-        {"metric": metric, "over": "group", "group": "rte", "kind": "form" if form else "whole",
-         "level": form, "value": value, "low": value - 0.1, "high": value + 0.1, "n": 9,
-         "n_excluded": 0}
-        for metric, form, value in numbers
-    ]  # fmt: skip
-    return pl.DataFrame(rows, schema=METRICS_SCHEMA)

@@ -10,6 +10,7 @@ import pytest
 
 from conftest import ROOT
 from consilience import cli
+from consilience.app.parser import GENERALS
 
 SOURCE = ROOT / "src" / "consilience"
 LAYERS = [
@@ -125,7 +126,7 @@ def options_of(command):
             yield from options_of(command.get_command(context, name))
     else:
         options = {one.name for one in command.params if isinstance(one, click.Option)}
-        yield options - {"help", "config", "quiet"}
+        yield options - {"help", *GENERALS}
 
 
 def test_the_project_keeps_to_its_budget():

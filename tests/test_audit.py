@@ -48,10 +48,11 @@ def test_what_is_wrong_with_patterns_facts_and_questions(of, name, parts, wrong)
 def test_check_shows_five_notes_of_each_check_and_counts_the_suite(write_suite, consilience):
     texts = [f"[X]  {word} [Y]." for word in "abcdef"]
     folder = write_suite(patterns=[{"relation": "capital", "pattern": text} for text in texts])
-    out = output(consilience, "suite", "check", folder, "--csv", "notes.csv")
-    assert out.count("[X]  ") == 5 and "1 further note: --csv FILE or --json" in out
+    out = output(consilience, "suite", "check", folder)
+    assert out.count("[X]  ") == 5 and "1 further note: --format csv" in out
     assert "spaces: Write single spaces." in out
     assert "no problems, 6 notes; 1 relation, 6 patterns, 3 facts" in out
-    assert pl.read_csv("notes.csv")["check"].to_list() == ["spaces"] * 6
+    csv = output(consilience, "suite", "check", folder, "--format", "csv")
+    assert pl.read_csv(csv.encode())["check"].to_list() == ["spaces"] * 6
     document = json.loads(output(consilience, "suite", "check", folder, "--json"))
     assert (document["patterns"], document["problems"], len(document["notes"])) == (6, [], 6)

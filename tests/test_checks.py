@@ -18,9 +18,10 @@ from consilience import Candidates, Pattern, Query, load_model
 from consilience.core.items import Choice, Prompt
 from consilience.models.checks import check_numbers, rendered
 from consilience.models.classifier import load_pair_classifier
+from consilience.models.labels import LabelAsker
 from consilience.models.loading import load_pretrained
 from consilience.models.prompt_tokens import PromptTokens
-from consilience.models.prompted import AnswerWriter, LabelWriter, OptionScorer
+from consilience.models.prompted import PromptModel
 from pair_builders import MRPC, PAIRS, SAME, forms_of
 
 QUERIES = [Query(Pattern.parse("The capital of [X] is [Y]."), "France", "Paris")]
@@ -66,15 +67,19 @@ def facts(folder):
 
 
 def questions(folder):
-    return [*OptionScorer(load_pretrained(folder)).score([asked("the capital")])]
+    return [*PromptModel(load_pretrained(folder)).score([asked("the capital")])]
 
 
 def writing(folder):
-    return [*AnswerWriter(OptionScorer(load_pretrained(folder))).write([asked("the capital")], [1])]
+    return [*PromptModel(load_pretrained(folder)).write([asked("the capital")], [1])]
 
 
 def pairs(folder):
-    return [*LabelWriter(load_pretrained(folder), MRPC, "{text}:").score(forms_of(PAIRS[:1]))]
+    return [
+        *LabelAsker(PromptModel(load_pretrained(folder)), MRPC, "{text}:").score(
+            forms_of(PAIRS[:1])
+        )
+    ]
 
 
 def classes(folder):
@@ -160,7 +165,7 @@ def test_a_prompt_has_its_beginning_once_and_no_end(model_folder, template):
 
 def test_options_that_the_tokenizer_does_not_know(model_folder):
     """Also where a label is scored, and the text is in the prompt only."""
-    model = OptionScorer(load_pretrained(str(model_folder("t5"))))
+    model = PromptModel(load_pretrained(str(model_folder("t5"))))
     labels = replace(asked("Rome", ("A", "B")), are_labels=True)
     odd = tuple(Choice(text) for text in ("Rome", "\u0b95"))
     reason = "the option '\u0b95': unknown to the tokenizer"

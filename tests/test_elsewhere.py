@@ -167,7 +167,7 @@ def test_a_verdict_decides_unless_a_rule_is_named(tmp_path):
     ]
 
 
-def test_files_are_compared_and_reported_without_a_run(consilience, tmp_path, plain_charts):
+def test_files_are_compared_and_reported_without_a_run(consilience, tmp_path):
     """The second model has another answer to one of four; its options are in another order."""
     rows = [row(str(at), "B", "y", options=["x", "y"], model="old") for at in range(4)]
     write(tmp_path / "old.jsonl", rows)

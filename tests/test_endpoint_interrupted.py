@@ -22,8 +22,7 @@ from consilience.gating.gate import gate
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import GateOptions
 from consilience.probing.probe import plan_probe, probe
-from consilience.report.overview import server_line
-from consilience.report.run_view import RunView
+from consilience.report.page import repeat
 from consilience.results.evaluation import printed_run
 from consilience.runs.folder import record_of
 from pair_builders import write_pairs
@@ -259,8 +258,8 @@ def test_a_server_that_can_only_write_is_asked_to_write(arguments, tmp_path):
     assert answers["answer"].null_count() == answers["error"].count() == 0
     assert 0 < answers["option"].null_count() < answers.height, "some texts are no option"
     assert "total_variation" not in counted.metrics["metric"].to_list()
-    view = RunView("run", record, counted.suite, counted.metrics, counted.summary)
-    assert "scored by written-answers (the model writes its answers)" in server_line(view)[0]
+    origin = repeat([("run", record)]).parts[-1]
+    assert origin["Scored by"] == "written-answers (the model writes its answers)"
 
 
 def test_facts_that_a_server_of_chats_cannot_score_are_questions(tmp_path):

@@ -11,9 +11,11 @@ from conftest import cases
 from consilience.core.errors import Connection
 from consilience.core.items import Ask, Choice, Item, TextPair
 from consilience.endpoints import client, strategies
-from consilience.models import load_model, served
+from consilience.models import load_model, load_prompt_model, served
+from consilience.models.labels import LONGEST_LABEL, LabelAsker
 from consilience.models.loading import load_pretrained
-from consilience.models.prompted import AnswerWriter, OptionScorer
+from consilience.models.prompt_tokens import DEFAULT_WRITING, Writing
+from consilience.models.prompted import PromptModel
 from consilience.plans.asking import judge
 from consilience.plans.presentation import Presentation, Presenter, Template
 from consilience.plans.questions import prompts_of
@@ -59,6 +61,12 @@ def prompts(template, labels="A"):
     return [prompt for _, _, prompt in prompts_of(QUESTIONS, Presenter(DESIGN, {}, base))]
 
 
+def asker(connection, task, template=None):
+    """A server that is asked for labels of sentence pairs."""
+    how = {"writing": Writing(LONGEST_LABEL), "asks_labels": False, "connection": connection}
+    return LabelAsker(load_prompt_model("openai:tiny", **how), task, template)
+
+
 def forms_of_mrpc():
     """The forms of two sentence pairs as they are."""
     task = TASKS["mrpc"]
@@ -66,8 +74,10 @@ def forms_of_mrpc():
     return task, [original(pair, indicators=task.indicators) for pair in pairs]
 
 
-def writer_of(server, **how):
-    return served.Writer(served.open_server("openai:x", Connection(server.url)), "openai:x", **how)
+def writer_of(server, writing=DEFAULT_WRITING, **how):
+    return served.Writer(
+        served.open_server("openai:x", Connection(server.url)), "openai:x", writing=writing, **how
+    )
 
 
 def listed_by(loaded):
@@ -99,7 +109,7 @@ def scored(model, asked):
 @pytest.mark.parametrize("template", [PLAIN, SYSTEM])
 def test_scores_of_options_are_those_of_these_weights(loaded, connect, template, labels):
     """Labels and texts, with and without a chat template and a system prompt."""
-    local = OptionScorer(loaded)
+    local = PromptModel(loaded)
     asked = prompts(template, labels)
     expected = scored(local, asked)
     with scoring_server(loaded.model.name_or_path, VLLM, chat_template=CHAT) as server:
@@ -117,11 +127,11 @@ def test_scores_of_options_are_those_of_these_weights(loaded, connect, template,
 def test_written_answers_are_those_of_the_same_weights_here(loaded, connect, template):
     """As text, and as messages of a chat, whether or not a tokenizer is named."""
     asked = prompts(template)
-    expected = written(AnswerWriter(OptionScorer(loaded), most_written=4), asked)
+    expected = written(PromptModel(loaded, Writing(4)), asked)
     assert any(expected.values())
     with scoring_server(loaded.model.name_or_path, VLLM, chat_template=CHAT) as server:
-        assert written(writer_of(server, most_written=4), asked) == expected
-        model = served.load_served("openai:tiny", connect(server), most_written=4)
+        assert written(writer_of(server, Writing(4)), asked) == expected
+        model = served.load_served("openai:tiny", connect(server), Writing(4))
         assert written(model, asked) == expected
 
 
@@ -157,7 +167,7 @@ def test_a_server_of_chats_has_values_of_listed_labels(loaded, monkeypatch, ways
     """The first token of an answer is all that such a server tells, of 20, 5 or 19 tokens."""
     monkeypatch.setattr(strategies, "KNOWN_LISTED", (("x", listed_by(loaded)),))
     asked = prompts(SYSTEM)
-    expected = {row: totals for row, (totals, _) in scored(OptionScorer(loaded), asked).items()}
+    expected = {row: totals for row, (totals, _) in scored(PromptModel(loaded), asked).items()}
     with scoring_server(loaded.model.name_or_path, ways, chat_template=CHAT) as server:
         model = served.load_served("openai:tiny", Connection(server.url))
         assert model.server.least == {"five": 5, "fewer": 19}.get("".join(ways - OPENAI), 20)
@@ -286,7 +296,7 @@ def test_a_field_that_changes_nothing_is_left_out(template, messages, sent, note
 def test_a_chosen_temperature_is_not_left_out():
     answer = lambda *_: (400, {"message": "temperature: range: 0..1"}, {})  # noqa: E731
     with replay(answer) as server:
-        model = writer_of(server, temperature=1.5)
+        model = writer_of(server, Writing(temperature=1.5))
         refused("temperature: range: 0..1", written, model, prompts(SYSTEM))
 
 
@@ -303,20 +313,20 @@ def test_a_model_that_thinks_gets_room(end):
     assert {*texts.values()} == {"B" if end == "length" else ""}
 
 
-def test_labels_of_sentence_pairs_are_those_of_the_same_weights_here(writer):
-    """Scores of the labels, and what is written, after the same prompts."""
+@pytest.mark.parametrize("template", [None, "{text}?"])
+def test_labels_of_sentence_pairs_are_those_of_the_same_weights_here(loaded, connect, template):
+    """Scores of the labels, and what is written, after the same prompts; a reply may have begun."""
     task, forms = forms_of_mrpc()
-    local = writer("llama")
+    local = LabelAsker(PromptModel(loaded, Writing(LONGEST_LABEL)), task, template)
     expected = {}
     for scores in local.score(forms):
         expected |= dict(zip(scores.rows.tolist(), scores.totals, strict=True))
-    with scoring_server(local.model.name_or_path, VLLM) as server:
-        connection = Connection(server.url, tokenizer=local.model.name_or_path)
-        model = served.load_served_labels("openai:tiny", connection, task)
+    with scoring_server(loaded.model.name_or_path, VLLM, chat_template=CHAT) as server:
+        model = asker(connect(server), task, template)
         assert [model.text(form) for form in forms] == [local.text(form) for form in forms]
         for scores in model.score(forms):
             np.testing.assert_allclose(scores.totals[0], expected[scores.rows[0]], atol=3e-5)
-        assert sorted(written(model, forms)) == [0, 1]
+        assert written(model, forms) == written(local, forms)
 
 
 def test_labels_of_sentence_pairs_are_read_in_what_a_server_of_chats_writes():
@@ -325,7 +335,7 @@ def test_labels_of_sentence_pairs_are_read_in_what_a_server_of_chats_writes():
     replies = [{"message": {"content": one}} for one in (f"{task.labels[1].upper()}.", "both", "")]
     with replay(scripted(replies)) as server:
         connection = Connection(server.url, concurrency=1)
-        model = served.load_served_labels("openai:tiny", connection, task)
+        model = asker(connection, task)
         assert model.identity["scoring"] == "written-answers" and len(server.bodies(CHATS)) == 0
         assert "Label:" not in model.text(forms[0]) and "Rome is big." in model.text(forms[0])
         texts = written(model, forms)
@@ -337,4 +347,4 @@ def test_labels_of_sentence_pairs_are_read_in_what_a_server_of_chats_writes():
         assert [one.error(0) for one in model.score(forms)] == ["the model wrote no text"] * 2
         assert len(server.bodies(CHATS)) == 5, "once more, as for a noise floor"
         message = "of a server that takes whole chats only"
-        refused(message, served.ServedLabels, model.model, task, "{text} {reply}Label:")
+        refused(message, asker, connection, task, "{text} {reply}Label:")

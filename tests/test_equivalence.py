@@ -5,6 +5,7 @@ import pytest
 
 from checks import refused
 from conftest import cases
+from consilience.core.errors import Loading
 from consilience.core.items import Choice, Question
 from consilience.models.judges import EmbeddingJudge, contradict, load_judge
 from consilience.plans import questions as answering
@@ -55,7 +56,7 @@ def test_only_unmatched_answers_of_one_item_are_merged():
 
 def test_an_embedding_judge_compares_cosines_with_its_threshold(model_folder):
     folder = model_folder("bert")
-    judge = EmbeddingJudge(str(folder))
+    judge = EmbeddingJudge(str(folder), loading=Loading())
     asked = ("the capital", "Rome", "Paris")
     (cosine,) = judge.similarities([asked])
     assert judge.similarities([("the capital", "Paris", "Rome")]) == [cosine]

@@ -2,7 +2,6 @@
 
 import csv
 import math
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -13,11 +12,8 @@ from consilience.analysis.factor_effects import factor_tables
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.metrics.registry import Clusters, Grid
-from consilience.report.charts import factor_rows
-from consilience.report.export import as_csv, as_markdown, render, spec_of
-from consilience.report.report_page import factor_parts, report_page
-from consilience.report.run_view import FactorView, factor_table
-from report_builders import shown
+from consilience.report.analysis_tables import FactorView, factor_table
+from consilience.report.export import as_csv, as_markdown
 
 NAN = math.nan
 ORDER = Factor("order", ("AB", "BA"))
@@ -219,28 +215,3 @@ def test_the_table_has_a_row_for_each_factor_and_what_is_beyond_them():
     assert [row["consistency"] for row in rows] == ["37.5", "62.5", "", "98.0"]
     text = as_markdown(factor_table([view], "title"))
     assert "have different answers in 34.4 % (95 % CI " in text
-
-
-def test_the_section_draws_every_number_of_the_table():
-    """A bar of each main effect, a mark of each total effect, a tick of each level of chance."""
-    views = [FactorView(name, tables_of(), noise(reordered=0.02)) for name in ("first", "second")]
-    rows = factor_rows(views)
-    sizes = rows.group_by("run", "panel", maintain_order=True).len()["len"]
-    assert sizes.to_list() == [3, 3, 3] * 2
-    assert rows.filter(name="noise")["value"].to_list() == [0.98, 0.98]
-    lead, _, figure, table = factor_parts(views)
-    assert lead.startswith("first: The order of the options (order) changes answers most: ")
-    assert len(table.rows) == 8
-    spec = spec_of(figure.chart)
-    panels = ["consistency", "answer: total effect", "correctness: total effect"]
-    assert spec["facet"]["sort"] == panels
-    assert len(spec["data"]["values"]) == rows.height
-
-
-def test_the_report_has_the_section_where_a_run_has_factors():
-    run = shown()
-    page = report_page([replace(run, factors=[FactorView("run", tables_of(), noise())])])
-    for parts in (page.sections, page.figures):
-        assert "factors" in {part.id for part in parts}
-    assert "What each factor changes, in percent" in render(page)
-    assert "factors" not in {section.id for section in report_page([run]).sections}

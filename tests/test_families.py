@@ -21,12 +21,12 @@ from conftest import FAMILIES, MASKED, SEQ2SEQ, _tokenizer
 from consilience.core.errors import Loading
 from consilience.core.items import Choice, Prompt, Question, TextPair
 from consilience.core.patterns import Pattern
-from consilience.models import load_model, load_prompt_model, load_writer
+from consilience.models import load_model, load_prompt_model
 from consilience.models.batches import text_logprobs
 from consilience.models.classifier import PairFormat, load_pair_classifier
+from consilience.models.labels import LONGEST_LABEL, LabelAsker
 from consilience.models.loading import kind_of_config, load_pretrained
-from consilience.models.prompt_tokens import LONGEST_LABEL
-from consilience.models.prompted import LabelWriter
+from consilience.models.prompt_tokens import Writing
 from consilience.models.sources import PACKAGED, locate
 from consilience.plans.presentation import Presentation, Template, present
 from consilience.types import Query
@@ -180,11 +180,13 @@ def pairs_score(family, loaded, pair_model):
 def pairs_write(family, loaded, pair_model):
     """The most probable text, and the log-probability of each label with what ends it."""
     name, one = loaded(family)
-    model, forms = LabelWriter(load_pretrained(name, Loading("cpu")), MRPC, "{text}:"), FORMS[:1]
-    is_decoder, ends = one.is_decoder, [one.tokenizer.eos_token_id] * model.is_chat
+    read = load_prompt_model(name, loading=Loading("cpu"), writing=Writing(LONGEST_LABEL))
+    model, forms = LabelAsker(read, MRPC, "{text}:"), FORMS[:1]
+    is_decoder, is_chat = one.is_decoder, model.identity["chat"]
+    ends = [one.tokenizer.eos_token_id] * is_chat
     ids = one.tokenizer(model.text(forms[0]), add_special_tokens=is_decoder)["input_ids"]
-    ids = ids if is_decoder or model.is_chat else [*model.tokens.beginning, *ids]
-    texts = SAME if is_decoder or model.is_chat else [f" {label}" for label in SAME]
+    ids = ids if is_decoder or is_chat else [*model.tokens.beginning, *ids]
+    texts = SAME if is_decoder or is_chat else [f" {label}" for label in SAME]
     targets = [one.tokenizer(text, add_special_tokens=is_decoder)["input_ids"] for text in texts]
     assert written(model, forms) == [one.text(ids, LONGEST_LABEL)]
     (scores,) = model.score(forms)
@@ -206,8 +208,11 @@ def questions_score(family, loaded, pair_model):
 
 def questions_write(family, loaded, pair_model):
     name, one = loaded(family)
-    model, prompts = load_writer(name, most_written=5), some(family, PROMPTS)
-    assert written(model, prompts) == [one.text(model.chooser.prompt_ids(of), 5) for of in prompts]
+    model, prompts = (
+        load_prompt_model(name, writing=Writing(5), chooses=False),
+        some(family, PROMPTS),
+    )
+    assert written(model, prompts) == [one.text(model.prompt_ids(of), 5) for of in prompts]
     return np.zeros(1), np.zeros(1)
 
 
@@ -303,7 +308,7 @@ def test_a_model_of_texts_and_images_reads_texts(saved):
     np.testing.assert_allclose(
         found[0], text_logprobs(model.model, texts, [1] * len(texts), model.budget), atol=1e-4
     )
-    assert "the model takes 64" in model.why_not(65)
+    assert "the model takes 64" in model.why_not([0] * 65)
     assert load_prompt_model(folder, []) is not None
 
 
@@ -355,8 +360,8 @@ def test_a_bart_that_others_trained_reads_two_segments():
 def test_positions_that_are_padding_are_not_counted(saved):
     folder = saved("Roberta", is_decoder=True, max_position_embeddings=64, pad_token_id=1)
     model = load_model(folder)
-    assert model.why_not(62) is None
-    assert "the model takes 62" in model.why_not(63)
+    assert model.why_not([0] * 62) is None
+    assert "the model takes 62" in model.why_not([0] * 63)
     model.model(torch.full((1, 62), 5))
 
 
@@ -385,7 +390,7 @@ def test_a_decoder_without_a_usual_cache_reads_candidates_alone(family, settings
     assert "each candidate is scored separately" in model.notes[-1]
     found, _ = scores_of(model, queries("France", "Oslo"), WORDS)
     (ids, *_), targets = model.inputs(queries("France")), model.candidate_tokens(WORDS.words)
-    alone = [model.alone(list(ids), list(target)) for target in targets.sequences]
+    alone = [model.decoder.alone(list(ids), list(target)) for target in targets.sequences]
     np.testing.assert_allclose(found[0], alone, atol=1e-5)
 
 
@@ -414,9 +419,6 @@ def test_what_ends_an_answer_follows_it_in_running_text(saved, pieces):
     _, targets = model.encode(prompt)
     as_text = [model.tokenizer.convert_ids_to_tokens(target) for target in targets]
     assert as_text == [["\u2581", "1", "<0x0A>"], ["\u2581", "1", "0", "<0x0A>"]]
-    assert model.tokens.label_targets(["no"], " ") == [
-        model.tokenizer.convert_tokens_to_ids(["\u2581", "n", "o"])
-    ]
 
 
 @pytest.mark.parametrize("target", ["embed_tokens", "lm_head", "q_proj"])

@@ -14,6 +14,7 @@ from consilience.models.batches import (
     Budget,
     equal_length_batches,
     halving,
+    settle,
     side_by_side,
     text_logprobs,
 )
@@ -83,6 +84,18 @@ def test_work_side_by_side_comes_in_order_and_leaves_the_threads_as_they_were():
     with pytest.raises(ZeroDivisionError):
         list(side_by_side(fails, iter(range(9)), cpu))
     assert torch.get_num_threads() == 2
+
+
+def test_near_ties_get_the_values_that_they_have_alone():
+    values, asked = np.array([[0, -9, np.nan], [-9, 0, -1e-6], [np.nan] * 3]), []
+
+    def alone(row, answers):
+        asked.append((row, answers.tolist()))
+        return -1.0 * answers
+
+    found = settle(values, 1e-3, alone)
+    assert asked == [(1, [1, 2])]
+    np.testing.assert_array_equal(found, [[0, -9, np.nan], [-9, -1, -2], [np.nan] * 3])
 
 
 SENTENCES = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=6), min_size=1, max_size=12)

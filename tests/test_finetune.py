@@ -26,14 +26,13 @@ from conftest import SENTENCES, WORDS, _tokenizer, cases
 from consilience import ConsilienceError
 from consilience.core.errors import Loading
 from consilience.core.items import TextPair
-from consilience.models.batches import Budget
+from consilience.models import classifier
 from consilience.models.classifier import (
     FILE,
     PairFormat,
     PairInput,
     collate,
     load_pair_classifier,
-    predict,
 )
 from consilience.suites.pairs import TASKS, Pairs, original
 from consilience.train import classifiers as heads_module
@@ -175,15 +174,13 @@ def test_every_family_learns_and_is_saved_as_any_other_model(
     (heads,) = trained
     reader = PairInput(model, AutoTokenizer.from_pretrained(place), reading)
     encoded = reader.encode([original(pair, RTE.indicators) for pair in make(8, seed=1).items])
-    logits = torch.zeros(8, 2, dtype=torch.float64)
-    for rows, each in predict(model, reading, encoded, Budget(64)):
-        logits[rows] = torch.from_numpy(each)
+    logits = torch.cat([classifier.read([each], model, reading) for each in encoded])
     heads.eval()
     with torch.no_grad():
         before = heads("rte", **collate(encoded, reader.tokenizer.pad_token_id or 0))
         plainly = [model(**collate([each], 0)).logits[0] for each in encoded]
-    torch.testing.assert_close(before.double(), logits, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(torch.stack(plainly).double(), logits, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(before, logits, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(torch.stack(plainly), logits, rtol=1e-4, atol=1e-4)
     assert found.validation == {"rte": judge(tmp_path / "o", ONE[0])[0]}
 
 
@@ -653,7 +650,7 @@ def test_klue_from_the_file_to_the_numbers(consilience, plain, tmp_path):
     """Half of the validation pairs choose the checkpoint, and the same half is asked."""
     out = output(
         consilience, "finetune", "--model", plain, "--task", "klue-nli", "--train", klue(tmp_path / "t.json", 48, 0),
-        "--validation", klue(tmp_path / "v.json", 24, 1), "--half", "1", "--seeds", "0",
+        "--validation", f"{klue(tmp_path / 'v.json', 24, 1)}#1", "--seeds", "0",
         "--learning-rate", "6e-3", "--batch-size", "8", "--epochs", "2", "--device", "cpu",
         "--out", tmp_path / "o", "--json",
     )  # fmt: skip
@@ -663,7 +660,7 @@ def test_klue_from_the_file_to_the_numbers(consilience, plain, tmp_path):
     assert '"전제"' in (tmp_path / "o/seed-0/klue-nli" / FILE).read_text(encoding="utf-8")
     out = output(
         consilience, "probe", "--model", tmp_path / "o/seed-0", "--suite", "klue-nli", "--data",
-        tmp_path / "v.json", "--half", "1", "--device", "cpu", "--out", tmp_path / "p", "--json",
+        f"{tmp_path / 'v.json'}#1", "--device", "cpu", "--out", tmp_path / "p", "--json",
     )  # fmt: skip
     numbers = {
         (row["metric"], row["level"]): (row["value"], row["n"])

@@ -134,8 +134,8 @@ def test_the_command_and_the_page(consilience, tmp_path):
     assert len(document["answers"]) == round(9 * changed["changed"]) > 0
     assert document["answers"][0]["prompt"].startswith("Question: Q")
     text = output(consilience, "compare", "old", "new", "--flips", "--format", "csv")
-    assert text.splitlines()[0] == "group,item,variant,gold,first,second,flip"
-    assert len(text.splitlines()) == len(document["answers"]) + 1
+    assert "group,item,variant," in text.splitlines()[0]
+    assert pl.read_csv(text.encode()).height == len(document["answers"])
     assert len(cs.compare(tmp_path / "old", tmp_path / "new").flips().frame()) == (
         len(document["answers"])
     )
@@ -145,7 +145,10 @@ def test_the_command_and_the_page(consilience, tmp_path):
     )
     for later, is_shown in (("again", False), ("new", True)):
         output(consilience, "report", "old", later, "--out", "page.html")
-        assert ('id="flips"' in (tmp_path / "page.html").read_text(encoding="utf-8")) is is_shown
+        assert (
+            "answers that changed, in percent"
+            in (tmp_path / "page.html").read_text(encoding="utf-8")
+        ) is is_shown
 
 
 def test_sentence_pairs_have_forms(consilience, tmp_path):

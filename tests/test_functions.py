@@ -12,12 +12,7 @@ from conftest import cases
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question
 from consilience.models import is_chat_model, load_prompt_model
-from consilience.models.functions import (
-    Function,
-    load_baseline,
-    position,
-    prompt_baseline,
-)
+from consilience.models.functions import Baseline, Function, position, prompt_baseline
 from consilience.plans.presentation import Presentation, Presenter, Template, present
 from consilience.plans.questions import Writer, asks_of, choose, write
 from consilience.types import Query
@@ -69,10 +64,8 @@ def test_the_majority_is_that_of_each_group_and_at_most_the_last_position_of_a_q
     model = prompt_baseline("majority", questions, 0)
     table = asked(model, questions)
     assert table["option"].to_list() == table["gold_option"].to_list()
-    assert asked(model, [question("few", "g", OPTIONS[0], OPTIONS[:2])])["option"].to_list() == [
-        1,
-        1,
-    ]
+    few = [question("few", "g", OPTIONS[0], OPTIONS[:2])]
+    assert asked(model, few)["option"].to_list() == [1, 1]
 
 
 GOLDS = {"g0": "Rome", "g1": "Oslo", "g2": "Oslo", "h0": "Bern", "h1": "Riga"}
@@ -173,8 +166,8 @@ def test_a_function_takes_a_text_or_a_list(function, takes_lists):
     assert model.takes_lists is takes_lists
     assert table["answer"].to_list() == ["6379", "6379", "5432", "It depends", "6379", None]
     assert table["error"].to_list() == [None] * 5 + ["the model wrote no text"]
-    note = "1 of 6 texts match no answer, such as 'It depends' to 'The port of PostgreSQL is ___.'"
-    assert model.notes == [f"{note}; they count as wrong answers"]
+    note = "such as 'It depends' to 'The port of PostgreSQL is ___.'"
+    assert model.notes == [f"texts that match no answer are wrong answers, {note}"]
 
 
 def fails(prompt):
@@ -236,7 +229,7 @@ def test_a_template_shows_the_sentence_and_the_candidates():
     expected = 'expected candidates="objects", without keep_scores'
     refused(expected, cs.evaluate, PORTS, reply, keep_scores=True)
     refused(expected, cs.evaluate, PORTS, reply, candidates="vocabulary")
-    refused("no vocabulary", lambda: list(load_baseline("majority", 0).score([], None)))
+    refused("no vocabulary", lambda: list(Baseline("majority", 0, "facts").score([], None)))
 
 
 def test_the_numbers_of_a_function():

@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 import pytest
+import torch
+import transformers
 
 from checks import refused
 from conftest import WORDS
@@ -22,22 +24,26 @@ SPM = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁
 """The pieces of a SentencePiece vocabulary."""
 
 
-def write_gguf(path, gpt2, *, without="", fields=(), tensors=(), is_spm=False):
+def write_gguf(
+    path, gpt2, *, without="", fields=(), tensors=(), is_spm=False, family="llama", weights=None
+):
     """A llama of two layers with the tokenizer of the tiny GPT-2; one tensor in eight bits.
 
     ``without``: a tensor that is left out. ``fields`` and ``tensors``: more of them, by name.
+    ``weights``: those of another ``family``.
     """
     described = json.loads((gpt2 / "tokenizer.json").read_text())
     added = {each["content"]: each["id"] for each in described["added_tokens"]}
     vocabulary = described["model"]["vocab"] | added
     tokens = SPM if is_spm else sorted(vocabulary, key=vocabulary.__getitem__)
     end = 2 if is_spm else vocabulary["<|endoftext|>"]
-    writer = gguf.GGUFWriter(path, "llama")
+    writer = gguf.GGUFWriter(path, family)
     settings = {
         "context_length": 64, "embedding_length": WIDTH, "block_count": LAYERS,
         "feed_forward_length": 2 * WIDTH, "head_count": HEADS, "head_count_kv": HEADS,
-        "layer_norm_rms_eps": 1e-5, "rope_freq_base": 10000.0, "vocab_size": len(tokens),
-        "tokenizer_model": "llama" if is_spm else "gpt2", "token_list": tokens,
+        "layer_norm_rms_eps": 1e-5, "layer_norm_eps": 1e-5, "rope_freq_base": 10000.0,
+        "vocab_size": len(tokens), "token_list": tokens,
+        "tokenizer_model": ("t5" if weights else "llama") if is_spm else "gpt2",
         "bos_token_id": end, "eos_token_id": end,
     }  # fmt: skip
     if is_spm:
@@ -50,10 +56,9 @@ def write_gguf(path, gpt2, *, without="", fields=(), tensors=(), is_spm=False):
         settings["token_types"] = [3 if token == "<|endoftext|>" else 1 for token in tokens]
     for name, value in settings.items():
         getattr(writer, f"add_{name}")(value)
+    kinds = {str: "string", float: "float32", bool: "bool", int: "uint32"}
     for key, value in dict(fields).items():
-        {str: writer.add_string, float: writer.add_float32, bool: writer.add_bool}[type(value)](
-            key, value
-        )
+        getattr(writer, f"add_{kinds[type(value)]}")(key, value)
     rng = np.random.default_rng(0)
     shapes = {"token_embd": (len(tokens), WIDTH), "output_norm": (WIDTH,)}
     for layer in range(LAYERS):
@@ -69,8 +74,10 @@ def write_gguf(path, gpt2, *, without="", fields=(), tensors=(), is_spm=False):
             weight[:] = 1
         if kind is not None:
             weight = gguf.quants.quantize(weight, kind)
-        if name != without:
+        if name != without and weights is None:
             writer.add_tensor(f"{name}.weight", weight, raw_dtype=kind)
+    for name, weight in (weights or {}).items():
+        writer.add_tensor(name, weight.numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -124,6 +131,32 @@ def test_what_transformers_does_not_read_is_refused(model_folder, cache, tmp_pat
 def test_a_sentencepiece_vocabulary_with_its_space_is_read(model_folder, cache, tmp_path):
     file = write_gguf(tmp_path / "tiny.gguf", model_folder("gpt2"), is_spm=True)
     assert load_model(str(file)).tokenizer.tokenize("a") == ["▁", "a"]
+
+
+OTHERS = {"falcon": transformers.FalconForCausalLM, "t5": transformers.T5ForConditionalGeneration}
+
+
+@pytest.mark.parametrize("family", OTHERS)
+def test_an_output_that_is_a_copy_of_the_embeddings_is_read(model_folder, cache, tmp_path, family):
+    """As llama.cpp writes it for Falcon; of T5 transformers reads ReLU for any activation."""
+    sizes = {
+        "vocab_size": len(SPM), "hidden_size": WIDTH, "num_hidden_layers": LAYERS, "d_ff": 128,
+        "num_attention_heads": HEADS, "feed_forward_proj": "gated-gelu", "d_kv": 16,
+    }  # fmt: skip
+    model = OTHERS[family](OTHERS[family].config_class(**sizes)).eval()
+    known = gguf.get_tensor_name_map(gguf.MODEL_ARCH[family.upper()], LAYERS)
+    of_names = (name.rpartition(".") for name in model.state_dict())
+    names = [f"{known.get_name(base)}.{kind}" for base, _, kind in of_names]
+    file = write_gguf(
+        tmp_path / "tiny.gguf", model_folder("gpt2"), is_spm=True, family=family,
+        weights=dict(zip(names, model.state_dict().values(), strict=True)),
+        fields={"t5.attention.key_length": 16},
+    )  # fmt: skip
+    if family == "t5":
+        refused("its activation function", load_model, str(file))
+        return
+    ids = torch.tensor([[3, 4, 5]])
+    assert torch.equal(load_model(str(file)).model(ids).logits, model(ids).logits)
 
 
 def test_the_cache_lies_where_it_is_put(cache, monkeypatch, tmp_path):

@@ -129,7 +129,7 @@ def test_what_cannot_be_imported_is_refused(name, content, message, tmp_path):
 
 def test_the_command_says_what_it_did(consilience, tmp_path):
     table(tmp_path / "t.csv", TABLE)
-    out = output(consilience, "suite", "import", "t.csv", "--into", "s", "--csv", "all.csv")
+    out = output(consilience, "suite", "import", "t.csv", "--into", "s")
     assert out.startswith("s (new suite)\nadded:   2 relations, 3 patterns, 4 facts\nrefused: 5\n")
     assert "Check: consilience suite check s" in out
     document = json.loads(output(consilience, "suite", "check", "s", "--json"))

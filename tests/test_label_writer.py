@@ -1,7 +1,6 @@
 """Language models that write labels: prompts, scores of labels, and the text they write."""
 
 import math
-from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
@@ -10,29 +9,13 @@ import torch
 import transformers
 
 from checks import refused
-from consilience.core.free_text import RULES, match
-from consilience.core.items import Choice, TextPair
+from consilience.core.items import TextPair
 from consilience.models import prompted
 from consilience.models.batches import Budget
-from consilience.models.loading import load_pretrained
-from consilience.models.prompt_tokens import LONGEST_LABEL
+from consilience.models.labels import LONGEST_LABEL
 from consilience.plans.pairs import present_pairs
 from consilience.suites.pairs import TASKS, original, t5_original
-from pair_builders import MRPC, ODD, PAIRS, SAME, by_row, forms_of
-
-
-@pytest.mark.parametrize(("text", "label"), [
-    ("equivalent", "equivalent"), ("not_equivalent", "not_equivalent"),
-    (" Equivalent.\n", "equivalent"), ("NOT_EQUIVALENT", "not_equivalent"),
-    ("equivalent .", "equivalent"), ("equivalent..", "equivalent"),
-    ("not equivalent", "not_equivalent"), ("The label is equivalent.", "equivalent"),
-    ("Answer: equivalent\nbecause", "equivalent"), ("(equivalent)", "equivalent"),
-    ("equivalent because", None), ("<extra_id_0> equivalent", None), ("", None), (".", None),
-    ("equivalent, not_equivalent", None), ("1", None),
-])  # fmt: skip
-def test_which_text_is_a_label(text, label):
-    position = match(text, [*map(Choice, SAME)], RULES["exact"]).position
-    assert (None if position is None else SAME[position]) == label
+from pair_builders import MRPC, ODD, PAIRS, SAME, forms_of
 
 
 @pytest.mark.parametrize(("task", "whole", "bracketed"), [
@@ -48,14 +31,13 @@ def test_what_t5_reads(task, whole, bracketed, writer):
     forms = forms_of([pair], ("signal",), first=partial(t5_original, task=TASKS[task]))
     assert [model.text(form) for form in forms] == [whole, bracketed]
     ids = model.encode(forms)[0]["input_ids"]
-    assert (ids, ids[-1]) == (model.tokenizer(whole)["input_ids"], model.tokenizer.eos_token_id)
+    tokenizer = model.model.tokenizer
+    assert (ids, ids[-1]) == (tokenizer(whole)["input_ids"], tokenizer.eos_token_id)
 
 
-def test_a_label_that_begins_another_is_scored_with_its_end(writer):
-    task = replace(MRPC, labels=("a", "a b"))
-    short, long = writer("gpt2", task, template="{text}").targets
-    assert short[-1] == long[-1] and long[: len(short)] != short
-    assert [len(one) for one in writer("gpt2", MRPC, template="{text}").targets] != [1, 1]
+def targets(model):
+    """The tokens of the labels."""
+    return model.model.encode(model.prompt(forms_of(PAIRS[:1], ())[0]))[1]
 
 
 @pytest.mark.parametrize(("template", "gap"), [
@@ -65,10 +47,11 @@ def test_a_label_follows_the_template_by_one_space_or_a_line_break(writer, templ
     model = writer("gpt2", template=template)
     (form,) = forms_of(PAIRS[:1], ())[:1]
     assert model.text(form).endswith(template.removeprefix("{text}").rstrip(" "))
-    assert [model.tokenizer.decode(ids) for ids in model.targets] == [gap + one for one in SAME]
+    decode = model.model.tokenizer.decode
+    assert [decode(ids) for ids in targets(model)] == [gap + one for one in SAME]
 
 
-def test_a_tokenizer_without_places_of_tokens_takes_long_pairs(tmp_path):
+def test_a_tokenizer_without_places_of_tokens_takes_long_pairs(tmp_path, writer):
     """ByT5's is written in Python."""
     tokenizer = transformers.ByT5Tokenizer()
     tokenizer.save_pretrained(tmp_path)
@@ -77,8 +60,7 @@ def test_a_tokenizer_without_places_of_tokens_takes_long_pairs(tmp_path):
         decoder_start_token_id=0,
     )  # fmt: skip
     transformers.T5ForConditionalGeneration(config).save_pretrained(tmp_path)
-    model = prompted.LabelWriter(load_pretrained(str(tmp_path)), MRPC, None)
-    model.longest = 40
+    model = writer(tmp_path, longest=40)
     (form,) = forms_of([TextPair("0", "a" * 30, "b" * 60, "")], ())[:1]
     (fitted,) = model.fit([form])
     assert len(model.encode([fitted])[0]["input_ids"]) == 40
@@ -109,19 +91,19 @@ def test_the_beginning_of_a_reply_follows_the_turn_of_a_chat(chat, writer):
     (form,) = forms_of(PAIRS[:1], ())[:1]
     prompt = model.text(form)
     assert prompt.startswith("<user>Sentence1: ")
-    assert prompt.endswith("?\n<assistant>a")
-    assert "?\n\n" not in prompt
-    for label, target in zip(SAME, model.targets, strict=True):
-        assert target[:-1] == model.tokenizer(" " + label, add_special_tokens=False)["input_ids"]
+    end = model.model.tokenizer.eos_token
+    assert prompt.endswith(f"?{end}<assistant>a")
+    decode = model.model.tokenizer.decode
+    assert [*map(decode, targets(model))] == [f" {label}{end}" for label in SAME]
     assert written(model, [form]) == [reference_text(folder, "causal", prompt)[0]]
     model = writer(folder, template="{text}?")
-    assert model.text(form).endswith("?\n<assistant>") and model.text(form).startswith("<user>Sent")
+    assert model.text(form).endswith("<assistant>") and model.text(form).startswith("<user>Sent")
     assert model.identity["chat"] is True
     assert writer("llama", template="{text}?").identity["chat"] is False
     assert writer("t5").identity["chat"] is False
 
 
-CHAT = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+CHAT = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ eos_token }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
 
 
 @pytest.fixture
@@ -181,7 +163,10 @@ def reference_scores(folder, kind, prompt, label_texts):
 
 @torch.no_grad()
 def reference_text(folder, kind, prompt, ends=()):
-    """One prompt: the likeliest token, again and again, until an end token or twenty of them."""
+    """One prompt: the likeliest token, again and again, until an end token or twenty of them.
+
+    Without a chat template only their first line.
+    """
     model, tokenizer, chats = plain(folder, kind)
     ids = tokenizer(prompt, add_special_tokens=not chats).input_ids
     written = []
@@ -195,7 +180,8 @@ def reference_text(folder, kind, prompt, ends=()):
         if token in (tokenizer.eos_token_id, tokenizer.pad_token_id, *ends):
             break
         written.append(token)
-    return tokenizer.decode(written).strip(), written
+    text = tokenizer.decode(written).strip()
+    return text if chats else text.split("\n")[0].strip(), written
 
 
 def written(model, forms):
@@ -206,55 +192,31 @@ def written(model, forms):
     return [found[at] for at in range(len(forms))]
 
 
-@pytest.fixture(params=["t5", "t5 template", "llama", "chat", "window", "mamba"])
+@pytest.fixture(params=["t5", "t5 template", "gpt2", "llama", "chat", "window", "mamba"])
 def asked_writer(request, chat, writer, model_folder):
-    """A model that writes, its folder, and forms to ask it."""
+    """A model that writes, its folder, and forms to ask it, two of them equal."""
     family = request.param.split()[0]
     made = {"chat": chat, "window": partial(chat, sliding_window=16)}
     folder = made.get(family, partial(model_folder, family))()
-    if request.param == "t5":
-        return writer(folder), folder, forms_of(PAIRS[:1], first=partial(t5_original, task=MRPC))
-    return writer(folder, template="{text}:"), folder, forms_of(PAIRS[:1])
+    own = {"first": partial(t5_original, task=MRPC)} if request.param == "t5" else {}
+    forms = forms_of([TextPair("0", "Rome", "a b", ""), *PAIRS[:1]], ("signal",), **own)
+    return writer(folder, template=None if own else "{text}:"), folder, [*forms, forms[0]]
 
 
-def test_labels_are_scored_by_all_their_tokens_and_the_likeliest_text_is_written(asked_writer):
+def test_labels_are_scored_by_all_their_tokens_and_the_likeliest_text_is_written(
+    asked_writer, monkeypatch
+):
+    """Read together as one by one, also where every decision is a near tie."""
     model, folder, forms = asked_writer
     kind, texts = model.identity["kind"], [model.text(form) for form in forms]
     expected = np.array([reference_scores(folder, kind, text, SAME) for text in texts])
     likeliest = [reference_text(folder, kind, text)[0] for text in texts]
-    close = 1e-4  # of sums of -80, in single precision
-    for budget in (Budget(1), Budget(10**6)):
-        model.budget = budget
-        found = by_row(model.score(forms), len(forms))
-        known = expected - np.logaddexp(*expected.T)[:, None]
-        assert np.abs(found - known).max() < close
-        for scores in model.score(forms):
-            assert np.abs(scores.totals - expected[scores.rows]).max() < close
-        assert written(model, forms) == likeliest
-
-
-@pytest.fixture(params=["gpt2", "llama", "chat", "mamba"])
-def short_writer(request, chat, writer, model_folder):
-    """A causal model, its folder, and forms of several short items, prompts of several lengths."""
-    folder = chat() if request.param == "chat" else model_folder(request.param)
-    texts = [("a", "b"), ("Rome", "a b"), ("a", "b")]
-    forms = [original(TextPair(str(at), *text, ""), ("A", "B")) for at, text in enumerate(texts)]
-    return writer(folder, template="{text}:"), folder, forms
-
-
-def test_items_that_are_read_together_are_answered_as_one_by_one(short_writer, monkeypatch):
-    """In one chunk or in one for each prompt; also where every decision is a near tie."""
-    model, folder, forms = short_writer
-    assert (not model.texts.longest) is ("Mamba" in model.identity["architecture"])
-    texts = [reference_text(folder, "causal", model.text(form))[0] for form in forms]
-    totals = [reference_scores(folder, "causal", model.text(form), SAME) for form in forms]
-    for most, near in ((1, 1e-4), (100, math.inf), (100, 1e-4)):
+    for most, near in ((1, 1e-4), (10**6, math.inf), (10**6, 1e-4)):
         monkeypatch.setattr(prompted, "MOST_PROMPTS", {"cpu": most})
-        model.tie = near
-        for scores in model.score(forms):
-            known = np.array(totals)[scores.rows]
-            np.testing.assert_allclose(scores.totals, known, rtol=0, atol=1e-4)
-        assert written(model, forms) == texts
+        model.model.budget, model.model.tie = Budget(most), near
+        for scores in model.score(forms):  # sums of -80, in single precision
+            np.testing.assert_allclose(scores.totals, expected[scores.rows], rtol=0, atol=1e-4)
+        assert written(model, forms) == likeliest
 
 
 def test_generation_settings_of_a_checkpoint_do_not_count(chat, writer):
@@ -267,18 +229,18 @@ def test_generation_settings_of_a_checkpoint_do_not_count(chat, writer):
 
 
 def test_the_end_of_a_turn_is_scored_too(chat, writer):
-    """Where the template ends a turn with a token that ends an answer, that one; else the first."""
+    """The first token after a turn that ends an answer."""
     folder = chat()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     turn = tokenizer.convert_tokens_to_ids("Ġis")
-    tokenizer.chat_template = CHAT.replace("}}\n", "}} is\n")
+    tokenizer.chat_template = CHAT.replace("{{ eos_token }}", " is{{ eos_token }}")
     tokenizer.save_pretrained(folder)
-    model = writer(folder, template="{text}:")
     labels = [tokenizer(each, add_special_tokens=False).input_ids for each in SAME]
-    assert model.targets == [[*ids, tokenizer.eos_token_id] for ids in labels]
+    found = targets(writer(folder, template="{text}:"))
+    assert found == [[*ids, tokenizer.eos_token_id] for ids in labels]
     chat(eos_token_id=[tokenizer.eos_token_id, turn])
     tokenizer.save_pretrained(folder)
-    assert writer(folder, template="{text}:").targets == [[*ids, turn] for ids in labels]
+    assert targets(writer(folder, template="{text}:")) == [[*ids, turn] for ids in labels]
 
 
 def test_a_chat_ends_with_any_end_token_of_its_checkpoint(chat, writer):

@@ -21,11 +21,7 @@ from consilience.core.text import whole_words
 from consilience.elsewhere.exports import exported_rows
 from consilience.metrics.differences import compare as differences_of_models
 from consilience.metrics.measure import measure
-from consilience.models.functions import (
-    Function,
-    load_baseline,
-    position,
-)
+from consilience.models.functions import Baseline, Function, position
 from consilience.options.probe import ProbeOptions
 from consilience.options.suites import ExportOptions
 from consilience.plans import plan_of
@@ -35,10 +31,7 @@ from consilience.plans.presentation import Presentation, present
 from consilience.plans.questions import answered
 from consilience.report.comparison_tables import comparison_table
 from consilience.report.metric_tables import language_table
-from consilience.report.report_page import languages
-from consilience.report.run_view import RunView
 from consilience.suites.facts import (
-    filter_vocabulary,
     select_languages,
 )
 from consilience.suites.layouts import save_suite
@@ -147,7 +140,7 @@ def test_a_text_in_the_language_of_its_pattern_is_the_object(suite):
 
 def test_the_oracle_is_right_in_every_language(suite):
     """But not over the whole vocabulary."""
-    oracle = load_baseline("oracle", 0)
+    oracle = Baseline("oracle", 0, "facts")
     answers = ask_suite(suite, oracle, keep_scores=True)
     assert (answers["answer"] == answers["gold"]).all()
     refused("--candidates objects", ask_suite, suite, oracle, whole_vocabulary=True)
@@ -218,13 +211,6 @@ def test_a_choice_of_languages(suite):
     assert english["capital"].names == {}
     assert english.digest == plain.digest != suite.digest
     refused("no pattern in 'jp'. Known: en, de, ja", select_languages, suite, ["jp"])
-
-
-def test_every_writing_of_an_object_is_one_piece(suite):
-    short = filter_vocabulary(suite, {"short": lambda word: 1 if len(word) < 5 else 2})
-    assert [fact.object for fact in short["capital"].facts] == ["Bern", "Rome"]
-    katakana = filter_vocabulary(suite, {"two": lambda word: 2 if "ル" in word else 1})
-    assert [fact.object for fact in katakana["capital"].facts] == ["Paris", "Rome"]
 
 
 def test_a_saved_suite_is_the_same(suite, tmp_path):
@@ -377,8 +363,6 @@ def test_numbers_of_languages(suite):
     assert [row[0].value for row in map(table.cells, range(len(table.rows)))] == [
         "en", "de", "ja", "en and de", "en and ja", "de and ja",
     ]  # fmt: skip
-    (part,) = languages([RunView("model", {}, suite, metrics, None)])
-    assert repr(part.rows) == repr(table.rows)
     alone = select_languages(suite, ["en"])
     english = answers.filter(pl.col("variant").is_in([of["pattern"] for of in PATTERNS[:2]]))
     assert not language_table(measure(english, alone), alone).rows

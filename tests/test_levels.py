@@ -120,7 +120,7 @@ def test_a_sample_of_a_suite_has_the_same_names(suite):
     for size in (2, 3, 4, 5):
         some = tuple(one for one in questions.items if len(one.options) == size)
         sample = type(questions)("q", some)
-        (order,) = factors_of(ProbeOptions(suite="q", vary=["order"]), sample, (), questions)
+        (order,) = factors_of(ProbeOptions(suite="q", vary=["order"]), sample, questions)
         orders[size] = " ".join(order.levels)
     assert orders == {
         2: "ABCDE BCDEA", 3: "ABCDE BCDEA CDEAB", 4: "ABCDE BCDEA CDEAB DEABC",

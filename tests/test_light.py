@@ -10,7 +10,7 @@ import pytest
 
 from conftest import ROOT
 
-MODULES = "metrics.measure report.report_page report.export suites cli"
+MODULES = "metrics.measure report.page report.export suites cli"
 
 WITHOUT_MODELS = f"""if True:
     import importlib, json, sys

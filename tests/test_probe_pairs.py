@@ -48,7 +48,7 @@ def perturb(consilience, tmp_path):
     return run
 
 
-def test_a_run(classifier, perturb, tmp_path):
+def test_a_run(consilience, classifier, perturb, tmp_path):
     model = classifier("llama", SAME)
     status, out, err = perturb(model)
     assert status == 0
@@ -89,7 +89,7 @@ def test_a_run(classifier, perturb, tmp_path):
     found = pl.DataFrame(document["metrics"], schema=METRICS_SCHEMA)
     assert comparable(found) == comparable(metrics_of(folder))
     assert document["metrics"][0]["std"] is None, "not a number is null"
-    _, out, _ = perturb(model, "--by", "form")
+    _, out, _ = consilience("score", tmp_path / "run", "--by", "form")
     for text in ("original", "reverse", "signal"):
         assert text in out
     assert "asking: 24 queries in " in err
@@ -105,7 +105,6 @@ def test_what_is_there_is_not_asked_again(classifier, perturb, tmp_path):
     for options, name in (
         (("--perturbations", "signal"), "perturbations"),
         (("--limit", 4), "limit"),
-        (("--half", 1), "half"),
         (("--seed", 1), "seed"),
     ):
         err = refusal(perturb, model, *options)
@@ -186,10 +185,11 @@ def test_halves_and_samples(classifier, perturb, tmp_path):
     """Two halves are all pairs, each once; a sample is some, the same for a seed."""
     model, items = classifier("bert", SAME), {}
     for name, options in (
-        ("1", ("--half", 1)), ("2", ("--half", 2)), ("few", ("--limit", 3)),
+        ("1", ()), ("2", ()), ("few", ("--limit", 3)),
         ("again", ("--limit", 3)), ("seed", ("--limit", 3, "--seed", 1)), ("more", ("--limit", 99)),
     ):  # fmt: skip
-        assert perturb(model, *options, out=name)[0] == 0
+        data = tmp_path / ("pairs.jsonl" + f"#{name}" * (name in "12"))
+        assert perturb(model, *options, data=data, out=name)[0] == 0
         items[name] = read_answers(tmp_path / name)["item"].unique().sort().to_list()
     assert sorted(items["1"] + items["2"]) == [str(at) for at in range(8)] == items["more"]
     assert (len(items["1"]), len(items["few"])) == (4, 3)
@@ -327,7 +327,7 @@ def taught(tmp_path_factory):
     return folder
 
 
-def test_labels_that_a_model_writes(taught, perturb, tmp_path):
+def test_labels_that_a_model_writes(consilience, taught, perturb, tmp_path):
     """Written: all right, C_R 6 of 8, C_S 0 as no label is said. Chosen: one label or the other."""
     out = output(perturb, taught, "--generate")
     metrics = metrics_of(tmp_path / "run")
@@ -352,7 +352,8 @@ def test_labels_that_a_model_writes(taught, perturb, tmp_path):
     assert sum(row["perturbation"] == "reverse" for row in rows) == 2
     assert sum(row["answer"] == "<extra_id_0> Paris" for row in rows) == 7
     assert "Accuracy (written)" in out
-    assert "mrpc-generated" in perturb(taught, "--generate", "--by", "form")[1]
+    assert perturb(taught, "--generate")[0] == 0
+    assert "mrpc-generated" in consilience("score", tmp_path / "run", "--by", "form")[1]
     assert "label" in out
     before = stamps(tmp_path / "run")
     assert len(before) == 2
@@ -387,4 +388,4 @@ def test_the_noise_floor_of_pairs(options, classifier, taught, perturb, tmp_path
     assert floor.select("kind", "n", "value").rows() == [("whole", 48 if options else 24, 0)]
     assert f"Noise floor: 0 of {48 if options else 24} answers" in out + err
     report(ReportOptions([str(tmp_path / "run")]))  # the noise floor is of no task
-    assert '<section id="caveats"' in (tmp_path / "run" / "report.html").read_text("utf-8")
+    assert "<h2>Cautions</h2>" in (tmp_path / "run" / "report.html").read_text("utf-8")

@@ -25,7 +25,7 @@ pytestmark = [
 ])  # fmt: skip
 def test_onednn_multiplies_on_processors_of_amd(name, library, model_folder, monkeypatch):
     monkeypatch.setattr(products, "processor", lambda: name)
-    found = speed_up(model_of(model_folder("gpt2"), "gpt2"), head=True)
+    found = speed_up(model_of(model_folder("gpt2"), "gpt2"))
     assert found == {"library": library, "processor": name, "threads": 2}
 
 
@@ -54,7 +54,7 @@ def model_of(folder, family):
 @pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
 def test_packed_products_are_the_same_products(family, model_folder):
     plain, model = (model_of(model_folder(family), family) for _ in range(2))
-    assert speed_up(model, head=True, library="onednn")["library"] == "onednn"
+    assert speed_up(model, library="onednn")["library"] == "onednn"
     weights = [getattr(each, "weight", None) for each in model.modules()]
     packed = [each for each in weights if each is not None and each.is_mkldnn]
     assert len(packed) >= 4 * 2, "the linear layers of both kinds are packed"

@@ -13,8 +13,8 @@ from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Prompt, Question, Scores
 from consilience.models import prompted
 from consilience.models.loading import load_pretrained
-from consilience.models.prompt_tokens import PromptTokens
-from consilience.models.prompted import AnswerWriter, OptionScorer
+from consilience.models.prompt_tokens import PromptTokens, Writing
+from consilience.models.prompted import PromptModel
 from consilience.models.seq2seq import before_targets
 from consilience.models.trees import TrieReader
 from consilience.plans import questions as ask_questions
@@ -58,7 +58,7 @@ def reader(model_folder):
         loaded.model.config.max_position_embeddings = 512
         if chat:
             loaded.tokenizer.chat_template = CHAT
-        return OptionScorer(loaded)
+        return PromptModel(loaded)
 
     return load
 
@@ -108,10 +108,11 @@ def test_a_turn_ends_with_its_own_special_token(reader):
     tokenizer.chat_template = CHAT.replace("{{ eos_token }}", "<|turn|>")
     turn, end = tokenizer.convert_tokens_to_ids("<|turn|>"), tokenizer.eos_token_id
     tokens = PromptTokens(tokenizer, [end], "m")
-    assert [target[-1] for target in tokens.label_targets(["Rome", "Paris"], " ")] == [turn] * 2
+    asked = Prompt((("user", "q"),), ("Rome", "Paris"), (0, 1), are_labels=False, is_chat=True)
+    assert [target[-1] for target in tokens.encode(asked)[1]] == [turn] * 2
     assert tokens.special_in(["Rome <|turn|>Paris"]) == "has the special token '<|turn|>' in it"
-    tokenizer.chat_template = CHAT.replace("{{ eos_token }}", "\n")
-    assert [target[-1] for target in tokens.label_targets(["Rome"], " ")] == [end]
+    tokenizer.chat_template = CHAT.replace("{{ eos_token }}", "")
+    assert [target[-1] for target in tokens.encode(asked)[1]] == [end] * 2
 
 
 def test_a_prompt_begins_with_all_that_the_tokenizer_puts_there(reader):
@@ -124,18 +125,22 @@ def test_a_prompt_begins_with_all_that_the_tokenizer_puts_there(reader):
 
 
 def test_the_options_of_a_suite_with_open_questions_are_checked(model_folder):
+    """Of a model that only writes they are not, and what it may write takes up positions."""
     loaded = load_pretrained(str(model_folder("t5")))
     same = question("q", "\u0b95", "\u0b95", "\u0b99")
     prompt = prompt_of(Presentation(labels="none"), same)
-    writer = AnswerWriter(OptionScorer(loaded))
-    assert "unknown to the tokenizer" in writer.chooser.why_not([prompt])[0]
-    chooser = OptionScorer(load_pretrained(str(model_folder("gpt2"))))
-    writer = AnswerWriter(chooser, most_written=9)
-    assert writer.chooser.longest == writer.longest + 9
+    assert "unknown to the tokenizer" in PromptModel(loaded, Writing()).why_not([prompt])[0]
+    assert PromptModel(loaded, Writing(), chooses=False).why_not([prompt]) == [None]
+    loaded = load_pretrained(str(model_folder("gpt2")))
+    model, prompt = PromptModel(loaded, Writing(9), chooses=False), prompts_in(Presentation())[0]
+    model.longest = len(model.prompt_ids(prompt)) + 8
+    assert model.why_not([prompt]) == [
+        f"{model.longest + 1} tokens, and the model takes {model.longest}"
+    ]
 
 
 def test_options_of_bart_follow_what_begins_every_text(tmp_path):
-    model = OptionScorer(load_pretrained(str(build_bart(tmp_path, init_std=0.4))))
+    model = PromptModel(load_pretrained(str(build_bart(tmp_path, init_std=0.4))))
     ids, targets = model.encode(prompt_of(Presentation(template=SHORT, labels="none")))
     found, start = next(model.score([prompt_of(Presentation(template=SHORT, labels="none"))])), []
     start = [model.tokenizer.eos_token_id, model.tokenizer.cls_token_id]

@@ -112,9 +112,8 @@ def test_a_run_of_questions_without_a_file_is_kept_and_opened(tmp_path, question
 def test_a_result_has_figures_a_page_and_factors(tmp_path, result):
     assert micro(result, "consistency", "paraphrase") == 1
     assert micro(result, "consistency", "order") == 0
-    drawn = result.plot.consistency().to_dict()
-    assert drawn["title"]["text"][0] == "choose_a: consistency"
-    assert "'group'" in str(drawn) and "relation" not in str(drawn)
+    drawn = result.plot.consistency()
+    assert drawn.about == "choose_a: consistency of each group" and "relation" not in drawn.svg
     page = result.report(tmp_path / "page.html").read_text(encoding="utf-8")
     assert "2 groups, 3 questions" in page and "order=BCA" in page
     table = cs.analyze_factors(result).tables["consistency"]

@@ -26,8 +26,7 @@ from consilience.analysis.representations import (
 from consilience.models.batches import Budget
 from consilience.models.masked import masked_sentences
 from consilience.models.states import vector_array
-from consilience.report.charts import SHAPES, tsne_figure
-from consilience.report.export import save_figure
+from consilience.report.charts import COLOURS, SHAPES, tsne_chart
 from consilience.results.analyses import correlations_of
 
 TEXTS = ("The capital of [X] is [Y].", "[Y] is the capital of [X].", "[X] ([Y]) is big.")
@@ -294,7 +293,7 @@ def points(subjects=9, patterns=3):
 
 def test_a_figure_is_written_as_svg(tmp_path):
     path = tmp_path / "figure.svg"
-    save_figure(tsne_figure(points(subjects=4), "A title & <more>"), path)
+    tsne_chart(points(subjects=4), "A title & <more>").save(path)
     assert [each.name for each in tmp_path.iterdir()] == [path.name], "nothing else is left"
     text = path.read_text(encoding="utf-8")
     assert text.startswith("<svg")
@@ -303,17 +302,16 @@ def test_a_figure_is_written_as_svg(tmp_path):
 
 @pytest.mark.parametrize(("subjects", "legend"), [(4, True), (30, False)])
 def test_a_legend_is_there_where_it_can_be_read(subjects, legend):
-    spec = tsne_figure(points(subjects), "t")
-    assert (spec["encoding"]["color"]["legend"] is not None) is legend
-    assert ("subtitle" in spec["title"]) is not legend
-    assert spec["encoding"]["shape"]["legend"] is not None
-    assert len(spec["data"]["values"]) == subjects * 3
+    drawn = tsne_chart(points(subjects), "t").svg
+    assert (">s01</text>" in drawn) is legend is (COLOURS[0] in drawn)
+    assert ("30 subjects, from dark to light" in drawn) is not legend
+    assert ">[X] p2 [Y]</text>" in drawn and drawn.count("<title>") == subjects * 3
     assert len(set(SHAPES)) == len(SHAPES) >= 20, "one for every pattern of ParaRel"
 
 
 def test_a_figure_that_cannot_be_written_says_so(tmp_path):
-    chart = tsne_figure(points(), "t")
-    refused("cannot be written", save_figure, chart, tmp_path / "no" / "figure.svg")
+    chart = tsne_chart(points(), "t")
+    refused("cannot be written", chart.save, tmp_path / "no" / "figure.svg")
 
 
 def test_from_the_command_line(consilience, model_folder, tmp_path):

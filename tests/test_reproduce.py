@@ -369,7 +369,6 @@ def test_single_relations_and_correlations_take_all_models(of_few, here, tmp_pat
 
 
 def test_vectors_of_a_tiny_model(release, here, model_folder, tmp_path):
-    pytest.importorskip("altair")
     request = {"device": "cpu"}
     models = {"BERT-large": str(model_folder("bert"))}
     work, numbers = make("pararel-figure-3", tmp_path / "r", models=models, **request)

@@ -37,7 +37,7 @@ SUITES = {
     "languages": {"suite": "mini-languages", "groups": ["capital"], "limit": 2},
     "pairs": {"suite": "rte", "data": "pairs.tsv", "perturbations": ["reverse", "signal"]},
     "questions": {"suite": "options.csv", "vary": ["language", "order=all", "labels=A,1"]},
-    "open": {"suite": "open.csv", "samples": 2, "temperature": 1.0},
+    "open": {"suite": "open.csv", "vary": ["sample=2"], "temperature": 1.0},
     "expected": {"suite": "expected", "vary": ["order=rotations"]},
     "both": {"suite": "both.csv", "vary": ["order=rotations"], "design": "one-factor"},
 }
@@ -144,9 +144,7 @@ def test_a_part_of_a_group_has_the_rows_of_the_whole(name, asked):
 
 
 @pytest.mark.parametrize("name", SUITES)
-def test_a_run_is_whole_without_anything_beside_it(
-    name, asked, consilience, plain_charts, tmp_path
-):
+def test_a_run_is_whole_without_anything_beside_it(name, asked, consilience, tmp_path):
     """Copied alone, its files of the suite deleted: every command gives the same."""
     for model in ("baseline:random", "baseline:majority"):
         probe(asked(name, model=model, out=tmp_path / "runs" / model[9:]))
@@ -154,7 +152,7 @@ def test_a_run_is_whole_without_anything_beside_it(
         *(("score", "random", "--by", by) for by in ("group", "metric")), ("score", "random"),
         ("compare", "random", "majority"), ("compare", "random", "majority", "--flips"),
         ("gate", "random", "--baseline", "majority", "--rule", "accuracy >= 0"),
-        ("analyze", "examples", "random"), ("view", "random"), ("report", "random"),
+        ("analyze", "examples", "random"), ("report", "random"),
         *(("publish", "random", "--format", of, "--model-id", "a/b", "--licence", "MIT")
           for of in ("eee", "model-card")),
     ]  # fmt: skip
@@ -194,7 +192,7 @@ def test_other_queries_than_those_of_the_run_are_refused(damage, asked, consilie
     message = f"no queries|other queries than those of the run.*{QUERIES}|Restore the file"
     refused(message, lambda: run.queries)
     refused(message, lambda: Run.open("run").suite)
-    for command in ("score", "report", "view"):
+    for command in ("score", "report"):
         status, out, err = consilience(command, "run")
         assert (status, out, QUERIES in err) == (2, "", True)
     probe(options)
@@ -235,13 +233,12 @@ OTHERWISE = [
     ("languages", {"vary": ["language=en,de"]}, "languages"),
     ("languages", {"groups": ["author"]}, r"groups is \[\"capital\"\], now asked is \[\"author\"\]"),
     ("pairs", {"perturbations": ["reverse"]}, "perturbations"),
-    ("pairs", {"half": 1}, "half"),
     ("questions", {"vary": ["language", "order=all"]}, "factors"),
     ("questions", {"design": "one-factor"}, "design"),
     ("questions", {"shots": 1}, "shots"),
     ("questions", {"option_score": "mean"}, "option_score"),
     ("questions", {"template": "{question}\n{options}\nSay:"}, "factors|queries|template"),
-    ("open", {"samples": 3}, "factors|samples"),
+    ("open", {"vary": ["sample=3"]}, "factors"),
 ]  # fmt: skip
 
 

@@ -249,10 +249,13 @@ def test_near_ties_are_settled_in_passes_of_one_shape(model_folder, monkeypatch)
     model = load_model(str(model_folder("bert")))
     one_by_one, _ = scores_of(model, FEW, CANDIDATES)
     monkeypatch.setattr(batches, "NEAR_TIES", {"cpu": 4})
-    model.tie, passes, logits = np.inf, [], model._logits
-    monkeypatch.setattr(
-        model, "_logits", lambda ids, entries: passes.append(ids) or logits(ids, entries)
-    )
+    model.tie, passes, at_mask = np.inf, [], model.at_mask
+
+    def watched(entries):
+        logits_of = at_mask(entries)
+        return lambda sentences: passes.append(sentences) or logits_of(sentences)
+
+    monkeypatch.setattr(model, "at_mask", watched)
     together, _ = scores_of(model, FEW, CANDIDATES)
     np.testing.assert_allclose(together, one_by_one, atol=1e-5, rtol=0)
     lengths = {tuple(ids) for of_pass in passes for ids in of_pass}

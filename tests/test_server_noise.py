@@ -16,8 +16,7 @@ from consilience.options.probe import ProbeOptions
 from consilience.plans.noise import Part, sample, sample_size
 from consilience.probing.counting import noise_floor_of
 from consilience.probing.probe import probe
-from consilience.report.overview import server_line
-from consilience.report.run_view import RunView
+from consilience.report.page import repeat
 from consilience.results.comparing import noise_notes
 from consilience.runs.folder import record_of
 from consilience.runs.run import Run
@@ -177,13 +176,7 @@ def test_the_report_says_which_server_answered_and_how_it_scored(wavering):
     record = dict(counted.record)
     assert record["served_as"] == ["replayed"]
     record["settings"] = {"model": {"model": "openai:small", "server": "http://host/v1"}}
-    record["scoring"] = {
-        "strategy": "top-k", "gives": "the first token", "requests": 9,
-    }  # fmt: skip
-    note = "the server takes no temperature: its answers are sampled"
-    view = RunView("small", record, counted.suite, counted.metrics, counted.summary, {}, [note])
-    (line,) = server_line(view)
-    said = "Server: openai:small at http://host/v1; scored by top-k (the first token); "
-    assert line.startswith(said) and "requests" in line
-    here = replace(view, record={"settings": {"model": {"model": "gpt2"}}})
-    assert server_line(here) == []
+    record["scoring"] = {"strategy": "top-k", "gives": "the first token", "requests": 9}
+    origin = repeat([("small", record)]).parts[-1]
+    assert origin["Model"] == "openai:small, server http://host/v1"
+    assert origin["Scored by"] == "top-k (the first token)" and "requests" in origin["Cost"]

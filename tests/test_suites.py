@@ -15,14 +15,13 @@ from consilience.authoring.checks import cautions, findings_of
 from consilience.core.factors import Edge
 from consilience.suites import check_suite
 from consilience.suites.facts import (
-    filter_vocabulary,
     sample_facts,
     select_relations,
     suite_statistics,
 )
 from consilience.suites.layouts import load_folder
 from consilience.suites.question_suites import MINI, is_questions, load_questions
-from consilience.types import Candidates, Fact
+from consilience.types import Fact
 
 
 def test_a_folder_is_read_as_it_stands(write_suite):
@@ -192,18 +191,6 @@ def test_each_relation_has_a_sample_of_its_own(write_suite):
     suite = load_folder(write_suite(relations=names, patterns=patterns, facts=facts))
     drawn = [[fact.subject for fact in each.facts] for each in sample_facts(suite, 3, 5).relations]
     assert drawn == [["s3", "s7", "s9"], ["s1", "s3", "s4"]]
-
-
-def test_the_vocabulary_filter_keeps_what_is_one_piece_for_all(write_suite):
-    suite = load_folder(write_suite())
-    pieces = {"a": lambda word: 1 + (word == "Rome"), "b": lambda word: 1 + (word == "Paris")}
-    kept = filter_vocabulary(suite, pieces)
-    assert [fact.object for fact in kept.relations[0].facts] == ["Berlin"]
-    assert kept.relations[0].candidates == Candidates(("Berlin",), (1,))
-    assert kept.notes == (
-        "capital: 2 of 3 facts left out, whose object is not one piece for all of a, b",
-    )
-    refused("no object is one piece", filter_vocabulary, suite, {"c": lambda word: 2})
 
 
 def test_variants_are_counted_as_connected_patterns(write_suite, tmp_path):

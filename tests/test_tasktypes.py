@@ -359,11 +359,12 @@ def test_the_command(consilience, tmp_path):
     path = tmp_path / "typed.csv"
     path.write_text(long(wide("calum-table-2")), encoding="utf-8")
     left = ("--leave-out", "t5-base,t5-large,human")
-    status, out, err = consilience("analyze", "tasks", path, *left, "--csv", tmp_path / "tests.csv")
+    status, out, err = consilience("analyze", "tasks", path, *left)
     assert (status, err) == (0, "")
     assert "human" in out, "left out of the tests only"
     assert "+35.0" in out
-    written = pl.read_csv(tmp_path / "tests.csv")
+    csv = output(consilience, "analyze", "tasks", path, *left, "--format", "csv")
+    written = pl.read_csv(csv.encode())
     assert [*written.columns] == [*task_types.EFFECTS_SCHEMA]
     options = (*left, "--json", "--small", "rte")
     document = json.loads(output(consilience, "analyze", "tasks", path, *options))

@@ -13,8 +13,8 @@ from checks import refused
 from conftest import WORDS, cases
 from consilience import Candidates, Fact, Pattern, Relation, Suite
 from consilience.core.errors import Loading
+from consilience.models.batches import head_at
 from consilience.models.loading import Pretrained
-from consilience.models.masked import PositionHead
 from consilience.train import batch_trainer
 from consilience.train.consistency import ConsistencyTrainer, plain_copy, train_and_measure
 from consilience.train.improvement import last_best
@@ -224,9 +224,8 @@ def test_the_head_at_some_positions_has_the_logits_and_gradients_of_the_whole(fa
     weights = {n: weight for n, weight in model.named_parameters() if weight.grad is not None}
     before = {name: weight.grad.clone() for name, weight in weights.items()}
     model.zero_grad()
-    found = PositionHead(model).logits_at(
-        rows, columns, input_ids=ids, attention_mask=torch.ones_like(ids)
-    )
+    with head_at(model, rows, columns):
+        found = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
     assert torch.allclose(found, whole, atol=1e-5)
     found.logsumexp(-1).sum().backward()
     for name, gradient in before.items():

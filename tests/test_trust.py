@@ -133,12 +133,9 @@ def test_a_record_runs_no_code_and_sends_no_key(asked, run, hostile, consilience
         assert (hostile.exists(), server.headers) == (False, [])
 
 
-@pytest.mark.parametrize(
-    ("attack", "file"),
-    [*((attack, "consilience.toml") for attack in ATTACKS), ("--base-url {url}", "pyproject.toml")],
-)
-def test_a_found_file_has_no_power(attack, file, hostile, consilience, tmp_path):
-    table = "[tool.consilience.probe]" if file == "pyproject.toml" else "[probe]"
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_found_file_has_no_power(attack, hostile, consilience, tmp_path):
+    table, file = "[probe]", "consilience.toml"
     with replay(lambda *request: (404, {}, {})) as server:
         options = {"model": "baseline:majority", "suite": "mini", "limit": 1}
         options |= ATTACKS[attack]
@@ -149,10 +146,9 @@ def test_a_found_file_has_no_power(attack, file, hostile, consilience, tmp_path)
         (tmp_path / file).write_text(text)
         status, out, err = consilience("probe", "--out", "new")
         assert (status, out, hostile.exists(), server.headers) == (2, "", False, [])
-        keys = [part[2:] for part in attack.split() if part.startswith("--")]
-        assert f"{', '.join(keys)} in a configuration file that was found, not named" in err
-        assert f"If you trust the file, add --config {tmp_path / file}." in err
-        assert "found, not named" in consilience("probe", "--help")[2], "a note"
+        key = attack.split()[0][2:]
+        assert f"{key} in a configuration file that was found, not named" in err
+        assert f"If you trust the file, add --config {file}." in err
         consilience("probe", "--out", "new", "--config", tmp_path / file)
         assert hostile.exists() or server.headers
         harmless = f'{table}\ntrust-remote-code = false\nlimit = 1\ngroups = "sport"\n'

@@ -7,8 +7,7 @@ import pytest
 
 from consilience.analysis.factor_effects import FactorTables
 from consilience.core.schemas import COMPARISON_SCHEMA, METRICS_SCHEMA
-from consilience.report.analysis_tables import pattern_verdict
-from consilience.report.run_view import FactorView, factor_verdict
+from consilience.report.analysis_tables import FactorView, factor_verdict, pattern_verdict
 from consilience.report.table import fitted_text
 from consilience.study.reporting import OTHER_NUMBERS, StudyRow, comparisons_table, study_verdict
 from consilience.train.improvement import training_verdict
@@ -41,6 +40,8 @@ def factors(rows, flips=None):
     ([("order", 0.5, 0.4, 0.6), ("labels", math.nan, math.nan, math.nan)], None,
      ["The order of the options (order) changes answers: variants that differ in nothing else "
       "agree in 50.0 % of pairs."]),
+    ([("mine", 0.5, 0.4, 0.6)], None,
+     ["The factor (mine) changes answers: variants that differ in nothing else agree in 50.0 % of pairs."]),
     ([("order", 1.0, 1.0, 1.0)], None,
      ["No factor changes an answer: variants that differ in one factor always agree."]),
     ([("order", math.nan, 0.0, 1.0)], None, []),

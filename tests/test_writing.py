@@ -14,7 +14,8 @@ from consilience.core.free_text import rule_of
 from consilience.core.items import Choice, Prompt, Question
 from consilience.models.batches import Budget
 from consilience.models.loading import load_pretrained
-from consilience.models.prompted import AnswerWriter, Continued, OptionScorer, TokenNoise
+from consilience.models.prompt_tokens import Writing
+from consilience.models.prompted import Continued, PromptModel, TokenNoise
 from consilience.options.probe import ProbeOptions
 from consilience.plans import questions as ask_questions
 from consilience.plans.presentation import Presentation, Presenter, Template, present
@@ -48,7 +49,7 @@ def writer(model_folder):
         loaded = load_pretrained(str(model_folder(family)))
         loaded.model.config.max_position_embeddings = 512
         loaded.tokenizer.chat_template = CHAT
-        return AnswerWriter(OptionScorer(loaded), **{"most_written": 6} | options)
+        return PromptModel(loaded, Writing(**{"most_written": 6} | options))
 
     return load
 
@@ -64,17 +65,17 @@ def written(model, prompts, samples=None):
 @torch.inference_mode()
 def reference(model, asked, sample=1):
     """One token at a time, of one prompt alone."""
-    read = model.chooser
+    read, how = model, model.writing
     ids, tokens = read.prompt_ids(asked), []
-    noise = TokenNoise.of(ids, sample, model.seed, model.temperature)
-    for step in range(model.most_written):
+    noise = TokenNoise.of(ids, sample, how.seed, how.temperature)
+    for step in range(how.most_written):
         if read.is_causal:
             logits = read.model(input_ids=torch.tensor([[*ids, *tokens]])).logits[0, -1]
         else:
             start = read.model.config.decoder_start_token_id
             decoder = torch.tensor([[start, *tokens]])
             logits = read.model(torch.tensor([ids]), decoder_input_ids=decoder).logits[0, -1]
-        if model.temperature:
+        if how.temperature:
             logits = noise.added_to(logits, step)
         token = int(logits.argmax())
         if token in (*read.ends, model.tokenizer.pad_token_id):
@@ -99,17 +100,17 @@ def test_a_sample_depends_on_its_prompt_its_number_and_the_seed_only(writer):
     prompts, samples = [*PROMPTS, *PROMPTS], [1] * 4 + [2] * 4
     texts = written(model, prompts, samples)
     assert texts[:4] != texts[4:]
-    model.chooser.budget = Budget(3)
+    model.budget = Budget(3)
     assert written(model, prompts[::-1], samples[::-1]) == texts[::-1]
     assert [written(model, [asked], [2])[0] for asked in PROMPTS] == texts[4:]
-    model.seed = 2
+    model.writing = replace(model.writing, seed=2)
     assert written(model, prompts, samples) != texts
     assert model.identity["temperature"] == 2.0
     assert model.identity["sampling_seed"] == 1
 
 
 def test_a_text_that_is_no_chat_ends_with_its_first_line(writer):
-    model = writer("llama").chooser
+    model = writer("llama")
     spelled = {1: "\n", 2: " a", 3: " b\n", 4: "c"}
     model.tokenizer.decode = lambda ids, **_: "".join(spelled[token] for token in ids)
     line, chat = (Continued([], is_one_line=is_line) for is_line in (True, False))
@@ -235,9 +236,9 @@ def test_an_open_question_takes_a_sentence_where_no_rule_is_named():
 
 
 def test_samples_need_a_temperature_and_rules_have_names():
-    options = ProbeOptions(suite="mini-open", samples=3)
-    refused("--samples 3 at temperature 0", Presented.of, options)
-    (sample,) = Presented.of(replace(options, temperature=1.0, vary=())).design.factors
+    options = ProbeOptions(suite="mini-open", vary=["sample=3"])
+    refused("--vary sample at temperature 0", Presented.of, options)
+    (sample,) = Presented.of(replace(options, temperature=1.0)).design.factors
     assert sample == Factor("sample", ("1", "2", "3"))
     refused("no rule 'first'", rule_of, "first")
     refused("does not write answers", Writer.of, ProbeOptions(), object())

@@ -18,7 +18,7 @@ CLOSED = "question,answer,options\nRome and Paris ?,Rome,Rome;Paris\nthe Italy ?
 
 @pytest.fixture
 def options(tmp_path, model_folder):
-    """``options(OPEN, samples=2)``: a probe of a file of questions with a tiny model."""
+    """``options(OPEN, generate=True)``: a probe of a file of questions with a tiny model."""
 
     def build(rows, **more):
         path = tmp_path / "own.csv"
@@ -31,14 +31,15 @@ def options(tmp_path, model_folder):
 
 def test_a_run_of_sampled_texts_keeps_them_and_is_resumed(options, tmp_path):
     """2 questions in 2 phrasings, 3 samples each; the same command asks nothing again."""
-    asked = options(OPEN, samples=3, temperature=1.5, match="contains")
+    vary = ["paraphrase", "sample=3"]
+    asked = options(OPEN, vary=vary, temperature=1.5, match="contains")
     first = probe(asked, SILENT)
     (path,) = (tmp_path / "run" / "answers").glob("*.parquet")
     table = pl.read_parquet(path)
     assert (table["sample"].to_list(), table["text"].null_count()) == (["1", "2", "3"] * 4, 0)
     assert table["text"].n_unique() > 1
     settings = first.record["settings"]
-    assert settings["writing"] == {"match": "contains", "samples": 3, "equivalence": None}
+    assert settings["writing"] == {"match": "contains"}
     assert settings["model"]["temperature"] == 1.5
     assert settings["factors"]["sample"] == ["1", "2", "3"]
     assert any("are not the gold answer" in note for note in first.notes)
@@ -55,12 +56,12 @@ def test_examples_show_what_was_written_and_why_it_is_no_match(options, tmp_path
     run = tmp_path / "run"
     probe(options(OPEN), SILENT)
     table = pl.read_parquet(next((run / "answers").glob("*.parquet")))
-    file = tmp_path / "examples.csv"
-    status, out, err = consilience("analyze", "examples", run, "--csv", file, "--examples", "9")
+    status, out, err = consilience("analyze", "examples", run, "--examples", "9")
     assert status == 0, err
     assert "pattern" not in out and "not the gold" in out
     assert "the rule: contains for open questions" in err
-    replies = pl.read_csv(file)
+    csv = consilience("analyze", "examples", run, "--examples", "9", "--format", "csv")[1]
+    replies = pl.read_csv(csv.encode())
     assert replies["text"].to_list() == table["text"].to_list()
     assert replies["unmatched"].to_list() == ["not the gold"] * 4
     assert "the capital Paris ?" in replies["prompt"][1]
@@ -69,7 +70,7 @@ def test_examples_show_what_was_written_and_why_it_is_no_match(options, tmp_path
 def test_options_are_written_with_generate(options, tmp_path):
     plan = plan_probe(options(CLOSED, generate=True), SILENT)
     assert plan.queries == 2 * 2
-    counted = probe(options(CLOSED, generate=True, equivalence=None), SILENT)
+    counted = probe(options(CLOSED, generate=True), SILENT)
     table = pl.read_parquet(next((tmp_path / "run" / "answers").glob("*.parquet")))
     assert {"text", "unmatched", "option"} <= set(table.columns)
     assert (
@@ -92,7 +93,7 @@ def test_the_share_of_answers_that_are_no_option_is_a_number(tmp_path, consilien
     assert "answers that are no option" in consilience("score", run)[1]
     assert consilience("report", run)[0] == 0
     page = (run / "report.html").read_text(encoding="utf-8")
-    assert "of the answers are none of the options" in page
+    assert "Answers that are no option." in page
 
 
 def test_a_baseline_is_read_whatever_the_rule(options):
@@ -116,11 +117,11 @@ def test_a_run_has_groups_with_options_and_open_ones(options, tmp_path):
 
 def test_what_does_not_fit_is_refused_before_a_model_is_loaded(options):
     for rows, more, expected in (
-        (CLOSED, {"samples": 2, "temperature": 1.0}, "Add --generate"),
+        (CLOSED, {"vary": ["sample=2"], "temperature": 1.0}, "Add --generate"),
         (CLOSED, {"match": "contains"}, "Add --generate"),
-        (OPEN, {"samples": 2}, "at temperature 0"),
+        (OPEN, {"vary": ["sample=2"]}, "at temperature 0"),
         (OPEN, {"match": "contain"}, "Did you mean 'contains'"),
-        (OPEN, {"vary": ["sample=2"]}, "no factor 'sample'"),
+        (OPEN, {"vary": ["sample=two"], "temperature": 1.0}, "how many texts to sample"),
         (OPEN, {"model": "baseline:majorty"}, "Did you mean 'majority'"),
     ):
         refused(expected, probe, options(rows, **more), SILENT)

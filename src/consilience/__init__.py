@@ -12,7 +12,7 @@ Functions:
 - ``score(answers, suite)``: a ``Result`` of answers that were made elsewhere.
 - ``plan_probe(suite, model)``: how many queries ``evaluate`` would ask, and how long it takes.
 - ``compare(run, run, ...)``: later runs against the first; a ``Comparison``.
-- ``write_report(runs, out)``: one HTML page. ``view_answers(runs)``: a page of all answers.
+- ``write_report(runs, out)``: one HTML page, with all answers.
 - ``load_suite``, ``load_questions``, ``save_suite``, ``new_suite``, ``list_suites``,
   ``fetch_suite``, ``check_suite``, ``suite_stats``, ``suite_cautions``, ``export_prompts``: suites.
   ``mine_patterns``, ``import_patterns``, ``rewrite_patterns``: patterns.

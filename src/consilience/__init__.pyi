@@ -18,7 +18,6 @@ from consilience.commands.runs import report_study as report_study
 from consilience.commands.runs import reproduce_table as reproduce_table
 from consilience.commands.runs import run_study as run_study
 from consilience.commands.runs import study_state as study_state
-from consilience.commands.runs import view_answers as view_answers
 from consilience.commands.runs import write_report as write_report
 from consilience.commands.suite import export_prompts as export_prompts
 from consilience.commands.suite import fetch_suite as fetch_suite

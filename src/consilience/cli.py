@@ -18,12 +18,6 @@ EXAMPLES = (
     "compare runs/before runs/after",
 )
 
-NAMES = (
-    "probe", "score", "compare", "gate", "report", "view", "publish", "study",
-    "analyze", "improve", "finetune", "suite", "reproduce",
-)  # fmt: skip
-"""The first words of all commands, in the order of the help."""
-
 SHELLS = ("bash", "zsh", "fish")  # Shells that complete the names of commands and options
 
 
@@ -66,13 +60,13 @@ def program() -> ClickGroup:
             help="Print a script that completes names; add it to the start-up file of your shell.",
         ),
     ]  # fmt: skip
-    return ClickGroup(Group("", HELP, examples=EXAMPLES), options, load, NAMES)
+    return ClickGroup(Group("", HELP, examples=EXAMPLES), options, load)
 
 
 def load(name: str = "") -> None:
     """Import what declares a command; without a name, all commands."""
     for module in ("runs", "suite"):
-        if not name or (name in NAMES and (name == "suite") == (module == "suite")):
+        if not name or (name == "suite") == (module == "suite"):
             import_module(f"consilience.commands.{module}")
 
 

@@ -43,6 +43,12 @@ class Group:
     examples: Sequence[str] = ()
 
 
+NAMES = (
+    "probe", "score", "compare", "gate", "report", "publish", "study",
+    "analyze", "improve", "finetune", "suite", "reproduce",
+)  # fmt: skip
+"""The first words of all commands, in the order of the help."""
+
 KNOWN: dict[str, Command | Group] = {}  # What was declared, by its words, in the order of the help
 
 
@@ -51,7 +57,7 @@ def command(
     path: str,
     *,
     panel: str = "Commands",
-    output: Sequence[str] = ("json",),
+    output: Sequence[str] = (),
     examples: Sequence[str],
 ) -> Callable[[Callable[[O], R]], Callable[P, R]]:
     """Declare a function of an options value as a command, whose help is its docstring.

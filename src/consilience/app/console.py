@@ -17,7 +17,7 @@ from rich.segment import Segment
 from consilience.app.process import collect_garbage, json_text, print_errors
 from consilience.core.errors import Advance, Watch, shortened
 from consilience.core.text import CONTROLS, counted, duration, visible
-from consilience.files.write import write_whole
+from consilience.files.write import csv_of, write_whole
 from consilience.options import UNLIMITED, Output
 from consilience.report.export import Shown, as_csv, as_latex, as_markdown, without_nan
 from consilience.report.table import NAN, Table, all_notes, fitted_text
@@ -193,7 +193,11 @@ def present(shown: Shown, output: Output) -> int:
         write_whole(path, content)
     if not output.is_document:
         write = {"csv": as_csv, "md": as_markdown, "latex": as_latex}.get(output.format)
-        for item in shown.printed(output):
+        has_frame = output.format == "csv" and type(shown).frame is not Shown.frame
+        is_whole = has_frame and output.by is None
+        if is_whole:
+            out.print(csv_of(shown.frame()).decode(), end="")
+        for item in () if is_whole else shown.printed(output):
             if not isinstance(item, Table) or write is None:
                 out.print(item)
             elif output.format == "csv":
@@ -202,8 +206,6 @@ def present(shown: Shown, output: Output) -> int:
                 out.print(write(replace(item, notes=all_notes(item))), end="")
         for remark in shown.remarks(output):
             err.print(f"note: {shortened(remark)}")
-    if after := shown.then(output):
-        return present(after, output)
     if output.is_document:
         print(json_text(without_nan(shown.document())))
     print_errors(shown.faults())

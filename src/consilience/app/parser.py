@@ -1,22 +1,19 @@
-"""Commands as click's: parameters from options, defaults from a file, help by panels, our errors.
-
-Defaults are in ``consilience.toml`` or in ``[tool.consilience]`` of a pyproject.
-"""
+"""Commands as click's: parameters from options, defaults from a file, help, our errors."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, get_args
 
 import click
 from click.core import ParameterSource
 
-from consilience.app.command import KNOWN, Command, Group
+from consilience.app.command import KNOWN, NAMES, Command, Group
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.options import OptionField, Output, Panel, option_fields
 
@@ -26,135 +23,63 @@ METAVARS = {"int": "N", "float": "X", "str": "TEXT", "Path": "PATH"}
 WIDTH = 100  # Characters of the longest line of a help text
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": WIDTH}
 
-LONG_NAMES = 22  # From there on, the help after ``-h`` leaves the placeholder of a value out
-
-GENERALS = ("config", "quiet")
+GENERALS = ("config", "format", "json", "quiet")
 """Options of the output that every command has, and that may be before its name."""
 
-FROM_FILE = ParameterSource.DEFAULT_MAP
-"""How click calls a default that the configuration file sets."""
 
+FROM_FILE = ParameterSource.DEFAULT_MAP  # How click calls a default of the configuration file
 
-ENVIRONMENT = "CONSILIENCE_CONFIG"
-"""The environment variable that names the file; if it is empty, no file is read."""
-
-NAME = "consilience.toml"
-
-SHARED = ("model", "suite", "device", "dtype", "data-dir", "trust-remote-code", "quiet")
-"""Options that may have one default for all commands."""
-
-
-@dataclass(frozen=True, slots=True)
-class Defaults:
-    """The defaults that a file sets for the options of a command."""
-
-    file: Path | None = None
-    values: Mapping[str, Any] = field(default_factory=dict)
-    data_dir: str = ""
-    """The folder of fetched suites, which is ``CONSILIENCE_DATA`` while the command runs."""
+FILE = Path("consilience.toml")  # In the working folder; it is read if it is there
+ENVIRONMENT = "CONSILIENCE_CONFIG"  # The variable that names another file; empty for none
 
 
 def defaults_in(
-    file: Path,
-    command: Sequence[str],
-    fields: Mapping[str, OptionField],
-    commands: Sequence[str],
-    *,
-    is_named: bool,
-) -> Defaults:
-    """The defaults of a command's options in a file.
+    file: Path, path: str, fields: Mapping[str, OptionField], *, is_named: bool
+) -> dict[str, Any]:
+    """The defaults that a file sets for a command, by field: those of its table, such as [probe].
 
-    ``fields`` are the options by their names, ``commands`` the names of all commands at the top.
-    An unknown key and a wrong value raise. A default for all commands does not replace what a run
-    says itself. ``data-dir`` is relative to the file, and does not replace ``CONSILIENCE_DATA``.
+    ``path``: the words of the command; ``suite check`` has the table [suite.check]. ``fields``: its
+    options by name. An unknown key and a wrong value raise, and what runs code or sends a key in a
+    file that nobody named.
     """
-    table = _read(file)
-    shared = {key: value for key, value in table.items() if not isinstance(value, dict)}
-    sections = [key for key in table if key not in shared]
-    in_all = "a default for all commands (those of one command are in its table, such as [probe])"
-    _refuse_unknown(shared, SHARED, file, in_all)
-    _refuse_unknown(sections, commands, file, "a command")
-    section = _section(table, command, file)
-    _refuse_unknown(section, list(fields), file, f"an option of `consilience {' '.join(command)}`")
-    values = {key: value for key, value in shared.items() if key in fields}
-    for key, value in (values | dict(section)).items():
+    import tomllib
+
+    try:
+        table: Any = tomllib.loads(file.read_text("utf-8"))
+    except OSError as error:
+        raise ConsilienceError("no such file", where=str(file), todo="Check --config.") from error
+    except (ValueError, RecursionError) as error:
+        raise ConsilienceError(f"not TOML: {error}", where=str(file)) from error
+    known: Sequence[str] = NAMES
+    for word in path.split():
+        for key, value in table.items():
+            if key not in known or not isinstance(value, dict):
+                expected = f"a table of a command, such as [{path.replace(' ', '.')}]"
+                todo = did_you_mean(key, [*known], otherwise="")
+                raise ConsilienceError(f"'{key}'", expected=expected, where=str(file), todo=todo)
+        table, known = table.get(word, {}), [*within(word)]
+    for key, value in table.items():
+        if key not in fields:
+            todo, found = did_you_mean(key, [*fields]), f"'{key}' is not an option of `{path}`"
+            raise ConsilienceError(found, where=str(file), todo=todo)
         try:
             Value(fields[key]).convert(value, None, None)
         except ConsilienceError as error:
             found = f"invalid value for '{key}': {value!r}"
             raise ConsilienceError(found, expected=error.expected, where=str(file)) from error
-    values = {key: value for key, value in values.items() if not fields[key].option.is_of_run}
-    values |= section
-    if not is_named and ENVIRONMENT not in os.environ:
-        tests = {key: fields[key].option.needs_trust for key in values}
-        if keys := [key for key, test in tests.items() if test and test(values[key])]:
+        test = fields[key].option.needs_trust
+        if not is_named and test and test(value):
             raise ConsilienceError(
-                f"{', '.join(keys)} in a configuration file that was found, not named",
+                f"{key} in a configuration file that was found, not named",
                 expected="what runs code or sends a key in a file that you name, or on the command "
                 "line",
                 where=str(file),
                 todo=f"If you trust the file, add --config {file}.",
             )
-    data_dir = ""
-    folder = values.pop("data-dir", shared.get("data-dir"))
-    if folder and "CONSILIENCE_DATA" not in os.environ:
-        data_dir = str(file.parent / folder)
-    by_name = {
+    return {
         fields[key].name: [value] if fields[key].is_repeated and isinstance(value, str) else value
-        for key, value in values.items()
+        for key, value in table.items()
     }
-    return Defaults(file, by_name, data_dir)
-
-
-def configuration(named: str | None) -> Path | None:
-    """The file that was named, or the nearest one up to the root of the repository."""
-    named = os.environ.get(ENVIRONMENT) if named is None else named
-    if named is not None:
-        return Path(named) if named else None
-    above = [Path.cwd(), *Path.cwd().parents]
-    root = next((at for at, parent in enumerate(above) if (parent / ".git").exists()), 0)
-    for parent in above[: root + 1]:
-        if (parent / NAME).is_file():
-            return parent / NAME
-        project = parent / "pyproject.toml"
-        if project.is_file() and "[tool.consilience" in project.read_text("utf-8", "replace"):
-            return project
-    return None
-
-
-def _read(file: Path) -> Mapping[str, Any]:
-    """The keys of a file; those of a pyproject are under ``tool.consilience``."""
-    import tomllib
-
-    try:
-        table: dict[str, Any] = tomllib.loads(file.read_text("utf-8"))
-    except (FileNotFoundError, IsADirectoryError) as error:
-        raise ConsilienceError("no such file", where=str(file), todo="Check --config.") from error
-    except (ValueError, RecursionError) as error:
-        raise ConsilienceError(f"not TOML: {error}", where=str(file)) from error
-    if file.name == "pyproject.toml":
-        table = table.get("tool", {}).get("consilience", {})
-    return table
-
-
-def _section(table: Mapping[str, Any], command: Sequence[str], file: Path) -> Mapping[str, Any]:
-    """The options of a command; ``[suite.check]`` is that of ``suite check``."""
-    if command[0] in SHARED and not isinstance(table.get(command[0]), dict):
-        return {}  # `suite` is the name of an option, too
-    for name in command:
-        table = table.get(name, {})
-        if not isinstance(table, dict):
-            raise ConsilienceError(
-                f"{name} = {table!r}", expected=f"a table, [{name}]", where=str(file)
-            )
-    return {key: value for key, value in table.items() if not isinstance(value, dict)}
-
-
-def _refuse_unknown(keys: Iterable[str], known: Sequence[str], file: Path, kind: str) -> None:
-    for key in keys:
-        if key not in known:
-            todo = did_you_mean(key, list(known))
-            raise ConsilienceError(f"'{key}' is not {kind}", where=str(file), todo=todo)
 
 
 class Value(click.ParamType):  # type: ignore[type-arg]
@@ -258,7 +183,7 @@ class Entry(click.Command):
         rows = self.common(ctx)
         self.format_usage(ctx, formatter)
         formatter.write(f"\n{_begin(self.entry.help, formatter.width)}\n\n")
-        column = max(len(name) for name, _ in rows) + 4
+        column = max((len(name) for name, _ in rows), default=0) + 4
         for name, about in rows:
             text = _begin(about, formatter.width - column)
             formatter.write(f"  {name:{column - 2}}{text}\n")
@@ -276,8 +201,7 @@ class Entry(click.Command):
         fields.sort(key=lambda param: panels.index(param.panel))
         rows = []
         for param in fields:
-            names = param.names.strip()
-            names = names if len(names) < LONG_NAMES else ", ".join(param.opts)
+            names = param.names if isinstance(param, FieldArgument) else ", ".join(param.opts)
             rows.append((names, param.field.option.help))
         return rows
 
@@ -319,31 +243,19 @@ class ClickCommand(Entry):
         ]
         name = entry.path.split()[-1]
         super().__init__(name, params=params, help=entry.help, context_settings=dict(SETTINGS))
-        self.entry, self.defaults, self.used = entry, Defaults(), list[OptionField]()
-        self.is_help = False
+        self.entry, self.file = entry, FILE
+        self.used: list[OptionField] = []  # Options whose value is that of the file
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse arguments; options that are not given have the defaults of the file."""
-        self.is_help = bool({"-h", "--help"} & {*args}) or ctx.resilient_parsing
-        fields = {
-            param.field.key: param.field
-            for param in self.params
-            if isinstance(param, FieldOption) and param.name != "config"
-        }
-        named = _named_configuration(args) or _general(ctx, "config")
-        self.defaults = Defaults()
-        try:
-            if file := configuration(named):
-                commands = getattr(ctx.find_root().command, "names", ())
-                self.defaults = defaults_in(
-                    file, self.entry.path.split(), fields, commands, is_named=named is not None
-                )
-        except ConsilienceError as error:
-            if not self.is_help:
-                raise
-            if not ctx.resilient_parsing:
-                click.echo(f"note: no defaults are read from a file: {error}", err=True)
-        ctx.default_map = dict(self.defaults.values)
+        options = [param.field for param in self.params if isinstance(param, FieldOption)]
+        fields = {field.key: field for field in options if field.name != "config"}
+        named = _named_configuration(args) or _general(ctx, "config") or os.environ.get(ENVIRONMENT)
+        self.file = FILE if named is None else Path(named)
+        is_help = bool({"-h", "--help"} & {*args}) or ctx.resilient_parsing
+        if (named or (named is None and FILE.is_file())) and not is_help:
+            is_named = named is not None
+            ctx.default_map = defaults_in(self.file, self.entry.path, fields, is_named=is_named)
         rest = super().parse_args(ctx, args)
         sources = {one: ctx.get_parameter_source(one.name) for one in fields.values()}
         self.used = [one for one, source in sources.items() if source == FROM_FILE]
@@ -356,62 +268,37 @@ class ClickCommand(Entry):
 
         err.quiet = bool(_general(ctx, "quiet"))
         if self.used:
-            keys = ", ".join(field.key for field in self.used)
-            err.print(f"defaults from {self.defaults.file}: {keys}")
+            err.print(f"defaults from {self.file}: {', '.join(field.key for field in self.used)}")
         kind = self.entry.options
-        names = {*GENERALS, *self.entry.output}
-        chosen = {name: value for name, value in _given(Output, ctx).items() if name in names}
+        own = [field.name for field in option_fields(kind)]
+        generals = {name: _general(ctx, name) for name in GENERALS if name not in own}
+        chosen = {name: value for name, value in generals.items() if value is not None}
+        chosen |= _given(self.entry.output, ctx)
         output = Output(**chosen, width=out.table_width)
         more = {"watch": Screen()} if hasattr(kind, "watch") else {}
-        typed = self._typed(ctx) if self.defaults.file else ()
-        token, data_dir = from_file.set(typed), self.defaults.data_dir
-        os.environ |= {"CONSILIENCE_DATA": data_dir} if data_dir else {}
+        values = ((field, ctx.params[field.name]) for field in self.used)
+        typed = [
+            word
+            for field, value in values
+            if field.name not in GENERALS and value != field.default
+            for word in field.typed(value)
+        ]
+        token = from_file.set(typed)
         try:
-            shown = self.entry.run(kind(**_given(kind, ctx), **more))
-            return 0 if shown is None else present(shown, output)
-        except ConsilienceError as error:
-            key = next((one.key for one in self.used if one.name == error.option), None)
-            if key is None:
-                raise
-            origin = f"{self.defaults.file} has {key} = {self.defaults.values[error.option]!r}."
-            raise error.replaced(todo=f"{error.todo} {origin}".strip()) from error
+            shown = self.entry.run(kind(**_given(own, ctx), **more))
         finally:
             from_file.reset(token)
-            if data_dir:
-                del os.environ["CONSILIENCE_DATA"]
-
-    def _typed(self, ctx: click.Context) -> list[str]:
-        """The values of the file as arguments, where they are not the program's own defaults."""
-        arguments = [
-            argument
-            for field in self.used
-            if field.name != "quiet" and ctx.params[field.name] != field.default
-            for argument in field.typed(ctx.params[field.name])
-        ]
-        takes_it = any(field.name == "data_dir" for field in option_fields(self.entry.options))
-        if (
-            self.defaults.data_dir
-            and takes_it
-            and "data_dir" not in _given(self.entry.options, ctx)
-        ):
-            folder = self.defaults.data_dir.removeprefix(f"{Path.cwd()}{os.sep}")
-            arguments += ["--data-dir", folder]
-        return arguments
+        return 0 if shown is None else present(shown, output)
 
 
 class ClickGroup(Entry, click.Group):
-    """A group of commands.
-
-    ``load``: imports the module that declares a command, or all. ``names``: its commands, where
-    they are not yet declared.
-    """
+    """A group of commands; ``load`` imports the module that declares a command, or all."""
 
     def __init__(
         self,
         entry: Group,
         options: Sequence[click.Option] = (),
         load: Callable[[str], None] = lambda name: None,
-        names: Sequence[str] = (),
     ) -> None:
         generals = [FieldOption(field) for field in option_fields(Output) if field.name in GENERALS]
         super().__init__(
@@ -421,10 +308,10 @@ class ClickGroup(Entry, click.Group):
             no_args_is_help=True,
             context_settings=dict(SETTINGS),
         )
-        self.entry, self.load, self.names = entry, load, names
+        self.entry, self.load = entry, load
 
     def list_commands(self, ctx: click.Context | None) -> list[str]:
-        return list(self.names or within(self.entry.path))
+        return list(within(self.entry.path) if self.entry.path else NAMES)
 
     def get_command(self, ctx: click.Context | None, name: str) -> ClickCommand | ClickGroup | None:
         self.load(name)
@@ -502,8 +389,8 @@ def _usage_error(error: click.ClickException) -> ConsilienceError:
     return ConsilienceError(message, where=where, todo=todo, kind="usage")
 
 
-def _given(kind: type, ctx: click.Context) -> Mapping[str, Any]:
-    names = [field.name for field in option_fields(kind)]
+def _given(names: Sequence[str], ctx: click.Context) -> dict[str, Any]:
+    """The values of those options that were typed or are in the file."""
     chosen = (ParameterSource.COMMANDLINE, FROM_FILE)
     return {name: ctx.params[name] for name in names if ctx.get_parameter_source(name) in chosen}
 

@@ -76,7 +76,7 @@ class SourceFact:
     where: str
 
 
-SHOWN = 10  # refusals; ``--csv`` and ``--json`` have all
+SHOWN = 10  # refusals; ``--format csv`` has all
 
 
 class ImportPlan(Shown):
@@ -246,7 +246,7 @@ class ImportPlan(Shown):
         yield f"refused: {len(self.refused):,}"
         yield from (f"  {error}" for error in self.refused[:SHOWN])
         if len(self.refused) > SHOWN:
-            yield f"  ... {len(self.refused) - SHOWN:,} more; --csv FILE has all"
+            yield f"  ... {len(self.refused) - SHOWN:,} more; --format csv has all"
         if not self.adds:
             yield "Nothing was written."
         elif self.is_dry:

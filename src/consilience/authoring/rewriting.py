@@ -24,7 +24,8 @@ from consilience.core.patterns import ENGLISH, OBJECT_SLOT, SUBJECT_SLOT
 from consilience.core.provenance import versions
 from consilience.core.text import NEGATIONS, control_in, counted
 from consilience.files.read import read_rows
-from consilience.models import LanguageModel, is_chat_model, load_writer
+from consilience.models import LanguageModel, is_chat_model, load_prompt_model
+from consilience.models.prompt_tokens import Writing
 from consilience.options import Output
 from consilience.options.suites import RewriteOptions
 from consilience.report.export import Shown
@@ -301,10 +302,9 @@ def rewrite_patterns(options: RewriteOptions, watch: Watch = SILENT) -> Rewritin
     if options.model is None:
         return rewrite_suite(suite, None, options)
     with watch.loading(options.model):
-        writer = load_writer(
-            options.model, Loading(options.device), connection=connection,
-            most_written=MOST_WRITTEN, temperature=options.temperature, seed=options.seed,
-        )  # fmt: skip
+        writing = Writing(MOST_WRITTEN, options.temperature, options.seed)
+        how: Any = {"loading": Loading(options.device), "connection": connection}
+        writer = load_prompt_model(options.model, writing=writing, chooses=False, **how)
         watch.say("writing")
         return rewrite_suite(suite, writer, options)
 

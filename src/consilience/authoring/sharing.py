@@ -126,7 +126,7 @@ class CheckedSuite(Shown):
         todo = {one.check: one.todo for one in self.findings}
         notes = [f"{name}: {text}" for name, text in todo.items()]
         rest = len(self.findings) - len(rows)
-        notes += [f"{counted(rest, 'further note')}: --csv FILE or --json"] if rest else []
+        notes += [f"{counted(rest, 'further note')}: --format csv"] if rest else []
         columns = list(map(Column, ("check", "group", "note")))
         return Table(f"{self.suite}: notes", columns, rows, notes)
 

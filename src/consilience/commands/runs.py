@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.app.command import Lazy, command, group
-from consilience.options import TableBy, Watched, opt, options_of, runs, takes, typed
+from consilience.options import Watched, opt, options_of, runs, takes, typed
 from consilience.options.probe import ProbeOptions
 from consilience.options.training import FinetuneOptions, ImproveOptions
 
@@ -48,19 +48,16 @@ else:
 class ProbeCommand(ProbeOptions, Watched):
     """The options of ``probe`` that ``evaluate`` does not have."""
 
-    by: TableBy = None
     dry_run: bool = opt(
-        "Ask eight queries, and print what would be asked, with an estimate of the time; write "
-        "nothing.", default=False, panel="Output")
+        "Print what would be asked, and how long it takes. Eight queries are asked, and nothing is "
+        "written.", default=False, panel="Output")
 
 
-@command(
-    ProbeCommand, "probe", panel="Measure", output=("by", "format", "json"),
-    examples=(
-        "probe --model packaged:smollm2 --suite mini --limit 8",
-        "probe -m bert-base-cased -s pararel --groups P36,P19 --out runs/bert"))
+@command(ProbeCommand, "probe", panel="Measure", examples=(
+    "probe --model packaged:smollm2 --suite mini --limit 8",
+    "probe -m bert-base-cased -s pararel --groups P36,P19 --out runs/bert"))
 def probe(options: ProbeCommand) -> export.Shown:
-    """Ask a model every item of a suite in every variant, and measure its answers.
+    """Ask a model a suite in every variant, and measure its answers.
 
     A suite is a set of facts, asked in every pattern (ParaRel), a task of sentence pairs, asked
     in its original form and in perturbed forms (CALUM), or a file of questions, asked in every
@@ -69,16 +66,15 @@ def probe(options: ProbeCommand) -> export.Shown:
     """
     if options.dry_run:
         return probing.plan_probe(options, options.watch)
-    evaluation.refuse_table(options.by, options)
     return evaluation.printed_run(probing.probe(options, options.watch))
 
 
 @command(
-    runs.ScoreOptions, "score", panel="Measure", output=("by", "csv", "format", "json"), examples=(
+    runs.ScoreOptions, "score", panel="Measure", output=("by",), examples=(
         "score answers.jsonl --factor template=style --out runs/mine",
-        "score runs/bert --protocol strict --csv metrics.csv"))
+        "score runs/bert --protocol strict --format csv"))
 def score(options: runs.ScoreOptions) -> export.Shown:
-    """Measure answers that other programs made, or those of a run again. No model is needed.
+    """Measure answers of other programs, or of a run again. No model is needed.
 
     A table has the columns item, gold, answer, for questions with options also options, and one
     for each factor: what differs between the rows of an item. Answers to what `consilience suite
@@ -90,10 +86,10 @@ def score(options: runs.ScoreOptions) -> export.Shown:
 
 
 @command(
-    runs.CompareOptions, "compare", panel="Measure", output=("by", "csv", "format", "json"),
+    runs.CompareOptions, "compare", panel="Measure", output=("by",),
     examples=(
-        "compare BERT=runs/bert RoBERTa=runs/roberta --csv differences.csv",
-        "compare runs/before runs/after --flips --csv changed.csv"))
+        "compare BERT=runs/bert RoBERTa=runs/roberta --format csv",
+        "compare runs/before runs/after --flips"))
 def compare(options: runs.CompareOptions) -> comparing.Comparison | comparing.Flips:
     """Compare runs on the same questions, with intervals and tests.
 
@@ -104,11 +100,11 @@ def compare(options: runs.CompareOptions) -> comparing.Comparison | comparing.Fl
     return comparing.compare_runs(options)
 
 
-@command(runs.GateOptions, "gate", panel="Measure", output=("junit", "format", "json"), examples=(
+@command(runs.GateOptions, "gate", panel="Measure", output=("junit",), examples=(
     'gate runs/new --rule "consistency >= 0.8" --junit gate.xml',
     'gate runs/new --baseline runs/old --rule "consistency no worse than baseline by 3 points"'))
 def gate(options: runs.GateOptions) -> gating.Gate:
-    """Pass or fail a run by rules on its numbers: exit status 0 or 3, for CI.
+    """Pass or fail a run by rules on its numbers: exit status 0 or 3.
 
     A limit is compared with the number. A rule against a baseline fails if the number is worse by
     more than the margin and the data show that it is worse: its 90 % interval is on that side of
@@ -122,10 +118,10 @@ def gate(options: runs.GateOptions) -> gating.Gate:
     "report runs/bert",
     "report runs/before runs/after --out both.html --figures figures"))
 def report(options: runs.ReportOptions) -> export.Lines:
-    """Make one page on a run, or on several side by side: numbers, figures, examples, cautions.
+    """Make one page on a run, or on several side by side.
 
-    It is one file that opens without a network, on a phone and on paper. docs/report.md
-    explains each of its numbers.
+    The questions whose answers disagree most come first. It is one file that opens without a
+    network, on a phone and on paper. docs/report.md explains it.
     """
     return reporting.report(options, options.watch)
 
@@ -141,25 +137,6 @@ def write_report(runs: Any, out: str | PathLike[str], **options: Any) -> Path:
     return chosen.out
 
 
-@command(runs.ViewOptions, "view", panel="Measure", examples=(
-    "view runs/bert",
-    "view runs/before runs/after --out answers.html"))
-def view(options: runs.ViewOptions) -> reporting.AnswersPage:
-    """Look through all answers of a run, or of several runs on the same questions, in the browser.
-
-    It writes one page that opens without a network: every item with its prompts and the answer in
-    each variant, with filters. It marks where the answers of runs differ. The page opens in the
-    browser if standard output is a terminal.
-    """
-    return reporting.view_answers(options)
-
-
-@takes(runs.ViewOptions)
-def view_answers(options: runs.ViewOptions) -> Path:
-    """Write all answers of a run, or of several, as one HTML page; its path."""
-    return reporting.view_answers(options).path
-
-
 @command(runs.PublishOptions, "publish", panel="Measure", examples=(
     "publish runs/bert --format eee --model-id google-bert/bert-base-cased",
     "publish runs/bert --format model-card --model-id google-bert/bert-base-cased"))
@@ -172,7 +149,7 @@ def publish_run(options: runs.PublishOptions) -> publication.Publication:
     return publication.publish(options, options.watch)
 
 
-group("study", "Ask many models many suites from one file, and report all runs together.",
+group("study", "Ask many models many suites, and report all runs together.",
     "Measure")
 
 
@@ -180,7 +157,7 @@ group("study", "Ask many models many suites from one file, and report all runs t
     "study run sizes.toml --dry-run",
     "study run sizes.toml --engine ray --ray-address auto"))
 def run_study(options: runs.StudyRunOptions) -> study.StudyState:
-    """Ask every model of a study every suite, in every combination of factors.
+    """Ask every model of a study every suite, in all combinations.
 
     Worker processes ask the groups of all runs; each loads a model once. A run that fails is
     recorded, and the others are asked; the exit status is then 2. Rerun the same command to ask
@@ -194,7 +171,7 @@ def run_study(options: runs.StudyRunOptions) -> study.StudyState:
     "study status sizes.toml",
     "study status sizes.toml --json"))
 def study_state(options: runs.StudyStatusOptions) -> study.StudyState:
-    """Show which runs of a study are complete, part (some groups), waiting or failed.
+    """Show which runs of a study are complete, waiting or failed.
 
     No model is loaded.
     """
@@ -205,7 +182,7 @@ def study_state(options: runs.StudyStatusOptions) -> study.StudyState:
     "study report sizes.toml",
     "study report sizes.toml --tables tables"))
 def report_study(options: runs.StudyReportOptions) -> study_pages.StudyReport:
-    """Make one table and one page of all complete runs of a study, and compare its models.
+    """Make a table and a page of all runs; compare the models.
 
     Models are compared on each suite with each combination of factors. p is adjusted over all
     comparisons of the study.
@@ -220,7 +197,7 @@ def report_study(options: runs.StudyReportOptions) -> study_pages.StudyReport:
     "improve --model bert-base-cased --suite pararel --train-groups P36,P138 "
     "--validation-groups P19 --seeds 42,43 --out runs/better"))
 def improve(options: ImproveOptions) -> improvement.Improved | export.Lines | None:
-    """Train a model to give one answer to all variants of a fact or a question; show gain and harm.
+    """Train a model to answer alike however it is asked; show the harm.
 
     The loss is `vote` by default; that of the ParaRel paper is --loss pairs. Keeps the best
     checkpoint on the validation groups, and compares the model before and after on the held-out
@@ -235,7 +212,7 @@ def improve(options: ImproveOptions) -> improvement.Improved | export.Lines | No
     "finetune --model packaged:minilm --task mrpc --train train.tsv --validation dev.tsv "
     "--seeds 0 --limit 64 --out models/mrpc"))
 def finetune(options: FinetuneOptions) -> improvement.Finetuning | None:
-    """Fine-tune a classifier on the original form of sentence pairs (CALUM, Sections 4.3, 6.1).
+    """Fine-tune a classifier of sentence pairs (CALUM, Section 4.3).
 
     The best checkpoint of each seed is saved as --out/seed-N/TASK. Rerun the same command to
     resume an interrupted run.
@@ -247,7 +224,7 @@ def finetune(options: FinetuneOptions) -> improvement.Finetuning | None:
     "reproduce pararel-table-3 --add mine=path/to/model --dry-run",
     "reproduce pararel-table-3 --only majority,BERT-base"))
 def reproduce(options: runs.ReproduceOptions) -> export.Shown:
-    """Reproduce a table or figure of the papers, or put your own model next to its rows.
+    """Make a table of the papers, with a row for your own model.
 
     Runs the commands that the table needs and reuses existing runs. Rerun the same command to
     resume. A row whose model or data is missing is marked `unavailable`.
@@ -269,30 +246,29 @@ def list_tables() -> dict[str, str]:
     return {name: known[name].title for name in sorted(known)}
 
 
-group("analyze", "Analyze a finished run: by pattern, edit, example, accuracy or hidden states.",
+group("analyze", "Analyze runs: patterns, edits, examples, factors, hidden states.",
     "Measure")
-TABLE = ("csv", "json")
 
 
-@command(runs.PatternsOptions, "analyze patterns", output=TABLE, examples=(
+@command(runs.PatternsOptions, "analyze patterns", examples=(
     "analyze patterns runs/bert",
-    "analyze patterns runs/bert --groups P36 --csv pairs.csv"))
+    "analyze patterns runs/bert --groups P36 --format csv"))
 def analyze_patterns(options: runs.PatternsOptions) -> analyses.Analysis:
-    """Compare patterns: how often each two agree, and which agree with no other.
+    """Compare patterns: which agree, and which cost consistency.
 
     A pattern is an outlier if its highest agreement with another is below the mean agreement
     among the others. The column "difference" is the accuracy of a pattern minus that of the base
-    pattern, on the same facts. The file of --csv has a row for each pair of patterns: its
+    pattern, on the same facts. --format csv has a row for each pair of patterns: its
     agreement and its change of accuracy, with intervals and tests.
     """
     return analyses.analyze_patterns(options)
 
 
-@command(runs.EditsOptions, "analyze edits", output=TABLE, examples=(
+@command(runs.EditsOptions, "analyze edits", examples=(
     "analyze edits runs/bert",
-    "analyze edits runs/bert --derive --csv edits.csv"))
+    "analyze edits runs/bert --derive --format csv"))
 def analyze_edits(options: runs.EditsOptions) -> analyses.Analysis:
-    """Compare edits: pairs of patterns that differ in one way with the other pairs.
+    """Compare pairs of patterns by how the two differ.
 
     An edit is a way in which two patterns differ. The edges of the suite name it; with --derive
     a dependency parser does, which also finds the paraphrase types of the paper's Appendix B.
@@ -302,49 +278,49 @@ def analyze_edits(options: runs.EditsOptions) -> analyses.Analysis:
     return analyses.analyze_edits(options)
 
 
-@command(runs.ExamplesOptions, "analyze examples", output=TABLE, examples=(
+@command(runs.ExamplesOptions, "analyze examples", examples=(
     "analyze examples runs/bert",
     "analyze examples runs/bert --examples 10"))
 def analyze_examples(options: runs.ExamplesOptions) -> analyses.Analysis:
-    """Show examples: items with right and wrong answers, with one wrong answer, and so on.
+    """Show items with right and wrong answers.
 
     An item is a fact or a question; of written answers the text is shown, and how it was matched.
-    docs/analyses.md explains the kinds of examples. The file of --csv has a row for each reply
+    docs/analyses.md explains the kinds of examples. --format csv has a row for each reply
     to each item. Of sentence pairs the answers that a form changed are shown.
     """
     return analyses.analyze_examples(options)
 
 
-@command(runs.KnowledgeOptions, "analyze knowledge", output=TABLE, examples=(
+@command(runs.KnowledgeOptions, "analyze knowledge", examples=(
     "analyze knowledge runs/bert runs/roberta",
     "analyze knowledge small=runs/small large=runs/large --sizes 10M,1B"))
 def analyze_knowledge(options: runs.KnowledgeOptions) -> analyses.Analysis:
-    """Correlate accuracy and consistency over relations (ParaRel paper, Section 6.2).
+    """Correlate accuracy and consistency (ParaRel, Section 6.2).
 
-    With --sizes the effect of more training data is measured over the runs, too (Table 4). The file
-    of --csv has the correlations over relations.
+    With --sizes the effect of more training data is measured over the runs, too (Table 4).
+    --format csv has the correlations over relations.
     """
     return analyses.analyze_knowledge(options)
 
 
-@command(runs.FactorsOptions, "analyze factors", output=("csv", "format", "json"), examples=(
+@command(runs.FactorsOptions, "analyze factors", examples=(
     "analyze factors runs/questions",
     "analyze factors small=runs/small large=runs/large --format latex"))
 def analyze_factors(options: runs.FactorsOptions) -> analyses.FactorAnalysis:
-    """Show where inconsistency comes from: what each factor of a run of questions changes.
+    """Show what each factor of a run of questions changes.
 
     For each factor: the consistency of the variants that differ in it alone, its main effect and
-    its total effect on the answer and on correctness, and the range of accuracy. The file of
-    --csv has a row for each number. See docs/factors.md.
+    its total effect on the answer and on correctness, and the range of accuracy. --format csv
+    has a row for each number. See docs/factors.md.
     """
     return analyses.analyze_factors(options)
 
 
-@command(runs.SyntaxOptions, "analyze syntax", output=TABLE, examples=(
+@command(runs.SyntaxOptions, "analyze syntax", examples=(
     "analyze syntax pararel",
-    "analyze syntax pararel --csv edges.csv"))
+    "analyze syntax pararel --format csv"))
 def analyze_syntax(options: runs.SyntaxOptions) -> analyses.Analysis:
-    """Compare how patterns differ by a parser with the suite's own edges.
+    """Compare a suite's own edges with those of a parser.
 
     It prints how many directed edges are the same, and the edges that only one of them has. It
     needs the extra `syntax`.
@@ -352,11 +328,11 @@ def analyze_syntax(options: runs.SyntaxOptions) -> analyses.Analysis:
     return analyses.analyze_syntax(options)
 
 
-@command(runs.TaskEffectsOptions, "analyze tasks", output=TABLE, examples=(
+@command(runs.TaskEffectsOptions, "analyze tasks", examples=(
     "analyze tasks roberta=runs/rte roberta=runs/mrpc",
-    "analyze tasks runs/rte runs/mrpc runs/qqp --small rte,mrpc --csv tests.csv"))
+    "analyze tasks runs/rte runs/mrpc runs/qqp --small rte,mrpc"))
 def analyze_tasks(options: runs.TaskEffectsOptions) -> analyses.Analysis:
-    """Compare tasks of sentence pairs: which kinds are more consistent (CALUM paper, 5.1).
+    """Compare tasks of sentence pairs (CALUM, Section 5.1).
 
     Name the model if several runs are of one model: roberta=runs/a roberta=runs/b.
     """
@@ -367,7 +343,7 @@ def analyze_tasks(options: runs.TaskEffectsOptions) -> analyses.Analysis:
     "analyze representations --model packaged:smollm2 --groups capital --limit 8",
     "analyze representations --model bert-base-cased --suite pararel --groups P36"))
 def analyze_representations(options: runs.VectorOptions) -> analyses.Analysis:
-    """Cluster a model's vectors by pattern, subject and object (ParaRel paper, Section 7.2).
+    """Cluster a model's vectors (ParaRel, Section 7.2).
 
     The run's folder gets the answers, vectors/RELATION.npy with an index, clusters.csv and the
     figure. Rerun the same command to resume an interrupted run.

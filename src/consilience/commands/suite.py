@@ -48,11 +48,10 @@ else:
     layouts = Lazy("suites.layouts")
     question_suites = Lazy("suites.question_suites")
 
-TABLE = ("csv", "json")
 
 # fmt: off
 
-group("suite", "List, make, import, rewrite, fetch, check, count, export and annotate suites.",
+group("suite", "List, make, check, rewrite, export and annotate suites.",
     "Suites")
 
 
@@ -65,7 +64,7 @@ class NewSuiteOptions(Options):
 
     folder: FilePath = arg("Write the example to this folder.", metavar="DIR")
     kind: SuiteKind = opt(
-        "Write questions, facts with cloze patterns, or pairs of texts for a judge.",
+        "Questions, facts in patterns, or pairs of texts for a judge.",
         default="questions")
 
 
@@ -80,8 +79,7 @@ class CheckOptions(Options):
     """The options of ``suite check``."""
 
     suite: str = arg(
-        "The suite: a name, a folder, a file of questions, or a task of sentence pairs or its "
-        "TOML file.", metavar="SUITE")
+        "The suite: a name, a folder, a file, or a task.", metavar="SUITE")
     columns: shared.ColumnNames = opt(default=None, panel="Questions")
 
 
@@ -95,7 +93,7 @@ def suite_list(options: SuiteListOptions) -> Shown:
     "suite new my-questions",
     "suite new my-judge --kind judge"))
 def suite_new(options: NewSuiteOptions) -> Shown:
-    """Write a working example of a suite into a new folder, to be edited.
+    """Write an example of a suite into a new folder, to be edited.
 
     The folder has the data and a README that explains its columns. An existing folder must be
     empty.
@@ -111,7 +109,7 @@ def suite_fetch(options: FetchOptions) -> Shown:
     return sharing.fetched_suite(options.name, options.data_dir, options.watch)
 
 
-@command(CheckOptions, "suite check", output=TABLE, examples=(
+@command(CheckOptions, "suite check", examples=(
     "suite check mini",
     "suite check path/to/suite"))
 def suite_check(options: CheckOptions) -> Shown:
@@ -125,7 +123,7 @@ def suite_check(options: CheckOptions) -> Shown:
     return sharing.checked_suite(options.suite, options.columns)
 
 
-@command(ExportOptions, "suite export", output=(), examples=(
+@command(ExportOptions, "suite export", examples=(
     "suite export pararel --groups P36 --out prompts.csv",
     "suite export mini --limit 8 --format lm-eval --out tasks"))
 def suite_export(options: ExportOptions) -> Shown | None:
@@ -155,7 +153,7 @@ def export_prompts(options: ExportOptions) -> Iterator[dict[str, Any]]:
     "suite mine leads.jsonl --suite mini --groups capital --out proposals.jsonl",
     "suite mine corpus.parquet --suite facts.tsv --against mini --title title --out mined.csv"))
 def mine_patterns(options: MineOptions) -> pattern_mining.MinedPatterns:
-    """Find patterns in a corpus: sentences that connect subject and object of known facts.
+    """Find patterns in a corpus, that connect known facts.
 
     The patterns of each relation are ranked by specificity: the lower bound of the share of its
     facts among the facts of all relations that a pattern connects. No model under test takes part.
@@ -163,7 +161,7 @@ def mine_patterns(options: MineOptions) -> pattern_mining.MinedPatterns:
     return pattern_mining.mine_patterns(options, options.watch)
 
 
-@command(ImportOptions, "suite import", output=TABLE, examples=(
+@command(ImportOptions, "suite import", examples=(
     "suite import proposals.jsonl --into my-suite",
     "suite import patterns.csv --into my-suite --dry-run"))
 def import_patterns(options: ImportOptions) -> importing.ImportPlan:
@@ -197,7 +195,7 @@ group("suite annotate", "Make annotation sheets for people, and score their answ
     "suite annotate sheet --task rte --data rte.tsv --out sheets",
     "suite annotate sheet --task mrpc --data hub:validation --items 50 --out sheets"))
 def make_sheets(options: SheetOptions) -> annotation.Sheets:
-    """Sample sentence pairs, and write a table with all their forms for each annotator.
+    """Write a table of sentence pairs for each annotator.
 
     Give each annotator a table, and never key.json.
     """
@@ -208,18 +206,18 @@ def make_sheets(options: SheetOptions) -> annotation.Sheets:
     "suite annotate patterns mini --out sheets",
     "suite annotate patterns my-suite --patterns 20 --annotators 2 --out sheets"))
 def make_pattern_sheets(options: PatternSheetOptions) -> annotation.Sheets:
-    """Ask people whether patterns mean the same as the base pattern (ParaRel paper, Section 4).
+    """Ask people whether patterns mean the same (ParaRel, Section 4).
 
     Each annotator gets a table of pairs of sentences. Keep key.json to yourself.
     """
     return annotation.make_pattern_sheets(options)
 
 
-@command(ScoreSheetsOptions, "suite annotate score", output=TABLE, examples=(
+@command(ScoreSheetsOptions, "suite annotate score", examples=(
     "suite annotate score sheets",
-    "suite annotate score sheets --csv people.csv"))
+    "suite annotate score sheets --format csv"))
 def annotate_score(options: ScoreSheetsOptions) -> Shown:
-    """Measure annotators' accuracy, consistency and agreement (CALUM paper, Section 4.4).
+    """Measure annotators, and how they agree (CALUM, Section 4.4).
 
     For sheets on patterns: agreement with the suite, and between annotators (ParaRel paper,
     Section 4).

@@ -23,8 +23,6 @@ class ConsilienceError(Exception):
 
     status = 2  # The exit status of a command that it ends
     kind: Kind = ""
-    option = ""
-    """The field of the option that it is about, where one is; a configuration file may set it."""
 
     def __init__(
         self,
@@ -34,10 +32,8 @@ class ConsilienceError(Exception):
         where: str = "",
         todo: str = "",
         kind: Kind = "",
-        option: str = "",
     ) -> None:
         self.kind = kind or self.kind
-        self.option = option or self.option
         self.found = shortened(found)
         self.expected = shortened(expected)
         self.where = shortened(where)
@@ -57,7 +53,7 @@ class ConsilienceError(Exception):
 
     @property
     def parts(self) -> dict[str, Any]:
-        names = ("found", "expected", "where", "todo", "kind", "option")
+        names = ("found", "expected", "where", "todo", "kind")
         return {name: getattr(self, name) for name in names}
 
     def replaced(self, **parts: Any) -> ConsilienceError:
@@ -72,7 +68,6 @@ class ModelError(ConsilienceError):
     """A model that cannot be found or loaded."""
 
     kind = "model"
-    option = "model"
 
 
 class UnansweredError(ConsilienceError):
@@ -184,7 +179,7 @@ TableFormat = Literal["table", "md", "latex", "csv", "json"]
 MultiToken = Literal["exclude", "left-to-right"]
 ExportFormat = Literal["jsonl", "csv", "lm-eval"]
 PublishFormat = Literal["eee", "model-card"]
-CandidateSet = Literal["objects", "vocabulary"]
+CandidateSet = Literal["objects", "pieces", "vocabulary"]
 Combinations = Literal["full", "one-factor"]
 Joined = Literal["pair", "string"]
 Pool = Literal["last", "end", "mean"]
@@ -200,7 +195,6 @@ class Loading:
 
     device: str = "auto"
     dtype: str = "float32"
-    revision: str | None = None
     trust_remote_code: bool = False
     """Whether the Python code that comes with it is run; without, a model that needs it raises."""
     adapter: Path | None = None  # The folder of a PEFT adapter that is merged into the weights

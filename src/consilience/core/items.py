@@ -123,22 +123,19 @@ class Scores:
         rows: Ints,
         totals: Sequence[Floats],
         lengths: Sequence[Ints] | None = None,
-        *,
-        texts: Sequence[str] = (),
-        errors: Sequence[str | None] = (),
+        **more: Any,
     ) -> Self:
-        """Those of asks with answers of their own: for each row its totals (answer,).
+        """Those of asks, for each row its totals (answer,); ``more``: other fields.
 
         Without ``lengths`` the model has no probabilities.
         """
         return cls(
             rows,
             totals=padded(totals, np.nan),
-            errors=errors,
             answers_only=lengths is None,
             is_complete=lengths is not None,
             lengths=None if lengths is None else padded(lengths, 0),
-            texts=texts,
+            **more,
         )
 
     def error(self, row: int) -> str | None:
@@ -326,6 +323,7 @@ class Prompt:
     group: str = ""  # The group of the question; no model but a baseline may read it
     labels: tuple[str, ...] = ()  # What the options were shown with, whether or not a reply is one
     is_open: bool = False  # Whether the answer is written without options to choose from
+    reply: str = ""  # In a chat: the beginning of the model's reply
 
     @property
     def reply_labels(self) -> tuple[str, ...]:

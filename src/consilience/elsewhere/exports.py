@@ -74,7 +74,7 @@ def _asked(options: ExportOptions) -> tuple[Kind, Iterator[tuple[Row, Ask, Quest
     chosen = replace(ProbeOptions(**shared_fields(options, ProbeOptions)), out=None)
     kind, (before, after) = refuse_other_options(chosen), ("", "")
     if kind == "pairs":
-        from consilience.models.prompt_tokens import REPLY, TEMPLATES, filled
+        from consilience.models.labels import REPLY, TEMPLATES, filled
 
         task = load_task(chosen.suite)
         text = filled(chosen.template or TEMPLATES[task.kind], task).replace(REPLY, "")

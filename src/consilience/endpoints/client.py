@@ -138,7 +138,7 @@ FOR_ITS_CONTENT = (400, 404, 405, 413, 422, 501)
 
 OF_FIELDS = re.compile(r"(?i)log_?prob|log prob|\becho\b|logit_bias|n_probs|grammar")
 OF_CREDIT = re.compile(r"(?i)insufficient_quota|billing_hard_limit|insufficient (balance|credit)")
-OF_KEY = re.compile(r"(?i)\bapi[ _-]?key\b|unauthori[sz]ed")
+OF_KEY = re.compile(r"(?i)\bapi[ _-]?key\b|unauthori[sz]ed|authentication error|no connected db")
 OF_MODEL = re.compile(
     r"(?i)\b(models?|deployment)\b.{0,100}?(does not exist|not found)|^model: "
     r"|(invalid|unknown|no such|not a valid) model\b"

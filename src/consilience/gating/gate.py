@@ -244,7 +244,7 @@ class Gate(Shown):
         title = f"Gate: {self.verdict.upper()} ({failed} failed). {self.name}, in percent"
         notes = [f"{check.rule} ({check.of}): {check.reason}." for check in self.checks]
         rows = [check.cells() for check in self.checks]
-        return without_empty_columns(frame_table(rows, title, COLUMNS, notes, sortable=False))
+        return without_empty_columns(frame_table(rows, title, COLUMNS, notes))
 
     def printed(self, output: Output) -> Iterator[Table | str]:
         table = self.table()
@@ -273,7 +273,7 @@ def gate(options: GateOptions) -> Gate:
     relative = [rule.text for rule in rules if rule.is_relative]
     if relative and not options.baseline:
         found, todo = f"the rule '{relative[0]}' without a baseline", "Name it: --baseline RUN."
-        raise ConsilienceError(found, todo=todo, option="baseline")
+        raise ConsilienceError(found, todo=todo)
     run, *base = open_runs([str(options.run), *filter(None, [options.baseline])])
     for one in (run, *base):
         if not one.is_finished:

@@ -17,7 +17,7 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 
 from consilience.core.errors import ConsilienceError
 from consilience.models.loading import Pretrained, kind_of_config
-from consilience.models.prompted import AnswerWriter, OptionScorer
+from consilience.models.prompted import PromptModel
 from consilience.results.evaluation import evaluate, suite_to_ask
 from consilience.results.reporting import Result
 from consilience.suites.questions import Questions
@@ -110,7 +110,7 @@ class ConsistencyCallback(TrainerCallback):
         kind = kind_of_config(copied.config, name)
         loaded = Pretrained(kind, copied, tokenizer, {"model": name, "kind": kind})
         if self.suite.words.is_pooled:
-            return AnswerWriter(OptionScorer(loaded))
+            return PromptModel(loaded)
         protocol = self.options.get("protocol") or self.suite.protocol
         return objective_of(loaded).scorer(copied, protocol)
 

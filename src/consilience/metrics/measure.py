@@ -259,6 +259,5 @@ def other_candidates(runs: Mapping[str, pl.DataFrame]) -> list[str]:
     return [
         f"{' and '.join(runs)} chose among different candidates in {differ.height} of "
         f"{counted(both.height, 'relation')} (such as {group}: {sizes[0]:,} and {sizes[1]:,}), "
-        "which alone changes their numbers. Probe masked models with --multi-token left-to-right, "
-        "or all models with --single-token MODEL,MODEL"
+        "which alone changes their numbers. Probe masked models with --candidates pieces"
     ]

@@ -7,8 +7,8 @@ by the rule of the released code under the ``published`` protocol. It is *steady
 gets the same answer whatever the other queries are, and in any order.
 
 To follow a score, read a family (``masked.py``, ``causal.py``, ``seq2seq.py``; for sentence pairs
-``classifier.py``; for questions and labels in words ``prompted.py``), ``candidates.py``
-and ``batches.py``. ``trees.py`` and ``products.py`` only save time.
+``classifier.py``, or ``labels.py`` for labels in words; for questions ``prompted.py``),
+``candidates.py`` and ``batches.py``. ``trees.py`` and ``products.py`` only save time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from consilience.core.errors import (
 )
 from consilience.core.items import Ints, NoAnswer, Question
 from consilience.core.provenance import plugin
-from consilience.models.functions import load_baseline, prompt_baseline
+from consilience.models.functions import Baseline, prompt_baseline
+from consilience.models.prompt_tokens import DEFAULT_WRITING, Writing
 from consilience.types import Candidates, Scores
 
 
@@ -75,7 +76,6 @@ def load_model(
     spec: str,
     *,
     protocol: Protocol = "strict",
-    revision: str | None = None,
     device: str = "auto",
     dtype: str = "float32",
     seed: int = 0,
@@ -87,9 +87,9 @@ def load_model(
 ) -> LanguageModel:
     """The model of facts of that name.
 
-    - ``spec``: a Hub id, a folder, a GGUF file, ``packaged:smollm2`` (in a PyPI package),
-      ``baseline:majority|random|oracle|constant``, ``openai:NAME`` behind a URL,
-      or ``PLUGIN:NAME`` of another package.
+    - ``spec``: a Hub id, ``ID@REVISION``, a folder, a GGUF file, ``packaged:smollm2`` (in a PyPI
+      package), ``baseline:majority|random|oracle|constant``, ``openai:NAME`` behind a URL, or
+      ``PLUGIN:NAME`` of another package.
     - ``protocol``: which token represents a candidate. ``seed``: of ``baseline:random``.
     - ``multi_token``: what a masked model does with a candidate of several tokens.
     - ``template``: a text with ``{sentence}`` that a sequence-to-sequence model reads; without one
@@ -99,19 +99,19 @@ def load_model(
     """
     scheme, _, name = spec.partition(":")
     is_known = scheme in ("baseline", "openai")
-    model: Any
     loader: Any = plugin("consilience.models", scheme) if name and not is_known else None
     if is_known or loader is not None:
-        _refuse_template(template, "openai:" if scheme == "openai" else scheme)
+        kind = "openai:" if scheme == "openai" else scheme
+        _refuse(kind, "a sequence-to-sequence model", template=template)
+        of_weights = {"dtype": dtype, "adapter": adapter}
+        _refuse(kind, "weights that are here", **of_weights)
         if loader is not None:
-            model = loader(name)
-        elif scheme == "baseline":
-            model = load_baseline(name, seed)
-        else:
-            from consilience.models.served import load_served_facts
+            return cast(LanguageModel, loader(name))
+        if scheme == "baseline":
+            return Baseline(name, seed, "facts")
+        from consilience.models.served import load_served_facts
 
-            model = load_served_facts(spec, connection)
-        return cast(LanguageModel, model)
+        return cast(LanguageModel, load_served_facts(spec, connection))
     try:
         from consilience.models.causal import CausalModel
         from consilience.models.loading import load_pretrained
@@ -119,75 +119,57 @@ def load_model(
         from consilience.models.seq2seq import Seq2SeqModel
     except ImportError as error:
         raise missing(error) from error
-    loaded = load_pretrained(spec, Loading(device, dtype, revision, trust_remote_code, adapter))
+    loaded = load_pretrained(spec, Loading(device, dtype, trust_remote_code, adapter))
     if loaded.kind == "seq2seq":
         return cast(LanguageModel, Seq2SeqModel(loaded, template))
-    _refuse_template(template, loaded.kind)
-    if loaded.kind != "masked":
+    _refuse(loaded.kind, "a sequence-to-sequence model", template=template)
+    if loaded.kind == "causal":
         return cast(LanguageModel, CausalModel(loaded))
     return cast(LanguageModel, MaskedModel(loaded, protocol, multi_token))
 
 
-def _refuse_template(template: str | None, kind: str) -> None:
-    if template is not None:
-        raise ConsilienceError(
-            f"--template with a {kind} model",
-            expected="a sequence-to-sequence model",
-            todo="Leave it out.",
-        )
+def _refuse(kind: str, expected: str, **options: object) -> None:
+    """Raise for an option of other models that is not at its default."""
+    for name, value in options.items():
+        if value != getattr(DEFAULT_LOADING, name, None):
+            found = f"--{name} with a {kind} model"
+            raise ConsilienceError(found, expected=expected, todo="Leave it out.")
 
 
 def load_prompt_model(
     spec: str,
-    questions: Sequence[Question],
+    questions: Sequence[Question] = (),
     *,
     loading: Loading = DEFAULT_LOADING,
     seed: int = 0,
     connection: Connection | None = None,
+    writing: Writing | None = None,
+    chooses: bool = True,
+    asks_labels: bool = True,
 ) -> Any:
-    """The model of questions of that name; options as in ``load_model``.
+    """The model of questions of that name; other options as in ``load_model``.
 
-    ``questions``: those of the suite, for ``baseline:majority``.
+    ``questions``: those of the suite, which baselines need. ``writing``: of a model that
+    writes. ``chooses``: whether it is asked to choose among options by scores, too, and
+    ``asks_labels``: whether options may have labels.
     """
     scheme, _, name = spec.partition(":")
-    if scheme == "baseline":
+    if scheme == "baseline" and questions:
         return prompt_baseline(name, questions, seed)
     if scheme == "openai":
-        from consilience.models.served import load_served
+        from consilience.models.served import Writer, load_served, open_server
 
-        return load_served(spec, connection)
+        if chooses:
+            how = writing or DEFAULT_WRITING
+            return load_served(spec, connection, how, asks_labels=asks_labels)
+        return Writer(open_server(spec, connection), spec, writing=writing or DEFAULT_WRITING)
     from consilience.models.loading import load_pretrained
-    from consilience.models.prompted import OptionScorer
+    from consilience.models.prompted import PromptModel
 
-    return OptionScorer(load_pretrained(spec, loading))
+    return PromptModel(load_pretrained(spec, loading), writing, chooses=chooses)
 
 
 def is_chat_model(model: object) -> bool:
     """Whether a model has a chat template, or a server that has one for it."""
     tokenizer = getattr(model, "tokenizer", None)
     return bool(getattr(tokenizer, "chat_template", None) or getattr(model, "takes_chats", False))
-
-
-def load_writer(
-    spec: str,
-    loading: Loading = DEFAULT_LOADING,
-    *,
-    connection: Connection | None = None,
-    chooses: bool = False,
-    **how: Any,
-) -> Any:
-    """The language model of that name, which writes; other options as in ``load_prompt_model``.
-
-    ``chooses``: whether it chooses among options, too. ``how``: ``most_written`` tokens,
-    ``temperature`` and ``seed``.
-    """
-    if spec.partition(":")[0] == "openai":
-        from consilience.models.served import Writer, load_served, open_server
-
-        if chooses:
-            return load_served(spec, connection, **how)
-        return Writer(open_server(spec, connection), spec, **how)
-    from consilience.models.loading import load_pretrained
-    from consilience.models.prompted import AnswerWriter, OptionScorer
-
-    return AnswerWriter(OptionScorer(load_pretrained(spec, loading)), **how)

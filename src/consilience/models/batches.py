@@ -5,11 +5,12 @@ Inputs of equal length go through the model in batches, and passes of their own 
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import re
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -17,7 +18,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from consilience.core.items import Bools, Floats, Ints, group_rows
 from consilience.models.candidates import CandidateTokens, scores_of
@@ -29,6 +32,8 @@ from consilience.types import Scores
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Array = TypeVar("Array", bound=npt.NDArray[Any])
+LogitsOf = Callable[[list[Item]], torch.Tensor]  # (input, entry) of inputs
+Inputs = dict[tuple[int, ...], list[int]]  # Token sequences, and the queries that each is of
 CPU_TOKENS = 512  # Tokens in a batch for one core: it fits the core's cache (docs/log.md)
 MOST_TOKENS = 32_768  # Tokens in a batch on an accelerator; more are not faster
 MOST_WORKERS = 16  # Threads that drive a model; more would wait for Python's interpreter lock
@@ -59,26 +64,23 @@ class Budget:
         return cls(max(1, min(MOST_TOKENS, most)))
 
 
-def equal_length_batches(lengths: Sequence[int], budget: Budget) -> Iterator[Ints]:
-    """Positions of sequences, in batches of equal length within the budget; at least one each.
+def equal_length_batches(
+    lengths: Sequence[int], budget: Budget, most: int = sys.maxsize
+) -> Iterator[Ints]:
+    """Positions of sequences, at most ``most``, in batches of equal length within the budget.
 
     Without padding a result hardly depends on the rest of the batch. The batches of one length have
     equal sizes, because small products are slow. The length with the most tokens comes first, so
     that no core waits long for the last batch of another.
     """
-    order = np.argsort(np.asarray(lengths), kind="stable")
-    sorted_lengths = np.asarray(lengths)[order]
-    starts = np.flatnonzero(np.diff(sorted_lengths, prepend=-1))
-    groups = np.split(order, starts[1:])
-    tokens = [len(group) * int(lengths[group[0]]) if len(group) else 0 for group in groups]
-    for index in np.argsort(np.negative(tokens), kind="stable"):
-        group, start = groups[index], 0
-        while start < len(group):
-            left = len(group) - start
-            most = max(1, budget.tokens // max(1, int(lengths[group[0]])))
-            step = -(-left // -(-left // most))
-            yield group[start : start + step]
-            start += step
+    groups = group_rows(lengths).items()
+    for length, rows in sorted(groups, key=lambda group: -group[0] * len(group[1])):
+        left = np.array(rows)
+        while len(left):
+            size = max(1, min(most, budget.tokens // max(1, length)))
+            step = -(-len(left) // -(-len(left) // size))
+            yield left[:step]
+            left = left[step:]
 
 
 def halving(
@@ -101,13 +103,15 @@ def halving(
     ]
 
 
-def in_parts(work: Callable[[Ints], object], items: Ints, length: int, budget: Budget) -> None:
-    """Call ``work`` with parts of ``items`` within the budget; an item has ``length`` tokens."""
-    start = 0
-    while start < len(items):
-        part = items[start : start + max(1, budget.tokens // length)]
-        halving(work, part, length, budget)
-        start += len(part)
+def in_batches(
+    work: Callable[[Ints], object],
+    lengths: Sequence[int],
+    budget: Budget,
+    most: int = sys.maxsize,
+) -> None:
+    """Call ``work`` with the positions of sequences, in batches of equal length, one by one."""
+    for batch in equal_length_batches(lengths, budget, most):
+        halving(work, batch, lengths[batch[0]], budget)
 
 
 def workers_on(device: torch.device) -> int:
@@ -142,6 +146,21 @@ def side_by_side(
         give_memory_back()
 
 
+def score_batches(
+    score_batch: Callable[[Ints], Array],
+    lengths: Sequence[int],
+    budget: Budget,
+    device: torch.device,
+    most: int = sys.maxsize,
+) -> Iterator[tuple[Ints, Array]]:
+    """Positions of inputs of one length and ``score_batch`` of at most ``most``, in parallel."""
+
+    def halved(batch: Ints) -> Any:
+        return np.concatenate(halving(score_batch, batch, lengths[batch[0]], budget))
+
+    yield from side_by_side(halved, equal_length_batches(lengths, budget, most), device)
+
+
 def give_memory_back() -> None:
     """Return freed memory to the system; glibc keeps it, in pieces of all sizes (docs/log.md)."""
     if sys.platform == "linux":
@@ -158,6 +177,71 @@ def positions(model: PreTrainedModel) -> int:
             padding = module.padding_idx
             return int(module.num_embeddings - (0 if padding is None else padding + 1))
     return int(limit) if limit > 0 else sys.maxsize  # -1 is XLNet's
+
+
+class _States(BaseModelOutputWithPastAndCrossAttentions):
+    """Hidden states after the last layer; None for whatever else a family looks for."""
+
+    def __getattr__(self, name: str) -> None:
+        return None
+
+
+class _Given(torch.nn.Module):
+    """In the place of a model's layers: what they would compute is given."""
+
+    def forward(self, *args: Any, inputs_embeds: Any, **kwargs: Any) -> _States:
+        return _States(last_hidden_state=inputs_embeds)
+
+
+class _Chosen(torch.nn.Module):
+    """In the place of an output embedding: some of its entries, in float32."""
+
+    def __init__(self, whole: Any, entries: torch.Tensor | slice) -> None:
+        super().__init__()
+        self.weight = whole.weight.detach()[entries].float()
+        self.bias = None if whole.bias is None else whole.bias.detach()[entries].float()
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.linear(hidden.float(), self.weight, self.bias)
+
+
+def head_of(
+    model: PreTrainedModel, entries: torch.Tensor | slice | None = None
+) -> Callable[[torch.Tensor], torch.Tensor]:
+    """All that a model computes after its last layer: (token, entry) logits of (token, width).
+
+    ``entries``: those of the vocabulary that are computed, in float32 whatever the dtype of the
+    model; None computes all of them as the model does.
+    """
+    parts: dict[Any, torch.nn.Module] = {model.base_model: _Given()}
+    if entries is not None:
+        output = model.get_output_embeddings()
+        parts[output] = _Chosen(output, entries)
+
+    def replaced(module: Any) -> Any:
+        copied = copy.copy(module)
+        copied._modules = {
+            name: part and (parts.get(part) or replaced(part))
+            for name, part in module._modules.items()
+        }
+        return copied
+
+    head = replaced(model)
+    return lambda states: head(inputs_embeds=states[None]).logits[0]
+
+
+def head_at(model: PreTrainedModel, rows: torch.Tensor, columns: torch.Tensor) -> RemovableHandle:
+    """While it is open, a model computes its output embedding at some positions only.
+
+    Its logits are then (position, entry), at ``rows``, ``columns`` (position,) of its inputs (row,
+    token). So a step has a quarter less to compute of BERT-base.
+    """
+
+    def choose(head: torch.nn.Module, inputs: tuple[torch.Tensor]) -> torch.Tensor:
+        return inputs[0][rows, columns]
+
+    output: torch.nn.Module = model.get_output_embeddings()
+    return output.register_forward_pre_hook(choose)
 
 
 @torch.inference_mode()
@@ -194,8 +278,7 @@ def text_logprobs(
         rows, tokens, of_texts = np.array(steps).T
         np.add.at(totals, of_texts, token_logprobs(logits.flatten(0, 1), rows, tokens))
 
-    for batch in equal_length_batches(lengths, budget):
-        halving(score_batch, batch, lengths[batch[0]], budget)
+    in_batches(score_batch, lengths, budget)
     return totals
 
 
@@ -209,134 +292,92 @@ def token_logprobs(logits: torch.Tensor, rows: Ints, tokens: Ints) -> Floats:
     return np.asarray(steps.cpu().numpy())
 
 
-def target_logprobs(logits: torch.Tensor, target: Sequence[int]) -> Floats:
-    """Log-probability (row,) of a token sequence, from ``logits`` (row, token, entry)."""
-    steps = logits[:, : len(target)].double().log_softmax(dim=-1)
-    columns = torch.arange(len(target), device=logits.device)
-    totals = steps[:, columns, torch.tensor(target, device=logits.device)].sum(dim=1)
-    check_numbers(totals, logits.dtype)
-    return np.asarray(totals.cpu().numpy())
-
-
-CANNOT = (RuntimeError, TypeError, ValueError, LookupError, AttributeError, AssertionError)
-"""What a family raises that cannot be asked in a faster way."""
-
-
-def is_same(found: Floats, plain: Floats, model: PreTrainedModel) -> bool:
+def is_same(faster: Callable[[], Floats], plain: Floats, model: PreTrainedModel) -> bool:
     """Whether a faster way gives log-probabilities as the plain one does, when it is tried.
 
-    Half-precision sums differ in the last bits; a wrong mask or position differs by nats.
+    Half-precision sums differ in the last bits; a wrong mask or position differs by nats. Families
+    that cannot be asked in that way raise errors of all kinds.
     """
     close = 1e-3 if model.dtype == torch.float32 else 0.3
-    return bool(np.allclose(found, plain, rtol=0, atol=close))
+    try:
+        return bool(np.allclose(faster(), plain, rtol=0, atol=close))
+    except (RuntimeError, TypeError, ValueError, LookupError, AttributeError, AssertionError):
+        return False
+
+
+def near_best(values: Floats, tie: float) -> Bools:
+    """Which answers (input, answer) are within ``tie`` of the best, of inputs that have several."""
+    near = values >= np.nanmax(values, axis=1, keepdims=True, initial=-np.inf) - tie
+    return np.asarray(near & (near.sum(axis=1, keepdims=True) > 1))
+
+
+def settle(values: Floats, tie: float, alone: Callable[[int, Ints], Floats]) -> Floats:
+    """``values`` (input, answer), of which near ties are computed again in passes of one shape.
+
+    If the best two of an input are closer than ``tie``, ``alone(input, answers)`` gives the values
+    of those that are near. It computes on one thread with torch's own products: no answer depends
+    on the batch or on the number of threads (docs/decisions/0007).
+    """
+    near = near_best(values, tie)
+    for row in np.flatnonzero(near.any(axis=1)).tolist():
+        answers = np.flatnonzero(near[row])
+        with reproducibly():
+            values[row, answers] = alone(row, answers)
+    return values
 
 
 class ReadyModel:
     """What every family has: a loaded model that is ready to score."""
-
-    head_is_packed = True  # Whether the output embedding is sped up, too (``products.py``)
 
     def __init__(self, loaded: Pretrained) -> None:
         self.model = loaded.model.eval()
         self.tokenizer = loaded.tokenizer
         self.identity = loaded.identity
         self.notes: list[str] = []
-        self.products = speed_up(loaded.model, head=self.head_is_packed)
+        self.products = speed_up(loaded.model)
         self.budget = Budget.of(loaded.model)
         self.tie = NEAR_TIE[loaded.model.dtype]
 
     def settled(
         self,
-        logits_of: Callable[[list[Item]], Floats],
+        logits_of: LogitsOf[Item],
         inputs: Sequence[Item],
         lengths: Sequence[int],
     ) -> Iterator[tuple[Ints, Floats]]:
-        """Positions of inputs, with their logits (input, candidate), in parallel."""
+        """Positions of inputs, with their logits (input, candidate), in parallel.
+
+        As ``settle`` does, near ties are read again, on CUDA several in a pass of one size.
+        """
         size = NEAR_TIES.get(self.model.device.type, 1)
 
-        def score_batch(batch: Ints) -> Floats:
-            def alone(rows: Ints, near: Bools) -> Floats:
-                return logits_of([inputs[at] for at in batch[rows]])
-
+        def read(batch: Ints) -> Floats:
             logits = logits_of([inputs[at] for at in batch])
+            return np.asarray(logits.double().cpu().numpy())
+
+        def score_batch(batch: Ints) -> Floats:
+            logits = read(batch)
             check_numbers(logits, self.model.dtype)
-            return settle(logits, self.tie, alone, size)
+            near = near_best(logits, self.tie)
+            rows = np.flatnonzero(near.any(axis=1))
+            for part in (rows[at : at + size] for at in range(0, len(rows), size)):
+                with reproducibly():
+                    alone = read(batch[np.resize(part, size)])[: len(part)]
+                logits[part] = np.where(near[part], alone, logits[part])
+            return logits
 
         yield from score_batches(score_batch, lengths, self.budget, self.model.device)
 
     def score_slot(
         self,
-        logits_of: Callable[[list[list[int]]], Floats],
+        reader: Callable[[torch.Tensor], LogitsOf[list[int]]],
         inputs: Sequence[tuple[list[int], list[int]]],
         sheet: CandidateTokens,
     ) -> Iterator[Scores]:
-        """Scores of inputs, rows and token ids, whose candidates have the same tokens."""
+        """Scores of inputs, rows and token ids, whose candidates have the same first tokens.
+
+        ``reader``: gives what computes the logits of these entries of the vocabulary.
+        """
+        entries = torch.from_numpy(sheet.first_tokens[sheet.scored]).to(self.model.device)
         sentences = [ids for _, ids in inputs]
-        for batch, logits in self.settled(logits_of, sentences, [len(ids) for ids in sentences]):
+        for batch, logits in self.settled(reader(entries), sentences, [*map(len, sentences)]):
             yield scores_of([inputs[at][0] for at in batch], sheet.spread(logits), sheet)
-
-
-@dataclass(frozen=True, slots=True)
-class StateReader:
-    """How a family reads queries for their hidden states (its method ``hidden_states``)."""
-
-    family: ReadyModel  # The model
-    inputs: Mapping[tuple[int, ...], list[int]]  # Token sequences, and their queries
-    states: Callable[[torch.Tensor], list[torch.Tensor]]
-    """After each layer, the state (batch, width) that predicts the object in (batch, token)."""
-    why_not: Callable[[Sequence[int]], str | None]  # Why the model cannot read one
-    shortest: int  # A token that is a readable sequence
-
-
-def score_batches(
-    score_batch: Callable[[Ints], Array],
-    lengths: Sequence[int],
-    budget: Budget,
-    device: torch.device,
-    most: int | None = None,
-) -> Iterator[tuple[Ints, Array]]:
-    """Positions of inputs of one length and ``score_batch`` of at most ``most``, in parallel."""
-
-    def halved(batch: Ints) -> Any:
-        return np.concatenate(halving(score_batch, batch, lengths[batch[0]], budget))
-
-    batches = (
-        batch[start : start + (most or len(batch))]
-        for batch in equal_length_batches(lengths, budget)
-        for start in range(0, len(batch), most or len(batch))
-    )
-    yield from side_by_side(halved, batches, device)
-
-
-def settle(
-    values: Floats, tie: float, alone: Callable[[Ints, Bools], Floats], at_once: int = 1
-) -> Floats:
-    """``values`` (input, answer), of which near ties are computed again in passes of one shape.
-
-    If the best two of an input are closer than ``tie``, ``alone(rows, near)`` gives the values of
-    ``at_once`` inputs, where ``near`` (input, answer) says so. It computes on one thread with
-    torch's own products: no answer depends on the batch or on the number of threads
-    (docs/decisions/0007).
-    """
-    best = np.nanmax(values, axis=1, keepdims=True, initial=-np.inf)
-    near = values >= best - tie
-    rows = np.flatnonzero(near.sum(axis=1) > 1)
-    for start in range(0, len(rows), at_once):
-        part = rows[start : start + at_once]
-        with reproducibly():
-            found = alone(np.resize(part, at_once), near)[: len(part)]
-        values[part] = np.where(near[part], found, values[part])
-    return values
-
-
-def one_at_a_time(score: Callable[[int, int], float]) -> Callable[[Ints, Bools], Floats]:
-    """For ``settle``, of a function of an input and an answer."""
-
-    def alone(rows: Ints, near: Bools) -> Floats:
-        found = np.full((len(rows), near.shape[1]), np.nan)
-        for at, row in enumerate(rows.tolist()):
-            for answer in np.flatnonzero(near[row]).tolist():
-                found[at, answer] = score(row, answer)
-        return found
-
-    return alone

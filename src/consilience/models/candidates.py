@@ -13,7 +13,7 @@ from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.items import Floats, Ints
 from consilience.core.schemas import SEVERAL_TOKENS
 from consilience.core.text import listed
-from consilience.models.checks import unusable
+from consilience.models.checks import before_texts, unusable
 from consilience.types import Query, Scores
 
 if TYPE_CHECKING:
@@ -135,9 +135,8 @@ def candidates_after_space(
 ) -> CandidateTokens:
     """The tokens of words after a space; those that the tokenizer does not know are excluded."""
     head, *tokens = encode(tokenizer, ["x", *(f"x {word}" for word in words)])
-    why = {
-        word: unusable(tokenizer, ids[len(head) :]) for word, ids in zip(words, tokens, strict=True)
-    }
+    both = zip(words, tokens, strict=True)
+    why = {word: unusable(tokenizer, ids[len(head) :]) for word, ids in both}
     return distinct_candidates(words, tokens, {word: one for word, one in why.items() if one})
 
 
@@ -184,21 +183,14 @@ def candidates_in_slot(
     return replace(sheet, entries=entries, several=split)
 
 
-def count_pieces(tokenizer: PreTrainedTokenizerBase, word: str) -> int:
-    """Number of tokens of a word after a space (the paper's vocabulary filter)."""
-    head, whole = encode(tokenizer, ["x", f"x {word}"])
-    return len(whole) - len(head)
-
-
 def start_token(tokenizer: PreTrainedTokenizerBase) -> int:
     """What precedes a sentence's first token, so that this one has a probability too.
 
     The token that the tokenizer itself puts there; else the separator of documents, which the
     families that put nothing there were trained with; else its beginning or end of sequence.
     """
-    plain, full = tokenizer("a", add_special_tokens=False)["input_ids"], tokenizer("a")["input_ids"]
-    if len(full) > len(plain) and full[0] != plain[0]:
-        return int(full[0])
+    if before := before_texts(tokenizer):
+        return before[0]
     vocabulary = tokenizer.get_vocab()
     for token in (DOCUMENT_SEPARATOR, tokenizer.bos_token, tokenizer.eos_token):
         if token in vocabulary:
@@ -268,8 +260,4 @@ def scores_of(
 def log_softmax(logits: Floats) -> Floats:
     """Normalise ``logits`` (row, candidate) over the candidates; NaN stays NaN."""
     known = np.where(np.isnan(logits), -np.inf, logits)
-    top = known.max(axis=1, keepdims=True, initial=-np.inf)
-    top = np.where(np.isfinite(top), top, 0.0)
-    with np.errstate(divide="ignore"):
-        total = top + np.log(np.exp(known - top).sum(axis=1, keepdims=True))
-    return np.asarray(logits - total)
+    return np.asarray(logits - np.logaddexp.reduce(known, axis=1, keepdims=True))

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from consilience.core.items import Floats, Ints, group_rows
 from consilience.models.batches import (
+    Budget,
+    Inputs,
+    LogitsOf,
     ReadyModel,
-    StateReader,
     logits_of,
-    one_at_a_time,
     positions,
     settle,
     side_by_side,
@@ -30,7 +30,6 @@ from consilience.models.batches import (
 )
 from consilience.models.candidates import (
     CandidateLookup,
-    CandidateTokens,
     candidates_after_space,
     encode,
     excluded,
@@ -47,21 +46,12 @@ MOST_QUERIES = {True: 128, False: 32}
 """Inputs in a trie, at most, by whether every candidate is scored; a search stores all keys."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Chunk:
-    """Inputs, each a subject in a pattern, that are scored together."""
-
-    rows: list[list[int]]  # The queries of each input
-    golds: list[int]  # Positions among the scored candidates; -1 for none or several
-    texts: list[list[int]]  # Token ids: of the first input's candidates, then the next's ...
-
-
 class CausalModel(ReadyModel):
     """A model that predicts the next token: GPT-2, Llama, GGUF files, ..."""
 
     def __init__(self, loaded: Pretrained) -> None:
         super().__init__(loaded)
-        self.start = start_token(self.tokenizer)
+        self.start, self.longest = start_token(self.tokenizer), positions(self.model)
         self.identity["start_token"] = str(self.tokenizer.convert_ids_to_tokens(self.start))
         self._lookup = CandidateLookup(self.tokenizer, "strict", self.notes)
         self.texts = TextScorer(self.model, self.budget)
@@ -77,42 +67,34 @@ class CausalModel(ReadyModel):
             yield from self._score_vocabulary(queries)
             return
         sheet = candidates_after_space(self.tokenizer, candidates.words)
-        reasons: list[Scores] = []
-
-        def score_chunk(chunk: _Chunk) -> Floats:
-            if not len(sheet.scored):
-                return np.full((len(chunk.rows), len(sheet.words)), np.nan)
-            golds = None if every else np.array(chunk.golds)
-            return sheet.spread(self.totals(chunk.texts, len(chunk.rows), golds))
-
-        most = min(MOST_QUERIES[every], -(-len(queries) // workers_on(self.model.device)))
-        chunks = self._chunks(queries, sheet, most, reasons)
-        for chunk, totals in side_by_side(score_chunk, chunks, self.model.device):
-            yield from reasons
-            reasons.clear()
-            yield scores_of(chunk.rows, totals, sheet, are_totals=True, every=every)
-        yield from reasons
-
-    def _chunks(
-        self, queries: Sequence[Query], sheet: CandidateTokens, most: int, reasons: list[Scores]
-    ) -> Iterator[_Chunk]:
-        """At most ``most`` inputs; ``reasons`` receives the queries that cannot be asked."""
         words, index = [sheet.words[at] for at in sheet.scored], sheet.index_of_scored()
         inputs = [*group_rows((query.pattern, query.subject) for query in queries).items()]
-        for start in range(0, len(inputs), max(1, most)):
-            chunk = _Chunk([], [], [])
-            for (pattern, subject), rows in inputs[start : start + most]:
+
+        def score_chunk(chunk: range) -> list[Scores]:
+            asked, golds, texts = list[list[int]](), list[int](), list[list[int]]()
+            scores = list[Scores]()
+            for (pattern, subject), rows in inputs[chunk.start : chunk.stop]:
                 encoded = encode(self.tokenizer, [pattern.fill(subject, word) for word in words])
                 # The start token is read too, a sentence's last token is not.
-                if reason := self.why_not(max(map(len, encoded), default=0)):
-                    reasons.append(excluded(rows, sheet.words, reason))
+                if reason := self.why_not(max(encoded, key=len, default=())):
+                    scores.append(excluded(rows, sheet.words, reason))
                     continue
-                golds = {index.get(queries[row].gold, -1) for row in rows}
-                chunk.rows.append(rows)
-                chunk.golds.append(golds.pop() if len(golds) == 1 else -1)
-                chunk.texts.extend([self.start, *ids] for ids in encoded)
-            if chunk.rows:
-                yield chunk
+                known = {index.get(queries[row].gold, -1) for row in rows}
+                asked.append(rows)
+                golds.append(known.pop() if len(known) == 1 else -1)
+                texts += [[self.start, *ids] for ids in encoded]
+            if asked:
+                totals = np.empty((len(asked), len(words)))
+                if words:
+                    totals = self.totals(texts, len(asked), None if every else np.array(golds))
+                totals = sheet.spread(totals)
+                scores.append(scores_of(asked, totals, sheet, are_totals=True, every=every))
+            return scores
+
+        most = min(MOST_QUERIES[every], max(1, -(-len(queries) // workers_on(self.model.device))))
+        chunks = (range(at, at + most) for at in range(0, len(inputs), most))
+        for _, scores in side_by_side(score_chunk, chunks, self.model.device):
+            yield from scores
 
     def totals(self, texts: list[list[int]], queries: int, golds: Ints | None) -> Floats:
         """Log-probability (query, candidate); with ``golds`` (query,) NaN but near the best."""
@@ -121,11 +103,11 @@ class CausalModel(ReadyModel):
         else:
             totals = self.texts.best(texts, golds, self.tie)
 
-        def score_alone(query: int, candidate: int) -> float:
-            text = texts[query * totals.shape[1] + candidate]
-            return float(text_logprobs(self.model, [text], [1], self.budget)[0])
+        def alone(query: int, candidates: Ints) -> Floats:
+            some = [texts[query * totals.shape[1] + candidate] for candidate in candidates]
+            return text_logprobs(self.model, some, [1] * len(some), Budget(1))
 
-        return settle(totals, self.tie, one_at_a_time(score_alone))
+        return settle(totals, self.tie, alone)
 
     def _score_vocabulary(self, queries: Sequence[Query]) -> Iterator[Scores]:
         """Every word as the next token; only where the object is last."""
@@ -134,36 +116,29 @@ class CausalModel(ReadyModel):
         inputs = group_rows((query.pattern, query.subject) for query in queries)
         for (pattern, subject), rows in inputs.items():
             left, _ = pattern.around_object(subject)
-            (ids,) = encode(self.tokenizer, [left.rstrip()])
-            reason = self.why_not(1 + len(ids))
+            ids = [self.start, *encode(self.tokenizer, [left.rstrip()])[0]]
+            reason = self.why_not(ids)
             if not pattern.object_last:
                 reason = "the next word is the object only where it comes last"
             if reason:
                 yield excluded(rows, words, reason)
             else:
-                slots[slot_anchor(left, "strict")].append((rows, [self.start, *ids]))
+                slots[slot_anchor(left, "strict")].append((rows, ids))
+
+        def at_end(entries: torch.Tensor) -> LogitsOf[list[int]]:
+            return lambda texts: logits_of(self.model, texts, 1)[:, -1, entries]
+
         for anchor, in_slot in slots.items():
             sheet = self._lookup.in_slot(words, anchor, merge=True)
-            columns = torch.from_numpy(sheet.first_tokens[sheet.scored]).to(self.model.device)
+            yield from self.score_slot(at_end, in_slot, sheet)
 
-            def next_logits(texts: list[list[int]], columns: torch.Tensor = columns) -> Floats:
-                logits = logits_of(self.model, texts, 1)[:, -1]
-                return np.asarray(logits[:, columns].double().cpu().numpy())
-
-            yield from self.score_slot(next_logits, in_slot, sheet)
-
-    def hidden_states(
-        self, queries: Sequence[Query], *, special_tokens: bool = True
-    ) -> StateReader:
-        base = self.model.base_model
+    def inputs(self, queries: Sequence[Query], *, special: bool = True) -> Inputs:
         lefts = [query.pattern.around_object(query.subject)[0].rstrip() for query in queries]
+        return group_rows((self.start, *ids) for ids in encode(self.tokenizer, lefts))
 
-        def states(ids: torch.Tensor) -> list[torch.Tensor]:
-            hidden = base(input_ids=ids, use_cache=False, output_hidden_states=True).hidden_states
-            return [layer[:, -1] for layer in hidden]
+    def hidden_states(self, ids: torch.Tensor) -> list[torch.Tensor]:
+        output = self.model.base_model(input_ids=ids, use_cache=False, output_hidden_states=True)
+        return [layer[:, -1] for layer in output.hidden_states]
 
-        inputs = group_rows((self.start, *ids) for ids in encode(self.tokenizer, lefts))
-        return StateReader(self, inputs, states, lambda ids: self.why_not(len(ids)), self.start)
-
-    def why_not(self, tokens: int) -> str | None:
-        return too_long(tokens, positions(self.model))
+    def why_not(self, ids: Sequence[int]) -> str | None:
+        return too_long(len(ids), self.longest)

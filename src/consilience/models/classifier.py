@@ -14,9 +14,9 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from consilience.core.errors import DEFAULT_LOADING, ConsilienceError, Joined, Loading, Pool
-from consilience.core.items import Floats, Form, Ints, as_lines, as_string, group_rows
+from consilience.core.items import Form, as_lines, as_string, group_rows, padded
 from consilience.files.read import parse_json
-from consilience.models.batches import Budget, ReadyModel, positions, score_batches
+from consilience.models.batches import ReadyModel, positions
 from consilience.models.candidates import log_softmax
 from consilience.models.loading import Kind, Pretrained, load_classifier
 from consilience.types import Scores
@@ -183,14 +183,7 @@ def _ends(sentence: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:
 class PairClassifier(ReadyModel):
     """A model with a trained classification head that chooses among the labels of a task."""
 
-    head_is_packed = False
-
-    def __init__(
-        self,
-        loaded: Pretrained,
-        labels: Sequence[str],
-        reading: PairFormat,
-    ) -> None:
+    def __init__(self, loaded: Pretrained, labels: Sequence[str], reading: PairFormat) -> None:
         super().__init__(loaded)
         self.input = PairInput(loaded.model, loaded.tokenizer, reading)
         self.longest = self.input.longest
@@ -226,7 +219,7 @@ class PairClassifier(ReadyModel):
             logprob = np.repeat(log_softmax(logits), [*map(len, rows)], axis=0)
             yield Scores(np.concatenate(rows), self.labels, logprob)
 
-    def _logits(self, forms: list[Encoded]) -> Floats:
+    def _logits(self, forms: list[Encoded]) -> torch.Tensor:
         return read(forms, self.model, self.input.reading)[:, self._columns]
 
 
@@ -242,37 +235,22 @@ def load_pair_classifier(
     return PairClassifier(loaded, labels, reading)
 
 
-def predict(
-    model: PreTrainedModel, reading: PairFormat, encoded: Sequence[Encoded], budget: Budget
-) -> Iterator[tuple[Ints, Floats]]:
-    """Positions of forms, with their logits (form, label), in batches of one length."""
-
-    def score_batch(batch: Ints) -> Floats:
-        return read([encoded[at] for at in batch], model, reading)
-
-    lengths = [len(form["input_ids"]) for form in encoded]
-    yield from score_batches(score_batch, lengths, budget, model.device)
-
-
 @torch.inference_mode()
-def read(forms: Sequence[Encoded], model: PreTrainedModel, reading: PairFormat) -> Floats:
+def read(forms: Sequence[Encoded], model: PreTrainedModel, reading: PairFormat) -> torch.Tensor:
     """Logits (form, label) of a few forms."""
     inputs = collate(forms, int(getattr(model.config, "pad_token_id", None) or 0))
     moved = {name: tensor.to(model.device) for name, tensor in inputs.items()}
-    return np.asarray(logits_of(model, reading.pool, moved).double().cpu().numpy())
+    return logits_of(model, reading.pool, moved)
 
 
 def collate(forms: Sequence[Encoded], pad: int) -> dict[str, torch.Tensor]:
     """Ids and attention (form, token), padded on the right."""
-    longest = max(len(form["input_ids"]) for form in forms)
-    inputs: dict[str, torch.Tensor] = {}
-    for name in forms[0]:
-        filler = pad if name == "input_ids" else 0
-        rows = [form[name] + [filler] * (longest - len(form[name])) for form in forms]
-        inputs[name] = torch.tensor(rows)
-    lengths = torch.tensor([len(form["input_ids"]) for form in forms])
-    inputs["attention_mask"] = (torch.arange(longest) < lengths[:, None]).long()
-    return inputs
+    inputs = {name: [form[name] for form in forms] for name in forms[0]}
+    inputs["attention_mask"] = [[1] * len(ids) for ids in inputs["input_ids"]]
+    return {
+        name: torch.from_numpy(padded(rows, pad if name == "input_ids" else 0))
+        for name, rows in inputs.items()
+    }
 
 
 def logits_of(model: Any, pool: Pool, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from consilience.core.errors import ConsilienceError, did_you_mean
+from consilience.core.errors import ConsilienceError, unknown_name
 from consilience.core.free_text import DEFAULT_RULE, RULES, match, normalized
 from consilience.core.items import (
     Choice,
+    Floats,
     Ints,
     NoAnswer,
     Prompt,
@@ -56,21 +57,22 @@ class Chooser:
         return as_lines(shown)
 
 
-def scores_of_choices(
-    rows: Sequence[int],
-    words: Sequence[str],
-    shown: Sequence[Any],
-    chosen: Sequence[int | None],
-    **more: Any,
+def totals_of_choice(at: int | None, size: int) -> Floats:
+    """0 for the chosen one of so many answers, minus infinity for others; None: for all."""
+    return np.where(np.arange(size) == at, 0.0, -np.inf)
+
+
+def scores_of_replies(
+    rows: Sequence[int], words: Sequence[str], shown: Sequence[Any], replies: Sequence[Any]
 ) -> Scores:
-    """Of what is shown 0 for the chosen answer, minus infinity for others; None: for all."""
-    sizes = np.array([len(words or one.answers) for one in shown])
-    totals = np.full((len(rows), int(sizes.max())), -np.inf)
-    totals[np.arange(totals.shape[1]) >= sizes[:, None]] = np.nan
-    for row, at in enumerate(chosen):
-        if at is not None:
-            totals[row, at] = 0.0
-    return Scores(np.array(rows), tuple(words), totals=totals, answers_only=True, **more)
+    """The scores of what is written in place of an answer: a text, or ``NoAnswer``."""
+    texts = [reply if isinstance(reply, str) else "" for reply in replies]
+    errors = [None if isinstance(reply, str) else reply.reason for reply in replies]
+    totals = [
+        totals_of_choice(position(text, one, words) if text else None, len(words or one.answers))
+        for text, one in zip(texts, shown, strict=True)
+    ]
+    return Scores.of_rows(np.array(rows), totals, words=tuple(words), texts=texts, errors=errors)
 
 
 class Function(Chooser):
@@ -109,24 +111,15 @@ class Function(Chooser):
                 expected='candidates="objects", without keep_scores',
             )
         inputs = group_rows(self._input(one, words) for one in shown)
-        wrong: list[tuple[str, int]] = []
         for rows, replies in self._replies(inputs):
-            texts = [reply if isinstance(reply, str) else "" for reply in replies]
-            errors = [None if isinstance(reply, str) else reply.reason for reply in replies]
-            chosen = [
-                position(text, shown[row], words) if text else None
-                for row, text in zip(rows, texts, strict=True)
-            ]
-            found = zip(texts, rows, chosen, strict=True)
-            wrong += [(text, row) for text, row, at in found if text and at is None]
-            asked = [shown[row] for row in rows]
-            yield scores_of_choices(rows, words, asked, chosen, texts=texts, errors=errors)
-        for text, row in wrong[:1]:
-            to = truncated(str(self._input(shown[row], words)), QUOTED)
-            self.notes.append(
-                f"{len(wrong)} of {len(shown)} texts match no answer, such as "
-                f"'{truncated(text, QUOTED)}' to '{to}'; they count as wrong answers"
-            )
+            scores = scores_of_replies(rows, words, [shown[row] for row in rows], replies)
+            is_answer = np.isfinite(np.asarray(scores.totals)).any(axis=1)
+            for text, row, is_one in zip(scores.texts, rows, is_answer, strict=True):
+                if text and not is_one and not self.notes:
+                    to = truncated(str(self._input(shown[row], words)), QUOTED)
+                    said = f"such as '{truncated(text, QUOTED)}' to '{to}'"
+                    self.notes.append(f"texts that match no answer are wrong answers, {said}")
+            yield scores
 
     def write(
         self, shown: Sequence[Any], samples: Sequence[int]
@@ -185,13 +178,15 @@ def outcomes(function: Callable[[Any], Any], inputs: Sequence[Any]) -> list[Any]
         except Exception as error:
             values.append(error)
 
-    async def together() -> list[Any]:
-        return await asyncio.gather(*filter(inspect.isawaitable, values), return_exceptions=True)
+    async def awaited(value: Any) -> Any:
+        return await value if inspect.isawaitable(value) else value
 
-    if not any(map(inspect.isawaitable, values)):
-        return values
-    done = iter(asyncio.run_coroutine_threadsafe(together(), _loop()).result())
-    return [next(done) if inspect.isawaitable(value) else value for value in values]
+    async def together() -> list[Any]:
+        return await asyncio.gather(*map(awaited, values), return_exceptions=True)
+
+    if any(map(inspect.isawaitable, values)):
+        return asyncio.run_coroutine_threadsafe(together(), _loop()).result()
+    return values
 
 
 @cache
@@ -229,32 +224,41 @@ def position(text: str, shown: Any, words: Sequence[str]) -> int | None:
     return next((at for at in found if at is not None), None)
 
 
-Rules = Mapping[str, Callable[[Any, Any], int]]  # (what is shown, candidates) -> the position
+BASELINES = {
+    "facts": ("majority", "random", "oracle", "constant"),
+    "sentence pairs": ("majority", "random", "constant"),
+    "questions": ("majority", "random", "oracle", "constant", "first"),
+}
+"""The names of the baselines of each kind of suite."""
 
 
 class Baseline(Chooser):
-    """A model that chooses by a rule; that of facts puts all probability on one candidate."""
+    """A model that chooses by a rule; that of facts puts all probability on one candidate.
+
+    ``majority`` chooses what is right most often, of equally frequent ones the first: an object of
+    the relation, as in the paper (Section 5.1), a label of the pairs, or of a group of questions a
+    position in the order of the file; of too few options the last. ``constant`` chooses the first
+    in the order of the file, ``first`` the first that is shown, ``oracle`` the right one, and
+    ``random`` draws one for each text. To open questions they write a gold of the group likewise.
+    """
 
     def __init__(
         self,
         name: str,
         seed: int,
         kind: str,
-        rules: Rules,
         labels: Sequence[str] = (),
-        golds: Mapping[str, Callable[[Prompt, int], Any]] = {},
+        most: Mapping[str, int] = {},
+        golds: Mapping[str, Sequence[str]] = {},
     ) -> None:
-        """``golds``: what it writes to an open question, as a sample of a number."""
-        if name not in rules:
-            raise ConsilienceError(
-                f"no baseline '{name}' for {kind}",
-                expected=", ".join(f"baseline:{known}" for known in rules),
-                todo=did_you_mean(name, list(rules)),
-            )
+        """``most``: of each group the position of what is right most often; not of facts."""
+        if name not in BASELINES[kind]:
+            raise unknown_name(f"no baseline '{name}' for {kind}", name, BASELINES[kind])
         super().__init__({"model": f"baseline:{name}", "kind": "baseline"}, labels)
         if name == "random":
             self.identity["seed"] = seed
-        self.kind, self.rule, self.gold = kind, rules[name], golds.get(name, rules[name])
+        self.name, self.seed, self.kind = name, seed, kind
+        self.most, self.golds = most, golds
 
     def score(
         self, shown: Sequence[Any], candidates: Candidates | None = None, *, every: bool = True
@@ -265,97 +269,69 @@ class Baseline(Chooser):
         words = candidates.words if candidates else self.labels
         step = max(1, CELLS // max(1, len(words)))
         for start in range(0, len(shown), step):
-            some = shown[start : start + step]
-            rows, chosen = range(start, start + len(some)), [self.rule(x, candidates) for x in some]
-            scores = scores_of_choices(rows, words, some, chosen)
+            totals = [
+                totals_of_choice(self._position(one, candidates), len(words or one.answers))
+                for one in shown[start : start + step]
+            ]
+            rows = np.arange(start, start + len(totals))
+            scores = Scores.of_rows(rows, totals, words=tuple(words))
             if candidates is not None:
                 scores = replace(scores, logprob=scores.totals, totals=None, answers_only=False)
             yield scores
 
+    def _position(self, shown: Any, candidates: Candidates | None = None) -> int:
+        """The position of the answer among those that are shown."""
+        if isinstance(shown, Prompt):
+            most, gold = self.most.get(shown.group, 0), shown.gold
+            return gold if self.name == "oracle" else self._at(shown.options, most, shown.text)
+        if candidates is None:
+            texts = (segment.text for segment in shown)
+            return self._at(range(len(self.labels)), self.most[""], *texts)
+        words, counts = candidates.words, candidates.counts
+        if self.name == "oracle":
+            return words.index(shown.gold)
+        key = shown.pattern.text, shown.subject
+        return self._at(range(len(words)), counts.index(max(counts)), *key)
+
+    def _at(self, order: Sequence[int], most: int, *key: object) -> int:
+        """By a rule that knows no gold; ``order``: the position of each answer in the file."""
+        if self.name == "random":
+            drawn = random.Random("\t".join(map(str, (self.seed, *key))))
+            return drawn.choice(range(len(order)))
+        at = {"majority": most, "constant": 0, "first": order[0]}[self.name]
+        return order.index(min(at, len(order) - 1))
+
     def write(
         self, shown: Sequence[Prompt], samples: Sequence[int]
     ) -> Iterator[tuple[Ints, list[str]]]:
-        texts = [
-            one.choices[self.rule(one, None)].text if one.choices else self.gold(one, sample)
-            for one, sample in zip(shown, samples, strict=True)
-        ]
-        yield np.arange(len(shown)), texts
+        yield np.arange(len(shown)), [*map(self._text, shown, samples)]
 
-
-def load_baseline(name: str, seed: int) -> Baseline:
-    """The baseline of that name for facts.
-
-    ``majority`` is that of the paper (Section 5.1): the most frequent object of the relation, of
-    equally frequent ones the first. ``random`` is drawn for each query.
-    """
-    rules: Rules = {
-        "majority": lambda query, candidates: candidates.counts.index(max(candidates.counts)),
-        "random": lambda query, candidates: _drawn(
-            range(len(candidates.words)), seed, query.pattern.text, query.subject
-        ),
-        "oracle": lambda query, candidates: candidates.words.index(query.gold),
-        "constant": lambda query, candidates: 0,
-    }
-    return Baseline(name, seed, "facts", rules)
+    def _text(self, prompt: Prompt, sample: int) -> str:
+        if prompt.choices:
+            return prompt.choices[self._position(prompt)].text
+        if self.name == "oracle":
+            return prompt.answers[prompt.gold]
+        golds, most = self.golds[prompt.group], self.most[prompt.group]
+        return golds[self._at(range(len(golds)), most, sample, prompt.text)]
 
 
 def label_baseline(
     name: str, labels: Sequence[str], pairs: Sequence[TextPair], seed: int
 ) -> Baseline:
-    """The baseline of that name for sentence pairs.
-
-    ``majority`` answers with the most frequent label of ``pairs``, of equally frequent ones the
-    first; ``constant`` with the first label; ``random`` with a label drawn for each text.
-    """
+    """The baseline of that name for sentence pairs; the first label is that of the first pair."""
     majority = Counter(pair.label for pair in pairs).most_common(1)[0][0]
-    rules: Rules = {
-        "majority": lambda form, _: labels.index(majority),
-        "constant": lambda form, _: 0,
-        "random": lambda form, _: _drawn(
-            range(len(labels)), seed, *(segment.text for segment in form)
-        ),
-    }
-    return Baseline(name, seed, "sentence pairs", rules, labels)
+    return Baseline(name, seed, "sentence pairs", labels, {"": labels.index(majority)})
 
 
 def prompt_baseline(name: str, questions: Sequence[Question], seed: int) -> Baseline:
-    """The baseline of that name for questions.
-
-    ``random`` draws an option by the seed for each prompt. ``majority`` chooses the position in the
-    file's order that the gold of the group has most often, of equally frequent ones the first;
-    ``constant`` the first one there, ``first`` the one that is shown first, ``oracle`` the gold. To
-    open questions they write golds of the group: a drawn one, the most frequent one, that of the
-    first question, and their own. Of too few options the last is chosen.
-    """
-    positions: dict[str, Counter[int]] = {}
+    """The baseline of that name for questions."""
     golds: dict[str, list[str]] = {}
+    counts: dict[str, Counter[int]] = {}
     for one in questions:
-        if one.options:
-            positions.setdefault(one.group, Counter())[one.gold_position] += 1
-        else:
-            golds.setdefault(one.group, []).append(one.gold.text)
+        of_group = golds.setdefault(one.group, [])
+        of_group.append(one.gold.text)
+        at = one.gold_position if one.options else of_group.index(one.gold.text)
+        counts.setdefault(one.group, Counter())[at] += 1
     # Of equally frequent positions the first in the order of the options, not of the questions.
-    most = {group: min(of, key=lambda at: (-of[at], at)) for group, of in positions.items()}
-
-    def at_position(prompt: Prompt, at: int) -> int:
-        return prompt.options.index(min(at, len(prompt.options) - 1))
-
-    rules: Rules = {
-        "random": lambda prompt, _: _drawn(range(len(prompt.answers)), seed, prompt.text),
-        "majority": lambda prompt, _: at_position(prompt, most.get(prompt.group, 0)),
-        "constant": lambda prompt, _: at_position(prompt, 0),
-        "first": lambda prompt, _: 0,
-        "oracle": lambda prompt, _: prompt.gold,
-    }
-    of_open = {
-        "random": lambda prompt, sample: _drawn(golds[prompt.group], seed, sample, prompt.text),
-        "majority": lambda prompt, _: Counter(golds[prompt.group]).most_common(1)[0][0],
-        "constant": lambda prompt, _: golds[prompt.group][0],
-        "first": lambda prompt, _: golds[prompt.group][0],
-        "oracle": lambda prompt, _: prompt.answers[prompt.gold],
-    }
-    return Baseline(name, seed, "questions", rules, golds=of_open)
-
-
-def _drawn(things: Sequence[Any], *key: object) -> Any:
-    return random.Random("\t".join(map(str, key))).choice(things)
+    most = {group: min(of, key=lambda at: (-of[at], at)) for group, of in counts.items()}
+    return Baseline(name, seed, "questions", (), most, golds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -48,15 +49,16 @@ class EmbeddingJudge:
 
     Answers that ``contradict`` each other do not. An embedding is the mean of the last hidden
     states of question and answer, as all-MiniLM-L6-v2 is trained (Reimers and Gurevych 2019).
+    The adapter of ``loading`` is that of the model that is asked.
     """
 
     def __init__(
         self, spec: str, threshold: float = THRESHOLD, loading: Loading = DEFAULT_LOADING
     ) -> None:
         if not 0 < threshold <= 1:
-            found = f"the threshold {threshold:g} of --equivalence"
+            found = f"the threshold {threshold:g} of --match"
             raise ConsilienceError(found, expected="above 0, at most 1")
-        loaded = load_encoder(spec, loading)
+        loaded = load_encoder(spec, replace(loading, adapter=None))
         self.threshold = threshold
         self.identity = {"judge": "embedding", "threshold": threshold, **loaded.identity}
         self._model, self._tokenizer = cast(Any, loaded.model.eval()), loaded.tokenizer

@@ -72,17 +72,17 @@ class Pretrained:
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     identity: dict[str, object]  # What distinguishes it from any other model
+    missing: frozenset[str] = frozenset()  # Weights that its checkpoint and its adapter lack
 
 
 def load_pretrained(spec: str, loading: Loading = DEFAULT_LOADING) -> Pretrained:
     """Load a language model with its head."""
-    return _load(spec, loading, AUTO_CLASSES, "{} language model")[0]
+    return _load(spec, loading, "{} language model")
 
 
 def load_encoder(spec: str, loading: Loading = DEFAULT_LOADING) -> Pretrained:
     """Load the body of a model, without a head; a checkpoint that lacks some of it is refused."""
-    classes = dict.fromkeys(AUTO_CLASSES, AutoModel)
-    return _load(spec, loading, classes, "sentence encoder", lambda name, _: POOLER not in name)[0]
+    return _load(spec, loading, "sentence encoder", AutoModel, lambda name, _: POOLER not in name)
 
 
 def load_classifier(
@@ -92,21 +92,20 @@ def load_classifier(
 
     ``new_head``: the labels of a new head that is trained now; only the body is loaded.
     """
-    classes = dict.fromkeys(AUTO_CLASSES, AutoModelForSequenceClassification)
+    auto = AutoModelForSequenceClassification
     if new_head is None:
-        loaded, _ = _load(spec, loading, classes, "classifier")
+        loaded = _load(spec, loading, "classifier", auto)
     else:
-        loaded, missing = _load(
-            spec, loading, classes, "classifier without its head",
+        loaded = _load(
+            spec, loading, "classifier without its head", auto,
             lambda name, body: name.startswith(f"{body}.") and POOLER not in name,
             ignore_mismatched_sizes=True, id2label=dict(enumerate(new_head)),
             label2id={label: at for at, label in enumerate(new_head)},
         )  # fmt: skip
         model, body = loaded.model, loaded.model.base_model_prefix
-        if all(name.startswith(f"{body}.") for name in missing):  # the checkpoint is a classifier
-            fresh = AutoModelForSequenceClassification.from_config(
-                model.config, trust_remote_code=loading.trust_remote_code
-            )
+        if all(name.startswith(f"{body}.") for name in loaded.missing):  # it was a classifier
+            is_trusted = loading.trust_remote_code
+            fresh = auto.from_config(model.config, trust_remote_code=is_trusted)
             for name, part in fresh.named_children():
                 if name != body:
                     setattr(model, name, part.to(model.device, model.dtype))
@@ -122,15 +121,15 @@ def load_classifier(
 def _load(
     spec: str,
     loading: Loading,
-    classes: Mapping[Kind, Any],
     what: str,
+    auto: Any = None,
     is_needed: Callable[[str, str], bool] = lambda name, body: True,
     **more: Any,
-) -> tuple[Pretrained, set[str]]:
-    """The model, and the weights that its checkpoint lacks; where one of them is needed it raises.
+) -> Pretrained:
+    """The model; a checkpoint that lacks weights that are needed raises.
 
-    ``what``: what the model is, for the message. ``is_needed``: of a name of a weight and that of
-    the body.
+    ``what``: what the model is, for the message. ``auto``: None for that of a language model.
+    ``is_needed``: of a name of a weight and that of the body.
     """
     source = locate(spec, loading)
     device = find_device(loading.device)
@@ -147,7 +146,7 @@ def _load(
         tokenizer = AutoTokenizer.from_pretrained(
             loading.adapter if has_tokens else opened.location, **opened.options
         )
-        model, info = classes[kind].from_pretrained(
+        model, info = (auto or AUTO_CLASSES[kind]).from_pretrained(
             opened.location,
             dtype=getattr(torch, loading.dtype),
             output_loading_info=True,
@@ -181,7 +180,7 @@ def _load(
         "device": device.type,
         **({"trust_remote_code": True} if loading.trust_remote_code else {}),
     }
-    return Pretrained(kind, model.to(device), tokenizer, identity), missing
+    return Pretrained(kind, model.to(device), tokenizer, identity, frozenset(missing))
 
 
 def _adapter(folder: Path) -> ModelSource:
@@ -270,11 +269,7 @@ def _converted(source: ModelSource) -> Path:
         for saved in (tokenizer, model):
             saved.save_pretrained(new)
         if lost := _lost(file, model, tokenizer, info, AutoTokenizer.from_pretrained(new)):
-            raise ModelError(
-                f"transformers does not read all of '{source.spec}': {', '.join(lost)}",
-                todo="Serve it with llama-server and name its address: --model openai:NAME "
-                "--base-url URL. Or use the checkpoint that it was made from.",
-            )
+            raise ValueError(f"transformers does not read all of it: {', '.join(lost)}")
         with suppress(OSError):  # another process was faster
             new.rename(folder)
     return folder
@@ -300,7 +295,12 @@ def _lost(file: Path, model: Any, tokenizer: Any, info: Any, again: Any) -> list
         if key.startswith("rope.") and key not in read and value != "none"
     ]
     weights = {weight.data_ptr(): weight.numel() for weight in model.state_dict().values()}
-    written = sum(prod(tensor.shape) for tensor in GgufHeader.from_file(str(file)).tensors)
+    tensors = {one.name: prod(one.shape) for one in GgufHeader.from_file(str(file)).tensors}
+    if model.get_output_embeddings().weight is model.get_input_embeddings().weight:
+        tensors.pop("output.weight", None)  # then it is equal to the embeddings
+    written = sum(tensors.values())
+    if model.config.is_encoder_decoder:
+        lost.append("its activation function")
     if absent := info["missing_keys"]:
         lost.append(f"{len(absent)} weights are not in it, such as '{min(absent)}'")
     elif unused := info["unexpected_keys"]:

@@ -7,29 +7,26 @@ candidate of k tokens t_1 ... t_k is filled in from left to right (PLL-word-l2r;
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from functools import partial
-from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from consilience.core.errors import ConsilienceError, MultiToken, Protocol
 from consilience.core.items import Floats, Ints, group_rows
 from consilience.models.batches import (
-    CANNOT,
+    Inputs,
+    LogitsOf,
     ReadyModel,
-    StateReader,
+    head_of,
     is_same,
-    one_at_a_time,
     positions,
     score_batches,
     settle,
+    token_logprobs,
 )
 from consilience.models.candidates import (
     CandidateLookup,
@@ -41,13 +38,11 @@ from consilience.models.candidates import (
     slot_anchor,
     too_long,
 )
-from consilience.models.checks import check_numbers
 from consilience.models.loading import Pretrained
 from consilience.types import Candidates, Query, Scores
 
 FILLER = "x"  # Fills the slot while a sentence is tokenized
 MOST_SLOTS = {"cpu": 256, "cuda": 4096}  # Sentences that are filled in together, at most
-MOST_STEPS = 2**22  # Log-probabilities that are held at once
 Slot = tuple[list[int], list[int]]  # The queries with a sentence, and its token ids
 
 
@@ -87,51 +82,8 @@ def masked_sentences(
     return [sentences[at] for at in range(len(contexts))]
 
 
-class PositionHead:
-    """Makes a model compute its output embedding, a quarter of BERT-base, at some positions only.
-
-    That of some of the vocabulary is computed in float32, whatever the dtype of the model.
-    """
-
-    def __init__(self, model: PreTrainedModel) -> None:
-        self.model, self._thread = model, threading.local()
-        head: Any = model.get_output_embeddings()
-        thread, whole = self._thread, head.forward
-
-        def forward(hidden: torch.Tensor) -> torch.Tensor:  # no method: copies of models keep it
-            positions, entries = getattr(thread, "request", None) or (..., None)
-            if entries is None:
-                return whole(hidden[positions])  # type: ignore[no-any-return]
-            weight, bias = head.weight[entries], head.bias
-            bias = None if bias is None else bias[entries].float()
-            return torch.nn.functional.linear(hidden[positions].float(), weight.float(), bias)
-
-        head.forward = forward
-
-    def logits_at(
-        self,
-        rows: torch.Tensor,
-        columns: torch.Tensor,
-        entries: torch.Tensor | None = None,
-        model: Any = None,
-        **inputs: torch.Tensor,
-    ) -> torch.Tensor:
-        """Logits (position, entry) at ``rows``, ``columns`` (position,) of inputs (row, token).
-
-        ``entries``: ids of some of the vocabulary, None for all. ``model``: one that wraps it.
-        """
-        self._thread.request = (rows, columns), entries
-        try:
-            logits: torch.Tensor = (model or self.model)(**inputs).logits
-        finally:
-            self._thread.request = None
-        return logits
-
-
 class MaskedModel(ReadyModel):
     """A model that fills in masks: BERT, RoBERTa, ALBERT, ELECTRA, DistilBERT, ModernBERT, ..."""
-
-    head_is_packed = False
 
     def __init__(
         self, loaded: Pretrained, protocol: Protocol, multi_token: MultiToken = "exclude"
@@ -150,14 +102,12 @@ class MaskedModel(ReadyModel):
             )
         super().__init__(loaded)
         self.protocol: Protocol = protocol
-        self._head: PositionHead | None = None
-        if isinstance(self.model.get_output_embeddings(), torch.nn.Linear):
-            self._head = PositionHead(self.model)
-            if not self._is_same():
-                self._head = None
-        if self._head is None:
-            self.notes.append("this family computes its head at every token")
         self.mask = int(self.tokenizer.mask_token_id or 0)
+        self._body: Any = self.model  # Its layers, or all of it if the head needs every token
+        whole, self._body = self._trial(), self.model.base_model
+        if not is_same(self._trial, whole, self.model):
+            self._body = self.model
+            self.notes.append("this family computes its head at every token")
         self.longest = min(self.tokenizer.model_max_length, positions(self.model))
         self.lookup = CandidateLookup(self.tokenizer, protocol, self.notes)
         self.pieces: CandidateLookup | None = None
@@ -181,13 +131,15 @@ class MaskedModel(ReadyModel):
                 yield excluded(rows, words, reason)
             else:
                 slots[anchor].append((rows, ids))
+        most = MOST_SLOTS.get(self.model.device.type, MOST_SLOTS["cpu"])
         for anchor, inputs in slots.items():
             sheet = lookup.in_slot(words, anchor, merge=is_open)
             if lookup is self.pieces:
-                yield from self._left_to_right(inputs, sheet)
+                inputs.sort(key=lambda one: len(one[1]))
+                for start in range(0, len(inputs), most):
+                    yield self._left_to_right(inputs[start : start + most], sheet)
             else:
-                entries = torch.from_numpy(sheet.first_tokens[sheet.scored]).to(self.model.device)
-                yield from self.score_slot(partial(self._logits, entries=entries), inputs, sheet)
+                yield from self.score_slot(self.at_mask, inputs, sheet)
 
     def why_not(self, ids: Sequence[int], pieces: int = 1) -> str | None:
         masks = list(ids).count(self.mask)
@@ -195,107 +147,83 @@ class MaskedModel(ReadyModel):
             return f"{masks} mask tokens in the sentence"
         return too_long(len(ids) - 1 + pieces, self.longest)
 
-    @torch.inference_mode()
-    def logits_at(
-        self, ids: torch.Tensor, at: torch.Tensor, entries: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """Logits (sentence, entry) at ``at`` (sentence,) of ``ids`` (sentence, token)."""
-        rows = torch.arange(len(ids), device=ids.device)
-        if self._head is not None:
-            return self._head.logits_at(rows, at, entries, input_ids=ids)
-        logits: torch.Tensor = self.model(input_ids=ids).logits[rows, at]
-        return logits if entries is None else logits[:, entries]
+    def at_mask(self, entries: torch.Tensor | slice) -> LogitsOf[list[int]]:
+        """A function: logits (sentence, entry) at the first mask of sentences of one length.
 
-    @torch.inference_mode()
-    def _is_same(self) -> bool:
-        """Whether the family's head can be computed at the mask only."""
-        size, device = self.model.config.vocab_size, self.model.device
-        ids = (torch.arange(21, device=device).reshape(3, 7) * 31 + 5) % size
-        rows, at = torch.arange(3, device=device), torch.tensor([1, 5, 3], device=device)
-        some = torch.tensor([size // 2, 1, size - 1, 7 % size], device=device)
-        plain = self.model(input_ids=ids).logits[rows, at][:, some]
-        with suppress(*CANNOT):
-            found = self.logits_at(ids, at, some).cpu().numpy()
-            return is_same(found, plain.float().cpu().numpy(), self.model)
-        return False
+        Only these ``entries`` of the vocabulary are computed, in float32, unless the family
+        computes its head at every token.
+        """
+        device, is_whole = self.model.device, self._body is self.model
+        head = (lambda logits: logits[:, entries]) if is_whole else head_of(self.model, entries)
 
-    def _logits(self, sentences: list[list[int]], entries: torch.Tensor) -> Floats:
-        ids = torch.tensor(sentences)
-        at = (ids == self.mask).int().argmax(dim=1)
-        if self.model.device.type == "cuda":
-            ids, at = ids.pin_memory(), at.pin_memory()
-        device = self.model.device
-        ids, at = ids.to(device, non_blocking=True), at.to(device, non_blocking=True)
-        return np.asarray(self.logits_at(ids, at, entries).double().cpu().numpy())
-
-    def _left_to_right(self, inputs: list[Slot], sheet: CandidateTokens) -> Iterator[Scores]:
-        """Candidates of as many tokens that begin alike share the sentences of a slot."""
-        steps_of = [
-            [(len(tokens), *tokens[:done]) for done in range(len(tokens))]
-            for tokens in sheet.sequences
-        ]  # (k, t_1 ... t_j): a sentence of each slot
-        row_of = {key: row for row, key in enumerate(dict.fromkeys(chain(*steps_of)))}
-        column_of = {token: at for at, token in enumerate({*chain(*sheet.sequences)})}
-        places = [
-            ([row_of[key] for key in keys], [column_of[token] for token in tokens])
-            for keys, tokens in zip(steps_of, sheet.sequences, strict=True)
-        ]
-        fillings = [[*key[1:], *[self.mask] * (key[0] - len(key) + 1)] for key in row_of]
-        model, wanted = self.model, torch.tensor([*column_of], dtype=torch.long)
-        # In half precision the head is computed in single, as with one mask.
-        every = None if model.dtype == torch.float32 else torch.arange(model.config.vocab_size)
-        most = MOST_STEPS // max(1, len(row_of) * len(column_of))
-        most = max(1, min(most, MOST_SLOTS.get(model.device.type, MOST_SLOTS["cpu"])))
-        inputs = sorted(inputs, key=lambda one: len(one[1]))
-        for some in (inputs[start : start + most] for start in range(0, len(inputs), most)):
-            texts, at_mask = list[list[int]](), list[int]()
-            for _, ids in some:
-                at = ids.index(self.mask)
-                texts += [[*ids[:at], *filling, *ids[at + 1 :]] for filling in fillings]
-                at_mask += [at + len(key) - 1 for key in row_of]
-
-            @torch.inference_mode()
-            def read(
-                batch: Ints, texts: list[list[int]] = texts, at_mask: list[int] = at_mask
-            ) -> Floats:
-                """Log-probabilities (sentence, token) of the tokens of candidates at the mask."""
-                ids = torch.tensor([texts[one] for one in batch], device=model.device)
-                at = torch.tensor([at_mask[one] for one in batch], device=model.device)
-                logits = self.logits_at(ids, at, every)
-                steps = logits[:, wanted].double() - logits.logsumexp(-1, keepdim=True).double()
-                check_numbers(steps, model.dtype)
-                return np.asarray(steps.cpu().numpy())
-
-            steps = np.zeros((len(texts), len(column_of)))
-            for batch, values in score_batches(read, [*map(len, texts)], self.budget, model.device):
-                steps[batch] = values
-            by_slot = steps.reshape(len(some), len(row_of), len(column_of))
-            totals = np.zeros((len(some), len(places)))
-            for candidate, (rows, columns) in enumerate(places):
-                totals[:, candidate] = by_slot[:, rows, columns].sum(axis=1)
-
-            def score_alone(slot: int, candidate: int) -> float:
-                rows, columns = places[candidate]
-                first = slot * len(row_of)
-                values = [read(np.array([first + row]))[0] for row in rows]
-                return sum(float(of[at]) for of, at in zip(values, columns, strict=True))
-
-            totals = sheet.spread(settle(totals, self.tie, one_at_a_time(score_alone)))
-            yield scores_of([rows for rows, _ in some], totals, sheet, are_totals=True)
-
-    def hidden_states(
-        self, queries: Sequence[Query], *, special_tokens: bool = True
-    ) -> StateReader:
-        base = self.model.base_model
-        contexts = [query.pattern.around_object(query.subject) for query in queries]
-        sentences = masked_sentences(
-            self.tokenizer, contexts, self.protocol, special=special_tokens
-        )
-
-        def states(ids: torch.Tensor) -> list[torch.Tensor]:
-            hidden = base(input_ids=ids, output_hidden_states=True).hidden_states
-            rows = torch.arange(len(ids), device=ids.device)
+        @torch.inference_mode()
+        def logits_of(sentences: list[list[int]]) -> torch.Tensor:
+            ids = torch.tensor(sentences)
             at = (ids == self.mask).int().argmax(dim=1)
-            return [layer[rows, at] for layer in hidden]
+            if device.type == "cuda":
+                ids, at = ids.pin_memory(), at.pin_memory()
+            ids, at = ids.to(device, non_blocking=True), at.to(device, non_blocking=True)
+            states = self._body(input_ids=ids)[0]
+            return head(states[torch.arange(len(ids), device=device), at]).float()
 
-        return StateReader(self, group_rows(map(tuple, sentences)), states, self.why_not, self.mask)
+        return logits_of
+
+    def _trial(self) -> Floats:
+        """Some logits of made-up sentences, to try whether the head can be computed at the mask."""
+        size = self.model.config.vocab_size
+        ids = (torch.arange(21).reshape(3, 7) * 31 + 5) % size
+        ids[torch.arange(3), torch.tensor([1, 5, 3])] = self.mask
+        some = torch.tensor([size // 2, 1, size - 1, 7 % size], device=self.model.device)
+        return np.asarray(self.at_mask(some)(ids.tolist()).cpu().numpy())
+
+    def _left_to_right(self, inputs: list[Slot], sheet: CandidateTokens) -> Scores:
+        """Candidates of as many tokens that begin alike share the sentences of a slot."""
+        predicted: defaultdict[tuple[int, ...], list[tuple[int, int]]] = defaultdict(list)
+        """By t_1 ... t_j, k - j masks, which fill the slot: candidates, and their t_(j+1)."""
+        for candidate, tokens in enumerate(sheet.sequences):
+            for done, token in enumerate(tokens):
+                filling = (*tokens[:done], *[self.mask] * (len(tokens) - done))
+                predicted[filling].append((candidate, token))
+        texts = list[list[int]]()
+        for _, ids in inputs:
+            at = ids.index(self.mask)
+            texts += [[*ids[:at], *filling, *ids[at + 1 :]] for filling in predicted]
+        steps = [np.array(one) for one in predicted.values()]
+        logits_of, totals = self.at_mask(slice(None)), np.zeros((len(inputs), len(sheet.scored)))
+
+        def steps_of(batch: Ints) -> Ints:
+            """The steps (text, candidate, token) of texts, each a row."""
+            of_texts = [steps[text % len(steps)] for text in batch]
+            texts = np.repeat(np.arange(len(batch)), [*map(len, of_texts)])
+            return np.column_stack([texts, np.concatenate(of_texts)])
+
+        def read(batch: Ints) -> Floats:
+            """The log-probability (step,) of the steps of texts."""
+            rows, _, tokens = steps_of(batch).T
+            return token_logprobs(logits_of([texts[text] for text in batch]), rows, tokens)
+
+        lengths = [*map(len, texts)]
+        for batch, values in score_batches(read, lengths, self.budget, self.model.device):
+            rows, candidates, _ = steps_of(batch).T
+            np.add.at(totals, (batch[rows] // len(steps), candidates), values)
+
+        def alone(slot: int, candidates: Ints) -> Floats:
+            found = np.zeros(len(sheet.scored))
+            for filling, of_text in enumerate(steps):
+                if np.isin(of_text[:, 0], candidates).any():
+                    found[of_text[:, 0]] += read(np.array([slot * len(steps) + filling]))
+            return found[candidates]
+
+        totals = sheet.spread(settle(totals, self.tie, alone))
+        return scores_of([rows for rows, _ in inputs], totals, sheet, are_totals=True)
+
+    def inputs(self, queries: Sequence[Query], *, special: bool = True) -> Inputs:
+        contexts = [query.pattern.around_object(query.subject) for query in queries]
+        sentences = masked_sentences(self.tokenizer, contexts, self.protocol, special=special)
+        return group_rows(map(tuple, sentences))
+
+    def hidden_states(self, ids: torch.Tensor) -> list[torch.Tensor]:
+        layers = self.model.base_model(input_ids=ids, output_hidden_states=True).hidden_states
+        rows = torch.arange(len(ids), device=ids.device)
+        at = (ids == self.mask).int().argmax(dim=1)
+        return [layer[rows, at] for layer in layers]

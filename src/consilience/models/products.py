@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
+from torch.nn import Embedding, Linear, Parameter
 from torch.nn.functional import linear
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
@@ -60,24 +61,21 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def speed_up(
-    model: PreTrainedModel, *, head: bool, library: Library | None = None
-) -> dict[str, object]:
+def speed_up(model: PreTrainedModel, library: Library | None = None) -> dict[str, object]:
     """Let linear layers multiply with the faster library, or with ``library``; says which it is.
 
-    The output embedding is packed as a copy if ``head`` is set: input embeddings often share its
-    weight. Only float32 on a processor is packed, where the model then gives the same logits.
+    The output embedding is packed as a copy, because input embeddings often share its weight, and
+    only of a model that writes. Only float32 on a processor is packed, where logits stay the same.
     """
-    device, output, name = model.device, model.get_output_embeddings(), processor()
+    device, name = model.device, processor()
+    head = None if model.can_generate() else model.get_output_embeddings()
     if device.type == "cuda":
         name = torch.cuda.get_device_name(device)
     library = library or ("onednn" if name.startswith("AMD") else "torch")
-    layers: list[Any] = [
-        part for part in model.modules() if type(part) in (torch.nn.Linear, Conv1D)
-    ]
-    packed = [layer for layer in layers if head or layer is not output]
+    layers: list[Any] = [part for part in model.modules() if type(part) in (Linear, Conv1D)]
+    layers = [part for part in layers if part is not head]
     can_pack = (device.type, model.dtype) == ("cpu", torch.float32)
-    if not (library == "onednn" and can_pack and _pack(model, packed, output)):
+    if not (library == "onednn" and can_pack and _pack(model, layers)):
         library = "torch"
         for layer in layers:  # where a weight begins in memory decides the order of MKL's sums
             if layer.weight.data_ptr() % ALIGNED:
@@ -85,11 +83,11 @@ def speed_up(
     return {"library": library, "processor": name, "threads": torch.get_num_threads()}
 
 
-def _pack(model: PreTrainedModel, layers: list[Any], output: Any) -> bool:
+def _pack(model: PreTrainedModel, layers: list[Any]) -> bool:
     """Pack the weights of layers; undone, and False, where the logits are then others."""
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", PREPARED)  # read at the first product
-    embeddings = (part for part in model.modules() if isinstance(part, torch.nn.Embedding))
-    shared = {id(output)} | {id(embedding.weight) for embedding in embeddings}
+    shared = {id(part.weight) for part in model.modules() if isinstance(part, Embedding)}
+    shared.add(id(model.get_output_embeddings()))
     weights, inputs = [layer.weight for layer in layers], torch.tensor([[5, 6, 7, 8]])
     inputs %= model.config.get_text_config().vocab_size
     if isinstance(end := getattr(model.config, "eos_token_id", None), int):
@@ -102,11 +100,9 @@ def _pack(model: PreTrainedModel, layers: list[Any], output: Any) -> bool:
             packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous())
             vars(layer)["forward"] = partial(_multiply, layer, packed)
             if not shared & {id(layer), id(layer.weight)}:
-                layer.weight = torch.nn.Parameter(packed, requires_grad=False)
-        scale = max(1.0, float(before.abs().max()))
-        if torch.allclose(
-            model(input_ids=inputs, **more).logits, before, rtol=0, atol=1e-4 * scale
-        ):
+                layer.weight = Parameter(packed, requires_grad=False)
+        after, scale = model(input_ids=inputs, **more).logits, max(1.0, float(before.abs().max()))
+        if torch.allclose(after, before, rtol=0, atol=1e-4 * scale):
             return True
     for layer, weight in zip(layers, weights, strict=True):  # a family that reads its weights
         vars(layer).pop("forward", None)

@@ -1,4 +1,4 @@
-"""Language models that answer prompts: scores of options, written answers, labels in words."""
+"""Language models that answer prompts: scores of options, and written answers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -20,15 +21,10 @@ from transformers import (
 
 from consilience.core.errors import ConsilienceError
 from consilience.core.items import (
-    Bools,
     Floats,
-    Form,
     Ints,
     Prompt,
     Scores,
-    Task,
-    as_string,
-    group_rows,
     padded,
 )
 from consilience.models.batches import (
@@ -40,25 +36,20 @@ from consilience.models.batches import (
     positions,
     settle,
     side_by_side,
-    target_logprobs,
     text_logprobs,
     workers_on,
 )
-from consilience.models.candidates import too_long
 from consilience.models.checks import check_numbers
-from consilience.models.classifier import Encoded, fit
 from consilience.models.loading import Pretrained
 from consilience.models.products import reproducibly
 from consilience.models.prompt_tokens import (
-    LONGEST_LABEL,
-    MOST_WRITTEN,
-    TEMPLATES,
-    LabelPrompts,
+    DEFAULT_WRITING,
     OptionPrompts,
     PromptTokens,
+    Writing,
     begins_another,
 )
-from consilience.models.seq2seq import before_targets, decoder_start
+from consilience.models.seq2seq import TargetScorer, before_targets, decoder_start
 from consilience.models.trees import TextScorer
 
 MOST_PROMPTS = {"cpu": 64, "cuda": 512}  # Prompts that are continued together, at most
@@ -103,12 +94,17 @@ class Continued:
     noise: TokenNoise | None = None  # Added to the logits; None writes the most probable token
 
 
-class PromptReader(ReadyModel):
-    """A causal or sequence-to-sequence model that continues what it is shown."""
+class PromptModel(OptionPrompts, ReadyModel):
+    """A model that answers prompts: it scores what they may be answered with, or writes.
 
-    parts: Any  # What is shown -> ``Parts`` of each
+    What it writes ends at an end token, after ``most_written`` tokens and, where the prompt is no
+    chat, at the end of its first line: what a model without turns writes next is another question.
+    """
 
-    def __init__(self, loaded: Pretrained) -> None:
+    def __init__(
+        self, loaded: Pretrained, writing: Writing | None = None, *, chooses: bool = True
+    ) -> None:
+        """``writing``: of a model that writes. ``chooses``: whether it is asked for scores, too."""
         if loaded.kind not in ("causal", "seq2seq"):
             raise ConsilienceError(
                 f"'{loaded.identity['model']}' does not write text",
@@ -117,17 +113,19 @@ class PromptReader(ReadyModel):
                 "--generate out.",
             )
         super().__init__(loaded)
-        self.is_causal = loaded.kind == "causal"
+        self.writing, self.chooses = writing or DEFAULT_WRITING, chooses
+        self.identity = {**self.identity, **(writing.record if writing else {})}
+        self.is_causal = self.takes_answers = loaded.kind == "causal"
         self.longest = min(self.tokenizer.model_max_length, positions(self.model))
         self.ends = end_tokens(loaded)
         self.tokens = PromptTokens(self.tokenizer, self.ends, str(self.identity["model"]))
-        start, before = getattr(self.model.config, "decoder_start_token_id", None), list[int]()
+        start = getattr(self.model.config, "decoder_start_token_id", None)
         if self.is_causal:
             self.texts = TextScorer(self.model, self.budget)
         else:
             start = decoder_start(self.model, str(self.tokenizer.name_or_path))
             before = [start, *before_targets(self.tokenizer, start)]
-        self._before = before  # What a decoder reads before an answer
+            self.decoder = TargetScorer(self.model, before, self.budget)
         usual = self.model.generation_config
         self.model.generation_config = GenerationConfig(  # whatever the checkpoint's settings are
             do_sample=False,
@@ -137,37 +135,56 @@ class PromptReader(ReadyModel):
             pad_token_id=self.ends[0] if self.ends else 0,
             decoder_start_token_id=start if start is not None else usual.decoder_start_token_id,
         )
+        self._encode = lru_cache(KEPT)(self._encoded)
+
+    def encode(self, prompt: Prompt) -> Parts:
+        """See ``PromptTokens.encode``; a sequence-to-sequence model reads an answer alone."""
+        return self._encode(prompt)
+
+    def _encoded(self, prompt: Prompt) -> Parts:
+        if self.is_causal:
+            return self.tokens.encode(prompt)
+        targets = self.tokens.ids(list(prompt.answers))
+        if not prompt.are_labels or begins_another(targets):
+            targets = [[*ids, *self.ends[:1]] for ids in targets]
+        return self.prompt_ids(prompt), targets
+
+    def prompt_ids(self, prompt: Prompt) -> list[int]:
+        if self.is_causal:
+            return super().prompt_ids(prompt)
+        return list(self.tokenizer(self.text(prompt), verbose=False)["input_ids"])
 
     def score(
-        self, shown: Sequence[Any], candidates: None = None, *, every: bool = True
+        self, shown: Sequence[Prompt], candidates: None = None, *, every: bool = True
     ) -> Iterator[Scores]:
         """Log-probabilities of the answers; what is shown alone is read on one thread."""
-        parts: list[Parts] = self.parts(shown)
+        parts = [*map(self.encode, shown)]
 
-        def work(rows: Ints) -> Floats:
+        def work(rows: Ints) -> list[Floats]:
             chosen = [parts[row] for row in rows]
 
-            def alone(rows: Ints, near: Bools) -> Floats:
-                totals = self._alone(*chosen[rows[0]])
-                return np.pad(totals, (0, near.shape[1] - len(totals)))[None]
+            def alone(row: int, answers: Ints) -> Floats:
+                ids, targets = chosen[row]
+                return self._alone(ids, [targets[at] for at in answers])
 
             values = padded(self._totals(chosen), np.nan)
-            return settle(values, self.tie if len(parts) > 1 else np.inf, alone)
+            values = settle(values, self.tie if len(parts) > 1 else np.inf, alone)
+            return [of[: len(targets)] for of, (_, targets) in zip(values, chosen, strict=True)]
 
-        for rows, values in side_by_side(work, self._chunks(parts), self.model.device):
+        def halved(rows: Ints) -> list[Floats]:
+            length = max(len(parts[row][0]) for row in rows)
+            return [*chain(*halving(work, rows, length, self.budget))]
+
+        for rows, totals in side_by_side(halved, self._chunks(parts), self.model.device):
             sizes = [np.array([*map(len, parts[row][1])]) for row in rows]
-            totals = [of[: len(size)] for of, size in zip(values, sizes, strict=True)]
             yield Scores.of_rows(rows, totals, sizes)
 
     def _chunks(self, parts: Sequence[Parts]) -> Iterator[Ints]:
-        """Prompts that are read together: with the same beginnings, or of a decoder's answers."""
+        """Prompts that are read together: with the same beginnings, or of one length."""
+        prompts = [ids for ids, _ in parts]
         if self.is_causal:
-            yield from self._by_beginning([ids for ids, _ in parts], MOST_SCORED)
-            return
-        alike = ((len(ids), tuple(map(tuple, targets))) for ids, targets in parts)
-        for (length, _), rows in group_rows(alike).items():
-            for batch in equal_length_batches([length] * len(rows), self.budget):
-                yield np.array(rows)[batch]
+            return self._by_beginning(prompts, MOST_SCORED)
+        return equal_length_batches([*map(len, prompts)], self.budget)
 
     def _by_beginning(self, prompts: Sequence[list[int]], most: int) -> Iterator[Ints]:
         order = np.array(sorted(range(len(prompts)), key=prompts.__getitem__), dtype=int)
@@ -176,57 +193,45 @@ class PromptReader(ReadyModel):
 
     def _totals(self, parts: Sequence[Parts]) -> list[Floats]:
         """For each prompt the log-probability (answer,) of the tokens of its answers, in nats."""
-        sizes = np.cumsum([len(targets) for _, targets in parts])[:-1]
+        sizes = [len(targets) for _, targets in parts]
+        targets = [target for _, of_prompt in parts for target in of_prompt]
+        prompts = [ids for ids, _ in parts]
         if self.is_causal:
-            texts = [[*ids, *target] for ids, targets in parts for target in targets]
-            skips = [len(ids) for ids, targets in parts for _ in targets]
-            return np.split(self.texts.logprobs(texts, skips), sizes)
-
-        def work(batch: Ints) -> Floats:
-            return self._decoded([parts[row][0] for row in batch], parts[0][1])
-
-        return [
-            *np.concatenate(halving(work, np.arange(len(parts)), len(parts[0][0]), self.budget))
-        ]
-
-    @torch.inference_mode()
-    def _decoded(self, prompts: list[list[int]], targets: Sequence[list[int]]) -> Floats:
-        """Log-probability (prompt, target) of a decoder's targets, given prompts of one length."""
-        ids, model = torch.tensor(prompts, device=self.model.device), self.model
-        encoder: Any = model.get_encoder()
-        encoded = encoder(input_ids=ids, attention_mask=torch.ones_like(ids))
-        columns = []
-        for target in targets:
-            before = self._before
-            if target[: len(before) - 1] == before[1:]:  # it has what begins every text
-                before = before[:1]
-            prefix = torch.tensor([[*before, *target[:-1]]], device=ids.device)
-            logits = model(
-                encoder_outputs=encoded,
-                attention_mask=torch.ones_like(ids),
-                decoder_input_ids=prefix.expand(len(ids), -1),
-            ).logits[:, len(before) - 1 :]
-            columns.append(target_logprobs(logits, target))
-        return np.stack(columns, axis=1)
+            before = [ids for ids, size in zip(prompts, sizes, strict=True) for _ in range(size)]
+            texts = [[*ids, *target] for ids, target in zip(before, targets, strict=True)]
+            totals = self.texts.logprobs(texts, [*map(len, before)])
+        else:
+            totals = self.decoder.logprobs(prompts, np.repeat(range(len(parts)), sizes), targets)
+        return np.split(totals, np.cumsum(sizes)[:-1])
 
     def _alone(self, ids: list[int], targets: list[list[int]]) -> Floats:
         if not self.is_causal:
-            return np.asarray(self._decoded([ids], targets)[0])
+            return np.array([self.decoder.alone(ids, target) for target in targets])
         texts, skips = [[*ids, *target] for target in targets], [len(ids)] * len(targets)
         return text_logprobs(self.model, texts, skips, Budget(1))
 
-    def written(
-        self, prompts: Sequence[Continued], most_written: int
+    def write(
+        self, shown: Sequence[Prompt], samples: Sequence[int]
     ) -> Iterator[tuple[Ints, list[str]]]:
-        """Positions of prompts, and the text after each; no text depends on its batch."""
-        lengths = [len(prompt.ids) + most_written for prompt in prompts]
+        """Positions of prompts, and what the model writes after them.
+
+        ``samples``: the number of the sample of each prompt. A sample depends on the token ids of
+        its prompt, its number and the seed, and on no other prompt. At temperature 0 all samples
+        are the same.
+        """
+        prompts, seed, temperature = [], self.writing.seed, self.writing.temperature
+        for prompt, sample in zip(shown, samples, strict=True):
+            ids = self.prompt_ids(prompt)
+            noise = TokenNoise.of(ids, sample, seed, temperature) if temperature else None
+            prompts.append(Continued(ids, not prompt.is_chat, noise))
+        lengths = [len(prompt.ids) + self.writing.most_written for prompt in prompts]
         device = self.model.device
         most = MOST_PROMPTS.get(device.type, MOST_PROMPTS["cpu"])
         budget = Budget(max(MOST_CONTINUED, self.budget.tokens))
 
         def work(batch: Ints) -> list[str]:
             chosen = [prompts[row] for row in batch]
-            texts = (self._continued if is_fast else self._generated)(chosen, most_written)
+            texts = (self._continued if is_fast else self._generated)(chosen)
             return [*map(self._text, chosen, texts)]
 
         is_fast = self.is_causal and max(lengths, default=0) <= self.texts.longest
@@ -234,22 +239,18 @@ class PromptReader(ReadyModel):
             most = max(1, min(most, budget.tokens // max(lengths, default=1)))
             batches = self._by_beginning([prompt.ids for prompt in prompts], most)
         else:
-            batches = (
-                batch[start : start + most]
-                for batch in equal_length_batches(lengths, budget)
-                for start in range(0, len(batch), most)
-            )
+            batches = equal_length_batches(lengths, budget, most)
         yield from side_by_side(work, batches, device)
 
     @torch.inference_mode()
-    def _continued(self, prompts: Sequence[Continued], most: int) -> list[list[int]]:
+    def _continued(self, prompts: Sequence[Continued]) -> list[list[int]]:
         """The tokens that are written after prompts, which are read in a trie."""
         model: Any = self.model
         rows, texts = [*range(len(prompts))], [list[int]() for _ in prompts]
         lengths = torch.tensor([len(prompt.ids) for prompt in prompts], device=model.device)
         cache, mask = self.texts.read([prompt.ids[:-1] for prompt in prompts])
         ids = torch.tensor([prompt.ids[-1:] for prompt in prompts], device=model.device)
-        for step in range(most):
+        for step in range(self.writing.most_written):
             mask = torch.nn.functional.pad(mask, (0, 1))
             states = model.base_model(
                 input_ids=ids,
@@ -275,7 +276,7 @@ class PromptReader(ReadyModel):
         return texts
 
     @torch.inference_mode()
-    def _generated(self, prompts: Sequence[Continued], most: int) -> list[list[int]]:
+    def _generated(self, prompts: Sequence[Continued]) -> list[list[int]]:
         """The same by ``generate``, of prompts of one length and of any family."""
         model: Any = self.model
         ids = torch.tensor([prompt.ids for prompt in prompts], device=model.device)
@@ -295,7 +296,7 @@ class PromptReader(ReadyModel):
         written = model.generate(
             input_ids=ids,
             attention_mask=torch.ones_like(ids),
-            max_new_tokens=most,
+            max_new_tokens=self.writing.most_written,
             logits_processor=LogitsProcessorList([steered]),
             stopping_criteria=StoppingCriteriaList([are_complete]),
             **({} if self.is_causal else {"past_key_values": cache}),
@@ -330,7 +331,7 @@ class PromptReader(ReadyModel):
             return logits_of(self.model, [[*prompt.ids, *text]], 1)[0, -1].float()
         encoded, before = (
             torch.tensor([ids], device=self.model.device)
-            for ids in (prompt.ids, [*self._before[:1], *text])
+            for ids in (prompt.ids, [*self.decoder.prefix[:1], *text])
         )
         logits: torch.Tensor = self.model(input_ids=encoded, decoder_input_ids=before).logits
         return logits[0, -1].float()
@@ -354,140 +355,3 @@ def end_tokens(loaded: Pretrained) -> list[int]:
     ends: Any = loaded.model.generation_config.eos_token_id
     ends = [loaded.tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])]
     return [token for token in dict.fromkeys(ends) if token is not None]
-
-
-class OptionScorer(OptionPrompts, PromptReader):
-    """A model that scores what a prompt may be answered with (``plans/questions.py``)."""
-
-    def __init__(self, loaded: Pretrained) -> None:
-        super().__init__(loaded)
-        self.takes_answers = self.is_causal
-        self._encode = lru_cache(KEPT)(self._encoded)
-
-    def encode(self, prompt: Prompt) -> Parts:
-        """See ``PromptTokens.encode``; a sequence-to-sequence model reads an answer alone."""
-        return self._encode(prompt)
-
-    def _encoded(self, prompt: Prompt) -> Parts:
-        if self.is_causal:
-            return self.tokens.encode(prompt)
-        targets = self.tokens.ids(list(prompt.answers))
-        if not prompt.are_labels or begins_another(targets):
-            targets = [[*ids, *self.ends[:1]] for ids in targets]
-        return self.prompt_ids(prompt), targets
-
-    def prompt_ids(self, prompt: Prompt) -> list[int]:
-        if self.is_causal:
-            return self.tokens.prompt_ids(prompt)
-        return list(self.tokenizer(self.text(prompt), verbose=False)["input_ids"])
-
-    def parts(self, shown: Sequence[Prompt]) -> list[Parts]:
-        return [*map(self.encode, shown)]
-
-
-class AnswerWriter:
-    """Lets a causal or sequence-to-sequence model write an answer to each prompt.
-
-    The answer ends at an end token, after ``most_written`` tokens and, where the prompt is no chat,
-    at the end of its first line: what a model without turns writes next is another question.
-    """
-
-    def __init__(
-        self,
-        chooser: OptionScorer,
-        *,
-        most_written: int = MOST_WRITTEN,
-        temperature: float = 0.0,
-        seed: int = 0,
-    ) -> None:
-        """``temperature``: 0 for the most probable tokens; else they are sampled by ``seed``."""
-        self.chooser, self.tokenizer, self.text = chooser, chooser.tokenizer, chooser.text
-        self.products, self.notes = chooser.products, chooser.notes
-        self.most_written, self.temperature, self.seed = most_written, temperature, seed
-        self.longest = chooser.longest - (most_written if chooser.is_causal else 0)
-        self.identity = {
-            **chooser.identity, "max_new_tokens": most_written, "temperature": temperature,
-            **({"sampling_seed": seed} if temperature else {}),
-        }  # fmt: skip
-
-    def why_not(self, shown: Sequence[Prompt]) -> list[str | None]:
-        read = self.chooser
-        return [
-            too_long(len(read.prompt_ids(prompt)), self.longest) or read.tokens.refused(prompt)
-            for prompt in shown
-        ]
-
-    def write(
-        self, shown: Sequence[Prompt], samples: Sequence[int]
-    ) -> Iterator[tuple[Ints, list[str]]]:
-        """Positions of prompts, and what the model writes after them.
-
-        ``samples``: the number of the sample of each prompt. A sample depends on the token ids of
-        its prompt, its number and the seed, and on no other prompt. At temperature 0 all samples
-        are the same.
-        """
-        prompts = []
-        for prompt, sample in zip(shown, samples, strict=True):
-            ids, noise = self.chooser.prompt_ids(prompt), None
-            if self.temperature:
-                noise = TokenNoise.of(ids, sample, self.seed, self.temperature)
-            prompts.append(Continued(ids, not prompt.is_chat, noise))
-        yield from self.chooser.written(prompts, self.most_written)
-
-
-class LabelWriter(PromptReader):
-    """A sequence-to-sequence or causal language model that is asked for a label in words.
-
-    A label's score is that of its tokens, and of an end token if the model ends answers with one.
-    """
-
-    def __init__(self, loaded: Pretrained, task: Task, template: str | None) -> None:
-        """``template``: see ``prompt_tokens.filled``; None for T5's form, or for ours."""
-        super().__init__(loaded)
-        self.prompts = None
-        if self.is_causal:
-            self.longest -= LONGEST_LABEL
-        if template is not None or self.is_causal:
-            text = TEMPLATES[task.kind] if template is None else template
-            self.prompts = LabelPrompts(text, task, self.tokens if self.is_causal else None)
-        self.is_chat = self.prompts is not None and self.prompts.is_chat
-        self.template = self.prompts and self.prompts.template
-        self.labels, self.lead = task.labels, f"{task.name} "
-        self.targets: list[list[int]] = (
-            self.tokens.label_targets(task.labels, self.prompts.gap)
-            if self.prompts and self.is_causal
-            else [list(self.tokenizer(label)["input_ids"]) for label in task.labels]
-        )
-        self.identity = self.identity | {
-            "template": self.template,
-            "chat": self.is_chat,
-            "longest": self.longest,
-        }
-
-    def text(self, shown: Form) -> str:
-        return self.prompts.text(shown) if self.prompts else self.lead + as_string(shown)
-
-    def encode(self, forms: Sequence[Form]) -> list[Encoded]:
-        if not forms:
-            return []
-        texts = [self.text(form) for form in forms]
-        if self.is_causal:
-            return [{"input_ids": ids} for ids in self.tokens.begun(texts)]
-        encoded: Any = self.tokenizer(texts, verbose=False)
-        return [{"input_ids": list(ids)} for ids in encoded["input_ids"]]
-
-    def parts(self, shown: Sequence[Form]) -> list[Parts]:
-        return [(one["input_ids"], self.targets) for one in self.encode(shown)]
-
-    def fit(self, forms: Sequence[Form]) -> list[Form]:
-        return fit(forms, self.encode, self.tokenizer, self.longest)
-
-    def why_not(self, shown: Sequence[Form]) -> list[str | None]:
-        return [self.tokens.special_in([segment.sentence for segment in form]) for form in shown]
-
-    def write(
-        self, shown: Sequence[Form], samples: Sequence[int]
-    ) -> Iterator[tuple[Ints, list[str]]]:
-        """Positions of forms, and what the model writes after them, greedily."""
-        prompts = [Continued(one["input_ids"], not self.is_chat) for one in self.encode(shown)]
-        yield from self.written(prompts, LONGEST_LABEL)

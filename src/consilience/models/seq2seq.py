@@ -14,7 +14,6 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 
 import numpy as np
 import torch
@@ -30,16 +29,15 @@ from transformers.modeling_outputs import BaseModelOutput
 from consilience.core.errors import ConsilienceError
 from consilience.core.items import Floats, Ints, group_rows, padded
 from consilience.models.batches import (
-    CANNOT,
+    Budget,
+    Inputs,
     ReadyModel,
-    StateReader,
-    in_parts,
+    in_batches,
     is_same,
-    one_at_a_time,
     positions,
     score_batches,
     settle,
-    target_logprobs,
+    token_logprobs,
 )
 from consilience.models.candidates import (
     CandidateTokens,
@@ -59,6 +57,87 @@ SENTINELS = ("<extra_id_0>", "<extra_id_1>")  # Around the first span that a dec
 MOST_QUERIES = 128  # Sentences whose decoding is stored at once, at most
 NOT_THE_VOCABULARY = "a sequence-to-sequence model is asked for the relation's objects only"
 _SENTINEL = re.compile(r"▁?<extra_id_\d+>")
+
+
+class TargetScorer:
+    """Log-probabilities of what a decoder writes after what its encoder reads."""
+
+    def __init__(self, model: PreTrainedModel, prefix: list[int], budget: Budget) -> None:
+        """``prefix``: the token ids that the decoder is given before every target."""
+        self.model, self.prefix, self.budget = model, prefix, budget
+        self.continues = self._continues_alike()
+        """Whether the family continues what it has decoded; else each target is read alone."""
+
+    def _continues_alike(self) -> bool:
+        """Whether targets that continue one prefix have the scores that they have alone."""
+        ids, target = self.prefix[:1] * 2, self.prefix[:1] * 3
+        targets = [target[:2], target]
+        alone = np.array([self.alone(ids, target) for target in targets])
+        rows = np.zeros(2, dtype=int)
+        return is_same(lambda: self._side_by_side([ids], rows, targets), alone, self.model)
+
+    def logprobs(self, inputs: list[list[int]], rows: Ints, targets: list[list[int]]) -> Floats:
+        """``sum_t log p(token_t | input, prefix, preceding tokens)`` (target,) in nats.
+
+        ``inputs``: what the encoder reads, of one length. ``rows``: the input of each target.
+        """
+        if self.continues:
+            totals = self._side_by_side(inputs, rows, targets)
+        else:
+            each = zip(rows.tolist(), targets, strict=True)
+            totals = np.array([self.alone(inputs[row], target) for row, target in each])
+        check_numbers(totals, self.model.dtype)
+        return totals
+
+    @torch.inference_mode()
+    def _side_by_side(
+        self, inputs: list[list[int]], rows: Ints, targets: list[list[int]]
+    ) -> Floats:
+        """An input with the prefix is read once, then the decoder reads the targets.
+
+        They are read side by side, the shortest first, padded at their end.
+        """
+        device = self.model.device
+        output = self.model(
+            input_ids=torch.tensor(inputs, device=device),
+            decoder_input_ids=torch.tensor([self.prefix] * len(inputs), device=device),
+            use_cache=True,
+        )
+        encoded, cache = output.encoder_last_hidden_state, output.past_key_values
+        lengths = np.array([*map(len, targets)])
+        tokens, totals = torch.from_numpy(padded(targets, -1)).long(), np.empty(len(targets))
+
+        def read(part: Ints) -> None:
+            ids = tokens[part, : int(lengths[part].max())].to(device)
+            of_part = torch.from_numpy(rows[part]).to(device)
+            logits = self.model(
+                encoder_outputs=BaseModelOutput(last_hidden_state=encoded[of_part]),
+                decoder_input_ids=ids[:, :-1].clamp(min=0),
+                past_key_values=EncoderDecoderCache(
+                    _rows(cache.self_attention_cache, of_part),
+                    _rows(cache.cross_attention_cache, of_part),
+                ),
+                use_cache=True,
+            ).logits
+            logits = torch.cat([output.logits[of_part, -1:], logits], dim=1).float()
+            chosen = logits.gather(2, ids.clamp(min=0)[..., None])[..., 0]
+            steps = chosen.double() - torch.logsumexp(logits, dim=-1).double()
+            totals[part] = steps.masked_fill(ids < 0, 0).sum(dim=1).cpu().numpy()
+
+        length, order = len(inputs[0]) + tokens.shape[1], np.argsort(lengths, kind="stable")
+        in_batches(lambda part: read(order[part]), [length] * len(order), self.budget)
+        return totals
+
+    @torch.inference_mode()
+    def alone(self, ids: list[int], target: list[int]) -> float:
+        """As ``logprobs``, of one target in a pass of its own."""
+        decoder_ids = [*self.prefix, *target[:-1]]
+        logits = self.model(
+            input_ids=torch.tensor([ids], device=self.model.device),
+            decoder_input_ids=torch.tensor([decoder_ids], device=self.model.device),
+            use_cache=False,
+        ).logits[:, len(self.prefix) - 1 :]
+        return float(token_logprobs(logits[0], np.arange(len(target)), np.array(target)).sum())
 
 
 class Seq2SeqModel(ReadyModel):
@@ -83,21 +162,12 @@ class Seq2SeqModel(ReadyModel):
         self.longest = min(tokenizer.model_max_length, positions(model))
         super().__init__(loaded)
         self.identity = self.identity | {"template": template}
-        self._has_cache = self._decodes_alike()
-        if not self._has_cache:
+        self.decoder = TargetScorer(model, self.prefix, self.budget)
+        if not self.decoder.continues:
             self.notes.append(
                 "this family does not continue what it has decoded; each candidate is scored "
                 "separately"
             )
-
-    def _decodes_alike(self) -> bool:
-        """Whether candidates that continue one prefix have the scores that they have alone."""
-        inputs, target = [self.close, self.close], [self.close] * 3
-        with suppress(*CANNOT):
-            together = self._side_by_side([inputs], [target[:2], target])[0]
-            alone = [self.alone(inputs, target[:2]), self.alone(inputs, target)]
-            return is_same(together, np.array(alone), self.model)
-        return False
 
     def score(
         self, queries: Sequence[Query], candidates: Candidates | None = None, *, every: bool = True
@@ -124,77 +194,20 @@ class Seq2SeqModel(ReadyModel):
 
     def totals(self, inputs: list[list[int]], targets: list[list[int]]) -> Floats:
         """Log-probability (query, candidate) of targets after inputs of one length."""
-        if self._has_cache:
-            totals = self._side_by_side(inputs, targets)
-        else:
-            totals = np.array([[self.alone(ids, one) for one in targets] for ids in inputs])
-        check_numbers(totals, self.model.dtype)
-        alone = one_at_a_time(lambda q, c: self.alone(inputs[q], targets[c]))
-        return settle(totals, self.tie, alone)
+        rows = np.repeat(np.arange(len(inputs)), len(targets))
+        totals = self.decoder.logprobs(inputs, rows, targets * len(inputs))
 
-    @torch.inference_mode()
-    def _side_by_side(self, inputs: list[list[int]], targets: list[list[int]]) -> Floats:
-        """As ``totals``: an input with its prefix is read once, then the decoder reads the targets.
+        def alone(query: int, candidates: Ints) -> Floats:
+            return np.array([self.decoder.alone(inputs[query], targets[at]) for at in candidates])
 
-        They are read side by side, the shortest first, padded at their end.
-        """
-        device = self.model.device
-        output = self.model(
-            input_ids=torch.tensor(inputs, device=device),
-            decoder_input_ids=torch.tensor([self.prefix] * len(inputs), device=device),
-            use_cache=True,
-        )
-        encoded, cache = output.encoder_last_hidden_state, output.past_key_values
-        lengths = np.array([len(target) for target in targets])
-        tokens = torch.from_numpy(padded(targets, -1)).long()
-        totals = np.empty((len(inputs), len(targets)))
-        shortest_first = np.argsort(lengths, kind="stable")
+        return settle(totals.reshape(len(inputs), -1), self.tie, alone)
 
-        def read(pairs: Ints) -> None:
-            candidates, queries = np.divmod(pairs, len(inputs))
-            candidates = shortest_first[candidates]
-            ids = tokens[candidates, : int(lengths[candidates].max())].to(device)
-            rows = torch.from_numpy(queries).to(device)
-            logits = self.model(
-                encoder_outputs=BaseModelOutput(last_hidden_state=encoded[rows]),
-                decoder_input_ids=ids[:, :-1].clamp(min=0),
-                past_key_values=EncoderDecoderCache(
-                    _rows(cache.self_attention_cache, rows),
-                    _rows(cache.cross_attention_cache, rows),
-                ),
-                use_cache=True,
-            ).logits
-            logits = torch.cat([output.logits[rows, -1:], logits], dim=1).float()
-            chosen = logits.gather(2, ids.clamp(min=0)[..., None])[..., 0]
-            steps = chosen.double() - torch.logsumexp(logits, dim=-1).double()
-            totals[queries, candidates] = steps.masked_fill(ids < 0, 0).sum(dim=1).cpu().numpy()
+    def hidden_states(self, ids: torch.Tensor) -> list[torch.Tensor]:
+        prefix = torch.tensor([self.prefix] * len(ids), device=ids.device)
+        output = self.model(input_ids=ids, decoder_input_ids=prefix, output_hidden_states=True)
+        return [layer[:, -1] for layer in output.decoder_hidden_states]
 
-        length = len(inputs[0]) + tokens.shape[1]
-        in_parts(read, np.arange(totals.size), length, self.budget)
-        return totals
-
-    @torch.inference_mode()
-    def alone(self, ids: list[int], target: list[int]) -> float:
-        decoder_ids = [*self.prefix, *target[:-1]]
-        logits = self.model(
-            input_ids=torch.tensor([ids], device=self.model.device),
-            decoder_input_ids=torch.tensor([decoder_ids], device=self.model.device),
-            use_cache=False,
-        ).logits[:, len(self.prefix) - 1 :]
-        return float(target_logprobs(logits, target)[0])
-
-    def hidden_states(
-        self, queries: Sequence[Query], *, special_tokens: bool = True
-    ) -> StateReader:
-        def states(ids: torch.Tensor) -> list[torch.Tensor]:
-            prefix = torch.tensor([self.prefix] * len(ids), device=ids.device)
-            output = self.model(input_ids=ids, decoder_input_ids=prefix, output_hidden_states=True)
-            return [layer[:, -1] for layer in output.decoder_hidden_states]
-
-        inputs = self.inputs(queries)
-        return StateReader(self, inputs, states, self.why_not, self.close)
-
-    def inputs(self, queries: Sequence[Query]) -> dict[tuple[int, ...], list[int]]:
+    def inputs(self, queries: Sequence[Query], *, special: bool = True) -> Inputs:
         texts = [query.pattern.fill_blank(query.subject, self.slot) for query in queries]
         if self.template is not None:
             before, _, after = self.template.partition(SENTENCE)

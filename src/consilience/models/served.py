@@ -1,9 +1,9 @@
-"""Models behind a URL: one family for facts, sentence pairs and questions.
+"""Models behind a URL: facts and questions.
 
 A server writes (``Writer``): answers of its own, or one of the options, whose labels are scored
 where it gives top tokens. One that gives the log-probabilities of tokens also scores what may
-follow a prompt (``TokenScorer``). ``ServedFacts`` and ``ServedLabels`` ask these about facts and
-sentence pairs.
+follow a prompt (``TokenScorer``). ``ServedFacts`` asks it about facts, and ``labels.py`` asks both
+about sentence pairs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from consilience.core.errors import ConsilienceError, Loading
-from consilience.core.items import Floats, Form, Ints, NoAnswer, Prompt, Task
+from consilience.core.items import Floats, Ints, NoAnswer, Prompt
 from consilience.endpoints.client import Client, RefusedError, UnreadError
 from consilience.endpoints.strategies import (
     CHATS,
@@ -37,15 +37,12 @@ from consilience.models.candidates import (
     scores_of,
     start_token,
 )
-from consilience.models.functions import position, scores_of_choices
+from consilience.models.functions import scores_of_replies
 from consilience.models.prompt_tokens import (
-    LONGEST_LABEL,
-    MOST_WRITTEN,
-    REPLY,
-    TEMPLATES,
-    LabelPrompts,
+    DEFAULT_WRITING,
     OptionPrompts,
     PromptTokens,
+    Writing,
     begins_another,
 )
 from consilience.types import Candidates, Query, Scores
@@ -123,14 +120,16 @@ class Writer(Served):
     """
 
     def __init__(
-        self, server: Server, spec: str, proof: Proof | None = None, *,
-        most_written: int = MOST_WRITTEN, temperature: float = 0.0, seed: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        server: Server,
+        spec: str,
+        proof: Proof | None = None,
+        writing: Writing = DEFAULT_WRITING,
+    ) -> None:
         super().__init__(server, spec, proof)
         self.takes_chats = server.tokenizer is None or bool(server.tokenizer.chat_template)
-        self.most_written, self.temperature, self.seed = most_written, temperature, seed
-        self.identity |= {"max_new_tokens": most_written, "temperature": temperature}
-        self.identity |= {"sampling_seed": seed} if temperature else {}
+        self.writing = writing
+        self.identity |= writing.record
 
     def text(self, shown: Prompt) -> str:
         turns = PromptTokens.chats(shown)[0] if shown.is_chat else []
@@ -153,22 +152,27 @@ class Writer(Served):
 
     def _request(self, prompt: Prompt, sample: int) -> tuple[str, dict[str, Any]]:
         # Its own seed for each sample: of the prompt, the number of the sample and the run's seed.
-        key = f"{self.seed} {sample} {prompt.system} {prompt.turns}".encode()
+        key = f"{self.writing.seed} {sample} {prompt.system} {prompt.turns}".encode()
         number = int.from_bytes(hashlib.sha256(key).digest()[:4], "big") >> 1
         fields = {
-            "max_tokens": self.most_written, "temperature": self.temperature,
-            **self.server.plain_sampling, **({"seed": number} if self.temperature else {}),
+            "max_tokens": self.writing.most_written, "temperature": self.writing.temperature,
+            **self.server.plain_sampling, **({"seed": number} if self.writing.temperature else {}),
         }  # fmt: skip
+        path, read = self.sent(prompt)
+        return path, {**read, **fields}
+
+    def sent(self, prompt: Prompt) -> tuple[str, dict[str, Any]]:
+        """The route of a prompt, and what is read there."""
         if prompt.is_chat:
-            return CHATS, {"messages": PromptTokens.chats(prompt)[0], **fields}
-        return TEXTS, {"prompt": prompt.text.rstrip(" "), "stop": ["\n"], **fields}
+            return CHATS, {"messages": PromptTokens.chats(prompt)[0]}
+        return TEXTS, {"prompt": prompt.text, "stop": ["\n"]}
 
     def score(
         self, shown: Sequence[Prompt], candidates: None = None, *, every: bool = True
     ) -> Iterator[Scores]:
         if self.proof is None or self.proof.repeated is None:
             for [row], [text] in self.write(shown, [1] * len(shown)):
-                yield chosen(row, shown[row], (), text)
+                yield scores_of_replies([row], (), [shown[row]], [text])
             return
 
         parts = [(PromptTokens.chats(one)[0], list(one.answers)) for one in shown]
@@ -197,30 +201,26 @@ class Writer(Served):
         yield from self.client.each(totals_of, zip(parts, golds, strict=True))
 
 
-def chosen(row: int, shown: Any, words: Sequence[str], text: str | NoAnswer) -> Scores:
-    """The scores of what is written in place of one of the answers."""
-    reason, written = (text.reason, "") if isinstance(text, NoAnswer) else (None, text)
-    at = position(written, shown, words) if written else None
-    return scores_of_choices([row], words, [shown], [at], texts=[written], errors=[reason])
-
-
 class TokenScorer(OptionPrompts, Writer):
     """Scores what prompts may be answered with, by token ids (``prompted.py``)."""
 
-    def __init__(self, server: Server, spec: str, proof: Proof, **how: Any) -> None:
-        super().__init__(server, spec, proof, **how)
+    def __init__(
+        self, server: Server, spec: str, proof: Proof, writing: Writing = DEFAULT_WRITING
+    ) -> None:
+        super().__init__(server, spec, proof, writing)
         end = server.tokenizer.eos_token_id
         self.tokens = PromptTokens(server.tokenizer, [] if end is None else [end], spec)
 
-    def _why_not(self, prompt: Prompt) -> str | None:
-        return self.tokens.refused(prompt) if prompt.is_open else super()._why_not(prompt)
+    def sent(self, prompt: Prompt) -> tuple[str, dict[str, Any]]:
+        """As of a writer; a reply that has begun is sent as token ids, which no chat takes."""
+        if not prompt.reply:
+            return super().sent(prompt)
+        return TEXTS, {"prompt": self.prompt_ids(prompt)}
 
     def score(
         self, shown: Sequence[Any], candidates: None = None, *, every: bool = True
     ) -> Iterator[Scores]:
-        yield from self.score_parts([self.encode(one) for one in shown])
-
-    def score_parts(self, parts: Sequence[Part]) -> Iterator[Scores]:
+        parts = [self.encode(one) for one in shown]
         for at, (values, reason) in self.totals(parts, [-1] * len(parts), every=True):
             sizes = np.array([*map(len, parts[at][1])])
             yield Scores.of_rows(np.array([at]), [values], [sizes], errors=[reason])
@@ -267,80 +267,17 @@ class ServedFacts:
             yield replace(scores, errors=[reason])
 
 
-class ServedLabels(Served):
-    """Asks sentence pairs for the word of a label, which is scored, or read in what is written."""
-
-    longest = sys.maxsize
-
-    def __init__(self, model: TokenScorer | Writer, task: Task, template: str | None) -> None:
-        """``template``: None for ours; only a server with tokens takes the beginning of a reply."""
-        super().__init__(model.server, str(model.identity["model"]), model.proof)
-        self.model, self.labels = model, task.labels
-        text = TEMPLATES[task.kind] if template is None else template
-        self.tokens = model.tokens if isinstance(model, TokenScorer) else None
-        if self.tokens is None:
-            if template is not None and REPLY in template:
-                found = f"{REPLY} in the template, of a server that takes whole chats only"
-                raise ConsilienceError(found, todo=f"Leave {REPLY} and what follows it out.")
-            text = text.partition(REPLY)[0].rstrip() if template is None else text
-        self.prompts = LabelPrompts(text, task, self.tokens)
-        self.template = self.identity["template"] = self.prompts.template
-        self.texts: dict[str, str | NoAnswer] = {}  # What was written, by what was read
-        if self.tokens is not None:
-            self.identity["chat"] = self.prompts.is_chat
-            self.targets = self.tokens.label_targets(task.labels, self.prompts.gap)
-
-    def text(self, shown: Form) -> str:
-        return self.prompts.text(shown)
-
-    def encode(self, forms: Sequence[Form]) -> list[dict[str, list[int]]]:
-        texts = [self.text(one) for one in forms]
-        every = [[]] * len(texts) if self.tokens is None else self.tokens.begun(texts)
-        return [{"input_ids": ids} for ids in every]
-
-    def fit(self, forms: Sequence[Form]) -> list[Form]:
-        return list(forms)
-
-    def why_not(self, shown: Sequence[Form]) -> list[str | None]:
-        sentences = ([segment.sentence for segment in form] for form in shown)
-        return [self.tokens.special_in(one) if self.tokens else None for one in sentences]
-
-    def write(self, shown: Sequence[Form], samples: Sequence[int]) -> Written:
-        fields: dict[str, Any] = {"max_tokens": LONGEST_LABEL, "temperature": 0}
-        fields |= self.server.plain_sampling
-        if self.tokens is None:
-            requests = [(CHATS, {"messages": self.prompts.turns(one)} | fields) for one in shown]
-        else:
-            fields |= {} if self.prompts.is_chat else {"stop": ["\n"]}
-            every = self.encode(shown)
-            requests = [(TEXTS, {"prompt": one["input_ids"]} | fields) for one in every]
-        for [row], [text] in self.write_all(requests):
-            self.texts[self.text(shown[row])] = text
-            yield np.array([row]), [text]
-
-    def score(
-        self, shown: Sequence[Form], candidates: None = None, *, every: bool = True
-    ) -> Iterator[Scores]:
-        if isinstance(self.model, TokenScorer):
-            prompts = (one["input_ids"] for one in self.encode(shown))
-            yield from self.model.score_parts([(ids, self.targets) for ids in prompts])
-            return
-        read = [self.text(form) for form in shown]
-        left = {one: form for one, form in zip(read, shown, strict=True) if one not in self.texts}
-        for _ in self.write([*left.values()], [1] * len(left)):
-            pass
-        texts = {one: self.texts.pop(one) for one in {*read}}  # those of a noise floor are others
-        for row, (one, form) in enumerate(zip(read, shown, strict=True)):
-            yield chosen(row, form, self.labels, texts[one])
-
-
 def load_served(
-    spec: str, connection: Connection | None, *, asks_labels: bool = True, **how: Any
+    spec: str,
+    connection: Connection | None,
+    writing: Writing = DEFAULT_WRITING,
+    *,
+    asks_labels: bool = True,
 ) -> Any:
     """The model of that name, with the first strategy that is proved; see ``prove``, ``Writer``."""
     server = open_server(spec, connection)
     proof = prove(server, asks_labels=asks_labels)
-    return (Writer if proof.strategy == WRITTEN else TokenScorer)(server, spec, proof, **how)
+    return (Writer if proof.strategy == WRITTEN else TokenScorer)(server, spec, proof, writing)
 
 
 def load_served_facts(spec: str, connection: Connection | None) -> ServedFacts:
@@ -354,10 +291,3 @@ def load_served_facts(spec: str, connection: Connection | None) -> ServedFacts:
         expected="a server in the table of docs/endpoints.md",
         todo="Ask the facts as questions: --as-questions 3.",
     )
-
-
-def load_served_labels(
-    spec: str, connection: Connection | None, task: Task, template: str | None = None
-) -> ServedLabels:
-    """The model of that name, asked for the labels of a task."""
-    return ServedLabels(load_served(spec, connection, asks_labels=False), task, template)

@@ -90,11 +90,9 @@ def locate(spec: str, loading: Loading = DEFAULT_LOADING) -> ModelSource:
                 expected=f"a Hub id, a folder, or {':NAME, '.join(kinds)}:NAME",
                 todo=did_you_mean(scheme, kinds, otherwise=""),
             )
-        options |= {"revision": loading.revision} if loading.revision else {}
-        return ModelSource(spec, spec, options, {})
-    if loading.revision:
-        todo = "Leave it out; a revision is for a model on the Hub."
-        raise ModelError(f"--revision {loading.revision} of files on this machine", todo=todo)
+        id_, _, revision = spec.partition("@")
+        options |= {"revision": revision} if revision else {}
+        return ModelSource(spec, id_, options, {})
     if is_gguf:
         options["gguf_file"] = path.name
         return ModelSource(spec, str(path.parent), options, {path.name: path})
@@ -138,6 +136,11 @@ def errors_of(source: ModelSource) -> Iterator[None]:
         elif isinstance(error, ImportError):
             found = f"'{source.spec}' needs a package that is missing: {reason_of(error)}"
             todo = how_to_install("gguf") if "gguf_file" in source.options else "Install it."
+        elif "gguf_file" in source.options:
+            todo = (
+                "Serve it with llama-server and name its address: --model openai:NAME --base-url "
+                "URL. Or use the checkpoint that it was made from."
+            )
         elif source.files:
             known = f"transformers {metadata.version('transformers')}"
             todo = f"Check that the files are those of a model that {known} knows."

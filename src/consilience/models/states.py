@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,7 @@ import torch
 from consilience.core.errors import ConsilienceError
 from consilience.core.items import Ints
 from consilience.models import LanguageModel
-from consilience.models.batches import StateReader, score_batches
+from consilience.models.batches import score_batches
 from consilience.types import Query
 
 Vectors = npt.NDArray[np.float32]
@@ -33,31 +34,32 @@ def vector_array(
     which may be the start token. Sequence-to-sequence models: at the last token that the decoder is
     given before the object.
     """
-    reader_of = getattr(model, "hidden_states", None)
-    if reader_of is None:
+    family: Any = model
+    if not hasattr(family, "hidden_states"):
         expected = "a masked, causal or sequence-to-sequence model"
         found = f"'{model.identity.get('model')}' has no hidden states to look at"
         raise ConsilienceError(found, expected=expected)
-    reader: StateReader = reader_of(queries, special_tokens=special_tokens)
-    device, budget = reader.family.model.device, reader.family.budget
+    device, inputs = family.model.device, family.inputs(queries, special=special_tokens)
+    readable = [ids for ids in inputs if family.why_not(ids) is None]
 
     @torch.inference_mode()
-    def states_of(rows: list[Sequence[int]]) -> list[torch.Tensor]:
-        return reader.states(torch.tensor(rows, device=device))
+    def states_of(rows: Sequence[Sequence[int]]) -> list[torch.Tensor]:
+        states: list[torch.Tensor] = family.hidden_states(torch.tensor(rows, device=device))
+        return states
 
     def read_batch(batch: Ints) -> Vectors:
         states = states_of([readable[at] for at in batch])
         return torch.stack([states[layer] for layer in layers], dim=1).float().cpu().numpy()
 
-    widths = [state.shape[-1] for state in states_of([[reader.shortest]])]
+    widths = [state.shape[-1] for state in states_of([[0]])]
     if absent := [layer for layer in layers if not -len(widths) <= layer < len(widths)]:
         raise ConsilienceError(
-            f"'{reader.family.identity['model']}' has no layer {absent[0]}",
+            f"'{model.identity['model']}' has no layer {absent[0]}",
             expected=f"0 (the embeddings) to {len(widths) - 1}, or -1 (the last) to {-len(widths)}",
         )
-    readable = [ids for ids in reader.inputs if reader.why_not(ids) is None]
     vectors = np.full((len(queries), len(layers), widths[layers[0]]), np.nan, dtype=np.float32)
-    for batch, states in score_batches(read_batch, list(map(len, readable)), budget, device):
+    lengths = [*map(len, readable)]
+    for batch, states in score_batches(read_batch, lengths, family.budget, device):
         for at, of_sentence in zip(batch, states, strict=True):
-            vectors[reader.inputs[readable[at]]] = of_sentence
+            vectors[inputs[readable[at]]] = of_sentence
     return vectors

@@ -11,7 +11,6 @@ the best candidate is scored in full, and every candidate that is left out is kn
 
 from __future__ import annotations
 
-import copy
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,13 +19,12 @@ from typing import Any
 import numpy as np
 import torch
 from transformers import DynamicCache, PreTrainedModel
-from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from consilience.core.items import Bools, Floats, Ints, padded
 from consilience.models.batches import (
-    CANNOT,
     Budget,
-    halving,
+    head_of,
+    in_batches,
     is_same,
     text_logprobs,
     token_logprobs,
@@ -87,10 +85,8 @@ class Trie:
         """The children of ``nodes``, and their log-probabilities by ``logits`` (node, entry)."""
         bounds = zip(self.first_child[nodes], self.first_child[nodes + 1], strict=True)
         of_nodes = [self.children[first:last] for first, last in bounds]
-        row, children = (
-            np.repeat(np.arange(len(nodes)), [*map(len, of_nodes)]),
-            np.concatenate(of_nodes),
-        )
+        row = np.repeat(np.arange(len(nodes)), [*map(len, of_nodes)])
+        children = np.concatenate(of_nodes)
         return children, token_logprobs(logits, row, self.ids[children])
 
 
@@ -138,7 +134,7 @@ class TrieReader:
         self.read_nodes = 0
         self._texts = texts
         self.slots = np.full(len(trie.ids), -1)  # Where the keys of each node are; -1 for none
-        self.stored: list[tuple[torch.Tensor, torch.Tensor]] = []  # Keys and values by layer
+        self.stored: list[Sequence[torch.Tensor]] = []  # Keys and values by layer
 
     def read(self, nodes: Ints, counted: Bools | None = None, *, forget: bool = False) -> None:
         """Read those of ``nodes`` that have children and are not read yet.
@@ -149,14 +145,11 @@ class TrieReader:
         nodes = np.unique(nodes)
         nodes = nodes[self.trie.has_children[nodes] & (self.slots[nodes] < 0)]
 
-        def work(part: Ints) -> None:
+        def work(batch: Ints) -> None:
+            part = nodes[batch]
             self._pass(part, part if counted is None else part[counted[part]], forget=forget)
 
-        budget, start = self._texts.budget, 0
-        while start < len(nodes):
-            part = nodes[start : start + max(1, min(budget.tokens, MOST_TOKENS))]
-            halving(work, part, 1, budget)
-            start += len(part)
+        in_batches(work, [1] * len(nodes), self._texts.budget, MOST_TOKENS)
 
     @torch.inference_mode()
     def _pass(self, nodes: Ints, counted: Ints, *, forget: bool) -> None:
@@ -182,17 +175,14 @@ class TrieReader:
             use_cache=True,
         )[0][0]
         layers: list[Any] = cache.layers
-        stored = [(layer.keys, layer.values) for layer in layers]
+        stored: list[Sequence[torch.Tensor]] = [(layer.keys, layer.values) for layer in layers]
         if forget:
             self.stored, self.slots = stored, columns
         else:
-            room = np.count_nonzero(trie.has_children)
+            room = int(np.count_nonzero(trie.has_children))
             self.stored = self.stored or [
-                (
-                    keys.new_empty((*keys.shape[:2], room, keys.shape[3])),
-                    values.new_empty((*values.shape[:2], room, values.shape[3])),
-                )
-                for keys, values in stored
+                [one.new_empty((*one.shape[:2], room, one.shape[3])) for one in of_layer]
+                for of_layer in stored
             ]
             new = slice(self.read_nodes, self.read_nodes + len(nodes))
             self.slots[nodes] = np.arange(new.start, new.stop)
@@ -211,7 +201,7 @@ class TextScorer:
     """Log-probabilities of texts under a causal model."""
 
     def __init__(self, model: PreTrainedModel, budget: Budget) -> None:
-        self.model, self.budget, self.head = model, budget, _head_of(model)
+        self.model, self.budget, self.head = model, budget, head_of(model)
         self.longest = self._longest() if self._reads_tries() else 0
         """Tokens of a text that may stand in a trie; 0 for a family that reads texts alone."""
 
@@ -243,10 +233,8 @@ class TextScorer:
         if max(map(len, texts), default=0) > self.longest:
             return self.logprobs(texts, [1] * len(texts)).reshape(len(golds), -1)
         trie = Trie.of(texts)
-        reader, of_texts = (
-            TrieReader(self, trie),
-            trie.nodes.reshape(len(golds), -1, trie.nodes.shape[1]),
-        )
+        reader = TrieReader(self, trie)
+        of_texts = trie.nodes.reshape(len(golds), -1, trie.nodes.shape[1])
 
         def steps() -> Floats:
             return np.where(of_texts >= 0, reader.steps[of_texts], 0)
@@ -308,30 +296,6 @@ class TextScorer:
         with one_thread():  # distributing a few tokens takes longer than computing them
             alone = text_logprobs(self.model, texts, skips, usual)
             try:
-                found = self._in_a_trie(texts, skips)
-            except CANNOT:
-                return False
+                return is_same(lambda: self._in_a_trie(texts, skips), alone, self.model)
             finally:
                 self.budget = usual
-        return is_same(found, alone, self.model)
-
-
-class _States(BaseModelOutputWithPastAndCrossAttentions):
-    """Hidden states after the last layer; None for whatever else a family looks for."""
-
-    def __getattr__(self, name: str) -> None:
-        return None
-
-
-class _Given(torch.nn.Module):
-    """In the place of a model's layers: what they would compute is given."""
-
-    def forward(self, *args: Any, inputs_embeds: Any, **kwargs: Any) -> _States:
-        return _States(last_hidden_state=inputs_embeds)
-
-
-def _head_of(model: PreTrainedModel) -> Callable[[torch.Tensor], torch.Tensor]:
-    """All that a model computes after its last layer: (token, entry) logits of (token, width)."""
-    head: Any = copy.copy(model)
-    head._modules = {**model._modules, model.base_model_prefix: _Given()}
-    return lambda states: head(inputs_embeds=states[None], use_cache=False).logits[0]

@@ -77,8 +77,7 @@ EXPECTED = {
 Panel = Literal[
     "Arguments", "Options", "Model", "Models behind a URL", "Questions", "Facts only",
     "Facts and questions only", "Questions only",
-    "Sentence pairs only", "Sentence pairs and questions only", "Training", "Counting", "Output",
-    "Advanced", "General",
+    "Sentence pairs only", "Sentence pairs and questions only", "Training", "Output", "General",
 ]  # fmt: skip
 """The headings of options, in the order of the help."""
 
@@ -384,33 +383,26 @@ def shared_fields(options: Any, kind: type) -> dict[str, Any]:
 
 # fmt: off
 TableBy = Annotated[By | None, Option(
-    "Print a table of details, with a row for each relation, task or group of questions (group), "
-    "kind of edit, pattern, form, factor, variant or metric.", panel="Output")]
+    "Print each group, edit, pattern, form, factor or metric.", panel="Output")]
 UNLIMITED = 1_000_000  # The width of a table in a pipe
 
 
 class Output(Options):
-    """How a command prints its result; each command has some of these options."""
+    """How a command prints its result: ``GENERALS``, which all have, and what some have."""
 
     by: TableBy = None
-    csv: OptionalPath = opt(
-        "Also write the table to this CSV file.", default=None, metavar="FILE", panel="Output")
     junit: OptionalPath = opt(
-        "Also write the checks to this file as JUnit XML, which CI systems show.", default=None,
-        metavar="FILE", panel="Output")
-    details: bool = opt(
-        "Also print Table 7, every training, and the differences of each relation.", default=False,
+        "Also write the checks to this file, as JUnit XML.", default=None, metavar="FILE",
         panel="Output")
     format: TableFormat = opt(
-        "Print in this format: a table, Markdown (md), LaTeX (latex), CSV with all digits, or "
-        "json, the document that --json prints.", default="table", panel="Output")
-    json: bool = opt("Print only one JSON document.", default=False, panel="Output")
+        "Print a table, Markdown (md), LaTeX (latex), or every number as CSV or JSON.",
+        default="table", panel="General")
+    json: bool = opt("Print one JSON document, as --format json.", default=False, panel="General")
     config: str | None = opt(
-        "Read defaults from this TOML file [default: consilience.toml, if there is one].",
-        default=None, metavar="FILE", panel="General")
+        "Defaults [default: consilience.toml, if it is there].", default=None, metavar="FILE",
+        panel="General")
     quiet: bool = opt(
-        "Print results and errors only: no progress and no notes on standard error.", default=False,
-        short="-q", panel="General")
+        "Print results and errors only.", default=False, short="-q", panel="General")
 
     width: int = field(default=UNLIMITED, repr=False)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,17 @@ from consilience.core.errors import (
     Connection,
     ConsilienceError,
     Loading,
-    MultiToken,
 )
 from consilience.options import OptionalPath, Options, opt, option_fields, shared
 
 DEFAULT_MODEL = "packaged:smollm2"
 
 HERE = ("baseline", "packaged", "none")
+
+
+def is_judge(match: str | None) -> bool:
+    """Whether a rule of ``--match`` names a model that judges what means the same."""
+    return str(match).startswith("embedding:")
 
 
 def at_url(model: str, url: str | None) -> str:
@@ -31,111 +35,100 @@ def at_url(model: str, url: str | None) -> str:
 class ProbeOptions(Options):
     _: KW_ONLY
     suite: str = opt(
-        "Ask this suite: mini, pararel, a task of sentence pairs, a file or a folder of "
-        "questions, or a folder of facts.", default="mini", metavar="S", short="-s",
-        panel="Questions")
+        "What to ask: mini, pararel, rte, mmlu, ..., a file or a folder.", default="mini",
+        metavar="S", short="-s", panel="Questions")
     model: str = opt(
-        "Ask this model: a Hub id, a folder, a GGUF file, packaged:smollm2 or "
-        "baseline:majority|random|oracle|constant, of questions also baseline:first. Sentence "
-        "pairs need a classifier, such as a folder that `finetune` wrote, or --generate.",
-        default=DEFAULT_MODEL, metavar="M", short="-m", panel="Model")
-    perturbations: shared.FormNames = None
+        "The model: a Hub id, ID@REVISION, a folder, a GGUF file. Or packaged:smollm2, "
+        "baseline:majority|random|oracle|constant|first, with --base-url its name on the server; "
+        "for sentence pairs a classifier.", default=DEFAULT_MODEL, metavar="M", short="-m",
+        panel="Model")
+    perturbations: shared.FormNames = opt(default=None, is_rare=True)
     limit: shared.Limit = None
     template: str | None = opt(
-        "Write the prompt like this: a text with {sentence} for facts (T5 models), with {text} "
-        "and {labels} for sentence pairs with --generate; for questions plain, chat, a text with "
-        "{question} and {options}, or a file of templates (docs/prompts.md).", default=None,
-        metavar="TEXT", panel="Advanced", is_rare=True)
+        "The text around what is asked, with {question}, {options}. Or plain, chat, or a file of "
+        "templates; {sentence} for facts (T5), {text} and {labels} for pairs (docs/prompts.md).",
+        default=None, metavar="TEXT", panel="Questions")
     out: shared.Folder = opt(default=None)
-    seed: int = opt(
-        "Seed of --limit, of baseline:random and of the intervals.", default=0, min=0,
-        panel="Counting")
-    revision: shared.Revision = opt(default=None, is_rare=True)
+    seed: int = opt("Seed of --limit, orders, samples.", default=0, min=0, panel="Questions",
+        is_rare=True)
     device: shared.Device = "auto"
     dtype: shared.Dtype = opt(default="float32", is_rare=True)
     trust_remote_code: shared.TrustRemoteCode = opt(default=False, is_rare=True)
     adapter: OptionalPath = opt(
-        "Merge this PEFT adapter, such as one of LoRA, into the weights of --model.", default=None,
-        metavar="DIR", panel="Model", is_rare=True)
+        "Merge this PEFT adapter into the weights.", default=None, metavar="DIR", panel="Model",
+        is_rare=True)
     base_url: shared.BaseUrl = None
-    api_key_env: shared.ApiKeyEnv = opt(default=None, is_rare=True)
-    max_requests: shared.MaxRequests = None
+    api_key_env: shared.ApiKeyEnv = None
+    max_requests: int | None = opt(
+        "Stop before more requests than these.", default=None, min=1,
+        panel="Models behind a URL", is_rare=True)
     tokenizer: str | None = opt(
-        "Use this model's tokenizer: a Hub id or a folder.",
+        "Score by token ids, with this model's tokenizer: a Hub id or a folder.",
         default=None, metavar="M", panel="Models behind a URL", is_rare=True)
     concurrency: int | None = opt(
-        "Keep this many requests in flight [default: 8].", default=None, min=1,
-        panel="Models behind a URL", is_rare=True)
+        "Requests in flight [default: 8].", default=None, min=1, panel="Models behind a URL",
+        is_rare=True)
     groups: shared.Groups = opt(default=None, panel="Facts and questions only")
     protocol: shared.ProtocolName = opt(default=None, panel="Facts only", is_rare=True)
     candidates: CandidateSet = opt(
-        "Choose among the objects of the relation, or among all words of the vocabulary.",
-        default="objects", panel="Facts only", is_rare=True)
-    single_token: Sequence[str] | None = opt(
-        "Keep only facts whose object is one token for all of these models.", default=None,
-        metavar="M,M", panel="Facts only", is_rare=True)
-    keep_scores: bool = opt(
-        "Save the scores of all candidates of every query.", default=False, panel="Facts only",
+        "What a masked model chooses among. objects: those of the relation of one token; pieces: "
+        "also of several; vocabulary: all words.", default="objects", panel="Facts only",
         is_rare=True)
-    multi_token: MultiToken = opt(
-        "Masked models: exclude candidates of several tokens, or fill them in from left to right "
-        "(strict only).", default="exclude", panel="Facts only", is_rare=True)
+    keep_scores: bool = opt(
+        "Save the scores of all candidates.", default=False, panel="Facts only", is_rare=True)
     noise_floor: int | None = opt(
-        "Ask this many queries again, in other batches, which should change no "
-        "answer; 0 for none [default: 0; of a server a twentieth of the queries].", default=None,
-        min=0, metavar="N", panel="Counting", is_rare=True)
-    as_questions: shared.AsQuestions = None
+        "Ask so many queries again, in other company; what changes is noise [default: 0; of a "
+        "server a twentieth].", default=None, min=0, metavar="N", panel="Output", is_rare=True)
+    as_questions: shared.AsQuestions = opt(default=None, is_rare=True)
     data_dir: shared.DataDir = opt(default=None, panel="Facts and questions only", is_rare=True)
     data: shared.PairData = None
     generate: bool = opt(
-        "Let a language model write the answer; of sentence pairs it also ranks all labels.",
-        default=False, panel="Sentence pairs and questions only")
-    half: shared.Half = opt(default=None, is_rare=True)
+        "Let the model write its answer.", default=False,
+        panel="Sentence pairs and questions only")
     vary: shared.Vary = None
     design: shared.DesignName = opt(default="full", is_rare=True)
-    columns: shared.ColumnNames = opt(default=None, is_rare=True)
+    columns: shared.ColumnNames = None
     option_score: str | None = opt(
-        "Score an option by its label (label), or by its text: sum, mean or bytes "
-        "(docs/prompts.md) [default: label; sum where options have no labels].", default=None,
-        metavar="RULE", panel="Questions only", is_rare=True)
+        "Score an option by its label, or its text: sum, mean, bytes [default: label; sum where "
+        "options have no labels].", default=None, metavar="RULE", panel="Questions only",
+        is_rare=True)
     shots: shared.Shots = opt(default=0, is_rare=True)
     match: str | None = opt(
-        "With --generate or open questions: find the answer in a text by this rule: exact, "
-        "contains, number, last-number or regex:PATTERN (docs/free-text.md) [default: contains for "
-        "open questions, else exact].",
-        default=None, metavar="RULE",
-        panel="Questions only", is_rare=True)
-    samples: int = opt(
-        "Sample this many texts of each prompt, as levels of the factor sample.", default=1, min=1,
-        panel="Questions only", is_rare=True)
+        "How an answer is found in a text, such as contains. Or exact, number, last-number, "
+        "regex:PATTERN, and embedding:MODEL, which also merges answers that mean the same "
+        "(docs/free-text.md) [default: contains for open questions, else exact].",
+        default=None, metavar="RULE", panel="Questions only")
     temperature: float = opt(
-        "Sample tokens at this temperature; 0 writes the most probable token.", default=0.0, min=0,
+        "Sample tokens at this temperature; 0 writes the most probable.", default=0.0, min=0,
         panel="Questions only", is_rare=True)
     max_new_tokens: int = opt(
-        "Let the model write at most this many tokens.", default=32, min=1, panel="Questions only",
+        "Tokens that the model writes, at most.", default=32, min=1, panel="Questions only",
         is_rare=True)
-    equivalence: str | None = opt(
-        "Merge written answers that mean the same by this judge: embedding:MODEL[:THRESHOLD], such "
-        "as embedding:packaged:minilm.", default=None,
-        metavar="JUDGE", panel="Questions only", is_rare=True)
 
     def __post_init__(self) -> None:
         """Check every value, and name a model behind a URL as such."""
         super().__post_init__()
         object.__setattr__(self, "model", at_url(self.model, self.base_url))
-        scheme = self.model.partition(":")[0]
-        usual: dict[str, Any] = {"adapter": None, "revision": None}
-        if scheme == "openai" and self.equivalence is None:  # its judge is loaded here
-            usual |= {"device": "auto", "dtype": "float32"}
-        for name, default in usual.items():
-            if getattr(self, name) != default and scheme in ("baseline", "openai"):
-                found, expected = f"--{name} with --model {self.model}", "weights that are here"
-                raise ConsilienceError(found, expected=expected, todo=f"Leave --{name} out.")
+        scheme, of_weights = self.model.partition(":")[0], {"adapter"}
+        if not is_judge(self.match):  # else the judge is loaded here
+            of_weights |= {"dtype", "device"} if scheme == "openai" else {"dtype"}
+        if scheme in ("baseline", "openai"):  # a study has one device for baselines, too
+            self._refuse(of_weights, "weights that are here")
+
+    def _refuse(self, names: Collection[str], expected: str) -> None:
+        """Raise for options of other models."""
+        for field in option_fields(ProbeOptions):
+            if field.name in names and getattr(self, field.name) != field.default:
+                raise ConsilienceError(
+                    f"{field.flag} with --model {self.model}",
+                    expected=expected,
+                    todo=f"Leave {field.flag} out.",
+                )
 
     @property
     def loading(self) -> Loading:
         return Loading(
-            self.device, self.dtype, self.revision, self.trust_remote_code, self.adapter
+            self.device, self.dtype, self.trust_remote_code, self.adapter
         )
 
     def check_connection(self) -> None:
@@ -151,7 +144,9 @@ class ProbeOptions(Options):
         """How a model behind a URL is reached; None for a model that runs here."""
         scheme, _, name = self.model.partition(":")
         if scheme != "openai":
-            self._refuse_connection()
+            fields = option_fields(ProbeOptions)
+            names = {one.name for one in fields if one.option.panel == "Models behind a URL"}
+            self._refuse(names, "a model behind a URL: openai:NAME")
             return None
         if not name:
             raise ConsilienceError(
@@ -168,19 +163,6 @@ class ProbeOptions(Options):
             self.base_url, self.api_key_env, self.max_requests, self.concurrency,
             self.tokenizer, self.loading.trust_remote_code,
         )
-
-    def _refuse_connection(self) -> None:
-        """Raise for an option of models behind a URL."""
-        for field in option_fields(ProbeOptions):
-            is_of_url = field.option.panel == "Models behind a URL"
-            if not is_of_url or getattr(self, field.name) == field.default:
-                continue
-            raise ConsilienceError(
-                f"{field.flag} with --model {self.model}",
-                expected="a model behind a URL: openai:NAME",
-                todo=f"Leave {field.flag} out.",
-                option=field.name,
-            )
 
 
 KINDS = {
@@ -209,5 +191,4 @@ def refuse_options(options: Any, kind: str, name: str) -> None:
                 f"{field.flag} with {name}",
                 expected=f"--suite {' or '.join(EXAMPLES[other] for other in kinds)}",
                 todo=f"Leave {field.flag} out.",
-                option=field.name,
             )

@@ -17,21 +17,19 @@ SuiteKind = Literal["questions", "facts", "judge"]
 class ExportOptions(Options):
     suite: str = arg("The suite: a name, a folder or a file of questions.", metavar="SUITE")
     format: ExportFormat | None = opt(
-        "Write JSON Lines, CSV, or a task of lm-evaluation-harness [default: by the name of --out, "
-        "else jsonl].", default=None, panel="Output")
+        "jsonl, csv, or a task of lm-evaluation-harness [default: by the name of --out].",
+        default=None, panel="Output")
     out: OptionalPath = opt(
         "Write to this file; lm-eval: into this folder.", default=None, metavar="FILE", short="-o",
         panel="Output")
     perturbations: shared.FormNames = None
     limit: shared.Limit = None
     template: str | None = opt(
-        "Write the prompt like this: a text with {text} and {labels} for sentence pairs; for "
-        "questions plain (the default), chat, a text with {question}, or a file of templates.",
-        default=None, metavar="TEXT", panel="Advanced")
+        "The text around what is asked, as of probe.", default=None, metavar="TEXT",
+        panel="Questions")
     seed: int = opt("Seed of --limit.", default=0, min=0, panel="Questions")
     groups: shared.Groups = None
     data: shared.PairData = None
-    half: shared.Half = None
     vary: shared.Vary = None
     design: shared.DesignName = "full"
     columns: shared.ColumnNames = None
@@ -40,28 +38,24 @@ class ExportOptions(Options):
 
 class MineOptions(Watched):
     corpus: FilePath = arg(
-        "Read texts from this file: .jsonl, .parquet, or plain text with a text on each line or "
-        "between blank lines.", metavar="CORPUS")
+        "Texts: .jsonl, .parquet, or plain text by lines or paragraphs.", metavar="CORPUS")
     suite: str = opt(
-        "Search for the facts of this suite: mini, pararel, a folder, or a table of facts with "
-        "the columns relation, subject and object.", metavar="S", short="-s", panel="Questions")
+        "These facts: a suite, or a table (relation, subject, object).",
+        metavar="S", short="-s", panel="Questions")
     groups: shared.Groups = None
     against: Sequence[str] | None = opt(
-        "Also count the facts of these suites as facts of other relations; relations with the "
-        "same id, and facts that are also in --suite, are left out.", default=None, metavar="S,S",
+        "Facts of these suites are those of other relations.", default=None, metavar="S,S",
         panel="Questions")
-    top: int = opt(
-        "Propose this many patterns of each relation.", default=20, min=1)
+    top: int = opt("Patterns of each relation.", default=20, min=1)
     title: str = opt(
-        "The column of titles, if each text is about its title: It, He, She and They at the "
-        "beginning of a sentence are then read as the title.", default="", metavar="NAME")
+        "The column of titles, which He, She, It and They stand for.", default="", metavar="NAME")
     out: OptionalPath = opt(
-        "Write the proposals to this new file (.jsonl or .csv).", default=None,
-        metavar="FILE", short="-o", panel="Output")
+        "Write the proposals to this new file (.jsonl or .csv).", default=None, metavar="FILE",
+        short="-o", panel="Output")
 
 
 class ImportOptions(Options):
-    path: FilePath = arg("Import this table or file of proposals.", metavar="FILE")
+    path: FilePath = arg("A table, or a file of proposals.", metavar="FILE")
     into: FilePath = opt(
         "Add to this suite folder, which may be new.", metavar="DIR", panel="Output")
     groups: shared.Groups = None
@@ -75,16 +69,14 @@ class RewriteOptions(Watched):
         "Write the proposals to this new file (.jsonl or .csv).", metavar="FILE", short="-o",
         panel="Output")
     model: str | None = opt(
-        "The model that writes [default: none; questions are rewritten by rule].", default=None,
+        "The model that writes [default: none; rules rewrite questions].", default=None,
         metavar="M", short="-m", panel="Model")
     columns: shared.ColumnNames = opt(default=None, panel="Questions")
     groups: shared.Groups = None
     samples: int = opt(
-        "Sample this many texts for each base pattern or question.", default=8, min=1,
-        panel="Questions")
+        "Texts for each base pattern or question.", default=8, min=1, panel="Questions")
     temperature: float = opt(
-        "Sample tokens at this temperature; 0 writes the most probable token.", default=0.7, min=0,
-        panel="Questions")
+        "Sample tokens at this temperature.", default=0.7, min=0, panel="Questions")
     seed: int = opt("Seed of the samples.", default=0, min=0, panel="Questions")
     device: shared.Device = "auto"
     base_url: shared.BaseUrl = None
@@ -115,15 +107,14 @@ class RewriteOptions(Watched):
 
 
 class SheetOptions(Options):
-    task: str = opt("Ask about this task: a name, or a TOML file.", metavar="T", panel="Questions")
-    data: str = opt(
-        "Read labelled pairs from this file or from hub:SPLIT.", metavar="F", panel="Questions")
+    task: str = opt("The task: a name, or a TOML file.", metavar="T", panel="Questions")
+    data: str = opt("Labelled pairs: a file, or hub:SPLIT.", metavar="F", panel="Questions")
     out: shared.SheetFolder
-    items: int = opt("Sample this many pairs.", default=30, min=1, panel="Questions")
-    annotators: int = opt("Write this many sheets.", default=5, min=1, panel="Output")
+    items: int = opt("Pairs in a sheet.", default=30, min=1, panel="Questions")
+    annotators: int = opt("How many sheets.", default=5, min=1, panel="Output")
     perturbations: Sequence[str] | None = opt(
-        "Also ask in these forms: names, or `all` [default: reverse,signal].", default=None,
-        metavar="P,P", panel="Questions")
+        "Forms: names, or `all` [default: reverse,signal].", default=None, metavar="P,P",
+        panel="Questions")
     seed: int = opt("Seed of the pairs and of their orders.", default=0, min=0, panel="Questions")
 
 
@@ -131,9 +122,8 @@ class PatternSheetOptions(Options):
     suite: shared.SuiteArgument
     out: shared.SheetFolder
     patterns: int = opt(
-        "Ask about at most this many patterns of each relation.", default=5, min=1,
-        panel="Questions")
-    annotators: int = opt("Write this many sheets.", default=3, min=1, panel="Output")
+        "Patterns of each relation, at most.", default=5, min=1, panel="Questions")
+    annotators: int = opt("How many sheets.", default=3, min=1, panel="Output")
     groups: shared.Groups = None
     seed: int = opt("Seed of the patterns, facts and orders.", default=0, min=0, panel="Questions")
 

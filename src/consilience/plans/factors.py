@@ -33,12 +33,9 @@ ALL = "all"
 
 
 def factors_of(
-    options: ProbeOptions,
-    questions: Questions,
-    samples: Sequence[Factor] = (),
-    whole: Questions | None = None,
+    options: ProbeOptions, questions: Questions, whole: Questions | None = None
 ) -> list[Factor]:
-    """The factors that ``--vary`` names, and that of sampled texts, if they are sampled.
+    """The factors that ``--vary`` names.
 
     Without it the phrasings and the languages vary, where there are several, and the options are
     rotated. ``whole``: the suite that ``questions`` are chosen from. Its largest number of options
@@ -48,9 +45,8 @@ def factors_of(
     chosen: dict[str, Factor] = {}
     for text in options.vary or ():
         name, equals, value = (part.strip() for part in text.partition("="))
-        if name not in FACTORS or name == "sample":
-            names = [name for name in FACTORS if name != "sample"]
-            raise unknown_name(f"--vary {text}: no factor '{name}'", name, names)
+        if name not in FACTORS:
+            raise unknown_name(f"--vary {text}: no factor '{name}'", name, [*FACTORS])
         if name in chosen:
             todo = "Name all its levels after one --vary."
             raise ConsilienceError(f"--vary {name}=... more than once", todo=todo)
@@ -68,7 +64,7 @@ def factors_of(
         if known.most("order") > 1:
             usual["order"] = known.order("")
         chosen = {name: Factor(name, of) for name, of in usual.items() if len(of) > 1}
-    return [*(chosen[name] for name in FACTORS if name in chosen), *samples]
+    return [chosen[name] for name in FACTORS if name in chosen]
 
 
 def design_of(kind: Combinations, factors: Sequence[Factor]) -> FactorialDesign:
@@ -108,6 +104,13 @@ class Levels:
         levels = self.phrasings
         is_number = value.isdecimal() and 0 < int(value) <= len(levels)
         return levels[: int(value)] if is_number else _some_of("paraphrase", value, levels)
+
+    def sample(self, value: str) -> Sequence[str]:
+        """Texts of a prompt, by their numbers."""
+        if not value.isdecimal():
+            expected = "how many texts to sample of each prompt, such as 3"
+            raise ConsilienceError(f"--vary sample={value}", expected=expected)
+        return tuple(map(str, range(1, int(value) + 1)))
 
     def labels(self, value: str) -> Sequence[str]:
         return _some_of("labels", value, [*LABEL_STYLES])

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from consilience import suites
-from consilience.core.errors import SILENT, ConsilienceError, Loading, Watch
+from consilience.core.errors import SILENT, ConsilienceError, Watch
 from consilience.core.items import Ask, Group, Ints, Item, Scores
 from consilience.core.patterns import OBJECT_SLOT
 from consilience.core.schemas import ANSWERS_SCHEMA
@@ -38,8 +38,6 @@ def plan_facts(options: ProbeOptions, suite: Any = None, watch: Watch = SILENT) 
         chosen = selection.select_languages(chosen, languages)
     if options.groups is not None:
         chosen = selection.select_relations(chosen, options.groups)
-    if options.single_token is not None:
-        chosen = _one_token(chosen, options, watch)
     if options.limit:
         chosen = selection.sample_facts(chosen, options.limit, options.seed)
     chosen = replace(chosen, protocol=options.protocol or chosen.protocol)
@@ -50,7 +48,7 @@ def plan_facts(options: ProbeOptions, suite: Any = None, watch: Watch = SILENT) 
             options.model,
             protocol=chosen.protocol,
             seed=options.seed,
-            multi_token=options.multi_token,
+            multi_token="left-to-right" if options.candidates == "pieces" else "exclude",
             template=options.template,
             connection=options.connection,
             **asdict(options.loading),
@@ -64,7 +62,6 @@ def plan_facts(options: ProbeOptions, suite: Any = None, watch: Watch = SILENT) 
     settings = {
         "suite": chosen.name,
         "groups": [*sizes],
-        "vocabulary": None if options.single_token is None else ",".join(options.single_token),
         "limit": options.limit,
         "seed": options.seed,
         "protocol": chosen.protocol,
@@ -73,20 +70,6 @@ def plan_facts(options: ProbeOptions, suite: Any = None, watch: Watch = SILENT) 
         "languages": languages,
     }
     return Plan("facts", chosen, sizes, settings, load, queries, notes=chosen.notes)
-
-
-def _one_token(suite: Suite, options: ProbeOptions, watch: Watch) -> Suite:
-    """The suite with only the facts whose object is one token for all named models."""
-    from consilience.models.candidates import count_pieces
-    from consilience.models.loading import load_tokenizer
-
-    loading = Loading(trust_remote_code=options.loading.trust_remote_code)
-    with watch.loading(""):  # the rest of the options is of one model
-        pieces = {
-            name: partial(count_pieces, load_tokenizer(name, loading))
-            for name in options.single_token or ()
-        }
-        return selection.filter_vocabulary(suite, pieces)
 
 
 def _languages_of(vary: Sequence[str]) -> list[str] | None:

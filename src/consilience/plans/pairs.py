@@ -15,7 +15,9 @@ from consilience.core.factors import ORIGINAL, Design
 from consilience.core.free_text import DEFAULT_RULE, RULES, match
 from consilience.core.items import Ask, Choice, Form, Group, Item, Task, TextPair
 from consilience.core.schemas import ANSWERS_SCHEMA
+from consilience.models import load_prompt_model
 from consilience.models.functions import Chooser, label_baseline
+from consilience.models.prompt_tokens import Writing
 from consilience.options.probe import DEFAULT_MODEL, ProbeOptions
 from consilience.plans import asking
 from consilience.plans.asking import Progress
@@ -23,8 +25,6 @@ from consilience.plans.plan import Plan, Queries
 from consilience.suites import pairs as tasks
 from consilience.suites.pairs import Perturbation, generated_group
 from consilience.types import PAIR_WORDS, Candidates, Fact, Relation, Suite
-
-HALF_SEED = 0  # Seed of the halves: always the same ones
 
 Original = Callable[[TextPair], Form]
 
@@ -35,8 +35,6 @@ def plan_pairs(options: ProbeOptions, suite: Any = None, watch: Watch = SILENT) 
     _check(options)
     perturbations = tasks.chosen(options.perturbations or tasks.PAPERS)
     pairs = tasks.read_pairs(options.data or "", task)
-    if options.half is not None:
-        pairs = tasks.half_of(pairs, options.half, HALF_SEED)
     if options.limit is not None:
         pairs = tasks.sample_pairs(pairs, options.limit, options.seed)
     forms = [ORIGINAL, *perturbations]
@@ -49,7 +47,7 @@ def plan_pairs(options: ProbeOptions, suite: Any = None, watch: Watch = SILENT) 
         if options.model.startswith("baseline:"):
             baseline = options.model.removeprefix("baseline:")
             return label_baseline(baseline, task.labels, pairs.items, options.seed)
-        return (_load_writer if options.generate else _load_classifier)(options, task)
+        return (_load_asker if options.generate else _load_classifier)(options, task)
 
     def queries(model: Any) -> Queries:
         is_mute = isinstance(model, Chooser) or not hasattr(model, "write")
@@ -74,12 +72,11 @@ def plan_pairs(options: ProbeOptions, suite: Any = None, watch: Watch = SILENT) 
         "protocol": "strict",
         "task": asdict(task),
         "limit": options.limit,
-        "half": options.half,
         "perturbations": [*perturbations],
         "perturbation_sources": {name: dict(one.source) for name, one in named if one.source},
         "seed": options.seed,
     }
-    hub, _, split = (options.data or "").partition(":")
+    hub, _, split = (options.data or "").partition("#")[0].partition(":")
     known = [*task.hub, "", ""][:2]
     source = {"hub": [*known, split or "validation"]} if hub == tasks.HUB else {}
     return Plan("pairs", counted, sizes, settings, load, queries, source, pairs.notes)
@@ -126,15 +123,14 @@ def _classifier(spec: str, task: str) -> str:
     return str(folder / task) if (folder / task / "config.json").is_file() else spec
 
 
-def _load_writer(options: ProbeOptions, task: Task) -> Any:
-    if options.model.startswith("openai:"):
-        from consilience.models.served import load_served_labels
+def _load_asker(options: ProbeOptions, task: Task) -> Any:
+    from consilience.models.labels import LONGEST_LABEL, LabelAsker
 
-        return load_served_labels(options.model, options.connection, task, options.template)
-    from consilience.models.loading import load_pretrained
-    from consilience.models.prompted import LabelWriter
-
-    return LabelWriter(load_pretrained(options.model, options.loading), task, options.template)
+    model = load_prompt_model(
+        options.model, loading=options.loading, connection=options.connection,
+        writing=Writing(LONGEST_LABEL), asks_labels=False,
+    )  # fmt: skip
+    return LabelAsker(model, task, options.template)
 
 
 def suite_of_task(
@@ -171,7 +167,9 @@ def present_pairs(
     names = (ORIGINAL, *perturbations)
     forms = [tuple(tasks.forms_of(pair, original(pair), perturbations).values()) for pair in pairs]
     reasons: list[str | None] = [None] * len(forms)
-    notes = _fit(forms, reasons, model) if hasattr(model, "fit") else []
+    if model is not None:
+        reasons = [next(filter(None, model.why_not(of_pair)), None) for of_pair in forms]
+    notes = _fit(forms, reasons, model) if getattr(model, "longest", None) else []
     if all(reasons):
         raise ConsilienceError(f"no item of {task.name} can be asked, such as: {reasons[0]}")
     items = [
@@ -186,14 +184,13 @@ def present_pairs(
     return Group(task.name, task.name, items, names, asks, ANSWERS_SCHEMA), notes
 
 
-def _fit(forms: list[tuple[Form, ...]], reasons: list[str | None], model: Any) -> list[str]:
-    """Shorten what is too long for a model, and say why others cannot be asked."""
+def _fit(forms: list[tuple[Form, ...]], reasons: Sequence[str | None], model: Any) -> list[str]:
+    """Shorten what is too long for a model and has no other reason not to be asked; notes."""
     size = len(forms[0])
     encoded = model.encode([form for of_pair in forms for form in of_pair])
     too_long, truncated = 0, 0
     for at, of_pair in enumerate(forms):
         longest = max(len(ids["input_ids"]) for ids in encoded[at * size : (at + 1) * size])
-        reasons[at] = next(filter(None, model.why_not(of_pair)), None)
         if longest > model.longest and reasons[at] is None:
             forms[at] = tuple(model.fit(of_pair))
             too_long += 1

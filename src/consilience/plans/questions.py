@@ -32,9 +32,9 @@ from consilience.models import (
     LanguageModel,
     is_chat_model,
     load_prompt_model,
-    load_writer,
 )
-from consilience.options.probe import ProbeOptions
+from consilience.models.prompt_tokens import Writing
+from consilience.options.probe import ProbeOptions, is_judge
 from consilience.plans import asking
 from consilience.plans.asking import Progress
 from consilience.plans.factors import (
@@ -59,7 +59,7 @@ from consilience.suites.question_suites import (
 from consilience.suites.questions import Questions
 from consilience.types import QUESTION_WORDS, Candidates, Fact, Relation, Suite
 
-OF_WRITING = ("match", "samples", "temperature", "max_new_tokens", "equivalence")
+OF_WRITING = ("match", "temperature", "max_new_tokens")
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,9 @@ class Presented:
         whole = questions_of(options, suite)
         questions = select_questions(whole, options.groups, options.limit, options.seed)
         refuse_mixed(questions)
-        samples = _samples(options, questions)
-        design = design_of(options.design, factors_of(options, questions, samples, whole))
+        factors = factors_of(options, questions, whole)
+        _check_writing(options, questions, factors)
+        design = design_of(options.design, factors)
         return cls(options, questions, whole.groups, questions.groups, design)
 
     def is_written(self, group: str) -> bool:
@@ -154,22 +155,15 @@ def plan_questions(options: ProbeOptions, suite: Any = None, watch: Watch = SILE
     sizes = {name: presented.size(name) for name in groups}
 
     def load() -> Any:
-        if not presented.writes or options.model.startswith("baseline:"):
-            return load_prompt_model(
-                options.model,
-                [one for of_group in presented.pool.values() for one in of_group],
-                loading=options.loading,
-                seed=options.seed,
-                connection=options.connection,
-            )
-        return load_writer(
+        most = options.max_new_tokens
+        return load_prompt_model(
             options.model,
-            options.loading,
-            connection=options.connection,
-            chooses=presented.chooses,
-            most_written=options.max_new_tokens,
-            temperature=options.temperature,
+            [one for of_group in presented.pool.values() for one in of_group],
+            loading=options.loading,
             seed=options.seed,
+            connection=options.connection,
+            writing=Writing(most, options.temperature, options.seed) if presented.writes else None,
+            chooses=presented.chooses,
         )
 
     settings = {
@@ -202,24 +196,22 @@ def _queries(presented: Presented, model: Any) -> Queries:
     """What a model is asked; None for the prompts of no model."""
     options = presented.options
     is_chat = model is not None and is_chat_model(model)
-    chooser = getattr(model, "chooser", None) or model
     writer = Writer.of(options, model) if model is not None and presented.writes else None
 
     def texts(group: str, prompt: Any) -> list[str]:
-        reader = model if presented.is_written(group) else chooser
-        return [prompt.text if reader is None else reader.text(prompt)]
+        return [prompt.text if model is None else model.text(prompt)]
 
     def ask(group: Group, progress: Progress) -> pl.DataFrame:
         presenter = presented.presenter(group.id, is_chat=is_chat)
         if writer is not None and presented.is_written(group.id):
             return write(presented.groups[group.id], presenter, group, writer, progress)
-        return choose(presenter, group, chooser, progress)
+        return choose(presenter, group, model, progress)
 
     settings = presented.presenter(is_chat=is_chat).record
     if writer is not None:
         match = writer.match or DEFAULT_RULES
         writing = {
-            "match": match, "samples": options.samples, "equivalence": options.equivalence,
+            "match": options.match if writer.judge else match,
         }  # fmt: skip
         settings = {**settings, "writing": writing}
     return Queries(
@@ -254,12 +246,13 @@ class Writer:
             todo = "Name one with --model. Of questions with options, leave --generate out."
             raise ConsilienceError(f"'{name}' does not write answers", expected=expected, todo=todo)
         judge = None
-        if options.equivalence is not None:
+        if is_judge(options.match):
             from consilience.models.judges import load_judge
 
-            judge = load_judge(options.equivalence, options.loading)
+            judge = load_judge(str(options.match), options.loading)
         # A baseline writes an option or a gold alone, which every rule should accept.
-        match = None if options.model.startswith("baseline:") else options.match
+        is_usual = judge is not None or options.model.startswith("baseline:")
+        match = None if is_usual else options.match
         return cls(model, match, judge)
 
     @property
@@ -366,30 +359,29 @@ def _hub_of(spec: str, questions: Questions) -> list[str]:
     return [dataset, config, split]
 
 
-def _samples(options: ProbeOptions, questions: Questions) -> list[Factor]:
-    """The factor ``sample``, if several texts are sampled; options that do not fit raise."""
+def _check_writing(options: ProbeOptions, questions: Questions, factors: Sequence[Factor]) -> None:
+    """Raise for options of writing that do not fit the questions or each other."""
     are_open = [not question.options for question in questions.items]
-    if options.match:
+    if options.match and not is_judge(options.match):
         rule_of(options.match)  # an unknown one raises
     if options.option_score and (options.generate or all(are_open)):
         todo = "Leave it out, or leave --generate out."
         raise ConsilienceError("--option-score of written answers", todo=todo)
-    if options.samples > 1 and not options.temperature:
-        raise ConsilienceError(
-            f"--samples {options.samples} at temperature 0, where all samples are the same",
-            todo="Add --temperature 0.7, or leave --samples out.",
-        )
+    is_sampled = any(factor.name == "sample" for factor in factors)
+    if is_sampled and not options.temperature:
+        found = "--vary sample at temperature 0, where all samples are the same"
+        raise ConsilienceError(found, todo="Add --temperature 0.7, or leave it out.")
     usual = ProbeOptions()
-    changed = any(getattr(options, name) != getattr(usual, name) for name in OF_WRITING)
+    changed = is_sampled or any(
+        getattr(options, name) != getattr(usual, name) for name in OF_WRITING
+    )
     if changed and not (options.generate or any(are_open)):
         raise ConsilienceError(
             "an option for written answers with questions that have options",
             expected="--generate, with which the model writes its answers",
-            todo="Add --generate, or leave --match, --samples, --temperature, --max-new-tokens "
-            "and --equivalence out.",
+            todo="Add --generate, or leave --match, --temperature, --max-new-tokens and "
+            "--vary sample out.",
         )
-    levels = tuple(map(str, range(1, options.samples + 1)))
-    return [Factor("sample", levels)] if options.samples > 1 else []
 
 
 QUESTION_COLUMNS: Mapping[str, type[pl.DataType] | pl.DataType] = {

@@ -16,7 +16,7 @@ from consilience.core.schemas import REASONS
 from consilience.core.text import counted, duration, evenly, spread
 from consilience.models import LanguageModel
 from consilience.options import Output
-from consilience.options.probe import ProbeOptions
+from consilience.options.probe import ProbeOptions, is_judge
 from consilience.plans import Plan, Queries, noise, plan_of
 from consilience.probing.counting import CountedRun, count_answers, noise_floor_of, save_counted
 from consilience.report.export import Shown
@@ -160,7 +160,7 @@ def _noise_floor(
 
     def as_written(answers: pl.DataFrame) -> pl.DataFrame:
         """Answers before a judge merged them: which ones are merged depends on all of them."""
-        if options.equivalence is None or "text" not in answers.columns:
+        if not is_judge(options.match) or "text" not in answers.columns:
             return answers
         return answers.with_columns(option=None, answer="text")
 

@@ -32,9 +32,9 @@ KEYS = ("group", "item", "variant")
 MODEL_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 
 SHOWN = (
-    "limit", "seed", "revision", "dtype", "groups", "protocol", "candidates", "multi_token",
-    "as_questions", "generate", "half", "vary", "design", "option_score", "shots", "match",
-    "samples", "temperature", "max_new_tokens", "noise_floor",
+    "limit", "seed", "dtype", "groups", "protocol", "candidates",
+    "as_questions", "generate", "vary", "design", "option_score", "shots", "match",
+    "temperature", "max_new_tokens", "noise_floor",
 )  # fmt: skip
 """Options of a run that its published command repeats; texts with a slash are left out."""
 
@@ -68,7 +68,7 @@ def public_model(run: Run, model_id: str | None) -> tuple[str, dict[str, str]]:
     """The id of the model of a run and what is known of it; a model without an id raises."""
     identity: Mapping[str, Any] = run.settings.get("model", {})
     is_here = identity.get("digest") is not None or "server" in identity
-    id_ = model_id or ("" if is_here else str(identity.get("model", "")))
+    id_ = model_id or ("" if is_here else str(identity.get("model", "")).partition("@")[0])
     if not MODEL_ID.fullmatch(id_):
         found = f"the model '{id_}'" if id_ else "a model without an id"
         expected = "ORGANISATION/NAME, as on the Hub"

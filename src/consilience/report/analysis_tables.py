@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
 import polars as pl
 
 from consilience.analysis.examples import Example
+from consilience.analysis.factor_effects import FactorTables
 from consilience.core.expectations import KINDS
+from consilience.core.factors import FACTORS
 from consilience.core.text import counted, listed, truncated
 from consilience.metrics.measure import NEARLY_CONSTANT
 from consilience.metrics.registry import short_label_of
@@ -31,13 +34,14 @@ from consilience.report.columns import (
     metric_column,
     numbered,
 )
-from consilience.report.table import Cell, Column, Table, Value, spread_of, text_of
+from consilience.report.table import CI, Cell, Column, Table, Value, spread_of, text_of
 from consilience.suites.pairs import CALUM
 from consilience.types import SuiteWords
 
 USER = re.compile(
-    r"<\|?(?:im_)?start\w*\|?>\s*user\b(?:<\|end_header_id\|>)?|<[|\uff5c]user[|\uff5c]>|\[INST\]",
-    re.IGNORECASE,
+    r"<\|?(?:im_)?start\w*\|?>\s*user\b(?:<\|end_header_id\|>)?|<[|\uff5c]user[|\uff5c]>|\[INST\]|"
+    r"^user: ",
+    re.IGNORECASE | re.MULTILINE,
 )
 """How a turn of the user begins."""
 
@@ -75,16 +79,6 @@ def whole_or_end(text: str) -> str:
     if len(text) <= LONGEST_PROMPT:
         return text
     return f"... {text[-LONGEST_PROMPT:].partition(' ')[2]}"
-
-
-def differing_lines(first: str, second: str) -> Sequence[str]:
-    """The lines of the second prompt between those that both begin and end with."""
-    one, other = lines_asked(first), lines_asked(second)
-    while one and other and one[0] == other[0]:
-        one, other = one[1:], other[1:]
-    while one and other and one[-1] == other[-1]:
-        one, other = one[:-1], other[:-1]
-    return other
 
 
 LAYOUTS: Mapping[str, tuple[str, Columns]] = {
@@ -269,7 +263,177 @@ def example_table(examples: Sequence[Example], title: str) -> Table:
     nouns = ("group", "question", "variant") if has_prompts else ("relation", "subject", "pattern")
     headings = [nouns[1], "gold", nouns[2], *["text"] * is_written, "answer"]
     columns = [Column(nouns[0], is_extra=True), *map(Column, headings)]
-    return Table(title, columns, rows, rules=last_rows, sortable=False)
+    return Table(title, columns, rows, rules=last_rows)
+
+
+NOISE = "noise"  # the rows of pairs that differ in nothing about the question
+
+EXACT: Columns = {
+    "answer_main": Column("answer: main effect", "share", "answer: main"),
+    "answer_total": Column("answer: total effect", "share", "answer: total"),
+    ("answer_low", "answer_high"): Column(CI, "share", is_extra=True),
+    "correctness_main": Column("correctness: main effect", "share", "correct: main", is_extra=True),
+    "correctness_total": Column("correctness: total effect", "share", "correct: total"),
+    ("correctness_low", "correctness_high"): Column(CI, "share", is_extra=True),
+}
+"""Shares of the variation, of a design whose variance components are known."""
+
+CONSISTENCY: Columns = {
+    "factor": Column("factor"),
+    "levels": Column("levels", "count", is_extra=True),
+    "n": Column("pairs", "count", is_extra=True),
+    "value": Column("consistency", "share"),
+    ("low", "high"): Column(CI, "share"),
+    "chance": Column("expected by chance", "share", "expected"),
+    "corrected": Column("corrected", "share"),
+    ("corrected_low", "corrected_high"): Column(CI, "share", is_extra=True),
+}
+"""Agreement of the pairs that differ in one factor only."""
+
+OF_CONSISTENCY = (
+    "consistency: agreement of variants that differ in this factor only; expected by chance: of "
+    "answers that follow the shown position, or of open questions those to other questions"
+)
+OF_SHARES = (
+    "main effect: share of the variation of answers over variants that the factor makes alone; "
+    "total effect: with every interaction that it is part of; main effects and interactions of the "
+    "answer sum to 100"
+)
+
+OUTCOMES = ("answer", "correctness")
+
+
+@dataclass(frozen=True, slots=True)
+class FactorView:
+    """What is shown of the factors of one run."""
+
+    name: str
+    tables: FactorTables
+    noise: pl.DataFrame
+    """The noise floor that the run measured (``METRICS_SCHEMA``); empty for none."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether main effects and interactions are known."""
+        return "main" in self.tables.components["effect"]
+
+
+def factor_table(views: Sequence[FactorView], title: str) -> Table:
+    """A row a factor of each run, then interactions, the difference of items and noise."""
+    is_exact = all(view.is_exact for view in views)
+    columns = {**CONSISTENCY, **(EXACT if is_exact else {})}
+
+    rows = []
+    for view in views:
+        rows += [(view.name, record) for record in factor_records(view)]
+        for count, value in view.noise.select("n", "value").iter_rows():
+            rows.append((view.name, {"factor": NOISE, "n": count, "value": 1 - value}))
+    notes = [OF_CONSISTENCY, *([OF_SHARES] if is_exact else [])]
+    notes += _by_view(views, _variation_note) + _by_view(views, _range_note)
+    blocks = [name for name, _ in rows] if len(views) > 1 else []
+    return frame_table([of for _, of in rows], title, columns, notes, blocks)
+
+
+def _by_view(
+    views: Sequence[FactorView], notes_on: Callable[[FactorView], Iterable[str]]
+) -> list[str]:
+    """Notes on each run, with its name where there are several."""
+    return [
+        f"{view.name}: {note}" if len(views) > 1 else note
+        for view in views
+        for note in notes_on(view)
+    ]
+
+
+def factor_verdict(views: Sequence[FactorView]) -> list[str]:
+    """Which factor changes the answers most, in sentences; one sentence a run of several."""
+    return _by_view(views, lambda view: [*_most_changed(view)][: 1 if len(views) > 1 else None])
+
+
+def view_notes(views: Sequence[FactorView]) -> list[str]:
+    """What a reader of the tables of factors should know."""
+    return _by_view(views, lambda view: view.tables.notes)
+
+
+def factor_records(view: FactorView) -> Iterator[dict[str, Any]]:
+    """The rows of a run by the names of the columns."""
+    parts = parts_of(view.tables)
+    for row in view.tables.consistency.to_dicts():
+        for outcome in OUTCOMES if view.is_exact else ():
+            total = parts[outcome, "total", row["factor"]]
+            row[f"{outcome}_total"] = total["share"]
+            row[f"{outcome}_low"], row[f"{outcome}_high"] = total["share_low"], total["share_high"]
+            row[f"{outcome}_main"] = parts[outcome, "main", row["factor"]]["share"]
+        yield row
+    known = [outcome for outcome in OUTCOMES if (outcome, "interactions", "") in parts]
+    if known:
+        mains = {f"{of}_main": parts[of, "interactions", ""]["share"] for of in known}
+        yield {"factor": "interactions", **mains}
+
+
+def parts_of(tables: FactorTables) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """The rows of the components by outcome, effect and factors."""
+    rows = tables.components.iter_rows(named=True)
+    return {(row["outcome"], row["effect"], row["factors"]): row for row in rows}
+
+
+def _variation_note(view: FactorView) -> Iterator[str]:
+    if not view.is_exact:
+        return
+    parts = parts_of(view.tables)
+    shares = []
+    for outcome in OUTCOMES:
+        row = parts[outcome, "within questions", ""]
+        known = f" (95 % CI {100 * row['low']:.1f} to {100 * row['high']:.1f})"
+        shares.append(f"{100 * row['value']:.1f} %" + known * (not math.isnan(row["low"])))
+    yield (
+        f"two variants of a question, chosen at random, have different answers in {shares[0]} of "
+        f"the draws, and only one of the two is right in {shares[1]}"
+    )
+
+
+def _range_note(view: FactorView) -> Iterator[str]:
+    for row in view.tables.indices.filter(pl.col("lowest") != pl.col("highest")).to_dicts():
+        ends = []
+        for end in ("lowest", "highest"):
+            others = row[f"n_{end}"] - 1
+            ties = f" and {counted(others, 'other')}" if others > 0 else ""
+            ends.append(f"{end} in {row[f'{end}_variant']}{ties} ({100 * row[end]:.1f})")
+        yield (
+            f"of the {counted(row['n'], 'question')} asked in all variants, accuracy is "
+            f"{' and '.join(ends)}"
+        )
+
+
+def _most_changed(view: FactorView) -> Iterator[str]:
+    """The factors by the agreement of variants that differ in one alone, the lowest first."""
+    rows = view.tables.consistency.drop_nans("value").sort("value", maintain_order=True).to_dicts()
+    if not rows:
+        return
+    first, *others = rows
+    name = first["factor"]
+    change = FACTORS.get(name, "the factor").partition(":")[0]
+    agreement = f"{100 * first['value']:.1f} %"
+    if first["value"] == 1:
+        yield "No factor changes an answer: variants that differ in one factor always agree."
+        return
+    what = f"{change[0].upper()}{change[1:]} ({name})"
+    is_alone = any(other["value"] > first["value"] for other in others[:1])
+    yield (
+        f"{what} changes answers{' most' * is_alone}: variants that differ in nothing else "
+        f"agree in {agreement} of pairs."
+    )
+    if others:
+        named = [f"{100 * row['value']:.1f} % for {row['factor']}" for row in others]
+        overlaps = others[0]["low"] <= first["high"]
+        unsure = f"; the 95 % intervals of {name} and {others[0]['factor']} overlap" * overlaps
+        yield f"The agreement is {', '.join(named)}{unsure}."
+    for flips in view.noise["value"].drop_nans():
+        if inside := [row["factor"] for row in rows if row["value"] >= 1 - flips]:
+            yield (
+                f"The effect of {' and '.join(inside)} is inside the noise floor: "
+                f"{100 * flips:.1f} % of answers change when nothing in the prompt does."
+            )
 
 
 WIDTH = 100  # characters in a line that is legible
@@ -341,9 +505,6 @@ def effects_tables(effects: pl.DataFrame) -> Iterator[Table]:
         yield frame_table(named, title, columns, notes)
 
 
-ALL_GROUPS = "all groups"  # what tables call the items of all groups together
-
-
 def violation_examples(examples: pl.DataFrame) -> Iterator[Table]:
     """A table of examples for each kind of a group (``examples.EXAMPLES``).
 
@@ -361,4 +522,4 @@ def violation_examples(examples: pl.DataFrame) -> Iterator[Table]:
                 rows.append([question or row["item"], variant, row["answer"], row["permitted"]])
             last_rows.append(len(rows) - 1)
         title = f"{group}, {kind} ({KINDS[str(kind)]}): examples of violations"
-        yield Table(title, columns, rows, rules=last_rows, sortable=False)
+        yield Table(title, columns, rows, rules=last_rows)

@@ -1,333 +1,30 @@
-"""Figures, as Vega-Lite."""
+"""Charts as SVG: intervals, differences, and vectors in the plane."""
 
 from __future__ import annotations
 
-import json
+import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import polars as pl
-import polars.selectors as cs
 
 from consilience.core.factors import Kind
-from consilience.metrics.registry import headline_metrics, label_of
-from consilience.report.export import INK, Spec
-from consilience.report.run_view import (
-    NOISE,
-    FactorView,
-    RunView,
-    factor_records,
-    group_names,
-)
+from consilience.core.text import visible
+from consilience.files.write import write_whole
+from consilience.report.columns import group_names
+from consilience.types import Suite
 
+INK = "currentColor"  # Of text and lines: that of the text around a chart
 COLOURS = (
     "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", INK, "#a39000",
 )  # fmt: skip
 """Okabe and Ito's colours, for colour-blind readers, with a darker yellow and ink for black."""
-RUN_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
-EXPECTED, MAJORITY, MAIN = "expected by chance", "majority baseline", "main effect"
-OUTLINES = {
-    EXPECTED: "M-.15,-1H.15V1H-.15Z",
-    MAJORITY: "M0,-1L1,0L0,1L-1,0ZM0,-.6L-.6,0L0,.6L.6,0Z",
-    MAIN: "M-1,-.6H1V.6H-1Z",
-}
-"""What a legend shows beside the runs, and its outlines in a square from -1 to 1."""
-MARKS = "marks"  # the layer of a chart that its menus and pointers are for
-LINES = "split(datum.label, '\\n')"  # how Vega shows a label of several lines
-LINE_HEIGHT = 13  # pixels from a line of a label to the next
-LABEL = 30  # characters in a line of a label
-WIDE, NARROW, PLANE = 360, 280, 190  # widths of planes in pixels of a file
-LIFTS = [
-    {"test": f"length({LINES}) == {lines}", "value": -LINE_HEIGHT * (lines - 1) / 2}
-    for lines in range(2, 7)
-]
-LINED_AXIS: Spec = {
-    "labelExpr": LINES, "labelLimit": 0, "labelLineHeight": LINE_HEIGHT, "ticks": False,
-    "labelOffset": {"condition": LIFTS, "value": 0},
-}  # fmt: skip
-"""An axis of labels of several lines, which are centred at their place."""
-
-BOUNDS: Spec = {"type": "rule", "strokeWidth": 1.5}
-CHANCE: Spec = {"type": "tick", "thickness": 2, "size": 11, "opacity": 0.8, "aria": False}
-MARK: Spec = {"type": "point", "filled": True, "opacity": 1, "size": 40}
-STOP: Spec = {"field": "stop"}  # where the line of an interval ends
-
-
-def wrapped(text: str) -> str:
-    """A label in as few lines of at most ``LABEL`` characters as possible, of similar length."""
-    words = " ".join(text.split())
-    lines = textwrap.wrap(words, LABEL)
-    widths = range(len(words) // max(1, len(lines)), LABEL)
-    even = (textwrap.wrap(words, width) for width in widths if width > 0)
-    return "\n".join(next((wrap for wrap in even if len(wrap) == len(lines)), lines)) or text
-
-
-def _field(name: str, type_: str = "quantitative", **more: Any) -> Spec:
-    return {"field": name, "type": type_, **more}
-
-
-def _layer(mark: Spec, channels: Spec, *filters: object) -> Spec:
-    transform = [{"filter": one} for one in filters]
-    return {"mark": mark, "encoding": channels, "transform": transform}
-
-
-def _chooser(
-    field: str, options: Sequence[str], name: str, first: str = "", labels: Sequence[str] = ()
-) -> Spec:
-    """A menu that chooses the rows with one value of a field; ``first`` is chosen first."""
-    menu = {"input": "select", "options": options, "labels": labels or options, "name": f"{name} "}
-    value = [{field: first or options[0]}]
-    return {
-        "name": field, "select": {"type": "point", "fields": [field]}, "bind": menu, "value": value,
-        "views": [MARKS],
-    }  # fmt: skip
-
-
-def _labels(names: pl.Series) -> tuple[pl.Expr, int]:
-    """Names as labels of several lines, and the most lines of one."""
-    label = pl.col(names.name).map_elements(wrapped, pl.String)
-    return label, max(wrapped(name).count("\n") + 1 for name in names)
-
-
-def percents(*names: str) -> pl.Expr:
-    """Fractions in percent, rounded as tables round: to one digit, halves to the even one."""
-    return (pl.col(*names) * 100).round(1, mode="half_to_even").fill_nan(None)
-
-
-def _data(rows: pl.DataFrame, value: str = "") -> Spec:
-    """Rows for a chart; JSON has no NaN. ``value``: also the line of its interval."""
-    if value:
-        rows = rows.with_columns(start=pl.coalesce("low", value), stop=pl.coalesce("high", value))
-    return {"values": rows.with_columns(cs.float().fill_nan(None)).to_dicts()}
-
-
-def _names(rows: pl.DataFrame, column: str) -> list[str]:
-    return rows[column].unique(maintain_order=True).to_list()
-
-
-def _percent_axis(*ticks: int) -> Spec:
-    return {"scale": {"domain": [0, 100]}, "axis": {"values": list(ticks)}}
-
-
-def _by_run(runs: Sequence[str], more: Sequence[str] = (), *, has_shapes: bool = False) -> Spec:
-    """The colour and the shape of each run, with a legend that also has ``more`` (``OUTLINES``)."""
-    names = [*runs, *more]
-    shown = {"title": None, "orient": "top", "labelLimit": 0, "symbolOpacity": 1}
-    legend = shown if len(names) > 1 else None
-
-    def channel(values: Sequence[str], rest: Sequence[str]) -> Spec:
-        chosen = [values[at % len(values)] for at in range(len(runs))] + [*rest]
-        return _field("run", "nominal", scale={"domain": names, "range": chosen}, legend=legend)
-
-    shape = {"shape": channel(RUN_SHAPES, [OUTLINES[name] for name in more])}
-    return {"color": channel(COLOURS, [INK] * len(more))} | (shape if has_shapes else {})
-
-
-def _beside(runs: Sequence[str], channel: str = "yOffset") -> Spec:
-    """The marks of several runs beside each other."""
-    return {channel: _field("run", "nominal", sort=runs)} if len(runs) > 1 else {}
-
-
-def _tips(names: Mapping[str, str], percents: Sequence[str] = (), **counts: str) -> Spec:
-    """Tooltips: fields and their titles, of texts, of percentages and of counts."""
-    texts = [_field(name, "nominal", title=title) for name, title in names.items()]
-    numbers = [_field(name, title=name, format=".1f") for name in percents]
-    return {"tooltip": texts + numbers + [_field(of, title=shown) for of, shown in counts.items()]}
-
-
-def _line(axis: str, rows: Sequence[Mapping[str, Any]], **channels: Spec) -> Spec:
-    """Dashed lines across an axis, at its values in the rows."""
-    mark = {"type": "rule", "color": INK, "strokeDash": [3, 3], "opacity": 0.7}
-    return {"data": {"values": rows}, **_layer(mark, {axis: _field(axis), **channels})}
-
-
-def _panels(spec: Spec, field: str, names: Sequence[str], data: Spec) -> Spec:
-    lines = "split(replace(datum.label, ' ', '\\n'), '\\n')"  # after the first word
-    header = {"labelAnchor": "start", "labelExpr": lines}
-    facet = _field(field, "nominal", title=None, sort=names, header=header)
-    return {"data": data, "facet": facet, "spec": spec, "columns": len(names), "spacing": 14}
-
-
-def _styled(about: str, **spec: Any) -> Spec:
-    """A chart with our style; its text and lines have the colour of the text around it."""
-    text = {"labelColor": INK, "titleColor": INK, "labelFontSize": 11, "titleFontSize": 11}
-    lines = {"domainColor": INK, "tickColor": INK, "gridColor": INK, "gridOpacity": 0.15}
-    header = {"labelFontWeight": "bold", "labelAngle": 0, "labelAlign": "left"}
-    config = {
-        "view": {"stroke": None},
-        "axis": {**text, "titleFontWeight": "normal", **lines},
-        "legend": {**text, "columns": 2},
-        "header": {**text, **header},
-        "title": {"color": INK, "subtitleColor": INK},
-    }
-    return {"description": about, "background": "transparent", "config": config, **spec}
-
-
-def interval_figure(rows: pl.DataFrame, kind: str) -> Spec:
-    """Groups or forms by a number with its interval, a mark a run; a menu chooses the number.
-
-    ``rows``: ``run, name, metric`` (a label)``, value, low, high, chance, majority, n``. The first
-    metric is shown first. ``kind``: what names are of, such as relation or form.
-    """
-    numbers, runs = _names(rows, "metric"), _names(rows, "run")
-    bounds = ("value", "low", "high", "chance", "majority")
-    first = rows.filter(pl.col("run") == runs[0]).select("metric", "name", order="value")
-    label, lines = _labels(rows["name"])
-    rows = rows.with_columns(percents(*bounds), label=label)
-    rows = rows.join(first, on=["metric", "name"], how="left", maintain_order="left")
-    menu = [_chooser("metric", numbers, "Number")] if len(numbers) > 1 else []
-    order = {"field": "order", "op": "min"}
-    y = {"y": _field("label", "nominal", title=None, sort=order, axis=LINED_AXIS)}
-    y |= _beside(runs)
-    least = {of: _least(rows.filter(metric=of)) for of in numbers}
-    by_number = {"expr": f"({json.dumps(least)})[metric_metric]"}  # of the menu
-    scale = _scale(by_number if len(set(least.values())) > 1 else least[numbers[0]])
-    references = {EXPECTED: "chance", MAJORITY: "majority"}
-    known = [name for name, of in references.items() if rows[of].is_not_null().any()]
-    of_run = y | _by_run(runs, known)
-    start, chance, majority, value = (
-        _field(name, scale=scale) for name in ("start", "chance", "majority", "value")
-    )
-    start |= {"title": "percent", "axis": {"tickCount": 5}}
-    diamond = {"type": "point", "shape": "diamond", "size": 42, "color": INK, "opacity": 0.65}
-    tips = _tips({"run": "run", "name": kind, "metric": "number"}, bounds, n="counted")
-    chosen = [{"filter": {"param": "metric"}}] * bool(menu)
-    layers = [
-        _layer(BOUNDS, of_run | {"x": start, "x2": STOP}) | {"name": MARKS},
-        _layer(CHANCE, of_run | {"x": chance}),
-        _layer(diamond, y | {"x": majority}, {"field": "run", "equal": runs[0]}),
-        _layer(MARK, y | _by_run(runs, known, has_shapes=True) | {"x": value} | tips),
-    ]
-    per_run = {1: 0, 2: 12, 3: 10}.get(len(runs), 8) * len(runs)
-    return _styled(
-        f"A number of each {kind} with its 95 % confidence interval, for each run.",
-        data=_data(rows, "value"), transform=chosen, params=menu, layer=layers, width=WIDE,
-        height=len(set(rows["name"])) * max(18, 14 * lines, per_run),
-    )  # fmt: skip
-
-
-def _least(rows: pl.DataFrame) -> float:
-    """Zero, or the lowest number or bound of an interval below it."""
-    lowest = rows.select(pl.min_horizontal(pl.col("value", "low").fill_nan(None)).min()).item()
-    return min(0.0, lowest or 0.0)
-
-
-def _scale(start: Any) -> Spec:
-    return {"domain": [start, 100], "nice": False, "padding": 6}
-
-
-def edit_figure(edits: pl.DataFrame) -> Spec:
-    """What each kind of edit costs in consistency, a mark a run; ``edits`` has ``run``."""
-    runs, kinds = _names(edits, "run"), _names(edits, "kind")
-    bounds = ("difference", "low", "high")
-    of_run = {"y": _field("kind", "nominal", title=None, sort=kinds)} | _beside(runs)
-    of_run |= _by_run(runs)
-    start = _field("start", title="difference of consistency, points")
-    tips = _tips({"run": "run", "kind": "edit"}, bounds, relations="relations", pairs="pairs")
-    layers = [
-        _line("x", [{"x": 0}]),
-        _layer(BOUNDS, of_run | {"x": start, "x2": STOP}),
-        _layer(MARK, of_run | _by_run(runs, has_shapes=True) | {"x": _field("difference")} | tips),
-    ]
-    return _styled(
-        "Consistency of pairs that differ in a way, minus that of the others.",
-        data=_data(edits.with_columns(percents(*bounds)), "difference"), layer=layers,
-        width=NARROW, height=len(kinds) * (26 if len(runs) == 1 else 13 * len(runs)),
-    )  # fmt: skip
-
-
-OUTCOMES = ("", "answer", "correctness")  # of the planes of the figure of factors
-
-FACTOR_SCHEMA = {
-    **dict.fromkeys(("run", "panel", "name"), pl.String),
-    **dict.fromkeys(("value", "low", "high", "chance", "main"), pl.Float64),
-}
-"""The rows of the figure of factors. ``main`` is drawn as a bar, ``chance`` as a tick."""
-
-
-def factor_rows(views: Sequence[FactorView]) -> pl.DataFrame:
-    """The numbers of the figure (``FACTOR_SCHEMA``)."""
-    rows: list[dict[str, Any]] = []
-    for view in views:
-        for record in factor_records(view):
-            for outcome in OUTCOMES:
-                panel = f"{outcome}: total effect" if outcome else "consistency"
-                before = f"{outcome}_" * bool(outcome)
-                names = {name: before + name for name in ("low", "high", "chance", "main")}
-                names["value"] = f"{outcome}_total" if outcome else "value"
-                numbers = {name: record[of] for name, of in names.items() if of in record}
-                row = {"run": view.name, "panel": panel, "name": record["factor"]}
-                rows += [row | numbers] if numbers else []
-        for flips in view.noise["value"]:
-            named = {"run": view.name, "panel": "consistency", "name": NOISE}
-            rows.append(named | {"value": 1 - flips})
-    return pl.DataFrame(rows, schema=FACTOR_SCHEMA)
-
-
-def factor_figure(views: Sequence[FactorView]) -> Spec:
-    """Consistency, and shares of the variation of the answer and of correctness, by factor."""
-    numbers = ("value", "low", "high", "chance", "main")
-    rows = factor_rows(views).with_columns(percents(*numbers))
-    runs, names = [view.name for view in views], _names(rows, "name")
-    last = [name for name in ("interactions", NOISE) if name in names]
-    order = [*(name for name in names if name not in last), *last]
-    axis = {"labelLimit": 0, "ticks": False}
-    known = [name for name, of in {EXPECTED: "chance", MAIN: "main"}.items() if rows[of].count()]
-    y = {"y": _field("name", "nominal", title=None, sort=order, axis=axis)} | _beside(runs)
-    of_run = y | _by_run(runs, known)
-    main, start = (
-        _field(name, title="percent", **_percent_axis(0, 50, 100)) for name in ("main", "start")
-    )
-    bar = {"type": "bar", "opacity": 0.35, "aria": False} | (
-        {"height": 9} if len(runs) == 1 else {}
-    )
-    tips = _tips({"run": "run", "name": "factor"}, numbers)
-    layers = [
-        _layer(bar, of_run | {"x": main}),
-        _layer(BOUNDS, of_run | {"x": start, "x2": STOP}),
-        _layer(CHANCE, of_run | {"x": _field("chance")}),
-        _layer(MARK, y | _by_run(runs, known, has_shapes=True) | {"x": _field("value")} | tips),
-    ]
-    step = 22 if len(runs) == 1 else 11 * len(runs)
-    plane = {"layer": layers, "width": PLANE, "height": {"step": step}}
-    return _styled(
-        "Consistency by factor, and what the variation of answers comes from.",
-        **_panels(plane, "panel", _names(rows, "panel"), _data(rows, "value")),
-    )
-
-
-def interval_rows(runs: Sequence[RunView], kind: Kind) -> pl.DataFrame:
-    """The rows of ``interval_figure``: each group as a ``whole``, or each ``form`` of each task.
-
-    Determinism goes by the name of consistency.
-    """
-    shown = sorted(headline_metrics(), key=lambda name: name != "consistency")
-    shown = shown if kind == "whole" else ["consistency", "corrected_consistency"]
-    on = ["run", "group", "level", "metric"]
-
-    def rows_of(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-        metric = pl.col("metric").replace({"determinism": "consistency"})
-        of_runs = (
-            table.filter(over="group", kind=kind).with_columns(metric, run=pl.lit(name))
-            for name, table in tables.items()
-        )
-        return pl.concat(of_runs).select(*on, "value", "low", "high", "n")
-
-    metrics = rows_of({run.name: run.metrics for run in runs})
-    majority = rows_of({run.name: run.baseline for run in runs}).select(*on, majority="value")
-    chance = metrics.filter(metric="chance_consistency").select(*on, chance="value")
-    rows = metrics.filter(pl.col("metric").is_in(shown))
-    for references in (chance.with_columns(metric=pl.lit("consistency")), majority):
-        rows = rows.join(references, on=on, how="left", maintain_order="left")
-    order = {name: at for at, name in enumerate(shown)}
-    rows = rows.sort(pl.col("metric").replace_strict(order), maintain_order=True)
-    name, level = pl.col("group").replace(group_names(runs[0].suite)), pl.col("level")
-    if kind == "form":
-        name = name + ": " + level if rows["group"].n_unique() > 1 else level
-    labels = {name: label_of(name) for name in shown}
-    return rows.with_columns(name=name, metric=pl.col("metric").replace_strict(labels))
-
+VIRIDIS = ("#440154", "#3b528b", "#21918c", "#5ec962")  # From dark to light, evenly apart
 
 CIRCLE = "M1,0A1,1,0,1,1,-1,0A1,1,0,1,1,1,0Z"
 SQUARE = "M-.9,-.9H.9V.9H-.9Z"
@@ -342,50 +39,254 @@ SHAPES = (
     "M1,-1.1V1.1L-1,0Z", "M-1,-1.1V1.1L1,0Z",
 )  # fmt: skip
 """Outlines in a square from -1 to 1, the most different first: ParaRel has up to 20 patterns."""
+FILLED = (CIRCLE, SQUARE, UP, DIAMOND, DOWN, "M1,-1.1V1.1L-1,0Z")  # The marks of runs
 
-COLUMN = 320  # width and height of a drawing of vectors in pixels: a column of a page
+EXPECTED = "expected by chance"
+FONT, LINE, CHARACTER = 13, 16, 7.0  # Pixels: of text, from a line to the next, of a character
+LABEL = 30  # Characters in a line of a label
+WIDTH, PLANE = 360, 320  # Of the plane of intervals, and of that of vectors, in pixels
+GAP = 10  # Pixels between a label and what it is of
+TICKS = 5  # About so many on an axis
 
 
-def tsne_figure(table: pl.DataFrame, title: str) -> Spec:
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A picture; its text and lines have the colour of the text around it."""
+
+    about: str  # What it shows, for a reader who does not see it
+    width: float
+    height: float
+    elements: Sequence[str] = field(repr=False)
+
+    @property
+    def svg(self) -> str:
+        """The chart as an element of a page, with nothing that runs."""
+        return _element(
+            "svg", "".join(self.elements), xmlns="http://www.w3.org/2000/svg", role="img",
+            viewBox=f"0 0 {self.width:.0f} {self.height:.0f}", width=f"{self.width:.0f}",
+            height=f"{self.height:.0f}", font_size=FONT, font_family="sans-serif",
+            aria_label=visible(self.about),
+        )  # fmt: skip
+
+    def save(self, path: Path) -> None:
+        """Write it as an SVG file, whose ink is black."""
+        write_whole(path, self.svg.replace(INK, "#000").encode())
+
+    def _repr_html_(self) -> str:
+        return self.svg
+
+
+def _element(tag: str, content: str = "", **attributes: Any) -> str:
+    """An element of SVG; ``content`` is SVG, and attributes are escaped."""
+    named = (f'{name.replace("_", "-")}="{escape(str(of))}"' for name, of in attributes.items())
+    renamed = (text.replace("view-box", "viewBox") for text in named)
+    return f"<{tag} {' '.join(renamed)}>{content}</{tag}>"
+
+
+def _text(text: str, x: float, y: float, anchor: str = "start", **more: Any) -> str:
+    where: Any = {"x": f"{x:.1f}", "y": f"{y:.1f}", "text_anchor": anchor, "fill": INK}
+    return _element("text", escape(visible(text)), **where, **more)
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, colour: str = INK, **more: Any) -> str:
+    ends = {"x1": x1, "y1": y1, "x2": x2, "y2": y2}
+    return _element(
+        "line", **{name: f"{of:.1f}" for name, of in ends.items()}, stroke=colour, **more
+    )
+
+
+def _mark(
+    outline: str, x: float, y: float, colour: str, *, size: float, fill: bool, tip: str = ""
+) -> str:
+    """An outline around a point; a reader who points at it sees the ``tip``."""
+    return _element(
+        "path", f"<title>{escape(visible(tip))}</title>" if tip else "", d=outline,
+        transform=f"translate({x:.1f},{y:.1f}) scale({size})", fill=colour if fill else "none",
+        stroke=colour, stroke_width=0.2 if fill else 1.5 / size,
+    )  # fmt: skip
+
+
+def wrapped(text: str) -> list[str]:
+    """A label in as few lines of at most ``LABEL`` characters as possible, of similar length."""
+    words = " ".join(text.split())
+    lines = textwrap.wrap(words, LABEL) or [""]
+    even = (textwrap.wrap(words, width) for width in range(-(-len(words) // len(lines)), LABEL))
+    return next((wrap for wrap in even if len(wrap) == len(lines)), lines)
+
+
+def percents(*names: str) -> pl.Expr:
+    """Fractions in percent, rounded as tables round: to one digit, halves to the even one."""
+    return (pl.col(*names) * 100).round(1, mode="half_to_even").fill_nan(None)
+
+
+def ticks_of(least: float, most: float) -> list[float]:
+    """Round numbers in a range, about ``TICKS`` of them."""
+    raw = (most - least or 1.0) / TICKS
+    unit = 10.0 ** math.floor(math.log10(raw))
+    step = min((of * unit for of in (1, 2, 5, 10)), key=lambda of: abs(math.log(of / raw)))
+    first = math.ceil(least / step - 1e-9)
+    return [at * step for at in range(first, math.floor(most / step + 1e-9) + 1)]
+
+
+def interval_chart(rows: pl.DataFrame, about: str, axis: str = "percent") -> Chart:
+    """A number of each of some parts with its interval, a mark a run; the rows' order is kept.
+
+    ``rows``: ``run, name, value, low, high``, fractions, and ``chance`` if there is any. ``axis``:
+    of differences from 0 with ``points`` in it, else of shares up to 1.
+    """
+    has_chance, is_difference = "chance" in rows.columns, "points" in axis
+    rows = rows.with_columns(percents("value", "low", "high", *["chance"] * has_chance))
+    runs, names = (rows[of].unique(maintain_order=True).to_list() for of in ("run", "name"))
+    labels = {name: wrapped(name) for name in names}
+    per_run = {1: 0, 2: 14, 3: 12}.get(len(runs), 10)
+    bands = [max(22, LINE * len(of) + 6, per_run * len(runs) + 8) for of in labels.values()]
+    left = CHARACTER * max(len(line) for of in labels.values() for line in of) + GAP
+    known = [
+        of for of in rows.select("value", "low", "high").iter_rows() for of in of if of is not None
+    ]
+    least, most = min(0.0, *known, 0.0), max([0.0 if is_difference else 100.0, *known])
+    width = WIDTH / ((most - least) or 1.0)
+    elements: list[str] = []
+    top = _legend(elements, [*runs] if len(runs) > 1 or has_chance else [], left, has_chance)
+    bottom = top + sum(bands)
+
+    def place(value: float) -> float:
+        return float(left + (value - least) * width)
+
+    for tick in ticks_of(least, most):
+        elements.append(_line(place(tick), top, place(tick), bottom, stroke_opacity=0.15))
+        elements.append(_text(f"{tick:g}", place(tick), bottom + LINE, "middle"))
+    elements.append(_text(axis, left, bottom + 2.3 * LINE))
+    if is_difference:
+        elements.append(_line(place(0), top, place(0), bottom, stroke_dasharray="3 3"))
+    for (name, lines), end in zip(labels.items(), accumulate(bands), strict=True):
+        middle = top + end - bands[names.index(name)] / 2
+        for at, line in enumerate(lines):
+            y = middle + LINE * (at - (len(lines) - 1) / 2) + 0.35 * FONT
+            elements.append(_text(line, left - GAP, y, "end"))
+        for row in rows.filter(name=name).to_dicts():
+            number = runs.index(row["run"])
+            y = middle + per_run * (number - (len(runs) - 1) / 2)
+            elements += _interval(row, y, place, number, has_chance)
+    return Chart(about, left + WIDTH + 2 * GAP, bottom + 2.6 * LINE, elements)
+
+
+def _interval(
+    row: Mapping[str, Any], y: float, place: Any, number: int, has_chance: bool
+) -> Iterator[str]:
+    """A row's interval, what chance would give, and its value."""
+    colour, (value, low, high) = (
+        COLOURS[number % len(COLOURS)],
+        (row[of] for of in ("value", "low", "high")),
+    )
+    if low is not None and high is not None:
+        yield _line(place(low), y, place(high), y, colour, stroke_width=1.5)
+    if has_chance and row["chance"] is not None:
+        x = place(row["chance"])
+        yield _line(x, y - 5, x, y + 5, colour, stroke_width=2, stroke_opacity=0.8)
+    if value is not None:
+        bounds = f" ({low:.1f} to {high:.1f})" if low is not None and high is not None else ""
+        tip = f"{row['run']}, {row['name']}: {value:.1f}{bounds}"
+        outline = FILLED[number % len(FILLED)]
+        yield _mark(outline, place(value), y, colour, size=4, fill=True, tip=tip)
+
+
+def _legend(elements: list[str], runs: Sequence[str], left: float, has_chance: bool) -> float:
+    """Add a line for each run, and for what chance would give; the height of the legend."""
+    if not runs:
+        return GAP
+    y = 0.0
+    for number, run in enumerate(runs if len(runs) > 1 else []):
+        y, colour = y + LINE + 2, COLOURS[number % len(COLOURS)]
+        outline = FILLED[number % len(FILLED)]
+        elements.append(_mark(outline, left + 5, y - 4, colour, size=4, fill=True))
+        elements.append(_text(run, left + 5 + GAP, y))
+    if has_chance:
+        y += LINE + 2
+        elements.append(_line(left + 5, y - 9, left + 5, y + 1, stroke_width=2, stroke_opacity=0.8))
+        elements.append(_text(EXPECTED, left + 5 + GAP, y))
+    return y + GAP
+
+
+def consistency_rows(runs: Mapping[str, pl.DataFrame], suite: Suite, kind: Kind) -> pl.DataFrame:
+    """The consistency of each group as a ``whole``, or of each form, for a chart.
+
+    ``runs``: metrics tables by run. The least consistent of the first run come first. Determinism
+    goes by the name of consistency.
+    """
+    of_runs = (rows.with_columns(run=pl.lit(name)) for name, rows in runs.items())
+    both = pl.concat(of_runs).filter(over="group", kind=kind)
+    on = ["run", "group", "level"]
+    chance = both.filter(metric="chance_consistency").select(*on, chance="value")
+    rows = both.filter(pl.col("metric").is_in(["consistency", "determinism"]))
+    rows = rows.select(*on, "value", "low", "high").join(chance, on=on, how="left")
+    name = pl.col("group").replace(group_names(suite))
+    if kind != "whole":
+        several = rows["group"].n_unique() > 1
+        name = pl.format("{}: {}", name, "level") if several else pl.col("level")
+    rows = rows.with_columns(name=name)
+    first = rows.filter(run=next(iter(runs))).select("name", order="value").unique("name")
+    rows = rows.join(first, on="name", how="left", maintain_order="left").drop("group", "level")
+    return rows.sort(pl.col("order").fill_nan(None), nulls_last=True, maintain_order=True)
+
+
+def shade(share: float) -> str:
+    """The colour at a place from dark (0) to light (1)."""
+    at, rest = divmod(share * (len(VIRIDIS) - 1), 1)
+    both = (VIRIDIS[min(int(at) + more, len(VIRIDIS) - 1)] for more in (0, 1))
+    one, other = ([int(of[at : at + 2], 16) for at in (1, 3, 5)] for of in both)
+    mixed = (round(a + (b - a) * rest) for a, b in zip(one, other, strict=True))
+    return "#" + "".join(f"{of:02x}" for of in mixed)
+
+
+def tsne_chart(table: pl.DataFrame, title: str) -> Chart:
     """Points in the plane, with a shape for each pattern and a colour for each subject.
 
     ``table`` has a row a query, with the columns ``x``, ``y``, ``subject``, ``gold`` and
     ``variant``. As in the paper's Figure 3: points of one colour together mean that the vectors are
     grouped by subject, points of one shape that they are grouped by pattern. More than
     eight colours have no legend; they go from dark to light in alphabetical order, so that every
-    eye, and every printer, sees whether a group is of one colour or of many. On a page, pointing at
-    a point names it, and a click on it brings out all of its colour.
+    eye, and every printer, sees whether a group is of one colour or of many.
     """
-    patterns, values = _names(table, "variant"), sorted(table["subject"].unique().to_list())
-    heading: Spec = {"text": textwrap.wrap(title, 52), "anchor": "start", "offset": 6}
-    symbols = {"symbolSize": 45, "symbolLimit": 0, "offset": 6}
-    legend: Spec = {"title": "pattern", "orient": "bottom", "columns": 1, **symbols}
-    legend["labelLimit"] = COLUMN - 20
-    scale: Spec = {"range": COLOURS[: len(values)]}
-    room = COLUMN / 4 - 20
-    colours = {"title": "subject", "orient": "top", "columns": 4, "labelLimit": room, **symbols}
-    if len(values) > len(COLOURS):
-        scale = {"scheme": {"name": "viridis", "count": len(values), "extent": [0, 0.9]}}
-        heading["subtitle"] = f"{len(values)} subjects, from dark to light in alphabetical order"
-    axis: Spec = {"axis": None, "scale": {"zero": False, "nice": False, "padding": 8}}
-    channels = {
-        "x": _field("x", **axis),
-        "y": _field("y", **axis),
-        "color": _field(
-            "subject", "nominal", scale={"domain": values, **scale},
-            legend=colours if len(values) <= len(COLOURS) else None,
-        ),
-        "shape": _field(
-            "variant", "nominal", scale={"domain": patterns, "range": SHAPES},
-            legend=legend | {"symbolStrokeColor": INK},
-        ),
-        "opacity": {"condition": {"param": "chosen", "value": 0.9}, "value": 0.1},
-        **_tips({"subject": "subject", "gold": "object", "variant": "pattern"}),
-    }  # fmt: skip
-    return _styled(
-        "t-SNE of vectors, a shape for each pattern, a colour for each subject.",
-        title=heading, data=_data(table), width=COLUMN, height=COLUMN,
-        view={"stroke": INK, "strokeOpacity": 0.3},
-        params=[{"name": "chosen", "select": {"type": "point", "fields": ["subject"]}}],
-        **_layer({"type": "point", "size": 30, "strokeWidth": 1, "filled": False}, channels),
-    )  # fmt: skip
+    patterns = table["variant"].unique(maintain_order=True).to_list()
+    subjects = sorted(table["subject"].unique().to_list())
+    few = len(subjects) <= len(COLOURS)
+    colours = {
+        one: COLOURS[at] if few else shade(at / (len(subjects) - 1))
+        for at, one in enumerate(subjects)
+    }
+    elements, y = list[str](), 0.0
+    for line in textwrap.wrap(title, 46):
+        y += LINE + 2
+        elements.append(_text(line, 0, y, font_weight="bold"))
+    named = subjects
+    if not few:
+        named = []
+        y += LINE + 2
+        about = f"{len(subjects)} subjects, from dark to light in alphabetical order"
+        elements.append(_text(about, 0, y))
+    for one in named:
+        y += LINE + 2
+        elements += [_mark(CIRCLE, 5, y - 4, colours[one], size=4, fill=True), _text(one, 15, y)]
+    top, room = y + GAP, PLANE - 2 * GAP
+    frame: Any = {"x": 0.5, "y": f"{top:.1f}", "width": PLANE - 1, "height": PLANE, "fill": "none"}
+    elements.append(_element("rect", **frame, stroke=INK, stroke_opacity=0.3))
+
+    def scaled(column: str) -> pl.Expr:
+        of = pl.col(column)
+        return (of - of.min()) / pl.max_horizontal(of.max() - of.min(), 1e-9) * room + GAP
+
+    for row in table.with_columns(scaled("x"), scaled("y")).to_dicts():
+        tip = f"{row['subject']}, {row['gold']}: {row['variant']}"
+        outline = SHAPES[patterns.index(row["variant"]) % len(SHAPES)]
+        place = (row["x"], top + PLANE - row["y"])
+        elements.append(
+            _mark(outline, *place, colours[row["subject"]], size=4, fill=False, tip=tip)
+        )
+    y = top + PLANE + GAP
+    for at, pattern in enumerate(patterns):
+        y += LINE + 2
+        elements.append(_mark(SHAPES[at % len(SHAPES)], 5, y - 4, INK, size=4, fill=False))
+        elements.append(_text(pattern, 15, y))
+    about = "t-SNE of vectors, a shape for each pattern, a colour for each subject."
+    return Chart(about, max(PLANE, CHARACTER * max(map(len, patterns)) + 15), y + GAP, elements)

@@ -12,7 +12,7 @@ import polars as pl
 from consilience.core.schemas import FLIPS
 from consilience.metrics.registry import label_of, short_label_of
 from consilience.report.table import CI, NAN, Column, Table, bounds_of
-from consilience.types import FACT_WORDS, SuiteWords
+from consilience.types import FACT_WORDS, Suite, SuiteWords
 
 Row = Mapping[str, Any]
 
@@ -31,8 +31,6 @@ def frame_table(
     columns: Columns,
     notes: Sequence[str] = (),
     blocks: Sequence[str] = (),
-    *,
-    sortable: bool = True,
 ) -> Table:
     """The rows of a data frame, or of a list, in those of the columns that they have."""
     records = frame.to_dicts() if isinstance(frame, pl.DataFrame) else frame
@@ -50,7 +48,18 @@ def frame_table(
         ]
         for row in records
     ]  # fmt: skip
-    return Table(title, list(known.values()), rows, notes, blocks, sortable=sortable)
+    return Table(title, list(known.values()), rows, notes, blocks)
+
+
+def group_names(suite: Suite) -> dict[str, str]:
+    """How the page names each group: its label, with its id where a label is not unique."""
+    labels = [group.label for group in suite.relations]
+    return {
+        group.id: f"{group.label} ({group.id})"
+        if group.label and labels.count(group.label) > 1
+        else group.label or group.id
+        for group in suite.relations
+    }
 
 
 FEWEST = 5  # Items, or groups of a mean, below which no interval is shown
@@ -122,8 +131,6 @@ GAIN_OF_TWO: Columns = {
     "gain_of_two": Column("gain without both", "points", "gain of both"),
 }
 PATTERNS: Columns = {
-    "relation": Column("relation"),
-    "run": Column("run"),
     "number": Column("number", "count"),
     "variant": Column("pattern"),
     "accuracy": metric_column("accuracy"),
@@ -164,7 +171,6 @@ MEANS: Columns = {
     "edit": Column("edit"),
     "factor": Column("only this differs"),
     "form": Column("form"),
-    "run": Column("run"),
     "mean": Column("mean±std", "share"),
     "value": Column("value", "share"),
     ("low", "high"): Column(CI, "share"),
@@ -177,6 +183,9 @@ MEANS: Columns = {
 """Means over relations or annotators, or values of a task, and what they count."""
 
 VIOLATION_RATES: Columns = {
+    "group": Column("group"),
+    "run": Column("run"),
+    "kind": Column("expectation"),
     "n": Column("applicable", "count"),
     "value": Column("violated", "share"),
     ("low", "high"): Column(CI, "share"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import polars as pl
 
@@ -26,7 +25,6 @@ from consilience.report.columns import (
     legible,
     tests_of,
 )
-from consilience.report.export import Folded, Part
 from consilience.report.metric_tables import form_rows, number_label, part_label
 from consilience.report.summary import FACT_ROWS, FORM_ROWS, VIOLATIONS
 from consilience.report.table import CI, Column, Table
@@ -34,7 +32,6 @@ from consilience.types import Suite
 
 CORRECTED = "corrected_consistency"  # which a constant model does not have
 NAME = 10  # characters of a run's name in a heading on a narrow screen
-MOST_FLIPS = 60  # changed answers on the page
 
 CONSTANT = (
     "A model that gives one answer to everything has no chance-corrected consistency, so no test "
@@ -43,11 +40,12 @@ CONSTANT = (
 
 
 def comparison_table(compared: pl.DataFrame, suite: Suite, by: By | None = None) -> Table:
-    """Later runs minus the first (``COMPARISON_SCHEMA``), with a block for each later run.
+    """Later runs minus the first (``COMPARISON_SCHEMA``): both values, the difference and its test.
 
     ``by``: a row a group, kind of edit, factor or form of each metric; None or "metric": a row a
     metric, of facts the mean over relations, of questions all of them together. The metrics are
-    those of a summary, or all with ``by`` "metric".
+    those of a summary, or all with ``by`` "metric". What else differs between rows, such as the
+    later run, is the heading of a block; what is the same in all is in the title.
     """
     rows = _chosen(compared, suite, by)
     if rows.is_empty():
@@ -59,17 +57,8 @@ def comparison_table(compared: pl.DataFrame, suite: Suite, by: By | None = None)
     family = "forms" if suite.words.over == "group" else f"{suite.words.group}s"
     adjusted = f", p (Holm) is adjusted over {family}" * rows["p_holm"].is_not_nan().any()
     notes.append(f"p: {tests_of(rows, suite.words)}. Intervals and p are not adjusted{adjusted}.")
-    return difference_table(rows, suite, by or "metric", [*notes, DETECTABLE])
-
-
-def difference_table(rows: pl.DataFrame, suite: Suite, by: By, notes: Sequence[str]) -> Table:
-    """A row a difference (``COMPARISON_SCHEMA``): both values, the difference, its interval and p.
-
-    ``by``: what names a row: the metric with its part, the group, or the part alone. What else
-    differs between rows, such as the later run, is the heading of a block; what is the same in all
-    is in the title.
-    """
-    pairs = rows.select("first", "second").unique(maintain_order=True).rows()
+    notes.append(DETECTABLE)
+    by, pairs = by or "metric", rows.select("first", "second").unique(maintain_order=True).rows()
     first, second = pairs[0] if len(pairs) == 1 else (pairs[0][0], "later run")
     short = [short_name(name) for name in (first, second)]
     short = ["first", "second"] if short[0] == short[1] else short
@@ -272,14 +261,6 @@ def flipped_table(answers: pl.DataFrame, most: int | None = None) -> Table:
     return frame_table(shown, "Changed answers", columns, notes)
 
 
-def flip_parts(numbers: pl.DataFrame, answers: pl.DataFrame, suite: Suite) -> Iterator[Part]:
-    """Numbers (``FLIP_SCHEMA``) and examples of changed answers."""
-    yield flip_verdict(numbers, suite)
-    yield flip_table(numbers, suite)
-    title = f"Examples of changed answers ({answers.height:,} in all)"
-    yield Folded(title, [flipped_table(answers, MOST_FLIPS)])
-
-
 def flip_verdict(numbers: pl.DataFrame, suite: Suite) -> list[str]:
     """How many answers changed, in which direction, and whether that is more than noise."""
     sentences, words = list[str](), suite.words
@@ -314,15 +295,3 @@ def flip_verdict(numbers: pl.DataFrame, suite: Suite) -> list[str]:
                 f"{100 * floor['changed']:.1f} % of {counted(floor['n'], 'answer')} ({how})."
             )
     return sentences
-
-
-def difference_parts(compared: pl.DataFrame, suite: Suite) -> Iterator[Part]:
-    """Later runs minus the first (``COMPARISON_SCHEMA``): headline numbers, then all, folded."""
-    more: By = "form" if suite.words.over == "group" else "group"
-    for _, rows in compared.group_by(["first", "second"], maintain_order=True):
-        yield comparison_table(rows, suite)
-        if more == "group" or rows.filter(kind="form").height:
-            by_part = comparison_table(rows, suite, more)
-            each = suite.words.group if more == "group" else more
-            title = f"Each {each}: {by_part.title}"
-            yield Folded(title, [replace(by_part, title=title)])

@@ -1,28 +1,24 @@
-"""Tables and figures outside a terminal, and how any result is shown: HTML, notebooks, files."""
+"""Tables outside a terminal, and how any result is shown: HTML, notebooks, files."""
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from dataclasses import replace
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any
 
 import polars as pl
 
-from consilience.core.errors import ConsilienceError
 from consilience.core.provenance import git_revision, versions
 from consilience.core.text import visible
 from consilience.files.tables import as_pandas
-from consilience.files.write import csv_of, write_whole
+from consilience.files.write import write_whole
 from consilience.options import Output
 from consilience.report.table import (
     CI,
@@ -32,139 +28,9 @@ from consilience.report.table import (
     Table,
     all_notes,
     fitted_text,
-    number_text,
     spread_of,
     text_of,
-    without_empty_columns,
 )
-
-INK = "currentColor"  # of text and lines: that of the text around a figure
-
-Spec = dict[str, Any]  # A figure as Vega-Lite, or a part of one
-
-
-def in_script(value: Any) -> str:
-    """Compact JSON for a script of a page: no text in it ends that script."""
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c")
-
-
-def in_black(chart: Spec) -> Spec:
-    """A chart whose ink is black, with visible text."""
-    black: Spec = json.loads(json.dumps(spec_of(chart)).replace(f'"{INK}"', '"black"'))
-    return black
-
-
-def with_legend(chart: Spec, **more: Any) -> Spec:
-    """A chart with the place of its legend, which the schema of Altair does not know."""
-    config: Spec = chart.get("config", {})
-    place = {"layout": {"top": {"anchor": "start", "bounds": "full"}}, **more}
-    return chart | {"config": config | {"legend": config.get("legend", {}) | place}}
-
-
-def save_figure(chart: Spec, path: Path) -> None:
-    """Write a chart as SVG; ink is black."""
-    import vl_convert
-
-    svg: str = vl_convert.vegalite_to_svg(in_black(chart))
-    write_whole(path, svg.encode())
-
-
-def spec_of(chart: Any) -> Any:
-    """A chart, or a value in it, with ``visible`` text: vl-convert aborts the process at an ESC."""
-    if isinstance(chart, dict):
-        return {spec_of(key): spec_of(item) for key, item in chart.items()}
-    if isinstance(chart, list | tuple):
-        return [spec_of(item) for item in chart]
-    return _visible_text(chart) if isinstance(chart, str) else chart
-
-
-_visible_text = lru_cache(maxsize=2**16)(visible)
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A chart."""
-
-    id: str  # Its name on the page and as a file
-    title: str  # Its caption in a paper
-    chart: Spec  # The chart, as wide as in a file
-    caption: str
-    is_fluid: bool = True
-    """Whether its plane is as wide as the page has room for; else the chart only shrinks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tiles:
-    """Headline numbers side by side.
-
-    A tile has ``label, value, low, high, chance, baseline``, in percent and NaN without data, and
-    a ``sentence``.
-    """
-
-    tiles: Sequence[Mapping[str, Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Cards:
-    """Prompts of one item side by side, below a sentence."""
-
-    lead: str
-    cards: Sequence[tuple[str, str, str]]  # Heading, prompt and answer
-
-
-class Code(str):
-    """A command, which keeps its lines."""
-
-    __slots__ = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Folded:
-    """Parts that a reader unfolds, by a line."""
-
-    summary: str
-    parts: Sequence[Part]
-
-
-Part = (
-    Table | Figure | Tiles | Cards | Folded | Code | str
-    | Mapping[str, str] | list[str] | list[tuple[str, str]]
-)  # fmt: skip
-"""A part of a page.
-
-A text is a paragraph, a mapping has names and their values, a list has texts, or links to other
-pages: text and address relative to the page.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A part of the page with a heading, which is also in the menu."""
-
-    id: str  # Its anchor
-    heading: str
-    intro: str  # One paragraph below the heading; may be empty
-    parts: Sequence[Part]
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A report."""
-
-    title: str  # The question that the page answers, about which models
-    subtitle: str  # The suite and its size
-    sections: Sequence[Section]
-
-    @property
-    def figures(self) -> list[Figure]:
-        """All figures, in their order."""
-        parts = [part for section in self.sections for part in section.parts]
-        inner = [of for part in parts for of in getattr(part, "parts", [part])]
-        return [part for part in inner if isinstance(part, Figure)]
-
-
-LARGEST = 5_000_000  # bytes of a page that still opens and travels well
 
 
 def html_text(cell: Cell, column: Column) -> tuple[str, str]:
@@ -177,61 +43,6 @@ def html_text(cell: Cell, column: Column) -> tuple[str, str]:
 def _with_spread(text: str, cell: Cell, column: Column, sign: str = "±") -> str:
     spread = spread_of(cell, column)
     return f"{text} {sign} {spread}" if spread else text
-
-
-def render(page: Page) -> str:
-    """The page as HTML, at most ``LARGEST`` bytes. Everything that came from data is escaped.
-
-    Control characters and bidi controls of data become U+FFFD.
-    """
-    import jinja2 as jinja
-    import markupsafe
-
-    def finalize(value: object) -> object:
-        is_text = isinstance(value, str) and not hasattr(value, "__html__")
-        return visible(str(value)) if is_text else value
-
-    environment = jinja.Environment(
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja.StrictUndefined,
-        finalize=finalize,
-    )
-    for kind in (Table, Figure, Tiles, Cards, Folded, Code):
-        environment.tests[kind.__name__.lower()] = lambda part, kind=kind: isinstance(part, kind)
-    template = environment.from_string(
-        (files("consilience.report") / "page.html").read_text(encoding="utf-8")
-    )
-    fluid = {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
-    charts = {}
-    for figure in page.figures:
-        spec = with_legend(spec_of(figure.chart)) | (fluid if figure.is_fluid else {})
-        charts[figure.id] = markupsafe.Markup(in_script(spec))
-    text: str = template.render(
-        number=lambda value: "-" if math.isnan(value) else number_text(value, "number"),
-        within=lambda value: f"{min(100.0, max(0.0, value)):.1f}",
-        shown=html_text,
-        notes_of=all_notes,
-        filled=without_empty_columns,
-        page=page,
-        charts=charts,
-        vega=markupsafe.Markup(_vega()) if charts else "",
-    )
-    if (size := len(text.encode())) > LARGEST:
-        most = f"at most {LARGEST / 1e6:.0f} MB"
-        found, todo = f"a page of {size / 1e6:.1f} MB", "Report fewer runs at once."
-        raise ConsilienceError(found, expected=most, todo=todo)
-    return text
-
-
-@cache
-def _vega() -> str:
-    """The libraries that draw the charts (vega, vega-lite, vega-embed), as vl-convert has them."""
-    import vl_convert
-
-    bundle: str = vl_convert.javascript_bundle("window.embedChart = vegaEmbed;")
-    return bundle.replace("</script", "<\\/script")
 
 
 NUMBER_STYLE = "text-align: right; font-variant-numeric: tabular-nums"
@@ -420,13 +231,12 @@ class Shown:
         raise NotImplementedError
 
     def frame(self) -> pl.DataFrame:
-        """All numbers, as ``--csv`` writes them."""
+        """All numbers, as ``--format csv`` prints them."""
         raise NotImplementedError
 
     def written(self, output: Output) -> Iterator[tuple[Path, bytes]]:
         """The files that the options of the output name."""
-        if output.csv:
-            yield output.csv, csv_of(self.frame())
+        yield from ()
 
     def remarks(self, output: Output) -> Sequence[str]:
         """The notes that a command prints below a table."""
@@ -439,10 +249,6 @@ class Shown:
     def exit_status(self) -> int:
         """The exit status of the command."""
         return 0
-
-    def then(self, output: Output) -> Shown | None:
-        """What follows once it is printed, such as a question and what is done if it is agreed."""
-        return None
 
     def to_polars(self) -> pl.DataFrame:
         """All numbers."""

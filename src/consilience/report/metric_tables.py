@@ -37,9 +37,7 @@ EDITS: Mapping[str, str] = {
 """Kinds of pairs of patterns and their names in the paper, or ours."""
 
 DETERMINISM = "* determinism: a relation with several right answers, not in the means"
-OVER_ALL = (
-    "95 % CI over all questions, as in the summary; --csv and --json also have means of groups"
-)
+OVER_ALL = "95 % CI over all questions, as in the summary; --format csv also has means of groups"
 OF_LANGUAGES = (
     "accuracy: share of right answers to the first pattern of each relation in the language; "
     "other columns: over pairs of patterns"
@@ -269,7 +267,7 @@ def changed_answers_table(changed: pl.DataFrame, count: int, title: str) -> Tabl
         texts = row["text_1"], row["text_2"], row["answer"]
         rows += [["original", *originals, row["gold"]], [form, *texts, row["gold"]]]
     columns = [Column(heading) for heading in ("form", "first", "second", "answer", "gold")]
-    return Table(title, columns, rows, rules=range(1, len(rows), 2), sortable=False)
+    return Table(title, columns, rows, rules=range(1, len(rows), 2))
 
 
 OF_EACH = ("accuracy", "consistency", "agreement")  # numbers that each annotator has

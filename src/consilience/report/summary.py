@@ -116,7 +116,7 @@ class Summary:
             rows.append([row.label, *cells, row.meaning + chance])
         remarks = " ".join([*self.notes, *self._explanations()])
         notes = [*self.groups_in_words(), *([remarks] if remarks else [])]
-        return Table(self.title, columns, rows, notes, sortable=False)
+        return Table(self.title, columns, rows, notes)
 
     def _explanations(self) -> Iterator[str]:
         """What the interval is of, and why a cell has no number."""

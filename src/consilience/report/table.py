@@ -82,7 +82,6 @@ class Table:
     blocks: Sequence[str] = ()
     """The block of each row, which has a heading of its own; empty without blocks."""
     rules: Collection[int] = ()  # Rows that a line follows on a screen
-    sortable: bool = True  # Whether a reader of the page may sort the rows
 
     def cells(self, row: int) -> list[Cell]:
         return [value if isinstance(value, Cell) else Cell(value) for value in self.rows[row]]

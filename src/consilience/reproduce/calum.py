@@ -32,6 +32,7 @@ from consilience.analysis.task_types import LONG, RUNS_SCHEMA, gains, task_effec
 from consilience.core.errors import OTHER_OUT, ConsilienceError
 from consilience.core.factors import WHOLE
 from consilience.core.schemas import METRICS_SCHEMA
+from consilience.files.write import csv_of, write_whole
 from consilience.metrics import statistics as stats
 from consilience.metrics.measure import mean_over_runs
 from consilience.metrics.statistics import NAN, TIE
@@ -77,7 +78,7 @@ def trained_and_asked(recipe: Recipe, work: Work, row: str, task: str) -> list[P
         raise MissingError(work.faults[spec])
     folder = pairs_folder(request, row, task)
     held_out = readable_source(work, task, "validation")
-    half = ["--half", "1"] if is_halved(request, task) else []
+    held_out += "#1" if is_halved(request, task) else ""
     models = {folder / "run": spec}
     try:
         if model not in WRITERS:
@@ -85,7 +86,7 @@ def trained_and_asked(recipe: Recipe, work: Work, row: str, task: str) -> list[P
             training = [(other, readable_source(work, other, "train")) for other in others]
             work.run(
                 row, "finetune", "--model", spec, "--task", task,
-                "--train", readable_source(work, task, "train"), "--validation", held_out, *half,
+                "--train", readable_source(work, task, "train"), "--validation", held_out,
                 *(word for name, file in training for word in ("--with-task", f"{name}={file}")),
                 "--seeds", ",".join(map(str, SEEDS)), "--out", folder / "model",
                 "--device", request.training_device, part=GROUPS[task],
@@ -94,7 +95,7 @@ def trained_and_asked(recipe: Recipe, work: Work, row: str, task: str) -> list[P
             models = {folder / "run" / one: str(folder / "model" / one / task) for one in of_seed}
         for run, trained in models.items():
             work.run(
-                row, "probe", "--model", trained, "--suite", task, "--data", held_out, *half,
+                row, "probe", "--model", trained, "--suite", task, "--data", held_out,
                 "--out", run, "--device", request.device,
                 *(["--generate"] if row in WRITERS else []), part=GROUPS[task],
             )  # fmt: skip
@@ -276,7 +277,7 @@ def _count_pairs(work: Work, task: str, split: str) -> int:
         return error.rows
     except ConsilienceError as error:
         raise MissingError(f"{UNAVAILABLE}: {error}") from error
-    return len((half_of(pairs, SPLITS.index(split), 0) if is_half else pairs).items)
+    return len((half_of(pairs, SPLITS.index(split)) if is_half else pairs).items)
 
 
 def t_tests(recipe: Recipe, work: Work) -> Numbers:
@@ -354,8 +355,7 @@ def _note_run(work: Work, run: Path, row: str, task: str) -> None:
     record = record_of(run)
     settings, notes = record["settings"], list(record.get("warnings", ()))
     if file:
-        pairs = read_pairs(file, TASKS[task])
-        pairs = half_of(pairs, 1, 0) if is_halved(request, task) else pairs
+        pairs = read_pairs(f"{file}#1" if is_halved(request, task) else file, TASKS[task])
         if settings.get("pairs") != pairs.digest:
             raise ConsilienceError(
                 f"this folder holds another run: its data is {record.get('data')}, this command's "
@@ -431,11 +431,11 @@ def _score_people(work: Work, task: str) -> Path:
     sheets = sheets_of(work.request, task)
     if not (sheets / "key.json").is_file():
         raise MissingError(f"{UNAVAILABLE}: people have to answer; calum-human makes their sheets")
-    file = work.request.folder / "calum" / "human" / f"{task}.csv"
-    if not work.request.dry:
-        file.parent.mkdir(parents=True, exist_ok=True)
-    work.run(HUMAN, "suite", "annotate", "score", sheets, "--csv", file, part=GROUPS[task])
+    document = work.run(HUMAN, "suite", "annotate", "score", sheets, part=GROUPS[task])
     work.stop_if_dry()
+    file = work.request.folder / "calum" / "human" / f"{task}.csv"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(file, csv_of(pl.DataFrame(document["metrics"], infer_schema_length=None)))
     return file
 
 

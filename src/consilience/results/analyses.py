@@ -30,16 +30,16 @@ from consilience.plans import plan_of
 from consilience.probing import probe
 from consilience.probing.counting import counted_by, noise_floor_of
 from consilience.report import analysis_tables as layouts
-from consilience.report.charts import tsne_figure
-from consilience.report.columns import EDITS, frame_table, numbered
-from consilience.report.export import Shown, in_sentences, save_figure
-from consilience.report.metric_tables import changed_answers_table
-from consilience.report.run_view import (
+from consilience.report.analysis_tables import (
     FactorView,
     factor_table,
     factor_verdict,
     view_notes,
 )
+from consilience.report.charts import tsne_chart
+from consilience.report.columns import EDITS, frame_table, numbered
+from consilience.report.export import Shown, in_sentences
+from consilience.report.metric_tables import changed_answers_table
 from consilience.report.table import Table
 from consilience.runs.folder import RunFolder, default_folder
 from consilience.runs.run import Run, short_names, split_label
@@ -53,7 +53,7 @@ class Analysis(Shown):
 
     tables: Mapping[str, pl.DataFrame]  # By their names in a JSON document
     shown: Sequence[Table | str]
-    numbers: pl.DataFrame | None = None  # The table of ``--csv``; None for the first of ``tables``
+    numbers: pl.DataFrame | None = None  # Of ``--format csv``; None for the first of ``tables``
     notes: Sequence[str] = ()
     more: Mapping[str, Any] = field(default_factory=dict)
     verdict: Sequence[str] = ()  # The result in sentences
@@ -341,7 +341,7 @@ def analyze_representations(options: runs.VectorOptions, watch: Watch = SILENT) 
     if not others and size > representations.PERPLEXITY:
         drawn = relation.id
         figure = run.path / f"tsne-{drawn}.svg"
-        save_figure(drawing_of(run.path, drawn, f"{options.model}, {suite.name}: {drawn}"), figure)
+        drawing_of(run.path, drawn, f"{options.model}, {suite.name}: {drawn}").save(figure)
     tables = {"clusters": clusters, "correlations": correlations_of(metrics, clusters)}
     shown: list[Table | str] = [
         layouts.analysis_table("clusters", tables["clusters"]),
@@ -400,4 +400,4 @@ def drawing_of(folder: Path, relation: str, title: str) -> Any:
     readable = ~np.isnan(last).any(axis=1)
     x, y = representations.tsne(last[readable]).T
     table = vectors.index.filter(pl.Series(readable)).with_columns(x=pl.Series(x), y=pl.Series(y))
-    return tsne_figure(table, title)
+    return tsne_chart(table, title)

@@ -235,16 +235,13 @@ class Flips(Shown):
         return flip_verdict(self.numbers, self.suite)
 
     def printed(self, output: Output) -> Iterator[Table | str]:
-        """The numbers and the first changed answers; as CSV all changed answers."""
+        """The numbers and the first changed answers."""
         if output.by:
             found = "--flips with --by"
             raise ConsilienceError(found, todo="Leave them out: the table has every level.")
-        changed = flipped_table(self.answers)
-        if output.format != "csv":
-            yield from in_sentences(self.verdict, output)
-            yield flip_table(self.numbers, self.suite)
-            changed = flipped_table(self.answers, SHOWN_FLIPS)
-        yield changed
+        yield from in_sentences(self.verdict, output)
+        yield flip_table(self.numbers, self.suite)
+        yield flipped_table(self.answers, SHOWN_FLIPS)
 
     def document(self) -> dict[str, Any]:
         runs = [str(run.path) for run in self.runs]
@@ -308,7 +305,7 @@ def settings_notes(runs: Sequence[Run]) -> list[str]:
     first, *others = runs
     notes = []
     for run in others:
-        for name in ("protocol", "candidates", "vocabulary"):
+        for name in ("protocol", "candidates"):
             ours, theirs = first.settings.get(name), run.settings.get(name)
             if first.settings and run.settings and ours != theirs:
                 notes.append(

@@ -311,7 +311,6 @@ class PrintedRun(Shown):
                 yield f"Cost:    {cost_in_words(cost)}"
             if self.has_run:
                 yield f"Report:  consilience report {self.named}{self.counted}"
-                yield f"Answers: consilience view {self.named}"
             else:
                 yield "Report:  add --out RUN, then consilience report RUN"
             absent = {"group", *absent_tables(self.run.suite)}
@@ -353,11 +352,6 @@ def printed_run(run: CountedRun, options: ScoreOptions | None = None) -> Printed
             (counted if option.name == "protocol" else named).extend(option.typed(value))
     has_run = (options.answers / "run.json").exists()
     return PrintedRun(run, shlex.join(named), f" {shlex.join(counted)}".rstrip(), has_run)
-
-
-def refuse_table(by: By | None, options: ProbeOptions) -> None:
-    """Raise for a table that a run will not have."""
-    _refuse(by, WORDS[kind_of(options.suite, options.as_questions)])
 
 
 def _refuse(by: By | None, words: SuiteWords) -> None:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-import textwrap
-import webbrowser
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -24,7 +20,7 @@ from consilience.analysis.examples import (
 )
 from consilience.core import expectations
 from consilience.core.errors import SILENT, Advance, ConsilienceError, Protocol, Watch
-from consilience.core.factors import FACTORS
+from consilience.core.factors import FACTORS, Kind
 from consilience.core.schemas import REASONS
 from consilience.elsewhere import open_run, open_runs
 from consilience.files.write import path_of, write_whole
@@ -33,18 +29,16 @@ from consilience.metrics.differences import compare
 from consilience.metrics.measure import few_relations
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.options import Output, options_of
-from consilience.options.runs import ReportOptions, ViewOptions
+from consilience.options.runs import ReportOptions
 from consilience.probing.counting import count_run, counted_by, record_notes
 from consilience.report import charts, export
 from consilience.report.analysis_tables import symbol_of
-from consilience.report.answers_page import answers_page
 from consilience.report.columns import legible
-from consilience.report.export import Shown
+from consilience.report.export import Lines, Shown
 from consilience.report.metric_tables import EDITS
-from consilience.report.overview import by_run
+from consilience.report.page import Page, RunView, by_run, render, report_page
 from consilience.report.papers import Values, is_of_pararel, paper_values
-from consilience.report.report_page import report_page
-from consilience.report.run_view import RunView
+from consilience.report.questions import question_data
 from consilience.report.summary import FACT_ROWS, VIOLATIONS, Summary, brief_notes
 from consilience.report.table import Cell, Column, Table, Value, without_empty_columns
 from consilience.results import comparing
@@ -52,13 +46,6 @@ from consilience.results.analyses import factor_views
 from consilience.results.comparing import Comparison
 from consilience.runs.run import Run
 from consilience.types import Suite, SuiteWords
-
-if TYPE_CHECKING:
-    import altair
-
-
-CONSISTENCY = ("consistency", "corrected_consistency")
-
 
 MetricPart = tuple[str, str, str]  # A metric, and the kind and level of what it is about
 
@@ -185,78 +172,38 @@ def _values(metrics: pl.DataFrame) -> Values:
 EXAMPLES = 3  # of each kind
 
 
-def report(options: ReportOptions, watch: Watch = SILENT) -> export.Lines:
+def report(options: ReportOptions, watch: Watch = SILENT) -> Lines:
     """Write one page on one run, or on several with the first as the reference."""
     runs = open_runs(options.runs)
     file = _page_of(runs, options.out)
     suite, asked_by = counted_by(runs[0], options.protocol)
     with watch.steps("counting", len(runs), "tables") as advance:
-        views, compared, notes, flips = _measured(runs, suite, advance)
-    notes = [*asked_by, *notes]
-    page = report_page(views, compared, notes, flips)
+        page, views, notes = _measured(runs, suite, asked_by, advance)
     warnings = [*notes, *by_run({view.name: view.warnings for view in views})]
     _, _, sizes = views[0].summary.title.partition(f" on {suite.name}")
     about = suite.name + sizes  # the sizes and the protocol
     tables = layouts_of(suite.words, {view.name: view.metrics for view in views}, warnings)
-    tables = {name: replace(of, title=f"{of.title}; {about}") for name, of in tables.items()}
-    files = [str(path) for path in _save(file, page, tables, options)]
-    record = export.record_of(runs=[str(run.path) for run in runs])
-    document = {"run": record, "files": files, "warnings": warnings}
-    return export.Lines(document, *files, notes=warnings)
-
-
-def _save(
-    file: Path, page: export.Page, tables: Mapping[str, Table], options: ReportOptions
-) -> list[Path]:
-    """Write the page, and its figures and tables if folders for them are given."""
     written = [file]
     if options.figures:
         options.figures.mkdir(parents=True, exist_ok=True)
         for figure in page.figures:
             written.append(options.figures / f"{figure.id}.svg")
-            export.save_figure(export.with_legend(figure.chart), written[-1])
+            figure.chart.save(written[-1])
     if options.tables:
         for name, table in tables.items():
-            written += export.save_table(table, options.tables, name)
-    write_whole(file, export.render(page).encode())
-    return written
+            titled = replace(table, title=f"{table.title}; {about}")
+            written += export.save_table(titled, options.tables, name)
+    write_whole(file, render(page).encode())
+    paths = [*map(str, written)]
+    record = export.record_of(runs=[str(run.path) for run in runs])
+    return Lines({"run": record, "files": paths, "warnings": warnings}, *paths, notes=warnings)
 
 
-class AnswersPage(export.Lines):
-    """The page of all answers, which opens in the browser of a terminal's user."""
-
-    def __init__(self, path: Path, runs: Sequence[Run], notes: Sequence[str]) -> None:
-        self.path = path
-        record = export.record_of(runs=[str(run.path) for run in runs])
-        document = {"run": record, "files": [str(path)], "warnings": notes}
-        super().__init__(document, str(path), notes=notes)
-
-    def then(self, output: Output) -> None:
-        if sys.stdout.isatty() and not output.is_document:
-            webbrowser.open(self.path.resolve().as_uri())
-
-
-def view_answers(options: ViewOptions) -> AnswersPage:
-    """All answers of runs on one page; of several runs those to the items that all have."""
-    runs = open_runs(options.runs)
-    path = _page_of(runs, options.out, "answers.html")
-    common = comparing.Common.of(runs, runs[0].suite)
-    tables = {label: one.answers for label, one in common.answers.items()}
-    prompts = common.runs[0].queries.select(
-        "group", "item", "variant", prompt=pl.col("input").list.join("\n")
-    )
-    write_whole(path, answers_page(tables, common.suite, prompts, common.notes).encode())
-    return AnswersPage(path, runs, common.notes)
-
-
-def _page_of(runs: Sequence[Run], file: Path | None, usual: str = "") -> Path:
-    """The file of the page. An ending of another format is refused; a device has no ending.
-
-    ``usual``: its name in the folder of the first run; of one run alone report.html.
-    """
+def _page_of(runs: Sequence[Run], file: Path | None) -> Path:
+    """The file of the page. An ending of another format is refused; a device has no ending."""
     if file is None:
-        if runs[0].source is None and (usual or len(runs) == 1):
-            return runs[0].path / (usual or "report.html")
+        if runs[0].source is None and len(runs) == 1:
+            return runs[0].path / "report.html"
         problem = "several runs, or a file of answers, without --out"
         raise ConsilienceError(problem, todo="Name the page: --out F.html.")
     if file.suffix.lower() not in ("", ".html", ".htm"):
@@ -269,27 +216,31 @@ def _page_of(runs: Sequence[Run], file: Path | None, usual: str = "") -> Path:
 
 
 def _measured(
-    runs: Sequence[Run], suite: Suite, advance: Advance
-) -> tuple[list[RunView], pl.DataFrame | None, list[str], tuple[pl.DataFrame, pl.DataFrame] | None]:
-    """The runs, later ones against the first (``COMPARISON_SCHEMA``) if any, and notes on that.
+    runs: Sequence[Run], suite: Suite, notes: Sequence[str], advance: Advance
+) -> tuple[Page, list[RunView], list[str]]:
+    """The page, the runs, and ``notes`` with those on how later runs differ from the first.
 
-    Of several runs, what all of them were asked. Last, which answers changed: those of
-    ``flip_parts``.
+    Of several runs, what all of them were asked.
     """
-    if len(runs) == 1:
-        view = view_of(runs[0], suite, Prepared(runs[0].answers, suite))
-        advance(1)
-        return [view], None, [], None
-    common = comparing.Common.of(runs, suite)
-    asked = asked_of_all(common.answers)
-    compared = compare(asked, common.suite, suite.protocol)
-    changed = comparing.flips_of(runs, suite.protocol, common)
-    notes = [*changed.notes, *few_relations(compared, common.suite)]
+    compared, flips, of_all = None, None, {runs[0].label: Prepared(runs[0].answers, suite)}
+    if len(runs) > 1:
+        common = comparing.Common.of(runs, suite)
+        runs, suite, of_all = common.runs, common.suite, asked_of_all(common.answers)
+        compared = compare(of_all, suite, suite.protocol)
+        changed = comparing.flips_of(runs, suite.protocol, common)
+        flips = changed.numbers, changed.answers
+        notes = [*notes, *changed.notes, *few_relations(compared, suite)]
     views = []
-    for run in common.runs:
-        views.append(view_of(run, common.suite, asked[run.label]))
+    for run in runs:
+        views.append(view_of(run, suite, of_all[run.label]))
         advance(1)
-    return views, compared, notes, (changed.numbers, changed.answers)
+    answers = (
+        {run.label: run.answers for run in runs}
+        if compared is None
+        else {label: one.answers for label, one in common.answers.items()}
+    )
+    questions = question_data(answers, suite, runs[0].queries)
+    return report_page(views, compared, notes, flips, questions), views, [*notes]
 
 
 def view_of(run: Run, suite: Suite, answers: Prepared) -> RunView:
@@ -309,7 +260,6 @@ def view_of(run: Run, suite: Suite, answers: Prepared) -> RunView:
         suite=suite,
         metrics=legible(known.metrics),
         summary=known.summary,
-        baseline=known.baseline,
         unanswered=blank.group_by("group", "reason", maintain_order=True).len(),
         warnings=list(dict.fromkeys([*record_notes(run), *known.notes])),
     )
@@ -318,22 +268,15 @@ def view_of(run: Run, suite: Suite, answers: Prepared) -> RunView:
     pairs = patterns.pair_table(answers, suite, protocol)
     rows = patterns.with_changes(patterns.pattern_table(answers, suite, protocol), pairs)
     found = examples(answers, suite, list(KINDS), EXAMPLES)
-    shown = pl.DataFrame(
-        list({(one.group, one.item) for of_kind in found.values() for one in of_kind}),
-        dict.fromkeys(("group", "item"), pl.String), orient="row",
-    )  # fmt: skip
-    texts = run.texts(shown)
     if suite.words.is_pooled:
-        found = with_prompts(found, answers.answers, texts)
+        found = with_prompts(found, answers.answers, run.texts())
     sent = {key[1:]: text for key, text in run.texts().items()} if answers.instances else {}
     kinds = patterns.annotated_kinds(suite)
     return replace(
         view,
-        protocol=protocol,
         patterns=rows,
         edits=patterns.edit_table(answers, suite, protocol, kinds),
         examples={about(kind): of_kind for kind, of_kind in found.items()},
-        prompts=texts,
         violations=violated_examples(answers.instances, sent, EXAMPLES),
         factors=factor_views(run, suite, answers),
     )
@@ -423,28 +366,14 @@ def distinct_runs(runs: Sequence[Result | Run | str | Path]) -> list[Run]:
 
 @dataclass(frozen=True, slots=True)
 class Plots:
-    """The figures of a result, as Altair charts."""
+    """The figures of a result: SVG that a notebook shows, and ``save`` writes to a file."""
 
     result: Result = field(repr=False)
 
-    def consistency(self) -> altair.Chart:
+    def consistency(self) -> charts.Chart:
         """Consistency with its 95 % interval: of each relation or group, or of each form."""
-        view, words = self._view(), self.result.suite.words
-        is_of_pairs = words.over == "group"
-        rows = charts.interval_rows([view], "form" if is_of_pairs else "whole")
-        rows = rows.filter(pl.col("metric").is_in([label_of(name) for name in CONSISTENCY]))
-        figure = charts.interval_figure(rows, words.variant if is_of_pairs else words.group)
-        return _still(figure, f"{self.result.label}: consistency")
-
-    def _view(self) -> RunView:
-        of = self.result
-        return RunView(of.label, {}, of.suite, of.metrics, of.summary, of.baseline)
-
-
-def _still(chart: export.Spec, title: str) -> altair.Chart:
-    import altair
-
-    heading = {"text": textwrap.wrap(title, 60), "anchor": "start", "fontSize": 12}
-    titled = export.in_black(chart | {"title": heading, "background": "white"})
-    still: altair.Chart = altair.Chart.from_dict(titled)
-    return still
+        of, words = self.result, self.result.suite.words
+        kind: Kind = "form" if words.over == "group" else "whole"
+        rows = charts.consistency_rows({of.label: of.metrics}, of.suite, kind)
+        of_each = words.variant if kind == "form" else words.group
+        return charts.interval_chart(rows, f"{of.label}: consistency of each {of_each}")

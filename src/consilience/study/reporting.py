@@ -21,7 +21,7 @@ from consilience.options.runs import StudyReportOptions, StudyStatusOptions
 from consilience.probing.counting import CountedRun, count_run, record_notes
 from consilience.report import columns as layouts
 from consilience.report import export
-from consilience.report.overview import again, by_run
+from consilience.report.page import Page, Part, Section, by_run, render, repeat
 from consilience.report.summary import KEY, SummaryRow
 from consilience.report.table import CI, NAN, Cell, Column, Table, Value, intervals_below
 from consilience.results.comparing import Comparison, compare_opened
@@ -168,18 +168,15 @@ def study_verdict(differences: pl.DataFrame, rows: Sequence[StudyRow]) -> list[s
     return [*sentences, *more]
 
 
-def study_page(report: StudyReport, folder: Path) -> export.Page:
+def study_page(report: StudyReport, folder: Path) -> Page:
     """The page; ``folder``: where it will be, for links to other pages."""
     tables, cells = report.tables(), list(dict.fromkeys(row.cell for row in report.rows))
-    sections = [
-        export.Section("verdict", "Result", "", [report.verdict]),
-        export.Section("study", "Numbers", "", [intervals_below(tables["study"])]),
-    ]
+    sections = [Section("Numbers", [intervals_below(tables["study"])])]
     if "comparisons" in tables:
         intro = "Paired: on the same questions. A difference has a 95 % interval and a test."
-        parts: list[export.Part] = [tables["comparisons"], [*report.notes]]
-        sections.append(export.Section("comparisons", "Comparisons", intro, parts))
-    about: list[export.Part] = [report.state.table()]
+        parts: list[Part] = [intro, tables["comparisons"], [*report.notes]]
+        sections.append(Section("Comparisons", parts))
+    about: list[Part] = [report.state.table()]
     links, warnings, records = [], {}, []
     for row in report.rows:
         if row.measured is None:
@@ -189,13 +186,16 @@ def study_page(report: StudyReport, folder: Path) -> export.Page:
             links.append((label, os.path.relpath(page, folder)))
         warnings[label] = [*dict.fromkeys([*record_notes(run), *counted_run.notes])]
         records.append((label, run.record))
-    about += [links] if links else []
-    if notes := by_run(warnings):
-        about.append(export.Folded("Notes on single runs", [notes]))
-    sections += [export.Section("runs", "Runs", "", about), again(records)]
+    sections.append(Section("Runs", [*about, *([links] if links else [])]))
+    notes = by_run(warnings)
     models = len(dict.fromkeys(row.model for row in report.rows))
-    subtitle = f"{models} models, {len(cells)} combinations of suite and factors"
-    return export.Page(f"How consistent are the models of {report.study.name}?", subtitle, sections)
+    return Page(
+        title=f"How consistent are the models of {report.study.name}?",
+        subtitle=f"{models} models, {len(cells)} combinations of suite and factors",
+        verdict=report.verdict,
+        sections=sections,
+        details=[Section("Notes on single runs", [notes] if notes else []), repeat(records)],
+    )
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -292,7 +292,7 @@ def report_study(options: StudyReportOptions, watch: Watch = SILENT) -> StudyRep
     if folder := options.tables:
         for name, table in made.tables().items():
             written += export.save_table(table, folder, name)
-    write_whole(file, export.render(page).encode())
+    write_whole(file, render(page).encode())
     return replace(made, files=[file, *written])
 
 

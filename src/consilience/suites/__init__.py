@@ -64,7 +64,6 @@ def suite_folder(spec: str, data: Path) -> Path:
             f"no suite '{spec}' and no such file or folder",
             expected="the name of a suite, a file of questions, or a folder",
             todo=did_you_mean(folder.name, [*known, *nearby], did_you_mean(folder.name, known)),
-            option="suite",
         )
     if not folder.is_dir():
         expected = f"a folder, or a file of questions in {', '.join(SUFFIXES)}"

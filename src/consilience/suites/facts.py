@@ -204,42 +204,6 @@ def without_objects(relation: Relation, objects: Collection[str]) -> Relation:
     return replace(relation, facts=facts, candidates=Candidates.of(facts))
 
 
-def filter_vocabulary(suite: Suite, pieces: Mapping[str, Callable[[str], int]]) -> Suite:
-    """Keep the facts whose object is one piece for every tokenizer (paper, Section 5.1).
-
-    In patterns of several languages or forms, every text of the object is one piece.
-
-    ``pieces`` maps a tokenizer's name to a function that counts the pieces of a word after a space.
-    Relations without facts are left out, too. Notes tell what was left out.
-    """
-    relations: list[Relation] = []
-    notes: list[str] = []
-    for relation in suite.relations:
-        writings = {(pattern.language, pattern.object_form) for pattern in relation.patterns}
-        split = {
-            word
-            for word in relation.candidates.words
-            for writing in writings
-            if any(count(relation.written(word, *writing)) != 1 for count in pieces.values())
-        }
-        rest = without_objects(relation, split)
-        if dropped := len(relation.facts) - len(rest.facts):
-            notes.append(
-                f"{relation.id}: {dropped} of {len(relation.facts)} facts left out, whose object "
-                f"is not one piece for all of {', '.join(pieces)}"
-            )
-        if rest.facts:
-            relations.append(rest)
-        else:
-            notes.append(f"{relation.id}: no fact left")
-    if not relations:
-        raise ConsilienceError(
-            f"no object is one piece for all of {', '.join(pieces)}",
-            todo="Use fewer tokenizers, or a suite in their language.",
-        )
-    return replace(suite, relations=tuple(relations), notes=(*suite.notes, *notes))
-
-
 @dataclass(frozen=True, slots=True)
 class RelationStatistics:
     """Counts of one relation."""

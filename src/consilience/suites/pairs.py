@@ -174,6 +174,7 @@ HUB = "hub"
 NO_LABEL = ("-1", "-", "", "nan")
 """Values that mean "no label": test sets of GLUE, and pairs without a majority in SNLI and MNLI."""
 
+HALF_SEED = 0  # Of the halves: always the same ones
 UNLABELLED = ""  # The label of a pair without one
 
 IDS = ("guid", "idx", "index", "pairID", "id")
@@ -202,12 +203,15 @@ class Pairs:
 
 
 def read_pairs(source: str, task: Task) -> Pairs:
-    """The labelled pairs of a file or of ``hub:SPLIT``.
+    """The labelled pairs of a file or of ``hub:SPLIT``; ``#1`` or ``#2`` after it: of a half.
 
     Labels may be the task's words or the places of them (``Task.labels``); a data set of the Hub
     names its own. Pairs without a label are left out, with a note. What is wrong, such as an
     unknown label or a missing column, raises in one error.
     """
+    whole, hash_, half = source.rpartition("#")
+    if hash_ and half in ("1", "2"):
+        return half_of(read_pairs(whole, task), int(half))
     problems: Problems = []
     rows = list(_rows_of(source, task, problems))
     if not rows and not problems:
@@ -252,12 +256,12 @@ def sample_pairs(pairs: Pairs, limit: int, seed: int) -> Pairs:
     return replace(pairs, items=tuple(pairs.items[at] for at in positions))
 
 
-def half_of(pairs: Pairs, half: int, seed: int) -> Pairs:
-    """Half 1 or 2 of the pairs, drawn by ``seed``, in their order; the first is never smaller.
+def half_of(pairs: Pairs, half: int) -> Pairs:
+    """Half 1 or 2 of the pairs, drawn by a seed, in their order; the first is never smaller.
 
     The paper draws so where there is no test set: KLUE-STS's 519 are 260 and 259 (Section 4.1).
     """
-    order = random.Random(seed).sample(range(len(pairs.items)), len(pairs.items))
+    order = random.Random(HALF_SEED).sample(range(len(pairs.items)), len(pairs.items))
     middle = (len(order) + 1) // 2
     positions = sorted(order[:middle] if half == 1 else order[middle:])
     return replace(pairs, items=tuple(pairs.items[at] for at in positions))

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from accelerate.state import PartialState
 from torch.utils.data import Dataset
@@ -25,15 +26,15 @@ from consilience.core.errors import (
     Pool,
     Watch,
 )
-from consilience.core.items import Task
-from consilience.models.batches import Budget
+from consilience.core.items import Floats, Ints, Task
+from consilience.models.batches import Budget, score_batches
 from consilience.models.classifier import (
     Encoded,
     PairFormat,
     PairInput,
     collate,
     logits_of,
-    predict,
+    read,
 )
 from consilience.models.loading import kind_of, load_classifier
 from consilience.models.sources import locate
@@ -41,7 +42,6 @@ from consilience.options import shared_fields
 from consilience.options.training import FinetuneOptions
 from consilience.suites.pairs import (
     Pairs,
-    half_of,
     load_task,
     original,
     read_pairs,
@@ -395,13 +395,17 @@ class PairTrainer(BatchTrainer):
     def judge(self, task: str, pairs: EncodedPairs) -> tuple[float, float]:
         """Accuracy and mean cross-entropy, in batches of pairs of one length."""
         model, reading = self.heads.models[task], self.heads.reading
-        labels = torch.tensor(pairs.labels)
+        labels, lengths = torch.tensor(pairs.labels), [len(one["input_ids"]) for one in pairs.forms]
         right, loss = 0, 0.0
-        with torch.inference_mode():
-            for rows, logits in predict(model, reading, pairs.forms, Budget.of(model)):
-                gold, scores = labels[rows], torch.from_numpy(logits)
-                right += int((scores.argmax(dim=1) == gold).sum())
-                loss += float(torch.nn.functional.cross_entropy(scores, gold, reduction="sum"))
+
+        def score_batch(rows: Ints) -> Floats:
+            logits = read([pairs.forms[row] for row in rows], model, reading)
+            return np.asarray(logits.double().cpu().numpy())
+
+        for rows, logits in score_batches(score_batch, lengths, Budget.of(model), model.device):
+            gold, scores = labels[rows], torch.from_numpy(logits)
+            right += int((scores.argmax(dim=1) == gold).sum())
+            loss += float(torch.nn.functional.cross_entropy(scores, gold, reduction="sum"))
         return right / len(labels), loss / len(labels)
 
 
@@ -502,8 +506,6 @@ def _sources(options: FinetuneOptions) -> list[TaskPairs]:
 
     task = load_task(options.task, options.indicators)
     validation = read_pairs(options.validation, task)
-    if options.half is not None:
-        validation = half_of(validation, options.half, SEED)
     sources = [TaskPairs(task, read(options.train, task), validation)]
     for spec in options.with_task or ():
         name, equals, files = spec.partition("=")

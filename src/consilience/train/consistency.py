@@ -25,10 +25,9 @@ from consilience.files.read import read_rows, read_text
 from consilience.files.write import csv_of, write_whole
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
-from consilience.models.batches import positions
+from consilience.models.batches import head_at, positions
 from consilience.models.loading import Pretrained, load_pretrained
-from consilience.models.masked import PositionHead
-from consilience.models.prompted import AnswerWriter, OptionScorer
+from consilience.models.prompted import PromptModel
 from consilience.models.sources import locate
 from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.training import ImproveOptions
@@ -142,13 +141,10 @@ class ConsistencyTrainer(BatchTrainer):
         step = partial(collate, pad=pad)
         super().__init__(model, arguments, steps, step, tokenizer=steps.tokenizer)
         self.model_accepts_loss_kwargs = False  # the loss is a mean over relations
-        self.teacher: PositionHead | None = None
+        self.teacher: Any = None
         if plan.loss == "vote" and not subject.asks_questions:
-            teacher: Any = plain_copy(model)
-            teacher.to(self.args.device)
-            teacher.requires_grad_(False)
-            self.teacher = PositionHead(teacher)
-        self.head = PositionHead(model)
+            self.teacher = plain_copy(model)
+            self.teacher.to(self.args.device).requires_grad_(False)
         self.parts: dict[str, list[float]] = {"consistency_loss": [], "lm_loss": []}
 
     def compute_loss(  # type: ignore[override]
@@ -156,14 +152,14 @@ class ConsistencyTrainer(BatchTrainer):
     ) -> Any:
         answered, rows, columns = (inputs[name] for name in ("answered", "rows", "columns"))
         read = {name: inputs[name] for name in ("input_ids", "attention_mask")}
-        logits = self.head.logits_at(rows, columns, model=model, **read)
+        with head_at(self.loaded.model, rows, columns):
+            logits = model(**read).logits
         compared = self._compared(logits[:answered], inputs)
         taught = [inputs["teacher"][None]] if "teacher" in inputs else []
         if self.teacher:
-            questions = slice(answered)
-            with torch.no_grad():
-                asked = {name: tensor[questions] for name, tensor in read.items()}
-                votes = self.teacher.logits_at(rows[questions], columns[questions], **asked)
+            asked = {name: tensor[:answered] for name, tensor in read.items()}
+            with torch.no_grad(), head_at(self.teacher, rows[:answered], columns[:answered]):
+                votes = self.teacher(**asked).logits
             taught = self._compared(votes, inputs)
         if self.plan.loss == "pairs":
             losses = list(map(consistency_loss, compared))
@@ -229,8 +225,7 @@ class ConsistencyTrainer(BatchTrainer):
         model: Any
         if self.subject.asks_questions:
             named: dict[str, object] = {"model": "in training"}
-            chooser = OptionScorer(replace(self.loaded, model=plain, identity=named))
-            model = AnswerWriter(chooser)
+            model = PromptModel(replace(self.loaded, model=plain, identity=named))
         else:
             model = self.steps.objective.scorer(plain, self.subject.protocol)
         queries = asked.queries(model)

@@ -413,9 +413,11 @@ class Finetuning(Shown):
         yield f"Models: {options.out}/seed-*/{task}; best validation: {model}"
         yield from LOAD
         yield f'  model = pipeline("text-classification", model="{model}")'
-        half = f" --half {3 - options.half}" if options.half else ""
+        data = options.validation
+        if data.endswith(("#1", "#2")):  # the other half
+            data = data[:-1] + ("2" if data.endswith("1") else "1")
         measure = f"consilience probe --model {model} --suite {options.task}"
-        yield f"Measure its consistency: {measure} --data {options.validation}{half}"
+        yield f"Measure its consistency: {measure} --data {data}"
 
     def seed_table(self) -> Table:
         """Accuracy of each seed on each task, and the mean."""

@@ -1,0 +1,508 @@
+"""The page of a report: the verdict, the cards, all questions, and a fold with the details."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib.resources import files
+from typing import Any
+
+import polars as pl
+
+from consilience.analysis.examples import EXAMPLES, Example
+from consilience.core.errors import By
+from consilience.core.expectations import KINDS
+from consilience.core.factors import Kind
+from consilience.core.text import counted, visible
+from consilience.endpoints.usage import cost_in_words
+from consilience.metrics.registry import headline_metrics, label_of
+from consilience.report import analysis_tables as analyses
+from consilience.report import charts, metric_tables
+from consilience.report import columns as layouts
+from consilience.report import comparison_tables as comparisons
+from consilience.report.export import html_text
+from consilience.report.questions import packed
+from consilience.report.summary import VIOLATIONS, Summary
+from consilience.report.table import (
+    NAN,
+    Cell,
+    Column,
+    Table,
+    Value,
+    all_notes,
+    intervals_below,
+    number_text,
+    without_empty_columns,
+)
+from consilience.types import Suite
+
+NAMED = 3  # models in the title, cautions below the verdict, tasks in the verdict
+MOST_ROWS = 50  # reasons for no answer
+MOST_FLIPS = 60  # answers that changed between runs
+MOST_EXAMPLES = 12  # labels that changed, with their texts
+UNIT = "\N{NO-BREAK SPACE}%"  # a line does not break before it
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A chart of the page, which is also a file of its own."""
+
+    id: str  # Its name as a file
+    caption: str
+    chart: charts.Chart
+
+
+Part = Table | Figure | str | Mapping[str, str] | Sequence[str] | Sequence[tuple[str, str]]
+"""A part of a section.
+
+A text is a paragraph, a mapping has names and their values, a list has texts, or links to other
+pages: text and address relative to the page.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Parts under a heading."""
+
+    heading: str
+    parts: Sequence[Part]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A report, from its first line to its last."""
+
+    title: str  # Which models, on what
+    subtitle: str  # The sizes
+    verdict: Sequence[str]  # The result in sentences
+    details: Sequence[Section]  # In the fold; one without parts is left out
+    cautions: Sequence[str] = ()  # The first few are shown, the details have all
+    sections: Sequence[Section] = ()  # Below the verdict
+    tiles: Sequence[Mapping[str, Any]] = ()
+    """Headline numbers side by side: ``label, value, low, high, chance, baseline``, in percent and
+    NaN without data, and ``meaning``."""
+    questions: Mapping[str, Any] = field(default_factory=dict)  # ``question_data``
+    noun: str = ""  # What questions are called, in the plural
+
+    @property
+    def figures(self) -> list[Figure]:
+        parts = (part for of in (*self.sections, *self.details) for part in of.parts)
+        return [part for part in parts if isinstance(part, Figure)]
+
+
+def render(page: Page) -> str:
+    """The page as HTML. Everything that came from data is escaped.
+
+    Control characters and bidi controls of data become U+FFFD. No script runs but that of the
+    page, whose digest is in its Content-Security-Policy.
+    """
+    import jinja2 as jinja
+    import markupsafe
+
+    def finalize(value: object) -> object:
+        is_text = isinstance(value, str) and not hasattr(value, "__html__")
+        return visible(str(value)) if is_text else value
+
+    environment = jinja.Environment(
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja.StrictUndefined,
+        finalize=finalize,
+    )
+    for kind in (Table, Figure):
+        environment.tests[kind.__name__.lower()] = lambda part, kind=kind: isinstance(part, kind)
+    folder = files("consilience.report")
+    parts = {name: (folder / f"page.{name}").read_text(encoding="utf-8") for name in ("css", "js")}
+    text: str = environment.from_string((folder / "page.html").read_text(encoding="utf-8")).render(
+        page=page,
+        shown_cautions=page.cautions[:NAMED],
+        **{name: markupsafe.Markup(text) for name, text in parts.items()},
+        **{f"{name}_digest": _digest(text) for name, text in parts.items()},
+        data=markupsafe.Markup(packed(page.questions)) if page.questions else "",
+        number=lambda value: "-" if math.isnan(value) else number_text(value, "number"),
+        within=lambda value: f"{min(100.0, max(0.0, value)):.1f}",
+        shown=html_text,
+        drawn=lambda chart: markupsafe.Markup(chart.svg),
+        notes_of=all_notes,
+        filled=without_empty_columns,
+    )
+    return text
+
+
+def _digest(text: str) -> str:
+    """A script or a style sheet, as a Content-Security-Policy names it."""
+    return f"sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """What is shown of one run."""
+
+    name: str  # Its label: the model, or what the user calls the run
+    record: Mapping[str, Any]  # ``run.json``; empty for a table of answers
+    suite: Suite
+    metrics: pl.DataFrame  # The metrics table (``METRICS_SCHEMA``)
+    summary: Summary
+    warnings: Sequence[str] = ()
+    unanswered: pl.DataFrame = field(default_factory=pl.DataFrame)
+    """How many queries have no answer, by relation and reason: ``group, reason, len``."""
+
+    # Of facts and questions:
+    patterns: pl.DataFrame = field(default_factory=pl.DataFrame)  # Patterns of each group
+    edits: pl.DataFrame = field(default_factory=pl.DataFrame)  # What each kind of edit costs
+    examples: Mapping[str, Sequence[Example]] = field(default_factory=dict)
+    """The most informative items, by the description of their kind."""
+    violations: pl.DataFrame = field(default_factory=partial(pl.DataFrame, schema=EXAMPLES))
+    factors: Sequence[analyses.FactorView] = ()  # What each factor changes, a view for each design
+
+    # Of sentence pairs:
+    changed: pl.DataFrame = field(default_factory=pl.DataFrame)  # ``CHANGED_ANSWERS_SCHEMA``
+
+
+def report_page(
+    runs: Sequence[RunView],
+    compared: pl.DataFrame | None = None,
+    notes: Sequence[str] = (),
+    flips: tuple[pl.DataFrame, pl.DataFrame] | None = None,
+    questions: Mapping[str, Any] | None = None,
+) -> Page:
+    """The report of runs on the same suite.
+
+    ``compared``: later runs against the first (``COMPARISON_SCHEMA``). ``notes``: differences
+    between the settings of the runs. ``flips``: numbers (``FLIP_SCHEMA``) and rows of the
+    answers that changed. ``questions``: ``question_data``.
+    """
+    suite, names = runs[0].suite, [run.name for run in runs]
+    several = len(runs) > 1
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    be = "are" if several else "is"
+    about = runs[0].summary.title.removeprefix(f"{names[0]} on ")
+    where, _, sizes = about.partition(": ")
+    found = [*_verdict(runs[0])] if compared is None else comparisons.verdict(compared, suite)
+    own = by_run({run.name: [*run.summary.notes, *run.warnings] for run in runs})
+    cautions = list(dict.fromkeys(f"{note.rstrip('.')}." for note in [*notes, *own]))
+    details = [
+        Section("Factors", [*_factors(runs)]),
+        Section(f"{suite.words.group.capitalize()}s", [*_groups(runs)]),
+        Section(
+            "Differences", [*[found] * (len(found) > NAMED), *_differences(suite, compared, flips)]
+        ),
+        Section("Examples", [*_examples(runs)]),
+        Section("Cautions", [*([cautions] if cautions else []), *_unanswered(runs)]),
+        repeat([(run.name, run.record) for run in runs]),
+    ]
+    return Page(
+        title=f"How consistent {be} {', '.join(names[:NAMED])}{more} on {where}?",
+        subtitle=f"{len(runs)} runs: {sizes}" if several else sizes,
+        verdict=found[:NAMED],
+        cautions=cautions,
+        tiles=() if several else [*_tiles(runs[0])],
+        sections=[Section("Numbers", [_headline_table(runs)])] if several else (),
+        questions=questions or {},
+        noun=f"{suite.words.item}s",
+        details=[
+            replace(of, parts=[_in_words(part, suite) for part in of.parts]) for of in details
+        ],
+    )
+
+
+def _in_words(part: Part, suite: Suite) -> Part:
+    return layouts.in_words(part, suite.words) if isinstance(part, Table) else part
+
+
+def of_run(name: str, runs: Sequence[object]) -> str:
+    """The beginning of a title or note on a run; empty where there is only one."""
+    return f"{name}: " if len(runs) > 1 else ""
+
+
+def by_run(notes: Mapping[str, Sequence[str]]) -> list[str]:
+    """Notes with the names of their runs; a note of several runs is shown once."""
+    runs_of: dict[str, list[str]] = {}
+    for name, of_run in notes.items():
+        for note in dict.fromkeys(of_run):
+            runs_of.setdefault(note, []).append(name)
+    if len(notes) == 1:
+        return list(runs_of)
+    return [
+        f"{'All runs' if len(names) == len(notes) else ', '.join(names)}: {note}"
+        for note, names in runs_of.items()
+    ]
+
+
+# -- the verdict and the cards ------------------------------------------------------------------
+
+
+def _verdict(run: RunView) -> Iterator[str]:
+    """How often the answer changes, against chance, and what changes it most, in sentences."""
+    words = run.suite.words
+    answer = "label" if words.over == "group" else "answer"
+    rows = [row for row in run.summary.rows if row.kind == "whole" and not math.isnan(row.value)]
+    known = [row for row in rows if row.metric in ("consistency", "determinism")]
+    for row in known[:NAMED]:
+        task = f" of {row.group}" if len(run.suite.relations) > 1 and row.group else ""
+        chance = "" if math.isnan(row.chance) else f" (expected by chance: {_rest(row.chance)})"
+        yield (
+            f"{run.name} changes its {answer} {_rest(row.value)} of the time when the same "
+            f"{words.item}{task} is asked in another {words.variant}{chance}."
+        )
+    if not known:
+        yield f"No {words.item} has two answers, so nothing says how consistent {run.name} is."
+        yield from (
+            f"It is right in {100 * row.value:.1f}{UNIT} of the {words.item}s."
+            for row in rows if row.metric == "accuracy"
+        )  # fmt: skip
+    elif len(known) < NAMED:
+        yield from analyses.factor_verdict(run.factors)[:1] or run.summary.groups_in_words(UNIT)
+
+
+def _rest(value: float) -> str:
+    """What a share leaves, in percent, so that both add up to 100."""
+    return f"{100 - round(100 * value, 1):.1f}{UNIT}"
+
+
+def _tiles(run: RunView) -> Iterator[dict[str, Any]]:
+    """A card a headline number; of consistency and violations with what chance would give."""
+    at_chance = run.metrics.filter(metric="chance_consistency", over=run.suite.words.over)
+    for row in run.summary.rows:
+        chance = row.chance if row.metric in ("consistency", VIOLATIONS) else NAN
+        if row.metric == "consistency" and row.level:
+            chance = next(iter(at_chance.filter(group=row.group, level=row.level)["value"]), NAN)
+        numbers = {name: 100 * getattr(row, name) for name in ("value", "low", "high", "baseline")}
+        by_chance = "" if math.isnan(chance) else f" ({100 * chance:.1f}{UNIT} by chance)"
+        yield {
+            "label": row.label, **numbers, "chance": 100 * chance,
+            "meaning": f"{row.meaning[:1].upper()}{row.meaning[1:]}{by_chance}.",
+            "has_baseline": "consistency" not in row.metric and not math.isnan(row.baseline),
+        }  # fmt: skip
+
+
+def _headline_table(runs: Sequence[RunView]) -> Table:
+    """A row a run, and the majority baseline where it is the same for all."""
+    of_runs = [
+        {(row.label, row.metric, row.level): row for row in run.summary.rows} for run in runs
+    ]
+    keys = list(dict.fromkeys(key for rows in of_runs for key in rows))
+    rows: list[list[Value]] = []
+    for run, known in zip(runs, of_runs, strict=True):
+        found = (known.get(key) for key in keys)
+        cells = [Cell(of.value, low=of.low, high=of.high) if of else Cell() for of in found]
+        rows.append([run.name, *cells[:2], run.summary.chance, *cells[2:]])
+    baselines = {
+        tuple(round(row.baseline, 9) for row in known.values() if not math.isnan(row.baseline))
+        for known in of_runs
+    }
+    if len(baselines) == 1:
+        cells = [Cell(of_runs[0][key].baseline) if key in of_runs[0] else Cell() for key in keys]
+        rows.append(["majority baseline", *cells[:2], None, *cells[2:]])
+    labels = [label for label, _, _ in keys]
+    labels.insert(2, "Expected by chance")
+    columns = [Column("model"), *(Column(label, "share") for label in labels)]
+    return Table("In percent; below each number its 95 % confidence interval", columns, rows)
+
+
+# -- the details ---------------------------------------------------------------------------------
+
+
+def _figure(id_: str, rows: pl.DataFrame, what: str) -> Iterator[Figure]:
+    """Consistency with its intervals; nothing without numbers."""
+    if rows["value"].is_not_nan().any():
+        about = f"Consistency of each {what}, with 95 % confidence intervals"
+        caption = f"{about}. The line is what is expected by chance."
+        yield Figure(id_, caption, charts.interval_chart(rows, about))
+
+
+def _rows(runs: Sequence[RunView], kind: Kind) -> pl.DataFrame:
+    return charts.consistency_rows({run.name: run.metrics for run in runs}, runs[0].suite, kind)
+
+
+def _factors(runs: Sequence[RunView]) -> Iterator[Part]:
+    """What each factor, language, edit or form changes; nothing where nothing varies."""
+    words, views = runs[0].suite.words, [view for run in runs for view in run.factors]
+    if views:
+        yield [*analyses.factor_verdict(views), *analyses.view_notes(views)]
+        numbers = [of.tables.consistency.with_columns(run=pl.lit(of.name)) for of in views]
+        drawn = pl.concat(numbers).rename({"factor": "name"})
+        yield from _figure("factors", drawn, "factor")
+        yield intervals_below(analyses.factor_table(views, "What each factor changes, in percent"))
+    if words.over == "group":
+        yield from _figure("forms", _rows(runs, "form"), words.variant)
+    for run in runs if words.has_means else ():
+        if (table := metric_tables.language_table(run.metrics, run.suite)).rows:
+            title = f"{of_run(run.name, runs)}Languages, means of {words.group}s in percent"
+            yield intervals_below(replace(table, title=title))
+    edits = [run.edits.with_columns(run=pl.lit(run.name)) for run in runs if run.edits.height]
+    if edits:
+        rows = pl.concat(edits)
+        caption = (
+            "Left of the dashed line: pairs of patterns that differ in this way agree less often "
+            "than the other pairs of their relation."
+        )
+        drawn = rows.select("run", "low", "high", name="kind", value="difference")
+        axis = "difference of consistency, points"
+        about = "Consistency of pairs of patterns that differ in a way, minus that of the others."
+        yield Figure("edits", caption, charts.interval_chart(drawn, about, axis))
+        title = "Consistency of pairs of patterns with and without the edit, means over relations"
+        yield layouts.frame_table(rows if len(runs) > 1 else rows.drop("run"), title, layouts.EDITS)
+
+
+def _groups(runs: Sequence[RunView]) -> Iterator[Part]:
+    """The numbers of each group, the patterns that cost consistency, and expectations."""
+    suite, words = runs[0].suite, runs[0].suite.words
+    if words.over != "group":
+        yield from _figure(f"{words.group}s", _rows(runs, "whole"), words.group)
+    for run in runs if words.has_means else ():
+        if run.patterns.height and not run.patterns.drop_nans("agreement").is_empty():
+            named = run.patterns.with_columns(pl.col("group").replace(layouts.group_names(suite)))
+            yield of_run(run.name, runs) + " ".join(analyses.pattern_verdict(named, words))
+    for run in runs:
+        yield _group_table(run, of_run(run.name, runs))
+        if not run.changed.is_empty():
+            yield _label_changes(run, of_run(run.name, runs))
+    yield from _expectations(runs)
+
+
+def _group_table(run: RunView, lead: str) -> Table:
+    """The headline numbers of each group and how many items they are over, the worst first."""
+    words, headline = run.suite.words, pl.col("metric").is_in(headline_metrics(aliases=True))
+    table = metric_tables.group_table(run.metrics.filter(headline), run.suite)
+    columns = [*table.columns, Column(f"{words.item}s", "count")]
+    accuracy = run.metrics.filter(metric="accuracy", over="group", kind="whole")
+    counts = {of: count for of, *count in accuracy.select("group", "n", "n_excluded").iter_rows()}
+    known = [counts[group.id] for group in run.suite if group.id in counts]
+    rows = [
+        [*row, Cell(n, mark=f" of {n + rest:,}" * (rest > 0))]
+        for row, (n, rest) in zip(table.rows, known, strict=True)
+    ]
+    headings = [column.heading for column in columns]
+    if (name := label_of("consistency")) in headings:
+        at = headings.index(name)
+        numbers = [getattr(row[at], "number", None) for row in rows]
+        order = sorted(range(len(rows)), key=lambda of: (numbers[of] is None, numbers[of] or 0))
+        rows = [rows[of] for of in order]
+    title = f"{lead}Each {words.group}, in percent; below each number its 95 % CI"
+    return replace(table, title=title, columns=columns, rows=rows)
+
+
+def _label_changes(run: RunView, lead: str) -> list[str]:
+    """How many labels of sentence pairs each form made wrong, and how many right."""
+    was, became = (pl.col(of) == pl.col("gold") for of in ("original_answer", "answer"))
+    by = run.changed.group_by("group", "perturbation", maintain_order=True)
+    return [
+        f"{lead}{group}, {form}: {counted(lost, 'right label')} became wrong, "
+        f"{counted(won, 'wrong label')} became right"
+        for group, form, lost, won in by.agg(lost=was.sum(), won=became.sum()).iter_rows()
+    ]
+
+
+def _expectations(runs: Sequence[RunView]) -> Iterator[Part]:
+    """The violation rates by group and kind; none without expectations."""
+    names = {**layouts.group_names(runs[0].suite), "": "all groups"}
+    key, tables = ["group", "level"], []
+    for run in runs:
+        rows = run.metrics.filter(kind="expectation")
+        chance = rows.filter(metric="chance_violation_rate").select(*key, chance="value")
+        rates = rows.filter(metric=VIOLATIONS).join(chance, on=key, maintain_order="left")
+        tables.append(rates.with_columns(run=pl.lit(run.name), kind="level"))
+    rows = pl.concat(tables).filter((pl.col("group") != "") | (len(names) > 2))
+    if rows.is_empty():
+        return
+    kinds = rows["kind"].unique(maintain_order=True)
+    rows = rows.with_columns(pl.col("group").replace(names))
+    rows = rows if len(runs) > 1 else rows.drop("run")
+    notes = [f"{kind}: {text}" for kind, text in KINDS.items() if kind in kinds]
+    notes.append("applicable: a map has the first answers, counted in each variant")
+    title = "Violated expectations, in percent"
+    yield layouts.frame_table(rows, title, layouts.VIOLATION_RATES, notes)
+
+
+def _differences(
+    suite: Suite, compared: pl.DataFrame | None, flips: tuple[pl.DataFrame, pl.DataFrame] | None
+) -> Iterator[Part]:
+    """Later runs minus the first: headline numbers, their parts, and the answers that changed."""
+    if compared is None:
+        return
+    by: By = "form" if suite.words.over == "group" else "group"
+    for _, rows in compared.group_by(["first", "second"], maintain_order=True):
+        yield comparisons.comparison_table(rows, suite)
+        if by == "group" or rows.filter(kind="form").height:
+            table = comparisons.comparison_table(rows, suite, by)
+            yield replace(table, title=f"Each {table.columns[0].heading}: {table.title}")
+    if flips and flips[1].height:
+        yield comparisons.flip_verdict(flips[0], suite)
+        yield comparisons.flip_table(flips[0], suite)
+        yield comparisons.flipped_table(flips[1], MOST_FLIPS)
+
+
+def _examples(runs: Sequence[RunView]) -> Iterator[Part]:
+    """The most informative items of each kind, labels that changed, and violations."""
+    suite = runs[0].suite
+    for run in runs:
+        lead = of_run(run.name, runs)
+        for kind, chosen in run.examples.items():
+            if chosen:
+                about = kind.partition(" (example")[0]
+                yield analyses.example_table(
+                    chosen, lead + about.replace("pattern", suite.words.variant)
+                )
+        if not run.changed.is_empty():
+            yield metric_tables.changed_answers_table(
+                run.changed, MOST_EXAMPLES, f"{lead}Labels that changed, the most confident first"
+            )
+        for table in analyses.violation_examples(run.violations):
+            yield replace(table, title=lead + table.title)
+
+
+def _unanswered(runs: Sequence[RunView]) -> Iterator[Part]:
+    """How many queries have no answer, by reason."""
+    for run in runs:
+        if run.unanswered.height:
+            most = run.unanswered.sort("len", descending=True).head(MOST_ROWS)
+            count = int(run.unanswered["len"].sum())
+            title = f"{of_run(run.name, runs)}{count:,} queries not asked or without an answer"
+            columns = [Column("relation"), Column("reason"), Column("queries", "count")]
+            yield Table(title, columns, most.rows())
+
+
+def repeat(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> Section:
+    """How to repeat each run, by name and record."""
+    same = "The same command with the same versions gives the same answers."
+    return Section("Repeat", [same, *(_origin(name, record) for name, record in runs)])
+
+
+def _origin(name: str, record: Mapping[str, Any]) -> dict[str, str]:
+    """The command, model, time, versions and digests of a run."""
+    if not record:
+        return {"Run": name, "Command": "not known: a table of answers"}
+    settings = record["settings"]
+    model, scoring = settings.get("model", {}), record.get("scoring")
+    described = [str(model["model"])] if "model" in model else []
+    if model.get("architecture"):
+        described.append(f"{model['architecture']}, {model['parameters']:,} parameters")
+        described.append(f"{model['dtype']} on {model['device']}")
+    described += [f"{key} {model[key]}" for key in ("revision", "server") if model.get(key)]
+    if model.get("trust_remote_code"):
+        described.append("with the Python code that comes with it (--trust-remote-code)")
+    weights = f"revision {model.get('revision') or 'not known'}"
+    if model.get("kind") == "baseline":
+        weights = "none, a baseline"
+    if model.get("digest"):
+        weights = f"SHA-256 {model['digest']}"
+    rows = {
+        "Run": name,
+        "Command": record.get("command") or "not known: run.json has the settings",
+        "Model": ", ".join(described) or "not known",
+        "Scored by": scoring and f"{scoring.get('strategy')} ({scoring.get('gives')})",
+        "Started": record.get("started"),
+        "Finished": record.get("finished") or "not finished",
+        "Cost": record.get("cost") and cost_in_words(record["cost"]),
+        "Versions": ", ".join(" ".join(of) for of in record["versions"].items()),
+        "Git": record.get("git") or "an installed package",
+        "Questions": f"SHA-256 {settings.get('queries')}",
+        "Weights": weights,
+    }
+    return {label: str(value) for label, value in rows.items() if value}

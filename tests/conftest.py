@@ -173,29 +173,20 @@ MASKED = [family for family, (name, _, _) in FAMILIES.items() if name.endswith("
 SIZES = {
     "albert": {"embedding_size": 16, "hidden_size": 32, "intermediate_size": 64},
     "electra": {"embedding_size": 16, "hidden_size": 32, "intermediate_size": 64},
-    "deberta": {
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "relative_attention": True,
-        "pos_att_type": ["c2p", "p2c"],
-        "position_buckets": 8,
-        "type_vocab_size": 0,
-    },
+    "deberta": {"hidden_size": 32, "intermediate_size": 64, "relative_attention": True,
+                "pos_att_type": ["c2p", "p2c"], "position_buckets": 8, "type_vocab_size": 0},
     "distilbert": {"dim": 32, "hidden_dim": 64, "n_layers": 2, "n_heads": 4},
     "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64},
     "mamba": {"hidden_size": 32, "state_size": 4, "num_hidden_layers": 2},
-}
+}  # fmt: skip
 
 
 SEQ2SEQ = {
     "t5": ("T5ForConditionalGeneration", "T5Config", {"decoder_start_token_id": 0}),
-    "mt5": (
-        "MT5ForConditionalGeneration",
-        "MT5Config",
-        {"num_decoder_layers": 3, "initializer_factor": 0.8},
-    ),
+    "mt5": ("MT5ForConditionalGeneration", "MT5Config",
+            {"num_decoder_layers": 3, "initializer_factor": 0.8}),
     "umt5": ("UMT5ForConditionalGeneration", "UMT5Config", {}),
-}
+}  # fmt: skip
 
 
 def _t5_tokenizer(family: str):

@@ -91,7 +91,7 @@ def test_every_number_is_in_one_file_and_tables_are_in_every_format(consilience,
     assert {"answer: main", "correctness: within questions"} <= {row["number"] for row in rows}
     for name, begins in (
         ("latex", "% needs"),
-        ("md", "* one: The order of the options"),
+        ("md", "* one: The factors order and paraphrase"),
     ):
         assert output(consilience, "analyze", "factors", *runs, "--format", name).startswith(begins)
 

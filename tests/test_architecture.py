@@ -14,26 +14,11 @@ from consilience.app.parser import GENERALS
 
 SOURCE = ROOT / "src" / "consilience"
 LAYERS = [
-    "core",
-    "files",
-    "types",
-    "endpoints suites metrics",
-    "options",
-    "runs",
-    "models",
-    "plans",
-    "analysis",
-    "report",
-    "authoring",
-    "probing elsewhere",
-    "results train",
-    "gating study publish reproduce",
-    "testing app",
-    "integrations pytest_plugin",
-    "__init__",
-    "commands cli",
-    "__main__",
-]
+    "core", "files", "types", "endpoints suites metrics", "options", "runs", "models", "plans",
+    "analysis", "report", "authoring", "probing elsewhere", "results train",
+    "gating study publish reproduce", "testing app", "integrations pytest_plugin", "__init__",
+    "commands cli", "__main__",
+]  # fmt: skip
 """Packages and modules; each imports from earlier layers only."""
 
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names.split()}

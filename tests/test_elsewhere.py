@@ -264,17 +264,8 @@ def test_records_whose_prompts_nothing_names_are_refused(tmp_path):
 def test_published_records_come_back(consilience, tmp_path):
     options = {"vary": ["order=reversed"], "groups": ["capital"], "limit": 3}
     first = cs.evaluate("mini-questions", "baseline:random", out=tmp_path / "r", **options)
-    publish = (
-        "--format",
-        "eee",
-        "--model-id",
-        "a/b",
-        "--licence",
-        "MIT",
-        "--out",
-        tmp_path / "out",
-    )
-    output(consilience, "publish", tmp_path / "r", *publish)
+    publish = ["--format", "eee", "--model-id", "a/b", "--licence", "MIT"]
+    output(consilience, "publish", tmp_path / "r", *publish, "--out", tmp_path / "out")
     (path,) = (tmp_path / "out").rglob("*.jsonl")
     assert numbers(cs.score(path)) == numbers(first)
 
@@ -554,18 +545,8 @@ def test_a_task_of_lm_evaluation_harness_and_its_log(consilience, tmp_path, expo
 
 def test_answers_to_facts_are_joined_with_their_suite(consilience, tmp_path):
     """Right in four of nine patterns, where (4 * 3 + 5 * 4) of 72 pairs agree; of one fact 0."""
-    out = output(
-        consilience,
-        "suite",
-        "export",
-        "mini",
-        "--groups",
-        "capital",
-        "--limit",
-        "2",
-        "--out",
-        "e.jsonl",
-    )
+    options = ["--groups", "capital", "--limit", "2", "--out", "e.jsonl"]
+    out = output(consilience, "suite", "export", "mini", *options)
     assert out == "e.jsonl: 18 prompts\n"
     rows = [json.loads(line) for line in Path("e.jsonl").read_text().splitlines()]
     assert rows[0]["prompt"].endswith("____.") and rows[0]["gold"] in rows[0]["candidates"]
@@ -610,18 +591,8 @@ def test_logs_of_facts_have_the_most_probable_candidate(consilience, tmp_path):
 
 def test_several_languages_are_read_in_their_own(consilience, tmp_path):
     """Every answer is the gold as its pattern writes it."""
-    output(
-        consilience,
-        "suite",
-        "export",
-        "mini-languages",
-        "--groups",
-        "capital",
-        "--limit",
-        "3",
-        "--out",
-        "e.jsonl",
-    )
+    options = ["--groups", "capital", "--limit", "3", "--out", "e.jsonl"]
+    output(consilience, "suite", "export", "mini-languages", *options)
     words = cs.load_suite("mini-languages")["capital"].candidates.words
     rows = [json.loads(line) for line in Path("e.jsonl").read_text().splitlines()]
     rows = [of | {"answer": of["candidates"][words.index(of["gold"])]} for of in rows]

@@ -166,8 +166,8 @@ def test_a_function_takes_a_text_or_a_list(function, takes_lists):
     assert model.takes_lists is takes_lists
     assert table["answer"].to_list() == ["6379", "6379", "5432", "It depends", "6379", None]
     assert table["error"].to_list() == [None] * 5 + ["the model wrote no text"]
-    note = "such as 'It depends' to 'The port of PostgreSQL is ___.'"
-    assert model.notes == [f"texts that match no answer are wrong answers, {note}"]
+    note = "'It depends' to 'The port of PostgreSQL is ___.'"
+    assert model.notes == [f"texts that match no answer are wrong: {note}"]
 
 
 def fails(prompt):

@@ -232,7 +232,9 @@ def test_what_is_wrong_with_questions_is_one_message(
 
 def test_facts_are_learned_as_questions(consilience, command, tmp_path):
     of = ["--suite", "mini", "--as-questions", "2", "--train-facts", "4", "--epochs", "1"]
-    of += ["--train-groups", "capital,sport", "--validation-groups", "currency", "--limit", "1"]
+    of += ["--limit", "1"]
+    named = {"A": "capital,sport", "B": "currency"}
+    command = [named.get(word, word) for word in command]
     of += ["--validation-facts", "2"]
     document = json.loads(output(consilience, *command, *of, "--json", "--out", tmp_path / "o"))
     (outcome,) = document["outcomes"]

@@ -198,7 +198,7 @@ def test_the_order_of_the_page_is_the_result_then_all_questions_then_details(
     assert "How consistent are baseline:random, baseline:majority on suite?" in html_of_two.text
     places = [
         text_of_two.index(mark)
-        for mark in ('class="verdict"', 'class="cautions"', "In percent; below each", 'id="questions"',
+        for mark in ('class="verdict"', 'class="cautions"', '"In percent"', 'id="questions"',
                      '<details id="details">', *(f"<h2>{name}</h2>" for name in (
                          "Factors", "Relations", "Differences", "Examples", "Cautions", "Repeat")))
     ]  # fmt: skip
@@ -206,7 +206,7 @@ def test_the_order_of_the_page_is_the_result_then_all_questions_then_details(
     assert text_of_two.count("<li>") > 3 and text_of_two.index("SHA-256") > places[-1]
     cautions = re.findall('<ul class="cautions">(.*?)</ul>', text_of_two, re.DOTALL)[0]
     assert cautions.count("<li>") <= 3
-    rows = html_of_two.rows("In percent; below each")
+    rows = html_of_two.rows("In percent")
     assert rows.keys() == {"baseline:random", "baseline:majority", "majority baseline"}
     assert rows["baseline:majority"][2].startswith("100.0")
     assert rows["majority baseline"][1:3] == [rows["baseline:majority"][1][:4], "100.0"]
@@ -230,6 +230,27 @@ def test_runs_side_by_side_have_paired_differences(runs):
         assert (float(means[label][3]) > 0) or run == "baseline:random"
         assert f"Each relation: {title}" in html.tables
     assert "a mean over 2 relations has a p of at least 0.5" in html.text
+
+
+def plain(prompt):
+    return "A"
+
+
+def odd(prompt):
+    """No answer to one of ``QUESTIONS``, and no option to another."""
+    return {"two?": "", "three?": "no idea"}.get(prompt.split()[1], "A")
+
+
+def test_a_run_has_0_of_what_only_others_have_and_missing_answers_are_the_first_caution(tmp_path):
+    for model in (plain, odd):
+        cs.evaluate(QUESTIONS, model, out=tmp_path / model.__name__)
+    page = page_of(tmp_path / "plain", tmp_path / "odd", "--out", tmp_path / "page.html")
+    names, *rows = page.tables["In percent"]  # of three questions there is no interval
+    assert [row[names.index("No option")] for row in rows[:2]] == ["0.0", "33.3"]
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    cautions = re.findall("<li>(.*?)</li>", text.partition("<details")[0], re.DOTALL)
+    first = ["odd: 3 of 18 queries have", "plain: In 1 of 1 group", "odd: texts that match no"]
+    assert [caution[: len(of)] for caution, of in zip(cautions, first, strict=True)] == first
 
 
 def test_queries_without_an_answer_are_counted_by_their_reason(runs, tmp_path):
@@ -546,7 +567,7 @@ def made(rows, suite, names=("only",)):
     """The data of made answers, of one run or of several equal ones."""
     queries = [
         {name: row[name] for name in ("group", "item", "variant")}
-        | {"input": [row.get("text") or ""], "choices": []}
+        | {"input": [row.get("text") or ""], "choices": row.get("choices", [])}
         for row in rows
     ]
     return question_data(dict.fromkeys(names, pl.DataFrame(rows)), suite, pl.DataFrame(queries))
@@ -557,8 +578,8 @@ def made(rows, suite, names=("only",)):
     ("mini-languages", {"groups": "capital", "limit": 2}, "\\[Y\\]", {"language": 4}, ""),
     ("mrpc", {"perturbations": "reverse"}, "^Sentence[12]: .*\nSentence[12]: ", {"form": 2}, "Sentence1: "),
     (QUESTIONS, {}, "^Question: (Say: )?(one|two|three)\\?\nA. (yes|no|maybe)\nB. ",
-     {"paraphrase": 2, "order": 3}, "Question: "),
-    (OPEN, {"generate": True}, "^Question: (one|two|three)\\?\nAnswer:$", {}, "Question: "),
+     {"paraphrase": 2, "order": 3}, ""),
+    (OPEN, {"generate": True}, "^Question: (one|two|three)\\?\nAnswer:$", {}, ""),
 ])  # fmt: skip
 def test_a_page_has_every_answer_with_its_prompt(suite, options, prompt, factors, asked, tmp_path):
     if suite == "mrpc":
@@ -578,6 +599,7 @@ def test_a_page_has_every_answer_with_its_prompt(suite, options, prompt, factors
     assert {name: len(levels) for name, levels in data["factors"]} == factors
     headings = [data["texts"][item[2]] for item in data["items"]]
     assert all(of.startswith(asked) and "A. " not in of for of in headings), headings
+    assert not any("Question:" in of or "Answer:" in of for of in headings)
 
 
 @pytest.mark.parametrize(("reason", "mark"), [("excluded", "left out"), ("error", "none")])
@@ -736,3 +758,26 @@ def test_a_browser_runs_no_text_and_clips_nothing(width, browse, text_of_two, tm
     seen = seen_in(browse, text_of_two, width, tmp_path)
     assert (seen["blocked"], seen["failed"], seen["owned"], seen["bold"]) == ([], [], "", 0)
     assert seen["clipped"] == [] and seen["drawn"] > 5
+
+
+@pytest.mark.parametrize(("prompts", "choices", "heading", "panel"), cases("panels"))
+def test_the_panel_has_all_lines_and_marks_what_differs(
+    prompts, choices, heading, panel, browse, tmp_path
+):
+    """Of the first of two questions; ``panel``: the words of each variant, marked ones in []."""
+    group = Relation.of_design("g", (), Candidates((), ()), Design.of_cells(CELLS, 4))
+    rows = [
+        {"group": "g", "item": item, "variant": name, "subject": item, "gold": "x", "answer": "x",
+         "text": prompt.replace("~", end), "choices": choices}
+        for item, end in (("q1", ""), ("q2", "!"))
+        for name, prompt in zip(group.design.variants, prompts, strict=False)
+    ]  # fmt: skip
+    data = made(rows, Suite("s", (group,), words=QUESTION_WORDS))
+    page = tmp_path / "page.html"
+    page.write_text(render(Page("t", "s", [], [], questions=data, noun="questions")), "utf-8")
+    text = browse(page)[0].partition('id="item"')[2]
+    assert re.findall("<h2>(.*?)</h2>", text, re.DOTALL)[0] == heading
+    blocks = re.findall('<div class="name">(.*?)<(?:details|/div)', text, re.DOTALL)
+    blocks = [of.replace("<mark>", "[").replace("</mark>", "]") for of in blocks]
+    shown = (re.sub("<small>.*</small>", "", block) for block in blocks)
+    assert [" ".join(block.split()) for block in shown] == panel

@@ -52,7 +52,7 @@ def test_numbers_by_hand(case):
     if "notes" in case:
         suite = suite_of(answers)
         notes = notes_on(answers, measure(answers, suite, "strict"), suite)
-        notes = [note for note in notes if "Chance alone" not in note]
+        notes = [note for note in notes if "at chance level" not in note]
         assert len(notes) == len(case["notes"]), notes
         assert all(part in note for part, note in zip(case["notes"], notes, strict=True)), notes
 

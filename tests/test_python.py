@@ -154,7 +154,7 @@ FRAME = pd.DataFrame({"subject": ["Redis", "PostgreSQL", "MySQL"], "object": [63
     (lambda: cs.evaluate(cs.Suite("x", ()), ports), "the suite 'x': no relation in the suite"),
     (lambda: cs.evaluate(PORTS, ports, protocol=FRAME), "^protocol is of type DataFrame; expected '"),
     (lambda: cs.analyze_patterns(FRAME), "^run is of type DataFrame; expected a path"),
-    (lambda: cs.write_report(FRAME, "page.html"), "^runs is of type DataFrame; expected a list"),
+    (lambda: cs.write_report(FRAME, "page.html"), "^runs is of type DataFrame; expected text"),
     (lambda: cs.finetune(model="m", qqqq=1), "Known: model, task, train, .* trust_remote_code.$"),
     (lambda: cs.finetune(batch_size="x"), "no value for 'model'"),
     (lambda: cs.improve("m"), "keywords: model, suite, train_groups, .* mlm, text, train_facts, b"),

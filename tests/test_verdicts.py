@@ -28,15 +28,13 @@ def factors(rows, flips=None):
      ["The order of the options (order) changes answers most: variants that differ in nothing else "
       "agree in 20.0 % of pairs.", "The agreement is 90.0 % for paraphrase."]),
     ([("paraphrase", 0.9, 0.8, 0.95), ("order", 0.8, 0.7, 0.85)], 0.1,
-     ["The order of the options (order) changes answers most: variants that differ in nothing else "
-      "agree in 80.0 % of pairs.",
-      "The agreement is 90.0 % for paraphrase; the 95 % intervals of order and paraphrase overlap.",
+     ["The factors order and paraphrase change answers about equally: variants that differ in one "
+      "alone agree in 80.0 % and 90.0 % of pairs.",
       "The effect of paraphrase is inside the noise floor: 10.0 % of answers change when "
       "nothing in the prompt does."]),
     ([("order", 0.5, 0.4, 0.6), ("labels", 0.5, 0.4, 0.6)], None,
-     ["The order of the options (order) changes answers: variants that differ in nothing else "
-      "agree in 50.0 % of pairs.",
-      "The agreement is 50.0 % for labels; the 95 % intervals of order and labels overlap."]),
+     ["The factors order and labels change answers about equally: variants that differ in one alone "
+      "agree in 50.0 % and 50.0 % of pairs."]),
     ([("order", 0.5, 0.4, 0.6), ("labels", math.nan, math.nan, math.nan)], None,
      ["The order of the options (order) changes answers: variants that differ in nothing else "
       "agree in 50.0 % of pairs."]),

@@ -77,7 +77,7 @@ def defaults_in(
                 todo=f"If you trust the file, add --config {file}.",
             )
     return {
-        fields[key].name: [value] if fields[key].is_repeated and isinstance(value, str) else value
+        fields[key].name: [value] if fields[key].is_list and not isinstance(value, list) else value
         for key, value in table.items()
     }
 
@@ -113,7 +113,7 @@ class FieldOption(click.Option):
             [*([field.option.short] if field.option.short else []), field.flag, field.name],
             type=None if is_flag else Value(field),
             is_flag=is_flag or None,  # False would make values optional
-            multiple=field.is_repeated,
+            multiple=field.is_list,  # so that a list may also be written in parts
             required=field.default is MISSING,
             help=field.option.help,
         )
@@ -199,11 +199,9 @@ class Entry(click.Command):
         ]
         panels: Sequence[str] = get_args(Panel)
         fields.sort(key=lambda param: panels.index(param.panel))
-        rows = []
-        for param in fields:
-            names = param.names if isinstance(param, FieldArgument) else ", ".join(param.opts)
-            rows.append((names, param.field.option.help))
-        return rows
+        named = (one.names if isinstance(one, FieldArgument) else ", ".join(one.opts)
+                 for one in fields)  # fmt: skip
+        return [*zip(named, (param.field.option.help for param in fields), strict=True)]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         panels: dict[str, list[tuple[str, str]]] = {}
@@ -254,9 +252,10 @@ class ClickCommand(Entry):
         self.file = FILE if named is None else Path(named)
         is_help = bool({"-h", "--help"} & {*args}) or ctx.resilient_parsing
         if (named or (named is None and FILE.is_file())) and not is_help:
-            is_named = named is not None
-            ctx.default_map = defaults_in(self.file, self.entry.path, fields, is_named=is_named)
+            ctx.default_map = defaults_in(self.file, self.entry.path, fields, is_named=bool(named))
         rest = super().parse_args(ctx, args)
+        for name in (one.name for one in options if one.is_list and not one.is_repeated):
+            ctx.params[name] = tuple(one for part in ctx.params[name] or () for one in part)
         sources = {one: ctx.get_parameter_source(one.name) for one in fields.values()}
         self.used = [one for one, source in sources.items() if source == FROM_FILE]
         return rest

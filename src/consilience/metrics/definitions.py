@@ -216,7 +216,7 @@ def worst_accuracy(grid: Grid) -> Tally | None:
     return Tally(scores, None, n, len(items) - n, is_proportion=False)
 
 
-@metric("tuples", "Right in k of n", "share of items with the right answer in at least k variants",
+@metric("tuples", "Right in at least k of n", "share of items right in at least k variants",
         level="detail", binary=True, better="higher", by_count=True)  # fmt: skip
 def right_in(grid: Grid) -> Tally:
     """Share of items that are right in at least k of their n variants.

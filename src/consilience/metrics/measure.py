@@ -218,8 +218,8 @@ def few_disagreements(metrics: pl.DataFrame, suite: Suite) -> Iterator[str]:
     expected = float((both["n_items"] * (1 - both["value"])).sum())
     if both.height and expected < FEWEST_DISAGREEMENTS:
         yield (
-            f"Chance alone expects {counted(round(expected), suite.words.item)} with other "
-            f"answers: below {FEWEST_DISAGREEMENTS} corrected consistency tends to be too low"
+            f"Few {suite.words.item}s: {int(expected)} would have other answers at chance level; "
+            f"with fewer than {FEWEST_DISAGREEMENTS} chance-corrected consistency is often too low"
         )
 
 

@@ -116,9 +116,9 @@ class Function(Chooser):
             is_answer = np.isfinite(np.asarray(scores.totals)).any(axis=1)
             for text, row, is_one in zip(scores.texts, rows, is_answer, strict=True):
                 if text and not is_one and not self.notes:
-                    to = truncated(str(self._input(shown[row], words)), QUOTED)
-                    said = f"such as '{truncated(text, QUOTED)}' to '{to}'"
-                    self.notes.append(f"texts that match no answer are wrong answers, {said}")
+                    both = (text, str(self._input(shown[row], words)))
+                    said, to = (truncated(" ".join(of.split()), QUOTED) for of in both)
+                    self.notes.append(f"texts that match no answer are wrong: '{said}' to '{to}'")
             yield scores
 
     def write(

@@ -195,24 +195,20 @@ class OptionField:
             return None
         if not self.is_list:
             return self._checked(value)
-        if isinstance(value, os.PathLike):
-            value = [value]
         if isinstance(value, Mapping) and self.is_repeated:
             value = [
                 f"{name}={of if isinstance(of, str) else ','.join(map(str, of))}"
                 for name, of in value.items()
             ]
-        if isinstance(value, str) and self.is_repeated:
-            value = [value]
-        elif isinstance(value, str):
+        if isinstance(value, str) and not self.is_repeated:
             names = [name.strip() for name in value.split(",") if name.strip()]
             if not names:
                 raise ConsilienceError(
                     f"no name in '{value}'", expected="names with commas between"
                 )
             value = [*map(self._number, names)]
-        if not isinstance(value, Sequence | set):
-            raise self._wrong(value, f"a list of values, each {EXPECTED[self.type]}")
+        elif isinstance(value, str) or not isinstance(value, Sequence | set):
+            value = [value]
         return tuple(map(self._checked, value))
 
     def typed(self, value: Any) -> list[str]:

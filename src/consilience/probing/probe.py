@@ -96,13 +96,8 @@ def open_folder(
 
 def settings_of(plan: Plan, queries: Queries, table: pl.DataFrame) -> dict[str, object]:
     """Everything that decides the answers of a run."""
-    return {
-        "kind": plan.kind,
-        **plan.settings,
-        **queries.settings,
-        "queries": content_digest(table),
-        "model": queries.model.identity,
-    }
+    asked = {"kind": plan.kind, **plan.settings, **queries.settings}
+    return {**asked, "queries": content_digest(table), "model": queries.model.identity}
 
 
 def ask_in_folder(
@@ -133,8 +128,7 @@ def ask_in_folder(
 
 def complete_groups(folder: Path) -> set[str]:
     """The groups that a folder has answers of."""
-    record = record_of(folder)
-    if not record:
+    if not (record := record_of(folder)):
         return set()
     names = record["settings"].get("groups", ())
     files = {file.stem for file in (folder / "answers").glob("*.parquet")}
@@ -226,6 +220,7 @@ class ProbePlan(Shown):
     loading: float
     timed: int  # Number of queries that were asked to estimate the time
     seconds: float  # To ask what is not yet complete, about
+    notes: Sequence[str]
     requests: int | None = None  # Of a model behind a URL: how many these are, about
 
     def __repr__(self) -> str:
@@ -250,7 +245,7 @@ class ProbePlan(Shown):
             f"ones; loading took {duration(self.loading)}"
         )
         return [
-            f"Plan: {self.model} on {self.suite} ({self.protocol}). Nothing is written.",
+            f"Plan: {self.model} on {self.suite}. Nothing is written.",
             *(f"{name:9} {text}" for name, text in rows.items()),
         ]
 
@@ -284,19 +279,23 @@ def plan_probe(
              for design, of in zip(designs, plan.suite, strict=True)]  # fmt: skip
     is_open = options.candidates == "vocabulary"
     variants, total = spread([len(one.variants) for one in designs]), sum(plan.sizes.values())
+    varied = {name: len({*of}) for one in designs for name, of in one.levels.items()}
+    factors = ", ".join(f"{name} {size}" for name, size in varied.items() if size > 1)
     return ProbePlan(
         model=model_name(options.model),
         suite=plan.suite.name,
         protocol=plan.protocol,
         groups=len(plan.sizes),
         items=len({(of.id, one.item) for of in plan.suite for one in of.facts}),
-        variants=f"{variants} {plan.suite.words.variant}" + "s" * (variants != "1"),
+        variants=f"{variants} {plan.suite.words.variant}{'s' * (variants != '1')}"
+        + f" ({factors})" * bool(factors),
         candidates="the vocabulary" if is_open else spread(sizes),
         queries=total,
         complete=total - sum(left.values()),
         folder=str(path),
         is_new=not record,
         loading=loading,
+        notes=[*plan.notes, *queries.notes],
         **_timed(queries, left or plan.sizes, sum(left.values())),
     )
 

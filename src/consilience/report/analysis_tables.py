@@ -123,16 +123,12 @@ def analysis_table(
 NAMED = 3  # relations, or patterns of one answer, that a verdict names
 
 RELATIONS: Columns = {
-    "group": Column("relation"),
-    "patterns": Column("patterns", "count"),
+    "group": Column("relation"), "patterns": Column("patterns", "count"),
     "worst": Column("lowest accuracy", "share", is_extra=True),
     "best": Column("highest accuracy", "share", is_extra=True),
-    "consistency": Column("consistency", "share"),
-    "variant": Column("pattern that costs most"),
-    **GAIN,
-    "two": Column("both patterns"),
-    "gain_of_two": GAIN_OF_TWO["gain_of_two"],
-}
+    "consistency": Column("consistency", "share"), "variant": Column("pattern that costs most"),
+    **GAIN, "two": Column("both patterns"), "gain_of_two": GAIN_OF_TWO["gain_of_two"],
+}  # fmt: skip
 """The patterns of each relation together, and those that cost most consistency."""
 
 
@@ -279,15 +275,13 @@ EXACT: Columns = {
 """Shares of the variation, of a design whose variance components are known."""
 
 CONSISTENCY: Columns = {
-    "factor": Column("factor"),
-    "levels": Column("levels", "count", is_extra=True),
-    "n": Column("pairs", "count", is_extra=True),
-    "value": Column("consistency", "share"),
+    "factor": Column("factor"), "levels": Column("levels", "count", is_extra=True),
+    "n": Column("pairs", "count", is_extra=True), "value": Column("consistency", "share"),
     ("low", "high"): Column(CI, "share"),
     "chance": Column("expected by chance", "share", "expected"),
     "corrected": Column("corrected", "share"),
     ("corrected_low", "corrected_high"): Column(CI, "share", is_extra=True),
-}
+}  # fmt: skip
 """Agreement of the pairs that differ in one factor only."""
 
 OF_CONSISTENCY = (
@@ -411,23 +405,21 @@ def _most_changed(view: FactorView) -> Iterator[str]:
     if not rows:
         return
     first, *others = rows
-    name = first["factor"]
-    change = FACTORS.get(name, "the factor").partition(":")[0]
-    agreement = f"{100 * first['value']:.1f} %"
     if first["value"] == 1:
         yield "No factor changes an answer: variants that differ in one factor always agree."
         return
-    what = f"{change[0].upper()}{change[1:]} ({name})"
-    is_alone = any(other["value"] > first["value"] for other in others[:1])
-    yield (
-        f"{what} changes answers{' most' * is_alone}: variants that differ in nothing else "
-        f"agree in {agreement} of pairs."
-    )
-    if others:
-        named = [f"{100 * row['value']:.1f} % for {row['factor']}" for row in others]
-        overlaps = others[0]["low"] <= first["high"]
-        unsure = f"; the 95 % intervals of {name} and {others[0]['factor']} overlap" * overlaps
-        yield f"The agreement is {', '.join(named)}{unsure}."
+    alike = [row for row in others if row["low"] <= first["high"]]
+    shares = " and ".join(f"{100 * row['value']:.1f} %" for row in (first, *alike))
+    change = FACTORS.get(first["factor"], "the factor").partition(":")[0]
+    what = f"{change[0].upper()}{change[1:]} ({first['factor']}) changes answers"
+    what += " most" * bool(others) + ": variants that differ in nothing else"
+    if alike:
+        both = " and ".join(row["factor"] for row in (first, *alike))
+        what = f"The factors {both} change answers about equally: variants that differ in one alone"
+    yield f"{what} agree in {shares} of pairs."
+    if rest := [row for row in others if row not in alike]:
+        named = (f"{100 * row['value']:.1f} % for {row['factor']}" for row in rest)
+        yield f"The agreement is {', '.join(named)}."
     for flips in view.noise["value"].drop_nans():
         if inside := [row["factor"] for row in rows if row["value"] >= 1 - flips]:
             yield (

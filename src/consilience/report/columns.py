@@ -131,18 +131,13 @@ GAIN_OF_TWO: Columns = {
     "gain_of_two": Column("gain without both", "points", "gain of both"),
 }
 PATTERNS: Columns = {
-    "number": Column("number", "count"),
-    "variant": Column("pattern"),
-    "accuracy": metric_column("accuracy"),
-    "change": POINTS,
-    ("change_low", "change_high"): Column(CI, "points", is_extra=True),
-    "p_holm": P_HOLM,
+    "number": Column("number", "count"), "variant": Column("pattern"),
+    "accuracy": metric_column("accuracy"), "change": POINTS,
+    ("change_low", "change_high"): Column(CI, "points", is_extra=True), "p_holm": P_HOLM,
     "agreement": Column("agreement with others", "share", "agrees with others"),
-    "top_answer": Column("top answer", "share", is_extra=True),
-    **GAIN,
-    **GAIN_OF_TWO,
+    "top_answer": Column("top answer", "share", is_extra=True), **GAIN, **GAIN_OF_TWO,
     "n": Column("facts", "count", is_extra=True),
-}
+}  # fmt: skip
 """Patterns (``analysis.patterns``): their accuracy, and how often they agree with others."""
 
 GAIN_NOTE = (
@@ -155,66 +150,42 @@ PATTERN_NOTE = (
 )
 
 EDITS: Columns = {
-    "kind": Column("edit"),
-    "run": Column("run"),
-    "with_it": Column("with it", "share"),
-    "without_it": Column("without", "share"),
-    **DIFFERENCE,
-    "p_holm": P_HOLM,
-    "relations": Column("relations", "count"),
-    "pairs": Column("pairs", "count"),
-}
+    "kind": Column("edit"), "run": Column("run"), "with_it": Column("with it", "share"),
+    "without_it": Column("without", "share"), **DIFFERENCE, "p_holm": P_HOLM,
+    "relations": Column("relations", "count"), "pairs": Column("pairs", "count"),
+}  # fmt: skip
 """Consistency of pairs of patterns with and without an edit."""
 
 MEANS: Columns = {
-    "metric": Column("metric"),
-    "edit": Column("edit"),
-    "factor": Column("only this differs"),
-    "form": Column("form"),
-    "mean": Column("mean±std", "share"),
-    "value": Column("value", "share"),
-    ("low", "high"): Column(CI, "share"),
-    "n": Column("relations", "count"),
-    "pooled": Column("pooled", "share"),
-    "counted": Column("counted", "count"),
-    "pairs": Column("pairs", "count"),
-    "left_out": Column("left out", "count"),
-}
+    "metric": Column("metric"), "edit": Column("edit"), "factor": Column("only this differs"),
+    "form": Column("form"), "mean": Column("mean±std", "share"), "value": Column("value", "share"),
+    ("low", "high"): Column(CI, "share"), "n": Column("relations", "count"),
+    "pooled": Column("pooled", "share"), "counted": Column("counted", "count"),
+    "pairs": Column("pairs", "count"), "left_out": Column("left out", "count"),
+}  # fmt: skip
 """Means over relations or annotators, or values of a task, and what they count."""
 
 VIOLATION_RATES: Columns = {
-    "group": Column("group"),
-    "run": Column("run"),
-    "kind": Column("expectation"),
-    "n": Column("applicable", "count"),
-    "value": Column("violated", "share"),
-    ("low", "high"): Column(CI, "share"),
-    "chance": Column("expected by chance", "share", "chance"),
-}
+    "group": Column("group"), "run": Column("run"), "kind": Column("expectation"),
+    "n": Column("applicable", "count"), "value": Column("violated", "share"),
+    ("low", "high"): Column(CI, "share"), "chance": Column("expected by chance", "share", "chance"),
+}  # fmt: skip
 CLUSTERS: Columns = {
-    "relation": Column("relation"),
-    "property": Column("by"),
-    "layer": Column("layer", "count"),
-    "clusters": Column("clusters", "count"),
-    "v_measure": Column("V-measure", "share"),
-    "v_measure_shuffled": Column("labels shuffled", "share"),
-    "ami": Column("AMI", "share"),
-}
+    "relation": Column("relation"), "property": Column("by"), "layer": Column("layer", "count"),
+    "clusters": Column("clusters", "count"), "v_measure": Column("V-measure", "share"),
+    "v_measure_shuffled": Column("labels shuffled", "share"), "ami": Column("AMI", "share"),
+}  # fmt: skip
 """How well the clusters of vectors are those of a property."""
 
 CORRELATION: Columns = {
-    "value": Column("r", "share"),
-    ("low", "high"): Column(CI, "share"),
-    "p": Column("p", "p"),
+    "value": Column("r", "share"), ("low", "high"): Column(CI, "share"), "p": Column("p", "p"),
     "n": Column("n", "count"),
-}
+}  # fmt: skip
 CLUSTER_CORRELATIONS: Columns = {
-    **CLUSTERS,
-    "value": Column("r with consistency", "share"),
-    ("low", "high"): Column(f"{CI} of r", "share"),
-    "p": Column("p", "p"),
+    **CLUSTERS, "value": Column("r with consistency", "share"),
+    ("low", "high"): Column(f"{CI} of r", "share"), "p": Column("p", "p"),
     "n": Column("relations", "count"),
-}
+}  # fmt: skip
 """Mean clusters, and how they are correlated with consistency over relations."""
 
 

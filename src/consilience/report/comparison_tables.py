@@ -33,6 +33,8 @@ from consilience.types import Suite
 CORRECTED = "corrected_consistency"  # which a constant model does not have
 NAME = 10  # characters of a run's name in a heading on a narrow screen
 
+FEWEST_REPEATED = 30  # Answers that were asked again, from which changes are compared with them
+
 CONSTANT = (
     "A model that gives one answer to everything has no chance-corrected consistency, so no test "
     "of consistency against it says anything: read that number of the other model."
@@ -210,16 +212,11 @@ def differ(rows: Sequence[Row], runs: str) -> Iterator[str]:
 
 
 FLIPS: Columns = {
-    "name": Column("part"),
-    "changed": Column("changed", "share"),
-    ("low", "high"): Column(CI, "share"),
-    LOST: Column("right → wrong", "share"),
-    WON: Column("wrong → right", "share"),
-    KINDS[2]: Column("wrong → wrong", "share"),
-    "p": Column("p", "p"),
-    "p_holm": P_HOLM,
-    "n": Column("answers", "count"),
-}
+    "name": Column("part"), "changed": Column("changed", "share"),
+    ("low", "high"): Column(CI, "share"), LOST: Column("right → wrong", "share"),
+    WON: Column("wrong → right", "share"), KINDS[2]: Column("wrong → wrong", "share"),
+    "p": Column("p", "p"), "p_holm": P_HOLM, "n": Column("answers", "count"),
+}  # fmt: skip
 """Which answers differ between two runs (``FLIP_SCHEMA``)."""
 
 FLIPPED = ("second run", "group", "item", "variant", "gold", "first", "second", "flip")
@@ -264,7 +261,7 @@ def flipped_table(answers: pl.DataFrame, most: int | None = None) -> Table:
 def flip_verdict(numbers: pl.DataFrame, suite: Suite) -> list[str]:
     """How many answers changed, in which direction, and whether that is more than noise."""
     sentences, words = list[str](), suite.words
-    floors = numbers.filter(over=NOISE).drop_nans("changed")
+    floors = numbers.filter(pl.col("n") >= FEWEST_REPEATED, over=NOISE).drop_nans("changed")
     for row in numbers.filter(over="all").to_dicts():
         same = ", which has the same model" * (row["level"] == SAME_MODEL)
         if row["changed"] == 0:

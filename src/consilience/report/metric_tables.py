@@ -128,15 +128,10 @@ def group_table(metrics: pl.DataFrame, suite: Suite) -> Table:
         **({"measured": Column("measured as")} if has_several else {}),
     }
     rows: list[dict[str, Value]] = [
-        {
-            **dict.fromkeys(names),
-            **cells[group.id, ""],
-            "label": group.label,
-            "id": group.id,
-            "measured": "determinism" if group.cardinality == "N-M" else "consistency",
-        }
+        {**dict.fromkeys(names), **cells[group.id, ""], "label": group.label, "id": group.id,
+         "measured": "determinism" if group.cardinality == "N-M" else "consistency"}
         for group in groups
-    ]
+    ]  # fmt: skip
     title = f"{suite.name}: each {word}, in percent"
     return frame_table(rows, title, columns, [DETERMINISM] if has_several else [])
 

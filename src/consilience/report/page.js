@@ -12,7 +12,7 @@ addEventListener("beforeprint", () => { for (const of of document.querySelectorA
 if (part("data")) {
 const packed = new Blob([Uint8Array.from(atob(part("data").textContent), letter => letter.charCodeAt(0))]);
 const data = await new Response(packed.stream().pipeThrough(new DecompressionStream("gzip"))).json();
-const { texts, items, groups, factors, replies, prompts, runs, words } = data;
+const { texts, items, groups, factors, replies, prompts, runs, words, around } = data;
 const WRONG = 0, NONE = 3, LEFT_OUT = 4, PROMPTS = 4, FIRST_RUN = 5;
 const MARKS = ["\u2717", "\u2713", "\u2248", "\u2013", "\u2013"], CLASSES = ["wrong", "right", "wrong", "none", "none"];
 const VERDICTS = ["wrong", "right", "right for another " + words[1], "no answer", "not counted"];
@@ -89,34 +89,47 @@ function filtered() {
   return rows.sort(([, a], [, b]) => b.differs - a.differs || b.disagree - a.disagree || b.wrong - a.wrong);
 }
 
-const common = new Map();
-/** The lines that a variant has in the prompts of all items: they say nothing about one. */
-for (const item of items) {
-  item[PROMPTS].forEach((sent, at) => {
-    if (sent < 0) return;
-    const name = groups[item[0]][1][at], before = common.get(name), lines = new Set(prompts[sent]);
-    common.set(name, before ? [...before].filter(line => lines.has(line)) : [...lines]);
+/** The lines of a prompt without those around all questions. */
+function ownLines(item, at) {
+  if (item[PROMPTS][at] < 0) return [];
+  const lines = prompts[item[PROMPTS][at]], [begin, end] = around[groups[item[0]][1][at]];
+  return lines.slice(begin, lines.length - end).map(line => texts[line]).filter(line => line.trim());
+}
+
+/** How many of the first lines of a variant are lines of the heading; never all. */
+function linesInHeading(item, at, lines) {
+  const lead = around[groups[item[0]][1][at]]?.[2] || "", asked = texts[item[2]].split("\n");
+  let size = Math.min(asked.length, lines.length - 1);
+  while (size > 0 && asked.slice(-size).some((line, of) => ![line, lead + line].includes(lines[of].trim()))) size--;
+  return size;
+}
+
+/** For each member of a list the place in another list of what corresponds to it, or -1: in the
+    order of both lists the pairs with the largest sum of weights. */
+function aligned(list, other, weight) {
+  const width = other.length + 1;
+  if (list.length * width > 4e6) return list.map(() => -1);
+  const best = new Float64Array((list.length + 1) * width);
+  for (let at = list.length - 1; at >= 0; at--) {
+    for (let of = width - 2, here = at * width + of; of >= 0; of--, here--) {
+      best[here] = Math.max(best[here + width], best[here + 1], weight(list[at], other[of]) + best[here + width + 1]);
+    }
+  }
+  let of = 0;
+  return list.map((_, at) => {
+    while (of < other.length && best[at * width + of] === best[at * width + of + 1]) of++;
+    return best[at * width + of] === best[(at + 1) * width + of] ? -1 : of++;
   });
 }
 
-/** The lines of a prompt that are of the item and its variant, without the heading of the item. */
-function ownLines(item, at) {
-  if (item[PROMPTS][at] < 0) return [];
-  const shared = items.length > 1 ? common.get(groups[item[0]][1][at]) : [], heading = texts[item[2]];
-  const lines = prompts[item[PROMPTS][at]].filter(line => !shared.includes(line)).map(line => texts[line]).filter(line => line.trim());
-  const own = lines.filter(line => !line.trim().endsWith(heading));
-  return own.length ? own : lines;
-}
+const firstWord = line => line.trim().split(/\s/, 1)[0];
+/** Equal lines correspond first, then those that begin with the same word, such as a label. */
+const alike = (line, other) => line === other ? 1e6 : firstWord(line) === firstWord(other) ? 1e3 : 1;
 
-/** A line, with what differs from another one marked. */
-function marked(line, other) {
-  if (other === undefined || other === line) return [line + "\n"];
-  const a = line.split(/(\s+)/), b = other.split(/(\s+)/);
-  let start = 0, end = 0;
-  while (start < Math.min(a.length, b.length) && a[start] === b[start]) start++;
-  while (end < Math.min(a.length, b.length) - start && a.at(-1 - end) === b.at(-1 - end)) end++;
-  const last = a.length - end;
-  return [a.slice(0, start).join(""), element("mark", "", a.slice(start, last).join("")), a.slice(last).join("") + "\n"];
+/** A line, with the words marked that the line which corresponds to it lacks. */
+function marked(line, other = "") {
+  const words = line.split(/(\s+)/), places = aligned(words, other.split(/(\s+)/), (word, of) => Number(word === of));
+  return [...words.map((word, at) => places[at] < 0 && word.trim() ? element("mark", "", word) : word), "\n"];
 }
 
 /** The levels of a variant whose change alone changes no line of the text; `own`: the lines of each. */
@@ -161,9 +174,10 @@ let rows = [], selected = 0, rowHeight = heightOf();
 
 /** What an item asks, its gold, and the answers of each run, for a row. */
 function cellsOf([at, state, variants]) {
-  const item = items[at], of = groups.length > 1 ? [" ", element("small", "", groups[item[0]][0])] : [];
+  const item = items[at], whole = texts[item[2]].replaceAll("\n", " / "), isLong = whole.length > 100 && whole !== texts[item[2]];
+  const asked = isLong ? `${whole.slice(0, 48)} \u2026 ${whole.slice(-48)}` : whole, of = groups.length > 1 ? [" ", element("small", "", groups[item[0]][0])] : [];
   return [
-    element("div", "cell", texts[item[2]].slice(0, 400), ...of),
+    element("div", "cell", asked.slice(0, 400), ...of),
     element("div", "cell", element("span", "soft", narrow.matches ? "gold: " : ""), texts[item[3]]),
     ...item.slice(FIRST_RUN).map((run, number) => {
       const marks = counts(run, variants).flatMap(([reply, count], place) => [place ? "  " : "", shownReply(reply, count)]);
@@ -235,9 +249,10 @@ function showItem() {
   const blocks = runs.length > 1 ? [element("div", "variant heads", element("div"), ...runs.map(run => element("div", "name", run)))] : [];
   for (const place of asked) {
     const sent = item[PROMPTS][place], lines = own.get(place), levels = unseenLevels(item[0], asked, own, place);
-    const name = element("div", "name", ...lines.flatMap((line, of) => marked(line, base[of])));
+    const places = aligned(lines, base, alike), hidden = linesInHeading(item, place, lines);
+    const name = element("div", "name", ...lines.flatMap((line, of) => of < hidden ? [] : marked(line, base[places[of]])));
     if (levels.length) name.prepend(element("small", "", levels.join(", ")), lines.length ? "\n" : "");
-    if (sent >= 0 && prompts[sent].length > lines.length) {
+    if (sent >= 0 && prompts[sent].length > lines.length - hidden) {
       name.append(element("details", "", element("summary", "soft", "Prompt"), element("pre", "", prompts[sent].map(line => texts[line]).join("\n"))));
     }
     const answers = item.slice(FIRST_RUN).map((run, of) => {

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.resources import files
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import polars as pl
@@ -26,7 +28,7 @@ from consilience.report import columns as layouts
 from consilience.report import comparison_tables as comparisons
 from consilience.report.export import html_text
 from consilience.report.questions import packed
-from consilience.report.summary import VIOLATIONS, Summary
+from consilience.report.summary import KEY, NO_OPTION, VIOLATIONS, Summary
 from consilience.report.table import (
     NAN,
     Cell,
@@ -35,12 +37,15 @@ from consilience.report.table import (
     Value,
     all_notes,
     intervals_below,
+    intervals_named,
     number_text,
     without_empty_columns,
 )
 from consilience.types import Suite
 
 NAMED = 3  # models in the title, cautions below the verdict, tasks in the verdict
+LACKS = re.compile("not finished|no answers for|without an answer|have no answer|were not asked")
+FEW = re.compile("Chance alone expects|has a p of at least|Noise floor")
 MOST_ROWS = 50  # reasons for no answer
 MOST_FLIPS = 60  # answers that changed between runs
 MOST_EXAMPLES = 12  # labels that changed, with their texts
@@ -186,6 +191,9 @@ def report_page(
     found = [*_verdict(runs[0])] if compared is None else comparisons.verdict(compared, suite)
     own = by_run({run.name: [*run.summary.notes, *run.warnings] for run in runs})
     cautions = list(dict.fromkeys(f"{note.rstrip('.')}." for note in [*notes, *own]))
+    cautions.sort(
+        key=lambda of: (not LACKS.search(of), "uninformative" not in of, bool(FEW.search(of)))
+    )
     details = [
         Section("Factors", [*_factors(runs)]),
         Section(f"{suite.words.group.capitalize()}s", [*_groups(runs)]),
@@ -200,7 +208,7 @@ def report_page(
         title=f"How consistent {be} {', '.join(names[:NAMED])}{more} on {where}?",
         subtitle=f"{len(runs)} runs: {sizes}" if several else sizes,
         verdict=found[:NAMED],
-        cautions=cautions,
+        cautions=[note for note in cautions if "Noise floor: 0 of" not in note],
         tiles=() if several else [*_tiles(runs[0])],
         sections=[Section("Numbers", [_headline_table(runs)])] if several else (),
         questions=questions or {},
@@ -283,26 +291,29 @@ def _tiles(run: RunView) -> Iterator[dict[str, Any]]:
 
 def _headline_table(runs: Sequence[RunView]) -> Table:
     """A row a run, and the majority baseline where it is the same for all."""
-    of_runs = [
-        {(row.label, row.metric, row.level): row for row in run.summary.rows} for run in runs
-    ]
-    keys = list(dict.fromkeys(key for rows in of_runs for key in rows))
+    of_runs = [{attrgetter(*KEY)(row): row for row in run.summary.rows} for run in runs]
+    shown = {key: row for rows in of_runs for key, row in rows.items()}
     rows: list[list[Value]] = []
-    for run, known in zip(runs, of_runs, strict=True):
-        found = (known.get(key) for key in keys)
-        cells = [Cell(of.value, low=of.low, high=of.high) if of else Cell() for of in found]
+    for run in runs:
+        known = {itemgetter(*KEY)(row): row for row in run.metrics.to_dicts()}
+        cells = [
+            Cell(of["value"], low=of["low"], high=of["high"])
+            if (of := known.get(key))
+            else Cell(0.0 if key[0] == NO_OPTION else None)
+            for key in shown
+        ]
         rows.append([run.name, *cells[:2], run.summary.chance, *cells[2:]])
     baselines = {
         tuple(round(row.baseline, 9) for row in known.values() if not math.isnan(row.baseline))
         for known in of_runs
     }
     if len(baselines) == 1:
-        cells = [Cell(of_runs[0][key].baseline) if key in of_runs[0] else Cell() for key in keys]
+        cells = [Cell(of_runs[0][key].baseline) if key in of_runs[0] else Cell() for key in shown]
         rows.append(["majority baseline", *cells[:2], None, *cells[2:]])
-    labels = [label for label, _, _ in keys]
+    labels = [row.label for row in shown.values()]
     labels.insert(2, "Expected by chance")
     columns = [Column("model"), *(Column(label, "share") for label in labels)]
-    return Table("In percent; below each number its 95 % confidence interval", columns, rows)
+    return Table(intervals_named("In percent", rows), columns, rows)
 
 
 # -- the details ---------------------------------------------------------------------------------
@@ -311,7 +322,8 @@ def _headline_table(runs: Sequence[RunView]) -> Table:
 def _figure(id_: str, rows: pl.DataFrame, what: str) -> Iterator[Figure]:
     """Consistency with its intervals; nothing without numbers."""
     if rows["value"].is_not_nan().any():
-        about = f"Consistency of each {what}, with 95 % confidence intervals"
+        has_intervals = rows["low"].is_not_nan().any()
+        about = f"Consistency of each {what}{', with 95 % confidence intervals' * has_intervals}"
         caption = f"{about}. The line is what is expected by chance."
         yield Figure(id_, caption, charts.interval_chart(rows, about))
 
@@ -384,7 +396,7 @@ def _group_table(run: RunView, lead: str) -> Table:
         numbers = [getattr(row[at], "number", None) for row in rows]
         order = sorted(range(len(rows)), key=lambda of: (numbers[of] is None, numbers[of] or 0))
         rows = [rows[of] for of in order]
-    title = f"{lead}Each {words.group}, in percent; below each number its 95 % CI"
+    title = intervals_named(f"{lead}Each {words.group}, in percent", rows)
     return replace(table, title=title, columns=columns, rows=rows)
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
+from os.path import commonprefix
 from typing import Any
 
 import polars as pl
 
 from consilience.core.factors import Design
 from consilience.core.text import visible
-from consilience.report.analysis_tables import lines_asked
+from consilience.report.analysis_tables import SPECIAL_TOKENS, lines_asked
 from consilience.report.columns import group_names
 from consilience.types import Suite
 
@@ -24,6 +26,10 @@ counted."""
 PROMPTS, FIRST_RUN = 4, 5  # The places of the prompts and of the first run's replies in an item
 KEY = ("group", "item", "variant")
 WRITTEN = ("text", "excluded", "error")  # Columns that not every answers table has
+
+LEAD = re.compile(r"\W*\w+\s?[:\uff1a][\s*]*(?=\S)")
+"""A word of a template before a question."""
+Prompt = tuple[list[str], int, int]  # Its lines, and ``_options``
 
 
 class Numbers(dict[Any, int]):
@@ -57,8 +63,9 @@ def question_data(
       (``WRONG``, ...), the answer, and what was written or why there is no answer.
     - ``factors``: names and levels. ``groups``: the name, the variants, and for each variant the
       level of each factor.
+    - ``around``: by variant ``_around``.
     - ``items``: group, item, what it asks, gold, the prompts, and the replies of each run; prompts
-      and replies by variant.
+      and replies by variant. What it asks: the lines of its first prompt before the options.
 
     ``runs``: the answers tables by the names of the runs, of the same items in the variants of
     ``suite``. ``queries``: what was asked (``QUERIES_SCHEMA``).
@@ -93,13 +100,24 @@ def question_data(
                 for text in (answer, None if said == answer else said)
             )
             items[key][FIRST_RUN + run][places[group][row["variant"]]] = replies[verdict, *of_texts]
-    for group, item, variant, parts in queries.select(*KEY, "input").iter_rows():
+    asked: dict[str, dict[tuple[str, str], Prompt]] = {}
+    for group, item, variant, parts, choices in queries.select(*KEY, "input", "choices").rows():
         if (group, item) in items and variant in places[group]:
-            lines = tuple(texts[line] for part in parts for line in part.split("\n"))
-            items[group, item][PROMPTS][places[group][variant]] = sent[lines]
-    for key, question in _asked(queries, suite.words.is_pooled):
-        if key in items and question:
-            items[key][2] = texts[question]
+            lines = [line for part in parts for line in part.split("\n")]
+            of_lines = tuple(texts[line] for line in lines)
+            items[group, item][PROMPTS][places[group][variant]] = sent[of_lines]
+            asked.setdefault(variant, {})[group, item] = lines, *_options(lines, choices or ())
+    around, headings = {}, {}
+    for variant, prompts in asked.items():
+        begin, end, lead = _around([*prompts.values()])
+        lead = lead if suite.words.is_pooled else ""
+        around[texts[variant]] = begin, end, lead
+        for key, (lines, at, _) in prompts.items():
+            if key not in headings:
+                own = lines[begin : min(at, len(lines) - end)] or lines[:at]
+                text = "\n".join(lines_asked("\n".join(own)))
+                text = f"\n{text}".rpartition(f"\n{lead}")[2] if lead else text
+                headings[key] = items[key][2] = texts[text] if text else items[key][2]
     factors, names = _factors(suite), group_names(suite)
     return {
         "runs": [*map(visible, runs)],
@@ -110,6 +128,7 @@ def question_data(
             [visible(names[group.id]), *_variants(group.design, factors, texts)]
             for group in suite
         ],
+        "around": around,
         "items": [*items.values()],
         "prompts": [*sent],
         "replies": [*replies],
@@ -141,26 +160,34 @@ def _factors(suite: Suite) -> dict[str, dict[str, int]]:
     return {name: levels for name, levels in factors.items() if len(levels) > 1}
 
 
-def _asked(queries: pl.DataFrame, is_last: bool) -> Iterator[tuple[tuple[str, str], str]]:
-    """What each item asks: the lines of its first prompt without its options and what all have.
+def _around(prompts: Sequence[Prompt]) -> tuple[int, int, str]:
+    """How many lines all prompts begin and end with, and the word before each question.
 
-    ``is_last``: the last of these lines, the question; what is before it are passages or solved
-    examples.
+    Lines of questions and options are not counted. The word is such as ``Question: ``.
     """
-    firsts = queries.unique(["group", "item"], keep="first", maintain_order=True)
-    rows = firsts.select("group", "item", "input", "choices").rows()
-    prompts = [lines_asked("\n".join(parts)) for _, _, parts, _ in rows]
-    common = set(prompts[0]).intersection(*prompts) if len(prompts) > 1 else set()
-    for (group, item, _, choices), lines in zip(rows, prompts, strict=True):
-        before = _before_options(lines, choices or ())
-        own = [line for line in before if line not in common] or before
-        yield (group, item), " / ".join(own[-1:] if is_last else own)
+    first, at, _ = prompts[0]
+    found = ({of[0] for of in map(LEAD.match, lines[:to]) if of} for lines, to, _ in prompts)
+    words = set.intersection(*found)
+    leads = [(of, word) for of in range(at) for word in words if first[of].startswith(word)]
+    begins, lead = leads[-1] if leads else (at, "")
+    if len(prompts) == 1:
+        return 0, 0, lead
+    turned = ([lines[::step] for lines, *_ in prompts] for step in (1, -1))
+    begin, end = map(len, map(commonprefix, turned))
+    return min(begin, begins), min(end, *(len(lines) - last for lines, _, last in prompts)), lead
 
 
-def _before_options(lines: list[str], choices: Sequence[str]) -> list[str]:
-    """The lines before the options: the last lines that begin or end with a choice each."""
-    for at in range(len(lines) - len(choices), 0, -1) if choices else ():
-        options = zip(lines[at:], choices, strict=False)
-        if all(line.startswith(choice) or line.endswith(choice) for line, choice in options):
-            return lines[:at]
-    return lines
+def _options(lines: Sequence[str], choices: Sequence[str]) -> tuple[int, int]:
+    """Where the options begin, and the place after the first line of the last one.
+
+    A choice is at the beginning or the end of that line. Without options: the end, and 0.
+    """
+    bare, at, last = [SPECIAL_TOKENS.sub("", line).strip() for line in lines], len(lines), 0
+    for choice in map(str.strip, reversed(choices)):
+        text = re.escape(choice.partition("\n")[0])
+        known = re.compile(rf"\W?{text}(\W|$)|.*{text}$").match
+        at = next((of for of in range(at - 1, 0, -1) if known(bare[of])), 0)
+        if not at:
+            return len(lines), 0
+        last = last or at + 1
+    return at, last

@@ -152,8 +152,14 @@ def intervals_below(table: Table) -> Table:
     for cells in rows:
         for at in merged:
             cells[at - 1] = replace(cells[at - 1], low=cells[at].low, high=cells[at].high)
-    whole = replace(table, title=f"{table.title}; below a number its {CI}", rows=rows)
+    whole = replace(table, title=intervals_named(table.title, rows), rows=rows)
     return whole.only([at for at in range(len(table.columns)) if at not in merged])
+
+
+def intervals_named(title: str, rows: Sequence[Sequence[Value]]) -> str:
+    """A title that says where the intervals of numbers are, if there are any."""
+    cells = (cell for row in rows for cell in row if isinstance(cell, Cell))
+    return f"{title}; below a number its {CI}" if any(of.has_interval for of in cells) else title
 
 
 def without_empty_columns(table: Table) -> Table:

@@ -14,7 +14,7 @@ from consilience.core.text import counted
 from consilience.elsewhere import open_runs
 from consilience.metrics.counts import Prepared
 from consilience.metrics.differences import compare
-from consilience.metrics.measure import few_relations, other_candidates
+from consilience.metrics.measure import few_relations, other_candidates, without_answer
 from consilience.metrics.registry import label_of
 from consilience.options import Output
 from consilience.options.runs import CompareOptions
@@ -198,12 +198,8 @@ class Comparison(Shown):
     def document(self) -> dict[str, Any]:
         runs = [str(run.path) for run in self.runs]
         record = record_of(runs=runs, suite=self.suite.name, protocol=self.protocol)
-        return {
-            "run": record,
-            "verdict": self.verdict,
-            "differences": self.table.to_dicts(),
-            "warnings": self.warnings(),
-        }
+        known = {"run": record, "verdict": self.verdict, "differences": self.table.to_dicts()}
+        return {**known, "warnings": self.warnings()}
 
     def frame(self) -> pl.DataFrame:
         return self.table
@@ -245,13 +241,9 @@ class Flips(Shown):
 
     def document(self) -> dict[str, Any]:
         runs = [str(run.path) for run in self.runs]
-        return {
-            "run": record_of(runs=runs, suite=self.suite.name, protocol=self.protocol),
-            "verdict": self.verdict,
-            "flips": self.numbers.to_dicts(),
-            "answers": self.answers.to_dicts(),
-            "warnings": self.notes,
-        }
+        record = record_of(runs=runs, suite=self.suite.name, protocol=self.protocol)
+        tables = {"flips": self.numbers.to_dicts(), "answers": self.answers.to_dicts()}
+        return {"run": record, "verdict": self.verdict, **tables, "warnings": self.notes}
 
     def frame(self) -> pl.DataFrame:
         return self.answers
@@ -285,7 +277,7 @@ def flips_of(
     prompts = known.runs[0].queries.select(*QUERY, prompt=pl.col("input").list.join("\n"))
     changed = pl.concat(of for _, of in parts)
     changed = changed.join(prompts, on=QUERY, how="left", maintain_order="left")
-    notes = [*settings_notes(runs), *known.notes]
+    notes = [*settings_notes(runs), *known.notes, *unanswered_notes(known)]
     return Flips(runs, known.suite, known.suite.protocol, numbers, changed, notes)
 
 
@@ -296,8 +288,15 @@ def compare_opened(runs: Sequence[Run], protocol: Protocol | None = None) -> Com
     suite, rules = common.suite, common.suite.protocol
     table = compare(common.answers, suite, rules)
     changed += [f"{run.label}: {NOT_FINISHED}" for run in runs if not run.is_finished]
-    notes = [*changed, *settings_notes(runs), *common.notes, *noise_notes(runs, table, suite)]
+    notes = [*changed, *settings_notes(runs), *common.notes, *unanswered_notes(common)]
+    notes += noise_notes(runs, table, suite)
     return Comparison(runs, suite, rules, table, notes)
+
+
+def unanswered_notes(common: Common) -> list[str]:
+    """How many of the queries that are compared have no answer, by run."""
+    of_runs = common.answers.items()
+    return [f"{name}: {note}" for name, of in of_runs for note in without_answer(of.coded)]
 
 
 def settings_notes(runs: Sequence[Run]) -> list[str]:

@@ -130,11 +130,12 @@ def test_a_search_finds_what_scoring_everything_finds(queries, width, seed, fill
     steps = np.where(np.arange(6) < lengths[..., None], np.nan, 0)
     finish = rng.random((queries, width)) < 0.2
 
-    def read_next(chosen, first):
+    def read_next(chosen, first, depth):
         at = (*np.nonzero(chosen), first[chosen])
         assert len(at[0])
         assert np.isnan(steps[at]).all(), "a token is read once"
-        steps[at] = truth[at]
+        for *text, token in zip(*at, strict=True):
+            steps[*text, token : token + depth] = truth[*text, token : token + depth]
 
     found = search(lambda: steps, finish, 1e-4, read_next, fill)
     whole, finished = truth.sum(axis=2), ~np.isnan(found)

@@ -42,8 +42,7 @@ from consilience.models.loading import Pretrained
 from consilience.models.trees import TextScorer
 from consilience.types import Candidates, Query, Scores
 
-MOST_QUERIES = {True: 128, False: 32}
-"""Inputs in a trie, at most, by whether every candidate is scored; a search stores all keys."""
+MOST_QUERIES, FEWER, LARGE = 128, 32, 2**32  # Inputs in a trie; of a model of so many bytes
 
 
 class CausalModel(ReadyModel):
@@ -91,7 +90,9 @@ class CausalModel(ReadyModel):
                 scores.append(scores_of(asked, totals, sheet, are_totals=True, every=every))
             return scores
 
-        most = min(MOST_QUERIES[every], max(1, -(-len(queries) // workers_on(self.model.device))))
+        is_small = self.model.device.type == "cpu" and self.model.get_memory_footprint() < LARGE
+        most = MOST_QUERIES if every or is_small else FEWER
+        most = min(most, max(1, -(-len(queries) // workers_on(self.model.device))))
         chunks = (range(at, at + most) for at in range(0, len(inputs), most))
         for _, scores in side_by_side(score_chunk, chunks, self.model.device):
             yield from scores

@@ -33,7 +33,7 @@ from consilience.models.products import one_thread
 
 HEAD_ROWS = 64  # Tokens whose logits over the vocabulary are held at once
 MOST_TOKENS = 2048  # Tokens in a pass, at most; the mask grows with their square
-FILL = 96  # Tokens in a pass that take hardly longer than one
+FILL = 192  # Tokens in a pass that take hardly longer than one
 TRIED = 7  # Tokens of the texts on which a family is tried when it is loaded
 
 
@@ -63,8 +63,7 @@ class Trie:
         created = np.zeros(tokens.shape, dtype=np.int64)
         created[row, depth] = np.arange(len(row))
         created = np.where(in_order >= 0, np.maximum.accumulate(created, axis=0), -1)
-        nodes = np.empty_like(created)
-        nodes[order] = created
+        nodes = created[np.argsort(order)]
         parents = np.where(depth > 0, created[row, depth - 1], -1)
         children = np.argsort(parents, kind="stable")
         first_child = np.searchsorted(parents[children], np.arange(len(parents) + 1))
@@ -94,16 +93,16 @@ def search(
     steps: Callable[[], Floats],
     finish: Bools,
     slack: float,
-    read_next: Callable[[Bools, Ints], None],
+    read_next: Callable[[Bools, Ints, int], None],
     fill: int = 0,
 ) -> Floats:
     """Log-probability (query, candidate) of the best and all within ``slack``; others may be NaN.
 
     ``steps``: those of each token (query, candidate, token); NaN until known, 0 beyond the end.
     ``finish`` (query, candidate): candidates that are finished in any case. ``read_next`` reads on
-    for some candidates, given the position of their first unknown token: first for the most
-    promising one of each query, then for two, four, and so on; for ``fill`` at once, if there are
-    as many.
+    for some candidates, given the position of their first unknown token and how many tokens: first
+    for the most promising one of each query, then for two, four, and so on; for ``fill`` tokens at
+    once, if there are as many.
     """
     width = 1
     while True:
@@ -118,7 +117,8 @@ def search(
         ranks = np.where(live, -bounds, np.inf).argsort(axis=1).argsort(axis=1)
         while width < live.shape[1] and (live & (ranks < width)).sum() < fill:
             width *= 2
-        read_next(live & (finish | (ranks < width)), first)
+        chosen = live & (finish | (ranks < width))
+        read_next(chosen, first, 1 if width < live.shape[1] else max(1, fill // chosen.sum()))
         width *= 2
 
 
@@ -215,8 +215,7 @@ class TextScorer:
         trie = Trie.of(texts)
         counts = np.arange(trie.nodes.shape[1]) >= np.array(skips)[:, None]
         row, column = np.nonzero(counts & (trie.nodes >= 0))
-        counted = np.zeros(len(trie.ids), dtype=np.bool_)
-        counted[trie.nodes[row, column - 1]] = True
+        counted = np.isin(np.arange(len(trie.ids)), trie.nodes[row, column - 1])
         reader = TrieReader(self, trie)
         reader.read(np.arange(len(trie.ids)), counted, forget=True)
         totals = np.zeros(len(texts))
@@ -234,19 +233,20 @@ class TextScorer:
             return self.logprobs(texts, [1] * len(texts)).reshape(len(golds), -1)
         trie = Trie.of(texts)
         reader = TrieReader(self, trie)
-        of_texts = trie.nodes.reshape(len(golds), -1, trie.nodes.shape[1])
+        longest = trie.nodes.shape[1]
+        of_texts = trie.nodes.reshape(len(golds), -1, longest)
 
         def steps() -> Floats:
             return np.where(of_texts >= 0, reader.steps[of_texts], 0)
 
-        def read_next(chosen: Bools, first: Ints) -> None:
-            query, candidate = np.nonzero(chosen)
-            reader.read(of_texts[query, candidate, first[chosen] - 1])
+        def read_next(chosen: Bools, first: Ints, depth: int) -> None:
+            columns = np.minimum(first[chosen][:, None] - 1 + np.arange(depth), longest - 1)
+            nodes = np.take_along_axis(of_texts[chosen], columns, axis=1)
+            reader.read(nodes[nodes >= 0])
 
         is_shared = (of_texts == of_texts[:, :1]).all(axis=1) & (of_texts[:, 0] >= 0)
         reader.read(of_texts[:, 0][is_shared])
-        finish = np.zeros(of_texts.shape[:2], dtype=np.bool_)
-        finish[np.arange(len(golds)), golds] = golds >= 0
+        finish = np.arange(of_texts.shape[1]) == golds[:, None]
         lead = np.nan_to_num(steps()).sum(axis=2).argmax(axis=1)
         first_read = of_texts[finish | (np.arange(finish.shape[1]) == lead[:, None])]
         reader.read(first_read[first_read >= 0])
@@ -277,9 +277,8 @@ class TextScorer:
         """
         config = self.model.config.get_text_config()
         rotation = getattr(config, "rope_parameters", None) or {}
-        limits = [
-            getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size")
-        ]
+        names = ("sliding_window", "attention_chunk_size")
+        limits = [getattr(config, name, None) for name in names]
         if rotation.get("rope_type") == "longrope":
             limits.append(rotation.get("original_max_position_embeddings"))
         return int(min([sys.maxsize, *filter(None, limits)]))

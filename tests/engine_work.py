@@ -7,6 +7,11 @@ import time
 from pathlib import Path
 
 from consilience.core.errors import ConsilienceError
+from consilience.study.workers import Unit, run_units
+
+
+def units(*payloads, key="a", **fields):
+    return [Unit(f"{key}{at}", key, payload, **fields) for at, payload in enumerate(payloads)]
 
 
 def factory(key):
@@ -21,6 +26,13 @@ def factory(key):
         return ACTIONS[payload[0]](*payload[1:], loaded=loaded, advance=advance)
 
     return work
+
+
+def outcomes(work, workers, **options):
+    """The outcomes by id."""
+    ended = list(run_units(work, factory, workers, **options))
+    assert len({one.unit.id for one in ended}) == len(ended)
+    return {one.unit.id: one for one in ended}
 
 
 def _tell(loaded, **rest):
@@ -56,10 +68,6 @@ def _leave(**rest):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-ACTIONS = {"tell": _tell, "repeat": _repeat, "sleep": _sleep, "raise": _raise,
-           "die": _die, "leave": _leave}  # fmt: skip
-
-
 def _node(seconds, **rest):
     """The id of the node that this worker of Ray is on."""
     import ray
@@ -68,4 +76,5 @@ def _node(seconds, **rest):
     return ray.get_runtime_context().get_node_id()
 
 
-ACTIONS["node"] = _node
+ACTIONS = {"tell": _tell, "repeat": _repeat, "sleep": _sleep, "raise": _raise,
+           "die": _die, "leave": _leave, "node": _node}  # fmt: skip

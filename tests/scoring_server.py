@@ -17,7 +17,6 @@ VLLM = frozenset({"prompt_logprobs", "echo", "tokenize", "ids"})
 SGLANG = frozenset({"echo", "tokenize", "ids"})
 LLAMA_CPP_PYTHON = frozenset({"echo"})
 OPENAI = frozenset({"ids", "most=5"})
-OLLAMA = frozenset({"most=20"})
 
 
 LIES = {

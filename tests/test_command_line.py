@@ -118,7 +118,6 @@ def test_an_option_means_the_same_in_all_commands():
     """One name has one kind of value: a path, a number, a list of groups; and one short name."""
     kinds, long = {}, {}
     for command in ALL.values():
-        command.shows_all = True
         for param in command.params:
             if param.param_type_name == "option":
                 if len(param.opts) == 2:

@@ -99,7 +99,7 @@ def test_a_reply_that_is_not_as_in_the_proof_is_no_answer(folder, ways, lie, mon
     with scoring_server(folder, ECHOES[ways]) as server:
         model = served(server.url, folder)
         server.answer.ways.add(lie)
-        for scores in model.score(SOME, WORDS):
+        for _, scores in zip(SOME, model.score(SOME, WORDS), strict=True):
             assert scores.error(0).startswith("the reply was not understood (200): '")
             assert "in place of" in scores.error(0) or "ignored it" in scores.error(0)
 

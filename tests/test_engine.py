@@ -8,22 +8,11 @@ import sys
 import pytest
 
 from conftest import ROOT
-from consilience.study.workers import LocalWorkers, Unit, described, run_units
-from engine_work import factory
+from consilience.study.workers import LocalWorkers, described, run_units
+from engine_work import factory, outcomes, units
 from study_workers import HereWorkers
 
 TESTS = ROOT / "tests"
-
-
-def units(*payloads, key="a", **fields):
-    return [Unit(f"{key}{at}", key, payload, **fields) for at, payload in enumerate(payloads)]
-
-
-def outcomes(work, count=1, logs=None, **options):
-    """The outcomes by id."""
-    ended = list(run_units(work, factory, LocalWorkers(count, logs), **options))
-    assert len({one.unit.id for one in ended}) == len(ended)
-    return {one.unit.id: one for one in ended}
 
 
 def test_what_waits_on_the_network_is_one_process_here_beside_a_cluster():
@@ -48,7 +37,7 @@ def mixed(tmp_path_factory):
         *units(("tell",), ("tell",), key="refused"),
         *units(("die", 9, folder / "always"), ("tell",), key="d"),
     ]
-    ended = outcomes(work, 2, folder, advance=steps.append, inform=lines.append)
+    ended = outcomes(work, LocalWorkers(2, folder), advance=steps.append, inform=lines.append)
     return ended, lines, steps, folder
 
 
@@ -99,7 +88,7 @@ def test_a_unit_that_always_kills_its_worker_fails_after_three_tries(mixed):
 
 
 def test_a_worker_that_dies_when_it_is_made_is_tried_three_times():
-    ended = outcomes([*units(("tell",), ("tell",), key="dies")])
+    ended = outcomes(units(("tell",), ("tell",), key="dies"), LocalWorkers(1))
     assert all("SIGKILL" in one.failure.message for one in ended.values())
 
 

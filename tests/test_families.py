@@ -309,7 +309,7 @@ def test_a_model_of_texts_and_images_reads_texts(saved):
         found[0], text_logprobs(model.model, texts, [1] * len(texts), model.budget), atol=1e-4
     )
     assert "the model takes 64" in model.why_not([0] * 65)
-    assert load_prompt_model(folder, []) is not None
+    load_prompt_model(folder, [])
 
 
 @pytest.mark.parametrize(("family", "head"), [

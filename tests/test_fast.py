@@ -155,9 +155,18 @@ def test_a_model_reads_what_texts_begin_with_once(tokens, model_folder):
     found = scorer.logprobs(texts, skips)
     expected = text_logprobs(scorer.model, texts, skips, Budget(100))
     np.testing.assert_allclose(found, expected, atol=1e-4)
-    reader = TrieReader(scorer, Trie.of(texts))
+    whole = text_logprobs(scorer.model, texts, [1] * 3, Budget(100))
+    reader, left = TrieReader(scorer, Trie.of(texts)), [1]
+
+    def scarce(states):
+        if left and len(states) > left.pop():
+            raise torch.OutOfMemoryError("out of memory")
+        return head(states)
+
+    head, scorer.head = scorer.head, scarce
     reader.read(np.arange(len(reader.trie.ids)))
-    assert reader.read_nodes == 3, "a, b and e"
+    assert reader.read_nodes == 3, "a, b and e, also in halves"
+    np.testing.assert_allclose(reader.steps[reader.trie.nodes].sum(axis=1), whole, atol=1e-4)
 
 
 def test_targets_of_all_lengths_are_read_side_by_side(model_folder):

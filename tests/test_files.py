@@ -19,10 +19,6 @@ from consilience.files.read import read_rows
 from consilience.files.rows import line, list_in, text
 
 
-def mode(path):
-    return stat.S_IMODE(path.stat().st_mode)
-
-
 def nothing_else_in(folder, *names):
     return sorted(path.name for path in folder.iterdir()) == sorted(names)
 

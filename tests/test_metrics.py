@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
@@ -180,10 +181,10 @@ def released_rules(rows, patterns, edges):
 
     ``rows``: (subject, gold, answers by pattern) in order of appearance.
     """
-    by_pattern = {p: {} for p in patterns}
-    for subject, gold, answers in rows:
-        for p, answer in zip(patterns, answers, strict=True):
-            by_pattern[p][subject] = (answer, gold)  # the last row of a subject stays
+    by_pattern = {  # the last row of a subject stays
+        p: {subject: (answers[at], gold) for subject, gold, answers in rows}
+        for at, p in enumerate(patterns)
+    }
 
     def skipped(pattern, gold):
         words = pattern.split(" ")
@@ -193,14 +194,13 @@ def released_rules(rows, patterns, edges):
 
     hits = total = 0
     edit_hits, edit_total = Counter(), Counter()
-    right_patterns, right_subjects = {}, {}
-    pairs_of = defaultdict(list)
+    right_patterns, right_subjects, pairs_of = Counter(), Counter(), defaultdict(list)
     for p in patterns:
         for subject, (answer, gold) in by_pattern[p].items():
             if skipped(p, gold):
                 continue
-            right_subjects[subject] = right_subjects.get(subject, 0) + (answer == gold)
-            right_patterns[p] = right_patterns.get(p, 0) + (answer == gold)
+            right_subjects[subject] += answer == gold
+            right_patterns[p] += answer == gold
             for q in patterns:
                 if q == p or skipped(q, gold):
                     continue
@@ -210,12 +210,10 @@ def released_rules(rows, patterns, edges):
                 kind = edges[tuple(sorted((patterns.index(p), patterns.index(q))))].kind
                 edit_hits[kind] += same
                 edit_total[kind] += 1
-    known = [s for s in pairs_of if right_subjects[s] > 0]
-    unknown = [s for s in pairs_of if right_subjects[s] == 0]
 
-    def pooled(subjects):
-        count = sum(len(pairs_of[s]) for s in subjects)
-        return sum(sum(pairs_of[s]) for s in subjects) / count if count else 0
+    def pooled(is_known):
+        pairs = [of for s in pairs_of if (right_subjects[s] > 0) == is_known for of in pairs_of[s]]
+        return sum(pairs) / len(pairs) if pairs else 0
 
     found = {
         "accuracy": sum(a[0] == gold for _, gold, a in rows) / len(rows),
@@ -224,10 +222,25 @@ def released_rules(rows, patterns, edges):
         "consistency": hits / total if total else math.nan,
         "successful_patterns": sum(n > 0 for n in right_patterns.values()) / len(right_patterns),
         "successful_objects": sum(n > 0 for n in right_subjects.values()) / len(right_subjects),
-        "known_consistency": pooled(known),
-        "unknown_consistency": pooled(unknown),
+        "known_consistency": pooled(True),
+        "unknown_consistency": pooled(False),
     }
     return found, {kind: edit_hits[kind] / n for kind, n in edit_total.items()}
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.lists(RELEASED_ROWS, min_size=1, max_size=12), st.tuples(*[st.booleans()] * 18))
+def test_published_is_the_released_evaluation_to_the_last_digit(rows, ways):
+    pairs = [(a, b) for b in range(4) for a in range(b)]
+    edges = {pair: Edge(*ways[3 * at : 3 * at + 3]) for at, pair in enumerate(pairs)}
+    numbered = [(f"row {n}", *row) for n, row in enumerate(rows)]
+    metrics = measure(
+        table(numbered, patterns=ANY_PATTERNS), make_suite(ANY_PATTERNS, edges=edges), "published"
+    )
+    expected, by_edit = released_rules(rows, ANY_PATTERNS, edges)
+    exactly = pytest.approx(expected, rel=0, abs=0, nan_ok=True)
+    assert {name: values(metrics)[name] for name in expected} == exactly
+    assert {kind: values(metrics, level=kind)["consistency"] for kind in by_edit} == by_edit
 
 
 def also(rows, **change):

@@ -15,8 +15,8 @@ from consilience.runs.folder import record_of
 from consilience.study import running as studying
 from consilience.study import workers as ray_workers
 from consilience.study.running import run_study
-from consilience.study.workers import RayWorkers, Unit, run_units
-from engine_work import factory
+from consilience.study.workers import RayWorkers, run_units
+from engine_work import factory, outcomes, units
 
 ray = pytest.importorskip("ray")
 
@@ -42,17 +42,6 @@ def running(make):
     cluster.shutdown()
 
 
-def units(*payloads, key="a", **fields):
-    return [Unit(f"{key}{at}", key, payload, **fields) for at, payload in enumerate(payloads)]
-
-
-def outcomes(work, address, count=None, **options):
-    workers = RayWorkers(address, count)
-    ended = list(run_units(work, factory, workers, **options))
-    assert len({one.unit.id for one in ended}) == len(ended)
-    return {one.unit.id: one for one in ended}
-
-
 def test_a_cluster_is_joined_by_its_address_and_failures_stay_alone(cluster, tmp_path):
     lines, steps = [], []
     work = [
@@ -62,7 +51,7 @@ def test_a_cluster_is_joined_by_its_address_and_failures_stay_alone(cluster, tmp
         *units(("tell",), key="refused"),
     ]
     shown = {"inform": lines.append, "advance": steps.append}
-    ended = outcomes(work, cluster[0].address, **shown)
+    ended = outcomes(work, RayWorkers(cluster[0].address), **shown)
     assert [ended[f"a{at}"].value[0] for at in range(3)] == ["a"] * 3
     assert ended["a3"].failure.message == "wrong; expected right."
     assert "in _raise" in ended["a4"].failure.traceback
@@ -152,7 +141,7 @@ def test_a_lost_node_changes_no_answer(cluster, model_folder, tmp_path, monkeypa
 
 def test_another_version_is_refused_and_both_are_named(cluster, monkeypatch):
     monkeypatch.setattr(ray_workers, "build", lambda: "9.9 (source 000)")
-    failure = outcomes(units(("tell",)), cluster[0].address)["a0"].failure
+    failure = outcomes(units(("tell",)), RayWorkers(cluster[0].address))["a0"].failure
     assert "expected 9.9 (source 000), as where the command was started" in failure.message
     assert "Install the same version on all nodes." in failure.message
     assert f"consilience {build()}" in failure.message

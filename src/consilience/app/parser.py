@@ -122,18 +122,13 @@ class FieldOption(click.Option):
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
         """Its names and its value, and what it does."""
         field, option = self.field, self.field.option
-        from_file = ctx.default_map or {}
-        default = from_file.get(field.name, field.default)
-        facts = ["required"] if field.default is MISSING else []
+        default = field.default
+        facts = ["required"] if default is MISSING else []
         if not (default is None or default is False or default in (MISSING, "", ())):
             facts.append(f"default: {_shown(default)}")
-        is_set = field.name in from_file
-        help_text = re.sub(r" \[default: [^]]*\]", "", option.help) if is_set else option.help
         facts += ["may be repeated"] if field.is_repeated else []
-        is_telling = 0 < (option.max or 0) < 2**31 or (option.min or 0) > 1
-        facts += [field.range] if is_telling else []
-        text = f"{help_text}  [{'; '.join(facts)}]" if facts else help_text
-        return self.names, text
+        facts += [field.range] if (option.min or 0) > 1 else []
+        return self.names, f"{option.help}  [{'; '.join(facts)}]" if facts else option.help
 
     @property
     def names(self) -> str:

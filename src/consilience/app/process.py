@@ -70,7 +70,10 @@ def run(main: Callable[[], None]) -> None:
     except BrokenPipeError:  # the reader of the output has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     except OSError as error:
-        _fail(ConsilienceError(error.strerror or str(error), where=error.filename or "input"))
+        found = error.strerror or str(error)
+        if isinstance(error, FileExistsError | NotADirectoryError):
+            found = "a file, where a folder is needed"
+        _fail(ConsilienceError(found, where=error.filename or "input"))
     except SystemExit as stop:
         for number in SIGNALS:
             if stop.code == 128 + number:

@@ -256,10 +256,9 @@ group("analyze", "Analyze runs: patterns, edits, examples, factors, hidden state
 def analyze_patterns(options: runs.PatternsOptions) -> analyses.Analysis:
     """Compare patterns: which agree, and which cost consistency.
 
-    A pattern is an outlier if its highest agreement with another is below the mean agreement
-    among the others. The column "difference" is the accuracy of a pattern minus that of the base
-    pattern, on the same facts. --format csv has a row for each pair of patterns: its
-    agreement and its change of accuracy, with intervals and tests.
+    The column "diff." is the accuracy of a pattern minus that of the base pattern, on the same
+    facts. --format csv has a row for each pair of patterns: its agreement and its change of
+    accuracy, with intervals and tests.
     """
     return analyses.analyze_patterns(options)
 
@@ -271,9 +270,8 @@ def analyze_edits(options: runs.EditsOptions) -> analyses.Analysis:
     """Compare pairs of patterns by how the two differ.
 
     An edit is a way in which two patterns differ. The edges of the suite name it; with --derive
-    a dependency parser does, which also finds the paraphrase types of the paper's Appendix B.
-    Numbers are means over the relations that have both kinds of pairs, and tests are over these
-    relations.
+    a dependency parser does. Numbers are means over the relations that have both kinds of pairs,
+    and tests are over these relations.
     """
     return analyses.analyze_edits(options)
 

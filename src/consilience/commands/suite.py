@@ -1,4 +1,4 @@
-"""suite: list, make, import, rewrite, fetch, check, count, export and annotate suites."""
+"""suite: list, make, mine, import, rewrite, fetch, check, export and annotate suites."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     )
     from consilience.elsewhere import exports
     from consilience.report.export import Shown
-    from consilience.suites import layouts, question_suites
+    from consilience.suites import layouts, proposals, question_suites
     from consilience.suites.facts import SuiteStatistics
     from consilience.suites.questions import Questions
     from consilience.types import Suite
@@ -46,6 +46,7 @@ else:
     exports = Lazy("elsewhere.exports")
     suites = Lazy("suites")
     layouts = Lazy("suites.layouts")
+    proposals = Lazy("suites.proposals")
     question_suites = Lazy("suites.question_suites")
 
 
@@ -137,6 +138,7 @@ def suite_export(options: ExportOptions) -> Shown | None:
     if options.format == "lm-eval":
         return exports.written_task(options)
     if options.out is not None:
+        proposals.check_no_file(options.out)
         return exports.written_prompts(options)
     for line in exports.exported_lines(options):
         sys.stdout.write(line)
@@ -153,7 +155,7 @@ def export_prompts(options: ExportOptions) -> Iterator[dict[str, Any]]:
     "suite mine leads.jsonl --suite mini --groups capital --out proposals.jsonl",
     "suite mine corpus.parquet --suite facts.tsv --against mini --title title --out mined.csv"))
 def mine_patterns(options: MineOptions) -> pattern_mining.MinedPatterns:
-    """Find patterns in a corpus, that connect known facts.
+    """Find patterns in a corpus that connect known facts.
 
     The patterns of each relation are ranked by specificity: the lower bound of the share of its
     facts among the facts of all relations that a pattern connects. No model under test takes part.

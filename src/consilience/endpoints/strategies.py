@@ -56,7 +56,7 @@ class Server:
         self.listed = self.least = MOST_LISTED  # Top tokens that are asked for, and that are given
         self._settled: set[str] = set()
         self.piece = cache(lambda token: str(tokenizer.decode([token])))  # The text of a token
-        self.letter = 0 if tokenizer is None else int(tokenizer("a")["input_ids"][-1])
+        self.letter = tokenizer.encode("a", add_special_tokens=False)[-1] if tokenizer else 0
 
     @property
     def notes(self) -> list[str]:

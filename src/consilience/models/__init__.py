@@ -159,10 +159,10 @@ def load_prompt_model(
     if scheme == "openai":
         from consilience.models.served import Writer, load_served, open_server
 
+        how = writing or DEFAULT_WRITING
         if chooses:
-            how = writing or DEFAULT_WRITING
             return load_served(spec, connection, how, asks_labels=asks_labels)
-        return Writer(open_server(spec, connection), spec, writing=writing or DEFAULT_WRITING)
+        return Writer(open_server(spec, connection), spec, writing=how)
     from consilience.models.loading import load_pretrained
     from consilience.models.prompted import PromptModel
 

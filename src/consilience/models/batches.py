@@ -332,7 +332,7 @@ class ReadyModel:
     def __init__(self, loaded: Pretrained) -> None:
         self.model = loaded.model.eval()
         self.tokenizer = loaded.tokenizer
-        self.identity = loaded.identity
+        self.identity = {**loaded.identity}
         self.notes: list[str] = []
         self.products = speed_up(loaded.model)
         self.budget = Budget.of(loaded.model)

@@ -133,7 +133,7 @@ def distinct_candidates(
 def candidates_after_space(
     tokenizer: PreTrainedTokenizerBase, words: tuple[str, ...]
 ) -> CandidateTokens:
-    """The tokens of words after a space; those that the tokenizer does not know are excluded."""
+    """The tokens of ``x`` and each word; a word that the tokenizer does not know is excluded."""
     head, *tokens = encode(tokenizer, ["x", *(f"x {word}" for word in words)])
     both = zip(words, tokens, strict=True)
     why = {word: unusable(tokenizer, ids[len(head) :]) for word, ids in both}

@@ -42,7 +42,9 @@ from consilience.models.loading import Pretrained
 from consilience.models.trees import TextScorer
 from consilience.types import Candidates, Query, Scores
 
-MOST_QUERIES, FEWER, LARGE = 128, 32, 2**32  # Inputs in a trie; of a model of so many bytes
+MOST_QUERIES = 128  # Inputs in a trie, at most
+FEWER = 32  # At most in a search, which stores all keys, on an accelerator or of a large model
+LARGE = 2**32  # Bytes of a large model
 
 
 class CausalModel(ReadyModel):

@@ -146,7 +146,7 @@ class OptionPrompts:
     """How a model that scores options, or writes, reads prompts."""
 
     tokens: PromptTokens
-    longest: Any  # Tokens that it takes
+    longest: Any  # Tokens that it takes; None for any number
     writing: Writing
     chooses = True  # Whether prompts with options are answered by scores
     takes_answers = True  # Whether an answer takes up positions after the prompt

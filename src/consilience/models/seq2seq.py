@@ -48,10 +48,10 @@ from consilience.models.candidates import (
     too_long,
 )
 from consilience.models.checks import before_texts, check_numbers, unusable
+from consilience.models.functions import SENTENCE
 from consilience.models.loading import Pretrained
 from consilience.types import Candidates, Query, Scores
 
-SENTENCE = "{sentence}"  # The sentence in a template
 BLANK = "_"  # Marks the object in the sentence of a template
 SENTINELS = ("<extra_id_0>", "<extra_id_1>")  # Around the first span that a decoder fills
 MOST_QUERIES = 128  # Sentences whose decoding is stored at once, at most
@@ -230,8 +230,8 @@ class Seq2SeqModel(ReadyModel):
             elif special := {*self.tokenizer.all_special_ids, *self._sentinels} & {*tokens}:
                 token = self.tokenizer.convert_ids_to_tokens(min(special))
                 reasons[word] = f"has the special token '{token}' in it"
-            elif len(self.prefix) + len(tokens) > self.longest:
-                reasons[word] = f"{len(tokens)} tokens, and the model takes {self.longest}"
+            elif reason := too_long(len(self.prefix) + len(tokens), self.longest):
+                reasons[word] = reason
             targets.append([*tokens, self.close])
         return distinct_candidates(words, targets, reasons)
 

@@ -68,15 +68,26 @@ def open_server(spec: str, connection: Connection | None) -> Server:
     return Server(Client(connection), spec.partition(":")[2], tokenizer)
 
 
-class Served:
-    """A server, and what a run records of it."""
+class Writer:
+    """Lets a model behind a URL write answers, greedily or sampled by a seed.
+
+    A chat is sent as messages, another prompt as text. Among options it chooses by what it writes;
+    labels are scored where a proof shows that the server gives top tokens.
+    """
 
     tie = 0.0
     longest: Any = None  # Tokens; the server refuses what is too long
 
-    def __init__(self, server: Server, spec: str, proof: Proof | None) -> None:
+    def __init__(
+        self,
+        server: Server,
+        spec: str,
+        proof: Proof | None = None,
+        writing: Writing = DEFAULT_WRITING,
+    ) -> None:
         self.server, self.client, self.proof = server, server.client, proof
-        self.tokenizer = server.tokenizer
+        self.tokenizer, self.writing = server.tokenizer, writing
+        self.takes_chats = server.tokenizer is None or bool(server.tokenizer.chat_template)
         self.identity: dict[str, object] = {
             "model": spec, "server": server.client.connection.base_url, "kind": server.kind,
         }  # fmt: skip
@@ -87,49 +98,11 @@ class Served:
             self.identity["tokenizer"] = hashlib.sha256(content.encode()).hexdigest()
         if proof is not None:
             self.identity["scoring"] = proof.strategy
+        self.identity |= writing.record
 
     @property
     def notes(self) -> list[str]:
         return [*([self.proof.note] if self.proof else []), *self.server.notes]
-
-    def write_all(self, requests: Sequence[tuple[str, dict[str, Any]]]) -> Written:
-        """What is written at routes; after a text, which has a field ``stop``, its first line."""
-
-        def write(request: tuple[str, dict[str, Any]]) -> str | NoAnswer:
-            path, body = request
-            whole = {name: value for name, value in body.items() if name != "stop"}
-            try:
-                text = self.server.ask(path, body, text_of)
-                if text == "" and body != whole:  # it began with an empty line
-                    text = self.server.ask(path, whole, text_of)
-            except RefusedError as error:
-                return NoAnswer(str(error))
-            return text.split("\n")[0] if isinstance(text, str) and body != whole else text
-
-        for path, body in dict(requests).items():
-            self.server.settle(path, body)
-        for at, text in self.client.each(write, requests):
-            yield np.array([at]), [text]
-
-
-class Writer(Served):
-    """Lets a model behind a URL write answers, greedily or sampled by a seed.
-
-    A chat is sent as messages, another prompt as text. Among options it chooses by what it writes;
-    labels are scored where a proof shows that the server gives top tokens.
-    """
-
-    def __init__(
-        self,
-        server: Server,
-        spec: str,
-        proof: Proof | None = None,
-        writing: Writing = DEFAULT_WRITING,
-    ) -> None:
-        super().__init__(server, spec, proof)
-        self.takes_chats = server.tokenizer is None or bool(server.tokenizer.chat_template)
-        self.writing = writing
-        self.identity |= writing.record
 
     def text(self, shown: Prompt) -> str:
         turns = PromptTokens.chats(shown)[0] if shown.is_chat else []
@@ -148,7 +121,24 @@ class Writer(Served):
         return "the server scores labels of options in chats; texts need --generate"
 
     def write(self, shown: Sequence[Prompt], samples: Sequence[int]) -> Written:
-        yield from self.write_all(list(map(self._request, shown, samples)))
+        """What is written at routes; after a text, which has a field ``stop``, its first line."""
+        requests = list(map(self._request, shown, samples))
+
+        def write(request: tuple[str, dict[str, Any]]) -> str | NoAnswer:
+            path, body = request
+            whole = {name: value for name, value in body.items() if name != "stop"}
+            try:
+                text = self.server.ask(path, body, text_of)
+                if text == "" and body != whole:  # it began with an empty line
+                    text = self.server.ask(path, whole, text_of)
+            except RefusedError as error:
+                return NoAnswer(str(error))
+            return text.split("\n")[0] if isinstance(text, str) and body != whole else text
+
+        for path, body in dict(requests).items():
+            self.server.settle(path, body)
+        for at, text in self.client.each(write, requests):
+            yield np.array([at]), [text]
 
     def _request(self, prompt: Prompt, sample: int) -> tuple[str, dict[str, Any]]:
         # Its own seed for each sample: of the prompt, the number of the sample and the run's seed.

@@ -189,12 +189,12 @@ class TrieReader:
             for kept, of_layer in zip(self.stored, stored, strict=True):
                 for old, read in zip(kept, of_layer, strict=True):
                     old[:, :, new] = read[:, :, len(before) :]
-        self.read_nodes += len(nodes)
         for start in range(0, len(counted), HEAD_ROWS):
             part = counted[start : start + HEAD_ROWS]
             logits = self._texts.head(states[np.searchsorted(nodes, part)])
             children, steps = trie.child_steps(part, logits)
             self.steps[children] = steps
+        self.read_nodes += len(nodes)  # only now: without memory for the head all is read again
 
 
 class TextScorer:

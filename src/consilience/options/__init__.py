@@ -95,7 +95,6 @@ class Option:
     panel: Panel | None = None
     is_argument: bool = False  # Whether it is given by its position, without a name
     is_repeated: bool = False  # Whether a list is several options of a value each; else with commas
-    is_of_run: bool = False  # Whether a run has its own, which no default for all commands replaces
     is_rare: bool = False
     needs_trust: Callable[[Any], bool] | None = None
     """Whether a value runs code or sends a key.
@@ -379,7 +378,7 @@ def shared_fields(options: Any, kind: type) -> dict[str, Any]:
 
 # fmt: off
 TableBy = Annotated[By | None, Option(
-    "Print each group, edit, pattern, form, factor or metric.", panel="Output")]
+    "Print the numbers of each of these.", panel="Output")]
 UNLIMITED = 1_000_000  # The width of a table in a pipe
 
 

@@ -60,7 +60,7 @@ class ProbeOptions(Options):
     base_url: shared.BaseUrl = None
     api_key_env: shared.ApiKeyEnv = None
     max_requests: int | None = opt(
-        "Stop before more requests than these.", default=None, min=1,
+        "Stop before request N + 1.", default=None, min=1,
         panel="Models behind a URL", is_rare=True)
     tokenizer: str | None = opt(
         "Score by token ids, with this model's tokenizer: a Hub id or a folder.",
@@ -77,7 +77,7 @@ class ProbeOptions(Options):
     keep_scores: bool = opt(
         "Save the scores of all candidates.", default=False, panel="Facts only", is_rare=True)
     noise_floor: int | None = opt(
-        "Ask so many queries again, in other company; what changes is noise [default: 0; of a "
+        "Ask N queries again in other batches; answers that change are noise [default: 0; of a "
         "server a twentieth].", default=None, min=0, metavar="N", panel="Output", is_rare=True)
     as_questions: shared.AsQuestions = opt(default=None, is_rare=True)
     data_dir: shared.DataDir = opt(default=None, panel="Facts and questions only", is_rare=True)

@@ -62,7 +62,7 @@ Folder = Annotated[OptionalPath, Option(
     "Keep the run in this folder [default: a new one in runs/].", metavar="DIR", short="-o",
     panel="Output")]
 AsQuestions = Annotated[int | None, Option(
-    "Ask facts as questions with so many wrong options; 0 for open ones.", min=0, metavar="K",
+    "Ask facts as questions with K wrong options; 0 for open ones.", min=0, metavar="K",
     panel="Facts and questions only")]
 Device = Annotated[str, Option(
     "auto, cpu, cuda, cuda:1 or mps.", metavar="DEVICE", panel="Model")]

@@ -44,7 +44,7 @@ class MineOptions(Watched):
         metavar="S", short="-s", panel="Questions")
     groups: shared.Groups = None
     against: Sequence[str] | None = opt(
-        "Facts of these suites are those of other relations.", default=None, metavar="S,S",
+        "Suites whose facts count as those of other relations.", default=None, metavar="S,S",
         panel="Questions")
     top: int = opt("Patterns of each relation.", default=20, min=1)
     title: str = opt(

@@ -209,11 +209,8 @@ def _queries(presented: Presented, model: Any) -> Queries:
 
     settings = presented.presenter(is_chat=is_chat).record
     if writer is not None:
-        match = writer.match or DEFAULT_RULES
-        writing = {
-            "match": options.match if writer.judge else match,
-        }  # fmt: skip
-        settings = {**settings, "writing": writing}
+        match = options.match if writer.judge else writer.match or DEFAULT_RULES
+        settings = {**settings, "writing": {"match": match}}
     return Queries(
         model, [*presented.groups], lambda name: presented.group(name, is_chat=is_chat), texts, ask,
         settings, notes_on=notes_on_writing if presented.writes else lambda answers: (),

@@ -272,11 +272,11 @@ def flip_verdict(numbers: pl.DataFrame, suite: Suite) -> list[str]:
         shares = [f"{100 * row[of]:.1f} % {how}" for of, how in zip(KINDS, texts, strict=True)]
         if (rest := row["changed"] - sum(row[kind] for kind in KINDS)) > TIE:
             shares.append(f"{100 * rest:.1f} % from one right answer to another")
+        bounds = f" ({CI} {100 * row['low']:.1f} to {100 * row['high']:.1f})"
         sentences.append(
             f"{row['second']} against {row['first']}{same}: {100 * row['changed']:.1f} % of "
-            f"{counted(row['n'], 'answer')} changed ({CI} {100 * row['low']:.1f} to "
-            f"{100 * row['high']:.1f}), in {row['items_changed']:,} of "
-            f"{counted(row['items'], words.item)}: {', '.join(shares)}."
+            f"{counted(row['n'], 'answer')} changed{bounds * (not math.isnan(row['low']))}, in "
+            f"{row['items_changed']:,} of {counted(row['items'], words.item)}: {', '.join(shares)}."
         )
         if math.isnan(row["p"]) or row["p"] >= CLEAR:
             sentences.append(f"Neither direction is clearly more frequent (p >= {CLEAR}).")

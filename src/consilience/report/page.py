@@ -45,7 +45,7 @@ from consilience.types import Suite
 
 NAMED = 3  # models in the title, cautions below the verdict, tasks in the verdict
 LACKS = re.compile("not finished|no answers for|without an answer|have no answer|were not asked")
-FEW = re.compile("Chance alone expects|has a p of at least|Noise floor")
+FEW = re.compile("at chance level|has a p of at least|Noise floor")
 MOST_ROWS = 50  # reasons for no answer
 MOST_FLIPS = 60  # answers that changed between runs
 MOST_EXAMPLES = 12  # labels that changed, with their texts
@@ -129,7 +129,7 @@ def render(page: Page) -> str:
         **{name: markupsafe.Markup(text) for name, text in parts.items()},
         **{f"{name}_digest": _digest(text) for name, text in parts.items()},
         data=markupsafe.Markup(packed(page.questions)) if page.questions else "",
-        number=lambda value: "-" if math.isnan(value) else number_text(value, "number"),
+        number=lambda value: number_text(value, "number"),
         within=lambda value: f"{min(100.0, max(0.0, value)):.1f}",
         shown=html_text,
         drawn=lambda chart: markupsafe.Markup(chart.svg),
@@ -187,7 +187,7 @@ def report_page(
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     be = "are" if several else "is"
     about = runs[0].summary.title.removeprefix(f"{names[0]} on ")
-    where, _, sizes = about.partition(": ")
+    where, _, sizes = about.rpartition(": ")
     found = [*_verdict(runs[0])] if compared is None else comparisons.verdict(compared, suite)
     own = by_run({run.name: [*run.summary.notes, *run.warnings] for run in runs})
     cautions = list(dict.fromkeys(f"{note.rstrip('.')}." for note in [*notes, *own]))
@@ -231,8 +231,8 @@ def of_run(name: str, runs: Sequence[object]) -> str:
 def by_run(notes: Mapping[str, Sequence[str]]) -> list[str]:
     """Notes with the names of their runs; a note of several runs is shown once."""
     runs_of: dict[str, list[str]] = {}
-    for name, of_run in notes.items():
-        for note in dict.fromkeys(of_run):
+    for name, own in notes.items():
+        for note in dict.fromkeys(own):
             runs_of.setdefault(note, []).append(name)
     if len(notes) == 1:
         return list(runs_of)
@@ -496,7 +496,7 @@ def _origin(name: str, record: Mapping[str, Any]) -> dict[str, str]:
     if model.get("architecture"):
         described.append(f"{model['architecture']}, {model['parameters']:,} parameters")
         described.append(f"{model['dtype']} on {model['device']}")
-    described += [f"{key} {model[key]}" for key in ("revision", "server") if model.get(key)]
+    described += [f"server {model['server']}"] if model.get("server") else []
     if model.get("trust_remote_code"):
         described.append("with the Python code that comes with it (--trust-remote-code)")
     weights = f"revision {model.get('revision') or 'not known'}"

@@ -129,7 +129,7 @@ def number_text(value: float, kind: Kind, digits: int = 1) -> str:
     shown = value * PERCENT.get(kind, 1)
     match kind:
         case "points":
-            return f"{shown:+.{digits}f}"
+            return f"{round(shown, digits) + 0:+.{digits}f}"
         case "p":
             stars = next((stars for level, stars in STARS if value < level), "")
             return (f"{value:.3f}" if value >= 0.0005 else "<.001") + stars

@@ -319,6 +319,8 @@ def analyze_representations(options: runs.VectorOptions, watch: Watch = SILENT) 
 
     asked = ProbeOptions(**shared_fields(options, ProbeOptions))
     plan = plan_of(asked, watch=watch)
+    if plan.kind != "facts":
+        raise ConsilienceError(f"the {plan.kind} of '{options.suite}'", expected="a suite of facts")
     queries = plan.queries(probe.loaded(plan, asked, None, watch))
     suite, protocol, model, table = plan.suite, plan.protocol, queries.model, queries.table()
     settings = probe.settings_of(plan, queries, table)
@@ -339,9 +341,9 @@ def analyze_representations(options: runs.VectorOptions, watch: Watch = SILENT) 
     figure, (relation, *others) = None, suite.relations
     size = len(relation.facts[:DRAWN]) * len(relation.patterns)
     if not others and size > representations.PERPLEXITY:
-        drawn = relation.id
-        figure = run.path / f"tsne-{drawn}.svg"
-        drawing_of(run.path, drawn, f"{options.model}, {suite.name}: {drawn}").save(figure)
+        figure = run.path / f"tsne-{relation.id}.svg"
+        title = f"{options.model}, {suite.name}: {relation.id}"
+        drawing_of(run.path, relation.id, title).save(figure)
     tables = {"clusters": clusters, "correlations": correlations_of(metrics, clusters)}
     shown: list[Table | str] = [
         layouts.analysis_table("clusters", tables["clusters"]),

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from consilience.analysis.flips import FLIP_SCHEMA, NOISE, SAME_MODEL, flip_rows
+from consilience.analysis.flips import FLIP_SCHEMA, NOISE, QUERY, SAME_MODEL, flip_rows
 from consilience.core.errors import By, ConsilienceError, Protocol
 from consilience.core.text import counted
 from consilience.elsewhere import open_runs
@@ -33,8 +33,6 @@ from consilience.runs.run import Run
 from consilience.types import Suite
 
 SHOWN_FLIPS = 10  # changed answers that a terminal shows
-QUERY = ["group", "item", "variant"]  # what identifies a query
-
 ORDERS = ("order", "context")  # factors whose levels are letters
 
 SHARES_OF_ANSWERS = ("accuracy", "consistency", "consistent_accuracy")

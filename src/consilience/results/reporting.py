@@ -222,23 +222,22 @@ def _measured(
 
     Of several runs, what all of them were asked.
     """
-    compared, flips, of_all = None, None, {runs[0].label: Prepared(runs[0].answers, suite)}
+    compared, flips, asked = None, None, {runs[0].label: Prepared(runs[0].answers, suite)}
+    of_all = asked
     if len(runs) > 1:
         common = comparing.Common.of(runs, suite)
-        runs, suite, of_all = common.runs, common.suite, asked_of_all(common.answers)
+        runs, suite, asked = common.runs, common.suite, {**common.answers}
+        of_all = asked_of_all(asked)
         compared = compare(of_all, suite, suite.protocol)
         changed = comparing.flips_of(runs, suite.protocol, common)
         flips = changed.numbers, changed.answers
-        notes = [*notes, *changed.notes, *few_relations(compared, suite)]
+        notes = [*notes, *changed.notes, *comparing.noise_notes(runs, compared, suite)]
+        notes += few_relations(compared, suite)
     views = []
     for run in runs:
         views.append(view_of(run, suite, of_all[run.label]))
         advance(1)
-    answers = (
-        {run.label: run.answers for run in runs}
-        if compared is None
-        else {label: one.answers for label, one in common.answers.items()}
-    )
+    answers = {label: one.answers for label, one in asked.items()}
     questions = question_data(answers, suite, runs[0].queries)
     return report_page(views, compared, notes, flips, questions), views, [*notes]
 

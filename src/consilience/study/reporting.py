@@ -188,10 +188,10 @@ def study_page(report: StudyReport, folder: Path) -> Page:
         records.append((label, run.record))
     sections.append(Section("Runs", [*about, *([links] if links else [])]))
     notes = by_run(warnings)
-    models = len(dict.fromkeys(row.model for row in report.rows))
+    models = counted(len(dict.fromkeys(row.model for row in report.rows)), "model")
     return Page(
         title=f"How consistent are the models of {report.study.name}?",
-        subtitle=f"{models} models, {len(cells)} combinations of suite and factors",
+        subtitle=f"{models}, {counted(len(cells), 'combination')} of suite and factors",
         verdict=report.verdict,
         sections=sections,
         details=[Section("Notes on single runs", [notes] if notes else []), repeat(records)],

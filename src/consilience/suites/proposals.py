@@ -70,7 +70,7 @@ def read_proposals(
 
 
 def check_no_file(path: Path | None) -> None:
-    """Refuse, before the work, to replace a file of proposals, which may hold a person's edits.
+    """Refuse, before the work, to replace a file, which may hold a person's edits.
 
     And a file that could not be written or read again: in no folder, or with another suffix.
     """
@@ -83,7 +83,7 @@ def check_no_file(path: Path | None) -> None:
         )
     is_plain = path is not None and (path.is_file() or not path.exists())
     if path is not None and is_plain and path.suffix not in (".jsonl", ".csv"):
-        found, expected = "proposals in another format", "a name that ends in .jsonl or .csv"
+        found, expected = "a file in another format", "a name that ends in .jsonl or .csv"
         raise ConsilienceError(found, expected=expected, where=str(path))
     if path is not None and not path.parent.is_dir():
         raise ConsilienceError("no such folder", where=str(path.parent), todo="Make it first.")

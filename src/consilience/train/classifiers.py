@@ -476,7 +476,7 @@ def train_seeds(
     return done
 
 
-SEED = 0  # Seed of halves and samples, the same for every training
+SEED = 0  # Seed of samples, the same for every training, the same for every training
 
 
 def finetune(options: FinetuneOptions, watch: Watch = SILENT) -> Finetuning | None:

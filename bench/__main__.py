@@ -26,7 +26,7 @@ from contenders import in_turn
 from tokenizers import BertWordPieceTokenizer
 from transformers import AutoModelForMaskedLM, BertConfig, PreTrainedTokenizerFast
 
-from consilience import Query, Relation, load_model
+from consilience import load_model
 from consilience.core.errors import Loading
 from consilience.core.provenance import versions
 from consilience.models.loading import Pretrained, load_pretrained
@@ -104,9 +104,7 @@ def causal(size: int) -> Iterator[str]:
     }
     for place, chosen in questions.by_position(questions.suite(), size).items():
 
-        def everyone(
-            ask: contenders.Ask, chosen: list[tuple[Relation, list[Query]]] = chosen
-        ) -> list[str]:
+        def everyone(ask: contenders.Ask, chosen: questions.Asked = chosen) -> list[str]:
             return [answer for of, queries in chosen for answer in ask(queries, of.candidates)]
 
         seconds = in_turn({name: partial(everyone, ask) for name, ask in ways.items()}, 3)

@@ -181,10 +181,9 @@ def test_a_frame_in_one_other_language_needs_no_names(tmp_path):
 
 
 @pytest.mark.parametrize(("names", "message"), [
-    (None, r"the frame, row 3: 2 of 2 objects of 'questions' without a name in 'de': 'Paris', 'Rom"),
     ({"name": ["Rome"], "text": ["Rom"]}, "the frame of names: no column 'language'"),
     ({**NAMES, "language": ["german"] * 8}, "row 1, column 'language': the language 'german'; expected a BCP 47 tag"),
-    ({**NAMES, "language": ["de"] * 8}, "row 7: duplicate name 'Paris'"),
+    ({**NAMES, "language": ["de"] * 8}, "row 7: 'Paris' is 'パリ' in 'de'"),
 ])  # fmt: skip
 def test_a_fault_of_names_says_what_to_add(names, message):
     frame = None if names is None else pl.DataFrame(names)

@@ -57,9 +57,9 @@ def test_a_table_makes_a_suite_and_names_what_it_cannot_take(tmp_path):
         ("c-1", "France", "Paris"), ("c-2", "Italy", "Rome")
     ]  # fmt: skip
     faults = [str(error).partition("table.csv:")[2] for error in plan.refused]
-    assert [fault.partition(":")[0] for fault in faults] == ["6", "7", "5", "8", "11"]
+    assert [fault.partition(":")[0] for fault in faults] == ["5", "6", "7", "8", "11"]
     for fault, message in zip(faults, (
-        "no pattern and no fact", "2 [X]", "is a duplicate of 'The capital of [X] is [Y].'",
+        "is a duplicate of 'The capital of [X] is [Y].'", "no pattern and no fact", "2 [X]",
         "no word besides its slots", "the relation 'river' has no fact, so 1 pattern of it",
     ), strict=True):  # fmt: skip
         assert message in fault
@@ -72,8 +72,10 @@ def test_a_table_makes_a_suite_and_names_what_it_cannot_take(tmp_path):
 def test_proposals_that_are_accepted_join_also_tables_with_tabs(write_suite, tmp_path):
     path = tmp_path / "proposals.csv"
     new = Proposal("capital", "[X] is governed from [Y].", "mined", "leads", evidence=("a", "b"))
-    other = Proposal("capital", "[X] no [Y].", "mined", accept="no")
-    write_proposals(path, [new, other])
+    write_proposals(path, [new])
+    path.write_text(path.read_text() + "no,capital,[X] no [Y].,mined,leads,\n")
+    with path.open("a") as file:
+        file.write("perhaps,capital,[X] may [Y].,mined,leads,\n")
     folder = write_suite()
     (folder / "patterns.jsonl").unlink()
     first = "relation\tpattern\ncapital\tThe capital of [X] is [Y]."
@@ -81,24 +83,44 @@ def test_proposals_that_are_accepted_join_also_tables_with_tabs(write_suite, tmp
     plan = imported(path, folder, groups=["capital"])
     assert texts(folder) == ["The capital of [X] is [Y].", "[X] is governed from [Y]."]
     assert (folder / "patterns.tsv").read_text().startswith(first), "rows that were there stay"
-    assert plan.notes == ["not accepted: 1 of 2 proposals"]
+    assert "'perhaps'; expected yes, no" in str(plan.refused[0])
+    assert plan.notes == ["not accepted: 1 of 2 rows"]
     refused("--groups captal.*mean 'capital'", imported, path, folder, groups=["captal"])
 
 
-def test_patterns_in_another_language_need_names_first(write_suite, tmp_path):
+SHEET = """relation,pattern,language,subject,object,subject_de,object_de
+tongue,[X] wrote in [Y].,,Goethe,German,,Deutsch
+tongue,The language of [X] was [Y].,,Aristotle,Greek,Aristoteles,Griechisch
+tongue,[X] schrieb auf [Y].,de,,,,
+"""
+
+
+def test_one_sheet_has_two_languages(tmp_path):
+    """A row of names for each that differs: Goethe is Goethe."""
+    folder = tmp_path / "suite"
+    imported(table(tmp_path / "sheet.csv", SHEET), folder)
+    rows = [json.loads(line) for line in (folder / "names.jsonl").read_text().splitlines()]
+    assert rows == [
+        {"name": name, "language": "de", "text": text} for name, text in
+        (("German", "Deutsch"), ("Aristotle", "Aristoteles"), ("Greek", "Griechisch"))
+    ]  # fmt: skip
+    (tongue,) = load_suite(folder)
+    asked = [tongue.query(tongue.patterns[2], fact) for fact in tongue.facts]
+    assert [(one.subject, one.gold) for one in asked] == [
+        ("Goethe", "Deutsch"), ("Aristoteles", "Griechisch")
+    ]  # fmt: skip
+    assert not imported(tmp_path / "sheet.csv", folder).names
+
+
+def test_a_table_with_commas_gets_rows_and_loses_nothing(write_suite, tmp_path):
     folder = write_suite()
-    text = "relation,pattern,language\ncapital,Die Hauptstadt von [X] ist [Y].,de\n"
-    source = table(tmp_path / "de.csv", text)
-    for dry_run in (True, False):
-        message = refused("without a name in 'de'", imported, source, folder, dry_run=dry_run)
-        assert "the suite would have" in message and str(folder) in message
-    names = {
-        name for one in load_suite(folder)["capital"].facts for name in (one.subject, one.object)
-    }
-    rows = [json.dumps({"name": name, "language": "de", "text": name}) for name in sorted(names)]
-    (folder / "names.jsonl").write_text("\n".join(rows))
-    imported(source, folder)
-    assert load_suite(folder)["capital"].patterns[-1].language == "de"
+    (folder / "patterns.jsonl").unlink()
+    before = b'\xef\xbb\xbfrelation,pattern,note\r\ncapital,"[X], [Y].",mine\r\n'
+    (folder / "patterns.csv").write_bytes(before)
+    imported(table(tmp_path / "a.csv", 'relation,pattern\ncapital,"[Y], of [X]"\n'), folder)
+    assert (folder / "patterns.csv").read_bytes() == before + b'capital,"[Y], of [X]",\n'
+    wrong = table(tmp_path / "b.csv", "relation,pattern,language\ncapital,[Y] de [X],fr\n")
+    refused("no column 'language', which a new row has", imported, wrong, folder)
 
 
 def test_patterns_join_relations_that_have_none(write_suite, tmp_path):

@@ -219,30 +219,52 @@ def test_a_saved_suite_is_the_same(suite, tmp_path):
     assert (again.relations, again.digest) == (suite.relations, suite.digest)
 
 
-def test_missing_names_are_reported_at_the_pattern_that_needs_them(tmp_path):
-    names = [row for row in NAMES if row["text"] not in ("ローマ", "パリ", "フランス")]
-    first, second = problems(tmp_path, names=names)
-    assert "patterns.jsonl:4" in first
-    assert "2 of 3 objects of 'capital' without a name in 'ja': 'Paris', 'Rome'" in first
-    assert '{"name": "Paris", "language": "ja", "text": "..."}' in first
-    assert "1 of 3 subjects of 'capital' without a name in 'ja': 'France'" in second
-    dative = [*PATTERNS, {"pattern": "[X] [Y]", "language": "de", "form": "dativ"}]
-    lines = problems(tmp_path, patterns=dative)
-    assert "3 of 3 objects of 'capital' without a name in 'de', form 'dativ'" in lines[0]
+def test_a_missing_name_is_the_same_name(tmp_path):
+    """In a language; in a form it is that of the base form."""
+    names = [row for row in NAMES if row["text"] not in ("ローマ", "der Schweiz")]
+    names.append({"name": "Switzerland", "language": "de", "text": "die Schweiz"})
+    (relation,) = suites.load_suite(write(tmp_path / "suite", names=names))
+    asked = {q.pattern.fill(q.subject, q.gold) for f in relation.facts for p in relation.patterns
+             for q in [relation.query(p, f)]}  # fmt: skip
+    assert "イタリアの首都はRomeです。" in asked and "Die Hauptstadt die Schweiz ist Bern." in asked
+
+
+def test_a_sheet_has_columns_of_a_language(tmp_path):
+    """As the table ``facts`` of a folder, and as one frame with the patterns."""
+    german = {"France": "von Frankreich", "Switzerland": "der Schweiz", "Italy": "von Italien"}
+    sheet = [
+        {"relation": "capital", "subject": subject, "object": object_, "subject_de": text,
+         "object_de": {"Rome": "Rom"}.get(object_, "")}
+        for (subject, object_), text in zip(CAPITALS.items(), german.values(), strict=True)
+    ]  # fmt: skip
+    patterns = [row | {"subject_form": ""} for row in PATTERNS[:3]]
+    folder = write(tmp_path / "suite", patterns, [])
+    pl.DataFrame(sheet).write_csv(folder / "facts.csv")
+    (folder / "facts.jsonl").unlink()
+    frame = [*sheet, *({"relation": "capital", **row} for row in patterns)]
+    for suite in (suites.load_suite(folder), suites.Suite.from_frame(frame)):
+        relation = suite["capital"]
+        italy = relation.query(relation.patterns[2], relation.facts[2])
+        assert (italy.subject, italy.gold) == ("von Italien", "Rom")
+        france = relation.query(relation.patterns[2], relation.facts[0])
+        assert (france.subject, france.gold) == ("von Frankreich", "Paris")
+    sheet.append(sheet[2] | {"object": "Milan", "object_de": "", "subject_de": "Italiens"})
+    pl.DataFrame(sheet).write_csv(folder / "facts.csv")
+    (error,) = suites.check_suite(folder)
+    assert "'Italy' is 'Italiens' in 'de'; expected 'von Italien', as in another row" in str(error)
 
 
 def test_wrong_rows_of_names(tmp_path):
     for row, message in (
-        ({"text": "羅馬"}, "duplicate name 'Rome' in 'ja'"),
+        ({"text": "羅馬"}, "'Rome' is '羅馬' in 'ja'; expected 'ローマ', as in another row"),
         ({"text": "羅馬", "language": "Japanese"}, "the language 'Japanese'"),
         ({"form": "x"}, "column 'text': no 'text'"),
+        ({"name": "Rom", "text": "x"}, "no subject or object 'Rom'. Did you mean 'Rome'"),
     ):
         names = [*NAMES, {"name": "Rome", "language": "ja", **row}]
         assert message in problems(tmp_path, names=names)[0]
     twins = [row | {"text": row["text"].replace("ローマ", "ベルン")} for row in NAMES]
     assert "'Bern' and 'Rome' of 'capital' are both 'ベルン'" in problems(tmp_path, names=twins)[0]
-    misspelt = [row | {"name": row["name"].replace("Rome", "Rom")} for row in NAMES]
-    assert "1 of 3 objects of 'capital' without a name in" in problems(tmp_path, names=misspelt)[0]
 
 
 def test_unicode_forms_of_one_text_are_the_same_name(tmp_path):

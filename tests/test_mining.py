@@ -236,7 +236,7 @@ def test_proposals_of_a_corpus(tmp_path):
     write(tmp_path / "suite" / "relations.tsv", "relation\ncapital\n")
     write(tmp_path / "suite" / "facts.tsv", rows.replace("moon\tIo\tJupiter\n", ""))
     plan = cs.import_patterns(str(out), into=tmp_path / "suite")
-    assert [row.pattern for row in plan.patterns] == ["[Y] is the capital of [X]."]
+    assert [row["pattern"] for row, _ in plan.patterns] == ["[Y] is the capital of [X]."]
     none = tmp_path / "none.jsonl"
     result = mine_patterns(replace(options, groups=["moon"], out=none))
     assert (result.file, none.exists()) == (None, False)

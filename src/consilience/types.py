@@ -17,17 +17,19 @@ from consilience.core.errors import By, ConsilienceError, Protocol, did_you_mean
 from consilience.core.expectations import Expectation
 from consilience.core.factors import Design, Edge, VariantPair
 from consilience.core.items import Scores as Scores  # noqa: PLC0414
-from consilience.core.patterns import ENGLISH, NameTable, Pattern, Writing
+from consilience.core.patterns import ENGLISH, Names, Pattern, Writing, written_names
 from consilience.core.text import counted
 from consilience.files.read import Problems
 from consilience.files.rows import (
     Column,
     Row,
+    add_translations,
     language_tag,
     line,
     raise_all,
     read_names,
     read_table,
+    translations,
 )
 from consilience.files.tables import THE_FRAME, frame_rows
 
@@ -58,6 +60,11 @@ class Fact:
     item: str
     subject: str
     object: str
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Its subject and its object."""
+        return self.subject, self.object
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -274,20 +281,23 @@ class Suite:
         for each relation: ``{"capital": ["The capital of [X] is [Y]."]}``.
 
         ``language``: of the facts, and of patterns that name none in the column ``language``. The
-        columns ``form`` and ``subject_form`` name the forms in which a pattern needs its object and
-        subject. ``names``: a frame that says how they are written, with the columns ``name``,
-        ``language`` and ``text``, and if needed ``form`` (``docs/languages.md``).
+        columns ``object_de`` and ``subject_de`` say how a fact is written in German; a name that
+        has no text there is the same name. ``form`` and ``subject_form`` name the forms in which a
+        pattern needs its object and subject. ``names``: a frame of such texts, with the columns
+        ``name``, ``language`` and ``text``, and if needed ``form`` (``docs/languages.md``).
         """
         problems: Problems = []
         facts_may_be_elsewhere = [replace(one, default="") for one in FACT_COLUMNS]
         apart = replace(PATTERN_COLUMNS[0], default="", is_needed=patterns is None)
         columns = (
             Column("relation", line, name, is_needed=False), *facts_may_be_elsewhere, apart,
-            *PATTERN_COLUMNS[1:],
+            *PATTERN_COLUMNS[1:], *translations(cells := [*frame_rows(frame)]),
         )  # fmt: skip
         drafts: dict[str, Draft] = {}
-        for row in read_table(frame_rows(frame), columns, problems, THE_FRAME):
-            draft = drafts.setdefault(row["relation"], Draft(row["relation"], row["relation"]))
+        written: Names = {}
+        for row in read_table(cells, columns, problems, THE_FRAME):
+            id_ = row["relation"]
+            draft = drafts.setdefault(id_, Draft(id_, id_, names=written))
             if row["pattern"]:
                 draft.add_pattern(row, language, again=True)
             if row["subject"] or row["object"] or patterns is not None:
@@ -299,8 +309,9 @@ class Suite:
             for row in read_table(rows, PATTERN_COLUMNS, problems, id_):
                 drafts[id_].add_pattern(row, language, again=True)
         named = () if names is None else frame_rows(names, THE_NAMES)
-        written = read_names(named, language, problems, THE_NAMES)
-        relations = tuple(draft.relation(written, problems) for draft in drafts.values())
+        known = {name for one in drafts.values() for fact in one.facts for name in fact.names}
+        read_names(named, language, written, known, problems, THE_NAMES)
+        relations = tuple(draft.relation(problems) for draft in drafts.values())
         raise_all(problems)
         return cls(name, relations, language=language)
 
@@ -414,11 +425,11 @@ class Draft:
     """The place of each pattern, fact, item and edge."""
     facts: list[Fact] = field(default_factory=list)
     edges: dict[tuple[int, int], Edge] = field(default_factory=dict)
+    names: Names = field(default_factory=dict)
+    """How names are written, of all relations of the suite."""
 
-    def relation(
-        self, names: NameTable, problems: Problems, *, needs_patterns: bool = True
-    ) -> Relation:
-        """The relation; a missing pattern, fact or name is reported."""
+    def relation(self, problems: Problems, *, needs_patterns: bool = True) -> Relation:
+        """The relation; a missing pattern or fact is reported."""
         has_patterns = self.patterns or not needs_patterns
         for values, noun in ((has_patterns, "pattern"), (self.facts, "fact")):
             if not values:
@@ -430,12 +441,12 @@ class Draft:
                 problems.append(error)
         patterns, facts = tuple(self.patterns.values()), tuple(self.facts)
         places = {pattern: self.places[pattern] for pattern in patterns}
-        pairs = [(fact.subject, fact.object) for fact in facts]
+        pairs = [fact.names for fact in facts]
         is_many = len({subject for subject, _ in pairs}) < len({*pairs})
         return Relation(
             self.id, self.label, self.cardinality or ("N-M" if is_many else "N-1"), patterns,
             facts, self.edges, Candidates.of(facts),
-            names=names.of_relation(self.id, pairs, places, problems) if facts else {},
+            names=written_names(self.names, self.id, pairs, places, problems),
         )  # fmt: skip
 
     def add_pattern(self, row: Row, language: str = ENGLISH, *, again: bool = False) -> None:
@@ -460,6 +471,7 @@ class Draft:
             if not value:
                 row.report(f"no '{name}'", todo="Fill it in or remove the line.")
                 return
+        add_translations(row, self.names)
         if again and key in self.places:
             return
         self.places.setdefault(key, row.where)

@@ -1,13 +1,14 @@
-"""Imports: what of a table or of a file of proposals joins a suite of facts."""
+"""Imports: what of a table of patterns, facts and names, or of proposals, joins a suite folder."""
 
 from __future__ import annotations
 
+import csv
 import shlex
 import shutil
 import tempfile
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,182 +17,179 @@ import polars as pl
 from consilience import suites
 from consilience.authoring.checks import has_words, normal_form
 from consilience.core.errors import ConsilienceError, did_you_mean, unknown_name
-from consilience.core.patterns import ENGLISH
+from consilience.core.patterns import ENGLISH, Names
 from consilience.core.text import counted
 from consilience.files.read import Problems, read_rows, read_text
-from consilience.files.rows import Column, find_table, line, names_of, raise_all, read_table
-from consilience.files.write import json_lines, make_folder, refuse_occupied, table_of, write_whole
+from consilience.files.rows import (
+    Column,
+    Row,
+    add_translations,
+    find_table,
+    line,
+    names_of,
+    one_of,
+    raise_all,
+    read_table,
+    translations,
+)
+from consilience.files.write import (
+    json_lines,
+    locked,
+    make_folder,
+    refuse_occupied,
+    table_of,
+    write_whole,
+)
 from consilience.options import Output
 from consilience.options.suites import ImportOptions
 from consilience.report.export import Shown
 from consilience.suites.facts import is_suite, read_folder
-from consilience.suites.proposals import Proposal, read_proposals
 from consilience.types import FACT_COLUMNS, PATTERN_COLUMNS, Suite, pattern_of
 
-Rows = Sequence[Mapping[str, object]]
-Cells = Sequence[tuple[str, Mapping[str, Any]]]
-TABLE = tuple(
-    replace(one, default="", is_needed=False)
-    for one in (*PATTERN_COLUMNS, *FACT_COLUMNS, Column("label", line))
+COLUMNS = (
+    Column("relation", line),
+    *(replace(one, default="", is_needed=False) for one in (*PATTERN_COLUMNS, *FACT_COLUMNS)),
+    Column("label", line, "", is_needed=False),
+    Column("accept", one_of("yes", "no"), "yes", is_needed=False),
 )
-
-
-def append_rows(folder: Path, tables: Mapping[str, Rows]) -> None:
-    """Add rows to the tables of a folder; a table that is not there becomes a JSONL file.
-
-    All rows are prepared before the first file is written.
-    """
-    files: dict[Path, bytes] = {}
-    for table, rows in tables.items():
-        path = find_table(folder, table) or folder / f"{table}.jsonl"
-        if path.suffix == ".jsonl" and rows:
-            files[path] = json_lines(rows, path)
-        elif rows and path.suffix != ".tsv":
-            expected = "a table in .jsonl or .tsv"
-            raise ConsilienceError("rows to add", expected=expected, where=str(path))
-        elif rows:
-            text = read_text(path)
-            text += "" if text.endswith("\n") else "\n"
-            header = text.partition("\n")[0].rstrip("\r").split("\t")
-            if missing := [name for row in rows for name in row if name not in header]:
-                found = f"no column '{missing[0]}', which a new row has"
-                todo = "Add the column to the header, or save the table as JSONL."
-                raise ConsilienceError(found, where=str(path), todo=todo)
-            new = table_of([dict.fromkeys(header, ""), *rows])[1:]
-            text += new.write_csv(include_header=False, separator="\t", quote_style="never")
-            files[path] = text.encode()
-    make_folder(folder)
-    for path, content in files.items():
-        write_whole(path, content)
-
-
-@dataclass(frozen=True, slots=True)
-class SourceFact:
-    """A fact of a table."""
-
-    relation: str
-    subject: str
-    object: str
-    item: str
-    where: str
-
-
+SEPARATORS = {".tsv": "\t", ".csv": ","}
 SHOWN = 10  # refusals; ``--format csv`` has all
+
+Added = tuple[dict[str, object], str]  # A row of a table of the folder, and where it was read
+
+
+def with_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> bytes:
+    """A table (JSONL, TSV or CSV) with further rows; what it has stays to the last byte."""
+    if path.suffix == ".jsonl":
+        return json_lines(rows, path)
+    if path.suffix not in SEPARATORS:
+        expected = "a table in .jsonl, .tsv or .csv"
+        raise ConsilienceError("rows to add", expected=expected, where=str(path))
+    header = next(csv.reader(read_text(path).splitlines(), delimiter=SEPARATORS[path.suffix]))
+    if missing := [name for row in rows for name in row if name not in header]:
+        found = f"no column '{missing[0]}', which a new row has"
+        todo = "Add the column to the header, or save the table as JSONL."
+        raise ConsilienceError(found, where=str(path), todo=todo)
+    new = table_of([dict.fromkeys(header, ""), *rows])[1:]
+    style: Any = "never" if path.suffix == ".tsv" else "necessary"
+    text = new.write_csv(include_header=False, separator=SEPARATORS[path.suffix], quote_style=style)
+    content = path.read_bytes()
+    return content + b"\n" * (not content.endswith(b"\n")) + text.encode()
 
 
 class ImportPlan(Shown):
     """What an import adds to a suite folder, and what it refuses.
 
     A pattern is refused that is a duplicate of an earlier one of its relation (``normal_form``). A
-    new relation needs a pattern and a fact. Facts that the folder has are left out.
+    new relation needs a pattern and a fact. Facts that the folder has are left out, and so are
+    names that are the same in another language.
     """
 
     is_dry = True
 
     def __init__(self, options: ImportOptions) -> None:
         self.folder, self.path = options.into, options.path
-        self.refused: Problems = Problems()
+        self.refused: Problems = []
         self.notes: list[str] = []
         self.labels: dict[str, str] = {}
-        self.suite = self._opened()
-        rows = list(read_rows(self.path, self.refused))
-        is_proposed = "origin" in names_of(rows)
-        patterns, facts = self._proposals(rows) if is_proposed else self._table(rows)
-        if not (patterns or facts or self.refused):
-            todo = "Check the file."
-            raise ConsilienceError("no pattern and no fact", where=str(self.path), todo=todo)
-        if groups := options.groups:
-            known = {one.relation for one in patterns} | {one.relation for one in facts}
-            for id_ in groups:
-                if known and id_ not in known:
-                    raise unknown_name(f"--groups {id_}", id_, sorted(known), str(self.path))
-            patterns = [one for one in patterns if one.relation in groups]
-            facts = [one for one in facts if one.relation in groups]
-        patterns = self._new_patterns(patterns)
-        first: dict[tuple[str, str, str], SourceFact] = {}
-        for fact in facts:
-            first.setdefault((fact.relation, fact.subject, fact.object), fact)
-        for group in self.suite or ():
-            for one in group.facts:
-                first.pop((group.id, one.subject, one.object), None)
-        known_relations = [group.id for group in self.suite or ()]
-        with_facts = {fact.relation for fact in first.values()}
-        added = dict.fromkeys(pattern.relation for pattern in patterns)
-        self.relations = tuple(
-            id_ for id_ in added if id_ in with_facts and id_ not in known_relations
-        )
-        imported = {*known_relations, *self.relations}
-        places: dict[tuple[str, str, str], list[str]] = defaultdict(list)
-        for pattern in patterns:
-            places[pattern.relation, "pattern", "fact"].append(pattern.where)
-        for fact in first.values():
-            places[fact.relation, "fact", "pattern"].append(fact.where)
-        for (id_, has, lacks), where in places.items():
-            if id_ not in imported:
-                size = f"{counted(len(where), has)} of it cannot be imported"
-                todo = did_you_mean(id_, known_relations, f"Add a row with a {lacks} of it.")
-                self._refuse(f"the relation '{id_}' has no {lacks}, so {size}", where[0], todo)
-        self.patterns = [pattern for pattern in patterns if pattern.relation in imported]
-        self.facts = [fact for fact in first.values() if fact.relation in imported]
-
-    def _opened(self) -> Suite | None:
-        """The suite in the folder, also without patterns; None for a new or empty folder."""
+        self.patterns: list[Added] = []
+        self.facts: list[Added] = []
+        self.suite: Suite | None = None  # In the folder; None for a new or empty one
         if self.folder.is_dir() and is_suite(self.folder):
-            problems = Problems()
-            suite = read_folder(self.folder, problems, needs_patterns=False)
+            problems: Problems = []
+            self.suite = read_folder(self.folder, problems, needs_patterns=False)
             raise_all(problems)
-            return suite
-        refuse_occupied(self.folder, "a suite folder with relations and facts, or a new folder")
-        return None
+        else:
+            expected = "a suite folder with relations and facts, or a new folder"
+            refuse_occupied(self.folder, expected)
+        self.names: list[dict[str, object]] = []
+        self._read(options.groups)
+        self.relations: tuple[str, ...] = ()
+        self._leave_out_relations()
 
-    def _refuse(self, found: str, where: str, todo: str = "") -> None:
-        self.refused.append(ConsilienceError(found, where=where, todo=todo))
-
-    def _proposals(self, rows: Cells) -> tuple[list[Proposal], list[SourceFact]]:
-        proposals = read_proposals(rows, self.refused, str(self.path))
-        accepted = [proposal for proposal in proposals if proposal.accept == "yes"]
-        if left_out := len(proposals) - len(accepted):
-            self.notes.append(f"not accepted: {left_out} of {counted(len(proposals), 'proposal')}")
-        return accepted, []
-
-    def _table(self, rows: Cells) -> tuple[list[Proposal], list[SourceFact]]:
-        patterns: list[Proposal] = []
-        facts: list[SourceFact] = []
-        has_facts = {"subject", "object"} <= {*names_of(rows)}
-        pattern = replace(TABLE[0], is_needed=not has_facts)
-        columns = Column("relation", line), pattern, *TABLE[1:]
-        for row in read_table(rows, columns, self.refused, str(self.path)):
-            id_ = row["relation"]
-            if row["label"]:
-                self.labels.setdefault(id_, row["label"])
-            if (text := row["pattern"]) and pattern_of(row):
-                one = Proposal(id_, text, "imported", language=row["language"], where=row.where)
-                patterns.append(one)
-            if row["subject"] and row["object"]:
-                fact = SourceFact(id_, row["subject"], row["object"], row["item"], row.where)
-                facts.append(fact)
-            elif row["subject"] or row["object"] or not text:
-                row.report("no pattern and no fact", expected="a pattern, or subject and object")
-        return patterns, facts
-
-    def _new_patterns(self, patterns: Sequence[Proposal]) -> list[Proposal]:
+    def _read(self, groups: Sequence[str] | None) -> None:
+        """The new patterns, facts and names of the file."""
+        cells = list(read_rows(self.path, self.refused))
+        has_facts = {"subject", "object"} <= {*names_of(cells)}
+        columns = [replace(one, is_needed=one.name == "pattern" and not has_facts)
+                   if one.name != "relation" else one for one in COLUMNS]  # fmt: skip
+        table = list(
+            read_table(cells, [*columns, *translations(cells)], self.refused, str(self.path))
+        )
+        if not (table or self.refused):
+            found, todo = "no pattern and no fact", "Check the file."
+            raise ConsilienceError(found, where=str(self.path), todo=todo)
+        ids = sorted({row["relation"] for row in table})
+        for id_ in groups or ():
+            if table and id_ not in ids:
+                raise unknown_name(f"--groups {id_}", id_, ids, str(self.path))
         known = {
             (group.id, normal_form(one.text)): one.text
             for group in self.suite or ()
             for one in group.patterns
         }
-        added = []
-        for one in patterns:
-            key = one.relation, normal_form(one.pattern)
-            if not has_words(one.pattern):
-                found = f"the pattern '{one.pattern}' has no word besides its slots"
-                self._refuse(found, one.where)
-            elif key in known:
-                self._refuse(f"'{one.pattern}' is a duplicate of '{known[key]}'", one.where)
-            else:
-                known[key] = one.pattern
-                added.append(one)
-        return added
+        facts = {(group.id, *one.names) for group in self.suite or () for one in group.facts}
+        names: Names = {}
+        rows = [row for row in table if not groups or row["relation"] in groups]
+        for row in rows:
+            self.labels.setdefault(row["relation"], row["label"] or row["relation"])
+            if row["pattern"] and row["accept"] == "yes":
+                self._add_pattern(row, known)
+            if row["subject"] and row["object"]:
+                add_translations(row, names)
+                key = row["relation"], row["subject"], row["object"]
+                if key not in facts:
+                    facts.add(key)
+                    fact = {name: row[name] for name in ("relation", "subject", "object", "item")}
+                    self.facts.append(({k: v for k, v in fact.items() if v}, row.where))
+            elif row["subject"] or row["object"] or not row["pattern"]:
+                row.report("no pattern and no fact", expected="a pattern, or subject and object")
+        if left_out := sum(row["accept"] == "no" for row in rows):
+            self.notes.append(f"not accepted: {left_out} of {counted(len(rows), 'row')}")
+        path = find_table(self.folder, "names") if self.suite else None
+        written = (
+            {(of.get("name"), of.get("language")) for _, of in read_rows(path)} if path else ()
+        )
+        self.names = [
+            {"name": name, "language": language, "text": text}
+            for (language, _), of_language in names.items()
+            for name, text in of_language.items()
+            if text != name and (name, language) not in written
+        ]
+
+    def _add_pattern(self, row: Row, known: dict[tuple[str, str], str]) -> None:
+        text, key = row["pattern"], (row["relation"], normal_form(row["pattern"]))
+        if pattern_of(row) is None:
+            return
+        if not has_words(text):
+            row.report(f"the pattern '{text}' has no word besides its slots")
+        elif key in known:
+            row.report(f"'{text}' is a duplicate of '{known[key]}'")
+        else:
+            known[key] = text
+            standard = self.suite.language if self.suite else ENGLISH
+            cells = {column.name: row[column.name] for column in PATTERN_COLUMNS}
+            cells["language"] = "" if row["language"] == standard else row["language"]
+            cells = {name: cell for name, cell in cells.items() if cell}
+            self.patterns.append(({"relation": row["relation"], **cells}, row.where))
+
+    def _leave_out_relations(self) -> None:
+        """Refuse the rows of new relations that have no pattern, or no fact."""
+        known = [group.id for group in self.suite or ()]
+        tables = {"pattern": self.patterns, "fact": self.facts}
+        ids = {has: {row["relation"] for row, _ in rows} for has, rows in tables.items()}
+        for has, lacks in (("pattern", "fact"), ("fact", "pattern")):
+            for id_ in sorted(map(str, ids[has] - ids[lacks] - {*known})):
+                places = [where for row, where in tables[has] if row["relation"] == id_]
+                size = f"{counted(len(places), has)} of it cannot be imported"
+                found = f"the relation '{id_}' has no {lacks}, so {size}"
+                todo = did_you_mean(id_, known, f"Add a row with a {lacks} of it.")
+                self.refused.append(ConsilienceError(found, where=places[0], todo=todo))
+        imported = {*known, *(ids["pattern"] & ids["fact"])}
+        self.patterns = [one for one in self.patterns if one[0]["relation"] in imported]
+        self.facts = [one for one in self.facts if one[0]["relation"] in imported]
+        added = dict.fromkeys(str(row["relation"]) for row, _ in self.patterns)
+        self.relations = tuple(id_ for id_ in added if id_ not in known)
 
     def __repr__(self) -> str:
         sizes = f"{len(self.patterns)} patterns, {len(self.facts)} facts"
@@ -199,7 +197,7 @@ class ImportPlan(Shown):
 
     @property
     def adds(self) -> bool:
-        return bool(self.patterns or self.facts)
+        return bool(self.patterns or self.facts or self.names)
 
     def check(self) -> None:
         """Raise where the suite would have an error with the new rows."""
@@ -218,29 +216,31 @@ class ImportPlan(Shown):
                 )
 
     def write(self, folder: Path) -> None:
-        """Add the new rows to the tables of a folder."""
-        standard = self.suite.language if self.suite else ENGLISH
-        patterns = [
-            {"relation": one.relation, "pattern": one.pattern}
-            | ({"language": one.language} if one.language not in ("", standard) else {})
-            for one in self.patterns
-        ]
-        facts = [
-            {"relation": one.relation, "subject": one.subject, "object": one.object}
-            | ({"item": one.item} if one.item else {})
-            for one in self.facts
-        ]
-        relations = list(map(self._relation, self.relations))
-        append_rows(folder, {"relations": relations, "patterns": patterns, "facts": facts})
-
-    def _relation(self, id_: str) -> dict[str, object]:
-        subjects = Counter(fact.subject for fact in self.facts if fact.relation == id_)
-        cardinality = "N-M" if max(subjects.values()) > 1 else "N-1"
-        return {"relation": id_, "label": self.labels.get(id_, id_), "cardinality": cardinality}
+        """Add the new rows to the tables of a folder; one that is not there becomes JSONL."""
+        subjects = Counter((row["relation"], row["subject"]) for row, _ in self.facts)
+        several = {relation for (relation, _), count in subjects.items() if count > 1}
+        relations = [
+            {"relation": id_, "label": self.labels[id_],
+             "cardinality": "N-M" if id_ in several else "N-1"} for id_ in self.relations
+        ]  # fmt: skip
+        tables: dict[str, Sequence[Mapping[str, object]]] = {
+            "relations": relations,
+            "patterns": [row for row, _ in self.patterns],
+            "facts": [row for row, _ in self.facts],
+            "names": self.names,
+        }
+        paths = {name: find_table(folder, name) or folder / f"{name}.jsonl" for name in tables}
+        files = {paths[name]: with_rows(paths[name], rows) for name, rows in tables.items() if rows}
+        make_folder(folder)
+        for path, content in files.items():
+            write_whole(path, content)
 
     def printed(self, output: Output) -> Iterator[str]:
         yield f"{self.folder} ({'existing' if self.suite else 'new'} suite)"
-        sizes = {"relation": self.relations, "pattern": self.patterns, "fact": self.facts}
+        sizes: dict[str, Sequence[object]] = {
+            "relation": self.relations, "pattern": self.patterns, "fact": self.facts,
+            "name": self.names,
+        }  # fmt: skip
         added = ", ".join(counted(len(rows), noun) for noun, rows in sizes.items() if rows)
         yield f"added:   {added or 'nothing'}"
         yield f"refused: {len(self.refused):,}"
@@ -257,15 +257,15 @@ class ImportPlan(Shown):
     def document(self) -> dict[str, Any]:
         return {
             "folder": str(self.folder), "written": self.adds and not self.is_dry,
-            "relations": self.relations, "facts": len(self.facts),
+            "relations": self.relations, "facts": len(self.facts), "names": len(self.names),
             "patterns": self.frame().to_dicts(), "warnings": self.notes,
         }  # fmt: skip
 
     def frame(self) -> pl.DataFrame:
         """One row for each pattern that is added, and for each refusal with its ``reason``."""
         names = ("what", "relation", "pattern", "reason", "where")
-        rows: list[tuple[str | None, ...]] = [
-            ("added", one.relation, one.pattern, None, one.where) for one in self.patterns
+        rows: list[tuple[object, ...]] = [
+            ("added", row["relation"], row["pattern"], None, where) for row, where in self.patterns
         ]
         for error in self.refused:
             reason = str(error).removeprefix(f"{error.where}: ")
@@ -282,10 +282,11 @@ def import_patterns(options: ImportOptions) -> ImportPlan:
     if not options.path.exists():
         where, todo = str(options.path), "Check the path."
         raise ConsilienceError("no such file or folder", where=where, todo=todo)
-    plan = ImportPlan(options)
-    if plan.adds:
-        plan.check()
-        if not options.dry_run:
-            plan.write(plan.folder)
-            plan.is_dry = False
+    with locked(options.into):
+        plan = ImportPlan(options)
+        if plan.adds:
+            plan.check()
+            if not options.dry_run:
+                plan.write(plan.folder)
+                plan.is_dry = False
     return plan

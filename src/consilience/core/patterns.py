@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import unicodedata
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 
 from consilience.core.errors import ConsilienceError
-from consilience.core.text import closes_sentence, counted, listed
+from consilience.core.text import closes_sentence
 
 SUBJECT_SLOT, OBJECT_SLOT = "[X]", "[Y]"
 ENGLISH = "en"  # The language of patterns and facts that name none
@@ -127,84 +126,42 @@ Writing = tuple[str, str]
 """A language and a form in which names are written, such as ``("de", "dative")``; the base form is
 empty."""
 
-
-@dataclass(frozen=True, slots=True)
-class NameTable:
-    """The names of a suite, as they are in its files."""
-
-    language: str  # The language of the facts: without a row, its base form is the name itself
-    rows: Mapping[Writing, Mapping[str, str]] = field(default_factory=dict)
-    """Writing -> name in Unicode form NFC -> its text."""
-
-    def of_relation(
-        self,
-        relation: str,
-        facts: Collection[tuple[str, str]],
-        places: Mapping[Pattern, str],
-        problems: list[ConsilienceError],
-    ) -> dict[Writing, dict[str, str]]:
-        """The names that the patterns of a relation need (``Relation.names``).
-
-        What is missing is reported. ``facts``: subjects and objects. ``places``: the patterns, and
-        where each is.
-        """
-        names: dict[Writing, dict[str, str]] = {}
-        wanted = {role: dict.fromkeys(fact[at] for fact in facts) for at, role in enumerate(ROLES)}
-        needed: dict[tuple[str, Writing], Pattern] = {}
-        for pattern in places:
-            needed.setdefault(("object", (pattern.language, pattern.object_form)), pattern)
-            needed.setdefault(("subject", (pattern.language, pattern.subject_form)), pattern)
-        for (role, writing), pattern in needed.items():
-            rows = self.rows.get(writing, {})
-            is_own = writing == (self.language, "")
-            if is_own and not rows:
-                continue
-            plain = {name: unicodedata.normalize("NFC", name) for name in wanted[role]}
-            texts = {name: rows.get(plain[name], name) for name in wanted[role]}
-            lost = [] if is_own else [name for name in texts if plain[name] not in rows]
-            if lost:
-                where = places[pattern]
-                problems.append(_missing(role, relation, writing, lost, len(texts), where))
-            first: dict[str, str] = {}
-            for name, text in texts.items() if role == "object" else ():
-                other = first.setdefault(unicodedata.normalize("NFC", text), name)
-                if other != name:
-                    problems.append(_same(relation, writing, text, (other, name), places[pattern]))
-            names.setdefault(writing, {}).update(texts)
-        return names
+Names = dict[Writing, dict[str, str]]
+"""Writing -> name in Unicode form NFC -> its text."""
 
 
-def _same(
-    relation: str, writing: Writing, text: str, names: tuple[str, str], where: str
-) -> ConsilienceError:
-    """The error for two objects with one text."""
-    return ConsilienceError(
-        f"the objects '{names[0]}' and '{names[1]}' of '{relation}' are both '{text}' in "
-        f"{shown_writing(writing)}",
-        expected="another text for each, because an answer names one of them",
-        where=where,
-        todo="Write one of them in another way, or remove its facts.",
-    )
+def written_names(
+    names: Names,
+    relation: str,
+    facts: Collection[tuple[str, str]],
+    places: Mapping[Pattern, str],
+    problems: list[ConsilienceError],
+) -> Names:
+    """The names that the patterns of a relation need (``Relation.names``).
 
-
-def _missing(
-    role: str, relation: str, writing: Writing, missing: Sequence[str], total: int, where: str
-) -> ConsilienceError:
-    """The error for names that a pattern needs and the table does not have."""
-    language, form = writing
-    row = {"name": missing[0], "language": language, **({"form": form} if form else {})}
-    example = json.dumps(row | {"text": "..."}, ensure_ascii=False)
-    shown = [f"'{name}'" for name in missing]
-    return ConsilienceError(
-        f"{len(missing)} of {counted(total, role)} of '{relation}' without a name in "
-        f"{shown_writing(writing)}: {listed(shown, 3)}",
-        expected="a row for each in the table names",
-        where=where,
-        todo=f"Add rows such as {example}.",
-    )
-
-
-def shown_writing(writing: Writing) -> str:
-    """``'de'`` or ``'de', form 'dative'``."""
-    language, form = writing
-    return f"'{language}'" + (f", form '{form}'" if form else "")
+    A name without a text in a form has that of the base form; without one in a language it is the
+    same name. Two objects with one text are reported. ``names``: of the suite. ``facts``: subjects
+    and objects. ``places``: the patterns, and where each is.
+    """
+    found: Names = {}
+    needed: dict[tuple[int, Writing], Pattern] = {}
+    for pattern in places:
+        for at, form in ((1, pattern.object_form), (0, pattern.subject_form)):
+            needed.setdefault((at, (pattern.language, form)), pattern)
+    for (at, writing), pattern in needed.items():
+        texts = names.get((writing[0], ""), {}) | names.get(writing, {})
+        first: dict[str, str] = {}
+        for name in dict.fromkeys(fact[at] for fact in facts) if texts else ():
+            text = texts.get(unicodedata.normalize("NFC", name), name)
+            other = first.setdefault(unicodedata.normalize("NFC", text), name)
+            if ROLES[at] == "object" and other != name:
+                error = ConsilienceError(
+                    f"the objects '{other}' and '{name}' of '{relation}' are both '{text}' in "
+                    f"'{'-'.join(filter(None, writing))}'",
+                    expected="another text for each, because an answer names one of them",
+                    where=places[pattern],
+                    todo="Write one of them in another way, or remove its facts.",
+                )
+                problems.append(error)
+            found.setdefault(writing, {})[name] = text
+    return found

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from consilience.core.errors import ConsilienceError, did_you_mean
-from consilience.core.patterns import NameTable
 from consilience.core.provenance import plugin
 from consilience.files.read import SUFFIXES, Problems, read_rows
 from consilience.files.rows import Column, TableError, find_table, line, raise_all, read_table
@@ -101,9 +100,7 @@ def load_facts(spec: str, data_dir: Path | None = None) -> Suite:
         drafts.setdefault(id_, Draft(id_, id_, "N-1")).add_fact(row)
     if not drafts and not problems:
         raise ConsilienceError("no fact", where=str(table), todo="Add one line for each fact.")
-    relations = [
-        draft.relation(NameTable(""), problems, needs_patterns=False) for draft in drafts.values()
-    ]
+    relations = [draft.relation(problems, needs_patterns=False) for draft in drafts.values()]
     raise_all(problems)
     return Suite(path.stem, tuple(relations), language="")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.factors import Edge
-from consilience.core.patterns import ENGLISH
+from consilience.core.patterns import ENGLISH, Names
 from consilience.files.read import Problems, read_document, read_rows
 from consilience.files.rows import (
     Column,
@@ -23,6 +23,7 @@ from consilience.files.rows import (
     one_of,
     read_names,
     read_table,
+    translations,
 )
 from consilience.types import (
     FACT_COLUMNS,
@@ -67,15 +68,18 @@ def read_folder(folder: Path, problems: Problems, *, needs_patterns: bool = True
 
     def rows(name: str, columns: Sequence[Column]) -> Iterator[Row]:
         path = paths.get(name) or find_table(folder, name)
-        cells = read_rows(path, problems) if path else ()
-        return read_table(cells, columns, problems, str(path))
+        cells = [*read_rows(path, problems)] if path else []
+        return read_table(cells, (*columns, *translations(cells)), problems, str(path))
 
     drafts: dict[str, Draft] = {}
     places: dict[str, str] = {}
+    names: Names = {}
     for row in rows("relations", RELATIONS):
         id_ = row["relation"]
         if row.is_new(id_, places, f"relation '{id_}'"):
-            drafts[id_] = Draft(id_, row["label"] or id_, row["cardinality"], row.where)
+            drafts[id_] = Draft(
+                id_, row["label"] or id_, row["cardinality"], row.where, names=names
+            )
     if not drafts:
         todo, where = "Add one line for each relation.", str(paths["relations"])
         raise (
@@ -92,9 +96,11 @@ def read_folder(folder: Path, problems: Problems, *, needs_patterns: bool = True
         if draft := _draft_of(row, drafts):
             _add_edge(row, draft)
     path = find_table(folder, "names")
-    names = read_names(read_rows(path, problems) if path else (), language, problems, str(path))
+    known = {one for draft in drafts.values() for fact in draft.facts for one in fact.names}
+    cells = read_rows(path, problems) if path else ()
+    read_names(cells, language, names, known, problems, str(path))
     finished = tuple(
-        draft.relation(names, problems, needs_patterns=needs_patterns) for draft in drafts.values()
+        draft.relation(problems, needs_patterns=needs_patterns) for draft in drafts.values()
     )
     return Suite(name, finished, "strict", language=language)
 

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.factors import Edge
-from consilience.core.patterns import ENGLISH, NameTable
+from consilience.core.patterns import ENGLISH
 from consilience.files.read import Problems, read_rows
 from consilience.files.rows import Column, Row, TableError, raise_all, read_table
 from consilience.files.write import (
@@ -230,7 +230,7 @@ def read_pararel(root: Path, problems: Problems) -> Suite:
             problems.append(error)
         for row in rows(root / "trex_lms_vocab" / path.name, TREX):
             draft.add_fact(row)
-        relations.append(draft.relation(NameTable(ENGLISH), problems))
+        relations.append(draft.relation(problems))
     has_edges = any(relation.edges for relation in relations)
     notes = () if has_edges else ("no pattern graphs: no numbers for kinds of edits",)
     suite = Suite("pararel", tuple(relations), "published", notes)

@@ -6,13 +6,9 @@ import codecs
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from consilience.core.errors import ConsilienceError
-from consilience.files.read import Problems
-from consilience.files.rows import Column, line, one_of, read_table
 from consilience.files.write import csv_of, json_lines, table_of, write_whole
-from consilience.types import PATTERN_COLUMNS, pattern_of
 
 TEXTS = ("source", "parent", "edit", "reason", "language")
 
@@ -39,8 +35,6 @@ class Proposal:
     evidence: tuple[str, ...] = ()  # Short texts that speak for it, such as sentences of a corpus
     scores: Mapping[str, float] = field(default_factory=dict)
     """Numbers of the step that proposed it, such as ``facts`` or ``meaning``; all finite."""
-    where: str = ""  # ``file:line`` where it was read; not written
-    accept: str = "yes"  # Whether a person lets it join: yes or no
     reason: str = ""  # Why a rule keeps the meaning
 
     def row(self, names: Names = OF_FACTS) -> dict[str, object]:
@@ -49,24 +43,6 @@ class Proposal:
         cells |= {name: text for name in ("origin", *TEXTS) if (text := getattr(self, name))}
         evidence = {"evidence": list(self.evidence)} if self.evidence else {}
         return {**cells, **evidence, **self.scores}
-
-
-PROPOSALS = (
-    Column("relation", line), *PATTERN_COLUMNS, Column("origin", line),
-    Column("accept", one_of("yes", "no"), "yes", is_needed=False),
-)  # fmt: skip
-
-
-def read_proposals(
-    rows: Iterable[tuple[str, Mapping[str, Any]]], problems: Problems, where: str
-) -> list[Proposal]:
-    """The valid rows of a file of proposals; what is wrong is a problem."""
-    names = (*OF_FACTS, "origin", "accept", "language")
-    return [
-        Proposal(**{name: row[name] for name in names}, where=row.where)
-        for row in read_table(rows, PROPOSALS, problems, where)
-        if pattern_of(row)
-    ]
 
 
 def check_no_file(path: Path | None) -> None:
@@ -91,6 +67,6 @@ def check_no_file(path: Path | None) -> None:
 
 def write_proposals(path: Path, proposals: Iterable[Proposal], names: Names = OF_FACTS) -> None:
     """Write proposals as JSONL, or as CSV for spreadsheets, by the suffix; one row each."""
-    rows = [{"accept": one.accept, **one.row(names)} for one in proposals]
+    rows = [{"accept": "yes", **one.row(names)} for one in proposals]
     is_csv = path.suffix == ".csv"
     write_whole(path, codecs.BOM_UTF8 + csv_of(table_of(rows)) if is_csv else json_lines(rows))

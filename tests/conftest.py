@@ -454,6 +454,15 @@ def cells(numbers) -> dict:
     return {(row["group"], row["row"], row["column"]): row for row in numbers.iter_rows(named=True)}
 
 
+def eee_validator(name: str):
+    """What checks a ``record`` or a ``sample`` against the published schema of Every Eval Ever."""
+    from jsonschema import Draft7Validator
+
+    file = {"record": "eval", "sample": "instance_level_eval"}[name]
+    path = ROOT / "tests" / "every_eval_ever_0_3_0" / f"{file}.schema.json"
+    return Draft7Validator(json.loads(path.read_text(encoding="utf-8")))
+
+
 def real_data(name: str) -> Path:
     """A real data set, if it is in ``shared`` beside the checkout or under ``CONSILIENCE_DATA``."""
     places = [Path(os.environ.get("CONSILIENCE_DATA", "-")), ROOT.parent / "shared" / "data"]

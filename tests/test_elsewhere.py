@@ -12,10 +12,11 @@ from polars.testing import assert_frame_equal
 
 import consilience as cs
 from checks import output, refusal, refused
-from conftest import ROOT
+from conftest import ROOT, eee_validator
 from consilience.elsewhere.exports import query_id
-from consilience.publish.formats import EEE_INSTANCE, _validator
 from consilience.runs.run import read_answers
+
+SCHEMA = eee_validator("sample")
 
 
 def write(path, rows):
@@ -205,7 +206,7 @@ def eee(item, answer, golds, *, right=None, choices=None, raw="", model="org/m",
         "answer_attribution": [attribution] * (answer is not None),
         "evaluation": {"score": float(right), "is_correct": right}, "metadata": metadata or None,
     } | {name.lower(): value for name, value in more.items() if name.isupper()}  # fmt: skip
-    _validator(EEE_INSTANCE).validate(record)
+    SCHEMA.validate(record)
     return record
 
 

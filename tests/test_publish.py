@@ -10,26 +10,20 @@ from pathlib import Path
 import polars as pl
 import pytest
 from huggingface_hub import ModelCard
-from jsonschema import Draft7Validator
 
 from checks import refused
+from conftest import eee_validator
 from consilience.files.read import parquet_metadata
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import PublishOptions
+from consilience.probing.counting import count_run
 from consilience.probing.probe import probe
-from consilience.publish import publication
-from consilience.publish.formats import (
-    EEE_AGGREGATE,
-    EEE_INSTANCE,
-    EEE_SCHEMAS,
-    MODEL_FIELDS,
-    sample_hash,
-)
 from consilience.publish.publication import (
+    filled,
     public_command,
     public_model,
-    public_run,
     publish,
+    sample_hash,
 )
 from consilience.runs.folder import QUERIES, digest_of, fingerprint
 from consilience.runs.run import Run
@@ -72,62 +66,57 @@ def runs(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def counted_once():
-    """``public_run``, which counts a run once for all formats."""
-    known = {}
-
-    def count(run, options):
-        key = (run.path / "run.json").read_text(), options.model_id, options.licence
-        if key not in known:
-            known[key] = public_run(run, options)
-        return known[key]
-
-    return count
-
-
 @pytest.fixture
-def made(runs, tmp_path, counted_once, monkeypatch):
-    """``made(run, format, **options)``: the publication of a run in a new folder."""
-    monkeypatch.setattr(publication, "public_run", counted_once)
+def made(runs, tmp_path):
+    """``made(run, format, **options)``: the texts of the files of a publication, by their paths."""
 
     def make(name, format_, **options):
         chosen = {"model_id": ID, "out": tmp_path / "out", **options}
-        return publish(PublishOptions(runs / name, format_, **chosen))
+        publish(PublishOptions(runs / name, format_, **chosen))
+        files = [path for path in chosen["out"].rglob("*") if path.is_file()]
+        return {str(path.relative_to(chosen["out"])): path.read_text() for path in files}
 
     return make
 
 
-def text_of(publication, ending):
-    (content,) = (publication.files[name] for name in publication.files if name.endswith(ending))
-    return content.decode()
+def text_of(files, ending):
+    (text,) = (text for name, text in files.items() if name.endswith(ending))
+    return text
 
 
 def problems(schema, document):
-    known = json.loads(EEE_SCHEMAS.joinpath(schema).read_text())
-    return [error.message for error in Draft7Validator(known).iter_errors(document)]
+    return [error.message for error in eee_validator(schema).iter_errors(document)]
+
+
+def test_a_field_of_a_format_is_filled_with_the_values_that_it_names():
+    field = {
+        "whole": "{n}", "text": "{n} of {all}", "none": "{no}", "nan": "{nan}", "list": "{list}",
+        "empty": {"a": "{no}"}, "constant": 0, "false": "{false}", "part": {"a": "x", "b": "{no}"},
+    }  # fmt: skip
+    values = {"n": 3, "all": 4, "no": None, "nan": float("nan"), "list": [], "false": False}
+    assert filled(field, values) == {
+        "whole": 3, "text": "3 of 4", "list": [], "constant": 0, "false": False, "part": {"a": "x"},
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["facts", "questions", "pairs"])
 def test_records_fit_the_published_schemas_of_every_eval_ever(made, name):
     """The samples of the base variant make the accuracy of their group."""
-    published = made(name, "eee", licence="CC-BY-4.0", organization="My-Org")
-    assert not published.notes, "the suite is as it was, also if some of its groups were asked"
-    record = json.loads(text_of(published, ".json"))
-    assert not problems(EEE_AGGREGATE, record)
-    assert problems(EEE_AGGREGATE, {**record, "more": 1}), "the schema refuses the unknown"
+    files = made(name, "eee", licence="CC-BY-4.0", organization="My-Org")
+    record = json.loads(text_of(files, ".json"))
+    assert not problems("record", record)
     assert record["source_metadata"]["evaluator_relationship"] == "first_party"
     results = record["evaluation_results"]
     scores = {one["evaluation_result_id"]: one["score_details"]["score"] for one in results}
     assert len(scores) == len(results) > 3
-    details, lines = record["detailed_evaluation_results"], text_of(published, ".jsonl")
+    details, lines = record["detailed_evaluation_results"], text_of(files, ".jsonl")
     assert details["checksum"] == hashlib.sha256(lines.encode()).hexdigest()
     samples = [json.loads(line) for line in lines.splitlines()]
     assert details["total_rows"] == len(samples)
     assert len({sample["sample_id"] for sample in samples}) == len(samples)
-    assert not [fault for sample in samples for fault in problems(EEE_INSTANCE, sample)]
+    assert not [fault for sample in samples for fault in problems("sample", sample)]
     assert {s["evaluation_id"] for s in samples} == {record["evaluation_id"]}
-    assert (published.folder / details["file_path"]).read_text() == lines
+    assert files[details["file_path"]] == lines
     right = {}
     for sample in samples:
         if "evaluation_result_id" in sample:
@@ -182,22 +171,22 @@ def test_the_samples_of_sentence_pairs_have_the_text_of_each_form(made):
 
 def test_the_same_run_has_the_same_record(made, tmp_path):
     first, second = (made("facts", "eee", licence="MIT", out=tmp_path / name) for name in "ab")
-    assert list(first.files) == list(second.files)
+    assert list(first) == list(second)
     assert text_of(first, ".jsonl") == text_of(second, ".jsonl")
 
 
 @pytest.mark.parametrize("name", ["facts", "questions", "pairs"])
-def test_a_model_card_is_read_by_the_hub_library(made, name):
-    published = made(name, "model-card")
-    card = ModelCard(text_of(published, "README.md"))
+def test_a_model_card_is_read_by_the_hub_library(made, runs, name):
+    card = ModelCard(text_of(made(name, "model-card"), "README.md"))
     has_interval = "low" in card.data.eval_results[0].metric_args
     assert has_interval == (name == "questions"), "none of fewer than five groups or items"
     numbers = {result.metric_type: result for result in card.data.eval_results}
-    run = published.run
-    (row,) = (r for r in run.summary.rows if (r.metric, r.kind) == ("accuracy", "whole"))
+    counted = count_run(Run.open(runs / name))
+    (row,) = (r for r in counted.summary.rows if (r.metric, r.kind) == ("accuracy", "whole"))
     assert numbers["accuracy"].metric_value == pytest.approx(row.value, abs=1e-4)
     assert numbers["accuracy"].metric_args["protocol"] == "strict"
-    for text in (run.suite.digest, "strict", "95 %", "consilience probe", "jackknife"):
+    digest = Run.open(runs / name).settings["queries"]
+    for text in (digest, "strict", "95 %", "consilience probe", "jackknife"):
         assert text in card.text
 
 
@@ -241,7 +230,7 @@ def test_no_place_of_this_machine_is_published(made, served, runs, format_, monk
     private += [str(Path.home()), str(Path.cwd()), socket.gethostname()]
     private += [getpass.getuser()] * (getpass.getuser() != "root")
     for run in (served, "questions", "pairs"):
-        texts = [text.decode() for text in made(run, format_, licence="MIT").files.values()]
+        texts = made(run, format_, licence="MIT").values()
         assert not [word for word in private for text in texts if word in text]
 
 
@@ -256,12 +245,12 @@ def test_the_published_command_has_no_folder():
     assert public_command(None, ID, "x") == ""
 
 
-def test_without_a_licence_no_text_of_a_suite_is_published(made):
+def test_without_a_licence_no_text_of_a_suite_is_published(made, consilience, runs):
     for name, words in (("questions", ("Mars", "planet", "q1")), ("pairs", ("rained", "Birds"))):
-        published = made(name, "eee")
-        assert "the texts of" in published.notes[0] and "--licence" in published.notes[0]
-        (text,) = published.files.values()
-        assert not [word for word in words if word in text.decode()]
+        (text,) = made(name, "eee", out=runs / f"{name}-out").values()
+        assert not [word for word in words if word in text]
+    command = ("publish", runs / "pairs", "--format", "eee", "--model-id", ID)
+    assert "the texts of mrpc are left out: if you may" in consilience(*command)[2]
 
 
 def test_wrong_input_is_refused_with_what_to_do(made, runs, tmp_path):
@@ -276,6 +265,6 @@ def test_wrong_input_is_refused_with_what_to_do(made, runs, tmp_path):
         ("facts", "model-card", {}, "a README.md that consilience did not write"),
         (unfinished, "eee", {}, "the run is not complete"),
         (tmp_path / "none", "eee", {}, "no such file or folder"),
+        ("sky.csv", "eee", {}, "no run.json; expected the folder of a run"),
     ):
         refused(message, made, name, format_, **options)
-    assert "server" not in MODEL_FIELDS

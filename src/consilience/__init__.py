@@ -23,7 +23,7 @@ Functions:
   ``analyze_knowledge``, ``analyze_syntax``, ``analyze_tasks``, ``analyze_representations``: why a
   model is inconsistent.
 - ``gate(run, rule=["consistency >= 0.8"])``: whether a run keeps rules on its numbers; a ``Gate``.
-- ``publish_run(run, format)``: its results in the formats of others; a ``Publication``.
+- ``publish_run(run, format)``: its results in the formats of others.
 - ``run_study(file)``, ``study_state(file)``, ``report_study(file)``: many models on many suites.
 - ``ConsistencyCallback``: consistency during a training with the Trainer of transformers.
 - ``improve``, ``finetune``: training. ``reproduce_table``, ``list_tables``: the papers' tables.

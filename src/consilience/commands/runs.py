@@ -140,7 +140,7 @@ def write_report(runs: Any, out: str | PathLike[str], **options: Any) -> Path:
 @command(runs.PublishOptions, "publish", panel="Measure", examples=(
     "publish runs/bert --format eee --model-id google-bert/bert-base-cased",
     "publish runs/bert --format model-card --model-id google-bert/bert-base-cased"))
-def publish_run(options: runs.PublishOptions) -> publication.Publication:
+def publish_run(options: runs.PublishOptions) -> export.Lines:
     """Write the results of a run in a format in which others read them.
 
     Only named fields are written: numbers, versions, the model and the suite. Texts of the suite

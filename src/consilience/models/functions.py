@@ -236,9 +236,9 @@ class Baseline(Chooser):
     """A model that chooses by a rule; that of facts puts all probability on one candidate.
 
     ``majority`` chooses what is right most often, of equally frequent ones the first: an object of
-    the relation, as in the paper (Section 5.1), a label of the pairs, or of a group of questions a
-    position in the order of the file; of too few options the last. ``constant`` chooses the first
-    in the order of the file, ``first`` the first that is shown, ``oracle`` the right one, and
+    the relation, as in the paper (Section 5.1), a label of the pairs, or of questions what is shown
+    where most golds of the group are at first; of too few options the last. ``constant`` chooses
+    the first of the file, ``first`` the first that is shown, ``oracle`` the right one, and
     ``random`` draws one for each text. To open questions they write a gold of the group likewise.
     """
 
@@ -294,12 +294,12 @@ class Baseline(Chooser):
         return self._at(range(len(words)), counts.index(max(counts)), *key)
 
     def _at(self, order: Sequence[int], most: int, *key: object) -> int:
-        """By a rule that knows no gold; ``order``: the position of each answer in the file."""
+        """By a rule that knows no gold; ``order``: the positions in the file, as shown."""
         if self.name == "random":
             drawn = random.Random("\t".join(map(str, (self.seed, *key))))
             return drawn.choice(range(len(order)))
-        at = {"majority": most, "constant": 0, "first": order[0]}[self.name]
-        return order.index(min(at, len(order) - 1))
+        majority = min(most, len(order) - 1)
+        return {"majority": majority, "constant": order.index(0), "first": 0}[self.name]
 
     def write(
         self, shown: Sequence[Prompt], samples: Sequence[int]

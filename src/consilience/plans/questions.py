@@ -158,7 +158,7 @@ def plan_questions(options: ProbeOptions, suite: Any = None, watch: Watch = SILE
         most = options.max_new_tokens
         return load_prompt_model(
             options.model,
-            [one for of_group in presented.pool.values() for one in of_group],
+            [one for of_group in groups.values() for one in of_group],
             loading=options.loading,
             seed=options.seed,
             connection=options.connection,

@@ -11,7 +11,6 @@ from consilience.authoring.checks import CHECKS
 from consilience.cli import program
 from consilience.options import option_fields
 from consilience.options.probe import ProbeOptions
-from consilience.types import Suite
 
 OUTSIDE = re.compile(
     r"\[([^\]]*)\]\((?:\.\./)+((?:results|examples|src|tests|bench|README|CONTRIBUTING)[^)]*)\)"
@@ -49,14 +48,11 @@ def keyword_lines() -> Iterator[str]:
 
 
 def check_lines() -> Iterator[str]:
-    """A row for each check of ``suite check``; what it looks for begins its docstring."""
-    yield "| check | suites | looks for |"
+    """A row for each check of ``suite check``."""
+    yield "| check | looks for | what to do |"
     yield "|---|---|---|"
     for name, one in CHECKS.items():
-        text = str(one.find.__doc__).partition("\n")[0]
-        looks = text[0].lower() + text[1:].removesuffix(".")
-        of = "facts" if one.of is Suite else "questions"
-        yield f"| {name} | {of} | {cell(looks)} |"
+        yield f"| {name} | {cell(one.about)} | {cell(one.todo)} |"
 
 
 def command_lines() -> Iterator[str]:

@@ -7,7 +7,7 @@ import pytest
 
 from checks import output
 from conftest import cases
-from consilience.authoring.checks import findings_of
+from consilience.authoring.checks import audit
 from consilience.core.items import Choice, Question
 from consilience.suites.questions import Questions
 from consilience.types import Suite
@@ -41,18 +41,24 @@ WRONG = [
 
 @pytest.mark.parametrize(("of", "name", "parts", "wrong"), WRONG)
 def test_what_is_wrong_with_patterns_facts_and_questions(of, name, parts, wrong):
-    found = [one for one in findings_of(of(*parts)) if one.check == name]
-    assert (len(found) if of is of_patterns else sum(one.count for one in found)) == wrong
+    assert audit(of(*parts)).filter(check=name)["count"].sum() == wrong
 
 
-def test_check_shows_five_notes_of_each_check_and_counts_the_suite(write_suite, consilience):
-    texts = [f"[X]  {word} [Y]." for word in "abcdef"]
-    folder = write_suite(patterns=[{"relation": "capital", "pattern": text} for text in texts])
+def test_check_shows_an_example_of_each_group_and_counts_the_suite(write_suite, consilience):
+    ids = "abcdef"
+    tables = {
+        "relations": [{"relation": id_} for id_ in ids],
+        "patterns": [{"relation": id_, "pattern": text} for id_ in ids
+                     for text in ("[X]  is [Y].", "[X] is  [Y]", "[X] has [Y]")],
+        "facts": [{"relation": id_, "subject": "A", "object": "B"} for id_ in ids],
+    }  # fmt: skip
+    folder = write_suite(**tables)
     out = output(consilience, "suite", "check", folder)
-    assert out.count("[X]  ") == 5 and "1 further note: --format csv" in out
+    assert out.count("'[X]  is [Y].'") == 10 and "2 more: --format csv" in out
     assert "spaces: Write single spaces." in out
-    assert "no problems, 6 notes; 1 relation, 6 patterns, 3 facts" in out
+    assert "no problems, 12 notes; 6 relations, 18 patterns, 6 facts" in out
     csv = output(consilience, "suite", "check", folder, "--format", "csv")
-    assert pl.read_csv(csv.encode())["check"].to_list() == ["spaces"] * 6
+    rows = pl.read_csv(csv.encode()).filter(check="duplicate_variants")
+    assert rows["example"][0] == "'[X]  is [Y].'; '[X] is  [Y]'" and rows["count"][0] == 2
     document = json.loads(output(consilience, "suite", "check", folder, "--json"))
-    assert (document["patterns"], document["problems"], len(document["notes"])) == (6, [], 6)
+    assert (document["patterns"], document["problems"], len(document["notes"])) == (18, [], 12)

@@ -179,7 +179,7 @@ def test_data_list_check_stats(consilience, tmp_path, write_suite):
     status, out, _ = consilience("suite", "check", odd)
     verdict = out.splitlines()[-1]
     assert (status, verdict) == (0, f"{odd}: no problems, 2 notes; 1 relation, 3 patterns, 2 facts")
-    assert "1 subject of an N-1 relation with several objects" in " ".join(out.split())
+    assert "'Bolivia', 'Sucre'; 'Bolivia', 'La Paz'" in " ".join(out.split())
     refusal(consilience, "suite", "check", write_suite(tmp_path / "one", patterns="[X]\n"))
     assert (document["suite"], document["patterns"]) == ("mini", 135)
     bad = write_suite(facts='{"relation": "capital", "subject": "", "object": "x"}\nnonsense\n')

@@ -10,7 +10,7 @@ import pytest
 from checks import ScoringFunction, output, refused
 from conftest import cases
 from consilience import compare, score, suites
-from consilience.authoring.checks import cautions
+from consilience.authoring.checks import audit
 from consilience.authoring.pattern_mining import sentences
 from consilience.core.factors import Design
 from consilience.core.free_text import RULES, match
@@ -223,9 +223,13 @@ def test_a_missing_name_is_the_same_name(tmp_path):
     """In a language; in a form it is that of the base form."""
     names = [row for row in NAMES if row["text"] not in ("ローマ", "der Schweiz")]
     names.append({"name": "Switzerland", "language": "de", "text": "die Schweiz"})
-    (relation,) = suites.load_suite(write(tmp_path / "suite", names=names))
+    suite = suites.load_suite(write(tmp_path / "suite", names=names))
+    (relation,) = suite
     asked = {q.pattern.fill(q.subject, q.gold) for f in relation.facts for p in relation.patterns
              for q in [relation.query(p, f)]}  # fmt: skip
+    assert audit(suite).is_empty()
+    none = suites.load_suite(write(tmp_path / "none", names=[]))
+    assert audit(none).filter(check="same_names")["count"].item() == 3
     assert "イタリアの首都はRomeです。" in asked and "Die Hauptstadt die Schweiz ist Bern." in asked
 
 
@@ -347,8 +351,7 @@ def test_mini_languages_asks_the_same_facts_in_four_languages():
         assert {len(variants) for variants in by_language.values()} == {4}
         english = {relation.patterns[at].text for at in by_language["en"]}
         assert english <= {pattern.text for pattern in same.patterns}
-    notes = cautions(suite)
-    assert not notes, notes
+    assert audit(suite).is_empty()
 
 
 @pytest.mark.parametrize(("group", "subject", "index", "sentence"), cases("sentences_of_languages"))

@@ -10,12 +10,16 @@ from hypothesis import strategies as st
 from checks import refused
 from conftest import cases
 from consilience import load_suite
-from consilience.authoring.checks import cautions
+from consilience.authoring.checks import audit
 from consilience.core.expectations import Expectation, Reference
 from consilience.core.items import Choice, Question
 from consilience.report.metric_tables import question_table
-from consilience.suites import check_suite
-from consilience.suites.question_suites import load_questions, question_statistics
+from consilience.suites import check_suite, load_any
+from consilience.suites.question_suites import (
+    load_questions,
+    question_statistics,
+    select_questions,
+)
 from consilience.suites.questions import Questions
 
 
@@ -218,6 +222,25 @@ def test_columns_that_are_not_used_are_named_and_kept(tmp_path):
     assert [one.more for one in questions.items] == [{"score_2": "1"}, {"score_2": ""}]
 
 
+@pytest.mark.parametrize(("given", "chosen"), [
+    (["x", "y", "z"], ["x, y", "z"]), (["x, y"], ["x, y"]), (["x"], None), (["z", "x", "y"], ["x, y", "z"]),
+])  # fmt: skip
+def test_a_group_may_have_a_comma(given, chosen):
+    """Also in a list that was split at commas."""
+    rows = [{"question": f"{name}?", "answer": "a", "group": name} for name in ("x, y", "z")]
+    questions = Questions.from_frame(rows)
+    if chosen is None:
+        refused("no group 'x'", select_questions, questions, given, None, 0)
+    else:
+        assert list(select_questions(questions, given, None, 0).groups) == chosen
+
+
+def test_names_of_columns_are_of_questions():
+    refused("--columns out", load_any, "mini", columns={"question": "a"})
+    (error,) = check_suite("rte", columns={"question": "a"})
+    assert "names of columns with 'rte', which has no questions" in str(error)
+
+
 def question(item, text, gold, *others):
     right = Choice(gold)
     options = (right, *map(Choice, others)) if others else ()
@@ -230,15 +253,14 @@ def test_cautions_name_what_decides_the_numbers():
         question("1", "A?", "x", "y"), question("2", "B?", "x", "y", "z"),
         question("3", "a?", "y", "x"), question("4", "C?", "x", "y"), question("5", "D?", "x", "y"),
     )  # fmt: skip
-    notes = cautions(Questions("s", items))
-    assert notes == [
-        "the right answer is option 1 of every question; a model that always chooses it is right",
-        "g: 5 questions have one phrasing, such as 1",
-        "g: questions have 2 to 3 options, which are chosen at other rates",
-        "g: 1 duplicate question, such as 'A?' (items 1, 3)",
+    assert audit(Questions("s", items)).drop("group", "todo").rows() == [
+        ("several_golds", "'A?' (item 1); 'a?' (item 3)", 2),
+        ("single_variant", "'A?' (item 1)", 5),
+        ("options_differ", "'A?' (item 1)", 5),
+        ("gold_position", "'A?' (item 1)", 5),
     ]
-    in_groups = [replace(one, group=one.item) for one in items]
-    assert cautions(Questions("s", tuple(in_groups)))[0] == notes[0], "one note of all groups"
+    in_groups = Questions("s", tuple(replace(one, group=one.item) for one in items))
+    assert audit(in_groups).filter(check="gold_position").height == 5
     same = Expectation("same", (Reference("1"),), Reference("3"))
     counts = question_statistics(Questions("s", items, expectations=(same,)))
     assert counts.expectations == 1
@@ -247,4 +269,4 @@ def test_cautions_name_what_decides_the_numbers():
     assert (counts.by_group[0].min_options, counts.by_group[0].max_options) == (2, 3)
     assert counts.by_group[0].majority == 1
     other_gold = question("6", "A?", "z", "y")  # x is no option, so only one answer is right
-    assert cautions(Questions("s", (items[0], other_gold)))[1:] == []
+    assert set(audit(Questions("s", (items[0], other_gold)))["check"]) == {"single_variant"}

@@ -6,12 +6,13 @@ import re
 import shutil
 from collections import Counter
 
+import polars as pl
 import pytest
 
 from checks import refused
 from conftest import cases, real_data
 from consilience import Suite, load_suite
-from consilience.authoring.checks import cautions, findings_of
+from consilience.authoring.checks import audit
 from consilience.core.factors import Edge
 from consilience.suites import check_suite
 from consilience.suites.facts import (
@@ -101,12 +102,12 @@ def test_check_names_what_decides_the_meaning_of_numbers(write_suite):
     facts = [{"relation": id_, "subject": s, "object": o} for id_ in ids for s, o in pairs]
     folder = write_suite(relations=relations, patterns=patterns, facts=facts)
     assert check_suite(str(folder)) == []
-    assert cautions(load_folder(folder)) == [
-        "one pattern, so no consistency: plan",
-        "plan: 1 subject of an N-1 relation with several objects, such as 'SSO': Enterprise, Free",
-        "plan: 2 duplicate facts, such as 'Mail', 'Free' (items plan-3, plan-4, plan-5)",
-        "tier: 2 duplicate facts, such as 'Mail', 'Free' (items tier-3, tier-4, tier-5)",
-        "tier: patterns that end after [Y]: 1 of 2",
+    assert audit(load_folder(folder)).drop("todo").rows() == [
+        ("several_golds", "plan", "'SSO', 'Enterprise'; 'SSO', 'Free'", 2),
+        ("duplicate_items", "plan", "'Mail', 'Free'", 3),
+        ("duplicate_items", "tier", "'Mail', 'Free'", 3),
+        ("single_variant", "plan", "'[X]: [Y]'", 1),
+        ("few_for_causal_models", "tier", "'[Y] [X]'", 1),
     ]
 
 
@@ -125,10 +126,8 @@ def test_a_misspelt_field_or_a_bad_cardinality_is_one_problem(table, row, hint, 
 
 def test_check_names_objects_that_differ_only_in_case_or_spaces():
     facts = dict(zip("ABCD", ("Paris", "paris", "Paris ", "Rome"), strict=True))
-    assert cautions(Suite.from_patterns(["[X] [Y]", "[Y] [X]"], facts, name="capital")) == [
-        "capital: 'Paris', 'paris' differ only in case, spaces, apostrophes or Unicode form",
-        "capital: patterns that end after [Y]: 1 of 2",
-    ]
+    found = audit(Suite.from_patterns(["[X] [Y]", "[Y] [X]"], facts, name="capital"))
+    assert found.filter(check="same_spelling")["example"].to_list() == ["'Paris'; 'paris'"]
 
 
 def test_a_file_folder_or_table_that_is_missing(tmp_path, write_suite, monkeypatch):
@@ -275,11 +274,12 @@ def test_the_real_release_is_as_it_was_counted():
     }  # fmt: skip
     assert sum(pattern.object_last for each in suite for pattern in each.patterns) == 213
     assert not check_suite(folder)
-    found = Counter(one.check for one in findings_of(suite))
-    assert found == {
-        "several_golds": 22, "duplicate_facts": 9, "object_in_subject": 30, "spaces": 34,
+    found = audit(suite).group_by("check").agg(groups=pl.len(), rows=pl.col("count").sum())
+    assert dict(found["check", "groups"].iter_rows()) == {
+        "several_golds": 22, "duplicate_items": 9, "object_in_subject": 30, "spaces": 15,
         "few_for_causal_models": 3,
     }  # fmt: skip
+    assert found.filter(check="spaces")["rows"].item() == 34
 
 
 def test_the_name_of_a_suite_or_task_is_never_that_of_a_folder(tmp_path, monkeypatch):

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations
-from typing import Any, TypeVar
 
-from consilience.core.items import Question
+import polars as pl
+
 from consilience.core.patterns import Pattern
-from consilience.core.text import (
-    WITHOUT_SPACES,
-    counted,
-    fold_case,
-    listed,
-    whole_words,
-)
-from consilience.plans.references import KINDS, by_kind, references_of
-from consilience.suites.question_suites import gold_position_note
+from consilience.core.text import WITHOUT_SPACES, fold_case, whole_words
+from consilience.plans.references import references_of
+from consilience.suites.question_suites import FEW_TO_BALANCE
 from consilience.suites.questions import Questions, normal
 from consilience.types import Fact, Relation, Suite
 
@@ -73,109 +65,10 @@ def has_words(pattern: str) -> bool:
     return any(sign.isalpha() for sign in pattern.replace("[X]", "").replace("[Y]", ""))
 
 
-K = TypeVar("K")
-V = TypeVar("V")
-Found = tuple[str, int]  # What a check finds in a group, in words, and how many faults it is
-Find = Callable[[Any], Iterable[Found]]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something in a suite that a person should look at."""
-
-    check: str
-    group: str  # The relation or the group of questions; empty for the whole suite
-    evidence: str
-    count: int
-    todo: str
-
-
-def several(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
-    """Key -> its values, for each key with more than one."""
-    values: dict[K, list[V]] = defaultdict(list)
-    for key, value in pairs:
-        values[key].append(value)
-    return {key: of_key for key, of_key in values.items() if len(of_key) > 1}
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """A function that looks for one kind of fault in a relation or in a group of questions."""
-
-    find: Find
-    todo: str
-    of: type[Suite] | type[Questions] = Suite
-    is_of_all: bool = False  # Whether it reads the whole suite
-
-
-CHECKS: dict[str, Check] = {}
-
-
-def check(todo: str, **more: Any) -> Callable[[Find], Find]:
-    """Register a function as a check; ``more``: fields of ``Check``."""
-
-    def register(find: Find) -> Find:
-        CHECKS[find.__name__] = Check(find, todo, **more)
-        return find
-
-    return register
-
-
-def findings_of(suite: Suite | Questions) -> Iterator[Finding]:
-    """Everything that the checks find in a suite."""
-    groups: Mapping[str, Any]
-    if isinstance(suite, Suite):
-        groups = {relation.id: relation for relation in suite}
-    else:
-        groups = suite.groups
-    for name, one in CHECKS.items():
-        if isinstance(suite, one.of):
-            for group, content in ({"": suite} if one.is_of_all else groups).items():
-                for evidence, count in one.find(content):
-                    yield Finding(name, group, evidence, count, one.todo)
-
-
-def cautions(suite: Suite | Questions) -> list[str]:
-    """What is no error but decides what a suite's numbers mean."""
-    findings = list(findings_of(suite))
-    groups = [one.id for one in suite] if isinstance(suite, Suite) else [*suite.groups]
-    positions = {name: at for at, name in enumerate(groups)}
-    in_order = sorted(findings, key=lambda finding: positions.get(finding.group, -1))
-    return [f"{one.group}: {one.evidence}" if one.group else one.evidence for one in in_order]
-
-
-# Facts.
-
-
-@check("Keep one object for each subject, or make the relation N-M.")
-def several_golds(relation: Relation) -> Iterator[Found]:
-    """Subjects of an N-1 relation with several objects."""
-    pairs = dict.fromkeys((fact.subject, fact.object) for fact in relation.facts)
-    golds = several(pairs) if relation.cardinality == "N-1" else {}
-    for subject, first in [*golds.items()][:1]:
-        size = f"{counted(len(golds), 'subject')} of an N-1 relation with several objects"
-        yield f"{size}, such as '{subject}': {listed(first)}", len(golds)
-
-
-@check("Remove all but one of them.")
-def duplicate_facts(relation: Relation) -> Iterator[Found]:
-    """Facts that are in a relation more than once."""
-    items = several(((fact.subject, fact.object), fact.item) for fact in relation.facts)
-    surplus = sum(map(len, items.values())) - len(items)
-    for (subject, gold), names in [*items.items()][:1]:
-        example = f"'{subject}', '{gold}' (items {listed(names)})"
-        yield f"{counted(surplus, 'duplicate fact')}, such as {example}", surplus
-
-
-@check("Write each name in one way.")
-def same_spelling(relation: Relation) -> Iterator[Found]:
-    """Subjects or candidates that differ only in case, spaces, apostrophes or Unicode form."""
-    subjects = dict.fromkeys(fact.subject for fact in relation.facts)
-    for names, before in ((dict.fromkeys(relation.candidates.words), ""), (subjects, "subjects: ")):
-        for same in several((one_spelling(name), name) for name in names).values():
-            quoted = listed([f"'{name}'" for name in sorted(same)], len(same))
-            evidence = f"{before}{quoted} differ only in case, spaces, apostrophes or Unicode form"
-            yield evidence, len(same)
+def contains(text: str, part: str) -> bool:
+    """Whether a part is in a text as whole words; case does not matter."""
+    text, part = fold_case(text), fold_case(part)
+    return part in text and whole_words(part).search(text) is not None
 
 
 APOSTROPHES = str.maketrans("\u2018\u2019\u02bc`", "''''")
@@ -187,143 +80,186 @@ def one_spelling(name: str) -> str:
     return " ".join(folded.split())
 
 
-@check("Report them apart, or leave them out: the answer can be copied.")
-def object_in_subject(relation: Relation) -> Iterator[Found]:
-    """Subjects that contain their object."""
-    pairs = [(fact.subject, fact.object) for fact in relation.facts]
-    inside = [pair for pair in pairs if contains(*pair)]
-    for subject, gold in inside[:1]:
-        size, share = counted(len(pairs), "fact"), 100 * len(inside) / len(pairs)
-        yield f"{len(inside)} of {size} ({share:.0f} %), such as '{subject}', '{gold}'", len(inside)
-
-
-def contains(text: str, part: str) -> bool:
-    """Whether a part is in a text as whole words; case does not matter."""
-    text, part = fold_case(text), fold_case(part)
-    return part in text and whole_words(part).search(text) is not None
-
-
-# Patterns.
-
-SPACE_FAULT = re.compile(r"\s{2,}|[^\S ]|^\s|\s$|\s(?=[.,](?:\s|$))")
+SPACE_FAULT = r"\s{2,}|[^\S ]|^\s|\s$|\s[.,](?:\s|$)"
 """A doubled space, a space that is no plain one, one at an end, and one before a stop or comma."""
 
-
-@check("Write single spaces.")
-def spaces(relation: Relation) -> Iterator[Found]:
-    """Doubled spaces, spaces at an end, or a space before a full stop or comma."""
-    for pattern in relation.patterns:
-        if SPACE_FAULT.search(pattern.text):
-            yield f"'{pattern.text}'", 1
+c = pl.col
 
 
-@check("Add patterns that end in [Y], or measure causal models on other relations.")
-def few_for_causal_models(relation: Relation) -> Iterator[Found]:
-    """Fewer than two patterns end right after [Y], so causal models have no consistency."""
-    size, last = len(relation.patterns), sum(one.object_last for one in relation.patterns)
-    if size > 1 and last < 2:
-        yield f"patterns that end after [Y]: {last} of {size}", size - last
+def several(column: str, *keys: str) -> pl.Expr:
+    """Whether a row has others with the same keys and another value in a column."""
+    return c(column).n_unique().over(keys) > 1
 
 
-@check("Add patterns.", is_of_all=True)
-def single_pattern(suite: Suite) -> Iterator[Found]:
-    """A relation with one pattern."""
-    single = [relation.id for relation in suite if len(relation.patterns) == 1]
-    if single:
-        yield f"one pattern, so no consistency: {listed(single)}", len(single)
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A kind of fault: the rows of a frame of a suite (``frames_of``) for which ``is_wrong``."""
+
+    about: str  # What it looks for
+    todo: str
+    frame: str
+    is_wrong: pl.Expr
+    together: Sequence[str] = ()  # Columns whose values are the same in rows of one fault
 
 
-@check("Remove one of the two.")
-def duplicate_patterns(relation: Relation) -> Iterator[Found]:
-    """Patterns of a relation that differ only in case, spaces or punctuation."""
-    first: dict[str, Pattern] = {}
-    for pattern in relation.patterns:
-        earlier = first.setdefault(normal_form(pattern.text), pattern)
-        if earlier is not pattern:
-            yield f"'{earlier.text}' and '{pattern.text}'", 2
+CHECKS = {
+    "several_golds": Check(
+        "several golds of one subject in an N-1 relation, or of one question with its options",
+        "Keep one of them, or make the relation N-M.",
+        "items", c("has_one_gold") & several("gold", "group", "asked", "options"),
+        ("asked", "options"),
+    ),
+    "duplicate_items": Check(
+        "facts or questions that ask the same and have the same gold",
+        "Remove all but one, or make one question of them: rows with the same item are phrasings.",
+        "items", several("item", "group", "asked", "gold"), ("asked", "gold"),
+    ),
+    "object_in_subject": Check(
+        "subjects that contain their object",
+        "Report them apart, or leave them out: the answer can be copied.", "items", c("is_copied"),
+    ),
+    "same_spelling": Check(
+        "subjects, objects or options that differ only in case, spaces, apostrophes or Unicode",
+        "Write one name in one way.", "names", several("name", "group", "owner", "text"),
+        ("owner", "text"),
+    ),
+    "spaces": Check(
+        "doubled spaces, spaces at an end of a pattern, or before a full stop or comma",
+        "Write single spaces.", "variants", c("is_pattern") & c("text").str.contains(SPACE_FAULT),
+    ),
+    "duplicate_variants": Check(
+        "patterns that differ only in case, spaces or punctuation, phrasings not only in case",
+        "Remove one of the two.", "variants", several("spelling", "group", "owner", "plain"),
+        ("owner", "plain"),
+    ),
+    "single_variant": Check(
+        "relations with one pattern and questions with one phrasing, which have no consistency",
+        "Add patterns or phrasings, or vary other factors (docs/factors.md).",
+        "variants", pl.len().over("group", "owner") == 1,
+    ),
+    "few_for_causal_models": Check(
+        "relations with fewer than two patterns that end after [Y]: nothing to compare for a "
+        "causal model",
+        "Add patterns that end in [Y], or measure causal models on other relations.",
+        "variants",
+        ~c("is_last") & (c("is_last").sum().over("owner") < 2) & (pl.len().over("owner") > 1),
+    ),
+    "same_names": Check(
+        "patterns in another language whose subjects and objects all have the same names in it",
+        "Add columns such as object_de where a name differs (docs/languages.md).",
+        "variants", c("has_same_names"),
+    ),
+    "options_differ": Check(
+        "groups whose questions have different numbers of options, which are chosen at other rates",
+        "Give all questions of a group as many options.", "items", several("size", "group"),
+    ),
+    "speaking_options": Check(
+        "options that speak of others, such as *All of the above*: not every order can be asked",
+        "Correct it with a column `pin` (docs/factors.md) where that is not meant.",
+        "items", c("is_speaking"),
+    ),
+    "gold_position": Check(
+        "groups whose right answers are all at the same position",
+        "Use `distractors` in place of `options`: their order is drawn.",
+        "items",
+        c("place").is_not_null() & (
+            (~several("place", "group") & (c("item").n_unique().over("group") >= FEW_TO_BALANCE))
+            | ((c("place").n_unique() == 1) & (c("item").n_unique() >= FEW_TO_BALANCE))
+        ),
+    ),
+}  # fmt: skip
+"""The checks of ``suite check``. A row here is a whole check."""
 
 
-# Questions.
-
-Asked = Sequence[Question]
+Rows = list[dict[str, object]]
 
 
-def _texts(question: Question) -> list[str]:
-    return [text for texts in question.paraphrases.values() for text in texts]
+def frames_of(suite: Suite | Questions) -> dict[str, pl.DataFrame]:
+    """The items, the variants and the names of a suite, a row each; ``seen``: what people see.
+
+    A question has a row for each of its phrasings among the items, too.
+    """
+    rows = _question_rows(suite) if isinstance(suite, Questions) else _fact_rows(suite)
+    frames = (pl.DataFrame(of_frame, infer_schema_length=None) for of_frame in rows)
+    return dict(zip(("items", "variants", "names"), frames, strict=True))
 
 
-@check("Add phrasings, or vary other factors (docs/factors.md).", of=Questions)
-def one_phrasing(items: Asked) -> Iterator[Found]:
-    """Questions with one phrasing."""
-    single = [item.item for item in items if item.phrasings == 1]
-    if single:
-        noun = f"{counted(len(single), 'question')} {'has' if len(single) == 1 else 'have'}"
-        yield f"{noun} one phrasing, such as {single[0]}", len(single)
+def _question_rows(questions: Questions) -> tuple[Rows, Rows, Rows]:
+    items, variants, names = Rows(), Rows(), Rows()
+    for one in questions.items:
+        texts = [text for of_language in one.paraphrases.values() for text in of_language]
+        owner = {"group": one.group, "owner": one.item}
+        known = references_of(one)
+        item = {
+            "group": one.group, "item": one.item, "seen": f"'{texts[0]}' (item {one.item})",
+            "gold": normal(one.gold.text), "has_one_gold": True, "is_copied": False,
+            "options": "\n".join(sorted(option.text for option in one.options)),
+            "size": len(one.options), "place": one.gold_position if one.options else None,
+            "is_speaking": bool(known.speaking or known.named),
+        }  # fmt: skip
+        for text in texts:
+            items.append({**item, "asked": f"{normal(text)}\n{normal(one.context)}"})
+            variants.append({
+                **owner, "seen": f"'{text}' (item {one.item})", "text": text, "is_pattern": False,
+                "plain": normal_form(text), "spelling": fold_case(text), "is_last": True,
+                "has_same_names": False,
+            })  # fmt: skip
+        for option in one.options:
+            row = {**owner, "seen": f"'{option.text}' (item {one.item})", "name": option.text}
+            names += [{**row, "text": text} for text in {*map(one_spelling, option.texts)}]
+    return items, variants, names
 
 
-@check("Give all questions of a group as many options.", of=Questions)
-def options_differ(items: Asked) -> Iterator[Found]:
-    """Questions of a group with different numbers of options."""
-    sizes = sorted({len(item.options) for item in items})
-    if len(sizes) > 1:
-        number_of = f"{sizes[0]} to {sizes[-1]} options"
-        yield f"questions have {number_of}, which are chosen at other rates", len(items)
+def _fact_rows(suite: Suite) -> tuple[Rows, Rows, Rows]:
+    items, variants, names = Rows(), Rows(), Rows()
+    for relation in suite:
+        group = {"group": relation.id}
+        is_one = relation.cardinality == "N-1"
+        items += [
+            {**group, "item": fact.item, "seen": f"'{fact.subject}', '{fact.object}'",
+             "asked": fact.subject, "gold": fact.object, "has_one_gold": is_one,
+             "is_copied": contains(*fact.names), "options": "", "size": 0, "place": None,
+             "is_speaking": False}
+            for fact in relation.facts
+        ]  # fmt: skip
+        words = [name for fact in relation.facts for name in fact.names]
+        for one in relation.patterns:
+            written = [relation.written(name, one.language, one.object_form) for name in words]
+            variants.append({
+                **group, "owner": relation.id, "seen": f"'{one.text}'", "text": one.text,
+                "is_pattern": True, "plain": normal_form(one.text), "spelling": one.text,
+                "is_last": one.object_last,
+                "has_same_names": one.language != suite.language and written == words,
+            })  # fmt: skip
+        for role, of_role in (("object", relation.candidates.words), ("subject", words[::2])):
+            names += [
+                {**group, "owner": role, "seen": f"'{name}'", "name": name,
+                 "text": one_spelling(name)}
+                for name in dict.fromkeys(of_role)
+            ]  # fmt: skip
+    return items, variants, names
 
 
-@check("Correct it with a column `pin` (docs/factors.md) where that is not meant.", of=Questions)
-def speaking_options(items: Asked) -> Iterator[Found]:
-    """Options that speak of others, such as *All of the above*: not every order can be asked."""
-    for kind, of in by_kind(items).items():
-        known = references_of(of[0])
-        text = of[0].options[max(known.named if kind == "named" else known.speaking)].text
-        what = f"{counted(len(of), 'question')} {KINDS[kind][len(of) > 1]}"
-        yield f"options that speak of others: {what}, such as '{text}' ({of[0].item})", len(of)
+SHOWN = 3  # rows of one fault
+ISSUES = {
+    "check": pl.String, "group": pl.String, "example": pl.String, "count": pl.Int64,
+    "todo": pl.String,
+}  # fmt: skip
 
 
-@check("Use `distractors` in place of `options`: their order is drawn.",
-       of=Questions, is_of_all=True)  # fmt: skip
-def gold_position(questions: Questions) -> Iterator[Found]:
-    """The right answer is at the same position in every question, or every one of a group."""
-    is_of_all = bool(gold_position_note(questions.items))
-    for name, items in ({"": questions.items} if is_of_all else questions.groups).items():
-        if evidence := gold_position_note(items):
-            yield f"{name}: {evidence}" if name else evidence, len(items)
-
-
-@check("Make one question of the two: further rows with the same item are phrasings.", of=Questions)
-def duplicate_questions(items: Asked) -> Iterator[Found]:
-    """Questions that ask the same."""
-    pairs: list[tuple[Question, Question]] = []
-    earlier: dict[tuple[str, str], list[Question]] = defaultdict(list)
-    for question in items:
-        context = normal(question.context)
-        keys = [(text, context) for text in dict.fromkeys(map(normal, _texts(question)))]
-        same = [other for key in keys for other in earlier.get(key, ())]
-        allowed = {option.text for option in question.options}
-        fitting = (one for one in same if not allowed or one.gold.text in allowed)
-        if again := next(fitting, None):
-            pairs.append((again, question))
-        for key in keys:
-            earlier[key].append(question)
-    for one, two in pairs[:1]:
-        example = f"'{_texts(one)[0]}' (items {one.item}, {two.item})"
-        yield f"{counted(len(pairs), 'duplicate question')}, such as {example}", len(pairs)
-
-
-@check("Remove one of the two.", of=Questions)
-def same_phrasings(items: Asked) -> Iterator[Found]:
-    """Phrasings of a question that differ only in spaces or punctuation."""
-    for question in items:
-        for texts in question.paraphrases.values():
-            for one, two in combinations(texts, 2):
-                if same_phrasing(one, two):
-                    yield f"'{one}' and '{two}' (item {question.item})", 2
-
-
-@check("Replace one of them.", of=Questions)
-def same_options(items: Asked) -> Iterator[Found]:
-    """Options of a question that mean the same: aliases, or case."""
-    for question in items:
-        for one, two in combinations(question.options, 2):
-            if {*map(one_spelling, one.texts)} & {*map(one_spelling, two.texts)}:
-                yield f"'{one.text}' and '{two.text}' (item {question.item})", 2
+def audit(suite: Suite | Questions) -> pl.DataFrame:
+    """A row for each check and group in which it finds something: how many, and the first."""
+    frames, found = frames_of(suite), []
+    for name, check in CHECKS.items():
+        frame = frames[check.frame]
+        if frame.is_empty():
+            continue
+        rows = frame.filter(check.is_wrong)
+        for (group,), of_group in rows.group_by("group", maintain_order=True):
+            first = of_group.head(1)
+            if check.together:
+                first = of_group.join(first, on=check.together, how="semi", maintain_order="left")
+            example = "; ".join(first["seen"].unique(maintain_order=True).head(SHOWN))
+            count = of_group["item"].n_unique() if "item" in of_group.columns else len(of_group)
+            found.append((name, group, example, count, check.todo))
+    return pl.DataFrame(found, ISSUES, orient="row")

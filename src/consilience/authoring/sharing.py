@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,15 +11,16 @@ from typing import Any, cast, get_args
 import polars as pl
 
 from consilience import suites
-from consilience.authoring.checks import Finding, findings_of
+from consilience.authoring.checks import CHECKS, ISSUES, audit
 from consilience.core.errors import Watch, unknown_name
 from consilience.core.text import counted
 from consilience.files.write import make_folder, path_of, refuse_occupied, write_whole
 from consilience.options import Output
 from consilience.options.suites import SuiteKind
+from consilience.report.columns import Columns, frame_table
 from consilience.report.export import Lines, Shown
 from consilience.report.metric_tables import question_table, statistics_tables
-from consilience.report.table import Column, Table, Value
+from consilience.report.table import Column, Table
 from consilience.suites.facts import SuiteStatistics, suite_statistics
 from consilience.suites.known import KNOWN
 from consilience.suites.layouts import fetch
@@ -93,7 +93,11 @@ def fetched_suite(name: str, data_dir: Path | None, watch: Watch) -> Lines:
     return Lines(document, f"{folder}: complete, {fetched} files fetched")
 
 
-SHOWN = 5  # findings of one check
+SHOWN = 5  # groups of one check
+COLUMNS: Columns = {
+    "check": Column("check"), "group": Column("group"), "example": Column("example"),
+    "count": Column("number", "count"),
+}  # fmt: skip
 
 
 class CheckedSuite(Shown):
@@ -102,49 +106,33 @@ class CheckedSuite(Shown):
     def __init__(self, suite: str, problems: Sequence[str]) -> None:
         self.suite, self.problems, self.size = suite, problems, ""
         self.notes: list[str] = []
-        self.findings: list[Finding] = []
+        self.found = pl.DataFrame(schema=ISSUES)
         self.tables: Sequence[Table] = ()
         self.sizes: dict[str, Any] = {}
 
     def printed(self, output: Output) -> Iterator[Table | str]:
         if self.problems:
             return
-        if self.findings:
-            yield self._findings()
+        if found := self.found.height:
+            shown = self.found.filter(pl.int_range(pl.len()).over("check") < SHOWN)
+            notes = [
+                f"{name}: {CHECKS[name].todo}"
+                for name in shown["check"].unique(maintain_order=True)
+            ]
+            notes += [f"{found - len(shown)} more: --format csv"] * (found > len(shown))
+            yield frame_table(shown, f"{self.suite}: notes", COLUMNS, notes)
         yield from self.tables
-        notes = len(self.findings)
-        verdict = f"no problems, {counted(notes, 'note')}" if notes else "good"
+        verdict = f"no problems, {counted(found, 'note')}" if found else "good"
         yield f"{self.suite}: {verdict}; {self.size}"
 
-    def _findings(self) -> Table:
-        rows: list[list[Value]] = []
-        shown: Counter[str] = Counter()
-        for one in self.findings:
-            shown[one.check] += 1
-            if shown[one.check] <= SHOWN:
-                rows.append([one.check, one.group, one.evidence])
-        todo = {one.check: one.todo for one in self.findings}
-        notes = [f"{name}: {text}" for name, text in todo.items()]
-        rest = len(self.findings) - len(rows)
-        notes += [f"{counted(rest, 'further note')}: --format csv"] if rest else []
-        columns = list(map(Column, ("check", "group", "note")))
-        return Table(f"{self.suite}: notes", columns, rows, notes)
-
     def document(self) -> dict[str, Any]:
-        notes = list(map(asdict, self.findings))
         return {
-            "suite": self.suite,
-            "problems": self.problems,
-            **self.sizes,
-            "notes": notes,
-            "warnings": self.notes,
-        }
+            "suite": self.suite, "problems": self.problems, **self.sizes,
+            "notes": self.found.to_dicts(), "warnings": self.notes,
+        }  # fmt: skip
 
     def frame(self) -> pl.DataFrame:
-        """One row for each note."""
-        names = ("check", "group", "evidence", "count", "todo")
-        schema = {name: pl.Int64 if name == "count" else pl.String for name in names}
-        return pl.DataFrame([*map(asdict, self.findings)], schema=schema)
+        return self.found
 
     def faults(self) -> Sequence[str]:
         total = f"{counted(len(self.problems), 'problem')} in '{self.suite}'"
@@ -167,7 +155,7 @@ def checked_suite(suite: str, columns: Sequence[str] | None) -> CheckedSuite:
         checked.size = f"a task of sentence pairs with the labels {labels}"
         return checked
     chosen = suites.load_any(suite, columns=names)
-    checked.notes, checked.findings = list(chosen.notes), list(findings_of(chosen))
+    checked.notes, checked.found = list(chosen.notes), audit(chosen)
     statistics, checked.tables = statistics_of(chosen)
     checked.sizes = asdict(statistics)
     sizes: list[tuple[int, *tuple[str, ...]]]

@@ -21,6 +21,8 @@ from consilience.options.suites import (
 )
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from consilience import suites
     from consilience.authoring import (
         annotation,
@@ -252,6 +254,6 @@ def suite_stats(
     return sharing.statistics_of(suites.load_any(suite))[0]
 
 
-def suite_cautions(suite: str | Path | Suite | Questions) -> list[str]:
-    """Properties of a suite that are no errors but decide what its numbers mean."""
-    return checks.cautions(suites.load_any(suite))
+def suite_cautions(suite: str | Path | Suite | Questions) -> pl.DataFrame:
+    """What is no error but decides what a suite's numbers mean: a row for each check and group."""
+    return checks.audit(suites.load_any(suite))

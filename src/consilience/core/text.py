@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import TypeVar
 
@@ -45,6 +45,17 @@ def listed(names: Sequence[str], longest: int = 6) -> str:
     """The first names, and how many more there are."""
     more = f" and {len(names) - longest} more" if len(names) > longest else ""
     return ", ".join(names[:longest]) + more
+
+
+def rejoined(parts: Sequence[str], known: Iterable[str]) -> list[str]:
+    """The names of a list that was split at commas, where a known name may have commas itself."""
+    whole = {tuple(map(str.strip, name.split(","))): name for name in known if "," in name}
+    names, at = [], 0
+    while at < len(parts):
+        key = next((one for one in whole if one == tuple(parts[at : at + len(one)])), ())
+        names.append(whole[key] if key else parts[at])
+        at += len(key) or 1
+    return names
 
 
 def duration(seconds: float) -> str:

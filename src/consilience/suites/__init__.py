@@ -115,7 +115,15 @@ def load_any(
         return spec
     if is_questions(_name_of(spec)):
         return load_questions(spec, columns, _path_or_none(data))
+    refuse_columns(spec, columns)
     return load_suite(spec, data)
+
+
+def refuse_columns(spec: object, columns: Mapping[str, str] | None) -> None:
+    """Raise for names of columns of a suite that has no questions."""
+    if columns:
+        found = f"names of columns with '{spec}', which has no questions"
+        raise ConsilienceError(found, todo="Leave --columns out.")
 
 
 def check_suite(
@@ -126,6 +134,7 @@ def check_suite(
     is_other = is_questions(name) or is_task(name)
     folder = None if is_other else suite_folder(name, data)
     try:
+        refuse_columns(name, {} if is_questions(name) else columns)
         if folder is not None:
             load_folder(folder, check_release=True)
         elif is_task(name):

@@ -11,6 +11,7 @@ from pathlib import Path
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.factors import Edge
 from consilience.core.patterns import ENGLISH, Names
+from consilience.core.text import rejoined
 from consilience.files.read import Problems, read_document, read_rows
 from consilience.files.rows import (
     Column,
@@ -141,7 +142,8 @@ def _add_edge(row: Row, draft: Draft) -> None:
 
 def select_relations(suite: Suite, ids: Sequence[str]) -> Suite:
     """The suite with only the relations of these ids or labels, in the suite's order."""
-    ids = [suite[name].id for name in ids]
+    known = [name for relation in suite for name in (relation.id, relation.label)]
+    ids = [suite[name].id for name in rejoined(ids, known)]
     left_out = {relation.id for relation in suite.relations} - set(ids)
     return replace(
         suite,

@@ -15,7 +15,7 @@ from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.expectations import linked_questions
 from consilience.core.items import DEFAULT_LANGUAGE, Choice, Question
 from consilience.core.patterns import ENGLISH, SUBJECT_SLOT, Pattern
-from consilience.core.text import counted, listed
+from consilience.core.text import counted, listed, rejoined
 from consilience.files.read import SUFFIXES, Problems, hub_rows, read_rows
 from consilience.files.rows import find_table, raise_all
 from consilience.files.write import path_of
@@ -215,7 +215,8 @@ def select_questions(
         component = linked.get(question.item, question.item)
         return random.Random(f"{seed} {component}").random(), component
 
-    for name in groups or ():
+    groups = rejoined(groups or (), by_group)
+    for name in groups:
         if name not in by_group:
             found = f"the suite '{questions.name}' has no group '{name}'"
             raise ConsilienceError(found, todo=did_you_mean(name, list(by_group)))

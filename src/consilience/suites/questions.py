@@ -55,6 +55,14 @@ def further(value: Any) -> list[str] | None:
     return texts((list_in(value) or value) if isinstance(value, str) else value)
 
 
+def phrasings(value: Any) -> list[str] | None:
+    """As ``further``; a text with semicolons, which may be one phrasing or several, raises."""
+    if isinstance(value, str) and SEPARATOR in value and not list_in(value):
+        expected = 'one phrasing, or a list such as ["What is it?", "Which is it?"]'
+        raise ConsilienceError(f"'{value}'", expected=expected)
+    return further(value)
+
+
 def separated(value: Any) -> list[str] | None:
     """As ``further``; of another text the parts between semicolons."""
     is_text = isinstance(value, str)
@@ -84,7 +92,7 @@ def _optional(name: str, parse: Callable[[Any], Any], default: Any, *others: str
 
 COLUMNS = (
     Column("question", texts, None, ("prompt", "stem", "question_stem", "sentence")),
-    _optional("paraphrases", further, []),
+    _optional("paraphrases", phrasings, []),
     Column("answer", texts, [], ("answerKey", "correct_answer", "best_answer", "target")),
     _optional("options", as_is, [], "choices", "option", "choice", "candidates", "endings"),
     _optional("distractors", separated, [], "incorrect_answers", "wrong_answers"),
@@ -172,7 +180,7 @@ def _refuse_lacking(names: Sequence[str], sources: Mapping[str, list[str]], wher
         todo = f"{TO_NAME} {','.join(f'{one}=COLUMN' for one in lacking)}."
         if {"subject", "object"} <= {*names}:
             todo = "Facts need a column pattern: `consilience suite import TABLE --into FOLDER`."
-        elif any({*pair} <= {*names} for pair in PAIRS):
+        elif any({*columns} <= {*names} for columns in PAIRS):
             todo = (
                 "Sentence pairs are asked with a task: `--suite rte --data FILE` (docs/tasks.md)."
             )
@@ -189,7 +197,10 @@ def _refuse_lacking(names: Sequence[str], sources: Mapping[str, list[str]], wher
                     raise ConsilienceError(f"a column '{name}'", where=where, todo=todo)
 
 
-PAIRS = ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2")
+PAIRS = (
+    ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"),
+    ("question", "sentence", "label"),
+)  # fmt: skip
 
 
 def _run(names: Sequence[str], ours: str) -> list[str]:
@@ -345,9 +356,15 @@ def _read_answers(rows: Sequence[Row], reading: str, problems: Problems) -> None
     for at, (row, place) in enumerate(zip(rows, found[best], strict=True)):
         row["gold"] = place
         if place is None:
-            answer = f"the answer '{row['answer'][0]}' is no {READINGS[best][1]}"
-            options = ", ".join(f"'{option}'" for option in row["options"])
-            row.report(f"{answer}; the options are {options}", "answer")
+            size, first = len(row["options"]), int(best == "answer_number")
+            meant = {
+                "answer_text": row["options"],
+                "answer_label": [*map(str.upper, row["labels"])] or LETTERS[:size].upper(),
+            }.get(best, map(str, range(first, first + size)))
+            row.report(
+                f"the answer '{row['answer'][0]}' is no {READINGS[best][1]}", "answer",
+                expected=", ".join(f"'{one}'" for one in meant),
+            )  # fmt: skip
         elif len({found[name][at] for name in fits}) > 1:
             unlike.append(at)
     if unlike and not problems:
@@ -396,6 +413,10 @@ def questions_of_rows(
         found, todo = "answers that are letters, and no options", f"{TO_NAME} options=A+B+C."
         todo += " Letters that are meant as texts are in a column answer_text."
         problems.append(ConsilienceError(found, where=where, todo=todo))
+    for row in asked:
+        if not row["options"] and SEPARATOR in row["answer"][0] and reading != "answer_text":
+            todo = "Write other right answers into a column aliases, or call it answer_text."
+            row.report(f"'{row['answer'][0]}'", "answer", expected="one text", todo=todo)
     items = tuple(_question(row, more) for row in asked if not problems)
     if items and "question" not in named:
         _refuse_a_field(items, columns["question"][0], more, where, problems)
@@ -448,7 +469,9 @@ def _asked(
             if one in known:
                 row.report(f"duplicate question '{one}' of '{row['item']}'", "question")
             known.append(one)
+    zeros: dict[Any, str] = {}
     for row in first.values():
+        row.is_new(row["item"].lstrip("0"), zeros, f"item '{row['item']}' without its zeros")
         if not row["answer"]:
             row.report("no 'answer'", "answer", todo="Fill it in or remove the line.")
     return [row for row in first.values() if row["answer"]]

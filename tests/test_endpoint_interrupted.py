@@ -23,7 +23,7 @@ from consilience.options.probe import ProbeOptions
 from consilience.options.runs import GateOptions
 from consilience.probing.probe import plan_probe, probe
 from consilience.report.page import repeat
-from consilience.results.evaluation import printed_run
+from consilience.results.evaluation import output_of
 from consilience.runs.folder import record_of
 from pair_builders import write_pairs
 from replay_server import completion, replay, written
@@ -205,7 +205,7 @@ def test_a_query_without_a_reply_is_asked_again_by_the_same_command(writing):
     with replay(answer) as server:
         options = ProbeOptions(base_url=server.url, **writing)
         first = probe(options)
-        assert printed_run(first).exit_status() == 3
+        assert output_of(first).status == 3
         assert first.notes[0].startswith("not finished")
         reason = "no reply from the server (500): bad row (7 tries)"
         assert reason in "".join(first.notes)
@@ -224,7 +224,7 @@ def test_a_query_without_a_reply_is_asked_again_by_the_same_command(writing):
         Path(options.suite).write_text(rows)
         refused("this folder holds another run: its queries are others", probe, options)
         assert json.loads((options.out / "run.json").read_text()) == record
-    assert printed_run(counted).exit_status() == 0
+    assert output_of(counted).status == 0
     assert "no reply" not in "".join(counted.notes) + json.dumps(record_of(options.out))
     assert not (options.out / REPLIES).exists()
 

@@ -136,7 +136,7 @@ def test_the_command_and_the_page(consilience, tmp_path):
     text = output(consilience, "compare", "old", "new", "--flips", "--format", "csv")
     assert "group,item,variant," in text.splitlines()[0]
     assert pl.read_csv(text.encode()).height == len(document["answers"])
-    assert len(cs.compare(tmp_path / "old", tmp_path / "new").flips().frame()) == (
+    assert len(cs.compare(tmp_path / "old", tmp_path / "new").flips().to_polars()) == (
         len(document["answers"])
     )
     assert "expected two runs or more" in refusal(consilience, "compare", "old", "--flips")

@@ -17,7 +17,7 @@ from consilience.authoring.pattern_mining import (
     sentences,
     with_title,
 )
-from consilience.options import Output
+from consilience.options import OutputOptions
 from consilience.options.suites import MineOptions
 from consilience.suites import load_facts
 
@@ -242,7 +242,7 @@ def test_proposals_of_a_corpus(tmp_path):
     assert (result.file, none.exists()) == (None, False)
     listed = write(tmp_path / "listed.txt", "Paris, France.")
     lone = "capital: 1 sentence with facts and no pattern"
-    assert [*mine_patterns(replace(options, corpus=listed)).printed(Output())] == [lone]
+    assert [*mine_patterns(replace(options, corpus=listed)).printed(OutputOptions())] == [lone]
     edited = write(out, out.read_text()[:-1])
     for changes, message in (
         ({"out": out}, "a file already.*--out"),

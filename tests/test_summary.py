@@ -11,11 +11,11 @@ import pytest
 from consilience import ask_suite, load_model, load_suite, measure
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.probing.counting import count_answers, majority_baseline
+from consilience.report.export import Output
 from consilience.report.summary import (
     Summary,
     SummaryRow,
     _extremes,
-    brief_notes,
     summarize,
 )
 from consilience.report.table import all_notes
@@ -162,9 +162,10 @@ def test_groups_that_are_shown_as_equal_are_named_together(shares, least, most):
 
 def test_notes_below_a_summary_are_few_and_whole(at_random):
     summary = at_random[-1]
-    known = summary.notes[0].rstrip(".") + " (details)"
-    notes = brief_notes(summary, [known, "word " * 40, *"abc"], "see .notes")
-    assert notes == ["word " * 40, "a", "b", "1 more note; see .notes"]
+    cautions = [summary.notes[0].rstrip("."), "word " * 40, *"{}[]"]
+    shown = Output(shown=[summary.table()], cautions=cautions)
+    assert shown.notes() == ["word " * 40, "{", "}", "2 more notes; --json prints all"]
+    assert shown.document()["warnings"] == cautions
 
 
 def test_a_relation_without_an_answered_fact_is_named(mini):

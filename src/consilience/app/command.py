@@ -12,11 +12,11 @@ from consilience.core.errors import needs_extra
 from consilience.options import Options, takes
 
 if TYPE_CHECKING:
-    from consilience.report.export import Shown
+    from consilience.report.export import Displayed, Shown
 
 P = ParamSpec("P")
 O = TypeVar("O", bound=Options)  # noqa: E741 - an options value
-R = TypeVar("R", bound="Shown | None")
+R = TypeVar("R", bound="Displayed | Shown | None")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,12 @@ class Command:
 
     path: str
     options: type[Options]
-    run: Callable[[Any], Shown | None]  # Does the work; None where another process has the result
+    run: Callable[
+        [Any], Displayed | Shown | None
+    ]  # Does the work; None where another process has the result
     help: str
     panel: str
     examples: Sequence[str]
-    output: Sequence[str]
-    """The fields of ``Output`` that it has, besides those that all commands have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,6 @@ def command(
     path: str,
     *,
     panel: str = "Commands",
-    output: Sequence[str] = (),
     examples: Sequence[str],
 ) -> Callable[[Callable[[O], R]], Callable[P, R]]:
     """Declare a function of an options value as a command, whose help is its docstring.
@@ -68,7 +67,7 @@ def command(
 
     def decorate(function: Callable[[O], R]) -> Callable[P, R]:
         about = inspect.getdoc(function) or ""
-        KNOWN[path] = Command(path, made, function, about, panel, examples, output)
+        KNOWN[path] = Command(path, made, function, about, panel, examples)
         return takes(kind)(function)
 
     return decorate

@@ -15,11 +15,18 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from consilience.app.process import collect_garbage, json_text, print_errors
-from consilience.core.errors import Advance, Watch, shortened
+from consilience.core.errors import Advance, TableFormat, Watch, shortened
 from consilience.core.text import CONTROLS, counted, duration, visible
-from consilience.files.write import csv_of, write_whole
-from consilience.options import UNLIMITED, Output
-from consilience.report.export import Shown, as_csv, as_latex, as_markdown, without_nan
+from consilience.files.write import csv_of
+from consilience.options import OutputOptions
+from consilience.report.export import (
+    Displayed,
+    Shown,
+    as_csv,
+    as_latex,
+    as_markdown,
+    without_nan,
+)
 from consilience.report.table import NAN, Table, all_notes, fitted_text
 
 
@@ -59,6 +66,7 @@ class Terminal(Console):
                 yield segment
 
 
+UNLIMITED = 1_000_000  # The width of a table in a pipe
 INTERVAL = 60  # Seconds between two lines on progress
 MOST_MARKS = 200  # Moments of which a pace is remembered
 out = Terminal(markup=False, highlight=False)
@@ -187,17 +195,46 @@ class Screen(Watch):
         err.print(line)
 
 
-def present(shown: Shown, output: Output) -> int:
-    """Write the files that the output names, and print; the exit status."""
-    for path, content in shown.written(output):
-        write_whole(path, content)
+def present(result: Displayed | Shown, options: OutputOptions) -> int:
+    """Print a result; the exit status."""
+    if isinstance(result, Shown):
+        return _present_shown(result, options)
+    output = result.output()
+    if options.is_document:
+        print(json_text(without_nan(output.document())))
+    else:
+        _print(output, options.format)
+        for note in output.notes():
+            err.print(f"note: {shortened(note)}")
+    print_errors(output.faults)
+    return output.status
+
+
+def _print(output: Output, form: TableFormat) -> None:
+    """The verdict and what people read; of other formats than text the tables alone."""
+    tables = [item for item in output.shown if isinstance(item, Table)]
+    verdict = [Table("", [], [], output.verdict)] * bool(output.verdict)
+    rows = output.csv if output.csv is not None else next(iter(output.tables.values()), None)
+    if form == "csv" and rows is not None:
+        out.print(as_csv(rows) if isinstance(rows, Table) else csv_of(rows).decode(), end="")
+    elif form == "table" or not tables:
+        for item in (*verdict, *output.shown):
+            out.print(item)
+    else:
+        write = {"csv": as_csv, "md": as_markdown, "latex": as_latex}[form]
+        for at, table in enumerate([*verdict * (form == "md"), *tables]):
+            text = write(replace(table, notes=all_notes(table)))
+            out.print("\n" * (at > 0) + text, end="")
+
+
+def _present_shown(shown: Shown, output: OutputOptions) -> int:
+    """Print a result that is no ``Output`` yet; the exit status."""
     if not output.is_document:
         write = {"csv": as_csv, "md": as_markdown, "latex": as_latex}.get(output.format)
         has_frame = output.format == "csv" and type(shown).frame is not Shown.frame
-        is_whole = has_frame and output.by is None
-        if is_whole:
+        if has_frame:
             out.print(csv_of(shown.frame()).decode(), end="")
-        for item in () if is_whole else shown.printed(output):
+        for item in () if has_frame else shown.printed(output):
             if not isinstance(item, Table) or write is None:
                 out.print(item)
             elif output.format == "csv":

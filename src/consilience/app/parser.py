@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from consilience.app.command import KNOWN, NAMES, Command, Group
 from consilience.core.errors import ConsilienceError, did_you_mean
-from consilience.options import OptionField, Output, Panel, option_fields
+from consilience.options import OptionField, OutputOptions, Panel, option_fields
 
 METAVARS = {"int": "N", "float": "X", "str": "TEXT", "Path": "PATH"}
 """The placeholder of a value in the help, by its type."""
@@ -227,9 +227,7 @@ class ClickCommand(Entry):
 
     def __init__(self, entry: Command) -> None:
         fields = {field.name: field for field in option_fields(entry.options)}
-        outputs = {field.name: field for field in option_fields(Output)}
-        names = {*entry.output, *GENERALS} - fields.keys()
-        fields |= {name: field for name, field in outputs.items() if name in names}
+        fields |= {field.name: field for field in option_fields(OutputOptions)} | fields
         params: list[click.Parameter] = [
             FieldArgument(field) if field.option.is_argument else FieldOption(field)
             for field in fields.values()
@@ -257,7 +255,7 @@ class ClickCommand(Entry):
 
     def invoke(self, ctx: click.Context) -> int:
         """Call the function with the values of its options, and print its result; the status."""
-        from consilience.app.console import Screen, err, out, present
+        from consilience.app.console import Screen, err, present
         from consilience.core.provenance import from_file
 
         err.quiet = bool(_general(ctx, "quiet"))
@@ -267,8 +265,6 @@ class ClickCommand(Entry):
         own = [field.name for field in option_fields(kind)]
         generals = {name: _general(ctx, name) for name in GENERALS if name not in own}
         chosen = {name: value for name, value in generals.items() if value is not None}
-        chosen |= _given(self.entry.output, ctx)
-        output = Output(**chosen, width=out.table_width)
         more = {"watch": Screen()} if hasattr(kind, "watch") else {}
         values = ((field, ctx.params[field.name]) for field in self.used)
         typed = [
@@ -279,10 +275,10 @@ class ClickCommand(Entry):
         ]
         token = from_file.set(typed)
         try:
-            shown = self.entry.run(kind(**_given(own, ctx), **more))
+            result = self.entry.run(kind(**_given(own, ctx), **more))
         finally:
             from_file.reset(token)
-        return 0 if shown is None else present(shown, output)
+        return 0 if result is None else present(result, OutputOptions(**chosen))
 
 
 class ClickGroup(Entry, click.Group):
@@ -294,7 +290,7 @@ class ClickGroup(Entry, click.Group):
         options: Sequence[click.Option] = (),
         load: Callable[[str], None] = lambda name: None,
     ) -> None:
-        generals = [FieldOption(field) for field in option_fields(Output) if field.name in GENERALS]
+        generals = [FieldOption(field) for field in option_fields(OutputOptions)]
         super().__init__(
             entry.path.split(" ")[-1] or "consilience",
             help=entry.help,

@@ -30,7 +30,7 @@ from consilience.files.write import csv_of, refuse_occupied, table_of, write_who
 from consilience.metrics.errors import Index, of_group
 from consilience.metrics.registry import Clusters, Tally, quotient
 from consilience.metrics.statistics import NAN
-from consilience.options import Output
+from consilience.options import OutputOptions
 from consilience.options.suites import PatternSheetOptions, ScoreSheetsOptions, SheetOptions
 from consilience.report.export import Shown, record_of
 from consilience.report.metric_tables import annotator_tables
@@ -424,7 +424,7 @@ class Sheets(Shown):
         """The number of questions in each sheet."""
         return len(self.key.items) * len(self.key.variants)
 
-    def printed(self, output: Output) -> Iterator[str]:
+    def printed(self, output: OutputOptions) -> Iterator[str]:
         key, size = self.key, counted(self.questions, "question")
         first, *others = key.sheets
         table = f"{self.folder}/{first}.csv{', ...' if others else ''}"
@@ -484,7 +484,7 @@ class ScoredByPeople(Shown):
     def __init__(self, scored: ScoredSheets, record: Mapping[str, Any]) -> None:
         self.scored, self.record, self.notes = scored, record, scored.warnings
 
-    def printed(self, output: Output) -> Iterator[Table | str]:
+    def printed(self, output: OutputOptions) -> Iterator[Table | str]:
         scored = self.scored
         people, items = scored.annotators, len(scored.key.items)
         size = f"{counted(len(people), 'person', 'people')}, {counted(items, 'item')}"

@@ -40,7 +40,7 @@ from consilience.files.write import (
     table_of,
     write_whole,
 )
-from consilience.options import Output
+from consilience.options import OutputOptions
 from consilience.options.suites import ImportOptions
 from consilience.report.export import Shown
 from consilience.suites.facts import is_suite, read_folder
@@ -235,7 +235,7 @@ class ImportPlan(Shown):
         for path, content in files.items():
             write_whole(path, content)
 
-    def printed(self, output: Output) -> Iterator[str]:
+    def printed(self, output: OutputOptions) -> Iterator[str]:
         yield f"{self.folder} ({'existing' if self.suite else 'new'} suite)"
         sizes: dict[str, Sequence[object]] = {
             "relation": self.relations, "pattern": self.patterns, "fact": self.facts,

@@ -24,7 +24,7 @@ from consilience.core.errors import (
 )
 from consilience.core.text import ENDINGS, counted
 from consilience.files.read import POLARS_FAULTS, read_lines, read_rows
-from consilience.options import Output
+from consilience.options import OutputOptions
 from consilience.options.suites import MineOptions
 from consilience.report.export import Shown
 from consilience.report.table import Column, Table, Value
@@ -181,7 +181,7 @@ class MinedPatterns(Shown):
     mined: Mined
     file: Path | None
 
-    def printed(self, output: Output) -> Iterator[Table | str]:
+    def printed(self, output: OutputOptions) -> Iterator[Table | str]:
         names = ("specificity", "facts", "other_facts", "texts")
         columns = [Column("pattern"), Column("specificity", "share"), Column("facts", "count"),
                    Column("other facts", "count"), Column("texts", "count")]  # fmt: skip

@@ -26,7 +26,7 @@ from consilience.core.text import NEGATIONS, control_in, counted
 from consilience.files.read import read_rows
 from consilience.models import LanguageModel, is_chat_model, load_prompt_model
 from consilience.models.prompt_tokens import Writing
-from consilience.options import Output
+from consilience.options import OutputOptions
 from consilience.options.suites import RewriteOptions
 from consilience.report.export import Shown
 from consilience.suites import question_suites
@@ -251,7 +251,7 @@ class Rewriting(Shown):
         """The number of refused texts by the rule that refuses them, the most frequent first."""
         return dict(Counter(refusal.reason for refusal in self.refusals).most_common())
 
-    def printed(self, output: Output) -> Iterator[str]:
+    def printed(self, output: OutputOptions) -> Iterator[str]:
         groups = len({proposal.relation for proposal in self.proposals})
         size = f"{groups} of {counted(len(self.suite.relations), self.suite.words.group)}"
         yield f"{self.file}: {counted(len(self.proposals), 'proposal')} for {size}"

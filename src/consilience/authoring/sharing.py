@@ -15,10 +15,10 @@ from consilience.authoring.checks import CHECKS, ISSUES, audit
 from consilience.core.errors import Watch, unknown_name
 from consilience.core.text import counted
 from consilience.files.write import make_folder, path_of, refuse_occupied, write_whole
-from consilience.options import Output
+from consilience.options import OutputOptions
 from consilience.options.suites import SuiteKind
 from consilience.report.columns import Columns, frame_table
-from consilience.report.export import Lines, Shown
+from consilience.report.export import Output, Shown
 from consilience.report.metric_tables import question_table, statistics_tables
 from consilience.report.table import Column, Table
 from consilience.suites.facts import SuiteStatistics, suite_statistics
@@ -53,7 +53,7 @@ def new_suite(folder: str | Path, *, kind: SuiteKind = "questions") -> list[Path
     return files
 
 
-def listed_suites() -> Lines:
+def listed_suites() -> Output:
     """The names of suites, and their folders."""
     data = suites.data_dir()
     rows = []
@@ -68,29 +68,30 @@ def listed_suites() -> Lines:
         f"{row['folder'] or on_hub.get(str(row['suite'])) or f'not in {data}'}"
         for row in rows
     ]
-    return Lines({"suites": rows}, *lines)
+    return Output({"suites": pl.DataFrame(rows)}, lines)
 
 
-def made_suite(folder: Path, kind: SuiteKind) -> Lines:
+def made_suite(folder: Path, kind: SuiteKind) -> Output:
     """The example of a suite in a new folder, and what to do next."""
     files, named = new_suite(folder, kind=kind), shlex.quote(str(folder))
-    return Lines(
-        {"folder": str(folder), "files": [str(file) for file in files]},
+    lines = [
         f"{folder}: {', '.join(file.name for file in files)}",
         f"Edit:  {next(file for file in files if file.suffix != '.md')}",
         f"Check: consilience suite check {named}",
         f"Ask:   consilience probe --suite {named}",
-    )
+    ]
+    facts = {"folder": str(folder), "files": [str(file) for file in files]}
+    return Output(shown=lines, facts=facts)
 
 
-def fetched_suite(name: str, data_dir: Path | None, watch: Watch) -> Lines:
+def fetched_suite(name: str, data_dir: Path | None, watch: Watch) -> Output:
     """The folder of a suite that was downloaded."""
     data = suites.data_dir(data_dir)
     with watch.steps(f"fetching {name}", None, "files") as advance:
         progress = cast(Callable[[int, int], None], advance)  # which learns the total
         folder, fetched = fetch(name, data, progress)
-    document = {"suite": name, "folder": str(folder), "fetched": fetched}
-    return Lines(document, f"{folder}: complete, {fetched} files fetched")
+    facts = {"suite": name, "folder": str(folder), "fetched": fetched}
+    return Output(shown=[f"{folder}: complete, {fetched} files fetched"], facts=facts)
 
 
 SHOWN = 5  # groups of one check
@@ -110,7 +111,7 @@ class CheckedSuite(Shown):
         self.tables: Sequence[Table] = ()
         self.sizes: dict[str, Any] = {}
 
-    def printed(self, output: Output) -> Iterator[Table | str]:
+    def printed(self, output: OutputOptions) -> Iterator[Table | str]:
         if self.problems:
             return
         if found := self.found.height:

@@ -56,7 +56,7 @@ class ProbeCommand(ProbeOptions, Watched):
 @command(ProbeCommand, "probe", panel="Measure", examples=(
     "probe --model packaged:smollm2 --suite mini --limit 8",
     "probe -m bert-base-cased -s pararel --groups P36,P19 --out runs/bert"))
-def probe(options: ProbeCommand) -> export.Shown:
+def probe(options: ProbeCommand) -> export.Displayed:
     """Ask a model a suite in every variant, and measure its answers.
 
     A suite is a set of facts, asked in every pattern (ParaRel), a task of sentence pairs, asked
@@ -66,14 +66,14 @@ def probe(options: ProbeCommand) -> export.Shown:
     """
     if options.dry_run:
         return probing.plan_probe(options, options.watch)
-    return evaluation.printed_run(probing.probe(options, options.watch))
+    return evaluation.output_of(probing.probe(options, options.watch))
 
 
 @command(
-    runs.ScoreOptions, "score", panel="Measure", output=("by",), examples=(
+    runs.ScoreOptions, "score", panel="Measure", examples=(
         "score answers.jsonl --factor template=style --out runs/mine",
         "score runs/bert --protocol strict --format csv"))
-def score(options: runs.ScoreOptions) -> export.Shown:
+def score(options: runs.ScoreOptions) -> export.Output:
     """Measure answers of other programs, or of a run again. No model is needed.
 
     A table has the columns item, gold, answer, for questions with options also options, and one
@@ -82,15 +82,15 @@ def score(options: runs.ScoreOptions) -> export.Shown:
     lm-evaluation-harness, inspect_ai, promptfoo and Every Eval Ever need nothing else
     (docs/harnesses.md). compare, report, gate and analyze take such files, too.
     """
-    return evaluation.printed_run(evaluation.scored(options), options)
+    return evaluation.output_of(evaluation.scored(options), options)
 
 
 @command(
-    runs.CompareOptions, "compare", panel="Measure", output=("by",),
+    runs.CompareOptions, "compare", panel="Measure",
     examples=(
         "compare BERT=runs/bert RoBERTa=runs/roberta --format csv",
         "compare runs/before runs/after --flips"))
-def compare(options: runs.CompareOptions) -> comparing.Comparison | comparing.Flips:
+def compare(options: runs.CompareOptions) -> export.Output:
     """Compare runs on the same questions, with intervals and tests.
 
     Each difference is a later run minus the first: paired, with a 95 % confidence interval, an
@@ -100,7 +100,7 @@ def compare(options: runs.CompareOptions) -> comparing.Comparison | comparing.Fl
     return comparing.compare_runs(options)
 
 
-@command(runs.GateOptions, "gate", panel="Measure", output=("junit",), examples=(
+@command(runs.GateOptions, "gate", panel="Measure", examples=(
     'gate runs/new --rule "consistency >= 0.8" --junit gate.xml',
     'gate runs/new --baseline runs/old --rule "consistency no worse than baseline by 3 points"'))
 def gate(options: runs.GateOptions) -> gating.Gate:
@@ -117,7 +117,7 @@ def gate(options: runs.GateOptions) -> gating.Gate:
 @command(runs.ReportOptions, "report", panel="Measure", examples=(
     "report runs/bert",
     "report runs/before runs/after --out both.html --figures figures"))
-def report(options: runs.ReportOptions) -> export.Lines:
+def report(options: runs.ReportOptions) -> export.Output:
     """Make one page on a run, or on several side by side.
 
     The questions whose answers disagree most come first. It is one file that opens without a
@@ -140,7 +140,7 @@ def write_report(runs: Any, out: str | PathLike[str], **options: Any) -> Path:
 @command(runs.PublishOptions, "publish", panel="Measure", examples=(
     "publish runs/bert --format eee --model-id google-bert/bert-base-cased",
     "publish runs/bert --format model-card --model-id google-bert/bert-base-cased"))
-def publish_run(options: runs.PublishOptions) -> export.Lines:
+def publish_run(options: runs.PublishOptions) -> export.Output:
     """Write the results of a run in a format in which others read them.
 
     Only named fields are written: numbers, versions, the model and the suite. Texts of the suite
@@ -196,7 +196,7 @@ def report_study(options: runs.StudyReportOptions) -> study_pages.StudyReport:
     "--validation-facts 8 --limit 2 --epochs 1",
     "improve --model bert-base-cased --suite pararel --train-groups P36,P138 "
     "--validation-groups P19 --seeds 42,43 --out runs/better"))
-def improve(options: ImproveOptions) -> improvement.Improved | export.Lines | None:
+def improve(options: ImproveOptions) -> improvement.Improved | export.Output | None:
     """Train a model to answer alike however it is asked; show the harm.
 
     The loss is `vote` by default; that of the ParaRel paper is --loss pairs. Keeps the best
@@ -223,7 +223,7 @@ def finetune(options: FinetuneOptions) -> improvement.Finetuning | None:
 @command(runs.ReproduceOptions, "reproduce", panel="Papers", examples=(
     "reproduce pararel-table-3 --add mine=path/to/model --dry-run",
     "reproduce pararel-table-3 --only majority,BERT-base"))
-def reproduce(options: runs.ReproduceOptions) -> export.Shown:
+def reproduce(options: runs.ReproduceOptions) -> export.Displayed | export.Shown:
     """Make a table of the papers, with a row for your own model.
 
     Runs the commands that the table needs and reuses existing runs. Rerun the same command to
@@ -253,7 +253,7 @@ group("analyze", "Analyze runs: patterns, edits, examples, factors, hidden state
 @command(runs.PatternsOptions, "analyze patterns", examples=(
     "analyze patterns runs/bert",
     "analyze patterns runs/bert --groups P36 --format csv"))
-def analyze_patterns(options: runs.PatternsOptions) -> analyses.Analysis:
+def analyze_patterns(options: runs.PatternsOptions) -> export.Output:
     """Compare patterns: which agree, and which cost consistency.
 
     The column "diff." is the accuracy of a pattern minus that of the base pattern, on the same
@@ -266,7 +266,7 @@ def analyze_patterns(options: runs.PatternsOptions) -> analyses.Analysis:
 @command(runs.EditsOptions, "analyze edits", examples=(
     "analyze edits runs/bert",
     "analyze edits runs/bert --derive --format csv"))
-def analyze_edits(options: runs.EditsOptions) -> analyses.Analysis:
+def analyze_edits(options: runs.EditsOptions) -> export.Output:
     """Compare pairs of patterns by how the two differ.
 
     An edit is a way in which two patterns differ. The edges of the suite name it; with --derive
@@ -279,7 +279,7 @@ def analyze_edits(options: runs.EditsOptions) -> analyses.Analysis:
 @command(runs.ExamplesOptions, "analyze examples", examples=(
     "analyze examples runs/bert",
     "analyze examples runs/bert --examples 10"))
-def analyze_examples(options: runs.ExamplesOptions) -> analyses.Analysis:
+def analyze_examples(options: runs.ExamplesOptions) -> export.Output:
     """Show items with right and wrong answers.
 
     An item is a fact or a question; of written answers the text is shown, and how it was matched.
@@ -292,7 +292,7 @@ def analyze_examples(options: runs.ExamplesOptions) -> analyses.Analysis:
 @command(runs.KnowledgeOptions, "analyze knowledge", examples=(
     "analyze knowledge runs/bert runs/roberta",
     "analyze knowledge small=runs/small large=runs/large --sizes 10M,1B"))
-def analyze_knowledge(options: runs.KnowledgeOptions) -> analyses.Analysis:
+def analyze_knowledge(options: runs.KnowledgeOptions) -> export.Output:
     """Correlate accuracy and consistency (ParaRel, Section 6.2).
 
     With --sizes the effect of more training data is measured over the runs, too (Table 4).
@@ -304,7 +304,7 @@ def analyze_knowledge(options: runs.KnowledgeOptions) -> analyses.Analysis:
 @command(runs.FactorsOptions, "analyze factors", examples=(
     "analyze factors runs/questions",
     "analyze factors small=runs/small large=runs/large --format latex"))
-def analyze_factors(options: runs.FactorsOptions) -> analyses.FactorAnalysis:
+def analyze_factors(options: runs.FactorsOptions) -> export.Output:
     """Show what each factor of a run of questions changes.
 
     For each factor: the consistency of the variants that differ in it alone, its main effect and
@@ -317,7 +317,7 @@ def analyze_factors(options: runs.FactorsOptions) -> analyses.FactorAnalysis:
 @command(runs.SyntaxOptions, "analyze syntax", examples=(
     "analyze syntax pararel",
     "analyze syntax pararel --format csv"))
-def analyze_syntax(options: runs.SyntaxOptions) -> analyses.Analysis:
+def analyze_syntax(options: runs.SyntaxOptions) -> export.Output:
     """Compare a suite's own edges with those of a parser.
 
     It prints how many directed edges are the same, and the edges that only one of them has. It
@@ -329,7 +329,7 @@ def analyze_syntax(options: runs.SyntaxOptions) -> analyses.Analysis:
 @command(runs.TaskEffectsOptions, "analyze tasks", examples=(
     "analyze tasks roberta=runs/rte roberta=runs/mrpc",
     "analyze tasks runs/rte runs/mrpc runs/qqp --small rte,mrpc"))
-def analyze_tasks(options: runs.TaskEffectsOptions) -> analyses.Analysis:
+def analyze_tasks(options: runs.TaskEffectsOptions) -> export.Output:
     """Compare tasks of sentence pairs (CALUM, Section 5.1).
 
     Name the model if several runs are of one model: roberta=runs/a roberta=runs/b.
@@ -340,7 +340,7 @@ def analyze_tasks(options: runs.TaskEffectsOptions) -> analyses.Analysis:
 @command(runs.VectorOptions, "analyze representations", examples=(
     "analyze representations --model packaged:smollm2 --groups capital --limit 8",
     "analyze representations --model bert-base-cased --suite pararel --groups P36"))
-def analyze_representations(options: runs.VectorOptions) -> analyses.Analysis:
+def analyze_representations(options: runs.VectorOptions) -> export.Output:
     """Cluster a model's vectors (ParaRel, Section 7.2).
 
     The run's folder gets the answers, vectors/RELATION.npy with an index, clusters.csv and the

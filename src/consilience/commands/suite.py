@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         sharing,
     )
     from consilience.elsewhere import exports
-    from consilience.report.export import Shown
+    from consilience.report.export import Output, Shown
     from consilience.suites import layouts, proposals, question_suites
     from consilience.suites.facts import SuiteStatistics
     from consilience.suites.questions import Questions
@@ -87,7 +87,7 @@ class CheckOptions(Options):
 
 
 @command(SuiteListOptions, "suite list", examples=("suite list", "suite list --json"))
-def suite_list(options: SuiteListOptions) -> Shown:
+def suite_list(options: SuiteListOptions) -> Output:
     """List the suites that have a name, with their folders."""
     return sharing.listed_suites()
 
@@ -95,7 +95,7 @@ def suite_list(options: SuiteListOptions) -> Shown:
 @command(NewSuiteOptions, "suite new", examples=(
     "suite new my-questions",
     "suite new my-judge --kind judge"))
-def suite_new(options: NewSuiteOptions) -> Shown:
+def suite_new(options: NewSuiteOptions) -> Output:
     """Write an example of a suite into a new folder, to be edited.
 
     The folder has the data and a README that explains its columns. An existing folder must be
@@ -107,7 +107,7 @@ def suite_new(options: NewSuiteOptions) -> Shown:
 @command(FetchOptions, "suite fetch", examples=(
     "suite fetch pararel",
     "suite fetch pararel --data-dir data"))
-def suite_fetch(options: FetchOptions) -> Shown:
+def suite_fetch(options: FetchOptions) -> Output:
     """Download a suite of the papers, and check every file."""
     return sharing.fetched_suite(options.name, options.data_dir, options.watch)
 
@@ -129,7 +129,7 @@ def suite_check(options: CheckOptions) -> Shown:
 @command(ExportOptions, "suite export", examples=(
     "suite export pararel --groups P36 --out prompts.csv",
     "suite export mini --limit 8 --format lm-eval --out tasks"))
-def suite_export(options: ExportOptions) -> Shown | None:
+def suite_export(options: ExportOptions) -> Output | None:
     """Write the prompts of a suite, to send them to a model elsewhere.
 
     A row is an item in a variant: the prompt, what may be answered and the gold. Add a column

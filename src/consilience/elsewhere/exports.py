@@ -30,7 +30,7 @@ from consilience.options.runs import ScoreOptions
 from consilience.options.suites import ExportOptions
 from consilience.plans import Kind, kind_of, plan_of, refuse_other_options
 from consilience.plans.questions import Presented
-from consilience.report.export import Lines
+from consilience.report.export import Output
 from consilience.suites.pairs import load_task
 
 Row = dict[str, Any]
@@ -141,16 +141,16 @@ def exported_lines(options: ExportOptions) -> Iterator[str]:
             yield json.dumps(row, ensure_ascii=False) + "\n"
 
 
-def written_prompts(options: ExportOptions) -> Lines:
+def written_prompts(options: ExportOptions) -> Output:
     """Write the rows to the file of the options; how many there are."""
     assert options.out is not None
     numbered = enumerate(exported_lines(options), start=1)
     size = [0]
     write_whole(options.out, lambda: (line.encode() for size[0], line in numbered))
-    return Lines({}, f"{options.out}: {counted(size[0], 'prompt')}")
+    return Output(shown=[f"{options.out}: {counted(size[0], 'prompt')}"])
 
 
-def written_task(options: ExportOptions) -> Lines:
+def written_task(options: ExportOptions) -> Output:
     """Write a task of lm-evaluation-harness into a folder; how it is run and scored.
 
     Sentence pairs, open questions and chats raise: the harness cannot score them as ``probe`` does.
@@ -183,13 +183,13 @@ def written_task(options: ExportOptions) -> Lines:
     write_whole(folder / f"{name}.yaml", TASK.format(name=name).encode())
     suite = f" --suite {shlex.quote(options.suite)}" * (kind == "facts")
     place = shlex.quote(str(folder))
-    return Lines(
-        {},
+    lines = [
         f"{folder / name}.yaml: {counted(len(lines), 'document')} of {counted(len(items), 'item')}",
         f"Run:   cd {place}; lm_eval run --model hf --model_args pretrained=MODEL,dtype=float32 "
         f"--include_path . --tasks {name} --log_samples --output_path .",
         f"Score: consilience score {place}{suite}",
-    )
+    ]
+    return Output(shown=lines)
 
 
 def joined(

@@ -6,9 +6,8 @@ import math
 import re
 import shlex
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import polars as pl
@@ -16,16 +15,16 @@ import polars as pl
 from consilience.core.errors import ConsilienceError, unknown_name
 from consilience.core.text import counted, listed, visible
 from consilience.elsewhere import open_runs
+from consilience.files.write import write_whole
 from consilience.metrics.counts import Prepared, asked_of_all
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import constant_answers, measure, without_answer
 from consilience.metrics.registry import DESCRIPTIONS, label_of
 from consilience.metrics.statistics import NAN, TIE
-from consilience.options import Output
 from consilience.options.runs import GateOptions
 from consilience.probing.counting import counted_by
 from consilience.report.columns import Columns, frame_table
-from consilience.report.export import Shown, record_of
+from consilience.report.export import Displayed, Output, record_of
 from consilience.report.table import Column, Kind, Table, number_text, without_empty_columns
 from consilience.results import comparing
 from consilience.types import Suite
@@ -217,7 +216,7 @@ def _check(
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Gate(Shown):
+class Gate(Displayed):
     """The checks of a run."""
 
     name: str  # Of the run
@@ -246,22 +245,16 @@ class Gate(Shown):
         rows = [check.cells() for check in self.checks]
         return without_empty_columns(frame_table(rows, title, COLUMNS, notes))
 
-    def printed(self, output: Output) -> Iterator[Table | str]:
-        table = self.table()
-        yield replace(table, notes=[*table.notes, *self.notes]) if output.format == "md" else table
-        if output.format == "table" and not self.is_open:
-            yield f"Answers: consilience report {shlex.quote(self.record['settings']['run'])}"
-
-    def document(self) -> dict[str, Any]:
-        of_all = {"run": self.record, "verdict": self.verdict, "warnings": [*self.notes]}
-        return of_all | {"checks": [asdict(check) for check in self.checks]}
-
-    def written(self, output: Output) -> Iterator[tuple[Path, bytes]]:
-        if output.junit:
-            yield output.junit, as_junit(self)
-
-    def exit_status(self) -> int:
-        return 0 if self.is_open else 3
+    def output(self) -> Output:
+        checks = pl.DataFrame([asdict(check) for check in self.checks])
+        shown: list[Table | str] = [self.table()]
+        if not self.is_open:
+            run = shlex.quote(self.record["settings"]["run"])
+            shown.append(f"Answers: consilience report {run}")
+        return Output(
+            {"checks": checks}, shown, cautions=self.notes,
+            facts={"run": self.record, "verdict": self.verdict}, status=0 if self.is_open else 3,
+        )  # fmt: skip
 
 
 def gate(options: GateOptions) -> Gate:
@@ -303,7 +296,11 @@ def gate(options: GateOptions) -> Gate:
     name = run.label + "".join(f" against {one.label}" for one in base)
     paths = {"run": str(run.path), "baseline": options.baseline}
     record = record_of(**paths, suite=suite.name, protocol=suite.protocol, prove=options.prove)
-    return Gate(f"{name} on {suite.name}", record, checks, list(dict.fromkeys(notes)), lacking)
+    notes = list(dict.fromkeys(notes))
+    made = Gate(f"{name} on {suite.name}", record, checks, notes, lacking)
+    if options.junit:
+        write_whole(options.junit, as_junit(made))
+    return made
 
 
 def as_junit(gate: Gate) -> bytes:

@@ -30,7 +30,6 @@ from typing import (
 
 from consilience.core.errors import (
     SILENT,
-    By,
     ConsilienceError,
     TableFormat,
     Watch,
@@ -377,18 +376,9 @@ def shared_fields(options: Any, kind: type) -> dict[str, Any]:
 
 
 # fmt: off
-TableBy = Annotated[By | None, Option(
-    "Print the numbers of each of these.", panel="Output")]
-UNLIMITED = 1_000_000  # The width of a table in a pipe
+class OutputOptions(Options):
+    """How every command prints its result."""
 
-
-class Output(Options):
-    """How a command prints its result: ``GENERALS``, which all have, and what some have."""
-
-    by: TableBy = None
-    junit: OptionalPath = opt(
-        "Also write the checks to this file, as JUnit XML.", default=None, metavar="FILE",
-        panel="Output")
     format: TableFormat = opt(
         "Print a table, Markdown (md), LaTeX (latex), or every number as CSV or JSON.",
         default="table", panel="General")
@@ -398,8 +388,6 @@ class Output(Options):
         panel="General")
     quiet: bool = opt(
         "Print results and errors only.", default=False, short="-q", panel="General")
-
-    width: int = field(default=UNLIMITED, repr=False)
 
     @property
     def is_document(self) -> bool:

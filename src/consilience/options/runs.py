@@ -40,12 +40,14 @@ class ScoreOptions(Options):
     protocol: shared.RunProtocol = None
     out: OptionalPath = opt(
         "Also keep a run in this folder.", default=None, metavar="DIR", short="-o", panel="Output")
+    by: shared.TableBy = None
 
 
 class CompareOptions(Counted):
     runs: shared.RunSpecs
     flips: bool = opt(
         "Show which answers changed, from right to wrong or back.", default=False)
+    by: shared.TableBy = None
 
 
 class GateOptions(Options):
@@ -58,6 +60,9 @@ class GateOptions(Options):
     prove: bool = opt(
         "Pass only what is shown: the whole 90 % interval is inside.", default=False)
     protocol: shared.RunProtocol = None
+    junit: OptionalPath = opt(
+        "Also write the checks to this file, as JUnit XML.", default=None, metavar="FILE",
+        panel="Output")
 
 
 class ReportOptions(Counted, Watched):

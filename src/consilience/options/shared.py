@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from consilience.core.errors import Combinations, Protocol
+from consilience.core.errors import By, Combinations, Protocol
 from consilience.options import FilePath, Option, OptionalPath, Paths
 
 
@@ -28,6 +28,7 @@ ProtocolName = Annotated[Protocol | None, Option(
 RunProtocol = Annotated[Protocol | None, Option(
     "Count as the papers' code (published), or as their text (strict) [default: that of the run].",
     panel="Output", is_rare=True)]
+TableBy = Annotated[By | None, Option("Print the numbers of each of these.", panel="Output")]
 RunSpecs = Annotated[Paths, Option(
     "Runs or files of answers; LABEL=RUN names one. The first is the reference.", metavar="RUN",
     is_argument=True)]

@@ -15,11 +15,10 @@ from consilience.core.errors import SILENT, ConsilienceError, Protocol, Unanswer
 from consilience.core.schemas import REASONS
 from consilience.core.text import counted, duration, evenly, spread
 from consilience.models import LanguageModel
-from consilience.options import Output
 from consilience.options.probe import ProbeOptions, is_judge
 from consilience.plans import Plan, Queries, noise, plan_of
 from consilience.probing.counting import CountedRun, count_answers, noise_floor_of, save_counted
-from consilience.report.export import Shown
+from consilience.report.export import Displayed, Output
 from consilience.runs.folder import (
     RunFolder,
     as_recorded,
@@ -203,7 +202,7 @@ def _unanswered(answers: pl.DataFrame, model: Any, folder: RunFolder) -> Unanswe
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ProbePlan(Shown):
+class ProbePlan(Displayed):
     """What a run would ask."""
 
     model: str
@@ -223,13 +222,7 @@ class ProbePlan(Shown):
     notes: Sequence[str]
     requests: int | None = None  # Of a model behind a URL: how many these are, about
 
-    def __repr__(self) -> str:
-        return "\n".join(self.printed(Output()))
-
-    def document(self) -> dict[str, Any]:
-        return {"plan": asdict(self)}
-
-    def printed(self, output: Output) -> list[str]:
+    def output(self) -> Output:
         left = self.queries - self.complete
         resumes = f"resumes: {self.complete:,} of {self.queries:,} complete"
         rows = {
@@ -244,10 +237,9 @@ class ProbePlan(Shown):
             f"about {duration(self.seconds)} to ask {left:,} queries, from {self.timed} timed "
             f"ones; loading took {duration(self.loading)}"
         )
-        return [
-            f"Plan: {self.model} on {self.suite}. Nothing is written.",
-            *(f"{name:9} {text}" for name, text in rows.items()),
-        ]
+        title = f"Plan: {self.model} on {self.suite}. Nothing is written."
+        lines = [title, *(f"{name:9} {text}" for name, text in rows.items())]
+        return Output(shown=lines, cautions=self.notes, facts={"plan": asdict(self)})
 
 
 def plan_probe(

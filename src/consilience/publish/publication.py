@@ -33,7 +33,7 @@ from consilience.options.probe import ProbeOptions
 from consilience.options.runs import PublishOptions
 from consilience.probing.counting import CountedRun, count_run
 from consilience.report.columns import legible
-from consilience.report.export import Lines, as_markdown, record_of
+from consilience.report.export import Output, as_markdown, record_of
 from consilience.report.summary import KEY
 from consilience.runs.folder import fingerprint
 from consilience.runs.run import Run, no_run
@@ -86,7 +86,7 @@ def filled(field: Any, values: Values) -> Any:
     return values[names[0]] if field == f"{{{''.join(names)}}}" else field.format(**values)
 
 
-def publish(options: PublishOptions, watch: Watch = SILENT) -> Lines:
+def publish(options: PublishOptions, watch: Watch = SILENT) -> Output:
     """Write the files of a format."""
     run, notes = Run.open(options.run), list[str]()
     if not run.record:
@@ -114,7 +114,7 @@ def publish(options: PublishOptions, watch: Watch = SILENT) -> Lines:
         write_whole(folder / name, content)
     paths = [str(folder / name) for name in files]
     record = record_of(run=str(options.run), format=options.format)
-    return Lines({"run": record, "files": paths, "warnings": notes}, *paths, notes=notes)
+    return Output(shown=paths, cautions=notes, facts={"run": record, "files": paths})
 
 
 def public_model(run: Run, model_id: str | None) -> tuple[str, dict[str, str]]:

@@ -49,7 +49,7 @@ def comparison_table(compared: pl.DataFrame, suite: Suite, by: By | None = None)
     those of a summary, or all with ``by`` "metric". What else differs between rows, such as the
     later run, is the heading of a block; what is the same in all is in the title.
     """
-    rows = _chosen(compared, suite, by)
+    rows = chosen_rows(compared, suite, by)
     if rows.is_empty():
         expected = "a part that the suite has"
         raise ConsilienceError(f"no difference by {by} in this comparison", expected=expected)
@@ -103,8 +103,8 @@ def short_name(run: str) -> str:
     return name if len(name) <= NAME else f"{name[: NAME // 2]}…{name[-(NAME // 2 - 1) :]}"
 
 
-def _chosen(compared: pl.DataFrame, suite: Suite, by: By | None) -> pl.DataFrame:
-    """The rows of a table, by later run and metric."""
+def chosen_rows(compared: pl.DataFrame, suite: Suite, by: By | None = None) -> pl.DataFrame:
+    """The rows that ``by`` shows, by later run and metric; without it the headline numbers."""
     over, kind, metric, words = pl.col("over"), pl.col("kind"), pl.col("metric"), suite.words
     is_whole, is_headline = kind == "whole", over == words.over
     factors = several_factors(compared.select("kind", "level").unique().rows())
@@ -174,7 +174,7 @@ def verdict(compared: pl.DataFrame, suite: Suite) -> list[str]:
     Of each later run, and of each task: the headline numbers whose p is below ``CLEAR`` after
     Holm's correction over them. Consistency is left out against a model of constant answers.
     """
-    whole = _chosen(compared, suite, None).filter(kind="whole")
+    whole = chosen_rows(compared, suite).filter(kind="whole")
     labels = {group.id: group.label for group in suite.relations}
     sentences: list[str] = []
     for (first, second), rows in whole.group_by("first", "second", maintain_order=True):

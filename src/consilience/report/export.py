@@ -7,7 +7,7 @@ import io
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
 from shutil import get_terminal_size
@@ -16,10 +16,10 @@ from typing import Any
 import polars as pl
 
 from consilience.core.provenance import git_revision, versions
-from consilience.core.text import visible
+from consilience.core.text import counted, visible
 from consilience.files.tables import as_pandas
 from consilience.files.write import write_whole
-from consilience.options import Output
+from consilience.options import OutputOptions
 from consilience.report.table import (
     CI,
     PERCENT,
@@ -216,13 +216,93 @@ def escape_markdown(text: str) -> str:
     return "".join(f"\\{sign}" if sign in "\\|*_`<>[]" else sign for sign in " ".join(text.split()))
 
 
+CAUTIONS = 3  # that a command prints; the document has all
+
+
+class Displayed:
+    """A value that a command prints, a notebook shows, and a data frame holds the numbers of."""
+
+    __slots__ = ()
+
+    def output(self) -> Output:
+        """What is printed and shown of it."""
+        raise NotImplementedError
+
+    def to_polars(self) -> pl.DataFrame:
+        """All numbers, as ``--format csv`` prints them."""
+        return self.output().numbers()
+
+    def to_pandas(self) -> Any:
+        """All numbers as a pandas frame."""
+        return as_pandas(self.to_polars())
+
+    def __repr__(self) -> str:
+        return "\n\n".join(map(table_text, self.output().tables_shown()))
+
+    def _repr_html_(self) -> str:
+        return "".join(map(table_html, self.output().tables_shown()))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Output(Displayed):
+    """What a command found."""
+
+    tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    """Data frames by their names in the JSON document."""
+    shown: Sequence[Table | str] = ()
+    """What people read: tables, and lines that are printed beside tables of text only."""
+    verdict: Sequence[str] = ()  # The result in one to three sentences
+    cautions: Sequence[str] = ()  # What a reader should know
+    facts: Mapping[str, Any] = field(default_factory=dict)  # Further fields of the document
+    csv: pl.DataFrame | Table | None = None
+    """What ``--format csv`` prints; None for the first of ``tables``, or what is shown."""
+    faults: Sequence[str] = ()  # Errors that it lists
+    status: int = 0  # The exit status
+
+    def output(self) -> Output:
+        return self
+
+    def __repr__(self) -> str:
+        tables = self.tables or {"table": self.numbers()}
+        sizes = [f"{name} {table.shape}" for name, table in tables.items()]
+        return f"Output({', '.join(sizes)}; rows and columns)"
+
+    def document(self) -> dict[str, Any]:
+        """What ``--json`` prints."""
+        tables = {name: table.to_dicts() for name, table in self.tables.items()}
+        document = {"verdict": [*self.verdict], **self.facts, **tables}
+        return {**document, "warnings": [*self.cautions]}
+
+    def numbers(self) -> pl.DataFrame:
+        """All numbers in one data frame; empty without any."""
+        if isinstance(self.csv, pl.DataFrame):
+            return self.csv
+        return next(iter(self.tables.values()), pl.DataFrame())
+
+    def notes(self) -> list[str]:
+        """The first cautions that no table has below it, and how many more there are."""
+        tables = [item for item in self.shown if isinstance(item, Table)]
+        known = " ".join(note for table in tables for note in table.notes)
+        others = [one for one in self.cautions if one.rstrip(".") not in known]
+        more = len(others) - CAUTIONS
+        rest = [f"{counted(more, 'more note')}; --json prints all"] if more > 0 else []
+        return [*others[:CAUTIONS], *rest]
+
+    def tables_shown(self) -> list[Table]:
+        """The verdict, the tables and the notes, as a notebook shows them; lines without tables."""
+        tables = [item for item in self.shown if isinstance(item, Table)]
+        lines = [] if tables else [item for item in self.shown if isinstance(item, str)]
+        texts = [Table("", [], [], of) for of in (self.verdict, lines, self.notes())]
+        return [one for one in [*texts[:1], *tables, *texts[1:]] if one.columns or one.notes]
+
+
 class Shown:
     """A result; its tables are what people see, its document what programs read.
 
     ``notes``, if it has them, are what a reader should know.
     """
 
-    def printed(self, output: Output) -> Iterable[Table | str]:
+    def printed(self, output: OutputOptions) -> Iterable[Table | str]:
         """The tables and lines that a command prints."""
         raise NotImplementedError
 
@@ -234,11 +314,7 @@ class Shown:
         """All numbers, as ``--format csv`` prints them."""
         raise NotImplementedError
 
-    def written(self, output: Output) -> Iterator[tuple[Path, bytes]]:
-        """The files that the options of the output name."""
-        yield from ()
-
-    def remarks(self, output: Output) -> Sequence[str]:
+    def remarks(self, output: OutputOptions) -> Sequence[str]:
         """The notes that a command prints below a table."""
         return getattr(self, "notes", ())
 
@@ -265,29 +341,14 @@ class Shown:
         return "".join(map(table_html, self._tables()))
 
     def _tables(self) -> Iterator[Table]:
-        return (item for item in self.printed(Output()) if isinstance(item, Table))
+        return (item for item in self.printed(OutputOptions()) if isinstance(item, Table))
 
 
-def in_sentences(verdict: Sequence[str], output: Output) -> list[Table | str]:
+def in_sentences(verdict: Sequence[str], output: OutputOptions) -> list[Table | str]:
     """A result in sentences, where text is printed; in Markdown an empty line ends their list."""
     if not verdict or output.format not in ("table", "md"):
         return []
     return [Table("", [], [], verdict), *[""] * (output.format == "md")]
-
-
-class Lines(Shown):
-    """A result that is said in a few lines."""
-
-    def __init__(
-        self, document: Mapping[str, Any], *printed: Table | str, notes: Sequence[str] = ()
-    ) -> None:
-        self._document, self._printed, self.notes = document, printed, notes
-
-    def printed(self, output: Output) -> Iterable[Table | str]:
-        return self._printed
-
-    def document(self) -> Mapping[str, Any]:
-        return self._document
 
 
 def record_of(**settings: object) -> dict[str, Any]:

@@ -34,7 +34,6 @@ Asked = Mapping[str, tuple[int, int]]
 """In how many variants of each group an item was asked: the fewest of a question, and the most."""
 
 NAMED = 3  # least consistent groups that are named
-BRIEF_NOTES = 3  # notes that are shown below a summary
 
 FACT_ROWS = {
     "accuracy": "right in the base pattern",
@@ -144,14 +143,6 @@ class Summary:
         )
         if least:
             yield f"Least consistent: {least}. Most: {most}."
-
-
-def brief_notes(summary: Summary, notes: Sequence[str], rest: str) -> list[str]:
-    """The first notes, without those of the summary; ``rest``: where others are."""
-    known = [note.rstrip(".") for note in summary.notes]
-    others = [note for note in notes if not any(map(note.startswith, known))]
-    more = len(others) - BRIEF_NOTES
-    return [*others[:BRIEF_NOTES], *([f"{counted(more, 'more note')}; {rest}"] if more > 0 else [])]
 
 
 def summarize(

@@ -13,10 +13,10 @@ import polars as pl
 
 from consilience.core.errors import SILENT, ConsilienceError, Watch, did_you_mean
 from consilience.files.write import csv_of, write_whole
-from consilience.options import Output
+from consilience.options import OutputOptions
 from consilience.options.runs import ReproduceOptions
 from consilience.report import papers
-from consilience.report.export import Lines, Shown, in_formats, record_of
+from consilience.report.export import Output, Shown, in_formats, record_of
 from consilience.report.papers import Key, Measured
 from consilience.report.table import Column, Table
 from consilience.reproduce import calum, pararel
@@ -140,7 +140,7 @@ class Reproduction(Shown):
         ours, paper = self.numbers.select(pl.col("ours", "paper").is_not_nan().sum()).row(0)
         return f"Reproduction({self.recipe.name!r}: {ours} numbers of ours, {paper} of the paper)"
 
-    def printed(self, output: Output) -> Iterator[Table | str]:
+    def printed(self, output: OutputOptions) -> Iterator[Table | str]:
         if self.is_dry:
             yield from self.commands
             return
@@ -164,7 +164,7 @@ class Reproduction(Shown):
             "warnings": [*self.warnings],
         }
 
-    def remarks(self, output: Output) -> Sequence[str]:
+    def remarks(self, output: OutputOptions) -> Sequence[str]:
         return self.warnings
 
 
@@ -224,7 +224,7 @@ def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Reproduction:
     )  # fmt: skip
 
 
-def recipes() -> Lines:
+def recipes() -> Output:
     """All tables and figures."""
     known = [RECIPES[name] for name in sorted(RECIPES)]
     rows = [
@@ -239,7 +239,8 @@ def recipes() -> Lines:
     texts = [f"{one.title}.\nNeeds {one.needs}.{add * bool(one.added_rows)}" for one in known]
     columns = [Column("name"), Column("content and requirements")]
     cells = [[one.name, text] for one, text in zip(known, texts, strict=True)]
-    return Lines({"recipes": rows}, Table("consilience reproduce NAME", columns, cells))
+    shown = [Table("consilience reproduce NAME", columns, cells)]
+    return Output(shown=shown, facts={"recipes": rows})
 
 
 def _named(texts: Sequence[str] | None, option: str, expected: str) -> dict[str, str]:

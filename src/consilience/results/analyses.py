@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from consilience.files.write import csv_of, write_whole
 from consilience.metrics.counts import Prepared
 from consilience.metrics.measure import measure
 from consilience.models import LanguageModel
-from consilience.options import Output, runs, shared_fields
+from consilience.options import runs, shared_fields
 from consilience.options.probe import ProbeOptions
 from consilience.plans import plan_of
 from consilience.probing import probe
@@ -38,47 +38,13 @@ from consilience.report.analysis_tables import (
 )
 from consilience.report.charts import tsne_chart
 from consilience.report.columns import EDITS, frame_table, numbered
-from consilience.report.export import Shown, in_sentences
+from consilience.report.export import Output
 from consilience.report.metric_tables import changed_answers_table
 from consilience.report.table import Table
 from consilience.runs.folder import RunFolder, default_folder
 from consilience.runs.run import Run, short_names, split_label
 from consilience.suites.facts import select_relations
 from consilience.types import Relation, Suite
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Analysis(Shown):
-    """The tables of an analysis."""
-
-    tables: Mapping[str, pl.DataFrame]  # By their names in a JSON document
-    shown: Sequence[Table | str]
-    numbers: pl.DataFrame | None = None  # Of ``--format csv``; None for the first of ``tables``
-    notes: Sequence[str] = ()
-    more: Mapping[str, Any] = field(default_factory=dict)
-    verdict: Sequence[str] = ()  # The result in sentences
-
-    def printed(self, output: Output) -> Sequence[Table | str]:
-        return [*in_sentences(self.verdict, output), *self.shown]
-
-    def document(self) -> dict[str, Any]:
-        tables = {name: table.to_dicts() for name, table in self.tables.items()}
-        verdict = {"verdict": [*self.verdict]} if self.verdict else {}
-        return {**verdict, **tables, **self.more, "warnings": self.notes}
-
-    def frame(self) -> pl.DataFrame:
-        return next(iter(self.tables.values())) if self.numbers is None else self.numbers
-
-    def __repr__(self) -> str:
-        tables = self.tables or {"table": self.frame()}
-        sizes = [f"{name} {table.shape}" for name, table in tables.items()]
-        return f"Analysis({', '.join(sizes)}; rows and columns)"
-
-
-class FactorAnalysis(Analysis):
-    """What each factor changes in the answers of runs."""
-
-    __repr__ = Shown.__repr__
 
 
 def facts_of(run: Run, protocol: Protocol | None = None) -> tuple[Suite, list[str]]:
@@ -89,7 +55,7 @@ def facts_of(run: Run, protocol: Protocol | None = None) -> tuple[Suite, list[st
     return counted_by(run, protocol)
 
 
-def analyze_patterns(options: runs.PatternsOptions) -> Analysis:
+def analyze_patterns(options: runs.PatternsOptions) -> Output:
     """How often each two patterns agree, and what each pattern gives: ``patterns, pairs``.
 
     Of chosen groups all patterns are shown, of others a row a relation.
@@ -112,7 +78,7 @@ def analyze_patterns(options: runs.PatternsOptions) -> Analysis:
     elif rows.height:
         shown.append(f"All patterns of a relation: --groups {numbered(rows)['group'][0]}")
     tables, verdict = {"patterns": rows, "pairs": pairs}, layouts.pattern_verdict(rows, suite.words)
-    return Analysis(tables, shown, pairs, notes, verdict=verdict)
+    return Output(tables, shown, verdict, notes, csv=pairs)
 
 
 def answers_of(run: Run, suite: Suite) -> Prepared:
@@ -121,7 +87,7 @@ def answers_of(run: Run, suite: Suite) -> Prepared:
     return Prepared(run.answers.filter(is_chosen), suite)
 
 
-def analyze_edits(options: runs.EditsOptions) -> Analysis:
+def analyze_edits(options: runs.EditsOptions) -> Output:
     """Consistency of the pairs that differ in a way, against the other pairs: ``edits``."""
     run = open_run(options.run)
     suite, notes = facts_of(run, options.protocol)
@@ -136,10 +102,10 @@ def analyze_edits(options: runs.EditsOptions) -> Analysis:
         found = f"the suite '{suite.name}' does not say how its patterns differ"
         raise ConsilienceError(found, todo="Derive it: --derive.")
     shown = frame_table(table, f"{suite.name}, protocol {protocol}: edits, in percent", EDITS)
-    return Analysis({"edits": table}, [shown], None, notes)
+    return Output({"edits": table}, [shown], cautions=notes)
 
 
-def analyze_examples(options: runs.ExamplesOptions) -> Analysis:
+def analyze_examples(options: runs.ExamplesOptions) -> Output:
     """Examples of each kind; the table has a row for each reply to each item.
 
     Of sentence pairs the answers that a perturbation changed.
@@ -150,7 +116,7 @@ def analyze_examples(options: runs.ExamplesOptions) -> Analysis:
         changed = examples.changed_answers(run.queries, run.answers, suite)
         title = "Answers that changed, the most confident first"
         shown = [changed_answers_table(changed, options.examples, title)]
-        return Analysis({"changed_answers": changed}, shown)
+        return Output({"changed_answers": changed}, shown)
     if writing := run.settings.get("writing"):
         notes.append(f"written answers are matched by the rule: {writing['match']}")
     known = [name for name in examples.KINDS if suite.words.has_means or name not in OF_FACTS]
@@ -168,10 +134,11 @@ def analyze_examples(options: runs.ExamplesOptions) -> Analysis:
     rows = [asdict(example) for items in found.values() for example in items]
     for row in rows:
         row["other_golds"] = sorted(row["other_golds"])
-    return Analysis({}, tables, examples.reply_table(found), notes, {"examples": rows})
+    replies_table = examples.reply_table(found)
+    return Output(shown=tables, cautions=notes, facts={"examples": rows}, csv=replies_table)
 
 
-def analyze_knowledge(options: runs.KnowledgeOptions) -> Analysis:
+def analyze_knowledge(options: runs.KnowledgeOptions) -> Output:
     """Correlations over relations: ``correlations``.
 
     With sizes also means by the size of the training data, and correlations over runs: ``sizes,
@@ -193,10 +160,10 @@ def analyze_knowledge(options: runs.KnowledgeOptions) -> Analysis:
         names = by_size["metric"].to_list()
         shown.append(layouts.analysis_table("sizes", sizes.with_columns(short), names))
         shown.append(layouts.analysis_table("size_correlations", by_size))
-    return Analysis(tables, shown, None, notes)
+    return Output(tables, shown, cautions=notes)
 
 
-def analyze_syntax(options: runs.SyntaxOptions) -> Analysis:
+def analyze_syntax(options: runs.SyntaxOptions) -> Output:
     """Derived edges against those of the suite: ``edges``."""
     from consilience.analysis import syntax
 
@@ -205,13 +172,13 @@ def analyze_syntax(options: runs.SyntaxOptions) -> Analysis:
     derived = {relation.id: syntax.derive_edges(relation, parser) for relation in suite.relations}
     edges = syntax.agreement_with_released(suite, derived)
     overall = edges.filter(over="all")
-    return Analysis({"edges": edges}, [layouts.analysis_table("edges", overall, suite=suite.name)])
+    return Output({"edges": edges}, [layouts.analysis_table("edges", overall, suite=suite.name)])
 
 
 TITLE = "Accuracy, and consistency when reversed (C_R) and with other punctuation (C_S), in percent"
 
 
-def analyze_tasks(options: runs.TaskEffectsOptions) -> Analysis:
+def analyze_tasks(options: runs.TaskEffectsOptions) -> Output:
     """The numbers of all runs, and tests of tasks against tasks: ``metrics, effects``."""
     labels, paths = zip(*map(split_label, options.runs), strict=True)
     files = list(map(Path, paths))
@@ -224,7 +191,7 @@ def analyze_tasks(options: runs.TaskEffectsOptions) -> Analysis:
     effects = task_effects(tested, options.small)
     shown = [*layouts.calum_tables(metrics, TITLE), *layouts.effects_tables(with_tests(effects))]
     tables = {"metrics": metrics, "effects": effects}
-    return Analysis(tables, shown, effects)
+    return Output(tables, shown, csv=effects)
 
 
 def with_tests(effects: pl.DataFrame) -> pl.DataFrame:
@@ -232,7 +199,7 @@ def with_tests(effects: pl.DataFrame) -> pl.DataFrame:
     return effects.filter(pl.col("p").is_not_nan().any().over("first", "second"))
 
 
-def analyze_factors(options: runs.FactorsOptions) -> FactorAnalysis:
+def analyze_factors(options: runs.FactorsOptions) -> Output:
     """Consistency by factor, variance components and the range of accuracy of each run."""
     views: list[FactorView] = []
     for run in open_runs(options.runs):
@@ -262,7 +229,7 @@ def analyze_factors(options: runs.FactorsOptions) -> FactorAnalysis:
         for name, frame in frames.items()
     }
     verdict = factor_verdict(views)
-    return FactorAnalysis(tables, shown, _numbers(tables), view_notes(views), verdict=verdict)
+    return Output(tables, shown, verdict, view_notes(views), csv=_numbers(tables))
 
 
 def _numbers(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
@@ -308,7 +275,7 @@ SETTINGS = ("kind", "suite", "groups", "limit", "seed", "protocol", "queries", "
 """The settings of a probe that decide vectors too."""
 
 
-def analyze_representations(options: runs.VectorOptions, watch: Watch = SILENT) -> Analysis:
+def analyze_representations(options: runs.VectorOptions, watch: Watch = SILENT) -> Output:
     """Ask a model, keep its vectors where the object is predicted, and cluster them.
 
     ``clusters``: a row a relation, layer and property (``CLUSTERS_SCHEMA``). ``correlations``: a
@@ -352,7 +319,7 @@ def analyze_representations(options: runs.VectorOptions, watch: Watch = SILENT) 
     shown += [f"Figure: {figure}"] * bool(figure) + [f"Run: {run.path}"]
     record = {**run.record, "path": str(run.path)}
     more = {"run": record, "figure": str(figure) if figure else None}
-    return Analysis(tables, shown, None, record["warnings"], more)
+    return Output(tables, shown, cautions=record["warnings"], facts=more)
 
 
 def _clusters(

@@ -16,19 +16,18 @@ from consilience.metrics.counts import Prepared
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import few_relations, other_candidates, without_answer
 from consilience.metrics.registry import label_of
-from consilience.options import Output
 from consilience.options.runs import CompareOptions
 from consilience.probing.counting import NOT_FINISHED, counted_by, noise_floor_of
 from consilience.report.columns import noise_row
 from consilience.report.comparison_tables import (
+    chosen_rows,
     comparison_table,
     flip_table,
     flip_verdict,
     flipped_table,
     verdict,
 )
-from consilience.report.export import Shown, in_sentences, record_of
-from consilience.report.table import Table
+from consilience.report.export import Displayed, Output, record_of
 from consilience.runs.run import Run
 from consilience.types import Suite
 
@@ -156,7 +155,7 @@ def absent_tables(suite: Suite) -> set[str]:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Comparison(Shown):
+class Comparison(Displayed):
     """Later runs against the first."""
 
     runs: Sequence[Run]
@@ -164,10 +163,6 @@ class Comparison(Shown):
     protocol: Protocol
     table: pl.DataFrame  # One row a difference (``COMPARISON_SCHEMA``)
     notes: Sequence[str]
-
-    def shown(self, by: By | None = None) -> Table:
-        """The differences as ``--by`` chooses them."""
-        return comparison_table(self.table, self.suite, by)
 
     @property
     def verdict(self) -> list[str]:
@@ -178,42 +173,37 @@ class Comparison(Shown):
         """Which answers of later runs differ from those of the first."""
         return flips_of(self.runs, self.protocol)
 
-    def warnings(self) -> list[str]:
-        """The notes, and those on means over few relations, which tables show below their rows."""
-        return [*self.notes, *few_relations(self.table, self.suite)]
-
-    def printed(self, output: Output) -> Iterator[Table | str]:
-        """The differences, and which tables have details."""
-        shown = self.shown(output.by)
-        if output.by is None:
-            yield from in_sentences(self.verdict, output)
-        yield shown
-        if output.by is None and output.format == "table" and len(self.runs) > 1:
+    def output(self, by: By | None = None) -> Output:
+        """The differences as ``by`` chooses them, and which tables have details."""
+        table, details = comparison_table(self.table, self.suite, by), list[str]()
+        if by is None and len(self.runs) > 1:
             absent = absent_tables(self.suite)
-            names = [by for by in ("group", "edit", "form", "factor") if by not in absent]
-            yield f"Details: --by {', '.join(names)} or metric"
-
-    def document(self) -> dict[str, Any]:
-        runs = [str(run.path) for run in self.runs]
-        record = record_of(runs=runs, suite=self.suite.name, protocol=self.protocol)
-        known = {"run": record, "verdict": self.verdict, "differences": self.table.to_dicts()}
-        return {**known, "warnings": self.warnings()}
-
-    def frame(self) -> pl.DataFrame:
-        return self.table
+            names = [name for name in ("group", "edit", "form", "factor") if name not in absent]
+            details = [f"Details: --by {', '.join(names)} or metric"]
+        headlines = chosen_rows(self.table, self.suite)
+        return Output(
+            {"differences": self.table}, [table, *details], self.verdict,
+            cautions=[*self.notes, *few_relations(headlines, self.suite)],
+            facts={"run": _record(self)}, csv=None if by is None else table,
+        )  # fmt: skip
 
 
-def compare_runs(options: CompareOptions) -> Comparison | Flips:
+def compare_runs(options: CompareOptions) -> Output:
     """Later runs against the first, by the protocol of the first unless given.
 
     With ``flips``: which answers changed.
     """
     runs = open_runs(options.runs)
-    return (flips_of if options.flips else compare_opened)(runs, options.protocol)
+    if not options.flips:
+        return compare_opened(runs, options.protocol).output(options.by)
+    if options.by:
+        found = "--flips with --by"
+        raise ConsilienceError(found, todo="Leave them out: the table has every level.")
+    return flips_of(runs, options.protocol).output()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Flips(Shown):
+class Flips(Displayed):
     """The answers of later runs that differ from those of the first."""
 
     runs: Sequence[Run]
@@ -228,23 +218,17 @@ class Flips(Shown):
         """How many answers changed, in which direction, and whether that is noise."""
         return flip_verdict(self.numbers, self.suite)
 
-    def printed(self, output: Output) -> Iterator[Table | str]:
+    def output(self) -> Output:
         """The numbers and the first changed answers."""
-        if output.by:
-            found = "--flips with --by"
-            raise ConsilienceError(found, todo="Leave them out: the table has every level.")
-        yield from in_sentences(self.verdict, output)
-        yield flip_table(self.numbers, self.suite)
-        yield flipped_table(self.answers, SHOWN_FLIPS)
+        tables = {"flips": self.numbers, "answers": self.answers}
+        shown = [flip_table(self.numbers, self.suite), flipped_table(self.answers, SHOWN_FLIPS)]
+        facts = {"run": _record(self)}
+        return Output(tables, shown, self.verdict, self.notes, facts, csv=self.answers)
 
-    def document(self) -> dict[str, Any]:
-        runs = [str(run.path) for run in self.runs]
-        record = record_of(runs=runs, suite=self.suite.name, protocol=self.protocol)
-        tables = {"flips": self.numbers.to_dicts(), "answers": self.answers.to_dicts()}
-        return {"run": record, "verdict": self.verdict, **tables, "warnings": self.notes}
 
-    def frame(self) -> pl.DataFrame:
-        return self.answers
+def _record(of: Comparison | Flips) -> dict[str, Any]:
+    runs = [str(run.path) for run in of.runs]
+    return record_of(runs=runs, suite=of.suite.name, protocol=of.protocol)
 
 
 def flips_of(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, replace
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,7 +22,7 @@ from consilience.files.tables import as_polars, frame_rows, text_of
 from consilience.files.write import path_of, write_whole
 from consilience.models import LanguageModel
 from consilience.models.functions import Function
-from consilience.options import Output, option_fields, options_of, refuse_unknown, typed
+from consilience.options import option_fields, options_of, refuse_unknown, typed
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import ScoreOptions
 from consilience.plans import Kind, kind_of, plan_of
@@ -37,8 +37,7 @@ from consilience.probing.counting import (
 from consilience.probing.probe import ProbePlan
 from consilience.report import metric_tables
 from consilience.report.columns import in_words, legible
-from consilience.report.export import Shown, record_of
-from consilience.report.summary import brief_notes
+from consilience.report.export import Output, record_of
 from consilience.report.table import Table
 from consilience.results.comparing import Comparison, absent_tables, compare_opened
 from consilience.results.reporting import Result, distinct_runs
@@ -293,65 +292,42 @@ def _written(answers: Any, temporary: TemporaryDirectory[str]) -> Path:
     return path
 
 
-@dataclass(frozen=True)
-class PrintedRun(Shown):
-    """The summary of a run, or one of its tables."""
+def output_of(run: CountedRun, options: ScoreOptions | None = None) -> Output:
+    """The summary of a run with what to do next, or the table of ``--by``.
 
-    run: CountedRun
-    named: str  # The run, or the table and the options that say what it is
-    counted: str = ""  # The options of ``score`` that count the same
-    has_run: bool = True  # Whether a page of it can be made
-
-    def printed(self, output: Output) -> Iterator[Table | str]:
-        """The summary and what to do next, or the table of ``--by``; then examples."""
-        is_whole = output.by is None
-        yield self.run.summary.table() if output.by is None else _table_by(output.by, self.run)
-        if is_whole and output.format == "table":
-            if cost := self.run.record.get("cost"):
-                yield f"Cost:    {cost_in_words(cost)}"
-            if self.has_run:
-                yield f"Report:  consilience report {self.named}{self.counted}"
-            else:
-                yield "Report:  add --out RUN, then consilience report RUN"
-            absent = {"group", *absent_tables(self.run.suite)}
-            choices = ", ".join(by for by in self.run.suite.words.tables if by not in absent)
-            details = f"consilience score {self.named}{self.counted} --by group"
-            yield f"Details: {details}  (or {choices})"
-
-    def document(self) -> Mapping[str, Any]:
-        run = self.run
-        return {
-            "run": run.record,
-            "summary": run.summary.to_dict(),
-            "metrics": run.metrics.to_dicts(),
-            "changes": run.changes.to_dicts(),
-            "warnings": [*[run.left_out] * bool(run.left_out), *run.notes],
-        }
-
-    def frame(self) -> pl.DataFrame:
-        return self.run.metrics
-
-    def exit_status(self) -> int:
-        """3 for a run that is not finished, because its server failed."""
-        return 3 if self.run.record.get("finished", "") is None else 0
-
-    def remarks(self, output: Output) -> Sequence[str]:
-        """All notes below a table of details; the first ones below a summary."""
-        if output.by is not None:
-            return self.run.notes
-        return brief_notes(self.run.summary, self.run.notes, "--by group prints all")
+    ``options``: those of ``score``, whose answers may be those of other programs.
+    """
+    by = options and options.by
+    table = _table_by(by, run) if by else run.summary.table()
+    named, counted, has_run = shlex.quote(str(run.record.get("path"))), "", True
+    if options is not None and not run.record.get("path"):
+        named, counted = _named(options)
+        has_run = (options.answers / "run.json").exists()
+    cost = run.record.get("cost")
+    lines = [f"Cost:    {cost_in_words(cost)}"] if cost else []
+    report = f"consilience report {named}{counted}"
+    lines.append(f"Report:  {report if has_run else 'add --out RUN, then consilience report RUN'}")
+    absent = {"group", *absent_tables(run.suite)}
+    choices = ", ".join(name for name in run.suite.words.tables if name not in absent)
+    lines.append(f"Details: consilience score {named}{counted} --by group  (or {choices})")
+    return Output(
+        {"metrics": run.metrics, "changes": run.changes},
+        [table] if by else [table, *lines],
+        cautions=[*[run.left_out] * bool(run.left_out), *run.notes],
+        facts={"run": run.record, "summary": run.summary.to_dict()},
+        csv=table if by else None,
+        # a run that its server did not let finish
+        status=3 if run.record.get("finished", "") is None else 0,
+    )
 
 
-def printed_run(run: CountedRun, options: ScoreOptions | None = None) -> PrintedRun:
-    """The numbers of a run, or of the answers of ``score``, and how they are reported."""
-    if options is None or run.record.get("path"):
-        return PrintedRun(run, shlex.quote(str(run.record["path"])))
+def _named(options: ScoreOptions) -> tuple[str, str]:
+    """The arguments of ``score`` that say what is counted, and those that say how."""
     named, counted = [str(options.answers)], list[str]()
     for option in option_fields(ScoreOptions)[1:]:
-        if value := getattr(options, option.name):
+        if (value := getattr(options, option.name)) and option.name != "by":
             (counted if option.name == "protocol" else named).extend(option.typed(value))
-    has_run = (options.answers / "run.json").exists()
-    return PrintedRun(run, shlex.join(named), f" {shlex.join(counted)}".rstrip(), has_run)
+    return shlex.join(named), f" {shlex.join(counted)}".rstrip()
 
 
 def _refuse(by: By | None, words: SuiteWords) -> None:

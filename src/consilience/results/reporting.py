@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,18 +28,18 @@ from consilience.metrics.counts import Prepared, asked_of_all
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import few_relations
 from consilience.metrics.registry import headline_metrics, label_of
-from consilience.options import Output, options_of
+from consilience.options import options_of
 from consilience.options.runs import ReportOptions
 from consilience.probing.counting import count_run, counted_by, record_notes
 from consilience.report import charts, export
 from consilience.report.analysis_tables import symbol_of
 from consilience.report.columns import legible
-from consilience.report.export import Lines, Shown
+from consilience.report.export import Displayed, Output
 from consilience.report.metric_tables import EDITS
 from consilience.report.page import Page, RunView, by_run, render, report_page
 from consilience.report.papers import Values, is_of_pararel, paper_values
 from consilience.report.questions import question_data
-from consilience.report.summary import FACT_ROWS, VIOLATIONS, Summary, brief_notes
+from consilience.report.summary import FACT_ROWS, VIOLATIONS, Summary
 from consilience.report.table import Cell, Column, Table, Value, without_empty_columns
 from consilience.results import comparing
 from consilience.results.analyses import factor_views
@@ -172,7 +172,7 @@ def _values(metrics: pl.DataFrame) -> Values:
 EXAMPLES = 3  # of each kind
 
 
-def report(options: ReportOptions, watch: Watch = SILENT) -> Lines:
+def report(options: ReportOptions, watch: Watch = SILENT) -> Output:
     """Write one page on one run, or on several with the first as the reference."""
     runs = open_runs(options.runs)
     file = _page_of(runs, options.out)
@@ -196,7 +196,7 @@ def report(options: ReportOptions, watch: Watch = SILENT) -> Lines:
     write_whole(file, render(page).encode())
     paths = [*map(str, written)]
     record = export.record_of(runs=[str(run.path) for run in runs])
-    return Lines({"run": record, "files": paths, "warnings": warnings}, *paths, notes=warnings)
+    return Output(shown=paths, cautions=warnings, facts={"run": record, "files": paths})
 
 
 def _page_of(runs: Sequence[Run], file: Path | None) -> Path:
@@ -282,7 +282,7 @@ def view_of(run: Run, suite: Suite, answers: Prepared) -> RunView:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Result(Shown):
+class Result(Displayed):
     """What a model answered, and how consistent that is: ``metrics``, ``answers``, ``summary``."""
 
     run: Run
@@ -298,11 +298,8 @@ class Result(Shown):
         """The path of the run, so that a result can be passed where a run is expected."""
         return str(self.run.path)
 
-    def printed(self, output: Output) -> Iterator[Table]:
-        """The summary with the notes that the command line prints below it."""
-        table = self.summary.table()
-        notes = brief_notes(self.summary, self.notes, "see .notes")
-        yield replace(table, notes=[*table.notes, *notes])
+    def output(self) -> Output:
+        return Output({"metrics": self.metrics}, [self.summary.table()], cautions=self.notes)
 
     @property
     def label(self) -> str:
@@ -327,9 +324,6 @@ class Result(Shown):
     def queries(self) -> pl.DataFrame:
         """What was asked (``QUERIES_SCHEMA``), one row a query."""
         return self.run.queries
-
-    def frame(self) -> pl.DataFrame:
-        return self.metrics
 
     @property
     def plot(self) -> Plots:

@@ -18,7 +18,7 @@ from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.text import counted, listed, names_a_file
 from consilience.files.read import POLARS_FAULTS, parse_json, read_document
 from consilience.files.write import path_of
-from consilience.options import Output, option_fields, refuse_unknown
+from consilience.options import OutputOptions, option_fields, refuse_unknown
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import StudyStatusOptions
 from consilience.report.export import Shown
@@ -359,14 +359,14 @@ class StudyState(Shown):
         answers = counted(sum(state.answers for state in self.runs), "answer")
         return f"{counted(len(states), 'run')}: {', '.join(parts)}; {answers}"
 
-    def printed(self, output: Output) -> Iterator[Table | str]:
+    def printed(self, output: OutputOptions) -> Iterator[Table | str]:
         yield self.table()
 
     def document(self) -> dict[str, Any]:
         runs = [one.to_dict() for one in self.runs]
         return {"run": self.study.record(), "runs": runs, "warnings": self.failures()}
 
-    def remarks(self, output: Output) -> list[str]:
+    def remarks(self, output: OutputOptions) -> list[str]:
         is_plan = any(one.queries for one in self.runs)
         again = "rerun `consilience study run` to try what failed again"
         return [again] if self.failed and not is_plan else []

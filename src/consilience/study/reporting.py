@@ -16,7 +16,7 @@ from consilience.files.write import write_whole
 from consilience.metrics.measure import constant_answers, few_relations, mean_over_runs
 from consilience.metrics.registry import label_of, short_label_of
 from consilience.metrics.statistics import CLEAR, benjamini_hochberg, holm
-from consilience.options import Output
+from consilience.options import OutputOptions
 from consilience.options.runs import StudyReportOptions, StudyStatusOptions
 from consilience.probing.counting import CountedRun, count_run, record_notes
 from consilience.report import columns as layouts
@@ -225,7 +225,7 @@ class StudyReport(export.Shown):
         """Which differences between models are clear, in sentences."""
         return study_verdict(self.differences, self.rows)
 
-    def printed(self, output: Output) -> Iterator[Table | str]:
+    def printed(self, output: OutputOptions) -> Iterator[Table | str]:
         yield from export.in_sentences(self.verdict, output)
         for at, table in enumerate(self.tables().values()):
             if at:

@@ -35,7 +35,7 @@ from consilience.plans import plan_of
 from consilience.plans.questions import Presented, questions_of
 from consilience.probing.counting import CountedRun
 from consilience.probing.probe import probe
-from consilience.report.export import Lines
+from consilience.report.export import Output
 from consilience.runs.folder import RunFolder, default_folder
 from consilience.suites.question_suites import QUESTION_SUITES, is_questions
 from consilience.suites.questions import Questions
@@ -470,7 +470,7 @@ NAMED = {
 """Options that the plan of a training calls otherwise."""
 
 
-def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improved | Lines | None:
+def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improved | Output | None:
     """Train and measure; None in every process but the first (``accelerate launch``)."""
     named = {NAMED.get(name, name): value for name, value in vars(options).items()}
     suite: Suite | Questions
@@ -523,7 +523,7 @@ def usual_settings(options: ImproveOptions, subject: Subject) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def planned(subject: Subject, plan: Plan, seeds: Sequence[int]) -> Lines:
+def planned(subject: Subject, plan: Plan, seeds: Sequence[int]) -> Output:
     """What a training reads, and what is asked before and after it; nothing is loaded."""
     asked = {
         name: plan_of(options, suite)
@@ -545,8 +545,9 @@ def planned(subject: Subject, plan: Plan, seeds: Sequence[int]) -> Lines:
     queries = {name or "held out": sum(of.sizes.values()) for name, of in asked.items()}
     each = ", ".join(f"{count:,} {name}" for name, count in queries.items())
     lines.append(f"queries before, and again after each seed: {each}")
-    document = {"trainings": len(seeds) * (1 + has_teacher), "queries": queries}
-    return Lines(document, *lines, "Nothing was trained. Rerun without --dry-run to start.")
+    lines.append("Nothing was trained. Rerun without --dry-run to start.")
+    facts = {"trainings": len(seeds) * (1 + has_teacher), "queries": queries}
+    return Output(shown=lines, facts=facts)
 
 
 def _folder_of(options: ImproveOptions, suite: Suite | Questions) -> Path:

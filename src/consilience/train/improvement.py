@@ -18,7 +18,7 @@ from consilience.core.text import counted
 from consilience.metrics.measure import few_relations, mean_over_runs
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.metrics.statistics import LEVEL, TIE, difference_bounds, logit_interval
-from consilience.options import Output
+from consilience.options import OutputOptions
 from consilience.options.training import FinetuneOptions
 from consilience.probing.counting import CountedRun
 from consilience.report.columns import (
@@ -318,7 +318,7 @@ class Improved(Shown):
         items = counted(self.items, f"held-out {unit}")
         return f"{self.subject.model} on {self.suite.name}: {items} ({', '.join(notes)})"
 
-    def printed(self, output: Output) -> Iterator[Table | str]:
+    def printed(self, output: OutputOptions) -> Iterator[Table | str]:
         best = self.best
         yield from in_sentences(self.verdict, output)
         yield result_table(best.compared, self.suite, self.title)
@@ -374,7 +374,7 @@ class Improved(Shown):
             "model": str(self.best.training.model),
         }  # fmt: skip
 
-    def remarks(self, output: Output) -> list[str]:
+    def remarks(self, output: OutputOptions) -> list[str]:
         without = self.perplexity is None
         note = "perplexity was not measured; give held-out text with --text."
         return [*self.notes, *[note] * without]
@@ -405,7 +405,7 @@ class Finetuning(Shown):
     notes: Sequence[str]
     options: FinetuneOptions
 
-    def printed(self, output: Output) -> Iterator[Table | str]:
+    def printed(self, output: OutputOptions) -> Iterator[Table | str]:
         task, options = self.task, self.options
         yield self.seed_table()
         best = max(self.trainings.values(), key=lambda training: training.validation[task])

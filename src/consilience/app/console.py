@@ -21,6 +21,7 @@ from consilience.files.write import csv_of
 from consilience.options import OutputOptions
 from consilience.report.export import (
     Displayed,
+    Output,
     Shown,
     as_csv,
     as_latex,

@@ -328,8 +328,7 @@ def test_comparing_from_the_command_line(consilience, runs, tmp_path):
     assert "Diff-Lexical" in output(consilience, "compare", *both, "--by", "edit")
     _, out, err = consilience("compare", *both, "--by", "metric")
     assert "Known consistency" in out and "exact McNemar" in out
-    assert "a mean over 2 relations has a p of at least 0.5, whatever the" in out
-    assert not err
+    assert "means over 2 relations, and such a p is at least 0.5" in err
     document = json.loads(output(consilience, "compare", *both, "--json"))
     csv = output(consilience, "compare", *both, "--format", "csv")
     assert len(document["differences"]) == pl.read_csv(csv.encode()).height
@@ -351,11 +350,10 @@ def test_runs_under_other_rules_are_noted(consilience, runs, tmp_path):
     run = ("--groups", "sport,capital", "--protocol", "published", "--out", other)
     assert consilience("probe", "--model", "baseline:random", *run)[0] == 0
     _, _, err = consilience("compare", runs / "random", other)
-    assert "(published) was asked with the protocol published" in err
+    assert "(published) was asked with --protocol published" in err
 
 
 def test_a_constant_model_is_called_so(consilience, runs):
-    sentence = "In 2 of 2 relations over 90 % of the answers are the same word: "
-    _, out, err = consilience("score", runs / "majority")
-    assert sentence in " ".join(out.split())
-    assert sentence not in err, "it is said once"
+    sentence = "In 2 of 2 relations more than 90 % of the answers are the same word. "
+    _, _, err = consilience("score", runs / "majority")
+    assert err.count(sentence) == 1

@@ -12,7 +12,7 @@ from consilience.core.errors import ConsilienceError
 from consilience.core.schemas import COMPARISON_SCHEMA
 from consilience.metrics.counts import Prepared, asked_of_all
 from consilience.metrics.differences import compare
-from consilience.metrics.measure import measure, other_candidates
+from consilience.metrics.measure import measure
 from consilience.report.columns import legible
 from consilience.report.comparison_tables import CONSTANT, comparison_table, verdict
 from consilience.report.table import number_text
@@ -115,18 +115,6 @@ def test_a_relation_that_no_run_answered_has_no_p_and_is_in_no_family():
     assert line in comparison_table(rows, suite).notes
 
 
-def test_other_candidates_are_noted_with_the_relation_where_they_differ_most():
-    def answers(painter, composer):
-        sizes = {"painter": painter, "composer": composer, "capital": 52}
-        rows = [(group, "x", size) for group, size in sizes.items()] + [("maker", None, 3)]
-        return pl.DataFrame(rows, ["group", "answer", "n_candidates"], orient="row")
-
-    (note,) = other_candidates({"masked": answers(12, 30), "causal": answers(39, 36)})
-    differ = "masked and causal chose among different candidates in 2 of 3 relations"
-    assert note.startswith(f"{differ} (such as painter: 12 and 39)")
-    assert other_candidates({"a": answers(12, 30), "b": answers(12, 30)}) == []
-
-
 def test_a_detectable_difference_above_the_scale_is_shown_as_such():
     assert [number_text(x, "detectable") for x in (0.123, 1, 1.059)] == ["12.3", "100.0", ">100"]
 
@@ -167,7 +155,7 @@ def test_runs_with_another_limit_are_compared_on_the_facts_that_both_have(consil
     for first, second in (("few", "all"), ("all", "few")):
         status, out, err = consilience("compare", first, second, "--by", "metric", "--json")
         assert status == 0
-        assert "compared on the 36 queries that all runs have, of 4 facts (" in err + out
+        assert "Compared on the 36 queries that all runs have, of 4 facts (" in err + out
         rows = json.loads(out)["differences"]
         assert {row["n"] for row in rows if row["metric"] == "accuracy"} == {1, 4}
     err = refusal(consilience, "compare", "other", "all")

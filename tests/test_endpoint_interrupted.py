@@ -206,7 +206,7 @@ def test_a_query_without_a_reply_is_asked_again_by_the_same_command(writing):
         options = ProbeOptions(base_url=server.url, **writing)
         first = probe(options)
         assert output_of(first).status == 3
-        assert first.notes[0].startswith("not finished")
+        assert first.notes[0].startswith("Not finished")
         reason = "no reply from the server (500): bad row (7 tries)"
         assert reason in "".join(first.notes)
         gated = GateOptions(str(options.out), ["accuracy >= 0.1"])

@@ -14,7 +14,6 @@ from conftest import ROOT, cases
 from consilience.core.expectations import Expectation, Reference, instances
 from consilience.core.factors import Design, Factor, FactorialDesign
 from consilience.core.items import Choice, Question
-from consilience.metrics.counts import Prepared, unchecked_note
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import METRICS
@@ -388,13 +387,3 @@ def test_what_has_no_answer_is_not_the_same():
     assert [row["first_value"], row["second_value"]] == pytest.approx([2 / 4, 1 / 4])
     assert row["difference"] == pytest.approx(-1 / 4)
     assert row["n"] == 4
-
-
-def test_expectations_that_were_not_asked_have_a_note():
-    suite = suite_of(pair("same", "a", "b"), pair("same", "a", "absent"))
-    prepared = Prepared(answers_of(a="yy", b="yn"), suite)
-    assert unchecked_note(suite, prepared.instances) == [
-        "1 of 2 expectations are not checked, such as for 'a' and 'absent': not all of their "
-        "questions were asked"
-    ]
-    assert unchecked_note(suite_of(), {}) == []

@@ -203,7 +203,7 @@ def test_questions_are_gated_together_and_by_factor(tmp_path):
 def test_models_that_read_no_question_are_noted():
     run = cs.evaluate("mini", "baseline:majority", groups=["capital"])
     notes = cs.gate(run, rule=["consistency >= 0.8"]).notes
-    assert any("over 90 % of the answers are the same word" in note for note in notes)
+    assert any("more than 90 % of the answers are the same word" in note for note in notes)
 
 
 def test_an_unfinished_run_is_refused(tmp_path):

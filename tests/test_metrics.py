@@ -16,8 +16,9 @@ from conftest import cases, number
 from consilience import Candidates, Fact, Pattern, Relation, Suite, measure
 from consilience.core.factors import Edge
 from consilience.core.schemas import METRICS_SCHEMA
-from consilience.metrics.measure import facts_left_out, notes_on
+from consilience.metrics.counts import Prepared
 from consilience.metrics.registry import quotient
+from consilience.report.cautions import Known, cautions
 
 PATTERNS = ("[X] is in [Y].", "[X] is inside [Y].", "[Y] holds [X].")
 LEXICAL, SYNTACTIC, NEITHER = (
@@ -96,7 +97,8 @@ def test_numbers_by_hand(case):
         row = row_of(metrics, name)
         assert [row["n"], row["n_excluded"]] == counts, name
     if "notes" in case:
-        assert notes_on(answers, metrics, suite)[: len(case["notes"])] == case["notes"]
+        found = cautions(Known(suite=suite, answers=Prepared(answers, suite)))
+        assert [note.partition(". (docs")[0] for note in found] == case["notes"]
 
 
 def test_a_quotient_without_a_total_has_no_value():
@@ -135,31 +137,6 @@ def test_without_data_a_value_is_nan_and_the_mean_leaves_it_out():
     assert math.isnan(row["value"]) and (row["n"], row["n_excluded"]) == (0, 1)
     published = measure(answers, make_suite(), "published")
     assert row_of(published, "unknown_consistency", "mean")["value"] == 0
-
-
-def test_the_accuracy_says_how_many_facts_it_is_over():
-    """Six facts: three answered in the base pattern, two of several tokens, one for another reason.
-
-    Fact 6 is there once more, which counts as a row (published) and not as a fact (strict). The
-    relation with several right answers is in no mean.
-    """
-    several, other = "the gold is split into 2 pieces (x y)", "the gold is unknown to the tokenizer"
-    rows = [(str(at), f"s{at}", "a", ["a"] * 3) for at in (1, 2)]
-    rows += [("3", "s3", "a", ["a", None, "a"])]
-    rows += [(str(at), f"s{at}", "b", [None] * 3) for at in (4, 5, 6)]
-    rows += [("7", "s6", "b", [None] * 3)]
-    why = {"4": other, "5": several, "6": several, "7": several, "3": several}
-    reasons = pl.col("item").replace_strict(why, default=None, return_dtype=pl.String)
-    excluded = pl.when(pl.col("answer").is_null()).then(reasons)
-    answers = table(rows).with_columns(excluded=excluded)
-    suite = make_suite()
-    for protocol, counts in (("strict", "3 of 6 facts: 3"), ("published", "3 of 7 facts: 4")):
-        found = facts_left_out(measure(answers, suite, protocol), suite)
-        assert found == f"Accuracy is over {counts} have not been asked (see the notes)."
-    all_asked = answers.filter(pl.col("item").is_in(["1", "2", "3"]))
-    assert facts_left_out(measure(all_asked, suite, "strict"), suite) == ""
-    many = make_suite(cardinality="N-M")
-    assert facts_left_out(measure(answers, many, "strict"), many) == ""
 
 
 def test_numbers_may_stand_for_text():

@@ -23,7 +23,7 @@ from consilience.core.provenance import command_line
 from consilience.metrics.registry import label_of
 from consilience.report.analysis_tables import in_one_line
 from consilience.report.charts import interval_chart, percents, ticks_of
-from consilience.report.page import FEW, Figure, Page, Section, render, repeat
+from consilience.report.page import Figure, Page, Section, render, repeat
 from consilience.report.questions import question_data
 from consilience.report.table import CI, Cell, Column, Table, intervals_below, number_text
 from consilience.results.reporting import layouts_of
@@ -229,7 +229,7 @@ def test_runs_side_by_side_have_paired_differences(runs):
         label = label_of("consistent_accuracy")
         assert (float(means[label][3]) > 0) or run == "baseline:random"
         assert f"Each relation: {title}" in html.tables
-    assert "a mean over 2 relations has a p of at least 0.5" in html.text
+    assert "means over 2 relations, and such a p is at least 0.5" in html.text
 
 
 def plain(prompt):
@@ -242,14 +242,14 @@ def odd(prompt):
 
 
 def test_a_run_has_0_of_what_only_others_have_and_missing_answers_are_the_first_caution(tmp_path):
-    runs = [cs.evaluate(QUESTIONS, one, out=tmp_path / one.__name__) for one in (plain, odd)]
-    assert sum(bool(FEW.search(note)) for note in runs[1].notes) == 1, "few questions: shown last"
+    for one in (plain, odd):
+        cs.evaluate(QUESTIONS, one, out=tmp_path / one.__name__)
     page = page_of(tmp_path / "plain", tmp_path / "odd", "--out", tmp_path / "page.html")
     names, *rows = page.tables["In percent"]  # of three questions there is no interval
     assert [row[names.index("No option")] for row in rows[:2]] == ["0.0", "33.3"]
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     cautions = re.findall("<li>(.*?)</li>", text.partition("<details")[0], re.DOTALL)
-    first = ["odd: 3 of 18 queries have", "plain: In 1 of 1 group", "odd: texts that match no"]
+    first = ["odd: 3 of 18 queries have", "plain: In 1 of 1 group", "odd: 3 questions are too"]
     assert [caution[: len(of)] for caution, of in zip(cautions, first, strict=True)] == first
 
 
@@ -275,7 +275,7 @@ def test_a_run_that_was_stopped_does_not_look_whole(copied):
     assert len(html.rows("Each relation, in percent")) == 2
     document = json.loads(run_command("report", run, "--json")[1])
     for note in (
-        "not finished: the numbers are of the existing answers", "no answers for 1 relation: B",
+        "Not finished: the numbers are of the answers so far", "1 of 3 relations (B) have no answers",
     ):  # fmt: skip
         assert note in html.text and any(note in warning for warning in document["warnings"])
     assert document["run"]["versions"]["consilience"] and "git" in document["run"]
@@ -352,7 +352,7 @@ def test_a_report_compares_the_pairs_that_compare_does(tmp_path):
     kept_run(tmp_path / "two", run.suite, answers.with_columns(input=run.queries["input"]))
     specs = [f"one={pair_run(tmp_path / 'one', {1, 3, 10})}", f"two={tmp_path / 'two'}"]
     note = (
-        "compared on the 27 queries that all runs have, of 9 sentence pairs (36 in one, 27 in two)"
+        "Compared on the 27 queries that all runs have, of 9 sentence pairs (36 in one, 27 in two)"
     )
     html = page_of(*specs, "--out", tmp_path / "page.html")
     assert note in html.text

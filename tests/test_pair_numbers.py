@@ -11,8 +11,9 @@ from conftest import cases, number
 from consilience import measure
 from consilience.core.schemas import COMPARISON_SCHEMA, METRICS_SCHEMA
 from consilience.metrics import differences
+from consilience.metrics.counts import Prepared
 from consilience.metrics.differences import FORM_CHANGE_SCHEMA
-from consilience.metrics.measure import notes_on
+from consilience.report.cautions import Known, cautions
 from pair_builders import (
     FORMS,
     answers_of,
@@ -51,8 +52,9 @@ def test_numbers_by_hand(case):
     assert not set(case.get("absent", ())) & set(metrics["metric"])
     if "notes" in case:
         suite = suite_of(answers)
-        notes = notes_on(answers, measure(answers, suite, "strict"), suite)
-        notes = [note for note in notes if "at chance level" not in note]
+        metrics = measure(answers, suite, "strict")
+        notes = cautions(Known(suite=suite, answers=Prepared(answers, suite), metrics=metrics))
+        notes = [note for note in notes if "too few" not in note]
         assert len(notes) == len(case["notes"]), notes
         assert all(part in note for part, note in zip(case["notes"], notes, strict=True)), notes
 

@@ -165,7 +165,7 @@ def test_runs_with_other_pairs_are_compared_on_those_of_both(
         assert perturb(model, data=other, out=name)[0] == 0
     for name, items in (("five", 5), ("first", 7), ("label", 7)):
         _, _, err = consilience("compare", tmp_path / "one", tmp_path / name)
-        assert f"compared on the {3 * items} queries that all runs have, of {items} " in err
+        assert f"Compared on the {3 * items} queries that all runs have, of {items} " in err
 
 
 def test_every_perturbation(classifier, perturb, tmp_path):
@@ -386,6 +386,6 @@ def test_the_noise_floor_of_pairs(options, classifier, taught, perturb, tmp_path
     assert status == 0, err
     floor = pl.read_csv(tmp_path / "run" / "metrics.csv").filter(pl.col("metric") == "flips")
     assert floor.select("kind", "n", "value").rows() == [("whole", 48 if options else 24, 0)]
-    assert f"Noise floor: 0 of {48 if options else 24} answers" in out + err
+    assert f"the model changed 0 of {48 if options else 24} answers" in out + err
     report(ReportOptions([str(tmp_path / "run")]))  # the noise floor is of no task
     assert "<h2>Cautions</h2>" in (tmp_path / "run" / "report.html").read_text("utf-8")

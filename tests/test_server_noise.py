@@ -14,13 +14,9 @@ from consilience.core.schemas import METRICS_SCHEMA
 from consilience.endpoints.client import Client
 from consilience.options.probe import ProbeOptions
 from consilience.plans.noise import Part, sample, sample_size
-from consilience.probing.counting import noise_floor_of
 from consilience.probing.probe import probe
 from consilience.report.page import repeat
-from consilience.results.comparing import noise_notes
 from consilience.runs.folder import record_of
-from consilience.runs.run import Run
-from consilience.suites import load_suite
 from replay_server import completion, replay
 
 
@@ -138,37 +134,6 @@ def test_the_noise_floor_is_switched_off_or_left_out_of_few_prompts(tmp_path):
     assert rows(off.metrics, "flips") == rows(few.metrics, "flips") == {}
     assert not [note for note in off.notes if "noise floor" in note]
     assert [note for note in few.notes if "18 prompts: too few" in note]
-
-
-def test_the_summary_says_below_what_a_difference_means_nothing(wavering):
-    """The eight prompts are of two facts: the lower bound is 0.025 ** (1 / 2)."""
-    counted, folder = wavering
-    [note] = [note for note in counted.summary.notes if note.startswith("Noise floor")]
-    assert note.startswith("Noise floor: 8 of 8 answers (95 % interval 15.8 to 100.0 %)")
-    assert note.endswith("a smaller difference means nothing.")
-    assert noise_floor_of(folder).height == 1
-
-
-def test_comparing_says_which_differences_are_inside_the_noise_floor(tmp_path):
-    """3 of 30 answers changed: 10 % is inside, 11 % is not; unknown floors say nothing."""
-    floor = [{"metric": "flips", "over": "all", "kind": "whole", "value": 0.1, "n": 30}]
-    table = pl.DataFrame({
-        "metric": ["accuracy", "consistency", "consistent_accuracy", "consistency"],
-        "over": [*["mean"] * 3, "group"], "difference": [-0.1, 0.11, 0.0, 0.01],
-        "group": [*[""] * 3, "capital"], "kind": "whole", "level": "", "first": "one", "second": "two",
-    })  # fmt: skip
-    runs = []
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        runs.append(Run.open(tmp_path / name))
-    suite = load_suite("mini")
-    assert noise_notes(runs, table, suite) == []
-    rows = [pl.DataFrame(schema=METRICS_SCHEMA), pl.DataFrame(floor)]
-    pl.concat(rows, how="diagonal_relaxed").write_csv(tmp_path / "two" / "metrics.csv")
-    assert noise_notes(runs, table, suite) == [
-        "two against one: no larger than the noise floor: Accuracy; "
-        "10.0 % of 30 answers of two changed when nothing was changed in the prompts"
-    ]
 
 
 def test_the_report_says_which_server_answered_and_how_it_scored(wavering):

@@ -14,7 +14,7 @@ from consilience import measure
 from consilience.analysis.correlations import correlation, paired_t, welch_t
 from consilience.analysis.patterns import pair_table, pattern_table
 from consilience.metrics.differences import compare
-from consilience.metrics.measure import few_relations, mean_over_runs
+from consilience.metrics.measure import mean_over_runs
 from consilience.metrics.statistics import (
     NAN,
     PERMUTATIONS,
@@ -29,6 +29,7 @@ from consilience.metrics.statistics import (
     paired_permutation,
     permutation_p,
 )
+from consilience.report.cautions import Known, cautions
 from test_metrics import HAND, PATTERNS, make_suite, of, row_of, table, values
 
 
@@ -278,9 +279,11 @@ def test_means_over_few_relations_have_no_p_below_5_percent(relations, least):
         test, p = "paired permutation of relations", 2 / 2**relations
         assert (mean["p"], mean["test"]) == (p, test)
         assert math.isnan(mean["p_holm"])
-    notes = few_relations(compared, suite)
+    notes = cautions(Known(suite=suite, compared=compared))
     assert len(notes) == (least is not None)
-    assert all(f"over {relations} relations has a p of at least {least}" in each for each in notes)
+    assert all(
+        f"over {relations} relations, and such a p is at least {least}" in of for of in notes
+    )
     generator = np.random.default_rng(0)
     drawn = of_relations(names, lambda run: str(generator.choice(["a", "b"])))
     (mean,) = rows_of(compare(drawn, suite, "strict"), "accuracy", "mean")

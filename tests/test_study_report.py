@@ -67,20 +67,6 @@ CELLS = [
 ]
 
 
-def test_a_model_of_constant_answers_is_named(tmp_path):
-    """Of questions in one order the first option: the same place, not the same answer."""
-    text = (
-        f"folder = '{tmp_path}/out'\nmodels = [{{ model = 'baseline:first' }}]\n"
-        "suites = [{ suite = 'mini-questions', groups = 'capital', limit = 4 }]\n"
-        "options = { vary = ['paraphrase=all'] }\n"
-    )
-    (tmp_path / "s.toml").write_text(text, encoding="utf-8")
-    (run,) = read_study(tmp_path / "s.toml").runs
-    probe(run.options)
-    notes = report_study(StudyReportOptions(tmp_path / "s.toml")).tables()["study"].notes
-    assert any("the option at one shown position" in note for note in notes)
-
-
 def test_only_the_seeds_of_the_file_are_counted(tmp_path):
     """Two seeds are right; a third of an earlier version of the file is not."""
     text = (

@@ -11,7 +11,6 @@ import pytest
 from consilience import ask_suite, load_model, load_suite, measure
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.probing.counting import count_answers, majority_baseline
-from consilience.report.export import Output
 from consilience.report.summary import (
     Summary,
     SummaryRow,
@@ -99,7 +98,7 @@ def test_the_majority_baseline_is_counted_on_the_facts_that_the_model_answered()
 ])  # fmt: skip
 def test_the_last_note_explains_intervals_and_empty_cells(low, baseline, relations, note):
     row = SummaryRow("A", "accuracy", "whole", "", 0.4, low, 0.8, baseline, "right")
-    summary = Summary("t", [row], [], [], relations, [])
+    summary = Summary("t", [row], [], [], relations)
     assert all_notes(summary.table()) == ([note] if note else [])
 
 
@@ -120,7 +119,6 @@ def test_the_rows_of_facts_are_the_means_of_the_metrics_table(at_random):
     assert len(summary.least) == 3
     assert summary.least == sorted(summary.least, key=lambda group: group[1])
     assert summary.least[-1][1] <= summary.most[0][1]
-    assert summary.notes == ["Means leave out 2 relations with several right answers."]
     shown = summary.table()
     assert [len(row) for row in shown.rows] == [len(shown.columns)] * 4
     assert shown.notes[0].startswith("Least consistent: ")
@@ -160,28 +158,9 @@ def test_groups_that_are_shown_as_equal_are_named_together(shares, least, most):
     assert named == [least, most]
 
 
-def test_notes_below_a_summary_are_few_and_whole(at_random):
-    summary = at_random[-1]
-    cautions = [summary.notes[0].rstrip("."), "word " * 40, *"{}[]"]
-    shown = Output(shown=[summary.table()], cautions=cautions)
-    assert shown.notes() == ["word " * 40, "{", "}", "2 more notes; --json prints all"]
-    assert shown.document()["warnings"] == cautions
-
-
-def test_a_relation_without_an_answered_fact_is_named(mini):
-    answers = answers_to(mini, "baseline:majority")
-    absent = pl.when(pl.col("group") == "capital").then(None)
-    answers = answers.with_columns(answer=absent.otherwise("answer"), excluded=pl.lit("too long"))
-    notes = summary_of(answers, mini).notes
-    assert "In 7 of 8 relations over 90 %" in "".join(notes)
-    assert "Means leave out capital of a country: no fact was asked." in notes
-
-
-def test_a_constant_model_has_a_note_and_no_extremes(mini):
+def test_a_constant_model_has_no_extremes(mini):
     summary = summary_of(answers_to(mini, "baseline:majority"), mini)
     assert (summary.least, summary.most) == ([], [])
-    most = "In 8 of 8 relations over 90 % of the answers are the same"
-    assert summary.notes[0].startswith(most)
     for row in summary.rows:
         assert row.value == pytest.approx(row.baseline, nan_ok=True)
 
@@ -200,14 +179,6 @@ def test_one_relation(cardinality, labels):
     rows = [(*row, of[:1]) for *row, of in rows]
     title = summary_of(answers_table(rows, patterns=PATTERNS[:1]), one).title
     assert title == "toy on hand: 1 relation, 2 facts, 1 pattern each (strict)"
-    assert not summary.notes
-
-
-def test_the_noise_floor_of_a_run_is_noted(mini, at_random):
-    metrics = at_random[1]
-    flips = metrics.head(1).with_columns(metric=pl.lit("flips"), value=pl.lit(0.0123))
-    notes = summarize(pl.concat([metrics, flips]), mini, "strict", "toy", NO_BASELINE).notes
-    assert any(note.startswith("Noise floor: ") for note in notes)
 
 
 def test_sentence_pairs_have_the_rows_of_the_calum_paper():

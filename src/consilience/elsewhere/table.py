@@ -50,7 +50,6 @@ from consilience.plans.questions import (
     WRITTEN_COLUMNS,
     answered,
     item_of,
-    notes_on_writing,
 )
 from consilience.suites.pairs import is_task, load_task
 from consilience.types import WORDS, Candidates, Relation, Suite
@@ -200,8 +199,8 @@ def counted_table(table: Table, name: str, rule: Rule | None = None) -> Elsewher
                     input=pl.concat_list(prompt).list.drop_nulls()),
         joined(rows.select("options"), choices, ["options"]).select("choices"),
     ], how="horizontal")  # fmt: skip
-    suite, notes = Suite(name, relations, words=words), [*table.notes, *notes_on_writing(answers)]
-    return Elsewhere(queries, suite, answers.with_columns(suite=pl.lit(name)), table.model, notes)
+    suite, answers = Suite(name, relations, words=words), answers.with_columns(suite=pl.lit(name))
+    return Elsewhere(queries, suite, answers, table.model, table.notes)
 
 
 def _take_one_row(table: Table) -> None:

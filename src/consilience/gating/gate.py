@@ -18,11 +18,12 @@ from consilience.elsewhere import open_runs
 from consilience.files.write import write_whole
 from consilience.metrics.counts import Prepared, asked_of_all
 from consilience.metrics.differences import compare
-from consilience.metrics.measure import constant_answers, measure, without_answer
+from consilience.metrics.measure import measure
 from consilience.metrics.registry import DESCRIPTIONS, label_of
 from consilience.metrics.statistics import NAN, TIE
 from consilience.options.runs import GateOptions
 from consilience.probing.counting import counted_by
+from consilience.report.cautions import Known, cautions
 from consilience.report.columns import Columns, frame_table
 from consilience.report.export import Displayed, Output, record_of
 from consilience.report.table import Column, Kind, Table, number_text, without_empty_columns
@@ -272,17 +273,17 @@ def gate(options: GateOptions) -> Gate:
         if not one.is_finished:
             todo = "Rerun the command of the run to resume it."
             raise ConsilienceError("the run is not finished", where=str(one.path), todo=todo)
-    suite, notes = counted_by(run, options.protocol)
+    suite = counted_by(run, options.protocol)
     asked = Prepared(run.answers, suite)
     tables = {False: (measure(asked, suite, suite.protocol, LEVEL), asked)}
+    known = Known(suite=suite, asked_by=run.protocol, answers=asked, metrics=tables[False][0])
+    notes: list[str] = [*cautions(known)]
     if relative:
-        common = comparing.Common.of([*base, run], counted_by(base[0], suite.protocol)[0])
+        common = comparing.Common.of([*base, run], counted_by(base[0], suite.protocol))
         both = asked_of_all(common.answers)
         differences = compare(both, common.suite, suite.protocol, LEVEL)
         tables[True] = differences, both[run.label]
-        notes += [*common.notes, *comparing.noise_notes([*base, run], differences, suite)]
-    notes += [*comparing.settings_notes([*base, run]), *constant_answers(tables[False][0], suite)]
-    notes += without_answer(asked.coded)
+        notes += comparing.cautions_on(common, differences)
     checks = []
     for rule in rules:
         table, answers = tables[rule.is_relative]

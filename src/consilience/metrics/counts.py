@@ -122,21 +122,6 @@ def instances_of(table: pl.DataFrame, suite: Suite) -> dict[str, list[tuple[Inst
     return by_group
 
 
-def unchecked_note(
-    suite: Suite, by_group: Mapping[str, Sequence[tuple[Instance, ...]]]
-) -> list[str]:
-    """A note on expectations of which a question was not asked."""
-    checked = {of[0].expectation for group in by_group.values() for of in group}
-    lacking = [expectation for expectation in suite.expectations if expectation not in checked]
-    if not lacking:
-        return []
-    items = " and ".join(f"'{item}'" for item in dict.fromkeys(lacking[0].items))
-    return [
-        f"{len(lacking)} of {len(suite.expectations)} expectations are not checked, such as for "
-        f"{items}: not all of their questions were asked"
-    ]
-
-
 KEPT = 2**20  # Answers of a table up to which its views are kept
 
 MOST_COUNTS = 12  # Variants of an item up to which each number of them has a row

@@ -30,8 +30,6 @@ class Queries:
     settings: Mapping[str, object] = field(default_factory=dict)
     """What decides the answers beside the plan and the identity of the model."""
     notes: Sequence[str] = ()  # What a reader of the queries should know
-    notes_on: Callable[[pl.DataFrame], Sequence[str]] = lambda answers: ()
-    """What a reader of the answers of all groups should know."""
 
     def table(self) -> pl.DataFrame:
         """What is asked of all groups (``QUERIES_SCHEMA``)."""

@@ -27,7 +27,6 @@ from consilience.core.free_text import (
 )
 from consilience.core.items import Ask, Group, Item, Prompt, Question, Scores, margins
 from consilience.core.schemas import ANSWERS_SCHEMA
-from consilience.core.text import counted, truncated
 from consilience.models import (
     LanguageModel,
     is_chat_model,
@@ -213,7 +212,7 @@ def _queries(presented: Presented, model: Any) -> Queries:
         settings = {**settings, "writing": {"match": match}}
     return Queries(
         model, [*presented.groups], lambda name: presented.group(name, is_chat=is_chat), texts, ask,
-        settings, notes_on=notes_on_writing if presented.writes else lambda answers: (),
+        settings,
     )  # fmt: skip
 
 
@@ -458,27 +457,6 @@ def answered(
         record["answer"] = question.options[option].text
         record["label"] = prompt.answers[matched.position]
     return record
-
-
-def notes_on_writing(answers: pl.DataFrame) -> list[str]:
-    """Notes on the written answers that match nothing, of those with options and of open ones."""
-    notes = []
-    for is_open, kind in ((False, "no option"), (True, "not the gold answer")):
-        written = answers.select("text", "answer", "unmatched", "gold_option").filter(
-            pl.col("text").is_not_null() & (pl.col("gold_option").is_null() == is_open)
-        )
-        unmatched = written.filter(pl.col("unmatched").is_not_null())
-        if unmatched.height:
-            written_as = {text.strip().casefold(): text.strip() for text in unmatched["text"]}
-            counts = Counter(written_as.get(one, one) for one in unmatched["answer"])
-            shown = [(truncated(one, LONGEST_SHOWN), n) for one, n in counts.most_common(SHOWN)]
-            quoted = ", ".join(f"'{text}' ({times:,})" for text, times in shown)
-            share = unmatched.height / written.height
-            notes.append(
-                f"{unmatched.height:,} of {counted(written.height, 'written answer')} "
-                f"({100 * share:.1f} %) are {kind}; most often: {quoted}"
-            )
-    return notes
 
 
 AnswerPair = tuple[str, str, str]  # A question and two answers to it

@@ -1,4 +1,4 @@
-"""Count the answers of one run: its metrics, its headline numbers, and the notes on both."""
+"""Count the answers of one run: its metrics, its headline numbers, and cautions on both."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import polars as pl
 
 from consilience.core.errors import ConsilienceError, Protocol, reason_of
 from consilience.core.schemas import FLIPS, METRICS_SCHEMA
-from consilience.metrics.counts import Answers, Prepared, prepared, unchecked_note
+from consilience.metrics.counts import Answers, Prepared, prepared
 from consilience.metrics.differences import form_changes
-from consilience.metrics.measure import facts_left_out, measure, notes_on
+from consilience.metrics.measure import measure
 from consilience.metrics.registry import Grid, View
+from consilience.report.cautions import Known, cautions, ranked
 from consilience.report.summary import Summary, summarize
 from consilience.runs.folder import RunFolder
 from consilience.runs.run import Run
@@ -32,8 +33,7 @@ class CountedRun:
     metrics: pl.DataFrame
     baseline: pl.DataFrame  # The metrics table of the majority baseline
     summary: Summary
-    left_out: str  # How many facts the accuracy is over, where it is not over all of them
-    notes: Sequence[str]
+    notes: Sequence[str]  # Cautions by rank, then what is known of how it was asked
     record: Mapping[str, Any] = field(default_factory=dict)
     """Settings, versions and the like, for a JSON document."""
 
@@ -47,53 +47,46 @@ class CountedRun:
         return form_changes(self.answers, self.suite, self.protocol)
 
 
-def counted_by(run: Run, protocol: Protocol | None = None) -> tuple[Suite, list[str]]:
-    """The suite of a run with the protocol that it is counted by, and notes on that.
+def counted_by(run: Run, protocol: Protocol | None = None) -> Suite:
+    """The suite of a run with the protocol that it is counted by.
 
     Without a protocol it is that of the run; one that such a suite does not have raises.
     """
     suite, words = run.suite, run.suite.words
     if protocol in (None, suite.protocol):
-        return suite, []
+        return suite
     if protocol not in words.protocols:
         found, expected = f"--protocol {protocol} with a run of {words.item}s", words.protocols[0]
         raise ConsilienceError(found, expected=expected, where=str(run.path))
-    note = (
-        f"the run was asked under {suite.protocol}, which decided the token of each candidate; for "
-        f"{protocol} throughout, probe with --protocol {protocol}"
-    )
-    return replace(suite, protocol=protocol), [note]
+    return replace(suite, protocol=protocol)
 
 
 def count_run(run: Run, suite: Suite | None = None, answers: Answers | None = None) -> CountedRun:
-    """The numbers of a run with its noise floor, and notes on both.
+    """The numbers of a run with its noise floor, and all notes on it.
 
     ``suite``: the groups that are counted, by default those of the run. ``answers``: prepared ones.
     """
     chosen, floor = suite or run.suite, noise_floor_of(run.path)
-    table = run.answers if answers is None else answers
-    return count_answers(table, chosen, run.label, floor)
+    counted = count_answers(run.answers if answers is None else answers, chosen, run.label, floor)
+    of_run = Known(suite=chosen, is_finished=run.is_finished, asked_by=run.protocol)
+    notes = ranked([*cautions(of_run), *counted.notes, *run.record.get("warnings", [])])
+    return replace(counted, notes=notes)
 
 
 def count_answers(
     answers: Answers, suite: Suite, model: str, noise_floor: pl.DataFrame | None = None
 ) -> CountedRun:
-    """The numbers of answers by the protocol of their suite, and notes on them.
+    """The numbers of answers by the protocol of their suite, and cautions on them.
 
     ``model``: what the summary calls the model. ``noise_floor``: further rows of the metrics table.
     """
     table, protocol = prepared(answers, suite), suite.protocol
-    metrics = measure(table, suite, protocol)
-    notes = notes_on(table, metrics, suite)
-    notes += unchecked_note(suite, table.instances) if suite.expectations else ()
-    left_out = facts_left_out(metrics, suite)
-    cautions = [left_out] * bool(left_out)
-    baseline = majority_baseline(table, suite, protocol)
+    metrics, baseline = measure(table, suite, protocol), majority_baseline(table, suite, protocol)
     if noise_floor is not None:
         metrics = pl.concat([metrics, noise_floor], how="diagonal")
-    asked = asked_variants(table)
-    summary = summarize(metrics, suite, protocol, model, baseline, cautions, asked)
-    return CountedRun(suite, table, metrics, baseline, summary, left_out, notes)
+    summary = summarize(metrics, suite, protocol, model, baseline, asked_variants(table))
+    found = cautions(Known(suite=suite, answers=table, metrics=metrics))
+    return CountedRun(suite, table, metrics, baseline, summary, found)
 
 
 def asked_variants(answers: Prepared) -> dict[str, tuple[int, int]]:
@@ -113,23 +106,12 @@ def asked_variants(answers: Prepared) -> dict[str, tuple[int, int]]:
     return {str(group): (fewest, most) for group, fewest, most in table.iter_rows()}
 
 
-NOT_FINISHED = (
-    "not finished: the numbers are of the existing answers; rerun the same command to resume"
-)
-
-
 def save_counted(counted: CountedRun, folder: RunFolder) -> CountedRun:
-    """Save the metrics and the notes of a run in its folder; the counted run with its record.
-
-    Notes on the numbers of a run that is not finished are not kept: it gets other numbers.
-    """
+    """Save the metrics of a run in its folder; the counted run with its record and all notes."""
     folder.finish(counted.metrics)
-    if is_finished := folder.record["finished"] is not None:
-        folder.note(counted.notes)
     record = {**folder.record, "path": str(folder.path)}
-    notes = record["warnings"]
-    if not is_finished:
-        notes = [NOT_FINISHED, *counted.notes, *notes]
+    state = Known(suite=counted.suite, is_finished=record["finished"] is not None)
+    notes = ranked([*cautions(state), *counted.notes, *record["warnings"]])
     return replace(counted, notes=notes, record=record)
 
 
@@ -145,11 +127,6 @@ def noise_floor_of(run: Path) -> pl.DataFrame | None:
         found = f"a damaged table of metrics: {reason_of(error)}"
         todo = "Give the command of the run again, which writes it anew."
         raise ConsilienceError(found, where=str(file), todo=todo) from error
-
-
-def record_notes(run: Run) -> list[str]:
-    """The notes in the record of a run, and whether it has not ended."""
-    return [NOT_FINISHED] * (not run.is_finished) + [*run.record.get("warnings", [])]
 
 
 def majority_baseline(answers: Answers, suite: Suite, protocol: Protocol) -> pl.DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -64,8 +64,7 @@ def probe(
         folder.stop()
         raise
     counted_run = count_answers(answers, plan.suite, model_of(folder.settings), floor)
-    notes = [*queries.notes_on(answers), *counted_run.notes]
-    return save_counted(replace(counted_run, notes=notes), folder)
+    return save_counted(counted_run, folder)
 
 
 def loaded(plan: Plan, options: ProbeOptions, model: Any, watch: Watch) -> Any:

@@ -1,8 +1,7 @@
-"""Columns of metrics tables, and the sentence of the noise floor."""
+"""Columns of metrics tables."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -201,17 +200,3 @@ def in_words(table: Table, words: SuiteWords) -> Table:
 def noise_row(metrics: pl.DataFrame) -> Row | None:
     """The row of the noise floor; None where nothing was measured."""
     return next(iter(metrics.filter(pl.col("n") > 0, metric=FLIPS).to_dicts()), None)
-
-
-def noise_sentence(metrics: pl.DataFrame) -> str:
-    """What a noise floor says about differences; empty where none was measured."""
-    floor = noise_row(metrics)
-    if floor is None:
-        return ""
-    interval = ""
-    if not math.isnan(floor["low"]):
-        interval = f" (95 % interval {floor['low'] * 100:.1f} to {floor['high'] * 100:.1f} %)"
-    return (
-        f"Noise floor: {round(floor['value'] * floor['n'])} of {floor['n']} answers{interval} "
-        "changed when the same prompts were asked again; a smaller difference means nothing."
-    )

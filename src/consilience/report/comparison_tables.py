@@ -12,7 +12,6 @@ from consilience.analysis.flips import KINDS, LOST, NOISE, SAME_MODEL, WON
 from consilience.core.errors import By, ConsilienceError
 from consilience.core.factors import several_factors
 from consilience.core.text import counted
-from consilience.metrics.measure import few_relations
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.metrics.statistics import CLEAR, TIE, holm
 from consilience.report.columns import (
@@ -53,7 +52,7 @@ def comparison_table(compared: pl.DataFrame, suite: Suite, by: By | None = None)
     if rows.is_empty():
         expected = "a part that the suite has"
         raise ConsilienceError(f"no difference by {by} in this comparison", expected=expected)
-    notes = [*compared_on(compared, suite), *(f"{note}." for note in few_relations(rows, suite))]
+    notes = [*compared_on(compared, suite)]
     if by is None and rows.filter(pl.col("difference").is_nan(), metric=CORRECTED).height:
         notes.append(CONSTANT)
     family = "forms" if suite.words.over == "group" else f"{suite.words.group}s"

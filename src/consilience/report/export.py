@@ -20,6 +20,7 @@ from consilience.core.text import counted, visible
 from consilience.files.tables import as_pandas
 from consilience.files.write import write_whole
 from consilience.options import OutputOptions
+from consilience.report.cautions import SHOWN
 from consilience.report.table import (
     CI,
     PERCENT,
@@ -216,9 +217,6 @@ def escape_markdown(text: str) -> str:
     return "".join(f"\\{sign}" if sign in "\\|*_`<>[]" else sign for sign in " ".join(text.split()))
 
 
-CAUTIONS = 3  # that a command prints; the document has all
-
-
 class Displayed:
     """A value that a command prints, a notebook shows, and a data frame holds the numbers of."""
 
@@ -280,13 +278,10 @@ class Output(Displayed):
         return next(iter(self.tables.values()), pl.DataFrame())
 
     def notes(self) -> list[str]:
-        """The first cautions that no table has below it, and how many more there are."""
-        tables = [item for item in self.shown if isinstance(item, Table)]
-        known = " ".join(note for table in tables for note in table.notes)
-        others = [one for one in self.cautions if one.rstrip(".") not in known]
-        more = len(others) - CAUTIONS
+        """The first cautions, and how many more there are."""
+        more = len(self.cautions) - SHOWN
         rest = [f"{counted(more, 'more note')}; --json prints all"] if more > 0 else []
-        return [*others[:CAUTIONS], *rest]
+        return [*self.cautions[:SHOWN], *rest]
 
     def tables_shown(self) -> list[Table]:
         """The verdict, the tables and the notes, as a notebook shows them; lines without tables."""

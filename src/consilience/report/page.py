@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,6 +25,7 @@ from consilience.report import analysis_tables as analyses
 from consilience.report import charts, metric_tables
 from consilience.report import columns as layouts
 from consilience.report import comparison_tables as comparisons
+from consilience.report.cautions import SHOWN, by_run, ranked
 from consilience.report.export import html_text
 from consilience.report.questions import packed
 from consilience.report.summary import KEY, NO_OPTION, VIOLATIONS, Summary
@@ -43,9 +43,7 @@ from consilience.report.table import (
 )
 from consilience.types import Suite
 
-NAMED = 3  # models in the title, cautions below the verdict, tasks in the verdict
-LACKS = re.compile("not finished|no answers for|without an answer|have no answer|were not asked")
-FEW = re.compile("at chance level|has a p of at least|Noise floor")
+NAMED = 3  # models in the title, sentences and tasks in the verdict
 MOST_ROWS = 50  # reasons for no answer
 MOST_FLIPS = 60  # answers that changed between runs
 MOST_EXAMPLES = 12  # labels that changed, with their texts
@@ -125,7 +123,7 @@ def render(page: Page) -> str:
     parts = {name: (folder / f"page.{name}").read_text(encoding="utf-8") for name in ("css", "js")}
     text: str = environment.from_string((folder / "page.html").read_text(encoding="utf-8")).render(
         page=page,
-        shown_cautions=page.cautions[:NAMED],
+        shown_cautions=page.cautions[:SHOWN],
         **{name: markupsafe.Markup(text) for name, text in parts.items()},
         **{f"{name}_digest": _digest(text) for name, text in parts.items()},
         data=markupsafe.Markup(packed(page.questions)) if page.questions else "",
@@ -189,11 +187,7 @@ def report_page(
     about = runs[0].summary.title.removeprefix(f"{names[0]} on ")
     where, _, sizes = about.rpartition(": ")
     found = [*_verdict(runs[0])] if compared is None else comparisons.verdict(compared, suite)
-    own = by_run({run.name: [*run.summary.notes, *run.warnings] for run in runs})
-    cautions = list(dict.fromkeys(f"{note.rstrip('.')}." for note in [*notes, *own]))
-    cautions.sort(
-        key=lambda of: (not LACKS.search(of), "uninformative" not in of, bool(FEW.search(of)))
-    )
+    cautions = ranked([*notes, *by_run({run.name: run.warnings for run in runs})])
     details = [
         Section("Factors", [*_factors(runs)]),
         Section(f"{suite.words.group.capitalize()}s", [*_groups(runs)]),
@@ -208,7 +202,7 @@ def report_page(
         title=f"How consistent {be} {', '.join(names[:NAMED])}{more} on {where}?",
         subtitle=f"{len(runs)} runs: {sizes}" if several else sizes,
         verdict=found[:NAMED],
-        cautions=[note for note in cautions if "Noise floor: 0 of" not in note],
+        cautions=cautions,
         tiles=() if several else [*_tiles(runs[0])],
         sections=[Section("Numbers", [_headline_table(runs)])] if several else (),
         questions=questions or {},
@@ -226,20 +220,6 @@ def _in_words(part: Part, suite: Suite) -> Part:
 def of_run(name: str, runs: Sequence[object]) -> str:
     """The beginning of a title or note on a run; empty where there is only one."""
     return f"{name}: " if len(runs) > 1 else ""
-
-
-def by_run(notes: Mapping[str, Sequence[str]]) -> list[str]:
-    """Notes with the names of their runs; a note of several runs is shown once."""
-    runs_of: dict[str, list[str]] = {}
-    for name, own in notes.items():
-        for note in dict.fromkeys(own):
-            runs_of.setdefault(note, []).append(name)
-    if len(notes) == 1:
-        return list(runs_of)
-    return [
-        f"{'All runs' if len(names) == len(notes) else ', '.join(names)}: {note}"
-        for note, names in runs_of.items()
-    ]
 
 
 # -- the verdict and the cards ------------------------------------------------------------------

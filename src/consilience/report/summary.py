@@ -12,10 +12,9 @@ import polars as pl
 from consilience.core.errors import Protocol
 from consilience.core.expectations import KINDS
 from consilience.core.factors import ORIGINAL, Kind, several_factors
-from consilience.core.text import counted, listed, spread
-from consilience.metrics.measure import constant_answers
+from consilience.core.text import counted, spread
 from consilience.metrics.registry import label_of
-from consilience.report.columns import FEWEST, legible, noise_sentence
+from consilience.report.columns import FEWEST, legible
 from consilience.report.export import table_text
 from consilience.report.table import CI, DASH, NAN, NO_DATA, Cell, Column, Table, Value
 from consilience.types import Relation, Suite, SuiteWords
@@ -91,7 +90,6 @@ class Summary:
     """Those of the most consistent groups; empty where all are shown as equal."""
     relations: int
     """How many relations the numbers are the mean over; 0 for sentence pairs and questions."""
-    notes: Sequence[str]  # What a reader should know, one short sentence each
 
     def __repr__(self) -> str:
         return table_text(self.table())
@@ -113,8 +111,7 @@ class Summary:
             chance = "" if math.isnan(row.chance) else f" (chance {row.chance * 100:.1f})"
             cells = row.value, Cell(low=row.low, high=row.high), row.baseline
             rows.append([row.label, *cells, row.meaning + chance])
-        remarks = " ".join([*self.notes, *self._explanations()])
-        notes = [*self.groups_in_words(), *([remarks] if remarks else [])]
+        notes = [*self.groups_in_words(), *self._explanations()]
         return Table(self.title, columns, rows, notes)
 
     def _explanations(self) -> Iterator[str]:
@@ -151,13 +148,11 @@ def summarize(
     protocol: Protocol,
     model: str,
     baseline: pl.DataFrame,
-    cautions: Sequence[str] = (),
     asked: Asked | None = None,
 ) -> Summary:
     """The headline numbers of a metrics table, with those of the majority baseline.
 
-    ``baseline``: its metrics table. ``cautions``: what the answers say about how to read the
-    numbers, a sentence each. ``asked``: by default every item in every variant.
+    ``baseline``: its metrics table. ``asked``: by default every item in every variant.
     """
     values = {_key_of(row): row for row in legible(metrics).to_dicts()}
     majority = {_key_of(row): row["value"] for row in baseline.to_dicts()}
@@ -192,8 +187,7 @@ def summarize(
         sizes = f"{pairs:,} sentence pairs, {forms} forms"
     rules = f" ({protocol})" if len(words.protocols) > 1 else ""
     title = f"{model} on {name}: {sizes}{rules}"
-    notes = [*cautions, *_notes(metrics, suite, groups)]
-    return Summary(title, rows, least, most, averaged, notes)
+    return Summary(title, rows, least, most, averaged)
 
 
 def _key_of(row: Mapping[str, Any]) -> Key:
@@ -267,15 +261,3 @@ def _mean_sizes(values: Values, groups: Sequence[Relation], words: SuiteWords, a
 def _averaged(groups: Sequence[Relation]) -> Sequence[Relation]:
     """The relations that the means are over: those with one right answer, if there are any."""
     return [group for group in groups if group.cardinality == "N-1"] or groups
-
-
-def _notes(metrics: pl.DataFrame, suite: Suite, groups: Sequence[Relation]) -> Iterator[str]:
-    """What a reader of the headline numbers should know, one short sentence each."""
-    yield from (f"{sentence}." for sentence in constant_answers(metrics, suite))
-    empty = metrics.filter(metric="top_answer", over="group", kind="whole", n=0)["group"]
-    if without := [group.label for group in groups if group.id in empty]:
-        yield f"Means leave out {listed(without)}: no {suite.words.item} was asked."
-    several = sum(group.cardinality == "N-M" for group in groups)
-    if 0 < several < len(groups):
-        yield f"Means leave out {counted(several, 'relation')} with several right answers."
-    yield from filter(None, [noise_sentence(metrics)])

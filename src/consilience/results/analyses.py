@@ -36,6 +36,7 @@ from consilience.report.analysis_tables import (
     factor_verdict,
     view_notes,
 )
+from consilience.report.cautions import Known, cautions
 from consilience.report.charts import tsne_chart
 from consilience.report.columns import EDITS, frame_table, numbered
 from consilience.report.export import Output
@@ -48,11 +49,12 @@ from consilience.types import Relation, Suite
 
 
 def facts_of(run: Run, protocol: Protocol | None = None) -> tuple[Suite, list[str]]:
-    """The suite of a run of facts with the protocol that it is counted by, and notes on that."""
+    """The suite of a run of facts with the protocol that it is counted by, and cautions on that."""
     if not run.suite.words.has_means:
         found, todo = f"a run of {run.suite.words.item}s", "`consilience report` takes such runs."
         raise ConsilienceError(found, expected="a run of facts", where=str(run.path), todo=todo)
-    return counted_by(run, protocol)
+    suite = counted_by(run, protocol)
+    return suite, [*cautions(Known(suite=suite, asked_by=run.protocol))]
 
 
 def analyze_patterns(options: runs.PatternsOptions) -> Output:

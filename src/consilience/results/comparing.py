@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,17 +10,14 @@ import polars as pl
 
 from consilience.analysis.flips import FLIP_SCHEMA, NOISE, QUERY, SAME_MODEL, flip_rows
 from consilience.core.errors import By, ConsilienceError, Protocol
-from consilience.core.text import counted
 from consilience.elsewhere import open_runs
 from consilience.metrics.counts import Prepared
 from consilience.metrics.differences import compare
-from consilience.metrics.measure import few_relations, other_candidates, without_answer
-from consilience.metrics.registry import label_of
 from consilience.options.runs import CompareOptions
-from consilience.probing.counting import NOT_FINISHED, counted_by, noise_floor_of
+from consilience.probing.counting import counted_by, noise_floor_of
+from consilience.report.cautions import Known, by_run, cautions, ranked
 from consilience.report.columns import noise_row
 from consilience.report.comparison_tables import (
-    chosen_rows,
     comparison_table,
     flip_table,
     flip_verdict,
@@ -34,9 +31,6 @@ from consilience.types import Suite
 SHOWN_FLIPS = 10  # changed answers that a terminal shows
 ORDERS = ("order", "context")  # factors whose levels are letters
 
-SHARES_OF_ANSWERS = ("accuracy", "consistency", "consistent_accuracy")
-"""Headline numbers that answers which flip change by about their share."""
-
 
 @dataclass(frozen=True)
 class Common:
@@ -46,7 +40,8 @@ class Common:
     suite: Suite
     """The groups and variants of the first run that all have; the protocol is that of counting."""
     answers: Mapping[str, Prepared]  # Those of each run, by its label
-    notes: Sequence[str]  # How much is common
+    shared: pl.DataFrame  # The queries that all have: ``QUERY``, subject and gold
+    sizes: Mapping[str, int]  # How many queries each run has, by its label
 
     @classmethod
     def of(cls, runs: Sequence[Run], suite: Suite) -> Common:
@@ -80,8 +75,8 @@ class Common:
             )
             for label, of in tables.items()
         }  # fmt: skip
-        notes = [] if is_whole else [_how_much(tables, shared, suite)]
-        return cls(runs, suite, answers, [*notes, *_other_prompts(runs, shared)])
+        sizes = {label: of.height for label, of in tables.items()}
+        return cls(runs, suite, answers, shared, sizes)
 
 
 def _named_alike(runs: Sequence[Run], suite: Suite) -> tuple[list[Run], Suite]:
@@ -113,34 +108,6 @@ def _letters(suite: Suite, factor: str) -> int:
     """How many letters the longest level of an order has; 0 where it does not vary."""
     levels = [level for group in suite for level in group.design.levels.get(factor, ())]
     return max(map(len, levels), default=0)
-
-
-def _how_much(tables: Mapping[str, pl.DataFrame], shared: pl.DataFrame, suite: Suite) -> str:
-    """How many queries are common, of how many of each run."""
-    words, items = suite.words, shared.select(QUERY[:2]).n_unique()
-    counts = ", ".join(f"{of.height:,} in {label}" for label, of in tables.items())
-    return (
-        f"compared on the {counted(shared.height, 'query', 'queries')} that all runs have, of "
-        f"{counted(items, words.item)} ({counts})"
-    )
-
-
-def _other_prompts(runs: Sequence[Run], shared: pl.DataFrame) -> Iterator[str]:
-    """How many prompts of later runs differ from the first run's, where some do and some do not."""
-    first, *others = runs
-    for run in others:
-        if run.settings.get("queries") == first.settings.get("queries"):
-            continue
-        joined = shared.select(QUERY)
-        for one in (first, run):
-            queries = one.queries.select(*QUERY, "input")
-            joined = joined.join(queries, on=QUERY, maintain_order="left")
-        differ = joined.filter(pl.col("input") != pl.col("input_right")).height
-        if 0 < differ < joined.height:
-            yield (
-                f"{differ:,} of {joined.height:,} prompts differ between {first.label} and "
-                f"{run.label}"
-            )
 
 
 def absent_tables(suite: Suite) -> set[str]:
@@ -180,10 +147,9 @@ class Comparison(Displayed):
             absent = absent_tables(self.suite)
             names = [name for name in ("group", "edit", "form", "factor") if name not in absent]
             details = [f"Details: --by {', '.join(names)} or metric"]
-        headlines = chosen_rows(self.table, self.suite)
         return Output(
             {"differences": self.table}, [table, *details], self.verdict,
-            cautions=[*self.notes, *few_relations(headlines, self.suite)],
+            cautions=self.notes,
             facts={"run": _record(self)}, csv=None if by is None else table,
         )  # fmt: skip
 
@@ -242,7 +208,7 @@ def flips_of(
         found = f"{len(runs)} run to find changed answers in"
         todo = "Name the run of the new version, too."
         raise ConsilienceError(found, expected="two runs or more", todo=todo)
-    known = common or Common.of(runs, counted_by(runs[0], protocol)[0])
+    known = common or Common.of(runs, counted_by(runs[0], protocol))
     answers, (first, *others) = known.answers, (run.label for run in runs)
     parts = [flip_rows((answers[first], answers[one]), first, one) for one in others]
     floors = [
@@ -259,71 +225,35 @@ def flips_of(
     prompts = known.runs[0].queries.select(*QUERY, prompt=pl.col("input").list.join("\n"))
     changed = pl.concat(of for _, of in parts)
     changed = changed.join(prompts, on=QUERY, how="left", maintain_order="left")
-    notes = [*settings_notes(runs), *known.notes, *unanswered_notes(known)]
+    notes = cautions_on(known)
     return Flips(runs, known.suite, known.suite.protocol, numbers, changed, notes)
 
 
 def compare_opened(runs: Sequence[Run], protocol: Protocol | None = None) -> Comparison:
     """Later runs against the first."""
-    suite, changed = counted_by(runs[0], protocol)
-    common = Common.of(runs, suite)
-    suite, rules = common.suite, common.suite.protocol
-    table = compare(common.answers, suite, rules)
-    changed += [f"{run.label}: {NOT_FINISHED}" for run in runs if not run.is_finished]
-    notes = [*changed, *settings_notes(runs), *common.notes, *unanswered_notes(common)]
-    notes += noise_notes(runs, table, suite)
-    return Comparison(runs, suite, rules, table, notes)
+    common = Common.of(runs, counted_by(runs[0], protocol))
+    table = compare(common.answers, common.suite, common.suite.protocol)
+    return Comparison(runs, common.suite, common.suite.protocol, table, cautions_on(common, table))
 
 
-def unanswered_notes(common: Common) -> list[str]:
-    """How many of the queries that are compared have no answer, by run."""
-    of_runs = common.answers.items()
-    return [f"{name}: {note}" for name, of in of_runs for note in without_answer(of.coded)]
+def cautions_on(common: Common, compared: pl.DataFrame | None = None) -> list[str]:
+    """The cautions on a comparison, and on the answers of each run that are compared."""
+    runs, suite = common.runs, common.suite
+    of_all = Known(
+        suite=suite, asked_by=runs[0].protocol, runs=runs, compared=compared,
+        common=common.shared, queries=common.sizes, floors=_noise_floors(runs),
+    )  # fmt: skip
+    of_each = {
+        run.label: cautions(
+            Known(suite=suite, is_finished=run.is_finished, answers=common.answers[run.label])
+        )
+        for run in runs
+    }
+    return ranked([*cautions(of_all), *by_run(of_each)])
 
 
-def settings_notes(runs: Sequence[Run]) -> list[str]:
-    """Settings in which later runs differ from the first, if both are known."""
-    first, *others = runs
-    notes = []
-    for run in others:
-        for name in ("protocol", "candidates"):
-            ours, theirs = first.settings.get(name), run.settings.get(name)
-            if first.settings and run.settings and ours != theirs:
-                notes.append(
-                    f"{run.label} was asked with the {name} {theirs}, {first.label} with {ours}"
-                )
-        if first.suite.words.has_means:
-            notes += other_candidates({one.label: one.answers for one in (first, run)})
-    return notes
-
-
-def _noise_floors(runs: Sequence[Run]) -> dict[str, Mapping[str, Any]]:
+def _noise_floors(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
     """The row of the noise floor of each run that measured one."""
     known = [(run.label, noise_floor_of(run.path)) for run in runs]
     rows = [(name, noise_row(floor)) for name, floor in known if floor is not None]
-    return {name: row for name, row in rows if row is not None}
-
-
-def noise_notes(runs: Sequence[Run], table: pl.DataFrame, suite: Suite) -> list[str]:
-    """Which headline differences are no larger than the noise floor of one of the two runs."""
-    floors = _noise_floors(runs)
-    headlines = table.filter(
-        pl.col("metric").is_in(SHARES_OF_ANSWERS), pl.col("difference").abs() > 0,
-        over=suite.words.over, kind="whole",
-    )  # fmt: skip
-    notes = []
-    for (first, second), rows in headlines.group_by("first", "second", maintain_order=True):
-        known = [name for name in (str(first), str(second)) if name in floors]
-        if not known:
-            continue
-        name = max(known, key=lambda name: float(floors[name]["value"]))
-        floor = floors[name]
-        inside = rows.filter(pl.col("difference").abs() <= floor["value"])["metric"]
-        if len(inside):
-            named = ", ".join(dict.fromkeys(map(label_of, inside)))
-            notes.append(
-                f"{second} against {first}: no larger than the noise floor: {named}; "
-                f"{100 * floor['value']:.1f} % of {floor['n']} answers of {name} changed when "
-                "nothing was changed in the prompts"
-            )
-    return notes
+    return {name: dict(row) for name, row in rows if row is not None}

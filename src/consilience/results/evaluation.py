@@ -31,7 +31,6 @@ from consilience.probing.counting import (
     CountedRun,
     count_run,
     counted_by,
-    record_notes,
     save_counted,
 )
 from consilience.probing.probe import ProbePlan
@@ -137,11 +136,10 @@ def counted_again(
 
     ``answers``: those of the run, where they are in memory.
     """
-    suite, more = counted_by(run, protocol)
+    suite = counted_by(run, protocol)
     counted = count_run(run, suite, answers)
-    notes = dict.fromkeys([*record_notes(run), *counted.notes, *more])
     record = record_of(run=str(run.path), suite=suite.name, protocol=suite.protocol)
-    return replace(counted, notes=[*notes], record=record)
+    return replace(counted, record=record)
 
 
 def scored(options: ScoreOptions) -> CountedRun:
@@ -313,7 +311,7 @@ def output_of(run: CountedRun, options: ScoreOptions | None = None) -> Output:
     return Output(
         {"metrics": run.metrics, "changes": run.changes},
         [table] if by else [table, *lines],
-        cautions=[*[run.left_out] * bool(run.left_out), *run.notes],
+        cautions=run.notes,
         facts={"run": run.record, "summary": run.summary.to_dict()},
         csv=table if by else None,
         # a run that its server did not let finish
@@ -366,8 +364,7 @@ def _table_by(by: By, run: CountedRun) -> Table:
         case "form":
             table = metric_tables.form_table(metrics, title, run.changes)
         case "metric":
-            notes = [*[run.left_out] * bool(run.left_out)]
-            notes += [metric_tables.OVER_ALL] * words.is_pooled
+            notes = [metric_tables.OVER_ALL] * words.is_pooled
             is_main = (kind == "whole") | (
                 (pl.col("metric") != "determinism") & (over[0] != "group")
             )

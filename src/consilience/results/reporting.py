@@ -26,17 +26,17 @@ from consilience.elsewhere import open_run, open_runs
 from consilience.files.write import path_of, write_whole
 from consilience.metrics.counts import Prepared, asked_of_all
 from consilience.metrics.differences import compare
-from consilience.metrics.measure import few_relations
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.options import options_of
 from consilience.options.runs import ReportOptions
-from consilience.probing.counting import count_run, counted_by, record_notes
+from consilience.probing.counting import count_run, counted_by
 from consilience.report import charts, export
 from consilience.report.analysis_tables import symbol_of
+from consilience.report.cautions import by_run, ranked
 from consilience.report.columns import legible
 from consilience.report.export import Displayed, Output
 from consilience.report.metric_tables import EDITS
-from consilience.report.page import Page, RunView, by_run, render, report_page
+from consilience.report.page import Page, RunView, render, report_page
 from consilience.report.papers import Values, is_of_pararel, paper_values
 from consilience.report.questions import question_data
 from consilience.report.summary import FACT_ROWS, VIOLATIONS, Summary
@@ -176,10 +176,10 @@ def report(options: ReportOptions, watch: Watch = SILENT) -> Output:
     """Write one page on one run, or on several with the first as the reference."""
     runs = open_runs(options.runs)
     file = _page_of(runs, options.out)
-    suite, asked_by = counted_by(runs[0], options.protocol)
+    suite = counted_by(runs[0], options.protocol)
     with watch.steps("counting", len(runs), "tables") as advance:
-        page, views, notes = _measured(runs, suite, asked_by, advance)
-    warnings = [*notes, *by_run({view.name: view.warnings for view in views})]
+        page, views, notes = _measured(runs, suite, advance)
+    warnings = ranked([*notes, *by_run({view.name: view.warnings for view in views})])
     _, _, sizes = views[0].summary.title.partition(f" on {suite.name}")
     about = suite.name + sizes  # the sizes and the protocol
     tables = layouts_of(suite.words, {view.name: view.metrics for view in views}, warnings)
@@ -216,12 +216,13 @@ def _page_of(runs: Sequence[Run], file: Path | None) -> Path:
 
 
 def _measured(
-    runs: Sequence[Run], suite: Suite, notes: Sequence[str], advance: Advance
+    runs: Sequence[Run], suite: Suite, advance: Advance
 ) -> tuple[Page, list[RunView], list[str]]:
-    """The page, the runs, and ``notes`` with those on how later runs differ from the first.
+    """The page, the runs, and cautions on how later runs differ from the first.
 
     Of several runs, what all of them were asked.
     """
+    notes: list[str] = []
     compared, flips, asked = None, None, {runs[0].label: Prepared(runs[0].answers, suite)}
     of_all = asked
     if len(runs) > 1:
@@ -231,15 +232,14 @@ def _measured(
         compared = compare(of_all, suite, suite.protocol)
         changed = comparing.flips_of(runs, suite.protocol, common)
         flips = changed.numbers, changed.answers
-        notes = [*notes, *changed.notes, *comparing.noise_notes(runs, compared, suite)]
-        notes += few_relations(compared, suite)
+        notes = comparing.cautions_on(common, compared)
     views = []
     for run in runs:
         views.append(view_of(run, suite, of_all[run.label]))
         advance(1)
     answers = {label: one.answers for label, one in asked.items()}
     questions = question_data(answers, suite, runs[0].queries)
-    return report_page(views, compared, notes, flips, questions), views, [*notes]
+    return report_page(views, compared, notes, flips, questions), views, notes
 
 
 def view_of(run: Run, suite: Suite, answers: Prepared) -> RunView:
@@ -260,7 +260,7 @@ def view_of(run: Run, suite: Suite, answers: Prepared) -> RunView:
         metrics=legible(known.metrics),
         summary=known.summary,
         unanswered=blank.group_by("group", "reason", maintain_order=True).len(),
-        warnings=list(dict.fromkeys([*record_notes(run), *known.notes])),
+        warnings=known.notes,
     )
     if suite.words.over == "group":
         return replace(view, changed=changed_answers(run.queries, answers.answers, suite))

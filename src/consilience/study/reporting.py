@@ -13,15 +13,16 @@ import polars as pl
 from consilience.core.errors import SILENT, ConsilienceError, Watch
 from consilience.core.text import counted
 from consilience.files.write import write_whole
-from consilience.metrics.measure import constant_answers, few_relations, mean_over_runs
+from consilience.metrics.measure import mean_over_runs
 from consilience.metrics.registry import label_of, short_label_of
 from consilience.metrics.statistics import CLEAR, benjamini_hochberg, holm
 from consilience.options import OutputOptions
 from consilience.options.runs import StudyReportOptions, StudyStatusOptions
-from consilience.probing.counting import CountedRun, count_run, record_notes
+from consilience.probing.counting import CountedRun, count_run
 from consilience.report import columns as layouts
 from consilience.report import export
-from consilience.report.page import Page, Part, Section, by_run, render, repeat
+from consilience.report.cautions import by_run
+from consilience.report.page import Page, Part, Section, render, repeat
 from consilience.report.summary import KEY, SummaryRow
 from consilience.report.table import CI, NAN, Cell, Column, Table, Value, intervals_below
 from consilience.results.comparing import Comparison, compare_opened
@@ -87,15 +88,7 @@ def headlines_table(rows: Sequence[StudyRow], study: str) -> Table:
                 values += [Cell(), Cell()]
         shown.append([*values, row.items, row.noise_floor][: len(columns)])
     missing = [f"{row.model} on {row.cell}" for row in rows if row.missing]
-    constant = {
-        f"{row.model} on {row.cell}": [
-            *constant_answers(row.measured[1].metrics, row.measured[1].suite)
-        ]
-        for row in known
-        if row.measured
-    }
     notes = [*_meanings(known, metrics), *[f"Missing: {', '.join(missing)}."] * bool(missing)]
-    notes += [f"{note}." for note in by_run(constant)]
     title = f"{study}: {counted(len([row for row in known if row.measured]), 'run')} in percent"
     title += f", {len(missing)} missing" if missing else ""
     return Table(title, columns, shown, notes, [row.cell for row in rows])
@@ -184,7 +177,7 @@ def study_page(report: StudyReport, folder: Path) -> Page:
         label, (run, counted_run) = f"{row.model}, {row.cell}", row.measured
         if (page := run.path / "report.html").is_file():
             links.append((label, os.path.relpath(page, folder)))
-        warnings[label] = [*dict.fromkeys([*record_notes(run), *counted_run.notes])]
+        warnings[label] = counted_run.notes
         records.append((label, run.record))
     sections.append(Section("Runs", [*about, *([links] if links else [])]))
     notes = by_run(warnings)
@@ -381,7 +374,7 @@ def _compared(
             notes.append(f"nothing is compared with {family[0].label}: {error}")
             continue
         headlines = _headlines(compared, one)
-        notes += [*compared.notes, *few_relations(headlines, one.suite)]
+        notes += compared.notes
         tables.append(headlines.with_columns(cell=pl.lit(cell)))
     return tables, notes
 

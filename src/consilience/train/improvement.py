@@ -15,12 +15,13 @@ import polars as pl
 from scipy.special import stdtrit
 
 from consilience.core.text import counted
-from consilience.metrics.measure import few_relations, mean_over_runs
+from consilience.metrics.measure import mean_over_runs
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.metrics.statistics import LEVEL, TIE, difference_bounds, logit_interval
 from consilience.options import OutputOptions
 from consilience.options.training import FinetuneOptions
 from consilience.probing.counting import CountedRun
+from consilience.report.cautions import Known, cautions
 from consilience.report.columns import (
     FEWEST,
     POINTS,
@@ -298,10 +299,10 @@ class Improved(Shown):
         return [*changed, *harm_verdict(self.harms)]
 
     @property
-    def notes(self) -> list[str]:
-        """What a mean over few relations says."""
+    def notes(self) -> Sequence[str]:
+        """Cautions on a mean over few relations."""
         headline = self.best.compared.filter(pl.col("metric").is_in(headline_metrics()))
-        return few_relations(headline, self.suite)
+        return cautions(Known(suite=self.suite, compared=headline))
 
     @property
     def items(self) -> int:

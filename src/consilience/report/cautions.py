@@ -1,0 +1,371 @@
+"""Cautions: what a reader must know before the numbers mean anything, a row of a table each."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from consilience.core.errors import Protocol
+from consilience.core.schemas import FLIPS
+from consilience.core.text import counted, listed, truncated
+from consilience.metrics.counts import Prepared
+from consilience.metrics.registry import headline_metrics, label_of
+from consilience.metrics.statistics import FEW, smallest_p
+from consilience.runs.run import Run
+from consilience.types import Suite
+
+NEARLY_CONSTANT = 0.9  # Share of the top answer above which consistency says nothing
+SHOWN = 3  # Cautions that are shown at once, the most important first
+FEWEST_DISAGREEMENTS = 20
+"""Disagreements expected by chance, items times 1 - chance, from which corrected consistency is
+unbiased within 1 point and its interval right (``docs/statistics.md``)."""
+
+LONGEST_WRITTEN = 40  # Characters of a written answer
+QUERY = ("group", "item", "variant")
+SHARES_OF_ANSWERS = ("accuracy", "consistency", "consistent_accuracy")
+"""Headline numbers that answers which change by chance change by about their share."""
+
+
+class Caution(str):
+    """A sentence with its rank: its place in ``CAUTIONS``."""
+
+    rank: int
+
+    def __new__(cls, text: str, rank: int) -> Caution:
+        self = super().__new__(cls, text)
+        self.rank = rank
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What is known of a run, or of runs that are compared; what is not known is no caution."""
+
+    suite: Suite  # Its protocol is that of counting
+    is_finished: bool = True
+    asked_by: Protocol | None = None  # The protocol that the run was asked under
+    answers: Prepared | None = None
+    metrics: pl.DataFrame | None = None  # The metrics table, with the noise floor
+
+    # Of runs that are compared, the first one first:
+    runs: Sequence[Run] = ()
+    compared: pl.DataFrame | None = None  # ``COMPARISON_SCHEMA``
+    common: pl.DataFrame | None = None  # The queries that all have: ``QUERY``
+    queries: Mapping[str, int] = field(default_factory=dict)  # How many each run has, by label
+    floors: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    """The noise floors that runs measured, by label: rows of the metrics table."""
+
+
+Fields = Mapping[str, object]  # What the text of a caution is filled with
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A row of ``CAUTIONS``."""
+
+    name: str
+    holds: Callable[[Known], Iterable[Fields]]  # The fields of the text, each time that it holds
+    text: str
+    more: str  # The page of the documentation that says more
+
+
+def cautions(known: Known) -> list[Caution]:
+    """The cautions on what is known, the most important first."""
+    return [
+        Caution(f"{row.text.format(**fields)} (docs/{row.more})", rank)
+        for rank, row in enumerate(CAUTIONS)
+        for fields in row.holds(known)
+    ]
+
+
+def ranked(notes: Iterable[str]) -> list[str]:
+    """Cautions by rank, each once; then other notes in their order."""
+    return sorted(dict.fromkeys(notes), key=lambda note: getattr(note, "rank", len(CAUTIONS)))
+
+
+def by_run(notes: Mapping[str, Sequence[str]]) -> list[str]:
+    """Notes with the names of their runs; a note of several runs is given once."""
+    runs_of: dict[str, list[str]] = {}
+    for name, own in notes.items():
+        for note in dict.fromkeys(own):
+            runs_of.setdefault(note, []).append(name)
+    if len(notes) == 1:
+        return ranked(runs_of)
+    named: list[str] = []
+    for note, names in runs_of.items():
+        text = f"{'All runs' if len(names) == len(notes) else ', '.join(names)}: {note}"
+        named.append(Caution(text, note.rank) if isinstance(note, Caution) else text)
+    return ranked(named)
+
+
+# -- conditions ----------------------------------------------------------------------------------
+
+
+def _unfinished(known: Known) -> Iterator[Fields]:
+    if not known.is_finished:
+        yield {}
+
+
+def _unanswered(known: Known) -> Iterator[Fields]:
+    """Groups without an answer; queries that were left out, and queries without an answer."""
+    if known.answers is None:
+        return
+    words, present = known.suite.words, {group.id for group in known.answers.relations}
+    absent = [group.id for group in known.suite if group.id not in present]
+    if absent:
+        whole = counted(len(known.suite), words.group)
+        yield {"what": f"{len(absent)} of {whole} ({listed(absent)}) have no answers at all"}
+    rows = known.answers.coded
+    without = rows.filter(pl.col("answer").is_null()).sort("group", "item", "variant_index")
+    is_left_out = pl.col("excluded").is_not_null()
+    for what, lacking, reason in (
+        ("were not asked, and no number counts them", without.filter(is_left_out), "excluded"),
+        ("have no answer, which counts as wrong", without.filter(~is_left_out), "error"),
+    ):
+        if lacking.is_empty():
+            continue
+        sizes = lacking["group"].value_counts().sort("count", "group", descending=[True, False])
+        groups = listed([f"{group} {size:,}" for group, size in sizes.rows()])
+        first = lacking.drop_nulls(reason)[:1] if reason in lacking.columns else lacking[:0]
+        example = "".join(
+            f"; for example {of['group']} {of['item']}: {str(of[reason]).rstrip('.')}"
+            for of in first.to_dicts()
+        )
+        yield {"what": f"{lacking.height:,} of {rows.height:,} queries {what} ({groups}){example}"}
+
+
+def _constant(known: Known) -> Iterator[Fields]:
+    """Groups in which nearly all answers are identical."""
+    groups = [] if known.metrics is None else constant_groups(known.metrics)
+    if groups:
+        words = known.suite.words
+        by_option = all(known.suite[group].design.by_option for group in groups)
+        yield {
+            "groups": f"{len(groups)} of {counted(len(known.suite), words.group)}",
+            "most": f"{NEARLY_CONSTANT * 100:.0f} %",
+            "same": "name the option in the same place" if by_option
+            else f"are the same {words.answer}",
+        }  # fmt: skip
+
+
+def constant_groups(metrics: pl.DataFrame) -> list[str]:
+    """The groups of several variants with a share of the top answer above ``NEARLY_CONSTANT``."""
+    of_groups = metrics.filter(pl.col("n") > 0, over="group", kind="whole")
+    compared = of_groups.filter(metric="chance_consistency")["group"]
+    is_constant = (pl.col("value") > NEARLY_CONSTANT) & pl.col("group").is_in(compared.implode())
+    return of_groups.filter(is_constant, metric="top_answer")["group"].to_list()
+
+
+def _unlike(known: Known) -> Iterator[Fields]:
+    """Another protocol than the run was asked under; settings that differ between runs."""
+    if known.asked_by not in (None, known.suite.protocol):
+        ours, asked = known.suite.protocol, known.asked_by
+        yield {"what": f"The run was asked under the protocol {asked} and is counted by {ours}"}
+    for run in known.runs[1:]:
+        first = known.runs[0]
+        for name in ("protocol", "candidates") if first.settings and run.settings else ():
+            before, after = first.settings.get(name), run.settings.get(name)
+            if before != after:
+                what = f"{run.label} was asked with --{name} {after}, {first.label} with {before}"
+                yield {"what": what}
+        if known.suite.words.has_means:
+            yield from _other_candidates(run, first)
+        if known.common is not None:
+            yield from _other_prompts(run, first, known.common)
+
+
+def _other_candidates(run: Run, first: Run) -> Iterator[Fields]:
+    """How many relations have another number of candidates in a run than in the first."""
+    if not all("n_candidates" in one.answers.columns for one in (run, first)):
+        return
+    here, there = (
+        one.answers.drop_nulls(["answer", "n_candidates"])
+        .group_by("group", maintain_order=True)
+        .agg(pl.col("n_candidates").max())
+        for one in (run, first)
+    )
+    both = here.join(there, on="group", maintain_order="left")
+    differ = both.filter(pl.col("n_candidates") != pl.col("n_candidates_right"))
+    for group, *sizes in differ.head(1).rows():
+        relations = f"{differ.height} of {counted(both.height, 'relation')}"
+        what = f"{run.label} and {first.label} chose among other candidates in {relations}"
+        example = f"for example {group}: {sizes[0]:,} and {sizes[1]:,}"
+        yield {"what": f"{what} ({example}; --candidates pieces makes them alike)"}
+
+
+def _other_prompts(run: Run, first: Run, common: pl.DataFrame) -> Iterator[Fields]:
+    """How many prompts differ between two runs, where some do and some do not."""
+    if run.settings.get("queries") == first.settings.get("queries"):
+        return
+    joined = common.select(QUERY)
+    for one in (first, run):
+        queries = one.queries.select(*QUERY, "input")
+        joined = joined.join(queries, on=QUERY)
+    differ = joined.filter(pl.col("input") != pl.col("input_right")).height
+    if 0 < differ < joined.height:
+        of_all = f"{differ:,} of {joined.height:,} prompts"
+        yield {"what": f"{of_all} differ between {first.label} and {run.label}"}
+
+
+def _part(known: Known) -> Iterator[Fields]:
+    """Queries that only some of the runs have."""
+    common, sizes = known.common, known.queries
+    if common is not None and any(size != common.height for size in sizes.values()):
+        items = common.select(QUERY[:2]).n_unique()
+        yield {
+            "queries": counted(common.height, "query", "queries"),
+            "items": counted(items, known.suite.words.item),
+            "sizes": ", ".join(f"{size:,} in {label}" for label, size in sizes.items()),
+        }
+
+
+def _unmatched(known: Known) -> Iterator[Fields]:
+    """Written answers that match nothing, of questions with options and of open ones."""
+    answers = pl.DataFrame() if known.answers is None else known.answers.answers
+    if not {"text", "unmatched"} <= set(answers.columns):
+        return
+    has_options = pl.lit(False)
+    if "gold_option" in answers.columns:
+        has_options = pl.col("gold_option").is_not_null()
+    for is_kind, what in ((has_options, "no option"), (~has_options, "not the gold answer")):
+        written = answers.filter(pl.col("text").is_not_null() & is_kind)
+        unmatched = written.filter(pl.col("unmatched").is_not_null())
+        if unmatched.height:
+            texts = unmatched["text"].cast(pl.String)
+            written_as = {text.strip().casefold(): text.strip() for text in texts}
+            counts = Counter(written_as.get(one, one) for one in unmatched["answer"])
+            share = f"{100 * unmatched.height / written.height:.1f} %"
+            yield {
+                "count": f"{unmatched.height:,} of {counted(written.height, 'written answer')}",
+                "share": share, "what": what,
+                "texts": ", ".join(
+                    f"'{truncated(one, LONGEST_WRITTEN)}' ({times:,})"
+                    for one, times in counts.most_common(SHOWN)
+                ),
+            }  # fmt: skip
+
+
+def _unchecked(known: Known) -> Iterator[Fields]:
+    """Expectations of which a question was not asked."""
+    if known.answers is None or not known.suite.expectations:
+        return
+    by_group = known.answers.instances
+    checked = {of[0].expectation for group in by_group.values() for of in group}
+    lacking = [one for one in known.suite.expectations if one not in checked]
+    if lacking:
+        yield {
+            "count": f"{len(lacking)} of {counted(len(known.suite.expectations), 'expectation')}",
+            "items": " and ".join(f"'{item}'" for item in dict.fromkeys(lacking[0].items)),
+        }
+
+
+def _few_items(known: Known) -> Iterator[Fields]:
+    """So few disagreements expected by chance that a number above chance is biased downwards."""
+    if known.metrics is None or constant_groups(known.metrics):
+        return
+    of_groups = known.metrics.filter(over="group", kind="whole")
+    items = of_groups.filter(metric="accuracy").select("group", "n")
+    chance = of_groups.filter(pl.col("value").is_not_nan(), metric="chance_consistency")
+    both = chance.join(items, on="group", suffix="_items")
+    count = int(both["n_items"].sum())
+    expected = float((both["n_items"] * (1 - both["value"])).sum())
+    if 0 < expected < FEWEST_DISAGREEMENTS:
+        yield {
+            "items": counted(count, known.suite.words.item),
+            "enough": math.ceil(FEWEST_DISAGREEMENTS * count / expected),
+        }
+
+
+def _few_groups(known: Known) -> Iterator[Fields]:
+    """Means over so few relations that p cannot be below 0.05; questions are counted one by one."""
+    if known.compared is None or known.suite.words.over != "mean":
+        return
+    is_few = pl.col("n").is_between(2, FEW - 1) & pl.col("metric").is_in(headline_metrics())
+    few = known.compared.filter(is_few, over="mean", kind="whole")
+    for (size,), rows in few.group_by("n", maintain_order=True):
+        names = [label_of(name).lower() for name in rows["metric"].unique(maintain_order=True)]
+        yield {"groups": f"{size} relations", "of": listed(names), "p": f"{smallest_p(size):.3g}"}
+
+
+def _noise(known: Known) -> Iterator[Fields]:
+    """Answers that changed when they were asked again; differences that are no larger."""
+    floors = [] if known.metrics is None else known.metrics.filter(
+        pl.col("n") > 0, metric=FLIPS
+    ).to_dicts()  # fmt: skip
+    for floor in floors[:1]:
+        share = f"{100 * floor['value']:.1f} %"
+        if not math.isnan(floor["low"]):
+            share += f"; 95 % CI {100 * floor['low']:.1f} to {100 * floor['high']:.1f} %"
+        yield {
+            "run": "the model",
+            "changed": f"{round(floor['value'] * floor['n'])} of {floor['n']} answers ({share})",
+            "so": "a difference between runs in this range says nothing",
+        }
+    if known.compared is None:
+        return
+    headlines = known.compared.filter(
+        pl.col("metric").is_in(SHARES_OF_ANSWERS), pl.col("difference").abs() > 0,
+        over=known.suite.words.over, kind="whole",
+    )  # fmt: skip
+    for runs, rows in headlines.group_by("first", "second", maintain_order=True):
+        measured = [
+            known.floors[str(name)] | {"run": name} for name in runs if name in known.floors
+        ]
+        floor = max(measured, key=lambda floor: floor["value"], default={"value": 0.0})
+        inside = rows.filter(pl.col("difference").abs() <= floor["value"])["metric"]
+        if len(inside):
+            named = ", ".join(dict.fromkeys(label_of(of).lower() for of in inside))
+            yield {
+                "run": floor["run"],
+                "changed": f"{100 * floor['value']:.1f} % of {floor['n']} answers",
+                "so": f"{runs[1]} differs from {runs[0]} by no more than that in {named}",
+            }
+
+
+CAUTIONS = (
+    Condition(
+        "unfinished", _unfinished,
+        "Not finished: the numbers are of the answers so far. Rerun the command of the run to "
+        "resume it.", "cli.md",
+    ),
+    Condition("unanswered", _unanswered, "{what}.", "metrics.md"),
+    Condition(
+        "constant", _constant,
+        "In {groups} more than {most} of the answers {same}. There a model agrees with itself "
+        "whatever it is asked, so read its chance-corrected consistency.", "metrics.md",
+    ),
+    Condition("unlike", _unlike, "{what}. This alone can change the numbers.", "compare.md"),
+    Condition(
+        "part", _part,
+        "Compared on the {queries} that all runs have, of {items} ({sizes}).", "compare.md",
+    ),
+    Condition(
+        "unmatched", _unmatched,
+        "{count} ({share}) are {what}, and count as wrong; most often {texts}.", "free-text.md",
+    ),
+    Condition(
+        "unchecked", _unchecked,
+        "{count} are not checked, because not all of their questions were asked; for example that "
+        "on {items}.", "expectations.md",
+    ),
+    Condition(
+        "few items", _few_items,
+        "{items} are too few for the chance-corrected consistency: with fewer than about {enough} "
+        "like these it is often too low.", "statistics.md",
+    ),
+    Condition(
+        "few groups", _few_groups,
+        "No difference of {of} can be significant: these are means over {groups}, and such a p is "
+        "at least {p}. Compare single relations.", "statistics.md",
+    ),
+    Condition(
+        "noise", _noise,
+        "Asked the same prompts again, {run} changed {changed}: {so}.", "models.md",
+    ),
+)  # fmt: skip
+"""All cautions, the most important first."""

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from consilience.app.parser import ClickGroup
+from consilience.app.command import Group
 from consilience.authoring.checks import CHECKS
 from consilience.cli import program
-from consilience.options import option_fields
+from consilience.options import parameters
 from consilience.options.probe import ProbeOptions
 
 OUTSIDE = re.compile(
@@ -41,10 +41,9 @@ def keyword_lines() -> Iterator[str]:
     """A row for each option of ``evaluate``: its name, its default and what it does."""
     yield "| option | default | what it does |"
     yield "|---|---|---|"
-    for field in option_fields(ProbeOptions):
-        if field.name not in ("model", "suite"):
-            text = cell(field.option.help)
-            yield f"| `{field.name}` | `{field.default!r}` | {text} |"
+    for name, parameter in parameters(ProbeOptions).items():
+        if name not in ("model", "suite"):
+            yield f"| `{name}` | `{parameter.default!r}` | {cell(parameter.option.help)} |"
 
 
 def check_lines() -> Iterator[str]:
@@ -68,29 +67,22 @@ def lines_of(command: Any, name: str, parent: Any = None) -> Iterator[str]:
         yield f"{'#' * level} {name}\n"
         yield f"{command.help}\n"
         yield f"```\n{' '.join([name, *command.collect_usage_pieces(context)])}\n```\n"
-    if isinstance(command, ClickGroup):
+    if isinstance(command, Group):
         for each in command.list_commands(context):
             yield from lines_of(command.get_command(context, each), f"{name} {each}", context)
         return
     yield from options_of(command, context)
-    if command.entry.examples:
+    if command.examples:
         yield "\n".join(
-            ["```", *(f"consilience {example}" for example in command.entry.examples), "```\n"]
+            ["```", *(f"consilience {example}" for example in command.examples), "```\n"]
         )
 
 
 def options_of(command: Any, context: Any) -> Iterator[str]:
-    """A table of options for each panel of the help."""
-    panels: dict[str, list[str]] = {}
-    for parameter in command.get_params(context):
-        row = parameter.get_help_record(context)
-        if row is None:
-            continue
-        panel = getattr(parameter, "panel", "General")
-        name, text = (cell(part.strip()) for part in row)
-        panels.setdefault(panel, []).append(f"| `{name}` | {text} |")
-    for panel, rows in panels.items():
-        yield "\n".join([f"| {panel} | |", "|---|---|", *rows, ""])
+    """A table of the arguments and options of a command."""
+    rows = [parameter.get_help_record(context) for parameter in command.get_params(context)]
+    shown = [f"| `{cell(name)}` | {cell(text)} |" for name, text in rows]
+    yield "\n".join(["| option | what it does |", "|---|---|", *shown, ""])
 
 
 def cell(text: str) -> str:

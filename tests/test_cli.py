@@ -184,7 +184,7 @@ def test_data_list_check_stats(consilience, tmp_path, write_suite):
         "facts.jsonl:1, column 'subject': no 'subject'" in err and "facts.jsonl:2: not JSON" in err
     )
     assert "3 problems in" in err
-    assert "3 problems in" in consilience("-q", "suite", "check", bad)[2], "errors are not notes"
+    assert "3 problems in" in consilience("suite", "check", bad, "-q")[2], "errors are not notes"
     task = tmp_path / "task.toml"
     task.write_text('name = "t"\n')
     assert "no column 'kind'" in refusal(consilience, "suite", "check", task)

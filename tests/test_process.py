@@ -166,7 +166,7 @@ def test_a_process_with_torch_ends_at_once_and_whole(arguments, status):
     assert (run.returncode, run.stdout.splitlines()[-1]) == (status, "at the end")
     assert "Python frees torch" not in run.stdout
     assert ("consilience " in run.stdout) == (status == 0)
-    assert ("no command 'lost'" in run.stderr) == (status == 2)
+    assert ("no such command 'lost'" in run.stderr) == (status == 2)
 
 
 def test_no_garbage_is_collected_among_imports(tmp_path):
@@ -190,7 +190,7 @@ def test_no_garbage_is_collected_among_imports(tmp_path):
 
 @pytest.mark.parametrize(("arguments", "message", "is_usage"), [
     (("score", "nowhere.csv", "--suite", "mini"), "nowhere.csv: no such file or folder. Check the path.", False),
-    (("suite", "lost"), "consilience suite: no command 'lost'", True),
+    (("suite", "lost"), "consilience suite: no such command 'lost'", True),
     (("probe", "--limit", "some"), "consilience probe: invalid value for '--limit'", True),
     (("score",), "consilience score: missing argument 'ANSWERS'", True),
 ])  # fmt: skip

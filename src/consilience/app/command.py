@@ -1,76 +1,219 @@
-"""A command: a function of one options value, declared once for Python and the command line."""
+"""Commands: functions whose parameters are options of the command line and of a file."""
 
 from __future__ import annotations
 
 import inspect
+import re
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
 
-from consilience.core.errors import needs_extra
-from consilience.options import Options, takes
+import click
+from click.core import ParameterSource
 
-if TYPE_CHECKING:
-    from consilience.report.export import Displayed, Shown
+from consilience.core.errors import ConsilienceError, did_you_mean, needs_extra
+from consilience.options import (
+    DeclaredOption,
+    OutputOptions,
+    Text,
+    checking,
+    parameters,
+    refuse_unknown,
+)
 
 P = ParamSpec("P")
-O = TypeVar("O", bound=Options)  # noqa: E741 - an options value
-R = TypeVar("R", bound="Displayed | Shown | None")
+R = TypeVar("R")
+
+WIDTH = 100  # Characters of the longest line of a help text
+FILE = Path("consilience.toml")  # In the working folder; it is read if it is there
+GIVEN = (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)  # Typed, or in the file
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
-    """A command of the program."""
+def read_defaults(ctx: click.Context, param: click.Parameter, file: Path | None) -> None:
+    """Read the defaults that a file sets for a command: those of its table, such as [probe].
 
-    path: str
-    options: type[Options]
-    run: Callable[
-        [Any], Displayed | Shown | None
-    ]  # Does the work; None where another process has the result
-    help: str
-    panel: str
-    examples: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Commands with a common first word, or words."""
-
-    path: str
-    help: str
-    panel: str = "Commands"
-    examples: Sequence[str] = ()
-
-
-NAMES = (
-    "probe", "score", "compare", "gate", "report", "publish", "study",
-    "analyze", "improve", "finetune", "suite", "reproduce",
-)  # fmt: skip
-"""The first words of all commands, in the order of the help."""
-
-KNOWN: dict[str, Command | Group] = {}  # What was declared, by its words, in the order of the help
-
-
-def command(
-    kind: Callable[P, O],
-    path: str,
-    *,
-    panel: str = "Commands",
-    examples: Sequence[str],
-) -> Callable[[Callable[[O], R]], Callable[P, R]]:
-    """Declare a function of an options value as a command, whose help is its docstring.
-
-    Python calls it with the options as keywords.
+    ``suite check`` has the table [suite.check]. An unknown key raises, and so does what runs code,
+    names an address or sends a key in a file that nobody named. ``file``: the one that is named.
     """
-    made: Any = kind
+    import tomllib
 
-    def decorate(function: Callable[[O], R]) -> Callable[P, R]:
-        about = inspect.getdoc(function) or ""
-        KNOWN[path] = Command(path, made, function, about, panel, examples)
-        return takes(kind)(function)
+    is_named, file = file is not None, file or FILE
+    if ctx.resilient_parsing or not (is_named or file.is_file()):
+        return
+    try:
+        table: Any = tomllib.loads(file.read_text("utf-8"))
+    except OSError as error:
+        raise ConsilienceError("no such file", where=str(file), todo="Check --config.") from error
+    except (ValueError, RecursionError) as error:
+        raise ConsilienceError(f"not TOML: {error}", where=str(file)) from error
+    level: Any = ctx.find_root().command
+    words = ctx.command_path.split()[1:]
+    for word in words:
+        for key, value in table.items():
+            if key not in level.commands or not isinstance(value, dict):
+                expected = f"a table of a command, such as [{'.'.join(words)}]"
+                todo = did_you_mean(key, [*level.commands], otherwise="")
+                raise ConsilienceError(f"'{key}'", expected=expected, where=str(file), todo=todo)
+        table, level = table.get(word, {}), level.commands[word]
+    known = {one.key: one for one in level.own.values() if isinstance(one, DeclaredOption)}
+    refuse_unknown(known, table, f"{file}: [{'.'.join(words)}]")
+    for key, value in table.items():
+        needs_trust = known[key].option.needs_trust
+        if not is_named and needs_trust and needs_trust(value):
+            raise ConsilienceError(
+                f"{key} in a configuration file that was found, not named",
+                expected="what runs code, names an address or sends a key in a file that you name, "
+                "or on the command line",
+                where=str(file),
+                todo=f"If you trust the file, add --config {file}.",
+            )
+    ctx.default_map = {known[key].name: value for key, value in table.items()}
+    ctx.meta["file"] = file
 
-    return decorate
+
+def print_common(ctx: click.Context, param: click.Parameter, is_asked: bool) -> None:
+    """Print the help that fits on a screen: a line for each option that is not rare."""
+    if not is_asked or ctx.resilient_parsing:
+        return
+    command: Any = ctx.command
+    formatter = ctx.make_formatter()
+    command.format_usage(ctx, formatter)
+    formatter.write(f"\n{command.help.partition(chr(10))[0]}\n\n")
+    shown = [one for one in parameters(command.callback).values() if not one.option.is_rare]
+    rows = [(", ".join(one.opts), one.option.help) for one in shown]
+    column = max((len(name) for name, _ in rows), default=0) + 4
+    for name, about in rows:
+        sentence = re.split(r"(?<=[.])\s| \[", about)[0]
+        formatter.write(f"  {name:{column - 2}}{sentence}\n")
+    print(f"{formatter.getvalue()}\nEverything: {ctx.command_path} --help")
+    ctx.exit()
+
+
+class Command(click.Command):
+    """A command: a function that takes its arguments and its options as keywords."""
+
+    def __init__(self, name: str, function: Callable[..., Any], examples: Sequence[str]) -> None:
+        lines = "\n".join(f"  consilience {example}" for example in examples)
+        super().__init__(
+            name,
+            callback=function,
+            help=inspect.getdoc(function),
+            epilog=f"\b\nExamples:\n{lines}",
+            context_settings={"max_content_width": WIDTH},
+        )
+        self.examples = examples
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """The parameters of the function, and those of the output, by name."""
+        assert self.callback
+        own = parameters(self.callback)
+        return {
+            **own,
+            **{name: of for name, of in parameters(OutputOptions).items() if name not in own},
+        }
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Its parameters, which are made when they are needed."""
+        if not self.params:
+            own = parameters(self.callback)
+            self.params = [
+                *own.values(),
+                *(one for name, one in self.own.items() if name not in own),
+                click.Option(
+                    ["--config"], type=Text(Path), metavar="FILE", envvar="CONSILIENCE_CONFIG",
+                    callback=read_defaults, is_eager=True, expose_value=False,
+                    help="Defaults [default: consilience.toml, if it is there].",
+                ),
+                click.Option(
+                    ["-h"], is_flag=True, callback=print_common, is_eager=True, expose_value=False,
+                    help="Show the common options and exit.",
+                ),
+            ]  # fmt: skip
+        return super().get_params(ctx)
+
+    def invoke(self, ctx: click.Context) -> int:
+        """Call the function with the values that were given, and print its result; the status."""
+        from consilience.app.console import Screen, err, present
+        from consilience.core.provenance import from_file
+
+        assert self.callback
+        sources = {name: ctx.get_parameter_source(name) for name in self.own}
+        given = {name: ctx.params[name] for name in self.own if sources[name] in GIVEN}
+        named = parameters(OutputOptions).keys() - parameters(self.callback).keys()
+        output = OutputOptions(**{name: given.pop(name) for name in given.keys() & named})
+        err.quiet = output.quiet
+        used = [name for name in self.own if sources[name] is ParameterSource.DEFAULT_MAP]
+        if used:
+            keys = ", ".join(self.own[name].key for name in used)
+            err.print(f"defaults from {ctx.meta['file']}: {keys}")
+        if "watch" in inspect.signature(self.callback).parameters:
+            given["watch"] = Screen()
+        words = [self.own[name].arguments(given[name]) for name in used if name not in named]
+        token = from_file.set([word for argument in words for word in argument])
+        try:
+            result = self.callback(**given)
+        finally:
+            from_file.reset(token)
+        return 0 if result is None else present(result, output)
+
+
+class Group(click.Group):
+    """Commands with a common first word, in the order in which they are declared."""
+
+    def __init__(self, name: str, about: str) -> None:
+        settings = {"help_option_names": ["-h", "--help"], "max_content_width": WIDTH}
+        super().__init__(name, help=about, no_args_is_help=True, context_settings=settings)
+
+    def list_commands(self, ctx: click.Context | None) -> list[str]:
+        return [*self.commands]
+
+    def group(self, name: str, about: str) -> Group:  # type: ignore[override]
+        """A group in this one."""
+        self.add_command(made := Group(name, about))
+        return made
+
+    def command(
+        self, name: str, *, examples: Sequence[str]
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]:  # type: ignore[override]
+        """Declare a function as a command of this group, whose help is its docstring."""
+
+        def decorate(function: Callable[P, R]) -> Callable[P, R]:
+            made = checking(function)
+            self.add_command(Command(name, made, examples))
+            return made
+
+        return decorate
+
+
+program = Group(
+    "consilience", "Measure whether a language model answers the same however it is asked."
+)
+click.version_option(None, "-V", "--version", message="%(prog)s %(version)s")(program)
+
+
+def run_program() -> None:
+    """Parse the arguments of the process, and run the command; a wrong one raises our error."""
+    try:
+        if status := program.main(prog_name="consilience", standalone_mode=False):
+            sys.exit(status)
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
+        sys.exit(2)
+    except click.ClickException as error:
+        ctx: Any = getattr(error, "ctx", None)
+        param: Any = getattr(error, "param", None)
+        where = ctx.command_path if ctx else "consilience"
+        message = " ".join(error.format_message().split())
+        todo = "" if message.endswith("?") or not ctx else f"See `{where} --help`."
+        if isinstance(error, click.MissingParameter):
+            todo = f"{param.option.help} {todo}"
+        if param and ctx.get_parameter_source(param.name) is ParameterSource.DEFAULT_MAP:
+            where = str(ctx.meta["file"])
+        message = message[:1].lower() + message[1:].rstrip(".")
+        raise ConsilienceError(message, where=where, todo=todo, kind="usage") from error
 
 
 class Lazy:
@@ -82,8 +225,3 @@ class Lazy:
     def __getattr__(self, name: str) -> Any:
         with needs_extra(self._extra):
             return getattr(import_module(f"consilience.{self._name}"), name)
-
-
-def group(path: str, about: str, panel: str = "Commands") -> None:
-    """Declare a group of commands."""
-    KNOWN[path] = Group(path, about, panel)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from consilience.app.command import Lazy, command, group
-from consilience.options import Watched, opt, options_of, runs, takes, typed
+from consilience.app.command import Lazy, program
+from consilience.core.errors import SILENT, Protocol, Watch
+from consilience.options import Option, Watched, runs, takes
 from consilience.options.probe import ProbeOptions
+from consilience.options.runs import ReportOptions
 from consilience.options.training import FinetuneOptions, ImproveOptions
 
 if TYPE_CHECKING:
     from consilience.gating import gate as gating
-    from consilience.options import FilePath
     from consilience.probing import probe as probing
     from consilience.publish import publication
     from consilience.report import export
@@ -23,11 +25,7 @@ if TYPE_CHECKING:
     from consilience.study import reporting as study_pages
     from consilience.study import running
     from consilience.train import classifiers, consistency, improvement
-
-    class _PageOptions(runs.ReportOptions):
-        out: FilePath  # no page by default
 else:
-    _PageOptions = runs.ReportOptions
     analyses = Lazy("results.analyses")
     comparing = Lazy("results.comparing")
     evaluation = Lazy("results.evaluation")
@@ -45,17 +43,19 @@ else:
 # fmt: off
 
 
+@dataclass(frozen=True, kw_only=True)
 class ProbeCommand(ProbeOptions, Watched):
     """The options of ``probe`` that ``evaluate`` does not have."""
 
-    dry_run: bool = opt(
-        "Print what would be asked, and how long it takes. Eight queries are asked, and nothing is "
-        "written.", default=False, panel="Output")
+    dry_run: Annotated[bool, Option(
+        "Print what would be asked, and how long it takes. Eight queries are asked, and nothing "
+        "is written.")] = False
 
 
-@command(ProbeCommand, "probe", panel="Measure", examples=(
+@program.command("probe", examples=(
     "probe --model packaged:smollm2 --suite mini --limit 8",
     "probe -m bert-base-cased -s pararel --groups P36,P19 --out runs/bert"))
+@takes(ProbeCommand)
 def probe(options: ProbeCommand) -> export.Displayed:
     """Ask a model a suite in every variant, and measure its answers.
 
@@ -69,10 +69,10 @@ def probe(options: ProbeCommand) -> export.Displayed:
     return evaluation.output_of(probing.probe(options, options.watch))
 
 
-@command(
-    runs.ScoreOptions, "score", panel="Measure", examples=(
-        "score answers.jsonl --factor template=style --out runs/mine",
-        "score runs/bert --protocol strict --format csv"))
+@program.command("score", examples=(
+    "score answers.jsonl --factor template=style --out runs/mine",
+    "score runs/bert --protocol strict --format csv"))
+@takes(runs.ScoreOptions)
 def score(options: runs.ScoreOptions) -> export.Output:
     """Measure answers of other programs, or of a run again. No model is needed.
 
@@ -85,11 +85,10 @@ def score(options: runs.ScoreOptions) -> export.Output:
     return evaluation.output_of(evaluation.scored(options), options)
 
 
-@command(
-    runs.CompareOptions, "compare", panel="Measure",
-    examples=(
-        "compare BERT=runs/bert RoBERTa=runs/roberta --format csv",
-        "compare runs/before runs/after --flips"))
+@program.command("compare", examples=(
+    "compare BERT=runs/bert RoBERTa=runs/roberta --format csv",
+    "compare runs/before runs/after --flips"))
+@takes(runs.CompareOptions)
 def compare(options: runs.CompareOptions) -> export.Output:
     """Compare runs on the same questions, with intervals and tests.
 
@@ -100,9 +99,10 @@ def compare(options: runs.CompareOptions) -> export.Output:
     return comparing.compare_runs(options)
 
 
-@command(runs.GateOptions, "gate", panel="Measure", examples=(
+@program.command("gate", examples=(
     'gate runs/new --rule "consistency >= 0.8" --junit gate.xml',
     'gate runs/new --baseline runs/old --rule "consistency no worse than baseline by 3 points"'))
+@takes(runs.GateOptions)
 def gate(options: runs.GateOptions) -> gating.Gate:
     """Pass or fail a run by rules on its numbers: exit status 0 or 3.
 
@@ -114,9 +114,10 @@ def gate(options: runs.GateOptions) -> gating.Gate:
     return gating.gate(options)
 
 
-@command(runs.ReportOptions, "report", panel="Measure", examples=(
+@program.command("report", examples=(
     "report runs/bert",
     "report runs/before runs/after --out both.html --figures figures"))
+@takes(runs.ReportOptions)
 def report(options: runs.ReportOptions) -> export.Output:
     """Make one page on a run, or on several side by side.
 
@@ -126,22 +127,31 @@ def report(options: runs.ReportOptions) -> export.Output:
     return reporting.report(options, options.watch)
 
 
-@typed(_PageOptions)
-def write_report(runs: Any, out: str | PathLike[str], **options: Any) -> Path:
+def write_report(
+    runs: Any,
+    out: str | PathLike[str],
+    *,
+    figures: str | PathLike[str] | None = None,
+    tables: str | PathLike[str] | None = None,
+    protocol: Protocol | None = None,
+    watch: Watch = SILENT,
+) -> Path:
     """Write one run, or several with the first as the reference, as one HTML page; its path.
 
-    A run is a result, a ``Run`` or a folder. ``options`` are those of ``consilience report``.
+    A run is a result, a ``Run`` or a folder. The options are those of ``consilience report``.
     """
-    chosen = options_of(_PageOptions, {"runs": runs, "out": out, **options})
-    reporting.report(chosen, chosen.watch)
-    return chosen.out
+    options = ReportOptions(
+        runs, out=out, figures=figures, tables=tables, protocol=protocol, watch=watch)
+    reporting.report(options, watch)
+    return Path(out)
 
 
-@command(runs.PublishOptions, "publish", panel="Measure", examples=(
+@program.command("publish", examples=(
     "publish runs/bert --format eee --model-id google-bert/bert-base-cased",
     "publish runs/bert --format model-card --model-id google-bert/bert-base-cased"))
+@takes(runs.PublishOptions)
 def publish_run(options: runs.PublishOptions) -> export.Output:
-    """Write the results of a run in a format in which others read them.
+    """Write the results of a run in a format that others read.
 
     Only named fields are written: numbers, versions, the model and the suite. Texts of the suite
     need --licence. Nothing is sent; docs/publishing.md says how to.
@@ -149,13 +159,14 @@ def publish_run(options: runs.PublishOptions) -> export.Output:
     return publication.publish(options, options.watch)
 
 
-group("study", "Ask many models many suites, and report all runs together.",
-    "Measure")
+study_group = program.group(
+    "study", "Ask many models many suites, and report all runs together.")
 
 
-@command(runs.StudyRunOptions, "study run", examples=(
+@study_group.command("run", examples=(
     "study run sizes.toml --dry-run",
     "study run sizes.toml --engine ray --ray-address auto"))
+@takes(runs.StudyRunOptions)
 def run_study(options: runs.StudyRunOptions) -> study.StudyState:
     """Ask every model of a study every suite, in all combinations.
 
@@ -167,9 +178,10 @@ def run_study(options: runs.StudyRunOptions) -> study.StudyState:
     return work(options, options.watch)
 
 
-@command(runs.StudyStatusOptions, "study status", examples=(
+@study_group.command("status", examples=(
     "study status sizes.toml",
     "study status sizes.toml --json"))
+@takes(runs.StudyStatusOptions)
 def study_state(options: runs.StudyStatusOptions) -> study.StudyState:
     """Show which runs of a study are complete, waiting or failed.
 
@@ -178,9 +190,10 @@ def study_state(options: runs.StudyStatusOptions) -> study.StudyState:
     return study.study_status(options)
 
 
-@command(runs.StudyReportOptions, "study report", examples=(
+@study_group.command("report", examples=(
     "study report sizes.toml",
     "study report sizes.toml --tables tables"))
+@takes(runs.StudyReportOptions)
 def report_study(options: runs.StudyReportOptions) -> study_pages.StudyReport:
     """Make a table and a page of all runs; compare the models.
 
@@ -190,14 +203,126 @@ def report_study(options: runs.StudyReportOptions) -> study_pages.StudyReport:
     return study_pages.report_study(options, options.watch)
 
 
-@command(ImproveOptions, "improve", panel="Improve", examples=(
+analyze_group = program.group(
+    "analyze", "Analyze runs: patterns, edits, examples, factors, vectors.")
+
+
+@analyze_group.command("patterns", examples=(
+    "analyze patterns runs/bert",
+    "analyze patterns runs/bert --groups P36 --format csv"))
+@takes(runs.PatternsOptions)
+def analyze_patterns(options: runs.PatternsOptions) -> export.Output:
+    """Compare patterns: which agree, which cost consistency.
+
+    The column "diff." is the accuracy of a pattern minus that of the base pattern, on the same
+    facts. --format csv has a row for each pair of patterns: its agreement and its change of
+    accuracy, with intervals and tests.
+    """
+    return analyses.analyze_patterns(options)
+
+
+@analyze_group.command("edits", examples=(
+    "analyze edits runs/bert",
+    "analyze edits runs/bert --derive --format csv"))
+@takes(runs.EditsOptions)
+def analyze_edits(options: runs.EditsOptions) -> export.Output:
+    """Compare pairs of patterns by how the two differ.
+
+    An edit is a way in which two patterns differ. The edges of the suite name it; with --derive
+    a dependency parser does. Numbers are means over the relations that have both kinds of pairs,
+    and tests are over these relations.
+    """
+    return analyses.analyze_edits(options)
+
+
+@analyze_group.command("examples", examples=(
+    "analyze examples runs/bert",
+    "analyze examples runs/bert --examples 10"))
+@takes(runs.ExamplesOptions)
+def analyze_examples(options: runs.ExamplesOptions) -> export.Output:
+    """Show items with right and wrong answers.
+
+    An item is a fact or a question; of written answers the text is shown, and how it was matched.
+    docs/analyses.md explains the kinds of examples. --format csv has a row for each reply
+    to each item. Of sentence pairs the answers that a form changed are shown.
+    """
+    return analyses.analyze_examples(options)
+
+
+@analyze_group.command("knowledge", examples=(
+    "analyze knowledge runs/bert runs/roberta",
+    "analyze knowledge small=runs/small large=runs/large --sizes 10M,1B"))
+@takes(runs.KnowledgeOptions)
+def analyze_knowledge(options: runs.KnowledgeOptions) -> export.Output:
+    """Correlate accuracy with consistency (ParaRel, 6.2).
+
+    With --sizes the effect of more training data is measured over the runs, too (Table 4).
+    --format csv has the correlations over relations.
+    """
+    return analyses.analyze_knowledge(options)
+
+
+@analyze_group.command("factors", examples=(
+    "analyze factors runs/questions",
+    "analyze factors small=runs/small large=runs/large --format latex"))
+@takes(runs.FactorsOptions)
+def analyze_factors(options: runs.FactorsOptions) -> export.Output:
+    """Show what each factor of a run of questions changes.
+
+    For each factor: the consistency of the variants that differ in it alone, its main effect and
+    its total effect on the answer and on correctness, and the range of accuracy. --format csv
+    has a row for each number. See docs/factors.md.
+    """
+    return analyses.analyze_factors(options)
+
+
+@analyze_group.command("syntax", examples=(
+    "analyze syntax pararel",
+    "analyze syntax pararel --format csv"))
+@takes(runs.SyntaxOptions)
+def analyze_syntax(options: runs.SyntaxOptions) -> export.Output:
+    """Compare a suite's own edges with those of a parser.
+
+    It prints how many directed edges are the same, and the edges that only one of them has. It
+    needs the extra `syntax`.
+    """
+    return analyses.analyze_syntax(options)
+
+
+@analyze_group.command("tasks", examples=(
+    "analyze tasks roberta=runs/rte roberta=runs/mrpc",
+    "analyze tasks runs/rte runs/mrpc runs/qqp --small rte,mrpc"))
+@takes(runs.TaskEffectsOptions)
+def analyze_tasks(options: runs.TaskEffectsOptions) -> export.Output:
+    """Compare tasks of sentence pairs (CALUM, Section 5.1).
+
+    Name the model if several runs are of one model: roberta=runs/a roberta=runs/b.
+    """
+    return analyses.analyze_tasks(options)
+
+
+@analyze_group.command("representations", examples=(
+    "analyze representations --model packaged:smollm2 --groups capital --limit 8",
+    "analyze representations --model bert-base-cased --suite pararel --groups P36"))
+@takes(runs.VectorOptions)
+def analyze_representations(options: runs.VectorOptions) -> export.Output:
+    """Cluster a model's vectors (ParaRel, Section 7.2).
+
+    The run's folder gets the answers, vectors/RELATION.npy with an index, clusters.csv and the
+    figure. Rerun the same command to resume an interrupted run.
+    """
+    return analyses.analyze_representations(options, options.watch)
+
+
+@program.command("improve", examples=(
     "improve --model packaged:smollm2 --suite mini-questions --vary paraphrase=1,2 --vary "
     "order=reversed --train-groups capital --validation-groups currency --train-facts 8 "
     "--validation-facts 8 --limit 2 --epochs 1",
     "improve --model bert-base-cased --suite pararel --train-groups P36,P138 "
     "--validation-groups P19 --seeds 42,43 --out runs/better"))
+@takes(ImproveOptions)
 def improve(options: ImproveOptions) -> improvement.Improved | export.Output | None:
-    """Train a model to answer alike however it is asked; show the harm.
+    """Train a model to answer alike however it is asked.
 
     The loss is `vote` by default; that of the ParaRel paper is --loss pairs. Keeps the best
     checkpoint on the validation groups, and compares the model before and after on the held-out
@@ -206,11 +331,12 @@ def improve(options: ImproveOptions) -> improvement.Improved | export.Output | N
     return consistency.improve(options, options.watch)
 
 
-@command(FinetuneOptions, "finetune", panel="Improve", examples=(
+@program.command("finetune", examples=(
     "finetune --model roberta-base --task rte --train hub:train --validation hub:validation "
     "--out models/rte",
     "finetune --model packaged:minilm --task mrpc --train train.tsv --validation dev.tsv "
     "--seeds 0 --limit 64 --out models/mrpc"))
+@takes(FinetuneOptions)
 def finetune(options: FinetuneOptions) -> improvement.Finetuning | None:
     """Fine-tune a classifier of sentence pairs (CALUM, Section 4.3).
 
@@ -220,9 +346,10 @@ def finetune(options: FinetuneOptions) -> improvement.Finetuning | None:
     return classifiers.finetune(options, options.watch)
 
 
-@command(runs.ReproduceOptions, "reproduce", panel="Papers", examples=(
+@program.command("reproduce", examples=(
     "reproduce pararel-table-3 --add mine=path/to/model --dry-run",
     "reproduce pararel-table-3 --only majority,BERT-base"))
+@takes(runs.ReproduceOptions)
 def reproduce(options: runs.ReproduceOptions) -> export.Displayed | export.Shown:
     """Make a table of the papers, with a row for your own model.
 
@@ -244,106 +371,3 @@ def list_tables() -> dict[str, str]:
     """The papers' tables and figures that ``reproduce_table`` makes, and what they show."""
     known = reproduction.RECIPES
     return {name: known[name].title for name in sorted(known)}
-
-
-group("analyze", "Analyze runs: patterns, edits, examples, factors, hidden states.",
-    "Measure")
-
-
-@command(runs.PatternsOptions, "analyze patterns", examples=(
-    "analyze patterns runs/bert",
-    "analyze patterns runs/bert --groups P36 --format csv"))
-def analyze_patterns(options: runs.PatternsOptions) -> export.Output:
-    """Compare patterns: which agree, and which cost consistency.
-
-    The column "diff." is the accuracy of a pattern minus that of the base pattern, on the same
-    facts. --format csv has a row for each pair of patterns: its agreement and its change of
-    accuracy, with intervals and tests.
-    """
-    return analyses.analyze_patterns(options)
-
-
-@command(runs.EditsOptions, "analyze edits", examples=(
-    "analyze edits runs/bert",
-    "analyze edits runs/bert --derive --format csv"))
-def analyze_edits(options: runs.EditsOptions) -> export.Output:
-    """Compare pairs of patterns by how the two differ.
-
-    An edit is a way in which two patterns differ. The edges of the suite name it; with --derive
-    a dependency parser does. Numbers are means over the relations that have both kinds of pairs,
-    and tests are over these relations.
-    """
-    return analyses.analyze_edits(options)
-
-
-@command(runs.ExamplesOptions, "analyze examples", examples=(
-    "analyze examples runs/bert",
-    "analyze examples runs/bert --examples 10"))
-def analyze_examples(options: runs.ExamplesOptions) -> export.Output:
-    """Show items with right and wrong answers.
-
-    An item is a fact or a question; of written answers the text is shown, and how it was matched.
-    docs/analyses.md explains the kinds of examples. --format csv has a row for each reply
-    to each item. Of sentence pairs the answers that a form changed are shown.
-    """
-    return analyses.analyze_examples(options)
-
-
-@command(runs.KnowledgeOptions, "analyze knowledge", examples=(
-    "analyze knowledge runs/bert runs/roberta",
-    "analyze knowledge small=runs/small large=runs/large --sizes 10M,1B"))
-def analyze_knowledge(options: runs.KnowledgeOptions) -> export.Output:
-    """Correlate accuracy and consistency (ParaRel, Section 6.2).
-
-    With --sizes the effect of more training data is measured over the runs, too (Table 4).
-    --format csv has the correlations over relations.
-    """
-    return analyses.analyze_knowledge(options)
-
-
-@command(runs.FactorsOptions, "analyze factors", examples=(
-    "analyze factors runs/questions",
-    "analyze factors small=runs/small large=runs/large --format latex"))
-def analyze_factors(options: runs.FactorsOptions) -> export.Output:
-    """Show what each factor of a run of questions changes.
-
-    For each factor: the consistency of the variants that differ in it alone, its main effect and
-    its total effect on the answer and on correctness, and the range of accuracy. --format csv
-    has a row for each number. See docs/factors.md.
-    """
-    return analyses.analyze_factors(options)
-
-
-@command(runs.SyntaxOptions, "analyze syntax", examples=(
-    "analyze syntax pararel",
-    "analyze syntax pararel --format csv"))
-def analyze_syntax(options: runs.SyntaxOptions) -> export.Output:
-    """Compare a suite's own edges with those of a parser.
-
-    It prints how many directed edges are the same, and the edges that only one of them has. It
-    needs the extra `syntax`.
-    """
-    return analyses.analyze_syntax(options)
-
-
-@command(runs.TaskEffectsOptions, "analyze tasks", examples=(
-    "analyze tasks roberta=runs/rte roberta=runs/mrpc",
-    "analyze tasks runs/rte runs/mrpc runs/qqp --small rte,mrpc"))
-def analyze_tasks(options: runs.TaskEffectsOptions) -> export.Output:
-    """Compare tasks of sentence pairs (CALUM, Section 5.1).
-
-    Name the model if several runs are of one model: roberta=runs/a roberta=runs/b.
-    """
-    return analyses.analyze_tasks(options)
-
-
-@command(runs.VectorOptions, "analyze representations", examples=(
-    "analyze representations --model packaged:smollm2 --groups capital --limit 8",
-    "analyze representations --model bert-base-cased --suite pararel --groups P36"))
-def analyze_representations(options: runs.VectorOptions) -> export.Output:
-    """Cluster a model's vectors (ParaRel, Section 7.2).
-
-    The run's folder gets the answers, vectors/RELATION.npy with an index, clusters.csv and the
-    figure. Rerun the same command to resume an interrupted run.
-    """
-    return analyses.analyze_representations(options, options.watch)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from consilience.app.command import Lazy, command, group
-from consilience.options import FilePath, Options, Watched, arg, opt, shared, takes
+from consilience.app.command import Lazy, program
+from consilience.options import FilePath, Option, Options, Watched, shared, takes
 from consilience.options.suites import (
     ExportOptions,
     ImportOptions,
@@ -54,47 +55,56 @@ else:
 
 # fmt: off
 
-group("suite", "List, make, check, rewrite, export and annotate suites.",
-    "Suites")
+suite_group = program.group(
+    "suite", "List, make, check, rewrite, export and annotate suites.")
 
 
+@dataclass(frozen=True, kw_only=True)
 class SuiteListOptions(Options):
     """``suite list`` has no options."""
 
 
+@dataclass(frozen=True)
 class NewSuiteOptions(Options):
     """The options of ``suite new``."""
 
-    folder: FilePath = arg("Write the example to this folder.", metavar="DIR")
-    kind: SuiteKind = opt(
-        "Questions, facts in patterns, or pairs of texts for a judge.",
-        default="questions")
+    folder: Annotated[FilePath, Option("Write the example to this folder.", metavar="DIR")]
+    _: KW_ONLY
+    kind: Annotated[SuiteKind, Option(
+        "Questions, facts in patterns, or pairs of texts for a judge.")] = "questions"
 
 
+@dataclass(frozen=True)
 class FetchOptions(Watched):
     """The options of ``suite fetch``."""
 
-    name: str = arg("The suite to download: pararel.")
-    data_dir: shared.DataDir = opt(default=None)
+    name: Annotated[str, Option("The suite to download: pararel.")]
+    _: KW_ONLY
+    data_dir: shared.DataDir = None
 
 
+@dataclass(frozen=True)
 class CheckOptions(Options):
     """The options of ``suite check``."""
 
-    suite: str = arg(
-        "The suite: a name, a folder, a file, or a task.", metavar="SUITE")
-    columns: shared.ColumnNames = opt(default=None, panel="Questions")
+    suite: Annotated[str, Option(
+        "The suite: a name, a folder, a file, or a task.", metavar="SUITE")]
+    _: KW_ONLY
+    columns: shared.ColumnNames = None
 
 
-@command(SuiteListOptions, "suite list", examples=("suite list", "suite list --json"))
+@suite_group.command("list", examples=(
+    "suite list", "suite list --json"))
+@takes(SuiteListOptions)
 def suite_list(options: SuiteListOptions) -> Output:
     """List the suites that have a name, with their folders."""
     return sharing.listed_suites()
 
 
-@command(NewSuiteOptions, "suite new", examples=(
+@suite_group.command("new", examples=(
     "suite new my-questions",
     "suite new my-judge --kind judge"))
+@takes(NewSuiteOptions)
 def suite_new(options: NewSuiteOptions) -> Output:
     """Write an example of a suite into a new folder, to be edited.
 
@@ -104,17 +114,19 @@ def suite_new(options: NewSuiteOptions) -> Output:
     return sharing.made_suite(options.folder, options.kind)
 
 
-@command(FetchOptions, "suite fetch", examples=(
+@suite_group.command("fetch", examples=(
     "suite fetch pararel",
     "suite fetch pararel --data-dir data"))
+@takes(FetchOptions)
 def suite_fetch(options: FetchOptions) -> Output:
     """Download a suite of the papers, and check every file."""
     return sharing.fetched_suite(options.name, options.data_dir, options.watch)
 
 
-@command(CheckOptions, "suite check", examples=(
+@suite_group.command("check", examples=(
     "suite check mini",
     "suite check path/to/suite"))
+@takes(CheckOptions)
 def suite_check(options: CheckOptions) -> Shown:
     """Check a suite: list every error in its files by file and line.
 
@@ -126,9 +138,10 @@ def suite_check(options: CheckOptions) -> Shown:
     return sharing.checked_suite(options.suite, options.columns)
 
 
-@command(ExportOptions, "suite export", examples=(
+@suite_group.command("export", examples=(
     "suite export pararel --groups P36 --out prompts.csv",
     "suite export mini --limit 8 --format lm-eval --out tasks"))
+@takes(ExportOptions)
 def suite_export(options: ExportOptions) -> Output | None:
     """Write the prompts of a suite, to send them to a model elsewhere.
 
@@ -153,9 +166,10 @@ def export_prompts(options: ExportOptions) -> Iterator[dict[str, Any]]:
     return exports.exported_rows(options)
 
 
-@command(MineOptions, "suite mine", examples=(
+@suite_group.command("mine", examples=(
     "suite mine leads.jsonl --suite mini --groups capital --out proposals.jsonl",
     "suite mine corpus.parquet --suite facts.tsv --against mini --title title --out mined.csv"))
+@takes(MineOptions)
 def mine_patterns(options: MineOptions) -> pattern_mining.MinedPatterns:
     """Find patterns in a corpus that connect known facts.
 
@@ -165,9 +179,10 @@ def mine_patterns(options: MineOptions) -> pattern_mining.MinedPatterns:
     return pattern_mining.mine_patterns(options, options.watch)
 
 
-@command(ImportOptions, "suite import", examples=(
+@suite_group.command("import", examples=(
     "suite import proposals.jsonl --into my-suite",
     "suite import patterns.csv --into my-suite --dry-run"))
+@takes(ImportOptions)
 def import_patterns(options: ImportOptions) -> importing.ImportPlan:
     """Import patterns and facts into a suite folder.
 
@@ -178,9 +193,10 @@ def import_patterns(options: ImportOptions) -> importing.ImportPlan:
     return importing.import_patterns(options)
 
 
-@command(RewriteOptions, "suite rewrite", examples=(
+@suite_group.command("rewrite", examples=(
     "suite rewrite questions.csv --out phrasings.csv",
     "suite rewrite my-suite --model org/writer --out p.jsonl"))
+@takes(RewriteOptions)
 def rewrite_patterns(options: RewriteOptions) -> rewriting.Rewriting:
     """Propose paraphrases of patterns or of questions.
 
@@ -192,12 +208,14 @@ def rewrite_patterns(options: RewriteOptions) -> rewriting.Rewriting:
     return rewriting.rewrite_patterns(options, options.watch)
 
 
-group("suite annotate", "Make annotation sheets for people, and score their answers.")
+annotate_group = suite_group.group(
+    "annotate", "Make annotation sheets for people, and score their answers.")
 
 
-@command(SheetOptions, "suite annotate sheet", examples=(
+@annotate_group.command("sheet", examples=(
     "suite annotate sheet --task rte --data rte.tsv --out sheets",
     "suite annotate sheet --task mrpc --data hub:validation --items 50 --out sheets"))
+@takes(SheetOptions)
 def make_sheets(options: SheetOptions) -> annotation.Sheets:
     """Write a table of sentence pairs for each annotator.
 
@@ -206,9 +224,10 @@ def make_sheets(options: SheetOptions) -> annotation.Sheets:
     return annotation.make_sheets(options)
 
 
-@command(PatternSheetOptions, "suite annotate patterns", examples=(
+@annotate_group.command("patterns", examples=(
     "suite annotate patterns mini --out sheets",
     "suite annotate patterns my-suite --patterns 20 --annotators 2 --out sheets"))
+@takes(PatternSheetOptions)
 def make_pattern_sheets(options: PatternSheetOptions) -> annotation.Sheets:
     """Ask people whether patterns mean the same (ParaRel, Section 4).
 
@@ -217,9 +236,10 @@ def make_pattern_sheets(options: PatternSheetOptions) -> annotation.Sheets:
     return annotation.make_pattern_sheets(options)
 
 
-@command(ScoreSheetsOptions, "suite annotate score", examples=(
+@annotate_group.command("score", examples=(
     "suite annotate score sheets",
     "suite annotate score sheets --format csv"))
+@takes(ScoreSheetsOptions)
 def annotate_score(options: ScoreSheetsOptions) -> Shown:
     """Measure annotators, and how they agree (CALUM, Section 4.4).
 

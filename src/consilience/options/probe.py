@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import KW_ONLY
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from consilience.core.errors import (
     CandidateSet,
@@ -13,11 +13,15 @@ from consilience.core.errors import (
     ConsilienceError,
     Loading,
 )
-from consilience.options import OptionalPath, Options, opt, option_fields, shared
+from consilience.options import Option, OptionalPath, Options, parameters, shared
 
 DEFAULT_MODEL = "packaged:smollm2"
 
 HERE = ("baseline", "packaged", "none")
+
+OF_WEIGHTS = ("device", "dtype", "adapter")
+OF_SERVERS = ("base_url", "api_key_env", "max_requests", "concurrency", "tokenizer")
+"""Options of models that run here, and of models behind a URL."""
 
 
 def is_judge(match: str | None) -> bool:
@@ -32,78 +36,70 @@ def at_url(model: str, url: str | None) -> str:
 
 
 # fmt: off
+@dataclass(frozen=True, kw_only=True)
 class ProbeOptions(Options):
-    _: KW_ONLY
-    suite: str = opt(
-        "What to ask: mini, pararel, rte, mmlu, ..., a file or a folder.", default="mini",
-        metavar="S", short="-s", panel="Questions")
-    model: str = opt(
+    suite: Annotated[str, Option(
+        "What to ask: mini, pararel, rte, mmlu, ..., a file or a folder.", metavar="S",
+        short="-s")] = "mini"
+    model: Annotated[str, Option(
         "The model: a Hub id, ID@REVISION, a folder, a GGUF file. Or packaged:smollm2, "
         "baseline:majority|random|oracle|constant|first, with --base-url its name on the server; "
-        "for sentence pairs a classifier.", default=DEFAULT_MODEL, metavar="M", short="-m",
-        panel="Model")
-    perturbations: shared.FormNames = opt(default=None, is_rare=True)
+        "for sentence pairs a classifier.", metavar="M", short="-m")] = DEFAULT_MODEL
+    data: shared.PairData = None
+    columns: shared.ColumnNames = None
+    groups: Annotated[shared.Groups, {"kinds": ("facts", "questions")}] = None
     limit: shared.Limit = None
-    template: str | None = opt(
+    vary: shared.Vary = None
+    design: shared.DesignName = "full"
+    template: Annotated[str | None, Option(
         "The text around what is asked, with {question}, {options}. Or plain, chat, or a file of "
         "templates; {sentence} for facts (T5), {text} and {labels} for pairs (docs/prompts.md).",
-        default=None, metavar="TEXT", panel="Questions")
-    out: shared.Folder = opt(default=None)
-    seed: int = opt("Seed of --limit, orders, samples.", default=0, min=0, panel="Questions",
-        is_rare=True)
-    device: shared.Device = "auto"
-    dtype: shared.Dtype = opt(default="float32", is_rare=True)
-    trust_remote_code: shared.TrustRemoteCode = opt(default=False, is_rare=True)
-    adapter: OptionalPath = opt(
-        "Merge this PEFT adapter into the weights.", default=None, metavar="DIR", panel="Model",
-        is_rare=True)
-    base_url: shared.BaseUrl = None
-    api_key_env: shared.ApiKeyEnv = None
-    max_requests: int | None = opt(
-        "Stop before request N + 1.", default=None, min=1,
-        panel="Models behind a URL", is_rare=True)
-    tokenizer: str | None = opt(
-        "Score by token ids, with this model's tokenizer: a Hub id or a folder.",
-        default=None, metavar="M", panel="Models behind a URL", is_rare=True)
-    concurrency: int | None = opt(
-        "Requests in flight [default: 8].", default=None, min=1, panel="Models behind a URL",
-        is_rare=True)
-    groups: shared.Groups = opt(default=None, panel="Facts and questions only")
-    protocol: shared.ProtocolName = opt(default=None, panel="Facts only", is_rare=True)
-    candidates: CandidateSet = opt(
-        "What a masked model chooses among. objects: those of the relation of one token; pieces: "
-        "also of several; vocabulary: all words.", default="objects", panel="Facts only",
-        is_rare=True)
-    keep_scores: bool = opt(
-        "Save the scores of all candidates.", default=False, panel="Facts only", is_rare=True)
-    noise_floor: int | None = opt(
-        "Ask N queries again in other batches; answers that change are noise [default: 0; of a "
-        "server a twentieth].", default=None, min=0, metavar="N", panel="Output", is_rare=True)
-    as_questions: shared.AsQuestions = opt(default=None, is_rare=True)
-    data_dir: shared.DataDir = opt(default=None, panel="Facts and questions only", is_rare=True)
-    data: shared.PairData = None
-    generate: bool = opt(
-        "Let the model write its answer.", default=False,
-        panel="Sentence pairs and questions only")
-    vary: shared.Vary = None
-    design: shared.DesignName = opt(default="full", is_rare=True)
-    columns: shared.ColumnNames = None
-    option_score: str | None = opt(
-        "Score an option by its label, or its text: sum, mean, bytes [default: label; sum where "
-        "options have no labels].", default=None, metavar="RULE", panel="Questions only",
-        is_rare=True)
-    shots: shared.Shots = opt(default=0, is_rare=True)
-    match: str | None = opt(
+        metavar="TEXT")] = None
+    shots: shared.Shots = 0
+    seed: Annotated[int, Option("Seed of --limit, orders, samples.", min=0, is_rare=True)] = 0
+    generate: Annotated[bool, Option(
+        "Let the model write its answer.", kinds=("pairs", "questions"))] = False
+    match: Annotated[str | None, Option(
         "How an answer is found in a text, such as contains. Or exact, number, last-number, "
         "regex:PATTERN, and embedding:MODEL, which also merges answers that mean the same "
-        "(docs/free-text.md) [default: contains for open questions, else exact].",
-        default=None, metavar="RULE", panel="Questions only")
-    temperature: float = opt(
-        "Sample tokens at this temperature; 0 writes the most probable.", default=0.0, min=0,
-        panel="Questions only", is_rare=True)
-    max_new_tokens: int = opt(
-        "Tokens that the model writes, at most.", default=32, min=1, panel="Questions only",
-        is_rare=True)
+        "(docs/free-text.md) [default: contains for open questions, else exact].", metavar="RULE",
+        kinds=("questions",))] = None
+    option_score: Annotated[str | None, Option(
+        "Score an option by its label, or its text: sum, mean, bytes [default: label; sum where "
+        "options have no labels].", metavar="RULE", kinds=("questions",), is_rare=True)] = None
+    temperature: Annotated[float, Option(
+        "Sample tokens at this temperature; 0 writes the most probable.", min=0,
+        kinds=("questions",), is_rare=True)] = 0.0
+    max_new_tokens: Annotated[int, Option(
+        "Tokens that the model writes, at most.", min=1, kinds=("questions",), is_rare=True)] = 32
+    base_url: shared.BaseUrl = None
+    api_key_env: shared.ApiKeyEnv = None
+    max_requests: Annotated[int | None, Option(
+        "Stop before request N + 1.", min=1, is_rare=True)] = None
+    concurrency: Annotated[int | None, Option(
+        "Requests in flight [default: 8].", min=1, is_rare=True)] = None
+    tokenizer: Annotated[str | None, Option(
+        "Score by token ids, with this model's tokenizer: a Hub id or a folder.", metavar="M",
+        is_rare=True)] = None
+    device: shared.Device = "auto"
+    dtype: shared.Dtype = "float32"
+    trust_remote_code: shared.TrustRemoteCode = False
+    adapter: Annotated[OptionalPath, Option(
+        "Merge this PEFT adapter into the weights.", metavar="DIR", is_rare=True)] = None
+    as_questions: shared.AsQuestions = None
+    perturbations: shared.FormNames = None
+    protocol: shared.ProtocolName = None
+    candidates: Annotated[CandidateSet, Option(
+        "What a masked model chooses among. objects: those of the relation of one token; pieces: "
+        "also of several; vocabulary: all words.", kinds=("facts",), is_rare=True)] = "objects"
+    keep_scores: Annotated[bool, Option(
+        "Save the scores of all candidates.", kinds=("facts",), is_rare=True)] = False
+    data_dir: Annotated[
+        shared.DataDir, {"kinds": ("facts", "questions"), "is_rare": True}] = None
+    noise_floor: Annotated[int | None, Option(
+        "Ask N queries again in other batches; answers that change are noise [default: 0; of a "
+        "server a twentieth].", min=0, metavar="N", is_rare=True)] = None
+    out: shared.Folder = None
 
     def __post_init__(self) -> None:
         """Check every value, and name a model behind a URL as such."""
@@ -117,12 +113,12 @@ class ProbeOptions(Options):
 
     def _refuse(self, names: Collection[str], expected: str) -> None:
         """Raise for options of other models."""
-        for field in option_fields(ProbeOptions):
-            if field.name in names and getattr(self, field.name) != field.default:
+        for name, parameter in parameters(ProbeOptions).items():
+            if name in names and getattr(self, name) != parameter.default:
                 raise ConsilienceError(
-                    f"{field.flag} with --model {self.model}",
+                    f"{parameter.flag} with --model {self.model}",
                     expected=expected,
-                    todo=f"Leave {field.flag} out.",
+                    todo=f"Leave {parameter.flag} out.",
                 )
 
     @property
@@ -144,9 +140,7 @@ class ProbeOptions(Options):
         """How a model behind a URL is reached; None for a model that runs here."""
         scheme, _, name = self.model.partition(":")
         if scheme != "openai":
-            fields = option_fields(ProbeOptions)
-            names = {one.name for one in fields if one.option.panel == "Models behind a URL"}
-            self._refuse(names, "a model behind a URL: openai:NAME")
+            self._refuse(OF_SERVERS, "a model behind a URL: openai:NAME")
             return None
         if not name:
             raise ConsilienceError(
@@ -165,15 +159,6 @@ class ProbeOptions(Options):
         )
 
 
-KINDS = {
-    "Facts only": ("facts",),
-    "Sentence pairs only": ("pairs",),
-    "Questions only": ("questions",),
-    "Facts and questions only": ("facts", "questions"),
-    "Sentence pairs and questions only": ("pairs", "questions"),
-}
-"""The kinds of suites that have the options of a panel; those of other panels are of all."""
-
 EXAMPLES = {
     "facts": "a suite of facts, such as mini",
     "pairs": "a task of sentence pairs, such as mrpc",
@@ -182,13 +167,13 @@ EXAMPLES = {
 """A suite of each kind."""
 
 
-def refuse_options(options: Any, kind: str, name: str) -> None:
+def refuse_options(options: Any, kind: str, suite: str) -> None:
     """Raise for an option that is not at its default and is for other kinds of suites."""
-    for field in option_fields(type(options)):
-        kinds = KINDS.get(field.option.panel or "", (kind,))
-        if kind not in kinds and getattr(options, field.name) != field.default:
+    for name, parameter in parameters(options.__class__).items():
+        kinds = parameter.option.kinds or (kind,)
+        if kind not in kinds and getattr(options, name) != parameter.default:
             raise ConsilienceError(
-                f"{field.flag} with {name}",
+                f"{parameter.flag} with {suite}",
                 expected=f"--suite {' or '.join(EXAMPLES[other] for other in kinds)}",
-                todo=f"Leave {field.flag} out.",
+                todo=f"Leave {parameter.flag} out.",
             )

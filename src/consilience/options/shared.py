@@ -1,6 +1,6 @@
 """Types of options that several commands have: each is declared once.
 
-A field has one as its type, and perhaps an ``opt`` without a text that replaces some of its facts.
+A parameter has one as its type; ``Annotated[Groups, {"is_rare": True}]`` replaces facts of it.
 """
 
 from __future__ import annotations
@@ -19,73 +19,64 @@ def names_code(value: object) -> bool:
 
 # fmt: off
 FactSuiteName = Annotated[str, Option(
-    "A suite of facts: mini, pararel, or a folder.", metavar="S", short="-s", panel="Questions")]
-SuiteArgument = Annotated[str, Option(
-    "The suite: mini, pararel or a folder.", metavar="SUITE", is_argument=True)]
+    "A suite of facts: mini, pararel, or a folder.", metavar="S", short="-s")]
+SuiteArgument = Annotated[str, Option("The suite: mini, pararel or a folder.", metavar="SUITE")]
 ProtocolName = Annotated[Protocol | None, Option(
     "Count as the papers' code (published), or as their text (strict) [default: published for "
-    "ParaRel, else strict].", panel="Output")]
+    "ParaRel, else strict].", kinds=("facts",), is_rare=True)]
 RunProtocol = Annotated[Protocol | None, Option(
     "Count as the papers' code (published), or as their text (strict) [default: that of the run].",
-    panel="Output", is_rare=True)]
-TableBy = Annotated[By | None, Option("Print the numbers of each of these.", panel="Output")]
+    is_rare=True)]
+TableBy = Annotated[By | None, Option("Print the numbers of each of these.")]
 RunSpecs = Annotated[Paths, Option(
-    "Runs or files of answers; LABEL=RUN names one. The first is the reference.", metavar="RUN",
-    is_argument=True)]
+    "Runs or files of answers; LABEL=RUN names one. The first is the reference.", metavar="RUN")]
 Groups = Annotated[Sequence[str] | None, Option(
-    "Only these relations or groups, such as P36,P19.", metavar="G,G", panel="Questions")]
+    "Only these relations or groups, such as P36,P19.", metavar="G,G")]
 Limit = Annotated[int | None, Option(
-    "Facts or questions of each group, or pairs, at most.", min=1, short="-n",
-    panel="Questions")]
+    "Facts or questions of each group, or pairs, at most.", min=1, short="-n")]
 FormNames = Annotated[Sequence[str] | None, Option(
     "Forms: reverse, signal, reverse_signal, FILE.py:FUNCTION [default: reverse,signal].",
-    metavar="P,P", panel="Sentence pairs only", needs_trust=names_code)]
+    metavar="P,P", kinds=("pairs",), is_rare=True, needs_trust=names_code)]
 PairData = Annotated[str | None, Option(
-    "The pairs: a file or hub:SPLIT; FILE#1, FILE#2: a half.", metavar="F",
-    panel="Sentence pairs only")]
+    "The pairs: a file or hub:SPLIT; FILE#1, FILE#2: a half.", metavar="F", kinds=("pairs",))]
 Vary = Annotated[Sequence[str] | None, Option(
-    "A factor and its levels: order=rotations, labels=A,1. All factors: "
-    "docs/factors.md. Of facts language=L,L [default: phrasings, languages, rotations of the "
-    "options].", metavar="FACTOR=LEVELS", panel="Facts and questions only", is_repeated=True)]
+    "A factor and its levels: order=rotations, labels=A,1. All factors: docs/factors.md. Of facts "
+    "language=L,L [default: phrasings, languages, rotations of the options].",
+    metavar="FACTOR=LEVELS", kinds=("facts", "questions"), is_repeated=True)]
 DesignName = Annotated[Combinations, Option(
     "All combinations of levels, or each alone (one-factor).", metavar="DESIGN",
-    panel="Questions only")]
+    kinds=("questions",), is_rare=True)]
 ColumnNames = Annotated[Sequence[str] | None, Option(
     "Columns of the file: question=Q1+Q2,options=A+B+C+D.", metavar="OURS=YOURS",
-    panel="Questions only")]
+    kinds=("questions",))]
 Shots = Annotated[int, Option(
-    "Solved questions of the group before each question.", min=0, panel="Questions only")]
+    "Solved questions of the group before each question.", min=0, kinds=("questions",),
+    is_rare=True)]
 SheetFolder = Annotated[FilePath, Option(
-    "Write the sheets to this new folder.", metavar="DIR", short="-o", panel="Output")]
+    "Write the sheets to this new folder.", metavar="DIR", short="-o")]
 DataDir = Annotated[OptionalPath, Option(
-    "Where fetched suites are [env: CONSILIENCE_DATA].", metavar="DIR", panel="Questions")]
+    "Where fetched suites are [env: CONSILIENCE_DATA].", metavar="DIR")]
 Folder = Annotated[OptionalPath, Option(
-    "Keep the run in this folder [default: a new one in runs/].", metavar="DIR", short="-o",
-    panel="Output")]
+    "Keep the run in this folder [default: a new one in runs/].", metavar="DIR", short="-o")]
 AsQuestions = Annotated[int | None, Option(
     "Ask facts as questions with K wrong options; 0 for open ones.", min=0, metavar="K",
-    panel="Facts and questions only")]
-Device = Annotated[str, Option(
-    "auto, cpu, cuda, cuda:1 or mps.", metavar="DEVICE", panel="Model")]
+    kinds=("facts", "questions"), is_rare=True)]
+Device = Annotated[str, Option("auto, cpu, cuda, cuda:1 or mps.", metavar="DEVICE")]
 Dtype = Annotated[str, Option(
-    "float32, bfloat16 or float16.", metavar="DTYPE", panel="Model")]
+    "float32, bfloat16 or float16.", metavar="DTYPE", is_rare=True)]
 TrustRemoteCode = Annotated[bool, Option(
-    "Run the Python code of the model. Read it first.", panel="Model", needs_trust=bool)]
+    "Run the Python code of the model. Read it first.", is_rare=True, needs_trust=bool)]
 BaseUrl = Annotated[str | None, Option(
-    "Ask --model at this API, such as http://127.0.0.1:8000/v1.", metavar="URL",
-    panel="Models behind a URL", needs_trust=bool)]
+    "Ask --model at this API, such as http://127.0.0.1:8000/v1.", metavar="URL", needs_trust=bool)]
 ApiKeyEnv = Annotated[str | None, Option(
-    "The environment variable of the key [default: OPENAI_API_KEY, over https or to this "
-    "machine].", metavar="NAME", panel="Models behind a URL", needs_trust=bool, is_rare=True)]
-TrainingDevice = Annotated[str, Option(
-    "auto, cpu, cuda, cuda:1 or mps.", metavar="DEVICE", panel="Training")]
-Bf16 = Annotated[bool, Option("Train in bfloat16.", panel="Training")]
-StudyFile = Annotated[FilePath, Option(
-    "The study: a TOML file (docs/studies.md).", metavar="FILE", is_argument=True)]
-RunPath = Annotated[FilePath, Option(
-    "The folder of a run, or a file of answers.", metavar="RUN", is_argument=True)]
+    "The environment variable of the key [default: OPENAI_API_KEY, over https or to this machine].",
+    metavar="NAME", needs_trust=bool, is_rare=True)]
+TrainingDevice = Annotated[str, Option("auto, cpu, cuda, cuda:1 or mps.", metavar="DEVICE")]
+Bf16 = Annotated[bool, Option("Train in bfloat16.", is_rare=True)]
+StudyFile = Annotated[FilePath, Option("The study: a TOML file (docs/studies.md).", metavar="FILE")]
+RunPath = Annotated[FilePath, Option("The folder of a run, or a file of answers.", metavar="RUN")]
 Page = Annotated[OptionalPath, Option(
     "Write the page to this file [default: report.html in the folder].", metavar="FILE",
-    short="-o", panel="Output")]
+    short="-o")]
 Tables = Annotated[OptionalPath, Option(
-    "Write the tables to this folder: CSV, Markdown, LaTeX.", metavar="DIR", panel="Output")]
+    "Write the tables to this folder: CSV, Markdown, LaTeX.", metavar="DIR")]

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Literal
 
 from consilience.core.errors import Connection, ConsilienceError, ExportFormat
-from consilience.options import FilePath, OptionalPath, Options, Watched, arg, opt, shared
+from consilience.options import (
+    FilePath,
+    Option,
+    OptionalPath,
+    Options,
+    Watched,
+    shared,
+)
 from consilience.options.probe import at_url
 
 SuiteKind = Literal["questions", "facts", "judge"]
@@ -14,20 +22,20 @@ SuiteKind = Literal["questions", "facts", "judge"]
 # fmt: off
 
 
+@dataclass(frozen=True)
 class ExportOptions(Options):
-    suite: str = arg("The suite: a name, a folder or a file of questions.", metavar="SUITE")
-    format: ExportFormat | None = opt(
-        "jsonl, csv, or a task of lm-evaluation-harness [default: by the name of --out].",
-        default=None, panel="Output")
-    out: OptionalPath = opt(
-        "Write to this file; lm-eval: into this folder.", default=None, metavar="FILE", short="-o",
-        panel="Output")
+    suite: Annotated[str, Option(
+        "The suite: a name, a folder or a file of questions.", metavar="SUITE")]
+    _: KW_ONLY
+    format: Annotated[ExportFormat | None, Option(
+        "jsonl, csv, or a task of lm-evaluation-harness [default: by the name of --out].")] = None
+    out: Annotated[OptionalPath, Option(
+        "Write to this file; lm-eval: into this folder.", metavar="FILE", short="-o")] = None
     perturbations: shared.FormNames = None
     limit: shared.Limit = None
-    template: str | None = opt(
-        "The text around what is asked, as of probe.", default=None, metavar="TEXT",
-        panel="Questions")
-    seed: int = opt("Seed of --limit.", default=0, min=0, panel="Questions")
+    template: Annotated[str | None, Option(
+        "The text around what is asked, as of probe.", metavar="TEXT")] = None
+    seed: Annotated[int, Option("Seed of --limit.", min=0)] = 0
     groups: shared.Groups = None
     data: shared.PairData = None
     vary: shared.Vary = None
@@ -36,48 +44,48 @@ class ExportOptions(Options):
     shots: shared.Shots = 0
 
 
+@dataclass(frozen=True)
 class MineOptions(Watched):
-    corpus: FilePath = arg(
-        "Texts: .jsonl, .parquet, or plain text by lines or paragraphs.", metavar="CORPUS")
-    suite: str = opt(
-        "These facts: a suite, or a table (relation, subject, object).",
-        metavar="S", short="-s", panel="Questions")
+    corpus: Annotated[FilePath, Option(
+        "Texts: .jsonl, .parquet, or plain text by lines or paragraphs.", metavar="CORPUS")]
+    _: KW_ONLY
+    suite: Annotated[str, Option(
+        "These facts: a suite, or a table (relation, subject, object).", metavar="S", short="-s")]
     groups: shared.Groups = None
-    against: Sequence[str] | None = opt(
-        "Suites whose facts count as those of other relations.", default=None, metavar="S,S",
-        panel="Questions")
-    top: int = opt("Patterns of each relation.", default=20, min=1)
-    title: str = opt(
-        "The column of titles, which He, She, It and They stand for.", default="", metavar="NAME")
-    out: OptionalPath = opt(
-        "Write the proposals to this new file (.jsonl or .csv).", default=None, metavar="FILE",
-        short="-o", panel="Output")
+    against: Annotated[Sequence[str] | None, Option(
+        "Suites whose facts count as those of other relations.", metavar="S,S")] = None
+    top: Annotated[int, Option("Patterns of each relation.", min=1)] = 20
+    title: Annotated[str, Option(
+        "The column of titles, which He, She, It and They stand for.", metavar="NAME")] = ""
+    out: Annotated[OptionalPath, Option(
+        "Write the proposals to this new file (.jsonl or .csv).", metavar="FILE",
+        short="-o")] = None
 
 
+@dataclass(frozen=True)
 class ImportOptions(Options):
-    path: FilePath = arg("A table, or a file of proposals.", metavar="FILE")
-    into: FilePath = opt(
-        "Add to this suite folder, which may be new.", metavar="DIR", panel="Output")
+    path: Annotated[FilePath, Option("A table, or a file of proposals.", metavar="FILE")]
+    _: KW_ONLY
+    into: Annotated[FilePath, Option("Add to this suite folder, which may be new.", metavar="DIR")]
     groups: shared.Groups = None
-    dry_run: bool = opt(
-        "Show what would be imported; write nothing.", default=False, panel="Output")
+    dry_run: Annotated[bool, Option("Show what would be imported; write nothing.")] = False
 
 
+@dataclass(frozen=True)
 class RewriteOptions(Watched):
-    suite: str = arg("The suite: a name, a folder, or a file of questions.", metavar="SUITE")
-    out: FilePath = opt(
-        "Write the proposals to this new file (.jsonl or .csv).", metavar="FILE", short="-o",
-        panel="Output")
-    model: str | None = opt(
-        "The model that writes [default: none; rules rewrite questions].", default=None,
-        metavar="M", short="-m", panel="Model")
-    columns: shared.ColumnNames = opt(default=None, panel="Questions")
+    suite: Annotated[str, Option(
+        "The suite: a name, a folder, or a file of questions.", metavar="SUITE")]
+    _: KW_ONLY
+    out: Annotated[FilePath, Option(
+        "Write the proposals to this new file (.jsonl or .csv).", metavar="FILE", short="-o")]
+    model: Annotated[str | None, Option(
+        "The model that writes [default: none; rules rewrite questions].", metavar="M",
+        short="-m")] = None
+    columns: shared.ColumnNames = None
     groups: shared.Groups = None
-    samples: int = opt(
-        "Texts for each base pattern or question.", default=8, min=1, panel="Questions")
-    temperature: float = opt(
-        "Sample tokens at this temperature.", default=0.7, min=0, panel="Questions")
-    seed: int = opt("Seed of the samples.", default=0, min=0, panel="Questions")
+    samples: Annotated[int, Option("Texts for each base pattern or question.", min=1)] = 8
+    temperature: Annotated[float, Option("Sample tokens at this temperature.", min=0)] = 0.7
+    seed: Annotated[int, Option("Seed of the samples.", min=0)] = 0
     device: shared.Device = "auto"
     base_url: shared.BaseUrl = None
     api_key_env: shared.ApiKeyEnv = None
@@ -106,27 +114,30 @@ class RewriteOptions(Watched):
         return Connection(self.base_url, self.api_key_env)
 
 
+@dataclass(frozen=True, kw_only=True)
 class SheetOptions(Options):
-    task: str = opt("The task: a name, or a TOML file.", metavar="T", panel="Questions")
-    data: str = opt("Labelled pairs: a file, or hub:SPLIT.", metavar="F", panel="Questions")
+    task: Annotated[str, Option("The task: a name, or a TOML file.", metavar="T")]
+    data: Annotated[str, Option("Labelled pairs: a file, or hub:SPLIT.", metavar="F")]
     out: shared.SheetFolder
-    items: int = opt("Pairs in a sheet.", default=30, min=1, panel="Questions")
-    annotators: int = opt("How many sheets.", default=5, min=1, panel="Output")
-    perturbations: Sequence[str] | None = opt(
-        "Forms: names, or `all` [default: reverse,signal].", default=None, metavar="P,P",
-        panel="Questions")
-    seed: int = opt("Seed of the pairs and of their orders.", default=0, min=0, panel="Questions")
+    items: Annotated[int, Option("Pairs in a sheet.", min=1)] = 30
+    annotators: Annotated[int, Option("How many sheets.", min=1)] = 5
+    perturbations: Annotated[Sequence[str] | None, Option(
+        "Forms: names, or `all` [default: reverse,signal].", metavar="P,P")] = None
+    seed: Annotated[int, Option("Seed of the pairs and of their orders.", min=0)] = 0
 
 
+@dataclass(frozen=True)
 class PatternSheetOptions(Options):
     suite: shared.SuiteArgument
+    _: KW_ONLY
     out: shared.SheetFolder
-    patterns: int = opt(
-        "Patterns of each relation, at most.", default=5, min=1, panel="Questions")
-    annotators: int = opt("How many sheets.", default=3, min=1, panel="Output")
+    patterns: Annotated[int, Option("Patterns of each relation, at most.", min=1)] = 5
+    annotators: Annotated[int, Option("How many sheets.", min=1)] = 3
     groups: shared.Groups = None
-    seed: int = opt("Seed of the patterns, facts and orders.", default=0, min=0, panel="Questions")
+    seed: Annotated[int, Option("Seed of the patterns, facts and orders.", min=0)] = 0
 
 
+@dataclass(frozen=True)
 class ScoreSheetsOptions(Options):
-    folder: FilePath = arg("The folder with key.json and the answers.", metavar="SHEETS")
+    folder: Annotated[FilePath, Option(
+        "The folder with key.json and the answers.", metavar="SHEETS")]

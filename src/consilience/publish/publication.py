@@ -28,7 +28,7 @@ from consilience.core.schemas import REASONS
 from consilience.files.read import read_document, read_text
 from consilience.files.write import make_folder, write_whole
 from consilience.metrics.registry import DESCRIPTIONS, headline_metrics
-from consilience.options import option_fields
+from consilience.options import parameters
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import PublishOptions
 from consilience.probing.counting import CountedRun, count_run
@@ -141,10 +141,10 @@ def public_command(options: Values | None, model: str, suite: str) -> str:
     if options is None:
         return ""
     words = ["consilience", "probe", "--model", model, "--suite", suite]
-    for option in option_fields(ProbeOptions):
-        value = options.get(option.name)
-        if option.name in COMMAND_OPTIONS and value is not None and value is not False:
-            typed = option.typed(value)
+    for name, parameter in parameters(ProbeOptions).items():
+        value = options.get(name)
+        if name in COMMAND_OPTIONS and value is not None and value is not False:
+            typed = parameter.arguments(value)
             words += [] if any("/" in word or "\\" in word for word in typed) else typed
     return shlex.join(words)
 

@@ -178,7 +178,7 @@ def _call(command: Sequence[str]) -> tuple[int, str, str]:
         stderr=None if sys.stderr.isatty() else subprocess.PIPE,
         encoding="utf-8",
         errors="replace",
-        env={**os.environ, "PYTHONIOENCODING": "utf-8", "CONSILIENCE_CONFIG": ""},
+        env={**os.environ, "PYTHONIOENCODING": "utf-8", "CONSILIENCE_CONFIG": os.devnull},
         check=False,
     )
     return done.returncode, done.stdout, done.stderr or ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,7 +22,7 @@ from consilience.files.tables import as_polars, frame_rows, text_of
 from consilience.files.write import path_of, write_whole
 from consilience.models import LanguageModel
 from consilience.models.functions import Function
-from consilience.options import option_fields, options_of, refuse_unknown, typed
+from consilience.options import parameters, refuse_unknown, typed
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import ScoreOptions
 from consilience.plans import Kind, kind_of, plan_of
@@ -47,20 +47,18 @@ from consilience.suites.question_suites import columns_of
 from consilience.suites.questions import Questions
 from consilience.types import WORDS, Suite, SuiteWords
 
-if TYPE_CHECKING:
-    from consilience.options import Taken
-
 Frame = Any  # of pandas or polars
 
 Texts = Callable[[Any], Any]  # A function from a text to a text, or from texts to texts
 
 if TYPE_CHECKING:
 
+    @dataclass(frozen=True)
     class Evaluation(ProbeOptions):
         """The options of ``evaluate``: those of ``probe``, some of which may be values."""
 
-        suite: Taken[str | Path | Suite | Questions | Frame, str] = "mini"  # type: ignore[assignment]
-        model: Taken[str | Path | LanguageModel | Texts, str] = "packaged:smollm2"  # type: ignore[assignment]
+        suite: str | Path | Suite | Questions | Frame = "mini"  # type: ignore[assignment]
+        model: str | Path | LanguageModel | Texts = "packaged:smollm2"  # type: ignore[assignment]
         _: KW_ONLY
         vary: Any = None
         columns: Any = None
@@ -97,7 +95,7 @@ def evaluate(
     elif function and getattr(function, "__name__", "<lambda>") == "<lambda>":
         expected = "a function with a name (def), because a kept run is resumed by it"
         raise ConsilienceError("a function without a name, and a folder", expected=expected)
-    probed = probing.probe(options_of(ProbeOptions, fields), watch, suite=chosen, model=loaded)
+    probed = probing.probe(ProbeOptions(**fields), watch, suite=chosen, model=loaded)
     return _result_of(probed, Run.open(probed.record["path"]), temporary)
 
 
@@ -114,13 +112,13 @@ def plan_probe(
     It takes the arguments of ``evaluate``. The model is asked a small sample.
     """
     fields, chosen, loaded = _values_of(suite, model, options)
-    return probing.plan_probe(options_of(ProbeOptions, fields), watch, suite=chosen, model=loaded)
+    return probing.plan_probe(ProbeOptions(**fields), watch, suite=chosen, model=loaded)
 
 
 def suite_to_ask(suite: str | Path | Suite | Questions | Frame, **options: Any) -> Suite:
     """The groups, items and variants that ``evaluate`` would ask; no model is loaded."""
     fields, chosen, _ = _values_of(suite, options.pop("model", "baseline:majority"), options)
-    return plan_of(options_of(ProbeOptions, fields), chosen).suite
+    return plan_of(ProbeOptions(**fields), chosen).suite
 
 
 def open_run(path: str | Path, *, protocol: Protocol | None = None) -> Result:
@@ -213,7 +211,7 @@ def _values_of(
     suite: object, model: object, options: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Suite | Questions | None, LanguageModel | None]:
     """The fields of ``ProbeOptions``, the suite and the model; None for one that is a name."""
-    refuse_unknown(ProbeOptions, options)
+    refuse_unknown(parameters(ProbeOptions), options)
     fields = dict(options)
     given = fields.pop("columns", None)
     if isinstance(given, Mapping):
@@ -322,9 +320,9 @@ def output_of(run: CountedRun, options: ScoreOptions | None = None) -> Output:
 def _named(options: ScoreOptions) -> tuple[str, str]:
     """The arguments of ``score`` that say what is counted, and those that say how."""
     named, counted = [str(options.answers)], list[str]()
-    for option in option_fields(ScoreOptions)[1:]:
-        if (value := getattr(options, option.name)) and option.name != "by":
-            (counted if option.name == "protocol" else named).extend(option.typed(value))
+    for name, parameter in parameters(ScoreOptions).items():
+        if name not in ("answers", "by") and (value := getattr(options, name)):
+            (counted if name == "protocol" else named).extend(parameter.arguments(value))
     return shlex.join(named), f" {shlex.join(counted)}".rstrip()
 
 

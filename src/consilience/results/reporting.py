@@ -27,7 +27,6 @@ from consilience.files.write import path_of, write_whole
 from consilience.metrics.counts import Prepared, asked_of_all
 from consilience.metrics.differences import compare
 from consilience.metrics.registry import headline_metrics, label_of
-from consilience.options import options_of
 from consilience.options.runs import ReportOptions
 from consilience.probing.counting import count_run, counted_by
 from consilience.report import charts, export
@@ -338,8 +337,8 @@ class Result(Displayed):
         """Write the run as one HTML page that needs no network; the path of the page."""
         path = path_of(page, "the page")
         label = self.label.replace("=", ":")  # LABEL=PATH ends at the first one
-        keywords = {"runs": [f"{label}={self.run.path}"], "out": path}
-        report(options_of(ReportOptions, keywords | {"protocol": self.protocol}))
+        runs = [f"{label}={self.run.path}"]
+        report(ReportOptions(runs, out=path, protocol=self.protocol))
         return path
 
 

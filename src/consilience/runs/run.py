@@ -16,7 +16,7 @@ from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.expectations import Expectation
 from consilience.files.read import parquet_metadata, read_parquet
 from consilience.files.write import path_of
-from consilience.options import option_fields
+from consilience.options import parameters
 from consilience.options.probe import ProbeOptions
 from consilience.runs.folder import QUERIES, digest_of, fingerprint, record_of
 from consilience.types import WORDS, Fact, Relation, Suite
@@ -246,12 +246,12 @@ def options_record(options: ProbeOptions, values: Mapping[str, object]) -> dict[
     is recorded as None, because no option names it.
     """
     record: dict[str, Any] = {}
-    for option in option_fields(ProbeOptions):
-        value = getattr(options, option.name)
-        if values.get(option.name) is not None:
-            record[option.name] = None
-        elif value != option.default:
+    for name, parameter in parameters(ProbeOptions).items():
+        value = getattr(options, name)
+        if values.get(name) is not None:
+            record[name] = None
+        elif value != parameter.default:
             is_plain = value is None or isinstance(value, str | int | float)
             path = str(value) if isinstance(value, Path) else None
-            record[option.name] = value if is_plain else path or list(value)
+            record[name] = value if is_plain else path or list(value)
     return record

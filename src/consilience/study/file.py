@@ -18,7 +18,7 @@ from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.text import counted, listed, names_a_file
 from consilience.files.read import POLARS_FAULTS, parse_json, read_document
 from consilience.files.write import path_of
-from consilience.options import OutputOptions, option_fields, refuse_unknown
+from consilience.options import OutputOptions, checked, parameters, refuse_unknown
 from consilience.options.probe import ProbeOptions
 from consilience.options.runs import StudyStatusOptions
 from consilience.report.export import Shown
@@ -36,7 +36,7 @@ SCHEMA: Mapping[str, Any] = json.loads(
 options of ``probe`` beside their keys."""
 
 KEYS: Mapping[str, Any] = SCHEMA["properties"]
-FIELDS = {option.name: option for option in option_fields(ProbeOptions)}
+FIELDS = parameters(ProbeOptions)
 TomlTable = Mapping[str, Any]
 
 
@@ -54,7 +54,7 @@ class StudyRun:
     @property
     def folder(self) -> Path:
         assert self.options.out is not None
-        return self.options.out
+        return Path(self.options.out)
 
     @property
     def cell(self) -> str:
@@ -187,8 +187,8 @@ def _options(table: TomlTable) -> dict[str, Any]:
     for key in keywords.keys() & {"model", "suite", "out", "folder"}:
         todo = "Models and suites have tables; a study makes a folder for each run in its `folder`."
         raise ConsilienceError(f"'{key}' as an option", todo=todo)
-    refuse_unknown(ProbeOptions, keywords)
-    return {name: FIELDS[name].check(value) for name, value in keywords.items()}
+    refuse_unknown(FIELDS, keywords)
+    return checked(ProbeOptions, keywords)
 
 
 Factors = Mapping[str, Sequence[_Choice]]

@@ -12,6 +12,7 @@ from functools import cache
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from consilience.core.errors import (
     DEFAULT_LOADING,
@@ -26,8 +27,8 @@ from consilience.core.text import counted
 from consilience.endpoints.client import base_url_of
 from consilience.files.read import parse_json
 from consilience.files.write import write_whole
-from consilience.options import option_fields
-from consilience.options.probe import ProbeOptions
+from consilience.options import parameters
+from consilience.options.probe import OF_SERVERS, OF_WEIGHTS, ProbeOptions
 from consilience.options.runs import StudyRunOptions
 from consilience.plans import Plan, Queries, kind_of, plan_of, refuse_other_options
 from consilience.runs.folder import RunFolder
@@ -165,10 +166,9 @@ def _groups_of(options: ProbeOptions, watch: Watch) -> Mapping[str, int]:
     if kind_of(options.suite, options.as_questions) != "facts":
         return plan_of(options, watch=watch).sizes
     options.check_connection()
-    usual = {  # the options of models do not decide which facts are asked
-        one.name: one.default
-        for one in option_fields(ProbeOptions)
-        if one.option.panel in ("Model", "Models behind a URL") and one.name != "trust_remote_code"
+    usual: dict[str, Any] = {  # the options of models do not decide which facts are asked
+        name: parameters(ProbeOptions)[name].default
+        for name in ("model", *OF_WEIGHTS, *OF_SERVERS)
     }
     return _sizes_of_facts(replace(options, out=None, **usual))
 

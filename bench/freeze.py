@@ -44,7 +44,7 @@ WORDS = {
     "TWO": "--suite mini --groups capital,sport",
     "MASKED": f"--suite mini --model {SHARED}/models/minilm-mlm",
     "TRAIN": "--train-groups capital,sport --validation-groups currency --train-facts 8 "
-    "--batch-size 4 --epochs 1 --lambda 0.5 --validation-facts 8 --limit 5",
+    "--batch-size 4 --epochs 1 --weight 0.5 --validation-facts 8 --limit 5",
     "PAIRS": f"probe --suite mrpc --data {SHARED}/data/glue/mrpc/validation.tsv",
     "PARAREL": "--suite pararel",
     "MRPC": f"--task mrpc --train {SHARED}/data/glue/mrpc/train.tsv --validation "

@@ -192,7 +192,7 @@ def command(model_folder, tmp_path, write_suite):
     )  # fmt: skip
     return [
         "improve", "--model", model_folder("bert"), "--suite", suite, "--train-groups", "A,B",
-        "--validation-groups", "C", "--lambda", "0.5", "--train-facts", "8", "--loss", "pairs", "--epochs", "1",
+        "--validation-groups", "C", "--weight", "0.5", "--train-facts", "8", "--loss", "pairs", "--epochs", "1",
         "--learning-rate", "3e-3", "--limit", "9", "--out", tmp_path / "o",
     ]  # fmt: skip
 

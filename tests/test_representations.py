@@ -333,7 +333,7 @@ def test_from_the_command_line(consilience, model_folder, tmp_path):
 
 
 @pytest.mark.parametrize(("option", "message"), [
-    (("--layers", "last"), "invalid value for '--layers': 'last'; expected a whole number"),
+    (("--layers", "last"), "invalid value for '--layers': 'last' is not a valid whole number"),
     (("--layers", "9"), "no layer 9"),
 ])  # fmt: skip
 def test_bad_requests_are_refused(consilience, model_folder, tmp_path, option, message):

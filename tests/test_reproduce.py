@@ -215,7 +215,7 @@ PROBE = ("probe", "--model", "baseline:majority", "--suite", "mini", "--out", "r
 
 @pytest.mark.parametrize(("arguments", "error", "message"), [
     (("suite", "check", "nowhere"), MissingError, "^unavailable: .*nowhere"),
-    (("suite", "lost"), ConsilienceError, "suite lost: consilience suite: no command 'lost'"),
+    (("suite", "lost"), ConsilienceError, "suite lost: consilience suite: no such command 'lost'"),
     ((*PROBE[:2], "no/model", *PROBE[3:]), MissingError, "no/model"),
 ])  # fmt: skip
 def test_a_model_or_suite_that_is_not_here_marks_its_row_and_a_wrong_argument_raises(

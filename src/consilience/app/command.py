@@ -175,9 +175,9 @@ class Group(click.Group):
         self.add_command(made := Group(name, about))
         return made
 
-    def command(
+    def command(  # type: ignore[override]
         self, name: str, *, examples: Sequence[str]
-    ) -> Callable[[Callable[P, R]], Callable[P, R]]:  # type: ignore[override]
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]:
         """Declare a function as a command of this group, whose help is its docstring."""
 
         def decorate(function: Callable[P, R]) -> Callable[P, R]:

@@ -34,7 +34,6 @@ import click
 
 from consilience.core.errors import (
     SILENT,
-    By,
     ConsilienceError,
     TableFormat,
     Watch,

@@ -30,7 +30,7 @@ AFTER = f"seed-{SEED}/improved/after"  # The run after a training, in its folder
 
 LAMBDAS = ("0.1", "0.5", "1")  # Tried in Section 8.2; validation chooses
 ABLATIONS: Mapping[str, tuple[str, Sequence[str]]] = {
-    "-consistency": ("no-consistency", ("--lambda", "0")),
+    "-consistency": ("no-consistency", ("--weight", "0")),
     "-typed": ("no-typing", ("--whole-vocabulary",)),
     "-MLM": ("no-mlm", ("--mlm", "none")),
 }
@@ -259,7 +259,7 @@ def _trained(recipe: Recipe, work: Work, name: str = "") -> dict[str, Path]:
     best, folder = _best(recipe, work, name)
     folders = {"": folder}
     for row, (part, options) in ABLATIONS.items() if not name else ():
-        folders[row], _ = _improve(recipe, work, name, part, "--lambda", best, *options)
+        folders[row], _ = _improve(recipe, work, name, part, "--weight", best, *options)
     work.stop_if_dry()
     return folders
 
@@ -267,7 +267,7 @@ def _trained(recipe: Recipe, work: Work, name: str = "") -> dict[str, Path]:
 def _best(recipe: Recipe, work: Work, name: str = "") -> tuple[str, Path]:
     """The lambda with the best validation, and the folder of its training."""
     tried = {
-        weight: _improve(recipe, work, name, f"lambda-{weight}", "--lambda", weight)
+        weight: _improve(recipe, work, name, f"lambda-{weight}", "--weight", weight)
         for weight in LAMBDAS
     }
     best = last_best(LAMBDAS, lambda weight: tried[weight][1])

@@ -172,7 +172,7 @@ class ConsistencyTrainer(BatchTrainer):
                 logits[answered:].float(), inputs["labels"]
             )
         loss = self.plan.weight * consistency + language
-        self.check_finite(loss, "the loss", "Lower --learning-rate or --lambda.")
+        self.check_finite(loss, "the loss", "Lower --learning-rate or --weight.")
         self.parts["consistency_loss"].append(consistency.item())
         self.parts["lm_loss"].append(language.item())
         return loss

@@ -111,7 +111,9 @@ def options_of(command):
             yield from options_of(command.get_command(context, name))
     else:
         own = parameters(command.callback).values()
-        yield {one.name for one in own if isinstance(one, click.Option)} - {*parameters(OutputOptions)}
+        yield {one.name for one in own if isinstance(one, click.Option)} - {
+            *parameters(OutputOptions)
+        }
 
 
 def test_the_project_keeps_to_its_budget():

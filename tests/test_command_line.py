@@ -120,7 +120,11 @@ def test_an_option_means_the_same_in_all_commands():
                 if len(param.opts) == 2:
                     long.setdefault(min(param.opts, key=len), set()).add(max(param.opts, key=len))
                 names, _ = param.get_help_record(click.Context(command))
-                kind = "flag" if param.is_flag else names.removesuffix(" ...").split()[-1].split(",")[0]
+                kind = (
+                    "flag"
+                    if param.is_flag
+                    else names.removesuffix(" ...").split()[-1].split(",")[0]
+                )
                 kind = {"FILE": "PATH", "DIR": "PATH", "R": "X"}.get(kind, kind)
                 kinds.setdefault(max(param.opts, key=len), set()).add(kind)
     assert {"-m", "-s", "-o", "-n", "-q"} <= set(long)

@@ -167,8 +167,7 @@ def _groups_of(options: ProbeOptions, watch: Watch) -> Mapping[str, int]:
         return plan_of(options, watch=watch).sizes
     options.check_connection()
     usual: dict[str, Any] = {  # the options of models do not decide which facts are asked
-        name: parameters(ProbeOptions)[name].default
-        for name in ("model", *OF_WEIGHTS, *OF_SERVERS)
+        name: parameters(ProbeOptions)[name].default for name in ("model", *OF_WEIGHTS, *OF_SERVERS)
     }
     return _sizes_of_facts(replace(options, out=None, **usual))
 

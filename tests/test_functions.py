@@ -57,14 +57,14 @@ def test_oracle_is_right_and_random_is_neither_constant_nor_another_each_time():
     assert first == again != other and len(set(first)) > 1
 
 
-def test_the_majority_is_that_of_each_group_and_at_most_the_last_position_of_a_question():
-    """Two groups, whose golds are at position 2 and at position 0."""
+def test_the_majority_is_that_of_each_group_and_number_of_options():
+    """Two groups, whose golds are at position 2 and at position 0; of one with two options at 1."""
     golds = {"g0": 2, "g1": 2, "h0": 0, "h1": 0}
     questions = [question(item, item[0], OPTIONS[gold]) for item, gold in golds.items()]
-    model = prompt_baseline("majority", questions, 0)
+    few = [question("few", "g", OPTIONS[1], OPTIONS[:2])]
+    model = prompt_baseline("majority", [*questions, *few], 0)
     shown = [2, 0, 1] * 2 + [0, 1, 2] * 2  # at that position in three orders
     assert asked(model, questions)["option"].to_list() == shown
-    few = [question("few", "g", OPTIONS[0], OPTIONS[:2])]
     assert asked(model, few)["option"].to_list() == [1, 0]
 
 

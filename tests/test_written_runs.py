@@ -79,11 +79,11 @@ def test_options_are_written_with_generate(options, tmp_path):
 
 
 def test_the_share_of_answers_that_are_no_option_is_a_number(tmp_path, consilience):
-    """One of four texts is no option; `score`, `score` of the run and the report have the number."""
+    """One of four texts, in one of two groups; `score`, that of the run and the report have it."""
     answers, run = tmp_path / "answers.csv", tmp_path / "run"
     texts = ("Yes.", "no", "no idea", "yes")
     table = {"item": range(4), "gold": "yes", "options": '["yes", "no"]', "answer": texts}
-    pl.DataFrame(table).write_csv(answers)
+    pl.DataFrame({**table, "group": [*"abab"]}).write_csv(answers)
     table = ("score", answers, "--out", run, "--json")
     for command in (table, ("score", run, "--json")):
         out = output(consilience, *command)

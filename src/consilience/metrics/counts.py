@@ -23,6 +23,7 @@ from consilience.metrics.registry import (
     Metric,
     Tally,
     View,
+    as_labels,
     grids,
 )
 from consilience.metrics.statistics import NAN
@@ -247,6 +248,15 @@ class Prepared:
         """The instances of each expectation, by the group of its first premise."""
         return instances_of(self.table, self.suite) if self.suite.expectations else {}
 
+    @cached_property
+    def _has_none(self) -> bool:
+        """Whether any answer that is chosen among options or labels is none of them."""
+        designs = {group.id: group.design for group in self.relations}
+        chosen = {name: of for name, of in designs.items() if of.labels and not of.writes_freely}
+        rows = (as_labels(self.coded_rows(name), of) for name, of in chosen.items())
+        is_none = pl.col("answer").is_null() & pl.col("excluded").is_null()
+        return any(of.select(is_none.any()).item() for of in rows)
+
     def views(self, relation: Relation, protocol: Protocol) -> dict[View, Grid]:
         """The two views of a relation's answers."""
         key = protocol, relation.id
@@ -254,7 +264,12 @@ class Prepared:
             return self._views[key]
         views = grids(self.coded_rows(relation.id), relation, protocol)
         instances = tuple(self.instances.get(relation.id, ()))
-        one, other = (replace(views[name], instances=instances) for name in ("tuples", "pairs"))
+        design = relation.design
+        may_have_none = bool(design.labels) and (design.writes_freely or self._has_none)
+        one, other = (
+            replace(views[name], instances=instances, may_have_none=may_have_none)
+            for name in ("tuples", "pairs")
+        )
         views = {"tuples": one, "pairs": one if views["tuples"] is views["pairs"] else other}
         if self.coded.height <= KEPT:
             self._views[key] = views

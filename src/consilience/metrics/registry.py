@@ -330,8 +330,7 @@ def grids(answers: pl.DataFrame, relation: Relation, protocol: Protocol) -> dict
     grid = grid_of(answers, item, design, words)
     if design.labels:
         positive = words.index(design.positive) if design.positive else -1
-        has_none = design.writes_freely or bool((grid.asked & (grid.answers < 0)).any())
-        grid = replace(grid, positive=positive, may_have_none=has_none)
+        grid = replace(grid, positive=positive)
     if design.by_option:
         orders = np.array(design.parts.get(("factor", "order"), ()), dtype=np.int64).reshape(-1, 2)
         grid = replace(grid, places=_places(answers, design), orders=orders)

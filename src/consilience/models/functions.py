@@ -237,7 +237,7 @@ class Baseline(Chooser):
 
     ``majority`` chooses what is right most often, of equally frequent ones the first: an object of
     the relation, as in the paper (Section 5.1), a label of the pairs, or of questions what is shown
-    where most golds of the group are at first; of too few options the last. ``constant`` chooses
+    where most golds of those of the group with as many options are at first. ``constant`` chooses
     the first of the file, ``first`` the first that is shown, ``oracle`` the right one, and
     ``random`` draws one for each text. To open questions they write a gold of the group likewise.
     """
@@ -248,10 +248,10 @@ class Baseline(Chooser):
         seed: int,
         kind: str,
         labels: Sequence[str] = (),
-        most: Mapping[str, int] = {},
+        most: Mapping[tuple[str, int], int] = {},
         golds: Mapping[str, Sequence[str]] = {},
     ) -> None:
-        """``most``: of each group the position of what is right most often; not of facts."""
+        """``most``: the position of what is right most often, by group and number of answers."""
         if name not in BASELINES[kind]:
             raise unknown_name(f"no baseline '{name}' for {kind}", name, BASELINES[kind])
         super().__init__({"model": f"baseline:{name}", "kind": "baseline"}, labels)
@@ -282,11 +282,14 @@ class Baseline(Chooser):
     def _position(self, shown: Any, candidates: Candidates | None = None) -> int:
         """The position of the answer among those that are shown."""
         if isinstance(shown, Prompt):
-            most, gold = self.most.get(shown.group, 0), shown.gold
-            return gold if self.name == "oracle" else self._at(shown.options, most, shown.text)
+            if self.name == "oracle":
+                return shown.gold
+            most = self.most.get((shown.group, len(shown.options)), 0)
+            return self._at(shown.options, most, shown.text)
         if candidates is None:
             texts = (segment.text for segment in shown)
-            return self._at(range(len(self.labels)), self.most[""], *texts)
+            size = len(self.labels)
+            return self._at(range(size), self.most["", size], *texts)
         words, counts = candidates.words, candidates.counts
         if self.name == "oracle":
             return words.index(shown.gold)
@@ -298,8 +301,7 @@ class Baseline(Chooser):
         if self.name == "random":
             drawn = random.Random("\t".join(map(str, (self.seed, *key))))
             return drawn.choice(range(len(order)))
-        majority = min(most, len(order) - 1)
-        return {"majority": majority, "constant": order.index(0), "first": 0}[self.name]
+        return {"majority": most, "constant": order.index(0), "first": 0}[self.name]
 
     def write(
         self, shown: Sequence[Prompt], samples: Sequence[int]
@@ -311,7 +313,7 @@ class Baseline(Chooser):
             return prompt.choices[self._position(prompt)].text
         if self.name == "oracle":
             return prompt.answers[prompt.gold]
-        golds, most = self.golds[prompt.group], self.most[prompt.group]
+        golds, most = self.golds[prompt.group], self.most[prompt.group, 0]
         return golds[self._at(range(len(golds)), most, sample, prompt.text)]
 
 
@@ -320,18 +322,20 @@ def label_baseline(
 ) -> Baseline:
     """The baseline of that name for sentence pairs; the first label is that of the first pair."""
     majority = Counter(pair.label for pair in pairs).most_common(1)[0][0]
-    return Baseline(name, seed, "sentence pairs", labels, {"": labels.index(majority)})
+    return Baseline(
+        name, seed, "sentence pairs", labels, {("", len(labels)): labels.index(majority)}
+    )
 
 
 def prompt_baseline(name: str, questions: Sequence[Question], seed: int) -> Baseline:
     """The baseline of that name for questions."""
     golds: dict[str, list[str]] = {}
-    counts: dict[str, Counter[int]] = {}
+    counts: dict[tuple[str, int], Counter[int]] = {}
     for one in questions:
         of_group = golds.setdefault(one.group, [])
         of_group.append(one.gold.text)
         at = one.gold_position if one.options else of_group.index(one.gold.text)
-        counts.setdefault(one.group, Counter())[at] += 1
+        counts.setdefault((one.group, len(one.options)), Counter())[at] += 1
     # Of equally frequent positions the first in the order of the options, not of the questions.
-    most = {group: min(of, key=lambda at: (-of[at], at)) for group, of in counts.items()}
+    most = {key: min(of, key=lambda at: (-of[at], at)) for key, of in counts.items()}
     return Baseline(name, seed, "questions", (), most, golds)

@@ -168,7 +168,7 @@ def test_orders_of_more_options_are_those_of_fewer_with_their_prompts(tmp_path):
             for of in (compared, cs.compare(*alone))
         ]
         assert_frame_equal(*numbers)
-        changed = compared.flips().answers
+        changed = compared.flips().tables["answers"]
         assert changed.height and changed["prompt"].str.contains("^Question: [0-3o][?]").all()
         page = cs.write_report([run.path for run in pair], tmp_path / "page.html")
         assert all(prompt.startswith("Question: ") for _, _, prompt, *_ in rows_of(data_of(page)))
@@ -179,7 +179,7 @@ def test_equal_runs_differ_in_nothing(tmp_path):
     other = quiz(tmp_path, "other", ("g q1 a ab ba", *BASE[1:]))  # options in another order
     compared = cs.compare(one, two, other)
     assert compared.table["difference"].drop_nans().abs().max() == 0
-    assert compared.flips().answers.is_empty()
+    assert compared.flips().tables["answers"].is_empty()
 
 
 ASKED = {

@@ -156,7 +156,7 @@ def test_sentence_pairs_have_forms(consilience, tmp_path):
     for seed in (0, 1):
         output(consilience, "probe", "--model", "baseline:random", "--suite", "mrpc", "--data", data,
                "--seed", seed, "--out", f"seed-{seed}")  # fmt: skip
-    whole, *forms = cs.compare("seed-0", "seed-1").flips().numbers.rows(named=True)
+    whole, *forms = cs.compare("seed-0", "seed-1").flips().tables["flips"].rows(named=True)
     assert [row["level"] for row in forms] == ["original", "reverse", "signal"]
     assert {row["over"] for row in forms} == {"form"} and whole["over"] == "all"
     assert whole["changed"] > 0 and whole["n"] == sum(row["n"] for row in forms)

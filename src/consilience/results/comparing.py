@@ -136,8 +136,8 @@ class Comparison(Displayed):
         """Whether later runs differ from the first, in sentences."""
         return verdict(self.table, self.suite)
 
-    def flips(self) -> Flips:
-        """Which answers of later runs differ from those of the first."""
+    def flips(self) -> Output:
+        """Which answers of later runs differ from those of the first: ``flips, answers``."""
         return flips_of(self.runs, self.protocol)
 
     def output(self, by: By | None = None) -> Output:
@@ -150,7 +150,7 @@ class Comparison(Displayed):
         return Output(
             {"differences": self.table}, [table, *details], self.verdict,
             cautions=self.notes,
-            facts={"run": _record(self)}, csv=None if by is None else table,
+            facts={"run": _record(self.runs, self.suite)}, csv=None if by is None else table,
         )  # fmt: skip
 
 
@@ -165,44 +165,21 @@ def compare_runs(options: CompareOptions) -> Output:
     if options.by:
         found = "--flips with --by"
         raise ConsilienceError(found, todo="Leave them out: the table has every level.")
-    return flips_of(runs, options.protocol).output()
+    return flips_of(runs, options.protocol)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Flips(Displayed):
-    """The answers of later runs that differ from those of the first."""
-
-    runs: Sequence[Run]
-    suite: Suite
-    protocol: Protocol
-    numbers: pl.DataFrame  # One row a part of the answers (``FLIP_SCHEMA``)
-    answers: pl.DataFrame  # One row an answer that changed
-    notes: Sequence[str] = ()
-
-    @property
-    def verdict(self) -> list[str]:
-        """How many answers changed, in which direction, and whether that is noise."""
-        return flip_verdict(self.numbers, self.suite)
-
-    def output(self) -> Output:
-        """The numbers and the first changed answers."""
-        tables = {"flips": self.numbers, "answers": self.answers}
-        shown = [flip_table(self.numbers, self.suite), flipped_table(self.answers, SHOWN_FLIPS)]
-        facts = {"run": _record(self)}
-        return Output(tables, shown, self.verdict, self.notes, facts, csv=self.answers)
-
-
-def _record(of: Comparison | Flips) -> dict[str, Any]:
-    runs = [str(run.path) for run in of.runs]
-    return record_of(runs=runs, suite=of.suite.name, protocol=of.protocol)
+def _record(runs: Sequence[Run], suite: Suite) -> dict[str, Any]:
+    paths = [str(run.path) for run in runs]
+    return record_of(runs=paths, suite=suite.name, protocol=suite.protocol)
 
 
 def flips_of(
     runs: Sequence[Run], protocol: Protocol | None = None, common: Common | None = None
-) -> Flips:
+) -> Output:
     """The answers of later runs that differ from those of the first, to what all were asked.
 
-    Beside them the noise floors of the runs. ``common``: what all were asked, where it is known.
+    ``flips``: a row a part of the answers (``FLIP_SCHEMA``), and the noise floors of the runs.
+    ``answers``: a row an answer that changed. ``common``: what all were asked, where it is known.
     """
     if len(runs) < 2:
         found = f"{len(runs)} run to find changed answers in"
@@ -225,8 +202,11 @@ def flips_of(
     prompts = known.runs[0].queries.select(*QUERY, prompt=pl.col("input").list.join("\n"))
     changed = pl.concat(of for _, of in parts)
     changed = changed.join(prompts, on=QUERY, how="left", maintain_order="left")
-    notes = cautions_on(known)
-    return Flips(runs, known.suite, known.suite.protocol, numbers, changed, notes)
+    shown = [flip_table(numbers, known.suite), flipped_table(changed, SHOWN_FLIPS)]
+    return Output(
+        {"flips": numbers, "answers": changed}, shown, flip_verdict(numbers, known.suite),
+        cautions_on(known), {"run": _record(runs, known.suite)}, csv=changed,
+    )  # fmt: skip
 
 
 def compare_opened(runs: Sequence[Run], protocol: Protocol | None = None) -> Comparison:

@@ -39,7 +39,7 @@ from consilience.report.page import Page, RunView, render, report_page
 from consilience.report.papers import Values, is_of_pararel, paper_values
 from consilience.report.questions import question_data
 from consilience.report.summary import FACT_ROWS, VIOLATIONS, Summary
-from consilience.report.table import Cell, Column, Table, Value, without_empty_columns
+from consilience.report.table import Cell, Column, Table, without_empty_columns
 from consilience.results import comparing
 from consilience.results.analyses import factor_views
 from consilience.results.comparing import Comparison
@@ -111,10 +111,11 @@ def layouts_of(
         labels = {key: of for key, of in keys.items() if words.has_means or key in known}
         if labels:
             layouts[name] = _layout(title, blocks, labels, notes)
-    groups = _groups_layout(runs, notes, words.group)
-    if words.is_pooled:
-        groups = without_empty_columns(groups)
-    return {**layouts, f"{words.group}s": groups}
+    blocks = {run: _by_group(metrics) for run, metrics in runs.items()}
+    title, metrics = f"Each {words.group}, in percent", _whole(*headline_metrics(aliases=True))
+    groups = _layout(title, blocks, metrics, notes, words.group)
+    layouts[f"{words.group}s"] = without_empty_columns(groups) if words.is_pooled else groups
+    return layouts
 
 
 def _layout(
@@ -122,34 +123,20 @@ def _layout(
     blocks: Mapping[str, Mapping[str, Values]],
     keys: Mapping[MetricPart, str],
     notes: Sequence[str],
+    heading: str = "",
 ) -> Table:
-    columns = [Column(""), *(Column(label, "share") for label in keys.values())]
+    columns = [Column(heading), *(Column(label, "share") for label in keys.values())]
     models = [(block, *of) for block, models in blocks.items() for of in models.items()]
     rows = [[model, *(values.get(key) for key in keys)] for _, model, values in models]
     return Table(title, columns, rows, notes, [block for block, *_ in models])
-
-
-def _groups_layout(runs: Mapping[str, pl.DataFrame], notes: Sequence[str], word: str) -> Table:
-    metrics = headline_metrics(aliases=True)
-    rows: list[list[Value]] = []
-    blocks = []
-    for run, table in runs.items():
-        chosen = table.filter(over="group")
-        for (group,), numbers in chosen.group_by(["group"], maintain_order=True):
-            values = _values(numbers)
-            rows.append([str(group), *(values.get((metric, "whole", "")) for metric in metrics)])
-            blocks.append(run)
-    columns = [Column(word), *(Column(label_of(metric), "share") for metric in metrics)]
-    return Table(f"Each {word}, in percent", columns, rows, notes, blocks)
 
 
 def pair_layouts(runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()) -> dict[str, Table]:
     """Table 2 of CALUM, a row a run after the paper's, blocks by task, and every other form."""
     blocks: dict[str, dict[str, Values]] = {}
     for run, metrics in runs.items():
-        of_groups = metrics.filter(over="group").group_by(["group"], maintain_order=True)
-        for (group,), numbers in of_groups:
-            blocks.setdefault(str(group), {})[run] = _values(numbers)
+        for group, values in _by_group(metrics).items():
+            blocks.setdefault(group, {})[run] = values
     measured = [key for models in blocks.values() for values in models.values() for key in values]
     forms = [key for key in measured if key[:2] == ("consistency", "form")]
     keys = [("accuracy", "whole", ""), *dict.fromkeys(forms)]
@@ -161,6 +148,11 @@ def pair_layouts(runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()) ->
     title = "Accuracy and consistency, in percent (CALUM's Table 2)"
     labels = {key: symbol_of(key[0], key[2]) for key in keys}
     return {"consistency": _layout(title, with_papers, labels, notes)}
+
+
+def _by_group(metrics: pl.DataFrame) -> dict[str, Values]:
+    groups = metrics.filter(over="group").group_by(["group"], maintain_order=True)
+    return {str(group): _values(numbers) for (group,), numbers in groups}
 
 
 def _values(metrics: pl.DataFrame) -> Values:
@@ -230,7 +222,7 @@ def _measured(
         of_all = asked_of_all(asked)
         compared = compare(of_all, suite, suite.protocol)
         changed = comparing.flips_of(runs, suite.protocol, common)
-        flips = changed.numbers, changed.answers
+        flips = changed.tables["flips"], changed.tables["answers"]
         notes = comparing.cautions_on(common, compared)
     views = []
     for run in runs:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +27,7 @@ from consilience.report.export import (
     as_markdown,
     without_nan,
 )
-from consilience.report.table import NAN, Table, all_notes, fitted_text
+from consilience.report.table import Table, all_notes, fitted_text
 
 
 class Terminal(Console):
@@ -69,59 +68,15 @@ class Terminal(Console):
 
 UNLIMITED = 1_000_000  # The width of a table in a pipe
 INTERVAL = 60  # Seconds between two lines on progress
-MOST_MARKS = 200  # Moments of which a pace is remembered
+MEMORY = 3600  # Seconds of which the pace is remembered; work may take minutes a step
 out = Terminal(markup=False, highlight=False)
 err = Terminal(stderr=True, markup=False, highlight=False)
-
-
-class Pace:
-    """How fast work is done, and how long the rest takes at that pace.
-
-    If the paces since the start and in the last half of the time differ twofold, it is a range.
-    """
-
-    def __init__(self, total: float | None) -> None:
-        self.total, self.done = total, 0.0
-        self._marks = [(time.monotonic(), 0.0)]  # Moments, and the work that was done
-
-    def add(self, work: float, total: float | None = None) -> None:
-        """Some work is done; ``total`` replaces that of the start."""
-        self.done += work
-        self.total = self.total if total is None else total
-        self._marks.append((time.monotonic(), self.done))
-        if len(self._marks) > MOST_MARKS:
-            del self._marks[1:-1:2]
-
-    @property
-    def seconds(self) -> float:
-        """The time since the start."""
-        return time.monotonic() - self._marks[0][0]
-
-    @property
-    def rate(self) -> str:
-        """Work in a second or a minute, since the start."""
-        each = self.done / max(self.seconds, 1e-9)
-        return (f"{60 * each:,.1f}/min" if each < 1 else f"{each:,.1f}/s") if each else ""
-
-    @property
-    def left(self) -> str:
-        """The time left, in words; empty if it is unknown."""
-        now, rest = time.monotonic(), (self.total or 0) - self.done
-        middle = now - self.seconds / 2
-        half = next(mark for mark in reversed(self._marks) if mark[0] <= middle)
-        paces = [(self.done - done) / max(now - at, 1e-9) for at, done in (self._marks[0], half)]
-        if rest <= 0 or min(paces) <= 0:
-            return ""
-        least, most = sorted(rest / pace for pace in paces)
-        shown = f"{duration(least)} to {duration(most)}" if most > 2 * least else duration(most)
-        return f"{shown} left"
 
 
 class Screen(Watch):
     """Shows the progress of a command on standard error."""
 
-    _kinds: Sequence[str] = ()  # Of the stages of a command; empty outside ``stages``
-    _stage, _began = 0, 0.0  # How many of them began, and when the last one did
+    _stages, _stage = 0, 0  # How many stages there are inside ``stages``, and how many began
 
     @contextmanager
     def loading(self, model: str) -> Iterator[None]:
@@ -143,54 +98,48 @@ class Screen(Watch):
     def steps(self, text: str, total: int | None, unit: str) -> Iterator[Advance]:
         """A bar in a terminal, lines in a file or a pipe."""
         collect_garbage()
-        pace, last, is_bar = Pace(total), time.monotonic(), err.is_terminal
+        last, is_bar = time.monotonic(), err.is_terminal
         singular = "query" if unit == "queries" else unit.removesuffix("s")
         columns = (
             progress.TextColumn("{task.description}"), progress.BarColumn(),
             progress.MofNCompleteColumn(), progress.TextColumn(unit),
-            progress.TimeElapsedColumn(), progress.TextColumn("{task.fields[pace].rate}"),
-            progress.TextColumn("{task.fields[pace].left}"),
+            progress.TimeElapsedColumn(), progress.TimeRemainingColumn(),
         )  # fmt: skip
 
         def advance(steps: int, learned: int | None = None) -> None:
             nonlocal last
-            pace.add(steps, learned)
-            bars.update(task, total=learned, advance=steps)
+            bars.update(task.id, total=learned, advance=steps)
             is_late = not is_bar and time.monotonic() - last >= INTERVAL
-            if is_late and pace.done != pace.total:
-                last, of = time.monotonic(), f" of {pace.total:,}" if pace.total else ""
-                parts = [f"{pace.done:,.0f}{of} {unit}", pace.rate, pace.left]
-                err.print(f"{text}: {', '.join(filter(None, parts))}")
+            if is_late and not task.finished:
+                last, of = time.monotonic(), f" of {task.total:,.0f}" if task.total else ""
+                left = task.time_remaining
+                rest = "" if left is None else f", {duration(left)} left"
+                err.print(f"{text}: {task.completed:,.0f}{of} {unit}{rest}")
 
         if not is_bar:
             err.print(text if total is None else f"{text}: {counted(total, singular, unit)}")
-        with progress.Progress(*columns, console=err, disable=err.quiet or not is_bar) as bars:
-            task = bars.add_task(text, total=total, pace=pace)
+        with progress.Progress(
+            *columns, console=err, disable=err.quiet or not is_bar, speed_estimate_period=MEMORY
+        ) as bars:
+            bars.add_task(text, total=total)
+            task = bars.tasks[0]
             yield advance
         if not is_bar:
-            done = counted(int(pace.done), singular, unit)
-            parts = [f"{done} in {duration(pace.seconds)}", pace.rate]
-            err.print(f"{text}: {', '.join(filter(None, parts))}")
+            done, seconds = int(task.completed), task.elapsed or 0
+            pace = f", {done / seconds:,.1f}/s" if done and seconds else ""
+            err.print(f"{text}: {counted(done, singular, unit)} in {duration(seconds)}{pace}")
 
     @contextmanager
     def stages(self, kinds: Sequence[str]) -> Iterator[None]:
-        """Inside, ``say`` counts stages, with the time left where it is known of each kind."""
-        self._kinds, self._stage = kinds, 0
-        self._seconds: dict[str, float] = {}
+        """Inside, ``say`` counts stages."""
+        self._stages, self._stage = len(kinds), 0
         yield
-        self._kinds = ()
+        self._stages = 0
 
     def say(self, step: str) -> None:
-        if self._stage >= len(self._kinds):
-            err.print(f"{step} ...")
-            return
-        now = time.monotonic()
-        if self._stage:  # the last one of a kind counts
-            self._seconds[self._kinds[self._stage - 1]] = now - self._began
-        rest = sum(self._seconds.get(kind, NAN) for kind in self._kinds[self._stage :])
-        left = "" if math.isnan(rest) else f", {duration(rest)} left"
-        self._began, self._stage = now, self._stage + 1
-        err.print(f"{self._stage} of {len(self._kinds)}{left}: {step}")
+        self._stage += 1
+        is_one = self._stage <= self._stages
+        err.print(f"{self._stage} of {self._stages}: {step}" if is_one else f"{step} ...")
 
     def inform(self, line: str) -> None:
         err.print(line)

@@ -400,14 +400,17 @@ def _range_note(view: FactorView) -> Iterator[str]:
 
 
 def _most_changed(view: FactorView) -> Iterator[str]:
-    """The factors by the agreement of variants that differ in one alone, the lowest first."""
-    rows = view.tables.consistency.drop_nans("value").sort("value", maintain_order=True).to_dicts()
-    if not rows:
-        return
-    first, *others = rows
-    if first["value"] == 1:
+    """The factors by the agreement of variants that differ in one alone, the lowest first.
+
+    One without an interval varies in too few items to be compared.
+    """
+    known = view.tables.consistency.drop_nans("value").sort("value", maintain_order=True)
+    if known.height and known["value"].min() == 1:
         yield "No factor changes an answer: variants that differ in one factor always agree."
         return
+    if not (rows := known.drop_nans("low").to_dicts()):
+        return
+    first, *others = rows
     alike = [row for row in others if row["low"] <= first["high"]]
     shares = " and ".join(f"{100 * row['value']:.1f} %" for row in (first, *alike))
     change = FACTORS.get(first["factor"], "the factor").partition(":")[0]

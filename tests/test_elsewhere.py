@@ -585,7 +585,7 @@ def test_logs_of_facts_have_the_most_probable_candidate(consilience, tmp_path):
     )
     docs = harness(Path("t"), "consilience_mini")
     assert docs[0]["choices"][0].startswith("The capital of") and docs[0]["prompt"] == ""
-    answers = cs.score("t", "mini").answers["answer"].to_list()
+    answers = cs.score("t").answers["answer"].to_list()
     best = [min(zip(of["choices"], json.loads(of["candidates"]), strict=True))[1] for of in docs]
     assert answers == best
 

@@ -146,9 +146,9 @@ def suite_export(options: ExportOptions) -> Output | None:
     """Write the prompts of a suite, to send them to a model elsewhere.
 
     A row is an item in a variant: the prompt, what may be answered and the gold. Add a column
-    `answer` with what the model answered, and measure it: consilience score FILE; of facts with
-    --suite S. docs/export.md has an example. Without --out it goes to standard output. --format
-    lm-eval writes a task of lm-evaluation-harness into the folder --out (docs/harnesses.md).
+    `answer` with what the model answered, and measure it: consilience score FILE. docs/export.md
+    has an example. Without --out it goes to standard output. --format lm-eval writes a task of
+    lm-evaluation-harness into the folder --out (docs/harnesses.md).
     """
     if options.format == "lm-eval":
         return exports.written_task(options)

@@ -56,7 +56,7 @@ from consilience.types import WORDS, Candidates, Relation, Suite
 
 COLUMNS = (
     "suite", "group", "item", "subject", "gold", "options", "answer", "scores", "excluded", "error",
-    "model", "prompt", "id", "variant_index",
+    "model", "prompt", "id", "variant_index", "candidates",
 )  # fmt: skip
 KEY, NEEDED = ["group", "item"], ("item", "gold")
 FORM = "form"  # The factor of sentence pairs: ``original``, and what perturbations make of it

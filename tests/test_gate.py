@@ -66,7 +66,7 @@ ROWS = [
     *(
         (30, 30, rule, "refused", "", "expected 'METRIC >= 0.8', 'METRIC <= 20 %' or 'METRIC no wo")
         for rule in (
-            "accuracy == 0.8", "consistency", "consistency >= 0,8", "", "0.8 <= accuracy",
+            "accuracy == 0.8", "consistency", "consistency >= 0,8", "0.8 <= accuracy",
             "accuracy >= 0.8 and consistency >= 0.8", "consistency no worse than baseline by 3pp",
             "consistency no better than baseline by 3 points", "consistency no lower than 0.8",
         )

@@ -11,7 +11,7 @@ import pytest
 from checks import output, refused
 from conftest import cases
 from consilience.analysis import task_types
-from consilience.report.analysis_tables import calum_tables, effects_tables
+from consilience.report.analysis_tables import calum_table, effects_tables
 from consilience.report.table import fitted_text, text_of
 
 TRIPLE = (
@@ -302,24 +302,22 @@ def test_bad_names(table_2, tmp_path):
 
 
 def cells(table):
-    """Heading -> the text of each row."""
+    """Task and model -> the text of each column."""
     rows = [table.cells(row) for row in range(len(table.rows))]
     return {
-        column.heading: [text_of(row[at], column) for row in rows]
-        for at, column in enumerate(table.columns)
+        (block, row[0].value): {
+            column.heading: text_of(cell, column)
+            for cell, column in zip(row[1:], table.columns[1:], strict=True)
+        }
+        for block, row in zip(table.blocks, rows, strict=True)
     }
 
 
 def test_table_2_in_its_shape(table_2):
-    mixed = table_2.sort("task")
-    first, second = calum_tables(mixed, "Table 2")
-    kinds = ("Acc", "C_R", "C_S")
-    headings = [f"{task} {each}" for task in ("mnli", "qnli", "rte") for each in kinds]
-    assert [*cells(first)] == ["model", *headings]
-    assert [*cells(second)][1::3] == ["qqp Acc", "mrpc Acc"]
-    shown = cells(first) | cells(second)
-    models = shown.pop("model")
-    assert dict(zip(models, shown["rte C_R"], strict=True))["roberta-base"] == "66.4"
+    table = calum_table(table_2.sort("task"), "Table 2")
+    assert [column.heading for column in table.columns] == ["", "Acc", "C_R", "C_S"]
+    assert [*dict.fromkeys(table.blocks)] == ["mnli", "qnli", "rte", "qqp", "mrpc"]
+    assert cells(table)["rte", "roberta-base"]["C_R"] == "66.4"
 
 
 def printed(*tables):
@@ -328,16 +326,14 @@ def printed(*tables):
 
 def test_tables_fit_100_columns(table_2, tmp_path):
     other = table_2.with_columns(pl.col("level").replace("signal", "reverse_signal"))
-    metrics = {("consistency", name): name for name in ("reverse", "reverse_signal")}
     named = "a-model-with-quite-a-long-name"
     folders = [
         run_folder(tmp_path / f"{named}-{task}" / "r", task, 1, 1, 0.5, 0, std=0.123)
         for task in ("klue-nli", "mnli", "my-task", "rte")
     ]
-    with_seeds = list(calum_tables(read(*folders, names=[named] * 4), "With seeds"))
-    headings = [heading for table in with_seeds for heading in [*cells(table)][1:]]
-    assert headings[::3] == ["mnli Acc", "rte Acc", "klue-nli Acc", "my-task Acc"]
-    tables = [*calum_tables(table_2, ""), *calum_tables(other, "", metrics), *with_seeds]
+    with_seeds = calum_table(read(*folders, names=[named] * 4), "With seeds")
+    assert with_seeds.blocks == ["mnli", "rte", "klue-nli", "my-task"]
+    tables = [calum_table(table_2, ""), calum_table(other, ""), with_seeds]
     for rows in (table_2, other):
         tables += effects_tables(task_types.task_effects(rows))
     text = printed(*tables)
@@ -346,12 +342,9 @@ def test_tables_fit_100_columns(table_2, tmp_path):
 
 def test_a_missing_number_is_a_dash(typed):
     rows = typed("model,task,accuracy,reverse\na,rte,.5,\nb,rte,.6,\nb,qqp,.7,1\n")
-    (table,) = calum_tables(rows, "")
-    assert cells(table)["rte C_R"] == ["-", "-"]
-    assert cells(table)["qqp Acc"] == ["-", "70.0"]
-    arrow = {("consistency", "arrow"): "arrow"}
-    (other,) = calum_tables(rows, "", arrow)
-    assert [*cells(other)] == ["model", "rte arrow", "qqp arrow"]
+    shown = cells(calum_table(rows, ""))
+    assert shown["rte", "a"] == {"Acc": "50.0", "C_R": "-"}
+    assert shown["qqp", "b"] == {"Acc": "70.0", "C_R": "100.0"}
     assert printed(*effects_tables(task_types.task_effects(rows)))
 
 

@@ -28,13 +28,16 @@ from consilience.report.columns import (
     GAIN_OF_TWO,
     PATTERN_NOTE,
     PATTERNS,
+    Blocks,
     Columns,
+    MetricPart,
     difference_columns,
     frame_table,
+    layout_table,
     metric_column,
     numbered,
 )
-from consilience.report.table import CI, Cell, Column, Table, Value, spread_of, text_of
+from consilience.report.table import CI, Cell, Column, Table, Value
 from consilience.suites.pairs import CALUM
 from consilience.types import SuiteWords
 
@@ -431,8 +434,6 @@ def _most_changed(view: FactorView) -> Iterator[str]:
             )
 
 
-WIDTH = 100  # characters in a line that is legible
-AT_ONCE = 3  # tasks beside each other, at most
 ORDER = (*CALUM, "kornli", "klue-nli", "klue-sts")  # of the paper's tables; others come after
 
 SYMBOLS: Mapping[tuple[str, str], str] = {
@@ -448,32 +449,28 @@ def symbol_of(metric: str, form: str) -> str:
     return SYMBOLS.get((metric, form), f"C {form}")
 
 
-def calum_tables(
-    rows: pl.DataFrame, title: str, metrics: Mapping[tuple[str, str], str] = SYMBOLS
-) -> Iterator[Table]:
-    """A row a model; for each task a column for each of ``metrics``.
+def form_labels(blocks: Blocks) -> dict[MetricPart, str]:
+    """The columns of CALUM's Table 2: accuracy, and consistency in each form that has a number."""
+    rows = [values for models in blocks.values() for values in models.values()]
+    forms = [key for values in rows for key in values if key[:2] == ("consistency", "form")]
+    keys: list[MetricPart] = [("accuracy", "whole", ""), *dict.fromkeys(forms)]
+    return {key: symbol_of(key[0], key[2]) for key in keys}
+
+
+def calum_table(rows: pl.DataFrame, title: str) -> Table:
+    """A row a model, a block a task: accuracy, and consistency in each form.
 
     ``rows``: a row a number (``model, task, metric, kind, level, value, std``). Mean ± standard
-    deviation where there are several seeds. As many tables as are needed to stay legible.
+    deviation where there are several seeds.
     """
-    cells = {
-        (row["model"], row["task"], row["metric"], row["level"]): Cell(row["value"], row["std"])
-        for row in rows.iter_rows(named=True)
-    }
-    models = rows["model"].unique(maintain_order=True).to_list()
+    blocks: dict[str, dict[str, dict[MetricPart, Cell]]] = {}
     tasks = rows["task"].unique(maintain_order=True).to_list()
-    tasks.sort(key=lambda task: ORDER.index(task) if task in ORDER else len(ORDER))
-    column = Column("", "share")
-    numbers = (text_of(cell, column) + f"±{spread_of(cell, column)}" for cell in cells.values())
-    widest = max(map(len, (*tasks, *metrics.values(), *numbers))) + 1
-    room = WIDTH - min(max(map(len, (*models, "model"))), WIDTH // 3) - 1
-    fitting = max(1, min(AT_ONCE, room // (widest * len(metrics))))
-    for start in range(0, len(tasks), fitting):
-        keys = [(task, *metric) for task in tasks[start : start + fitting] for metric in metrics]
-        headings = [f"{task} {metrics[metric, form]}" for task, metric, form in keys]
-        columns = [Column("model"), *(Column(heading, "share") for heading in headings)]
-        table_rows = [[model, *(cells.get((model, *key)) for key in keys)] for model in models]
-        yield Table(title, columns, table_rows)
+    for task in sorted(tasks, key=lambda task: ORDER.index(task) if task in ORDER else len(ORDER)):
+        for row in rows.filter(task=task).to_dicts():
+            key = row["metric"], row["kind"], row["level"]
+            cells = blocks.setdefault(task, {}).setdefault(row["model"], {})
+            cells[key] = Cell(row["value"], row["std"])
+    return layout_table(title, blocks, form_labels(blocks))
 
 
 def effects_tables(effects: pl.DataFrame) -> Iterator[Table]:

@@ -10,7 +10,7 @@ import polars as pl
 
 from consilience.core.schemas import FLIPS
 from consilience.metrics.registry import label_of, short_label_of
-from consilience.report.table import CI, NAN, Column, Table, bounds_of
+from consilience.report.table import CI, NAN, Cell, Column, Table, bounds_of
 from consilience.types import FACT_WORDS, Suite, SuiteWords
 
 Row = Mapping[str, Any]
@@ -48,6 +48,25 @@ def frame_table(
         for row in records
     ]  # fmt: skip
     return Table(title, list(known.values()), rows, notes, blocks)
+
+
+MetricPart = tuple[str, str, str]  # A metric, and the kind and level of what it is about
+Blocks = Mapping[str, Mapping[str, Mapping[MetricPart, Cell]]]
+"""The cells of tables in the papers' layout, by block and row."""
+
+
+def layout_table(
+    title: str,
+    blocks: Blocks,
+    labels: Mapping[MetricPart, str],
+    notes: Sequence[str] = (),
+    heading: str = "",
+) -> Table:
+    """A table in the papers' layout: a column for each of ``labels``; ``heading``: of the rows."""
+    columns = [Column(heading), *(Column(label, "share") for label in labels.values())]
+    named = [(block, *row) for block, rows in blocks.items() for row in rows.items()]
+    rows = [[name, *(values.get(key) for key in labels)] for _, name, values in named]
+    return Table(title, columns, rows, notes, [block for block, *_ in named])
 
 
 def group_names(suite: Suite) -> dict[str, str]:

@@ -191,7 +191,7 @@ def analyze_tasks(options: runs.TaskEffectsOptions) -> Output:
     metrics = read_runs(files, names)
     tested = without_models(metrics, options.leave_out) if options.leave_out else metrics
     effects = task_effects(tested, options.small)
-    shown = [*layouts.calum_tables(metrics, TITLE), *layouts.effects_tables(with_tests(effects))]
+    shown = [layouts.calum_table(metrics, TITLE), *layouts.effects_tables(with_tests(effects))]
     tables = {"metrics": metrics, "effects": effects}
     return Output(tables, shown, csv=effects)
 

@@ -30,23 +30,21 @@ from consilience.metrics.registry import headline_metrics, label_of
 from consilience.options.runs import ReportOptions
 from consilience.probing.counting import count_run, counted_by
 from consilience.report import charts, export
-from consilience.report.analysis_tables import symbol_of
+from consilience.report.analysis_tables import form_labels
 from consilience.report.cautions import by_run, ranked
-from consilience.report.columns import legible
+from consilience.report.columns import MetricPart, layout_table, legible
 from consilience.report.export import Displayed, Output
 from consilience.report.metric_tables import EDITS
 from consilience.report.page import Page, RunView, render, report_page
 from consilience.report.papers import Values, is_of_pararel, paper_values
 from consilience.report.questions import question_data
 from consilience.report.summary import FACT_ROWS, VIOLATIONS, Summary
-from consilience.report.table import Cell, Column, Table, without_empty_columns
+from consilience.report.table import Cell, Table, without_empty_columns
 from consilience.results import comparing
 from consilience.results.analyses import factor_views
 from consilience.results.comparing import Comparison
 from consilience.runs.run import Run
 from consilience.types import Suite, SuiteWords
-
-MetricPart = tuple[str, str, str]  # A metric, and the kind and level of what it is about
 
 
 def _whole(*metrics: str) -> dict[MetricPart, str]:
@@ -110,25 +108,12 @@ def layouts_of(
         title = f"{heading}: mean ± std over relations" if words.has_means else heading
         labels = {key: of for key, of in keys.items() if words.has_means or key in known}
         if labels:
-            layouts[name] = _layout(title, blocks, labels, notes)
+            layouts[name] = layout_table(title, blocks, labels, notes)
     blocks = {run: _by_group(metrics) for run, metrics in runs.items()}
     title, metrics = f"Each {words.group}, in percent", _whole(*headline_metrics(aliases=True))
-    groups = _layout(title, blocks, metrics, notes, words.group)
+    groups = layout_table(title, blocks, metrics, notes, words.group)
     layouts[f"{words.group}s"] = without_empty_columns(groups) if words.is_pooled else groups
     return layouts
-
-
-def _layout(
-    title: str,
-    blocks: Mapping[str, Mapping[str, Values]],
-    keys: Mapping[MetricPart, str],
-    notes: Sequence[str],
-    heading: str = "",
-) -> Table:
-    columns = [Column(heading), *(Column(label, "share") for label in keys.values())]
-    models = [(block, *of) for block, models in blocks.items() for of in models.items()]
-    rows = [[model, *(values.get(key) for key in keys)] for _, model, values in models]
-    return Table(title, columns, rows, notes, [block for block, *_ in models])
 
 
 def pair_layouts(runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()) -> dict[str, Table]:
@@ -137,17 +122,13 @@ def pair_layouts(runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()) ->
     for run, metrics in runs.items():
         for group, values in _by_group(metrics).items():
             blocks.setdefault(group, {})[run] = values
-    measured = [key for models in blocks.values() for values in models.values() for key in values]
-    forms = [key for key in measured if key[:2] == ("consistency", "form")]
-    keys = [("accuracy", "whole", ""), *dict.fromkeys(forms)]
     with_papers: dict[str, Mapping[str, Values]] = {}
     for group in sorted(blocks):
         if papers := paper_values("calum-table-2", group):
             with_papers[f"{group}, CALUM paper"] = papers
         with_papers[group] = blocks[group]
     title = "Accuracy and consistency, in percent (CALUM's Table 2)"
-    labels = {key: symbol_of(key[0], key[2]) for key in keys}
-    return {"consistency": _layout(title, with_papers, labels, notes)}
+    return {"consistency": layout_table(title, with_papers, form_labels(blocks), notes)}
 
 
 def _by_group(metrics: pl.DataFrame) -> dict[str, Values]:

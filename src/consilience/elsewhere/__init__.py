@@ -15,15 +15,7 @@ from consilience.core.free_text import DEFAULT_RULE, DEFAULT_RULES, rule_of
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.elsewhere.exports import fact_answers, joined
 from consilience.elsewhere.formats import frames_in
-from consilience.elsewhere.table import (
-    ANSWERS,
-    READ,
-    TAKEN,
-    Elsewhere,
-    Table,
-    choices_in,
-    counted_table,
-)
+from consilience.elsewhere.table import ANSWERS, READ, TAKEN, Elsewhere, Table, counted_table
 from consilience.options.runs import ScoreOptions
 from consilience.runs import run as runs
 from consilience.runs.folder import RunFolder, content_digest, digest_of, fingerprint
@@ -58,7 +50,7 @@ def made_of(options: ScoreOptions) -> Elsewhere:
     frames, fields = frames_in(path, factors)
     first = [*islice(frames, 1)]
     for row in (row for part in first for row in part[:1].to_dicts()):
-        if suite is None and choices_in(row.get("candidates")) and not row.get("options"):
+        if suite is None and len(row.get("candidates") or "[]") > 2 and not row.get("options"):
             suite = row["suite"]  # of facts that were exported
             options = replace(options, suite=suite)
     frames = chain(first, frames)

@@ -8,13 +8,13 @@ from checks import output, refusal, refused
 from consilience import load_suite
 from consilience.authoring.checks import normal_form
 from consilience.authoring.importing import import_patterns
+from consilience.authoring.proposals import write_proposals
 from consilience.options.suites import ImportOptions
 from consilience.suites import check_suite
-from consilience.suites.proposals import Proposal, write_proposals
 
 
 def imported(path, folder, **options):
-    return import_patterns(ImportOptions(path, folder, **options))
+    return import_patterns(ImportOptions(path, into=folder, **options))
 
 
 def texts(folder, relation="capital"):
@@ -63,19 +63,17 @@ def test_a_table_makes_a_suite_and_names_what_it_cannot_take(tmp_path):
         "no word besides its slots", "the relation 'river' has no fact, so 1 pattern of it",
     ), strict=True):  # fmt: skip
         assert message in fault
-    assert plan.frame()["what"].to_list() == ["added"] * 3 + ["refused"] * 5
+    assert plan.to_polars()["what"].to_list() == ["added"] * 3 + ["refused"] * 5
     assert not check_suite(tmp_path / "suite")
     again = imported(source, tmp_path / "suite")
-    assert not again.adds and again.exit_status() == 2
+    assert not again.adds and again.output().status == 2
 
 
 def test_proposals_that_are_accepted_join_also_tables_with_tabs(write_suite, tmp_path):
     path = tmp_path / "proposals.csv"
-    new = Proposal("capital", "[X] is governed from [Y].", "mined", "leads", evidence=("a", "b"))
-    write_proposals(path, [new])
-    path.write_text(path.read_text() + "no,capital,[X] no [Y].,mined,leads,\n")
-    with path.open("a") as file:
-        file.write("perhaps,capital,[X] may [Y].,mined,leads,\n")
+    texts_by = {"yes": "[X] is governed from [Y].", "no": "[X] no [Y].", "perhaps": "[X] may [Y]."}
+    known = {"relation": "capital", "origin": "mined", "evidence": ["a", "b"]}
+    write_proposals(path, [{"accept": a, **known, "pattern": text} for a, text in texts_by.items()])
     folder = write_suite()
     (folder / "patterns.jsonl").unlink()
     first = "relation\tpattern\ncapital\tThe capital of [X] is [Y]."
@@ -127,7 +125,7 @@ def test_patterns_join_relations_that_have_none(write_suite, tmp_path):
     """Facts of a table become a suite with the proposals that were mined for them."""
     folder = write_suite()
     (folder / "patterns.jsonl").unlink()
-    write_proposals(tmp_path / "p.jsonl", [Proposal("capital", "[X] seats [Y].", "mined")])
+    write_proposals(tmp_path / "p.jsonl", [{"relation": "capital", "pattern": "[X] seats [Y]."}])
     imported(tmp_path / "p.jsonl", folder)
     assert texts(folder) == ["[X] seats [Y]."]
 

@@ -11,7 +11,6 @@ from checks import ScoringFunction, output, refused
 from conftest import cases
 from consilience import compare, score, suites
 from consilience.authoring.checks import audit
-from consilience.authoring.pattern_mining import sentences
 from consilience.core.factors import Design
 from consilience.core.free_text import RULES, match
 from consilience.core.items import Choice
@@ -310,13 +309,6 @@ def test_answers_that_differ_in_what_does_not_matter_in_their_script(text, choic
 ])  # fmt: skip
 def test_words_within_an_answer_end_where_their_script_ends_them(text, choice, position):
     assert match(text, [Choice(choice)], RULES["contains"]).position == position
-
-
-def test_sentences_end_with_the_marks_of_their_script():
-    text = "هل هذا صحيح؟ نعم. ¿Es Madrid? ¡Sí! これは本です。次です。यह है। वह है।"
-    assert list(sentences(text)) == [
-        "هل هذا صحيح؟", "نعم.", "¿Es Madrid?", "¡Sí!", "これは本です。", "次です。", "यह है।", "वह है।",
-    ]  # fmt: skip
 
 
 def test_words_of_every_script():

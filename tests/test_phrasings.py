@@ -6,8 +6,7 @@ import pytest
 from checks import output, refusal
 from conftest import cases
 from consilience.authoring import rewriting
-from consilience.authoring.rewriting import draft_rewrites, drafts_by_rule
-from consilience.suites.question_suites import suite_of_phrasings
+from consilience.authoring.rewriting import DRAWN, draft_rewrites, drafts_by_rule
 from consilience.suites.questions import Questions
 from replay_server import replay
 from test_rewrite import ScriptedWriter
@@ -19,18 +18,46 @@ ROWS = [
 
 
 def suite_of(*rows):
-    return suite_of_phrasings(Questions.from_frame(pl.DataFrame(rows)))
+    return Questions.from_frame(pl.DataFrame(rows))
+
+
+def by_rule(suite, seed=0):
+    return {draft["edit"]: draft["question"] for draft in drafts_by_rule(suite, seed)}
 
 
 @pytest.mark.parametrize(("question", "forms"), cases("phrasing_rules"))
 def test_rules_keep_the_meaning_or_do_not_apply(question, forms):
     suite = suite_of(ROWS[0] | {"question": question})
-    drafts = drafts_by_rule(suite)
-    assert [f"{draft.edit}: {draft.pattern}" for draft in drafts] == forms
-    assert all(draft.source == "rule" and draft.reason for draft in drafts)
+    drafts = [one for one in drafts_by_rule(suite) if one["edit"] not in DRAWN]
+    assert [f"{draft['edit']}: {draft['question']}" for draft in drafts] == forms
+    assert all(draft["source"] == "rule" and draft["reason"] for draft in drafts)
     is_open = suite_of({"question": question, "answer": "x"})
-    left = [draft.edit for draft in drafts_by_rule(is_open)]
+    left = [edit for edit in by_rule(is_open) if edit not in DRAWN]
     assert left == [one.split(":")[0] for one in forms if "of these" not in one.split(":")[0]]
+
+
+def test_what_is_drawn_is_drawn_by_the_seed_and_changes_no_name_number_or_field():
+    """Sydney is an option and {city} a field, so neither has a typo or is in lower case."""
+    question = "What is the capital of {city}, founded in 1788 by sydney people, Sydney?"
+    suite = suite_of(ROWS[0] | {"question": question})
+    seen = {}
+    for seed in range(30):
+        drawn = by_rule(suite, seed)
+        assert drawn == by_rule(suite, seed)
+        assert "lower case" not in drawn
+        for edit in DRAWN:
+            text = drawn[edit]
+            assert all(part in text for part in ("{city}", "1788", "sydney", "Sydney")), text
+            seen.setdefault(edit, set()).add(text)
+        (one, two) = drawn["typo"].split(), question.split()
+        (changed,) = [pair for pair in zip(one, two, strict=True) if pair[0] != pair[1]]
+        assert sorted(changed[0]) == sorted(changed[1]) and changed[0][0] == changed[1][0]
+        assert drawn["spaces"].count("  ") == 1
+    assert seen["stop words"] == {
+        "What capital of {city}, founded in 1788 by sydney people, Sydney?"
+    }
+    assert len(seen["typo"]) > 5 and len(seen["spaces"]) > 5
+    assert "spaces" not in by_rule(suite_of(ROWS[0] | {"question": "Why?"}))
 
 
 def test_what_a_model_writes_is_a_question_with_the_numbers_and_without_the_answer():
@@ -41,15 +68,15 @@ def test_what_a_model_writes_is_a_question_with_the_numbers_and_without_the_answ
     ]  # fmt: skip
     spiders = ["How many legs do 3 spiders have?"] * 6 + ["What number of legs do 2 spiders have?"]
     writer = ScriptedWriter({"Australia": texts, "spiders": spiders})
-    drafts, refusals = draft_rewrites(suite_of(*ROWS), writer, 7)
-    assert [draft.pattern for draft in drafts] == [
+    drafts, refusals = draft_rewrites(suite_of(*ROWS), writer, 7, source="x")
+    assert [draft["question"] for draft in drafts] == [
         "Which city is the capital of Australia?", "What number of legs do 2 spiders have?",
     ]  # fmt: skip
-    assert [one.reason for one in refusals if one.relation == "au"] == [
+    assert refusals.filter(id="au")["reason"].to_list() == [
         "no question", "answer", "same as the first phrasing", "duplicate",
         "numbers or negation", "no plain words",
     ]  # fmt: skip
-    assert {one.reason for one in refusals if one.relation == "legs"} == {"numbers or negation"}
+    assert set(refusals.filter(id="legs")["reason"]) == {"numbers or negation"}
 
 
 def rewritten(consilience, table, *more):
@@ -85,7 +112,7 @@ def test_a_model_behind_a_url_writes_phrasings(consilience, here):
             "0",
         )
         out, rows = rewritten(consilience, "q.csv", *options)
-    assert "7 proposals for 1 of 1 question\n" in out
+    assert "11 proposals for 1 of 1 question\n" in out
     assert rows[-1]["source"] == "openai:tiny" and rows[-1]["reason"] == rewriting.UNREAD
 
     for name, found in (
@@ -98,7 +125,7 @@ def test_a_model_behind_a_url_writes_phrasings(consilience, here):
 def test_without_a_model_a_question_in_another_language_has_a_note(consilience, here):
     (here / "q.jsonl").write_text('{"question": "Was ist das?", "answer": "x", "language": "de"}\n')
     status, out, err = consilience("suite", "rewrite", "q.jsonl", "--out", "r.jsonl")
-    assert status == 0 and "0 proposals for 0 of 1 question" in out
+    assert status == 0 and "no file: 0 proposals for 0 of 1 question" in out
     assert (
         "nothing new by rule for 1 question, such as 5f721bfd2f: rules are for English questions"
         in err

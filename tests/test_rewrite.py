@@ -49,7 +49,7 @@ class ScriptedWriter:
 
 @pytest.mark.parametrize(("text", "patterns"), cases("written_patterns"))
 def test_patterns_in_a_text(text, patterns):
-    assert list(rewriting.written_patterns(text)) == patterns
+    assert list(rewriting.written_texts(text)) == patterns
 
 
 @pytest.mark.parametrize(("text", "base"), [
@@ -57,7 +57,7 @@ def test_patterns_in_a_text(text, patterns):
     ('"Yes" and "No"', "No and yes"),
 ])  # fmt: skip
 def test_a_colon_or_quotation_marks_of_the_text_stay(text, base):
-    assert list(rewriting.written_patterns(text, ["?"], base)) == [text]
+    assert list(rewriting.written_texts(text, ["?"], base)) == [text]
 
 
 def test_each_rule_refuses_and_is_counted():
@@ -68,9 +68,9 @@ def test_each_rule_refuses_and_is_counted():
             "[X]\u2019s Capital is [Y]!\n[X]'s capital is [Y]",
         ],
     })  # fmt: skip
-    drafts, refusals = draft_rewrites(SUITE, writer, 6)
-    assert [(d.pattern, d.scores["sample"]) for d in drafts] == [("[X]'s capital is [Y].", 1)]
-    assert [(r.relation, r.reason) for r in refusals] == [
+    drafts, refusals = draft_rewrites(SUITE, writer, 6, source="x")
+    assert [(d["pattern"], d["sample"]) for d in drafts] == [("[X]'s capital is [Y].", 1)]
+    assert refusals["id", "reason"].rows() == [
         ("river", "no script"), ("capital", "slots"), ("capital", "same as the base pattern"),
         ("capital", "duplicate"), ("capital", "length"), ("capital", "duplicate"), ("capital", "duplicate"),
     ]  # fmt: skip
@@ -80,9 +80,9 @@ def test_proposals_are_written_with_scores_edit_and_provenance(tmp_path):
     bases = [relation.patterns[0].text for relation in FIVE]
     texts = {base: [f"[X] now has a{at} [Y].", "[X] [Y]"] for at, base in enumerate(bases)}
     writer = ScriptedWriter(texts)
-    options = RewriteOptions("five", tmp_path / "p.jsonl", "org/writer", samples=2)
+    options = RewriteOptions("five", out=tmp_path / "p.jsonl", model="org/writer", samples=2)
     done = rewriting.rewrite_suite(FIVE, writer, options)
-    assert done.reasons == {"no plain words": 5}
+    assert done.facts["refused"] == {"no plain words": 5}
     proposals = [json.loads(line) for line in options.out.read_text().splitlines()]
     assert [p["relation"] for p in proposals] == [f"r{at}" for at in range(5)]
     first = proposals[0]
@@ -102,7 +102,7 @@ def test_the_command_runs_with_a_model(consilience, model_folder, write_suite, t
     document = json.loads(out)
     assert (sum(document["refused"].values()), document["run"]["settings"]["seed"]) == (2, 0)
     assert "[X]" in document["run"]["settings"]["prompts"][0]
-    assert (tmp_path / "p.jsonl").read_text() == ""
+    assert not (tmp_path / "p.jsonl").exists(), "no proposal is no file"
 
 
 def test_one_behind_a_url_writes(consilience, model_folder, write_suite, tmp_path):
@@ -124,6 +124,7 @@ def test_one_behind_a_url_writes(consilience, model_folder, write_suite, tmp_pat
     ({"model": "baseline:random"}, "'baseline:random' is a baseline"),
     ({"out": Path(__file__)}, "a file already, and it may have edits.*--out"),
     ({"temperature": 0.0}, "--samples 8 at temperature 0"),
+    ({"model": None}, "'mini' without a model: the rules are for questions. Add --model M"),
 ])  # fmt: skip
 def test_a_model_that_cannot_has_a_message(options, message, tmp_path):
     given = RewriteOptions(

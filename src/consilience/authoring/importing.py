@@ -7,7 +7,7 @@ import shlex
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,9 +40,8 @@ from consilience.files.write import (
     table_of,
     write_whole,
 )
-from consilience.options import OutputOptions
 from consilience.options.suites import ImportOptions
-from consilience.report.export import Shown
+from consilience.report.export import Displayed, Output
 from consilience.suites.facts import is_suite, read_folder
 from consilience.types import FACT_COLUMNS, PATTERN_COLUMNS, Suite, pattern_of
 
@@ -77,7 +76,7 @@ def with_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> bytes:
     return content + b"\n" * (not content.endswith(b"\n")) + text.encode()
 
 
-class ImportPlan(Shown):
+class ImportPlan(Displayed):
     """What an import adds to a suite folder, and what it refuses.
 
     A pattern is refused that is a duplicate of an earlier one of its relation (``normal_form``). A
@@ -235,46 +234,41 @@ class ImportPlan(Shown):
         for path, content in files.items():
             write_whole(path, content)
 
-    def printed(self, output: OutputOptions) -> Iterator[str]:
-        yield f"{self.folder} ({'existing' if self.suite else 'new'} suite)"
+    def output(self) -> Output:
+        """What was added, and the first refusals; of CSV each pattern and each refusal."""
         sizes: dict[str, Sequence[object]] = {
             "relation": self.relations, "pattern": self.patterns, "fact": self.facts,
             "name": self.names,
         }  # fmt: skip
         added = ", ".join(counted(len(rows), noun) for noun, rows in sizes.items() if rows)
-        yield f"added:   {added or 'nothing'}"
-        yield f"refused: {len(self.refused):,}"
-        yield from (f"  {error}" for error in self.refused[:SHOWN])
+        shown = [
+            f"{self.folder} ({'existing' if self.suite else 'new'} suite)",
+            f"added:   {added or 'nothing'}",
+            f"refused: {len(self.refused):,}",
+            *(f"  {error}" for error in self.refused[:SHOWN]),
+        ]
         if len(self.refused) > SHOWN:
-            yield f"  ... {len(self.refused) - SHOWN:,} more; --format csv has all"
-        if not self.adds:
-            yield "Nothing was written."
-        elif self.is_dry:
-            yield "Nothing was written. Rerun the command without --dry-run to import."
+            shown.append(f"  ... {len(self.refused) - SHOWN:,} more; --format csv has all")
+        if self.adds and not self.is_dry:
+            shown.append(f"Check: consilience suite check {shlex.quote(str(self.folder))}")
         else:
-            yield f"Check: consilience suite check {shlex.quote(str(self.folder))}"
-
-    def document(self) -> dict[str, Any]:
-        return {
-            "folder": str(self.folder), "written": self.adds and not self.is_dry,
-            "relations": self.relations, "facts": len(self.facts), "names": len(self.names),
-            "patterns": self.frame().to_dicts(), "warnings": self.notes,
-        }  # fmt: skip
-
-    def frame(self) -> pl.DataFrame:
-        """One row for each pattern that is added, and for each refusal with its ``reason``."""
-        names = ("what", "relation", "pattern", "reason", "where")
+            rerun = "Rerun the command without --dry-run to import."
+            shown.append(f"Nothing was written. {rerun * self.adds}".rstrip())
         rows: list[tuple[object, ...]] = [
             ("added", row["relation"], row["pattern"], None, where) for row, where in self.patterns
         ]
         for error in self.refused:
             reason = str(error).removeprefix(f"{error.where}: ")
             rows.append(("refused", None, None, reason, error.where))
-        return pl.DataFrame(rows, dict.fromkeys(names, pl.String), orient="row")
-
-    def exit_status(self) -> int:
-        """2 if everything was refused."""
-        return 2 if self.refused and not self.adds else 0
+        columns = dict.fromkeys(("what", "relation", "pattern", "reason", "where"), pl.String)
+        facts = {
+            "folder": str(self.folder), "written": self.adds and not self.is_dry,
+            "relations": self.relations, "facts": len(self.facts), "names": len(self.names),
+        }  # fmt: skip
+        return Output(
+            {"patterns": pl.DataFrame(rows, columns, orient="row")}, shown, cautions=self.notes,
+            facts=facts, status=2 if self.refused and not self.adds else 0,
+        )  # fmt: skip
 
 
 def import_patterns(options: ImportOptions) -> ImportPlan:

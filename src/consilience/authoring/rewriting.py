@@ -1,23 +1,21 @@
-"""Patterns and questions rewritten by rule or by a model."""
+"""Patterns and questions rewritten by rule or by a model: proposals that a person accepts."""
 
 from __future__ import annotations
 
+import random
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+import polars as pl
 
 from consilience import suites
-from consilience.authoring.checks import (
-    contains,
-    has_words,
-    normal_form,
-    same_phrasing,
-    tokens_of,
-)
+from consilience.authoring.checks import contains, has_words, normal_form, tokens_of
+from consilience.authoring.proposals import Proposal, check_no_file, write_proposals
 from consilience.core.errors import SILENT, ConsilienceError, Loading, Watch
 from consilience.core.items import DEFAULT_LANGUAGE, NoAnswer, Prompt
 from consilience.core.patterns import ENGLISH, OBJECT_SLOT, SUBJECT_SLOT
@@ -26,108 +24,171 @@ from consilience.core.text import NEGATIONS, control_in, counted
 from consilience.files.read import read_rows
 from consilience.models import LanguageModel, is_chat_model, load_prompt_model
 from consilience.models.prompt_tokens import Writing
-from consilience.options import OutputOptions
 from consilience.options.suites import RewriteOptions
-from consilience.report.export import Shown
-from consilience.suites import question_suites
+from consilience.report.export import Output
 from consilience.suites.facts import select_relations
-from consilience.suites.proposals import (
-    OF_FACTS,
-    OF_QUESTIONS,
-    RULE,
-    Names,
-    Proposal,
-    check_no_file,
-    write_proposals,
-)
 from consilience.suites.question_suites import (
     columns_flag,
     columns_of,
-    is_questions,
-    suite_of_phrasings,
+    select_questions,
     words_in,
 )
-from consilience.types import Relation, Suite
+from consilience.suites.questions import Questions
+from consilience.types import Suite
 
 UNREAD = "a model wrote it: read whether it means the same"
 QUESTION_MARKS = ("?", "\uff1f", "\u061f")
+SLOTS = (SUBJECT_SLOT, OBJECT_SLOT)
 
 
-def _pattern_fault(base: str, text: str, gold: str) -> str:
-    return "" if [text.count(slot) for slot in (SUBJECT_SLOT, OBJECT_SLOT)] == [1, 1] else "slots"
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What is rewritten: the base pattern of a relation, or the first phrasing of a question."""
+
+    id: str  # Of the relation or the item
+    text: str
+    language: str  # Empty for that of the suite
+    known: tuple[str, ...]  # All patterns or phrasings
+    gold: str
+    names: tuple[str, ...] = ()  # The gold and the options of a question, with their aliases
+    has_options: bool = False
 
 
-def _question_fault(base: str, text: str, gold: str) -> str:
-    """Why a text does not ask what a question asks: it answers, or has other numbers."""
-    if base.endswith(QUESTION_MARKS) != text.endswith(QUESTION_MARKS):
-        return "no question"
-    one, two = (
-        ({*re.findall(r"\d+", part)}, bool(re.search(NEGATIONS, part.casefold())))
-        for part in (base, text)
-    )
-    if one != two:
-        return "numbers or negation"
-    return "answer" if contains(text, gold) and not contains(base, gold) else ""
+def bases_of(suite: Suite | Questions) -> list[Base]:
+    """The base of each relation or question."""
+    if isinstance(suite, Questions):
+        bases = []
+        for one in suite.items:
+            language, texts = next(iter(one.paraphrases.items()))
+            known = tuple(text for of_language in one.paraphrases.values() for text in of_language)
+            names = tuple(text for option in (one.gold, *one.options) for text in option.texts)
+            has_options = len(one.options) > 1
+            bases.append(
+                Base(one.item, texts[0], language, known, one.gold.text, names, has_options)
+            )
+        return bases
+    return [
+        Base(
+            relation.id, base.text, "" if base.language == suite.language else base.language,
+            tuple(one.text for one in relation.patterns), relation.facts[0].object,
+        )
+        for relation in suite for base in relation.patterns[:1]
+    ]  # fmt: skip
 
 
-class Kind(NamedTuple):
-    """How rewrites of a kind of suite are recognised and called."""
-
-    marks: Sequence[str]  # A line with one of them is a rewrite
-    fault: Callable[[str, str, str], str]
-    """Why a text is no rewrite of a base, with the answer that belongs to it; empty for none."""
-    names: Names
-    has_rules: bool = False  # Whether ``RULES`` propose some
-
-
-KINDS = {
-    "pattern": Kind((SUBJECT_SLOT, OBJECT_SLOT), _pattern_fault, OF_FACTS),
-    "phrasing": Kind(QUESTION_MARKS, _question_fault, OF_QUESTIONS, has_rules=True),
-}
-"""By what is rewritten (``Suite.words.variant``)."""
+def proposal_of(base: Base, is_question: bool, text: str, **how: Any) -> Proposal:
+    """A rewrite as a row of a file of proposals; cells that are empty are left out."""
+    group, variant = ("item", "question") if is_question else ("relation", "pattern")
+    row = {
+        "accept": "yes", group: base.id, variant: text, "origin": "rewritten",
+        "source": how.pop("source"), "parent": base.text, "edit": how.pop("edit", ""),
+        "reason": how.pop("reason"), "language": base.language, **how,
+    }  # fmt: skip
+    return {name: cell for name, cell in row.items() if cell != ""}
 
 
+# By rule.
+
+RULE = "rule"  # The source of what no model wrote
 RULES = Path(__file__).with_name("rules.tsv")
-"""What is proposed without a model: changes of an English question that keep its meaning.
+"""Changes of an English question that keep its meaning.
 
 Of the groups of a pattern, ``low`` is written in lower case and ``up`` with a capital. No rule
 needs a grammar: what does is left to a model.
 """
 
+WORD = re.compile(r"(?<![\w{])[a-z]+(?![\w}])")
+STOP_WORDS = {"a", "an", "the", "is", "are", "was", "were", "do", "does", "did"}
+FIXED = re.compile(r"\{[^{}]*\}|\S*\d\S*")
+"""A field in braces, and what has a digit."""
 
-def drafts_by_rule(suite: Suite) -> list[Proposal]:
-    """What the rules make of a suite of phrasings, of which none may say another language."""
+
+def fixed_in(text: str, names: Sequence[str]) -> Counter[str]:
+    """What a rewrite keeps of a text, and how often: fields, numbers, the gold and the options."""
+    parts = Counter(part.strip("?.,;:!\"'()") for part in FIXED.findall(text))
+    return parts + Counter({name: text.count(name) for name in names if contains(text, name)})
+
+
+def _words(text: str, names: Sequence[str], is_it: Callable[[str], bool]) -> list[re.Match[str]]:
+    """The lower-case words that are in no name, no field and no number."""
+    spans = [one.span() for one in FIXED.finditer(text)]
+    for name in filter(None, names):
+        spans += [one.span() for one in re.finditer(re.escape(name), text, re.IGNORECASE)]
+    return [
+        word for word in WORD.finditer(text)
+        if is_it(word[0]) and not any(a < word.end() and word.start() < b for a, b in spans)
+    ]  # fmt: skip
+
+
+def typo(text: str, names: Sequence[str], draw: random.Random) -> str:
+    """Two inner letters of a word change places."""
+    words = _words(text, names, lambda word: len(word) > 3 and len({*word[1:-1]}) > 1)
+    if not words:
+        return text
+    word = draw.choice(words)
+    places = [at for at in range(1, len(word[0]) - 2) if word[0][at] != word[0][at + 1]]
+    at = word.start() + draw.choice(places)
+    return text[:at] + text[at + 1] + text[at] + text[at + 2 :]
+
+
+def spaces(text: str, names: Sequence[str], draw: random.Random) -> str:
+    """A space before a word becomes two."""
+    words = [word for word in _words(text, names, bool) if text[word.start() - 1 :][:1] == " "]
+    at = draw.choice(words).start() if words else 0
+    return text[:at] + " " * bool(at) + text[at:]
+
+
+def stop_words(text: str, names: Sequence[str], draw: random.Random) -> str:
+    """Articles and forms of *be* and *do* are left out."""
+    for word in reversed(_words(text, names, STOP_WORDS.__contains__)):
+        text = text[: word.start()] + text[word.end() :].removeprefix(" ")
+    return text
+
+
+DRAWN = {
+    "typo": (typo, "a slip of the fingers"),
+    "spaces": (spaces, "a space means nothing"),
+    "stop words": (stop_words, "words that say little are left out"),
+}
+"""Changes of a question that its readers do not mind: name -> function and reason."""
+
+
+def drafts_by_rule(questions: Questions, seed: int = 0) -> list[Proposal]:
+    """What the rules make of English questions; ``seed``: of what is drawn.
+
+    A rewrite that changes the gold, an option, a number or a field in braces is left out.
+    """
     rules = [cells for _, cells in read_rows(RULES)]
     drafts = []
-    for relation in suite:
-        base, known = relation.patterns[0].text, [one.text for one in relation.patterns]
-        if relation.patterns[0].language.partition("-")[0] not in (DEFAULT_LANGUAGE, ENGLISH):
+    for base in bases_of(questions):
+        if base.language.partition("-")[0] not in (DEFAULT_LANGUAGE, ENGLISH):
             continue
+        made: list[tuple[str, str, str]] = []
         for rule in rules:
-            match = re.search(rule["pattern"], base)
-            if not match or (rule["needs"] and len(relation.candidates.words) < 2):
-                continue
-            parts = match.groupdict()
-            cased = {"low": parts.get("low", "").lower()}
-            cased["up"] = parts.get("up", "")[:1].upper() + parts.get("up", "")[1:]
-            text = rule["replacement"].format(**parts | cased) + base[match.end() :]
-            if not any(same_phrasing(text, other) for other in known):
-                known.append(text)
-                how = {"source": RULE, "edit": rule["name"], "reason": rule["reason"]}
-                drafts.append(_draft(suite, relation, text, **how))
+            match = re.search(rule["pattern"], base.text)
+            if match and (base.has_options or not rule["needs"]):
+                parts = match.groupdict()
+                cased = {"low": parts.get("low", "").lower()}
+                cased["up"] = parts.get("up", "")[:1].upper() + parts.get("up", "")[1:]
+                text = rule["replacement"].format(**parts | cased) + base.text[match.end() :]
+                made.append((text, rule["name"], rule["reason"]))
+        for name, (change, reason) in DRAWN.items():
+            draw = random.Random(f"{seed}, {base.id}, {name}")
+            made.append((change(base.text, base.names, draw), name, reason))
+        known, kept = {*base.known}, fixed_in(base.text, base.names)
+        for text, name, reason in made:
+            if text not in known and fixed_in(text, base.names) == kept:
+                known.add(text)
+                how = {"source": RULE, "edit": name, "reason": reason}
+                drafts.append(proposal_of(base, True, text, **how))
     return drafts
 
 
-def _draft(suite: Suite, relation: Relation, text: str, **how: Any) -> Proposal:
-    """A rewrite of a base, in its language."""
-    base = relation.patterns[0]
-    language = "" if base.language == suite.language else base.language
-    return Proposal(relation.id, text, "rewritten", parent=base.text, language=language, **how)
-
+# By a model.
 
 MOST_WRITTEN = 48  # tokens
 
-LENGTHS = (0.5, 2.0)  # Least and greatest length of a rewrite, in tokens of its base pattern
+LENGTHS = (0.5, 2.0)  # Least and greatest length of a rewrite, in tokens of its base
 
 LIST_MARK = re.compile(r"^(?:[-*\u2022]|\(?\d{1,2}[.):])?\s*")
 LABEL = re.compile(LIST_MARK.pattern + r"(?:[^\[\]:]{1,80}:\s+)?")
@@ -136,41 +197,7 @@ LABEL = re.compile(LIST_MARK.pattern + r"(?:[^\[\]:]{1,80}:\s+)?")
 QUOTES = "\"'`\u201c\u201d\u00ab\u00bb"
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A text that is no proposal."""
-
-    relation: str
-    text: str
-    reason: str
-
-
-class Rules:
-    """What a rewrite must not break, and the patterns that a suite has or was proposed."""
-
-    def __init__(self, suite: Suite) -> None:
-        self.kind, self.base = KINDS[suite.words.variant], suite.words.base
-        self.taken = {group.id: {normal_form(p.text) for p in group.patterns} for group in suite}
-
-    def broken(self, relation: Relation, text: str) -> str:
-        """The first rule that a rewrite of the base pattern breaks; empty for none."""
-        base, form = relation.patterns[0].text, normal_form(text)
-        if not has_words(text) or control_in(text):
-            return "no plain words"
-        if fault := self.kind.fault(base, text, relation.facts[0].object):
-            return fault
-        if form == normal_form(base):
-            return f"same as the {self.base}"
-        if form in self.taken[relation.id]:
-            return "duplicate"
-        if not LENGTHS[0] <= len(tokens_of(text)) / len(tokens_of(base)) <= LENGTHS[1]:
-            return "length"
-        return ""
-
-
-def written_patterns(
-    text: str, marks: Sequence[str] = KINDS["pattern"].marks, base: str = ""
-) -> Iterator[str]:
+def written_texts(text: str, marks: Sequence[str] = SLOTS, base: str = "") -> Iterator[str]:
     """The rewrites in a text that a model wrote: its lines with a mark, else its first line.
 
     List marks, words with a colon before the first slot, and asterisks and quotation marks around a
@@ -185,122 +212,99 @@ def written_patterns(
         yield bare[1:-1].strip() if quoted and bare[0] not in bare[1:-1] else bare
 
 
+def fault_of(base: Base, text: str, taken: set[str], is_question: bool) -> str:
+    """Why a text that a model wrote is no rewrite of a base; empty for none."""
+    form, of_base = normal_form(text), normal_form(base.text)
+    numbers, negations = (
+        [what(one) for one in (base.text, text)]
+        for what in (
+            lambda one: {*re.findall(r"\d+|\{[^{}]*\}", one)},
+            lambda one: bool(re.search(NEGATIONS, one.casefold())),
+        )
+    )
+    size = len(tokens_of(text)) / len(tokens_of(base.text))
+    for reason, is_so in {
+        "no plain words": not has_words(text) or bool(control_in(text)),
+        "slots": not is_question and [text.count(slot) for slot in SLOTS] != [1, 1],
+        "no question": is_question
+        and base.text.endswith(QUESTION_MARKS) != text.endswith(QUESTION_MARKS),
+        "numbers or negation": is_question
+        and (numbers[0] != numbers[1] or negations[0] != negations[1]),
+        "answer": is_question and contains(text, base.gold) and not contains(base.text, base.gold),
+        f"same as the {'first phrasing' if is_question else 'base pattern'}": form == of_base,
+        "duplicate": form in taken,
+        "length": not LENGTHS[0] <= size <= LENGTHS[1],
+    }.items():
+        if is_so:
+            return reason
+    return ""
+
+
 def draft_rewrites(
-    suite: Suite,
+    suite: Suite | Questions,
     writer: LanguageModel,
     samples: int,
     known: Sequence[Proposal] = (),
-) -> tuple[list[Proposal], list[Refusal]]:
-    """The rewrites of the base of each relation that pass the rules, and the others.
+    **how: Any,
+) -> tuple[list[Proposal], pl.DataFrame]:
+    """The rewrites of each base that a model wrote, and what was refused (id, text, reason).
 
-    ``known``: proposals that there are already.
+    ``known``: proposals that there are already. ``how``: further columns of each proposal.
     """
-    relations, is_chat, variant = list(suite), is_chat_model(writer), suite.words.variant
-    prompts, kind = [], KINDS[variant]
-    for base in [relation.patterns[0] for relation in relations]:
+    is_question, bases = isinstance(suite, Questions), bases_of(suite)
+    variant, marks = ("phrasing", QUESTION_MARKS) if is_question else ("pattern", SLOTS)
+    is_chat, prompts = is_chat_model(writer), []
+    for base in bases:
         own = words_in(base.language)
         text = own[f"rewrite_{variant}"].replace("{text}", base.text)
         text += "" if is_chat else "\n" + own[f"new_{variant}"]
         prompts.append(Prompt((("user", text),), (), (), is_chat=is_chat))
     reasons = writer.why_not(prompts)
-    refusals = [
-        Refusal(one.id, "", why) for one, why in zip(relations, reasons, strict=True) if why
-    ]
+    refused = [(one.id, "", why) for one, why in zip(bases, reasons, strict=True) if why]
     jobs = [(at, n + 1) for at, why in enumerate(reasons) if not why for n in range(samples)]
     replies: list[str | NoAnswer] = [""] * len(jobs)
     written = writer.write([prompts[at] for at, _ in jobs], [number for _, number in jobs])
     for rows, of_rows in written:
         for row, reply in zip(rows.tolist(), of_rows, strict=True):
             replies[row] = reply
-    rules = Rules(suite)
+    taken = {base.id: {*map(normal_form, base.known)} for base in bases}
     for one in known:
-        rules.taken[one.relation].add(normal_form(one.pattern))
-    drafts: list[Proposal] = []
+        taken[one["item"]].add(normal_form(one["question"]))
+    drafts = []
     for (at, number), reply in zip(jobs, replies, strict=True):
-        relation = relations[at]
+        base = bases[at]
         if isinstance(reply, NoAnswer):
-            refusals.append(Refusal(relation.id, "", reply.reason))
+            refused.append((base.id, "", reply.reason))
             continue
-        asked = relation.patterns[0].text
-        for text in written_patterns(reply, kind.marks, asked) if reply.strip() else [""]:
-            if broken := rules.broken(relation, text):
-                refusals.append(Refusal(relation.id, text, broken))
+        for text in written_texts(reply, marks, base.text) if reply.strip() else [""]:
+            if fault := fault_of(base, text, taken[base.id], is_question):
+                refused.append((base.id, text, fault))
             else:
-                rules.taken[relation.id].add(normal_form(text))
-                drafts.append(_draft(suite, relation, text, scores={"sample": number}))
-    return drafts, refusals
+                taken[base.id].add(normal_form(text))
+                drafts.append(
+                    proposal_of(base, is_question, text, reason=UNREAD, sample=number, **how)
+                )
+    return drafts, pl.DataFrame(refused, ["id", "text", "reason"], orient="row")
 
 
 # The command.
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Rewriting(Shown):
-    """Proposals of rules and of a model, and what was refused."""
-
-    file: Path
-    into: str  # What ``suite import`` adds them to
-    suite: Suite
-    proposals: Sequence[Proposal]
-    refusals: Sequence[Refusal]
-    notes: Sequence[str]
-    record: Mapping[str, object] = field(repr=False)
-
-    @property
-    def reasons(self) -> dict[str, int]:
-        """The number of refused texts by the rule that refuses them, the most frequent first."""
-        return dict(Counter(refusal.reason for refusal in self.refusals).most_common())
-
-    def printed(self, output: OutputOptions) -> Iterator[str]:
-        groups = len({proposal.relation for proposal in self.proposals})
-        size = f"{groups} of {counted(len(self.suite.relations), self.suite.words.group)}"
-        yield f"{self.file}: {counted(len(self.proposals), 'proposal')} for {size}"
-        edits = Counter(one.edit for one in self.proposals if one.source == RULE)
-        if edits:
-            yield f"by rule: {', '.join(f'{name} {number}' for name, number in edits.items())}"
-        if self.refusals:
-            reasons = ", ".join(f"{reason} {number}" for reason, number in self.reasons.items())
-            yield f"refused: {counted(len(self.refusals), 'text')} ({reasons})"
-        if self.proposals:
-            file = shlex.quote(str(self.file))
-            then = f"Then: consilience suite import {file} --into {self.into}"
-            if self.suite.words.variant == "phrasing":
-                then = f"Then copy the others to {self.into}: further phrasings of their items."
-            yield "Read the file, and write no in the column accept of what should not join."
-            yield then
-
-    def document(self) -> dict[str, Any]:
-        names = KINDS[self.suite.words.variant].names
-        return {
-            "run": self.record,
-            "file": str(self.file),
-            "proposals": [proposal.row(names) for proposal in self.proposals],
-            "refused": self.reasons,
-            "refusals": [asdict(refusal) for refusal in self.refusals],
-            "warnings": self.notes,
-        }
-
-    def __repr__(self) -> str:
-        sizes = f"{len(self.proposals)} proposals, {len(self.refusals)} refused"
-        return f"Rewriting({str(self.file)!r}: {sizes})"
-
-
-def rewrite_patterns(options: RewriteOptions, watch: Watch = SILENT) -> Rewriting:
+def rewrite_patterns(options: RewriteOptions, watch: Watch = SILENT) -> Output:
     """Load the suite and the models, and write a file of proposals. An existing file raises."""
     check_no_file(options.out)
-    if is_questions(options.suite):
-        questions = question_suites.load_questions(options.suite, columns_of(options.columns))
-        some = question_suites.select_questions(questions, options.groups, None, 0)
-        suite = suite_of_phrasings(some)
+    whole = suites.load_any(options.suite, columns=columns_of(options.columns))
+    suite: Suite | Questions
+    if isinstance(whole, Questions):
+        suite = select_questions(whole, options.groups, None, 0)
     else:
-        suite = suites.load_suite(options.suite)
-        suite = suite if options.groups is None else select_relations(suite, options.groups)
-    if options.model and options.samples > 1 and not options.temperature:
-        found = f"--samples {options.samples} at temperature 0, where all samples are the same"
-        raise ConsilienceError(found, todo="Add --temperature 0.7, or --samples 1.")
+        suite = whole if options.groups is None else select_relations(whole, options.groups)
     connection = options.connection  # options of a URL without a model raise
     if options.model is None:
         return rewrite_suite(suite, None, options)
+    if options.samples > 1 and not options.temperature:
+        found = f"--samples {options.samples} at temperature 0, where all samples are the same"
+        raise ConsilienceError(found, todo="Add --temperature 0.7, or --samples 1.")
     with watch.loading(options.model):
         writing = Writing(MOST_WRITTEN, options.temperature, options.seed)
         how: Any = {"loading": Loading(options.device), "connection": connection}
@@ -309,34 +313,57 @@ def rewrite_patterns(options: RewriteOptions, watch: Watch = SILENT) -> Rewritin
         return rewrite_suite(suite, writer, options)
 
 
-def rewrite_suite(suite: Suite, writer: LanguageModel | None, options: RewriteOptions) -> Rewriting:
-    """Write proposals for base patterns; without a ``writer`` they are those of the rules."""
-    kind, notes = KINDS[suite.words.variant], list(writer.notes if writer else ())
-    drafts = drafts_by_rule(suite) if kind.has_rules else []
-    without = sorted({relation.id for relation in suite} - {draft.relation for draft in drafts})
-    if without and not writer:
-        groups = counted(len(without), suite.words.group)
-        notes.append(
-            f"nothing new by rule for {groups}, such as {without[0]}: rules are for English "
-            "questions; a model (--model) rewrites others"
+def rewrite_suite(
+    suite: Suite | Questions, writer: LanguageModel | None, options: RewriteOptions
+) -> Output:
+    """Write proposals for all bases; without a ``writer`` they are those of the rules."""
+    is_question, bases = isinstance(suite, Questions), bases_of(suite)
+    if not (is_question or writer):
+        raise ConsilienceError(
+            f"'{suite.name}' without a model: the rules are for questions", todo="Add --model M."
         )
-    refusals: list[Refusal] = []
-    languages = dict.fromkeys(relation.patterns[0].language for relation in suite)
-    settings: dict[str, object] = {}
+    drafts = drafts_by_rule(suite, options.seed) if isinstance(suite, Questions) else []
+    notes, refused = list(writer.notes if writer else ()), pl.DataFrame({"reason": []})
+    settings: dict[str, object] = {"seed": options.seed}
     if writer:
-        drawn = {"seed": options.seed, "temperature": options.temperature}
-        model = str(options.model)
-        source = Path(model).name if Path(model).exists() else model
-        written, refusals = draft_rewrites(suite, writer, options.samples, drafts)
-        drafts += [
-            replace(one, source=source, reason=UNREAD, scores={**one.scores, **drawn})
-            for one in written
-        ]
-        prompts = [words_in(one)[f"rewrite_{suite.words.variant}"] for one in languages]
-        settings = {"prompts": prompts, "model": dict(writer.identity), **drawn}
+        settings |= {"temperature": options.temperature}
+        source = (
+            Path(str(options.model)).name if Path(str(options.model)).exists() else options.model
+        )
+        written, refused = draft_rewrites(
+            suite, writer, options.samples, drafts, source=source, **settings
+        )
+        drafts += written
+        kind = f"rewrite_{'phrasing' if is_question else 'pattern'}"
+        prompts = dict.fromkeys(words_in(base.language)[kind] for base in bases)
+        settings |= {"prompts": [*prompts], "model": dict(writer.identity)}
         settings["samples"] = options.samples
-    write_proposals(options.out, drafts, kind.names)
+    noun, key = ("question", "item") if is_question else ("relation", "relation")
+    with_some = {one[key] for one in drafts}
+    without = [base.id for base in bases if base.id not in with_some]
+    if without and not writer:
+        notes.append(
+            f"nothing new by rule for {counted(len(without), noun)}, such as {without[0]}: rules "
+            "are for English questions; a model (--model) rewrites others"
+        )
+    file = write_proposals(options.out, drafts)
+    size = f"{len(with_some)} of {counted(len(bases), noun)}"
+    shown = [f"{file or 'no file'}: {counted(len(drafts), 'proposal')} for {size}"]
+    edits = Counter(one["edit"] for one in drafts if one["source"] == RULE)
+    if edits:
+        shown.append(f"by rule: {', '.join(f'{name} {count}' for name, count in edits.items())}")
+    reasons = dict(Counter(refused["reason"]).most_common())
+    if reasons:
+        texts = ", ".join(f"{reason} {count}" for reason, count in reasons.items())
+        shown.append(f"refused: {counted(refused.height, 'text')} ({texts})")
+    if file:
+        then = f"Then: consilience suite import {shlex.quote(str(file))} --into FOLDER"
+        if is_question:
+            into = shlex.quote(options.suite) + columns_flag(columns_of(options.columns))
+            then = f"Then copy the others to {into}: further phrasings of their items."
+        read = "Read the file, and write no in the column accept of what should not join."
+        shown += [read, then]
+    tables = {"proposals": pl.DataFrame(drafts, infer_schema_length=None), "refusals": refused}
     record = {"settings": settings, "versions": versions()}
-    into = shlex.quote(options.suite) + columns_flag(columns_of(options.columns))
-    into = into if kind.has_rules else "FOLDER"
-    return Rewriting(options.out, into, suite, drafts, refusals, notes, record)
+    facts = {"run": record, "file": str(file or ""), "refused": reasons}
+    return Output(tables, shown, cautions=notes, facts=facts)

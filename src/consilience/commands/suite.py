@@ -29,13 +29,14 @@ if TYPE_CHECKING:
         annotation,
         checks,
         importing,
-        pattern_mining,
+        mining,
+        proposals,
         rewriting,
         sharing,
     )
     from consilience.elsewhere import exports
     from consilience.report.export import Output, Shown
-    from consilience.suites import layouts, proposals, question_suites
+    from consilience.suites import layouts, question_suites
     from consilience.suites.facts import SuiteStatistics
     from consilience.suites.questions import Questions
     from consilience.types import Suite
@@ -43,13 +44,13 @@ else:
     annotation = Lazy("authoring.annotation")
     checks = Lazy("authoring.checks")
     importing = Lazy("authoring.importing")
-    pattern_mining = Lazy("authoring.pattern_mining")
+    mining = Lazy("authoring.mining")
     rewriting = Lazy("authoring.rewriting")
     sharing = Lazy("authoring.sharing")
     exports = Lazy("elsewhere.exports")
     suites = Lazy("suites")
     layouts = Lazy("suites.layouts")
-    proposals = Lazy("suites.proposals")
+    proposals = Lazy("authoring.proposals")
     question_suites = Lazy("suites.question_suites")
 
 
@@ -168,15 +169,15 @@ def export_prompts(options: ExportOptions) -> Iterator[dict[str, Any]]:
 
 @suite_group.command("mine", examples=(
     "suite mine leads.jsonl --suite mini --groups capital --out proposals.jsonl",
-    "suite mine corpus.parquet --suite facts.tsv --against mini --title title --out mined.csv"))
+    "suite mine corpus.parquet --suite facts.tsv --against mini --out mined.csv"))
 @takes(MineOptions)
-def mine_patterns(options: MineOptions) -> pattern_mining.MinedPatterns:
+def mine_patterns(options: MineOptions) -> Output:
     """Find patterns in a corpus that connect known facts.
 
     The patterns of each relation are ranked by specificity: the lower bound of the share of its
     facts among the facts of all relations that a pattern connects. No model under test takes part.
     """
-    return pattern_mining.mine_patterns(options, options.watch)
+    return mining.mine_patterns(options, options.watch)
 
 
 @suite_group.command("import", examples=(
@@ -197,7 +198,7 @@ def import_patterns(options: ImportOptions) -> importing.ImportPlan:
     "suite rewrite questions.csv --out phrasings.csv",
     "suite rewrite my-suite --model org/writer --out p.jsonl"))
 @takes(RewriteOptions)
-def rewrite_patterns(options: RewriteOptions) -> rewriting.Rewriting:
+def rewrite_patterns(options: RewriteOptions) -> Output:
     """Propose paraphrases of patterns or of questions.
 
     A model writes new sentences for the base pattern of each relation, with [X] and [Y] in them, or

@@ -47,7 +47,7 @@ class ExportOptions(Options):
 @dataclass(frozen=True)
 class MineOptions(Watched):
     corpus: Annotated[FilePath, Option(
-        "Texts: .jsonl, .parquet, or plain text by lines or paragraphs.", metavar="CORPUS")]
+        "Texts: a table (column text), or lines or paragraphs.", metavar="CORPUS")]
     _: KW_ONLY
     suite: Annotated[str, Option(
         "These facts: a suite, or a table (relation, subject, object).", metavar="S", short="-s")]
@@ -55,8 +55,6 @@ class MineOptions(Watched):
     against: Annotated[Sequence[str] | None, Option(
         "Suites whose facts count as those of other relations.", metavar="S,S")] = None
     top: Annotated[int, Option("Patterns of each relation.", min=1)] = 20
-    title: Annotated[str, Option(
-        "The column of titles, which He, She, It and They stand for.", metavar="NAME")] = ""
     out: Annotated[OptionalPath, Option(
         "Write the proposals to this new file (.jsonl or .csv).", metavar="FILE",
         short="-o")] = None
@@ -85,7 +83,7 @@ class RewriteOptions(Watched):
     groups: shared.Groups = None
     samples: Annotated[int, Option("Texts for each base pattern or question.", min=1)] = 8
     temperature: Annotated[float, Option("Sample tokens at this temperature.", min=0)] = 0.7
-    seed: Annotated[int, Option("Seed of the samples.", min=0)] = 0
+    seed: Annotated[int, Option("Seed of what is drawn.", min=0)] = 0
     device: shared.Device = "auto"
     base_url: shared.BaseUrl = None
     api_key_env: shared.ApiKeyEnv = None

@@ -14,7 +14,7 @@ from pathlib import Path
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.expectations import linked_questions
 from consilience.core.items import DEFAULT_LANGUAGE, Choice, Question
-from consilience.core.patterns import ENGLISH, SUBJECT_SLOT, Pattern
+from consilience.core.patterns import ENGLISH, SUBJECT_SLOT
 from consilience.core.text import counted, listed, rejoined
 from consilience.files.read import SUFFIXES, Problems, hub_rows, read_rows
 from consilience.files.rows import find_table, raise_all
@@ -30,7 +30,7 @@ from consilience.suites.questions import (
     normal,
     questions_of_rows,
 )
-from consilience.types import QUESTION_WORDS, Candidates, Fact, Relation, Suite
+from consilience.types import Fact, Relation, Suite
 
 MINI = Path(__file__).with_name("mini")
 
@@ -169,39 +169,6 @@ def columns_flag(columns: Names) -> str:
     """The option ``--columns`` of a command that is printed; empty without columns."""
     named = ",".join(f"{name}={source}" for name, source in columns.items())
     return f" --columns {shlex.quote(named)}" if named else ""
-
-
-class Phrasing(Pattern):
-    """A phrasing of a question, where a suite of facts has a pattern. It has no slots."""
-
-    __slots__ = ()
-
-    def __post_init__(self) -> None:
-        """Any text is one."""
-        object.__setattr__(self, "parts", (self.text, "", ""))
-        object.__setattr__(self, "object_first", False)
-
-    def fill(self, subject: str, object_: str) -> str:
-        """The text, whatever the question is about."""
-        return self.text
-
-
-def suite_of_phrasings(questions: Questions) -> Suite:
-    """Each question as a relation: its phrasings as patterns, its answer as the only fact."""
-    relations = []
-    for one in questions.items:
-        texts = [(tag, text) for tag, of_tag in one.paraphrases.items() for text in of_tag]
-        patterns = tuple(Phrasing(text, language=language) for language, text in texts)
-        options = [option.text for option in one.options or (one.gold,)]
-        relations.append(
-            Relation(
-                one.item, one.item, "N-1", patterns, (Fact(one.item, one.item, one.gold.text),),
-                {}, Candidates(tuple(options), tuple(map(one.gold.text.__eq__, options))),
-            )
-        )  # fmt: skip
-    words = replace(QUESTION_WORDS, group="question", variant="phrasing", base="first phrasing")
-    language = next(iter(questions.languages), DEFAULT_LANGUAGE)
-    return Suite(questions.name, tuple(relations), language=language, words=words)
 
 
 def select_questions(

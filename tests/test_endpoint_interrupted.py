@@ -20,7 +20,6 @@ from consilience.endpoints import client as sending
 from consilience.endpoints.usage import REPLIES
 from consilience.gating.gate import gate
 from consilience.options.probe import ProbeOptions
-from consilience.options.runs import GateOptions
 from consilience.probing.probe import plan_probe, probe
 from consilience.report.page import repeat
 from consilience.results.evaluation import output_of
@@ -209,8 +208,7 @@ def test_a_query_without_a_reply_is_asked_again_by_the_same_command(writing):
         assert first.notes[0].startswith("Not finished")
         reason = "no reply from the server (500): bad row (7 tries)"
         assert reason in "".join(first.notes)
-        gated = GateOptions(str(options.out), ["accuracy >= 0.1"])
-        refused("the run is not finished", gate, gated)
+        refused("the run is not finished", gate, options.out, ["accuracy >= 0.1"], None)
         server.received.clear()
         faults.clear()
         counted = probe(options)

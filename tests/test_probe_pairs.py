@@ -14,7 +14,6 @@ from checks import output, refusal
 from conftest import SENTENCES, cases
 from consilience.core.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
 from consilience.models.classifier import load_pair_classifier
-from consilience.options.runs import ReportOptions
 from consilience.results.reporting import report
 from consilience.runs.run import Run, read_answers
 from consilience.suites.pairs import PERTURBATIONS, TASKS, t5_original
@@ -387,5 +386,5 @@ def test_the_noise_floor_of_pairs(options, classifier, taught, perturb, tmp_path
     floor = pl.read_csv(tmp_path / "run" / "metrics.csv").filter(pl.col("metric") == "flips")
     assert floor.select("kind", "n", "value").rows() == [("whole", 48 if options else 24, 0)]
     assert f"the model changed 0 of {48 if options else 24} answers" in out + err
-    report(ReportOptions([str(tmp_path / "run")]))  # the noise floor is of no task
+    report([str(tmp_path / "run")])  # the noise floor is of no task
     assert "<h2>Cautions</h2>" in (tmp_path / "run" / "report.html").read_text("utf-8")

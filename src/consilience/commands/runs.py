@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from consilience.app.command import Lazy, program
-from consilience.core.errors import SILENT, Protocol, Watch
-from consilience.options import Option, Watched, runs, takes
-from consilience.options.probe import ProbeOptions
-from consilience.options.runs import ReportOptions
+from consilience.core.errors import SILENT, SMALL_TASKS, Protocol, Watch
+from consilience.options import Option, OptionalPath, Watched, runs, shared, takes
+from consilience.options.probe import DEFAULT_MODEL, ProbeOptions
 from consilience.options.training import FinetuneOptions, ImproveOptions
 
 if TYPE_CHECKING:
@@ -88,22 +88,40 @@ def score(options: runs.ScoreOptions) -> export.Output:
 @program.command("compare", examples=(
     "compare BERT=runs/bert RoBERTa=runs/roberta --format csv",
     "compare runs/before runs/after --flips"))
-@takes(runs.CompareOptions)
-def compare(options: runs.CompareOptions) -> export.Output:
+def compare(
+    runs: shared.RunSpecs,
+    *,
+    flips: Annotated[bool, Option(
+        "Show which answers changed, from right to wrong or back.")] = False,
+    by: shared.TableBy = None,
+    protocol: shared.RunProtocol = None,
+) -> export.Output:
     """Compare runs on the same questions, with intervals and tests.
 
     Each difference is a later run minus the first: paired, with a 95 % confidence interval, an
     exact McNemar or permutation test, and the minimum detectable difference. With --by, p is
     also adjusted over relations or forms.
     """
-    return comparing.compare_runs(options)
+    return comparing.compare_runs(runs, protocol, by, flips=flips)
 
 
 @program.command("gate", examples=(
     'gate runs/new --rule "consistency >= 0.8" --junit gate.xml',
     'gate runs/new --baseline runs/old --rule "consistency no worse than baseline by 3 points"'))
-@takes(runs.GateOptions)
-def gate(options: runs.GateOptions) -> gating.Gate:
+def gate(
+    run: shared.RunPath,
+    *,
+    rule: Annotated[Sequence[str], Option(
+        'A rule: "consistency >= 0.8". Or "consistency in capital >= 70 %", "accuracy no worse '
+        'than baseline by 3 points".', metavar="RULE", is_repeated=True)] = (),
+    baseline: Annotated[str | None, Option(
+        "The run that rules compare with, on the items of both.", metavar="RUN")] = None,
+    prove: Annotated[bool, Option(
+        "Pass only what is shown: the whole 90 % interval is inside.")] = False,
+    protocol: shared.RunProtocol = None,
+    junit: Annotated[OptionalPath, Option(
+        "Also write the checks to this file, as JUnit XML.", metavar="FILE")] = None,
+) -> gating.Gate:
     """Pass or fail a run by rules on its numbers: exit status 0 or 3.
 
     A limit is compared with the number. A rule against a baseline fails if the number is worse by
@@ -111,20 +129,28 @@ def gate(options: runs.GateOptions) -> gating.Gate:
     0. The gate passes if all rules do. Rules are options, or `rule = ["..."]` in the table [gate]
     of consilience.toml. docs/gate.md has a workflow for GitHub Actions.
     """
-    return gating.gate(options)
+    return gating.gate(run, rule, baseline, protocol, prove=prove, junit=junit)
 
 
 @program.command("report", examples=(
     "report runs/bert",
     "report runs/before runs/after --out both.html --figures figures"))
-@takes(runs.ReportOptions)
-def report(options: runs.ReportOptions) -> export.Output:
+def report(
+    runs: shared.RunSpecs,
+    *,
+    out: shared.Page = None,
+    figures: Annotated[OptionalPath, Option(
+        "Write the figures to this folder, as SVG.", metavar="DIR")] = None,
+    tables: shared.Tables = None,
+    protocol: shared.RunProtocol = None,
+    watch: Watch = SILENT,
+) -> export.Output:
     """Make one page on a run, or on several side by side.
 
     The questions whose answers disagree most come first. It is one file that opens without a
     network, on a phone and on paper. docs/report.md explains it.
     """
-    return reporting.report(options, options.watch)
+    return reporting.report(runs, out, figures, tables, protocol, watch)
 
 
 def write_report(
@@ -140,9 +166,7 @@ def write_report(
 
     A run is a result, a ``Run`` or a folder. The options are those of ``consilience report``.
     """
-    options = ReportOptions(
-        runs, out=out, figures=figures, tables=tables, protocol=protocol, watch=watch)
-    reporting.report(options, watch)
+    report(runs, out=out, figures=figures, tables=tables, protocol=protocol, watch=watch)
     return Path(out)
 
 
@@ -210,108 +234,138 @@ analyze_group = program.group(
 @analyze_group.command("patterns", examples=(
     "analyze patterns runs/bert",
     "analyze patterns runs/bert --groups P36 --format csv"))
-@takes(runs.PatternsOptions)
-def analyze_patterns(options: runs.PatternsOptions) -> export.Output:
+def analyze_patterns(
+    run: shared.RunPath, *, groups: shared.Groups = None, protocol: shared.RunProtocol = None,
+) -> export.Output:
     """Compare patterns: which agree, which cost consistency.
 
     The column "diff." is the accuracy of a pattern minus that of the base pattern, on the same
     facts. --format csv has a row for each pair of patterns: its agreement and its change of
     accuracy, with intervals and tests.
     """
-    return analyses.analyze_patterns(options)
+    return analyses.analyze_patterns(run, groups, protocol)
 
 
 @analyze_group.command("edits", examples=(
     "analyze edits runs/bert",
     "analyze edits runs/bert --derive --format csv"))
-@takes(runs.EditsOptions)
-def analyze_edits(options: runs.EditsOptions) -> export.Output:
+def analyze_edits(
+    run: shared.RunPath,
+    *,
+    derive: Annotated[bool, Option("Derive edits with a dependency parser (spaCy).")] = False,
+    protocol: shared.RunProtocol = None,
+) -> export.Output:
     """Compare pairs of patterns by how the two differ.
 
     An edit is a way in which two patterns differ. The edges of the suite name it; with --derive
     a dependency parser does. Numbers are means over the relations that have both kinds of pairs,
     and tests are over these relations.
     """
-    return analyses.analyze_edits(options)
+    return analyses.analyze_edits(run, protocol, derive=derive)
 
 
 @analyze_group.command("examples", examples=(
     "analyze examples runs/bert",
     "analyze examples runs/bert --examples 10"))
-@takes(runs.ExamplesOptions)
-def analyze_examples(options: runs.ExamplesOptions) -> export.Output:
+def analyze_examples(
+    run: shared.RunPath, *, examples: Annotated[int, Option("Examples of each kind.", min=1)] = 5,
+) -> export.Output:
     """Show items with right and wrong answers.
 
     An item is a fact or a question; of written answers the text is shown, and how it was matched.
     docs/analyses.md explains the kinds of examples. --format csv has a row for each reply
     to each item. Of sentence pairs the answers that a form changed are shown.
     """
-    return analyses.analyze_examples(options)
+    return analyses.analyze_examples(run, examples)
 
 
 @analyze_group.command("knowledge", examples=(
     "analyze knowledge runs/bert runs/roberta",
     "analyze knowledge small=runs/small large=runs/large --sizes 10M,1B"))
-@takes(runs.KnowledgeOptions)
-def analyze_knowledge(options: runs.KnowledgeOptions) -> export.Output:
+def analyze_knowledge(
+    runs: shared.Runs,
+    *,
+    sizes: Annotated[Sequence[str] | None, Option(
+        "Sizes of the training data, one for each run: 1M,10M,1B.", metavar="N,N")] = None,
+    protocol: shared.RunProtocol = None,
+) -> export.Output:
     """Correlate accuracy with consistency (ParaRel, 6.2).
 
     With --sizes the effect of more training data is measured over the runs, too (Table 4).
     --format csv has the correlations over relations.
     """
-    return analyses.analyze_knowledge(options)
+    return analyses.analyze_knowledge(runs, sizes, protocol)
 
 
 @analyze_group.command("factors", examples=(
     "analyze factors runs/questions",
     "analyze factors small=runs/small large=runs/large --format latex"))
-@takes(runs.FactorsOptions)
-def analyze_factors(options: runs.FactorsOptions) -> export.Output:
+def analyze_factors(runs: shared.Runs, *, groups: shared.Groups = None) -> export.Output:
     """Show what each factor of a run of questions changes.
 
     For each factor: the consistency of the variants that differ in it alone, its main effect and
     its total effect on the answer and on correctness, and the range of accuracy. --format csv
     has a row for each number. See docs/factors.md.
     """
-    return analyses.analyze_factors(options)
+    return analyses.analyze_factors(runs, groups)
 
 
 @analyze_group.command("syntax", examples=(
     "analyze syntax pararel",
     "analyze syntax pararel --format csv"))
-@takes(runs.SyntaxOptions)
-def analyze_syntax(options: runs.SyntaxOptions) -> export.Output:
+def analyze_syntax(suite: shared.SuiteArgument) -> export.Output:
     """Compare a suite's own edges with those of a parser.
 
     It prints how many directed edges are the same, and the edges that only one of them has. It
     needs the extra `syntax`.
     """
-    return analyses.analyze_syntax(options)
+    return analyses.analyze_syntax(suite)
 
 
 @analyze_group.command("tasks", examples=(
     "analyze tasks roberta=runs/rte roberta=runs/mrpc",
     "analyze tasks runs/rte runs/mrpc runs/qqp --small rte,mrpc"))
-@takes(runs.TaskEffectsOptions)
-def analyze_tasks(options: runs.TaskEffectsOptions) -> export.Output:
+def analyze_tasks(
+    runs: shared.Runs,
+    *,
+    small: Annotated[Sequence[str], Option(
+        "Tasks with few training examples.", metavar="T,T")] = SMALL_TASKS,
+    leave_out: Annotated[Sequence[str] | None, Option(
+        "Leave these models out of the tests.", metavar="M,M")] = None,
+) -> export.Output:
     """Compare tasks of sentence pairs (CALUM, Section 5.1).
 
     Name the model if several runs are of one model: roberta=runs/a roberta=runs/b.
     """
-    return analyses.analyze_tasks(options)
+    return analyses.analyze_tasks(runs, small, leave_out)
 
 
 @analyze_group.command("representations", examples=(
     "analyze representations --model packaged:smollm2 --groups capital --limit 8",
     "analyze representations --model bert-base-cased --suite pararel --groups P36"))
-@takes(runs.VectorOptions)
-def analyze_representations(options: runs.VectorOptions) -> export.Output:
+def analyze_representations(
+    *,
+    model: Annotated[str, Option(
+        "The model, as for `probe`.", metavar="M", short="-m")] = DEFAULT_MODEL,
+    suite: Annotated[str, Option(
+        "A suite of facts: mini, pararel, or a folder.", metavar="S", short="-s")] = "mini",
+    groups: shared.Groups = None,
+    limit: Annotated[int, Option("Facts of each relation, at most.", min=1, short="-n")] = 100,
+    layers: Annotated[Sequence[int], Option(
+        "Layers: 0 is the embeddings, -1 the last one.", metavar="N,N")] = (-1,),
+    out: shared.Folder = None,
+    device: shared.Device = "auto",
+    watch: Watch = SILENT,
+) -> export.Output:
     """Cluster a model's vectors (ParaRel, Section 7.2).
 
     The run's folder gets the answers, vectors/RELATION.npy with an index, clusters.csv and the
     figure. Rerun the same command to resume an interrupted run.
     """
-    return analyses.analyze_representations(options, options.watch)
+    return analyses.analyze_representations(
+        ProbeOptions(
+            model=model, suite=suite, groups=groups, limit=limit, out=out, device=device),
+        layers, watch)
 
 
 @program.command("improve", examples=(

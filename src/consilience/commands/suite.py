@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from consilience.app.command import Lazy, program
-from consilience.options import FilePath, Option, Options, Watched, shared, takes
+from consilience.core.errors import SILENT, Watch
+from consilience.options import FilePath, Option, shared, takes
 from consilience.options.suites import (
     ExportOptions,
     ImportOptions,
@@ -60,44 +60,8 @@ suite_group = program.group(
     "suite", "List, make, check, rewrite, export and annotate suites.")
 
 
-@dataclass(frozen=True, kw_only=True)
-class SuiteListOptions(Options):
-    """``suite list`` has no options."""
-
-
-@dataclass(frozen=True)
-class NewSuiteOptions(Options):
-    """The options of ``suite new``."""
-
-    folder: Annotated[FilePath, Option("Write the example to this folder.", metavar="DIR")]
-    _: KW_ONLY
-    kind: Annotated[SuiteKind, Option(
-        "Questions, facts in patterns, or pairs of texts for a judge.")] = "questions"
-
-
-@dataclass(frozen=True)
-class FetchOptions(Watched):
-    """The options of ``suite fetch``."""
-
-    name: Annotated[str, Option("The suite to download: pararel.")]
-    _: KW_ONLY
-    data_dir: shared.DataDir = None
-
-
-@dataclass(frozen=True)
-class CheckOptions(Options):
-    """The options of ``suite check``."""
-
-    suite: Annotated[str, Option(
-        "The suite: a name, a folder, a file, or a task.", metavar="SUITE")]
-    _: KW_ONLY
-    columns: shared.ColumnNames = None
-
-
-@suite_group.command("list", examples=(
-    "suite list", "suite list --json"))
-@takes(SuiteListOptions)
-def suite_list(options: SuiteListOptions) -> Output:
+@suite_group.command("list", examples=("suite list", "suite list --json"))
+def suite_list() -> Output:
     """List the suites that have a name, with their folders."""
     return sharing.listed_suites()
 
@@ -105,30 +69,42 @@ def suite_list(options: SuiteListOptions) -> Output:
 @suite_group.command("new", examples=(
     "suite new my-questions",
     "suite new my-judge --kind judge"))
-@takes(NewSuiteOptions)
-def suite_new(options: NewSuiteOptions) -> Output:
+def suite_new(
+    folder: Annotated[FilePath, Option("Write the example to this folder.", metavar="DIR")],
+    *,
+    kind: Annotated[SuiteKind, Option(
+        "Questions, facts in patterns, or pairs of texts for a judge.")] = "questions",
+) -> Output:
     """Write an example of a suite into a new folder, to be edited.
 
     The folder has the data and a README that explains its columns. An existing folder must be
     empty.
     """
-    return sharing.made_suite(options.folder, options.kind)
+    return sharing.made_suite(folder, kind)
 
 
 @suite_group.command("fetch", examples=(
     "suite fetch pararel",
     "suite fetch pararel --data-dir data"))
-@takes(FetchOptions)
-def suite_fetch(options: FetchOptions) -> Output:
+def suite_fetch(
+    name: Annotated[str, Option("The suite to download: pararel.")],
+    *,
+    data_dir: shared.DataDir = None,
+    watch: Watch = SILENT,
+) -> Output:
     """Download a suite of the papers, and check every file."""
-    return sharing.fetched_suite(options.name, options.data_dir, options.watch)
+    return sharing.fetched_suite(name, data_dir, watch)
 
 
 @suite_group.command("check", examples=(
     "suite check mini",
     "suite check path/to/suite"))
-@takes(CheckOptions)
-def suite_check(options: CheckOptions) -> Shown:
+def suite_check(
+    suite: Annotated[str, Option(
+        "The suite: a name, a folder, a file, or a task.", metavar="SUITE")],
+    *,
+    columns: shared.ColumnNames = None,
+) -> Shown:
     """Check a suite: list every error in its files by file and line.
 
     A suite without errors is counted: relations, patterns and facts as in Table 1 of the ParaRel
@@ -136,7 +112,7 @@ def suite_check(options: CheckOptions) -> Shown:
     the numbers mean, such as an N-1 relation with several objects of a subject, duplicates, and
     relations with one pattern. The TOML file of a task of sentence pairs is checked, too.
     """
-    return sharing.checked_suite(options.suite, options.columns)
+    return sharing.checked_suite(suite, columns)
 
 
 @suite_group.command("export", examples=(

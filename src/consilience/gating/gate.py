@@ -8,11 +8,12 @@ import shlex
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import polars as pl
 
-from consilience.core.errors import ConsilienceError, unknown_name
+from consilience.core.errors import ConsilienceError, Protocol, unknown_name
 from consilience.core.text import counted, listed, visible
 from consilience.elsewhere import open_runs
 from consilience.files.write import write_whole
@@ -21,7 +22,6 @@ from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import DESCRIPTIONS, label_of
 from consilience.metrics.statistics import NAN, TIE
-from consilience.options.runs import GateOptions
 from consilience.probing.counting import counted_by
 from consilience.report.cautions import Known, cautions
 from consilience.report.columns import Columns, frame_table
@@ -258,22 +258,30 @@ class Gate(Displayed):
         )  # fmt: skip
 
 
-def gate(options: GateOptions) -> Gate:
+def gate(
+    path: str | Path,
+    texts: Sequence[str],
+    baseline: str | None,
+    protocol: Protocol | None = None,
+    *,
+    prove: bool = False,
+    junit: Path | None = None,
+) -> Gate:
     """Check the rules on the numbers of a run."""
-    rules = [Rule.of(text) for text in dict.fromkeys(options.rule)]
+    rules = [Rule.of(text) for text in dict.fromkeys(texts)]
     if not rules:
         todo = "Write --rule, or rule = ['consistency >= 0.8'] in [gate] of consilience.toml."
         raise ConsilienceError("no rule", expected=FORMS, todo=todo)
     relative = [rule.text for rule in rules if rule.is_relative]
-    if relative and not options.baseline:
+    if relative and not baseline:
         found, todo = f"the rule '{relative[0]}' without a baseline", "Name it: --baseline RUN."
         raise ConsilienceError(found, todo=todo)
-    run, *base = open_runs([str(options.run), *filter(None, [options.baseline])])
+    run, *base = open_runs([str(path), *filter(None, [baseline])])
     for one in (run, *base):
         if not one.is_finished:
             todo = "Rerun the command of the run to resume it."
             raise ConsilienceError("the run is not finished", where=str(one.path), todo=todo)
-    suite = counted_by(run, options.protocol)
+    suite = counted_by(run, protocol)
     asked = Prepared(run.answers, suite)
     tables = {False: (measure(asked, suite, suite.protocol, LEVEL), asked)}
     known = Known(suite=suite, asked_by=run.protocol, answers=asked, metrics=tables[False][0])
@@ -291,16 +299,16 @@ def gate(options: GateOptions) -> Gate:
         names = answers.coded.filter(was_asked).select(pl.col("group", "item").cast(pl.String))
         items = names.unique()
         rows = rule.rows(table, suite)
-        checks += [_check(rule, row, table, suite, items, prove=options.prove) for row in rows]
+        checks += [_check(rule, row, table, suite, items, prove=prove) for row in rows]
     is_lacking = pl.all_horizontal(pl.col("answer", "excluded").is_null())
     lacking = asked.coded.filter(is_lacking).height, asked.coded.height
     name = run.label + "".join(f" against {one.label}" for one in base)
-    paths = {"run": str(run.path), "baseline": options.baseline}
-    record = record_of(**paths, suite=suite.name, protocol=suite.protocol, prove=options.prove)
+    paths = {"run": str(run.path), "baseline": baseline}
+    record = record_of(**paths, suite=suite.name, protocol=suite.protocol, prove=prove)
     notes = list(dict.fromkeys(notes))
     made = Gate(f"{name} on {suite.name}", record, checks, notes, lacking)
-    if options.junit:
-        write_whole(options.junit, as_junit(made))
+    if junit:
+        write_whole(junit, as_junit(made))
     return made
 
 

@@ -13,9 +13,9 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, wraps
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, Signature, signature, unwrap
 from pathlib import Path
-from types import NoneType, UnionType
+from types import NoneType, SimpleNamespace, UnionType
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -212,7 +212,13 @@ def _declared(parameter: Parameter, hint: Any) -> Declared:
 def parameters(declares: Any) -> Mapping[str, Declared]:
     """The options and arguments of a function or of a dataclass, by name, in their order."""
     declares = getattr(declares, "declared_by", declares)
-    hints = get_type_hints(declares, include_extras=True)
+    if isinstance(declares, type):
+        hints = get_type_hints(declares, include_extras=True)
+    else:  # what a function returns is known to type checkers only
+        function = unwrap(declares)
+        types = {name: of for name, of in function.__annotations__.items() if name != "return"}
+        own = SimpleNamespace(__annotations__=types)
+        hints = get_type_hints(own, function.__globals__, include_extras=True)
     return {
         name: _declared(parameter, hints[name])
         for name, parameter in signature(declares).parameters.items()

@@ -7,25 +7,17 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from consilience.core.errors import SMALL_TASKS, PublishFormat
+from consilience.core.errors import PublishFormat
 from consilience.options import (
     FilePath,
     Option,
     OptionalPath,
     Options,
-    Paths,
     Watched,
     shared,
 )
 
 # fmt: off
-
-
-@dataclass(frozen=True, kw_only=True)
-class Counted(Options):
-    """How answers that exist are counted."""
-
-    protocol: shared.RunProtocol = None
 
 
 @dataclass(frozen=True)
@@ -49,41 +41,6 @@ class ScoreOptions(Options):
     out: Annotated[OptionalPath, Option(
         "Also keep a run in this folder.", metavar="DIR", short="-o")] = None
     by: shared.TableBy = None
-
-
-@dataclass(frozen=True)
-class CompareOptions(Counted):
-    runs: shared.RunSpecs
-    _: KW_ONLY
-    flips: Annotated[bool, Option(
-        "Show which answers changed, from right to wrong or back.")] = False
-    by: shared.TableBy = None
-
-
-@dataclass(frozen=True)
-class GateOptions(Options):
-    run: shared.RunPath
-    _: KW_ONLY
-    rule: Annotated[Sequence[str], Option(
-        'A rule: "consistency >= 0.8". Or "consistency in capital >= 70 %", "accuracy no worse '
-        'than baseline by 3 points".', metavar="RULE", is_repeated=True)] = ()
-    baseline: Annotated[str | None, Option(
-        "The run that rules compare with, on the items of both.", metavar="RUN")] = None
-    prove: Annotated[bool, Option(
-        "Pass only what is shown: the whole 90 % interval is inside.")] = False
-    protocol: shared.RunProtocol = None
-    junit: Annotated[OptionalPath, Option(
-        "Also write the checks to this file, as JUnit XML.", metavar="FILE")] = None
-
-
-@dataclass(frozen=True)
-class ReportOptions(Counted, Watched):
-    runs: shared.RunSpecs
-    _: KW_ONLY
-    out: shared.Page = None
-    figures: Annotated[OptionalPath, Option(
-        "Write the figures to this folder, as SVG.", metavar="DIR")] = None
-    tables: shared.Tables = None
 
 
 @dataclass(frozen=True)
@@ -148,68 +105,3 @@ class ReproduceOptions(Watched):
     device: Annotated[str, Option(
         "auto, cpu, cuda, cuda:1 or mps; trainings: cpu, else auto.", metavar="DEVICE")] = "auto"
     dry_run: Annotated[bool, Option("Print the commands, and run nothing.")] = False
-
-
-@dataclass(frozen=True)
-class PatternsOptions(Counted):
-    run: shared.RunPath
-    _: KW_ONLY
-    groups: shared.Groups = None
-
-
-@dataclass(frozen=True)
-class EditsOptions(Counted):
-    run: shared.RunPath
-    _: KW_ONLY
-    derive: Annotated[bool, Option("Derive edits with a dependency parser (spaCy).")] = False
-
-
-@dataclass(frozen=True)
-class ExamplesOptions(Options):
-    run: shared.RunPath
-    _: KW_ONLY
-    examples: Annotated[int, Option("Examples of each kind.", min=1)] = 5
-
-
-@dataclass(frozen=True)
-class KnowledgeOptions(Counted):
-    runs: Annotated[Paths, Option("Runs or files of answers; LABEL=RUN names one.", metavar="RUN")]
-    _: KW_ONLY
-    sizes: Annotated[Sequence[str] | None, Option(
-        "Sizes of the training data, one for each run: 1M,10M,1B.", metavar="N,N")] = None
-
-
-@dataclass(frozen=True)
-class FactorsOptions(Options):
-    runs: Annotated[Paths, Option("Runs of questions; LABEL=RUN names one.", metavar="RUN")]
-    _: KW_ONLY
-    groups: shared.Groups = None
-
-
-@dataclass(frozen=True)
-class SyntaxOptions(Options):
-    suite: shared.SuiteArgument
-
-
-@dataclass(frozen=True)
-class TaskEffectsOptions(Options):
-    runs: Annotated[Paths, Option(
-        "Runs of sentence pairs; MODEL=RUN names the model.", metavar="RUN")]
-    _: KW_ONLY
-    small: Annotated[Sequence[str], Option(
-        "Tasks with few training examples.", metavar="T,T")] = SMALL_TASKS
-    leave_out: Annotated[Sequence[str] | None, Option(
-        "Leave these models out of the tests.", metavar="M,M")] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class VectorOptions(Watched):
-    model: Annotated[str, Option(
-        "The model, as for `probe`.", metavar="M", short="-m")] = "packaged:smollm2"
-    suite: shared.FactSuiteName = "mini"
-    groups: shared.Groups = None
-    limit: Annotated[int, Option("Facts of each relation, at most.", min=1, short="-n")] = 100
-    layers: Annotated[Sequence[int], Option(
-        "Layers: 0 is the embeddings, -1 the last one.", metavar="N,N")] = (-1,)
-    out: shared.Folder = None
-    device: shared.Device = "auto"

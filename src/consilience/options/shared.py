@@ -18,8 +18,6 @@ def names_code(value: object) -> bool:
 
 
 # fmt: off
-FactSuiteName = Annotated[str, Option(
-    "A suite of facts: mini, pararel, or a folder.", metavar="S", short="-s")]
 SuiteArgument = Annotated[str, Option("The suite: mini, pararel or a folder.", metavar="SUITE")]
 ProtocolName = Annotated[Protocol | None, Option(
     "Count as the papers' code (published), or as their text (strict) [default: published for "
@@ -30,6 +28,7 @@ RunProtocol = Annotated[Protocol | None, Option(
 TableBy = Annotated[By | None, Option("Print the numbers of each of these.")]
 RunSpecs = Annotated[Paths, Option(
     "Runs or files of answers; LABEL=RUN names one. The first is the reference.", metavar="RUN")]
+Runs = Annotated[Paths, Option("Runs or files of answers; LABEL=RUN names one.", metavar="RUN")]
 Groups = Annotated[Sequence[str] | None, Option(
     "Only these relations or groups, such as P36,P19.", metavar="G,G")]
 Limit = Annotated[int | None, Option(

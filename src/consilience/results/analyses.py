@@ -24,7 +24,6 @@ from consilience.files.write import csv_of, write_whole
 from consilience.metrics.counts import Prepared
 from consilience.metrics.measure import measure
 from consilience.models import LanguageModel
-from consilience.options import runs, shared_fields
 from consilience.options.probe import ProbeOptions
 from consilience.plans import plan_of
 from consilience.probing import probe
@@ -57,14 +56,16 @@ def facts_of(run: Run, protocol: Protocol | None = None) -> tuple[Suite, list[st
     return suite, [*cautions(Known(suite=suite, asked_by=run.protocol))]
 
 
-def analyze_patterns(options: runs.PatternsOptions) -> Output:
+def analyze_patterns(
+    path: str | Path, groups: Sequence[str] | None, protocol: Protocol | None
+) -> Output:
     """How often each two patterns agree, and what each pattern gives: ``patterns, pairs``.
 
     Of chosen groups all patterns are shown, of others a row a relation.
     """
-    run = open_run(options.run)
-    suite, notes = facts_of(run, options.protocol)
-    suite = suite if options.groups is None else select_relations(suite, options.groups)
+    run = open_run(path)
+    suite, notes = facts_of(run, protocol)
+    suite = suite if groups is None else select_relations(suite, groups)
     answers, protocol = answers_of(run, suite), suite.protocol
     pairs = patterns.pair_table(answers, suite, protocol)
     rows = patterns.with_changes(patterns.pattern_table(answers, suite, protocol), pairs)
@@ -75,7 +76,7 @@ def analyze_patterns(options: runs.PatternsOptions) -> Output:
         if len(relation.patterns) > patterns.MANY_VARIANTS
     ]
     shown: list[Table | str] = [layouts.overview_table(rows)]
-    if options.groups is not None or rows["group"].n_unique() == 1:
+    if groups is not None or rows["group"].n_unique() == 1:
         shown = [*layouts.matrix_tables(pairs, rows)]
     elif rows.height:
         shown.append(f"All patterns of a relation: --groups {numbered(rows)['group'][0]}")
@@ -89,13 +90,13 @@ def answers_of(run: Run, suite: Suite) -> Prepared:
     return Prepared(run.answers.filter(is_chosen), suite)
 
 
-def analyze_edits(options: runs.EditsOptions) -> Output:
+def analyze_edits(path: str | Path, protocol: Protocol | None, *, derive: bool) -> Output:
     """Consistency of the pairs that differ in a way, against the other pairs: ``edits``."""
-    run = open_run(options.run)
-    suite, notes = facts_of(run, options.protocol)
+    run = open_run(path)
+    suite, notes = facts_of(run, protocol)
     protocol = suite.protocol
     kinds: patterns.Kinds = patterns.annotated_kinds(suite)
-    if options.derive:
+    if derive:
         from consilience.analysis import syntax
 
         kinds = syntax.derived_kinds(suite, syntax.load_parser())
@@ -107,22 +108,22 @@ def analyze_edits(options: runs.EditsOptions) -> Output:
     return Output({"edits": table}, [shown], cautions=notes)
 
 
-def analyze_examples(options: runs.ExamplesOptions) -> Output:
+def analyze_examples(path: str | Path, most: int) -> Output:
     """Examples of each kind; the table has a row for each reply to each item.
 
     Of sentence pairs the answers that a perturbation changed.
     """
-    run = open_run(options.run)
+    run = open_run(path)
     suite, notes = run.suite, []
     if suite.words.over == "group":
         changed = examples.changed_answers(run.queries, run.answers, suite)
         title = "Answers that changed, the most confident first"
-        shown = [changed_answers_table(changed, options.examples, title)]
+        shown = [changed_answers_table(changed, most, title)]
         return Output({"changed_answers": changed}, shown)
     if writing := run.settings.get("writing"):
         notes.append(f"written answers are matched by the rule: {writing['match']}")
     known = [name for name in examples.KINDS if suite.words.has_means or name not in OF_FACTS]
-    found = examples.examples(run.answers, suite, known, options.examples)
+    found = examples.examples(run.answers, suite, known, most)
     if suite.words.is_pooled:
         found = examples.with_prompts(found, run.answers, run.texts())
     replies = [reply for items in found.values() for one in items for reply in one.replies]
@@ -140,37 +141,39 @@ def analyze_examples(options: runs.ExamplesOptions) -> Output:
     return Output(shown=tables, cautions=notes, facts={"examples": rows}, csv=replies_table)
 
 
-def analyze_knowledge(options: runs.KnowledgeOptions) -> Output:
+def analyze_knowledge(
+    paths: Sequence[str], sizes: Sequence[str] | None, protocol: Protocol | None
+) -> Output:
     """Correlations over relations: ``correlations``.
 
     With sizes also means by the size of the training data, and correlations over runs: ``sizes,
     size_correlations``.
     """
     metrics, notes = {}, []
-    for run in open_runs(options.runs):
-        suite, more = facts_of(run, options.protocol)
+    for run in open_runs(paths):
+        suite, more = facts_of(run, protocol)
         notes += more
         metrics[run.label] = measure(run.answers, suite, suite.protocol)
     correlations = patterns.correlation_table(metrics)
     tables = {"correlations": correlations}
     shown = [layouts.analysis_table("correlations", correlations)]
-    if options.sizes is not None:
-        sizes = patterns.size_table(metrics, [patterns.number_of(size) for size in options.sizes])
-        by_size = patterns.size_correlations(sizes)
-        tables |= {"sizes": sizes, "size_correlations": by_size}
+    if sizes is not None:
+        effects = patterns.size_table(metrics, [patterns.number_of(size) for size in sizes])
+        by_size = patterns.size_correlations(effects)
+        tables |= {"sizes": effects, "size_correlations": by_size}
         short = pl.col("size").map_elements(patterns.short_number, pl.String)
         names = by_size["metric"].to_list()
-        shown.append(layouts.analysis_table("sizes", sizes.with_columns(short), names))
+        shown.append(layouts.analysis_table("sizes", effects.with_columns(short), names))
         shown.append(layouts.analysis_table("size_correlations", by_size))
     return Output(tables, shown, cautions=notes)
 
 
-def analyze_syntax(options: runs.SyntaxOptions) -> Output:
+def analyze_syntax(spec: str) -> Output:
     """Derived edges against those of the suite: ``edges``."""
     from consilience.analysis import syntax
 
     parser = syntax.load_parser()
-    suite = suites.load_suite(options.suite)
+    suite = suites.load_suite(spec)
     derived = {relation.id: syntax.derive_edges(relation, parser) for relation in suite.relations}
     edges = syntax.agreement_with_released(suite, derived)
     overall = edges.filter(over="all")
@@ -180,17 +183,19 @@ def analyze_syntax(options: runs.SyntaxOptions) -> Output:
 TITLE = "Accuracy, and consistency when reversed (C_R) and with other punctuation (C_S), in percent"
 
 
-def analyze_tasks(options: runs.TaskEffectsOptions) -> Output:
+def analyze_tasks(
+    runs: Sequence[str], small: Sequence[str], leave_out: Sequence[str] | None
+) -> Output:
     """The numbers of all runs, and tests of tasks against tasks: ``metrics, effects``."""
-    labels, paths = zip(*map(split_label, options.runs), strict=True)
+    labels, paths = zip(*map(split_label, runs), strict=True)
     files = list(map(Path, paths))
     folders = [file.parent if file.name == "metrics.csv" else file for file in files]
     unnamed = [folder for folder, label in zip(folders, labels, strict=True) if not label]
     short = iter(short_names(unnamed))
     names = [label or next(short) for label in labels]
     metrics = read_runs(files, names)
-    tested = without_models(metrics, options.leave_out) if options.leave_out else metrics
-    effects = task_effects(tested, options.small)
+    tested = without_models(metrics, leave_out) if leave_out else metrics
+    effects = task_effects(tested, small)
     shown = [layouts.calum_table(metrics, TITLE), *layouts.effects_tables(with_tests(effects))]
     tables = {"metrics": metrics, "effects": effects}
     return Output(tables, shown, csv=effects)
@@ -201,12 +206,12 @@ def with_tests(effects: pl.DataFrame) -> pl.DataFrame:
     return effects.filter(pl.col("p").is_not_nan().any().over("first", "second"))
 
 
-def analyze_factors(options: runs.FactorsOptions) -> Output:
+def analyze_factors(paths: Sequence[str], groups: Sequence[str] | None) -> Output:
     """Consistency by factor, variance components and the range of accuracy of each run."""
     views: list[FactorView] = []
-    for run in open_runs(options.runs):
+    for run in open_runs(paths):
         suite = run.suite
-        suite = suite if options.groups is None else select_relations(suite, options.groups)
+        suite = suite if groups is None else select_relations(suite, groups)
         found, words = factor_views(run, suite, answers_of(run, suite)), suite.words
         if not found:
             raise ConsilienceError(
@@ -277,7 +282,9 @@ SETTINGS = ("kind", "suite", "groups", "limit", "seed", "protocol", "queries", "
 """The settings of a probe that decide vectors too."""
 
 
-def analyze_representations(options: runs.VectorOptions, watch: Watch = SILENT) -> Output:
+def analyze_representations(
+    options: ProbeOptions, layers: Sequence[int], watch: Watch = SILENT
+) -> Output:
     """Ask a model, keep its vectors where the object is predicted, and cluster them.
 
     ``clusters``: a row a relation, layer and property (``CLUSTERS_SCHEMA``). ``correlations``: a
@@ -286,15 +293,14 @@ def analyze_representations(options: runs.VectorOptions, watch: Watch = SILENT) 
     """
     from consilience.analysis import representations
 
-    asked = ProbeOptions(**shared_fields(options, ProbeOptions))
-    plan = plan_of(asked, watch=watch)
+    plan = plan_of(options, watch=watch)
     if plan.kind != "facts":
         raise ConsilienceError(f"the {plan.kind} of '{options.suite}'", expected="a suite of facts")
-    queries = plan.queries(probe.loaded(plan, asked, None, watch))
+    queries = plan.queries(probe.loaded(plan, options, None, watch))
     suite, protocol, model, table = plan.suite, plan.protocol, queries.model, queries.table()
     settings = probe.settings_of(plan, queries, table)
     settings = {name: settings[name] for name in SETTINGS}
-    settings["layers"] = ",".join(map(str, options.layers))
+    settings["layers"] = ",".join(map(str, layers))
     run = RunFolder(options.out or default_folder(options.model, settings, "-vectors"), settings)
     run.write_queries(table, [group.record for group in suite])
     answers = pl.concat(probe.ask_in_folder(plan, queries, run, watch).values())
@@ -302,7 +308,7 @@ def analyze_representations(options: runs.VectorOptions, watch: Watch = SILENT) 
     parts = []
     with watch.steps("clustering", len(suite.relations), "relations") as advance:
         for relation in suite.relations:
-            parts.append(_clusters(relation, model, run.path, options.layers, protocol))
+            parts.append(_clusters(relation, model, run.path, layers, protocol))
             advance(1)
     clusters = pl.concat(parts)
     write_whole(run.path / "clusters.csv", csv_of(clusters))

@@ -13,7 +13,6 @@ from consilience.core.errors import By, ConsilienceError, Protocol
 from consilience.elsewhere import open_runs
 from consilience.metrics.counts import Prepared
 from consilience.metrics.differences import compare
-from consilience.options.runs import CompareOptions
 from consilience.probing.counting import counted_by, noise_floor_of
 from consilience.report.cautions import Known, by_run, cautions, ranked
 from consilience.report.columns import noise_row
@@ -154,18 +153,20 @@ class Comparison(Displayed):
         )  # fmt: skip
 
 
-def compare_runs(options: CompareOptions) -> Output:
+def compare_runs(
+    paths: Sequence[str], protocol: Protocol | None, by: By | None, *, flips: bool
+) -> Output:
     """Later runs against the first, by the protocol of the first unless given.
 
     With ``flips``: which answers changed.
     """
-    runs = open_runs(options.runs)
-    if not options.flips:
-        return compare_opened(runs, options.protocol).output(options.by)
-    if options.by:
+    runs = open_runs(paths)
+    if not flips:
+        return compare_opened(runs, protocol).output(by)
+    if by:
         found = "--flips with --by"
         raise ConsilienceError(found, todo="Leave them out: the table has every level.")
-    return flips_of(runs, options.protocol)
+    return flips_of(runs, protocol)
 
 
 def _record(runs: Sequence[Run], suite: Suite) -> dict[str, Any]:

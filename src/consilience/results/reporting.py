@@ -27,7 +27,6 @@ from consilience.files.write import path_of, write_whole
 from consilience.metrics.counts import Prepared, asked_of_all
 from consilience.metrics.differences import compare
 from consilience.metrics.registry import headline_metrics, label_of
-from consilience.options.runs import ReportOptions
 from consilience.probing.counting import count_run, counted_by
 from consilience.report import charts, export
 from consilience.report.analysis_tables import form_labels
@@ -144,11 +143,18 @@ def _values(metrics: pl.DataFrame) -> Values:
 EXAMPLES = 3  # of each kind
 
 
-def report(options: ReportOptions, watch: Watch = SILENT) -> Output:
+def report(
+    paths: Sequence[str],
+    out: Path | None = None,
+    figures: Path | None = None,
+    folder: Path | None = None,
+    protocol: Protocol | None = None,
+    watch: Watch = SILENT,
+) -> Output:
     """Write one page on one run, or on several with the first as the reference."""
-    runs = open_runs(options.runs)
-    file = _page_of(runs, options.out)
-    suite = counted_by(runs[0], options.protocol)
+    runs = open_runs(paths)
+    file = _page_of(runs, out)
+    suite = counted_by(runs[0], protocol)
     with watch.steps("counting", len(runs), "tables") as advance:
         page, views, notes = _measured(runs, suite, advance)
     warnings = ranked([*notes, *by_run({view.name: view.warnings for view in views})])
@@ -156,15 +162,15 @@ def report(options: ReportOptions, watch: Watch = SILENT) -> Output:
     about = suite.name + sizes  # the sizes and the protocol
     tables = layouts_of(suite.words, {view.name: view.metrics for view in views}, warnings)
     written = [file]
-    if options.figures:
-        options.figures.mkdir(parents=True, exist_ok=True)
+    if figures:
+        figures.mkdir(parents=True, exist_ok=True)
         for figure in page.figures:
-            written.append(options.figures / f"{figure.id}.svg")
+            written.append(figures / f"{figure.id}.svg")
             figure.chart.save(written[-1])
-    if options.tables:
+    if folder:
         for name, table in tables.items():
             titled = replace(table, title=f"{table.title}; {about}")
-            written += export.save_table(titled, options.tables, name)
+            written += export.save_table(titled, folder, name)
     write_whole(file, render(page).encode())
     paths = [*map(str, written)]
     record = export.record_of(runs=[str(run.path) for run in runs])
@@ -311,7 +317,7 @@ class Result(Displayed):
         path = path_of(page, "the page")
         label = self.label.replace("=", ":")  # LABEL=PATH ends at the first one
         runs = [f"{label}={self.run.path}"]
-        report(ReportOptions(runs, out=path, protocol=self.protocol))
+        report(runs, path, protocol=self.protocol)
         return path
 
 

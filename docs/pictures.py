@@ -1,8 +1,7 @@
 """Draw the pictures of the documentation: ``python docs/pictures.py [RUN]``.
 
 Without RUN the models of README.md alone. RUN is the run of ``consilience probe --model
-packaged:smollm2 --suite mini --limit 8``, for docs/numbers.md. The third picture of that page is
-``relations.svg`` of ``consilience report RUN --figures DIR``.
+packaged:smollm2 --suite mini --limit 8``, for docs/numbers.md.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ import altair as alt
 import polars as pl
 import vl_convert
 
+from consilience import open_run
 from consilience.report.papers import paper_numbers
-from consilience.runs.run import Run
 
 GROUP = "continent"
 """The relation whose answers are drawn."""
@@ -33,10 +32,12 @@ def main(folder: str = "") -> None:
     save(model_chart(), "models.svg")
     if not folder:
         return
-    run = Run.open(Path(folder))
-    answers = run.answers.filter(pl.col("group") == GROUP)
-    save(answer_grid(answers), "answers.svg")
-    save(chance_scale(consistency=46.6, chance=20.6), "chance.svg")
+    run = open_run(folder)
+    save(answer_grid(run.answers.filter(pl.col("group") == GROUP)), "answers.svg")
+    means = run.metrics.filter(over="mean", kind="whole")
+    numbers = dict(means.select("metric", 100 * pl.col("value").round(3)).iter_rows())
+    save(chance_scale(numbers["consistency"], numbers["chance_consistency"]), "chance.svg")
+    run.plot.consistency().save(PICTURES / "relations.svg")
 
 
 def save(chart: alt.TopLevelMixin, name: str) -> None:
@@ -142,7 +143,12 @@ def chance_scale(consistency: float, chance: float) -> alt.Chart:
     marks = pl.DataFrame(
         {
             "at": [0.0, chance, consistency, 100.0],
-            "name": ["0", f"chance {chance}", f"consistency {consistency}", "full agreement 100"],
+            "name": [
+                "0",
+                f"chance {chance:.1f}",
+                f"consistency {consistency:.1f}",
+                "full agreement 100",
+            ],
         }
     )
     scale = alt.Scale(domain=[0, 100], nice=False)

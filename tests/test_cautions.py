@@ -57,7 +57,7 @@ ROWS = [
     ("unanswered", {"answers": answered("a", ".", "."), "suite": make_suite(ids=("R", "S"))},
      "1 of 2 relations (S) have no answers at all."),
     ("constant", {"metrics": metrics(accuracy=0.5, top_answer=0.95, chance_consistency=0.9)},
-     "In 1 of 1 relation more than 90 % of the answers are the same word."),
+     "In 1 of 1 relation more than 90 % of the answers are the same word, whatever is asked."),
     ("unlike", {"asked_by": "published"}, "The run was asked under the protocol published"),
     ("unlike", {"runs": [run("one", 12, 30), run("two", 12, 30, "pieces")]},
      "two was asked with --candidates pieces, one with objects."),

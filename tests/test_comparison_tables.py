@@ -45,24 +45,25 @@ def rows_of(values, n=13):
     named = {"over": "mean", "group": "", "kind": "whole", "level": "", "n": n}
     named |= {"first": "a", "second": "b", "first_value": 0.5}
     rows = [empty | named | dict(zip(columns, row, strict=True)) for row in values]
-    return pl.DataFrame(rows, schema=COMPARISON_SCHEMA)
+    frame = pl.DataFrame(rows, schema=COMPARISON_SCHEMA)
+    return frame.with_columns(second_value=pl.col("first_value") + pl.col("difference"))
 
 
 @pytest.mark.parametrize(("values", "sentences"), [
     ([("accuracy", 0.1, 0.03, 0.1), ("consistency", -0.2, 0.01, 0.1),
       ("consistent_accuracy", 0.04, 0.2, 0.17)],  # Holm: 3 x .01, 2 x .03 and .2
-     ["b against a: consistency -20.0 points (p < 0.05 after Holm's correction over 3 headline "
-      "numbers)."]),
+     ["b against a: consistency 30.0 instead of 50.0 % (-20.0 points); p < 0.05 after Holm's "
+      "correction over 3 headline numbers."]),
     ([("accuracy", 0.1, 0.02, 0.1), ("consistency", -0.2, 0.01, 0.1)],  # 2 x .01 and .02
-     ["b against a: consistency -20.0, accuracy +10.0 points (p < 0.05 after Holm's correction "
-      "over 2 headline numbers)."]),
+     ["b against a: consistency 30.0 instead of 50.0 % (-20.0 points), accuracy 60.0 instead of "
+      "50.0 % (+10.0 points); p < 0.05 after Holm's correction over 2 headline numbers."]),
     ([("accuracy", 0.1, 0.04, 0.1), ("consistency", -0.2, 0.03, math.nan)],
      ["b against a: no headline number differs clearly (p >= 0.05 after Holm's correction over 2 "
       "headline numbers)."]),
     ([("accuracy", 0.1, 0.04, 0.1), ("consistency", -0.9, 0.001, 0.1),
       ("corrected_consistency", math.nan, math.nan, math.nan)],  # against constant answers
-     ["b against a: accuracy +10.0 points (p < 0.05 after Holm's correction over 1 headline "
-      "number)."]),
+     ["b against a: accuracy 60.0 instead of 50.0 % (+10.0 points); p < 0.05 after Holm's "
+      "correction over 1 headline number."]),
 ])  # fmt: skip
 def test_a_comparison_begins_with_its_result_in_words(values, sentences):
     assert verdict(rows_of(values), make_suite()) == sentences

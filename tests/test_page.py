@@ -253,14 +253,9 @@ def test_a_run_has_0_of_what_only_others_have_and_missing_answers_are_the_first_
     assert [caution[: len(of)] for caution, of in zip(cautions, first, strict=True)] == first
 
 
-def test_queries_without_an_answer_are_counted_by_their_reason(runs, tmp_path):
+def test_a_run_without_some_answers_has_numbers_of_the_others(runs, tmp_path):
     run = Run.open(runs / "random")
-    blank = pl.when(pl.int_range(pl.len()) < 5).then(pl.lit(" ")).otherwise("answer")
-    answers = run.answers.with_columns(answer=blank, error=pl.lit("a refusal"))
-    answers = answers.with_columns(input=run.queries["input"])
-    html = page_of(kept_run(tmp_path / "blank", run.suite, answers))
-    rows = html.rows("5 queries not asked or without an answer")
-    assert rows == {"A": ["A", "no answer: a refusal", "5"]}
+    answers = run.answers.with_columns(input=run.queries["input"])
     rest = kept_run(tmp_path / "rest", run.suite, answers.filter(pl.col("variant") != PATTERNS[0]))
     text = page_of(rest).text
     assert "nan" not in text.replace("nano", "") and "in another pattern" in text
@@ -301,7 +296,7 @@ def test_what_is_not_known_of_a_run_is_said():
     baseline = {"settings": {"model": {"kind": "baseline"}}, "versions": {}}
     _, first, second = repeat([("s1", baseline), ("answers.csv", {})]).parts
     assert first["Command"] == "not known: run.json has the settings"
-    assert first["Weights"] == "none, a baseline"
+    assert first.keys() == {"Run", "Command", "Model", "Finished", "Questions"}
     assert second == {"Run": "answers.csv", "Command": "not known: a table of answers"}
 
 
@@ -705,6 +700,28 @@ def test_ten_thousand_answers_take_two_megabytes(is_written, most):
     assert len(page.encode()) < most
 
 
+@pytest.mark.parametrize(("prompts", "headings"), [
+    (["A.\nQuestion: Who?\nAnswer:", "B.\nQuestion: Who?\nAnswer:", "A.\nQuestion: When?\nAnswer:"],
+     ["A.\nQuestion: Who?", "B.\nQuestion: Who?", "When?"]),
+    ([f"<|user|>\nI am {name}.\n<|assistant|>\nHi.\n<|user|>\n{text}?\n"
+      for name, text in (("Ada", "Who"), ("Bob", "Who"), ("Ada", "When"))],
+     ["I am Ada.\n\nHi.\n\nWho?", "I am Bob.\n\nHi.\n\nWho?", "When?"]),
+])  # fmt: skip
+def test_a_heading_tells_items_apart(prompts, headings):
+    """Of several items that ask the same it has what comes before: a passage, turns of a chat."""
+    design = Design.of_cells(FactorialDesign.full(()), 0)
+    suite = Suite(
+        "s", (Relation.of_design("g", (), Candidates((), ()), design),), words=QUESTION_WORDS
+    )
+    rows = [
+        {"group": "g", "item": f"q{at}", "variant": design.variants[0], "subject": "s", "gold": "x",
+         "answer": "x", "text": prompt}
+        for at, prompt in enumerate(prompts)
+    ]  # fmt: skip
+    data = made(rows, suite)
+    assert [data["texts"][item[2]] for item in data["items"]] == headings
+
+
 FRAME = """<body><script>addEventListener("message", event => {{ document.body.dataset.seen = event.data; }});
 </script><iframe src="driven.html" style="width: {width}px; height: 900px; border: 0"></iframe></body>"""
 
@@ -736,7 +753,7 @@ def test_a_browser_shows_the_worst_first_filters_moves_and_links(width, browse, 
     assert "order=" not in seen["item"], "the text shows the order"
     assert seen["marked"][:4] == ["Town", "Village", "Port", "City"]
     assert (seen["atFirst"], seen["address"]) == ("", "#q=odd/q75"), "of odd ones q15, q45 and q75"
-    assert seen["linked"].startswith("even, q44. Gold: City 44")
+    assert seen["linked"].startswith("even, q44. Right answer: City 44")
     assert seen["moves"][:5] == [1, 2, 1, 5999, 0] and 2 < seen["moves"][5] < 30
     assert seen["text"].startswith("111 ")
     assert seen["nothing"] == "0 of 6,000 questions Nothing passes the filters."

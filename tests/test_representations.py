@@ -26,7 +26,7 @@ from consilience.analysis.representations import (
 from consilience.models.batches import Budget
 from consilience.models.masked import masked_sentences
 from consilience.models.states import vector_array
-from consilience.report.charts import COLOURS, SHAPES, tsne_chart
+from consilience.report.charts import COLOURS, tsne_chart
 from consilience.results.analyses import correlations_of
 
 TEXTS = ("The capital of [X] is [Y].", "[Y] is the capital of [X].", "[X] ([Y]) is big.")
@@ -305,8 +305,7 @@ def test_a_legend_is_there_where_it_can_be_read(subjects, legend):
     drawn = tsne_chart(points(subjects), "t").svg
     assert (">s01</text>" in drawn) is legend is (COLOURS[0] in drawn)
     assert ("30 subjects, from dark to light" in drawn) is not legend
-    assert ">[X] p2 [Y]</text>" in drawn and drawn.count("<title>") == subjects * 3
-    assert len(set(SHAPES)) == len(SHAPES) >= 20, "one for every pattern of ParaRel"
+    assert ">3  [X] p2 [Y]</text>" in drawn and drawn.count("<title>") == subjects * 3
 
 
 def test_a_figure_that_cannot_be_written_says_so(tmp_path):

@@ -73,6 +73,7 @@ def compared(rows, n=9, detectable=math.nan):
     """Rows (metric, difference, p), of training or of a study of two models."""
     named = {"over": "mean", "group": "", "kind": "whole", "level": "", "first": "a"}
     named |= {"second": "b", "n": n, "detectable": detectable}
+    named |= {"first_value": 0.25, "second_value": 0.45}
     empty = dict.fromkeys(COMPARISON_SCHEMA, None) | named
     columns = ("metric", "difference", "p")
     records = [empty | dict(zip(columns, row, strict=True)) for row in rows]
@@ -81,8 +82,8 @@ def compared(rows, n=9, detectable=math.nan):
 
 @pytest.mark.parametrize(("rows", "sentences"), [
     ([("accuracy", 0.01, 0.9), ("consistency", 0.2, 0.01)],  # no corrected consistency
-     ["After training: consistency +20.0 points (p < 0.05 after Holm's correction over 2 headline "
-      "numbers).",
+     ["After training: consistency 45.0 instead of 25.0 % (+20.0 points); p < 0.05 after Holm's "
+      "correction over 2 headline numbers.",
       "Chance-corrected consistency did not rise, so the model may only give more facts the same "
       "answer."]),
     ([("accuracy", 0.01, 0.04), ("consistency", 0.2, 0.03)],  # Holm: 2 x .03

@@ -288,8 +288,9 @@ CONSISTENCY: Columns = {
 """Agreement of the pairs that differ in one factor only."""
 
 OF_CONSISTENCY = (
-    "consistency: agreement of variants that differ in this factor only; expected by chance: of "
-    "answers that follow the shown position, or of open questions those to other questions"
+    "consistency: how often a question gets the same answer in two variants that differ in this "
+    "factor only; expected by chance: how often it would if the answers did not depend on the "
+    "question"
 )
 OF_SHARES = (
     "main effect: share of the variation of answers over variants that the factor makes alone; "

@@ -336,8 +336,8 @@ CAUTIONS = (
     Condition("unanswered", _unanswered, "{what}.", "metrics.md"),
     Condition(
         "constant", _constant,
-        "In {groups} more than {most} of the answers {same}. There a model agrees with itself "
-        "whatever it is asked, so read its chance-corrected consistency.", "metrics.md",
+        "In {groups} more than {most} of the answers {same}, whatever is asked. High consistency "
+        "says nothing there: read the chance-corrected consistency.", "metrics.md",
     ),
     Condition("unlike", _unlike, "{what}. This alone can change the numbers.", "compare.md"),
     Condition(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from itertools import accumulate
@@ -27,19 +27,13 @@ COLOURS = (
 VIRIDIS = ("#440154", "#3b528b", "#21918c", "#5ec962")  # From dark to light, evenly apart
 
 CIRCLE = "M1,0A1,1,0,1,1,-1,0A1,1,0,1,1,1,0Z"
-SQUARE = "M-.9,-.9H.9V.9H-.9Z"
-DIAMOND = "M0,-1.2L1.2,0L0,1.2L-1.2,0Z"
-UP, DOWN = "M0,-1.1L1.1,.9H-1.1Z", "M0,1.1L1.1,-.9H-1.1Z"
-PLUS, CROSS = "M0,-1.1V1.1M-1.1,0H1.1", "M-.9,-.9L.9,.9M-.9,.9L.9,-.9"
-SHAPES = (
-    CIRCLE, UP, SQUARE, PLUS, DIAMOND, CROSS, DOWN, PLUS + CROSS,
-    CIRCLE + "M0,-1V1M-1,0H1", SQUARE + CROSS, UP + DOWN, DIAMOND + "M0,-1.2V1.2M-1.2,0H1.2",
-    "M-1,-1H1L-1,1H1Z", "M-1,-1V1L1,-1V1Z", CIRCLE + "M-.7,-.7L.7,.7M-.7,.7L.7,-.7",
-    SQUARE + "M0,-.9V.9M-.9,0H.9", "M0,-1.2V1.2", "M-1.2,0H1.2",
-    "M1,-1.1V1.1L-1,0Z", "M-1,-1.1V1.1L1,0Z",
+MARKS = (
+    CIRCLE, "M-.9,-.9H.9V.9H-.9Z", "M0,-1.1L1.1,.9H-1.1Z", "M0,-1.2L1.2,0L0,1.2L-1.2,0Z",
+    "M0,1.1L1.1,-.9H-1.1Z", "M1,-1.1V1.1L-1,0Z",
 )  # fmt: skip
-"""Outlines in a square from -1 to 1, the most different first: ParaRel has up to 20 patterns."""
-FILLED = (CIRCLE, SQUARE, UP, DIAMOND, DOWN, "M1,-1.1V1.1L-1,0Z")  # The marks of runs
+"""Outlines of the marks of runs, in a square from -1 to 1."""
+
+BAR = "M-.2,-1.25H.2V1.25H-.2Z"  # What is expected by chance
 
 EXPECTED = "expected by chance"
 FONT, LINE, CHARACTER = 13, 16, 7.0  # Pixels: of text, from a line to the next, of a character
@@ -95,14 +89,12 @@ def _line(x1: float, y1: float, x2: float, y2: float, colour: str = INK, **more:
     )
 
 
-def _mark(
-    outline: str, x: float, y: float, colour: str, *, size: float, fill: bool, tip: str = ""
-) -> str:
-    """An outline around a point; a reader who points at it sees the ``tip``."""
+def _mark(outline: str, x: float, y: float, colour: str, tip: str = "") -> str:
+    """A filled outline around a point; a reader who points at it sees the ``tip``."""
     return _element(
         "path", f"<title>{escape(visible(tip))}</title>" if tip else "", d=outline,
-        transform=f"translate({x:.1f},{y:.1f}) scale({size})", fill=colour if fill else "none",
-        stroke=colour, stroke_width=0.2 if fill else 1.5 / size,
+        transform=f"translate({x:.1f},{y:.1f}) scale(4)", fill=colour,
+        stroke=colour, stroke_width=0.2,
     )  # fmt: skip
 
 
@@ -147,7 +139,9 @@ def interval_chart(rows: pl.DataFrame, about: str, axis: str = "percent") -> Cha
     least, most = min(0.0, *known, 0.0), max([0.0 if is_difference else 100.0, *known])
     width = WIDTH / ((most - least) or 1.0)
     elements: list[str] = []
-    top = _legend(elements, [*runs] if len(runs) > 1 or has_chance else [], left, has_chance)
+    entries = [(*_mark_of(at), run) for at, run in enumerate(runs)] if len(runs) > 1 else []
+    entries += [(BAR, INK, EXPECTED)] * has_chance
+    top = _legend(elements, entries, left, 0.0) + GAP
     bottom = top + sum(bands)
 
     def place(value: float) -> float:
@@ -175,10 +169,8 @@ def _interval(
     row: Mapping[str, Any], y: float, place: Any, number: int, has_chance: bool
 ) -> Iterator[str]:
     """A row's interval, what chance would give, and its value."""
-    colour, (value, low, high) = (
-        COLOURS[number % len(COLOURS)],
-        (row[of] for of in ("value", "low", "high")),
-    )
+    value, low, high = (row[of] for of in ("value", "low", "high"))
+    outline, colour = _mark_of(number)
     if low is not None and high is not None:
         yield _line(place(low), y, place(high), y, colour, stroke_width=1.5)
     if has_chance and row["chance"] is not None:
@@ -187,25 +179,22 @@ def _interval(
     if value is not None:
         bounds = f" ({low:.1f} to {high:.1f})" if low is not None and high is not None else ""
         tip = f"{row['run']}, {row['name']}: {value:.1f}{bounds}"
-        outline = FILLED[number % len(FILLED)]
-        yield _mark(outline, place(value), y, colour, size=4, fill=True, tip=tip)
+        yield _mark(outline, place(value), y, colour, tip)
 
 
-def _legend(elements: list[str], runs: Sequence[str], left: float, has_chance: bool) -> float:
-    """Add a line for each run, and for what chance would give; the height of the legend."""
-    if not runs:
-        return GAP
-    y = 0.0
-    for number, run in enumerate(runs if len(runs) > 1 else []):
-        y, colour = y + LINE + 2, COLOURS[number % len(COLOURS)]
-        outline = FILLED[number % len(FILLED)]
-        elements.append(_mark(outline, left + 5, y - 4, colour, size=4, fill=True))
-        elements.append(_text(run, left + 5 + GAP, y))
-    if has_chance:
+def _mark_of(number: int) -> tuple[str, str]:
+    """The outline and the colour of a run."""
+    return MARKS[number % len(MARKS)], COLOURS[number % len(COLOURS)]
+
+
+def _legend(
+    elements: list[str], entries: Iterable[tuple[str, str, str]], left: float, y: float
+) -> float:
+    """Add a line for each outline, colour and text below ``y``; where the last one is."""
+    for outline, colour, text in entries:
         y += LINE + 2
-        elements.append(_line(left + 5, y - 9, left + 5, y + 1, stroke_width=2, stroke_opacity=0.8))
-        elements.append(_text(EXPECTED, left + 5 + GAP, y))
-    return y + GAP
+        elements += [_mark(outline, left + 5, y - 4, colour), _text(text, left + 5 + GAP, y)]
+    return y
 
 
 def consistency_rows(runs: Mapping[str, pl.DataFrame], suite: Suite, kind: Kind) -> pl.DataFrame:
@@ -240,34 +229,26 @@ def shade(share: float) -> str:
 
 
 def tsne_chart(table: pl.DataFrame, title: str) -> Chart:
-    """Points in the plane, with a shape for each pattern and a colour for each subject.
+    """Points in the plane: each is the number of its pattern in the colour of its subject.
 
     ``table`` has a row a query, with the columns ``x``, ``y``, ``subject``, ``gold`` and
     ``variant``. As in the paper's Figure 3: points of one colour together mean that the vectors are
-    grouped by subject, points of one shape that they are grouped by pattern. More than
+    grouped by subject, points of one number that they are grouped by pattern. More than
     eight colours have no legend; they go from dark to light in alphabetical order, so that every
     eye, and every printer, sees whether a group is of one colour or of many.
     """
     patterns = table["variant"].unique(maintain_order=True).to_list()
     subjects = sorted(table["subject"].unique().to_list())
-    few = len(subjects) <= len(COLOURS)
-    colours = {
-        one: COLOURS[at] if few else shade(at / (len(subjects) - 1))
-        for at, one in enumerate(subjects)
-    }
+    colours = dict(zip(subjects, COLOURS, strict=False))
+    legend = [*colours.items()]
+    if len(subjects) > len(COLOURS):
+        colours = {one: shade(at / (len(subjects) - 1)) for at, one in enumerate(subjects)}
+        legend = [(f"{len(subjects)} subjects, from dark to light in alphabetical order", INK)]
     elements, y = list[str](), 0.0
     for line in textwrap.wrap(title, 46):
         y += LINE + 2
         elements.append(_text(line, 0, y, font_weight="bold"))
-    named = subjects
-    if not few:
-        named = []
-        y += LINE + 2
-        about = f"{len(subjects)} subjects, from dark to light in alphabetical order"
-        elements.append(_text(about, 0, y))
-    for one in named:
-        y += LINE + 2
-        elements += [_mark(CIRCLE, 5, y - 4, colours[one], size=4, fill=True), _text(one, 15, y)]
+    y = _legend(elements, [(CIRCLE, colour, text) for text, colour in legend], 0.0, y)
     top, room = y + GAP, PLANE - 2 * GAP
     frame: Any = {"x": 0.5, "y": f"{top:.1f}", "width": PLANE - 1, "height": PLANE, "fill": "none"}
     elements.append(_element("rect", **frame, stroke=INK, stroke_opacity=0.3))
@@ -277,16 +258,14 @@ def tsne_chart(table: pl.DataFrame, title: str) -> Chart:
         return (of - of.min()) / pl.max_horizontal(of.max() - of.min(), 1e-9) * room + GAP
 
     for row in table.with_columns(scaled("x"), scaled("y")).to_dicts():
-        tip = f"{row['subject']}, {row['gold']}: {row['variant']}"
-        outline = SHAPES[patterns.index(row["variant"]) % len(SHAPES)]
-        place = (row["x"], top + PLANE - row["y"])
-        elements.append(
-            _mark(outline, *place, colours[row["subject"]], size=4, fill=False, tip=tip)
-        )
+        tip = escape(visible(f"{row['subject']}, {row['gold']}: {row['variant']}"))
+        number = f"{patterns.index(row['variant']) + 1}<title>{tip}</title>"
+        place = {"x": f"{row['x']:.1f}", "y": f"{top + PLANE - row['y']:.1f}"}
+        colour = colours[row["subject"]]
+        elements.append(_element("text", number, **place, text_anchor="middle", fill=colour))
     y = top + PLANE + GAP
     for at, pattern in enumerate(patterns):
         y += LINE + 2
-        elements.append(_mark(SHAPES[at % len(SHAPES)], 5, y - 4, INK, size=4, fill=False))
-        elements.append(_text(pattern, 15, y))
-    about = "t-SNE of vectors, a shape for each pattern, a colour for each subject."
-    return Chart(about, max(PLANE, CHARACTER * max(map(len, patterns)) + 15), y + GAP, elements)
+        elements.append(_text(f"{at + 1}  {pattern}", 0, y))
+    about = "t-SNE of vectors, the number of a pattern in the colour of a subject."
+    return Chart(about, max(PLANE, CHARACTER * max(map(len, patterns)) + 20), y + GAP, elements)

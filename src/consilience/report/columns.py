@@ -212,6 +212,7 @@ def in_words(table: Table, words: SuiteWords) -> Table:
     forms = ("{}", "{}s", "all {}s agree")
     known = words.instead.items()
     names = {form.format(one): form.format(other) for one, other in known for form in forms}
+    names["gold"] = "right answer"
     columns = [replace(one, heading=names.get(one.heading, one.heading)) for one in table.columns]
     return replace(table, columns=columns)
 

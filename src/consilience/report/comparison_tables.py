@@ -203,9 +203,11 @@ def differ(rows: Sequence[Row], runs: str) -> Iterator[str]:
     over = f"after Holm's correction over {counted(len(rows), 'headline number')}"
     if clear:
         changes = ", ".join(
-            f"{label_of(row['metric']).lower()} {row['difference'] * 100:+.1f}" for row in clear
+            f"{label_of(row['metric']).lower()} {100 * row['second_value']:.1f} instead of "
+            f"{100 * row['first_value']:.1f} % ({100 * row['difference']:+.1f} points)"
+            for row in clear
         )
-        yield f"{runs}: {changes} points (p < {CLEAR} {over})."
+        yield f"{runs}: {changes}; p < {CLEAR} {over}."
     else:
         yield f"{runs}: no headline number differs clearly (p >= {CLEAR} {over})."
 

@@ -178,7 +178,7 @@ function cellsOf([at, state, variants]) {
   const asked = isLong ? `${whole.slice(0, 48)} \u2026 ${whole.slice(-48)}` : whole, of = groups.length > 1 ? [" ", element("small", "", groups[item[0]][0])] : [];
   return [
     element("div", "cell", asked.slice(0, 400), ...of),
-    element("div", "cell", element("span", "soft", narrow.matches ? "gold: " : ""), texts[item[3]]),
+    element("div", "cell", element("span", "soft", narrow.matches ? "right: " : ""), texts[item[3]]),
     ...item.slice(FIRST_RUN).map((run, number) => {
       const marks = counts(run, variants).flatMap(([reply, count], place) => [place ? "  " : "", shownReply(reply, count)]);
       const count = state.differ[number], other = count ? [element("mark", "", `\u2260\u00a0${count}`), " "] : [];
@@ -265,7 +265,7 @@ function showItem() {
     });
     blocks.push(element("div", "variant", name, ...answers));
   }
-  const about = element("p", "soft", `${groups[item[0]][0]}, ${texts[item[1]]}. Gold: `, element("b", "", texts[item[3]]));
+  const about = element("p", "soft", `${groups[item[0]][0]}, ${texts[item[1]]}. Right answer: `, element("b", "", texts[item[3]]));
   shown.replaceChildren(element("h2", "", texts[item[2]]), about, ...blocks);
   shown.scrollTop = 0;
 }
@@ -295,7 +295,7 @@ function menu(name, choices, changed) {
 document.documentElement.style.setProperty("--runs", runs.length);
 document.body.classList.toggle("several", runs.length > 1);
 document.body.classList.toggle("many", runs.length > 2);
-list.firstElementChild.append(...[words[1], "gold", ...runs].map(head => element("div", "cell", head)));
+list.firstElementChild.append(...[words[1], "right answer", ...runs].map(head => element("div", "cell", head)));
 for (const head of list.firstElementChild.children) head.setAttribute("role", "columnheader");
 if (groups.length > 1) menu(words[0], [[-1, `all ${words[0]}s`], ...groups.map(([name], at) => [at, name])], value => { filter.group = Number(value); });
 factors.forEach(([name, levels], at) => menu(name, [[-1, `${name}: all`], ...levels.map((level, of) => [of, `${name}: ${level}`])], value => { filter.levels[at] = Number(value); }));
@@ -329,11 +329,11 @@ addEventListener("keydown", event => {
   part("text").select();
 });
 const other = runs.length > 1 ? `that of ${runs[0]}, whose prompts are shown` : `that to the first ${words[2]}`;
-part("legend").textContent = `\u2713 right, \u2717 wrong, ${data.patterns ? `\u2248 right for another ${words[1]}, ` : ""}\u2013 no answer; \u2260 another answer than ${other}. Keys: \u2191 \u2193, / finds a text.`;
+part("legend").textContent = `\u2713 right, \u2717 wrong, ${data.patterns ? `\u2248 right for another ${words[1]}, ` : ""}\u2013 no answer; \u2260 another answer than ${other}. Keys: \u2191 \u2193, / finds a text.${data.patterns ? " [X] is the subject, [Y] the place of the answer." : ""}`;
 addEventListener("hashchange", openAddress);
 const PRINTED = 50;
 addEventListener("beforeprint", () => {
-  const heads = element("tr", "", ...[words[1], "gold", ...runs].map(head => element("th", "", head)));
+  const heads = element("tr", "", ...[words[1], "right answer", ...runs].map(head => element("th", "", head)));
   const shown = rows.slice(0, PRINTED).map(row => element("tr", "", ...cellsOf(row).map(cell => element("td", "", ...cell.childNodes))));
   const rest = rows.length > PRINTED ? `The first ${PRINTED} of ${counted(rows.length, words[1])}; the page on a screen has all of them.` : "";
   part("printed").replaceChildren(element("table", "", element("thead", "", heads), element("tbody", "", ...shown)), element("p", "", rest));

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.resources import files
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any
 
 import polars as pl
@@ -44,7 +44,6 @@ from consilience.report.table import (
 from consilience.types import Suite
 
 NAMED = 3  # models in the title, sentences and tasks in the verdict
-MOST_ROWS = 50  # reasons for no answer
 MOST_FLIPS = 60  # answers that changed between runs
 MOST_EXAMPLES = 12  # labels that changed, with their texts
 UNIT = "\N{NO-BREAK SPACE}%"  # a line does not break before it
@@ -152,8 +151,6 @@ class RunView:
     metrics: pl.DataFrame  # The metrics table (``METRICS_SCHEMA``)
     summary: Summary
     warnings: Sequence[str] = ()
-    unanswered: pl.DataFrame = field(default_factory=pl.DataFrame)
-    """How many queries have no answer, by relation and reason: ``group, reason, len``."""
 
     # Of facts and questions:
     patterns: pl.DataFrame = field(default_factory=pl.DataFrame)  # Patterns of each group
@@ -195,7 +192,7 @@ def report_page(
             "Differences", [*[found] * (len(found) > NAMED), *_differences(suite, compared, flips)]
         ),
         Section("Examples", [*_examples(runs)]),
-        Section("Cautions", [*([cautions] if cautions else []), *_unanswered(runs)]),
+        Section("Cautions", [cautions] if cautions else []),
         repeat([(run.name, run.record) for run in runs]),
     ]
     return Page(
@@ -274,24 +271,18 @@ def _headline_table(runs: Sequence[RunView]) -> Table:
     of_runs = [{attrgetter(*KEY)(row): row for row in run.summary.rows} for run in runs]
     shown = {key: row for rows in of_runs for key, row in rows.items()}
     rows: list[list[Value]] = []
-    for run in runs:
-        known = {itemgetter(*KEY)(row): row for row in run.metrics.to_dicts()}
+    for run, known in zip(runs, of_runs, strict=True):
         cells = [
-            Cell(of["value"], low=of["low"], high=of["high"])
-            if (of := known.get(key))
+            Cell(known[key].value, low=known[key].low, high=known[key].high)
+            if key in known
             else Cell(0.0 if key[0] == NO_OPTION else None)
             for key in shown
         ]
-        rows.append([run.name, *cells[:2], run.summary.chance, *cells[2:]])
-    baselines = {
-        tuple(round(row.baseline, 9) for row in known.values() if not math.isnan(row.baseline))
-        for known in of_runs
-    }
-    if len(baselines) == 1:
-        cells = [Cell(of_runs[0][key].baseline) if key in of_runs[0] else Cell() for key in shown]
-        rows.append(["majority baseline", *cells[:2], None, *cells[2:]])
-    labels = [row.label for row in shown.values()]
-    labels.insert(2, "Expected by chance")
+        rows.append([run.name, *cells, run.summary.chance])
+    baselines = [[Cell(row.baseline) for row in known.values()] for known in of_runs]
+    if all(repr(of) == repr(baselines[0]) for of in baselines):
+        rows.append(["majority baseline", *baselines[0], None])
+    labels = [*(row.label for row in shown.values()), "Expected by chance"]
     columns = [Column("model"), *(Column(label, "share") for label in labels)]
     return Table(intervals_named("In percent", rows), columns, rows)
 
@@ -449,17 +440,6 @@ def _examples(runs: Sequence[RunView]) -> Iterator[Part]:
             yield replace(table, title=lead + table.title)
 
 
-def _unanswered(runs: Sequence[RunView]) -> Iterator[Part]:
-    """How many queries have no answer, by reason."""
-    for run in runs:
-        if run.unanswered.height:
-            most = run.unanswered.sort("len", descending=True).head(MOST_ROWS)
-            count = int(run.unanswered["len"].sum())
-            title = f"{of_run(run.name, runs)}{count:,} queries not asked or without an answer"
-            columns = [Column("relation"), Column("reason"), Column("queries", "count")]
-            yield Table(title, columns, most.rows())
-
-
 def repeat(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> Section:
     """How to repeat each run, by name and record."""
     same = "The same command with the same versions gives the same answers."
@@ -470,31 +450,28 @@ def _origin(name: str, record: Mapping[str, Any]) -> dict[str, str]:
     """The command, model, time, versions and digests of a run."""
     if not record:
         return {"Run": name, "Command": "not known: a table of answers"}
-    settings = record["settings"]
-    model, scoring = settings.get("model", {}), record.get("scoring")
-    described = [str(model["model"])] if "model" in model else []
+    settings, scoring = record["settings"], record.get("scoring")
+    model = {"model": "not known"} | settings.get("model", {})
+    described = [model["model"]]
     if model.get("architecture"):
         described.append(f"{model['architecture']}, {model['parameters']:,} parameters")
         described.append(f"{model['dtype']} on {model['device']}")
-    described += [f"server {model['server']}"] if model.get("server") else []
+    if model.get("server"):
+        described.append(f"server {model['server']}")
     if model.get("trust_remote_code"):
         described.append("with the Python code that comes with it (--trust-remote-code)")
-    weights = f"revision {model.get('revision') or 'not known'}"
-    if model.get("kind") == "baseline":
-        weights = "none, a baseline"
-    if model.get("digest"):
-        weights = f"SHA-256 {model['digest']}"
+    weights = model.get("digest") and f"SHA-256 {model['digest']}"
     rows = {
         "Run": name,
         "Command": record.get("command") or "not known: run.json has the settings",
-        "Model": ", ".join(described) or "not known",
+        "Model": ", ".join(described),
+        "Weights": weights or (model.get("revision") and f"revision {model['revision']}"),
         "Scored by": scoring and f"{scoring.get('strategy')} ({scoring.get('gives')})",
         "Started": record.get("started"),
         "Finished": record.get("finished") or "not finished",
         "Cost": record.get("cost") and cost_in_words(record["cost"]),
         "Versions": ", ".join(" ".join(of) for of in record["versions"].items()),
-        "Git": record.get("git") or "an installed package",
+        "Git": record.get("git"),
         "Questions": f"SHA-256 {settings.get('queries')}",
-        "Weights": weights,
     }
     return {label: str(value) for label, value in rows.items() if value}

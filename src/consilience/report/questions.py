@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from os.path import commonprefix
@@ -65,7 +66,7 @@ def question_data(
       level of each factor.
     - ``around``: by variant ``_around``.
     - ``items``: group, item, what it asks, gold, the prompts, and the replies of each run; prompts
-      and replies by variant. What it asks: the lines of its first prompt before the options.
+      and replies by variant. What it asks: ``_headings``.
 
     ``runs``: the answers tables by the names of the runs, of the same items in the variants of
     ``suite``. ``queries``: what was asked (``QUERIES_SCHEMA``).
@@ -107,17 +108,9 @@ def question_data(
             of_lines = tuple(texts[line] for line in lines)
             items[group, item][PROMPTS][places[group][variant]] = sent[of_lines]
             asked.setdefault(variant, {})[group, item] = lines, *_options(lines, choices or ())
-    around, headings = {}, {}
-    for variant, prompts in asked.items():
-        begin, end, lead = _around([*prompts.values()])
-        lead = lead if suite.words.is_pooled else ""
-        around[texts[variant]] = begin, end, lead
-        for key, (lines, at, _) in prompts.items():
-            if key not in headings:
-                own = lines[begin : min(at, len(lines) - end)] or lines[:at]
-                text = "\n".join(lines_asked("\n".join(own)))
-                text = f"\n{text}".rpartition(f"\n{lead}")[2] if lead else text
-                headings[key] = items[key][2] = texts[text] if text else items[key][2]
+    around = {variant: _around([*prompts.values()]) for variant, prompts in asked.items()}
+    for key, text in _headings(asked, around, has_lead=suite.words.is_pooled).items():
+        items[key][2] = texts[text]
     factors, names = _factors(suite), group_names(suite)
     return {
         "runs": [*map(visible, runs)],
@@ -128,12 +121,38 @@ def question_data(
             [visible(names[group.id]), *_variants(group.design, factors, texts)]
             for group in suite
         ],
-        "around": around,
+        "around": {texts[variant]: of for variant, of in around.items()},
         "items": [*items.values()],
         "prompts": [*sent],
         "replies": [*replies],
         "texts": [*texts],
     }  # fmt: skip
+
+
+def _headings(
+    asked: Mapping[str, Mapping[tuple[str, str], Prompt]],
+    around: Mapping[str, tuple[int, int, str]],
+    *,
+    has_lead: bool,
+) -> dict[tuple[str, str], str]:
+    """What each item asks: the lines of its first prompt before the options.
+
+    ``has_lead``: without what comes before the word of a template before the question, and without
+    the first turns of a chat; with them where several items ask the same.
+    """
+    asks: dict[tuple[str, str], tuple[str, str]] = {}
+    for variant, prompts in asked.items():
+        begin, end, lead = around[variant]
+        for key, (lines, at, _) in prompts.items():
+            if key not in asks:
+                whole = "\n".join(lines[begin : min(at, len(lines) - end)] or lines[:at])
+                text = "\n".join(lines_asked(whole))
+                if has_lead and lead:
+                    text = f"\n{text}".rpartition(f"\n{lead}")[2]
+                asks[key] = text, SPECIAL_TOKENS.sub("", whole).strip()
+    same = Counter(text for text, _ in asks.values())
+    chosen = {key: text if same[text] == 1 else whole for key, (text, whole) in asks.items()}
+    return {key: text for key, text in chosen.items() if text}
 
 
 def _variants(

@@ -21,7 +21,6 @@ from consilience.analysis.examples import (
 from consilience.core import expectations
 from consilience.core.errors import SILENT, Advance, ConsilienceError, Protocol, Watch
 from consilience.core.factors import FACTORS, Kind
-from consilience.core.schemas import REASONS
 from consilience.elsewhere import open_run, open_runs
 from consilience.files.write import path_of, write_whole
 from consilience.metrics.counts import Prepared, asked_of_all
@@ -223,21 +222,12 @@ def _measured(
 def view_of(run: Run, suite: Suite, answers: Prepared) -> RunView:
     """What the page shows of a run: ``answers`` to groups of ``suite``."""
     known, protocol = count_run(run, suite, answers), suite.protocol
-    left_out, error = (
-        pl.col(name).cast(pl.String) if name in answers.answers.columns else pl.lit(None, pl.String)
-        for name in REASONS
-    )
-    no_answer = pl.concat_str(pl.lit("no answer"), error, separator=": ", ignore_nulls=True)
-    is_blank = pl.col("answer").cast(pl.String).fill_null("").str.strip_chars() == ""
-    blank = answers.answers.filter(is_blank)
-    blank = blank.with_columns(reason=pl.coalesce(left_out, no_answer))
     view = RunView(
         name=run.label,
         record=run.record,
         suite=suite,
         metrics=legible(known.metrics),
         summary=known.summary,
-        unanswered=blank.group_by("group", "reason", maintain_order=True).len(),
         warnings=known.notes,
     )
     if suite.words.over == "group":

@@ -6,14 +6,13 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import click
 from click.core import ParameterSource
 
-from consilience.core.errors import ConsilienceError, did_you_mean, needs_extra
+from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.options import (
     DeclaredOption,
     OutputOptions,
@@ -214,14 +213,3 @@ def run_program() -> None:
             where = str(ctx.meta["file"])
         message = message[:1].lower() + message[1:].rstrip(".")
         raise ConsilienceError(message, where=where, todo=todo, kind="usage") from error
-
-
-class Lazy:
-    """A module of this package, which needs an extra, imported when something of it is used."""
-
-    def __init__(self, name: str, extra: str = "models") -> None:
-        self._name, self._extra = name, extra
-
-    def __getattr__(self, name: str) -> Any:
-        with needs_extra(self._extra):
-            return getattr(import_module(f"consilience.{self._name}"), name)

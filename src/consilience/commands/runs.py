@@ -8,37 +8,19 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from consilience.app.command import Lazy, program
+from consilience.app.command import program
 from consilience.core.errors import SILENT, SMALL_TASKS, Protocol, Watch
 from consilience.options import Option, OptionalPath, Watched, runs, shared, takes
 from consilience.options.probe import DEFAULT_MODEL, ProbeOptions
 from consilience.options.training import FinetuneOptions, ImproveOptions
 
 if TYPE_CHECKING:
-    from consilience.gating import gate as gating
-    from consilience.probing import probe as probing
-    from consilience.publish import publication
-    from consilience.report import export
-    from consilience.reproduce import reproduction
-    from consilience.results import analyses, comparing, evaluation, reporting
-    from consilience.study import file as study
-    from consilience.study import reporting as study_pages
-    from consilience.study import running
-    from consilience.train import classifiers, consistency, improvement
-else:
-    analyses = Lazy("results.analyses")
-    comparing = Lazy("results.comparing")
-    evaluation = Lazy("results.evaluation")
-    gating = Lazy("gating.gate")
-    classifiers = Lazy("train.classifiers", "train")
-    consistency = Lazy("train.consistency", "train")
-    probing = Lazy("probing.probe")
-    publication = Lazy("publish.publication")
-    reporting = Lazy("results.reporting")
-    reproduction = Lazy("reproduce.reproduction")
-    running = Lazy("study.running")
-    study = Lazy("study.file")
-    study_pages = Lazy("study.reporting")
+    from consilience.gating.gate import Gate
+    from consilience.report.export import Displayed, Output, Shown
+    from consilience.reproduce.reproduction import Reproduction
+    from consilience.study.file import StudyState
+    from consilience.study.reporting import StudyReport
+    from consilience.train.improvement import Finetuning, Improved
 
 # fmt: off
 
@@ -56,7 +38,7 @@ class ProbeCommand(ProbeOptions, Watched):
     "probe --model packaged:smollm2 --suite mini --limit 8",
     "probe -m bert-base-cased -s pararel --groups P36,P19 --out runs/bert"))
 @takes(ProbeCommand)
-def probe(options: ProbeCommand) -> export.Displayed:
+def probe(options: ProbeCommand) -> Displayed:
     """Ask a model a suite in every variant, and measure its answers.
 
     A suite is a set of facts, asked in every pattern (ParaRel), a task of sentence pairs, asked
@@ -64,6 +46,8 @@ def probe(options: ProbeCommand) -> export.Displayed:
     phrasing and order of options. The run is kept in a folder. Rerun the same command to resume
     an interrupted run.
     """
+    from consilience.probing import probe as probing
+    from consilience.results import evaluation
     if options.dry_run:
         return probing.plan_probe(options, options.watch)
     return evaluation.output_of(probing.probe(options, options.watch))
@@ -73,7 +57,7 @@ def probe(options: ProbeCommand) -> export.Displayed:
     "score answers.jsonl --factor template=style --out runs/mine",
     "score runs/bert --protocol strict --format csv"))
 @takes(runs.ScoreOptions)
-def score(options: runs.ScoreOptions) -> export.Output:
+def score(options: runs.ScoreOptions) -> Output:
     """Measure answers of other programs, or of a run again. No model is needed.
 
     A table has the columns item, gold, answer, for questions with options also options, and one
@@ -82,6 +66,7 @@ def score(options: runs.ScoreOptions) -> export.Output:
     lm-evaluation-harness, inspect_ai, promptfoo and Every Eval Ever need nothing else
     (docs/harnesses.md). compare, report, gate and analyze take such files, too.
     """
+    from consilience.results import evaluation
     return evaluation.output_of(evaluation.scored(options), options)
 
 
@@ -95,13 +80,14 @@ def compare(
         "Show which answers changed, from right to wrong or back.")] = False,
     by: shared.TableBy = None,
     protocol: shared.RunProtocol = None,
-) -> export.Output:
+) -> Output:
     """Compare runs on the same questions, with intervals and tests.
 
     Each difference is a later run minus the first: paired, with a 95 % confidence interval, an
     exact McNemar or permutation test, and the minimum detectable difference. With --by, p is
     also adjusted over relations or forms.
     """
+    from consilience.results import comparing
     return comparing.compare_runs(runs, protocol, by, flips=flips)
 
 
@@ -121,7 +107,7 @@ def gate(
     protocol: shared.RunProtocol = None,
     junit: Annotated[OptionalPath, Option(
         "Also write the checks to this file, as JUnit XML.", metavar="FILE")] = None,
-) -> gating.Gate:
+) -> Gate:
     """Pass or fail a run by rules on its numbers: exit status 0 or 3.
 
     A limit is compared with the number. A rule against a baseline fails if the number is worse by
@@ -129,6 +115,7 @@ def gate(
     0. The gate passes if all rules do. Rules are options, or `rule = ["..."]` in the table [gate]
     of consilience.toml. docs/gate.md has a workflow for GitHub Actions.
     """
+    from consilience.gating import gate as gating
     return gating.gate(run, rule, baseline, protocol, prove=prove, junit=junit)
 
 
@@ -144,12 +131,13 @@ def report(
     tables: shared.Tables = None,
     protocol: shared.RunProtocol = None,
     watch: Watch = SILENT,
-) -> export.Output:
+) -> Output:
     """Make one page on a run, or on several side by side.
 
     The questions whose answers disagree most come first. It is one file that opens without a
     network, on a phone and on paper. docs/report.md explains it.
     """
+    from consilience.results import reporting
     return reporting.report(runs, out, figures, tables, protocol, watch)
 
 
@@ -174,12 +162,13 @@ def write_report(
     "publish runs/bert --format eee --model-id google-bert/bert-base-cased",
     "publish runs/bert --format model-card --model-id google-bert/bert-base-cased"))
 @takes(runs.PublishOptions)
-def publish_run(options: runs.PublishOptions) -> export.Output:
+def publish_run(options: runs.PublishOptions) -> Output:
     """Write the results of a run in a format that others read.
 
     Only named fields are written: numbers, versions, the model and the suite. Texts of the suite
     need --licence. Nothing is sent; docs/publishing.md says how to.
     """
+    from consilience.publish import publication
     return publication.publish(options, options.watch)
 
 
@@ -191,13 +180,14 @@ study_group = program.group(
     "study run sizes.toml --dry-run",
     "study run sizes.toml --engine ray --ray-address auto"))
 @takes(runs.StudyRunOptions)
-def run_study(options: runs.StudyRunOptions) -> study.StudyState:
+def run_study(options: runs.StudyRunOptions) -> StudyState:
     """Ask every model of a study every suite, in all combinations.
 
     Worker processes ask the groups of all runs; each loads a model once. A run that fails is
     recorded, and the others are asked; the exit status is then 2. Rerun the same command to ask
     what is not yet complete.
     """
+    from consilience.study import running
     work = running.plan_study if options.dry_run else running.run_study
     return work(options, options.watch)
 
@@ -206,11 +196,12 @@ def run_study(options: runs.StudyRunOptions) -> study.StudyState:
     "study status sizes.toml",
     "study status sizes.toml --json"))
 @takes(runs.StudyStatusOptions)
-def study_state(options: runs.StudyStatusOptions) -> study.StudyState:
+def study_state(options: runs.StudyStatusOptions) -> StudyState:
     """Show which runs of a study are complete, waiting or failed.
 
     No model is loaded.
     """
+    from consilience.study import file as study
     return study.study_status(options)
 
 
@@ -218,12 +209,13 @@ def study_state(options: runs.StudyStatusOptions) -> study.StudyState:
     "study report sizes.toml",
     "study report sizes.toml --tables tables"))
 @takes(runs.StudyReportOptions)
-def report_study(options: runs.StudyReportOptions) -> study_pages.StudyReport:
+def report_study(options: runs.StudyReportOptions) -> StudyReport:
     """Make a table and a page of all runs; compare the models.
 
     Models are compared on each suite with each combination of factors. p is adjusted over all
     comparisons of the study.
     """
+    from consilience.study import reporting as study_pages
     return study_pages.report_study(options, options.watch)
 
 
@@ -236,13 +228,14 @@ analyze_group = program.group(
     "analyze patterns runs/bert --groups P36 --format csv"))
 def analyze_patterns(
     run: shared.RunPath, *, groups: shared.Groups = None, protocol: shared.RunProtocol = None,
-) -> export.Output:
+) -> Output:
     """Compare patterns: which agree, which cost consistency.
 
     The column "diff." is the accuracy of a pattern minus that of the base pattern, on the same
     facts. --format csv has a row for each pair of patterns: its agreement and its change of
     accuracy, with intervals and tests.
     """
+    from consilience.results import analyses
     return analyses.analyze_patterns(run, groups, protocol)
 
 
@@ -254,13 +247,14 @@ def analyze_edits(
     *,
     derive: Annotated[bool, Option("Derive edits with a dependency parser (spaCy).")] = False,
     protocol: shared.RunProtocol = None,
-) -> export.Output:
+) -> Output:
     """Compare pairs of patterns by how the two differ.
 
     An edit is a way in which two patterns differ. The edges of the suite name it; with --derive
     a dependency parser does. Numbers are means over the relations that have both kinds of pairs,
     and tests are over these relations.
     """
+    from consilience.results import analyses
     return analyses.analyze_edits(run, protocol, derive=derive)
 
 
@@ -269,13 +263,14 @@ def analyze_edits(
     "analyze examples runs/bert --examples 10"))
 def analyze_examples(
     run: shared.RunPath, *, examples: Annotated[int, Option("Examples of each kind.", min=1)] = 5,
-) -> export.Output:
+) -> Output:
     """Show items with right and wrong answers.
 
     An item is a fact or a question; of written answers the text is shown, and how it was matched.
     docs/analyses.md explains the kinds of examples. --format csv has a row for each reply
     to each item. Of sentence pairs the answers that a form changed are shown.
     """
+    from consilience.results import analyses
     return analyses.analyze_examples(run, examples)
 
 
@@ -288,37 +283,40 @@ def analyze_knowledge(
     sizes: Annotated[Sequence[str] | None, Option(
         "Sizes of the training data, one for each run: 1M,10M,1B.", metavar="N,N")] = None,
     protocol: shared.RunProtocol = None,
-) -> export.Output:
+) -> Output:
     """Correlate accuracy with consistency (ParaRel, 6.2).
 
     With --sizes the effect of more training data is measured over the runs, too (Table 4).
     --format csv has the correlations over relations.
     """
+    from consilience.results import analyses
     return analyses.analyze_knowledge(runs, sizes, protocol)
 
 
 @analyze_group.command("factors", examples=(
     "analyze factors runs/questions",
     "analyze factors small=runs/small large=runs/large --format latex"))
-def analyze_factors(runs: shared.Runs, *, groups: shared.Groups = None) -> export.Output:
+def analyze_factors(runs: shared.Runs, *, groups: shared.Groups = None) -> Output:
     """Show what each factor of a run of questions changes.
 
     For each factor: the consistency of the variants that differ in it alone, its main effect and
     its total effect on the answer and on correctness, and the range of accuracy. --format csv
     has a row for each number. See docs/factors.md.
     """
+    from consilience.results import analyses
     return analyses.analyze_factors(runs, groups)
 
 
 @analyze_group.command("syntax", examples=(
     "analyze syntax pararel",
     "analyze syntax pararel --format csv"))
-def analyze_syntax(suite: shared.SuiteArgument) -> export.Output:
+def analyze_syntax(suite: shared.SuiteArgument) -> Output:
     """Compare a suite's own edges with those of a parser.
 
     It prints how many directed edges are the same, and the edges that only one of them has. It
     needs the extra `syntax`.
     """
+    from consilience.results import analyses
     return analyses.analyze_syntax(suite)
 
 
@@ -332,11 +330,12 @@ def analyze_tasks(
         "Tasks with few training examples.", metavar="T,T")] = SMALL_TASKS,
     leave_out: Annotated[Sequence[str] | None, Option(
         "Leave these models out of the tests.", metavar="M,M")] = None,
-) -> export.Output:
+) -> Output:
     """Compare tasks of sentence pairs (CALUM, Section 5.1).
 
     Name the model if several runs are of one model: roberta=runs/a roberta=runs/b.
     """
+    from consilience.results import analyses
     return analyses.analyze_tasks(runs, small, leave_out)
 
 
@@ -356,12 +355,13 @@ def analyze_representations(
     out: shared.Folder = None,
     device: shared.Device = "auto",
     watch: Watch = SILENT,
-) -> export.Output:
+) -> Output:
     """Cluster a model's vectors (ParaRel, Section 7.2).
 
     The run's folder gets the answers, vectors/RELATION.npy with an index, clusters.csv and the
     figure. Rerun the same command to resume an interrupted run.
     """
+    from consilience.results import analyses
     return analyses.analyze_representations(
         ProbeOptions(
             model=model, suite=suite, groups=groups, limit=limit, out=out, device=device),
@@ -375,13 +375,14 @@ def analyze_representations(
     "improve --model bert-base-cased --suite pararel --train-groups P36,P138 "
     "--validation-groups P19 --seeds 42,43 --out runs/better"))
 @takes(ImproveOptions)
-def improve(options: ImproveOptions) -> improvement.Improved | export.Output | None:
+def improve(options: ImproveOptions) -> Improved | Output | None:
     """Train a model to answer alike however it is asked.
 
     The loss is `vote` by default; that of the ParaRel paper is --loss pairs. Keeps the best
     checkpoint on the validation groups, and compares the model before and after on the held-out
     groups. Rerun the same command to resume an interrupted run.
     """
+    from consilience.train import consistency
     return consistency.improve(options, options.watch)
 
 
@@ -391,12 +392,13 @@ def improve(options: ImproveOptions) -> improvement.Improved | export.Output | N
     "finetune --model packaged:minilm --task mrpc --train train.tsv --validation dev.tsv "
     "--seeds 0 --limit 64 --out models/mrpc"))
 @takes(FinetuneOptions)
-def finetune(options: FinetuneOptions) -> improvement.Finetuning | None:
+def finetune(options: FinetuneOptions) -> Finetuning | None:
     """Fine-tune a classifier of sentence pairs (CALUM, Section 4.3).
 
     The best checkpoint of each seed is saved as --out/seed-N/TASK. Rerun the same command to
     resume an interrupted run.
     """
+    from consilience.train import classifiers
     return classifiers.finetune(options, options.watch)
 
 
@@ -404,24 +406,27 @@ def finetune(options: FinetuneOptions) -> improvement.Finetuning | None:
     "reproduce pararel-table-3 --add mine=path/to/model --dry-run",
     "reproduce pararel-table-3 --only majority,BERT-base"))
 @takes(runs.ReproduceOptions)
-def reproduce(options: runs.ReproduceOptions) -> export.Displayed | export.Shown:
+def reproduce(options: runs.ReproduceOptions) -> Displayed | Shown:
     """Make a table of the papers, with a row for your own model.
 
     Runs the commands that the table needs and reuses existing runs. Rerun the same command to
     resume. A row whose model or data is missing is marked `unavailable`.
     """
+    from consilience.reproduce import reproduction
     if options.name is None:
         return reproduction.recipes()
     return reproduction.reproduce(options, options.watch)
 
 
 @takes(runs.ReproduceOptions)
-def reproduce_table(options: runs.ReproduceOptions) -> reproduction.Reproduction:
+def reproduce_table(options: runs.ReproduceOptions) -> Reproduction:
     """Run the commands that a table of a paper takes, and put our numbers next to the paper's."""
+    from consilience.reproduce import reproduction
     return reproduction.reproduce(options, options.watch)
 
 
 def list_tables() -> dict[str, str]:
     """The papers' tables and figures that ``reproduce_table`` makes, and what they show."""
+    from consilience.reproduce import reproduction
     known = reproduction.RECIPES
     return {name: known[name].title for name in sorted(known)}

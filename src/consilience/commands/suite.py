@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from consilience.app.command import Lazy, program
+from consilience.app.command import program
 from consilience.core.errors import SILENT, Watch
 from consilience.options import FilePath, Option, shared, takes
 from consilience.options.suites import (
@@ -24,35 +24,13 @@ from consilience.options.suites import (
 if TYPE_CHECKING:
     import polars as pl
 
-    from consilience import suites
-    from consilience.authoring import (
-        annotation,
-        checks,
-        importing,
-        mining,
-        proposals,
-        rewriting,
-        sharing,
-    )
-    from consilience.elsewhere import exports
+    from consilience.authoring.annotation import ScoredSheets, Sheets
+    from consilience.authoring.importing import ImportPlan
     from consilience.report.export import Output, Shown
-    from consilience.suites import layouts, question_suites
     from consilience.suites.facts import SuiteStatistics
+    from consilience.suites.question_suites import QuestionStatistics
     from consilience.suites.questions import Questions
     from consilience.types import Suite
-else:
-    annotation = Lazy("authoring.annotation")
-    checks = Lazy("authoring.checks")
-    importing = Lazy("authoring.importing")
-    mining = Lazy("authoring.mining")
-    rewriting = Lazy("authoring.rewriting")
-    sharing = Lazy("authoring.sharing")
-    exports = Lazy("elsewhere.exports")
-    suites = Lazy("suites")
-    layouts = Lazy("suites.layouts")
-    proposals = Lazy("authoring.proposals")
-    question_suites = Lazy("suites.question_suites")
-
 
 # fmt: off
 
@@ -63,6 +41,7 @@ suite_group = program.group(
 @suite_group.command("list", examples=("suite list", "suite list --json"))
 def suite_list() -> Output:
     """List the suites that have a name, with their folders."""
+    from consilience.authoring import sharing
     return sharing.listed_suites()
 
 
@@ -80,6 +59,7 @@ def suite_new(
     The folder has the data and a README that explains its columns. An existing folder must be
     empty.
     """
+    from consilience.authoring import sharing
     return sharing.made_suite(folder, kind)
 
 
@@ -93,6 +73,7 @@ def suite_fetch(
     watch: Watch = SILENT,
 ) -> Output:
     """Download a suite of the papers, and check every file."""
+    from consilience.authoring import sharing
     return sharing.fetched_suite(name, data_dir, watch)
 
 
@@ -112,6 +93,7 @@ def suite_check(
     the numbers mean, such as an N-1 relation with several objects of a subject, duplicates, and
     relations with one pattern. The TOML file of a task of sentence pairs is checked, too.
     """
+    from consilience.authoring import sharing
     return sharing.checked_suite(suite, columns)
 
 
@@ -127,6 +109,8 @@ def suite_export(options: ExportOptions) -> Output | None:
     has an example. Without --out it goes to standard output. --format lm-eval writes a task of
     lm-evaluation-harness into the folder --out (docs/harnesses.md).
     """
+    from consilience.authoring import proposals
+    from consilience.elsewhere import exports
     if options.format == "lm-eval":
         return exports.written_task(options)
     if options.out is not None:
@@ -140,6 +124,7 @@ def suite_export(options: ExportOptions) -> Output | None:
 @takes(ExportOptions)
 def export_prompts(options: ExportOptions) -> Iterator[dict[str, Any]]:
     """The prompts of a suite as rows."""
+    from consilience.elsewhere import exports
     return exports.exported_rows(options)
 
 
@@ -153,6 +138,7 @@ def mine_patterns(options: MineOptions) -> Output:
     The patterns of each relation are ranked by specificity: the lower bound of the share of its
     facts among the facts of all relations that a pattern connects. No model under test takes part.
     """
+    from consilience.authoring import mining
     return mining.mine_patterns(options, options.watch)
 
 
@@ -160,13 +146,14 @@ def mine_patterns(options: MineOptions) -> Output:
     "suite import proposals.jsonl --into my-suite",
     "suite import patterns.csv --into my-suite --dry-run"))
 @takes(ImportOptions)
-def import_patterns(options: ImportOptions) -> importing.ImportPlan:
+def import_patterns(options: ImportOptions) -> ImportPlan:
     """Import patterns and facts into a suite folder.
 
     The file has proposals of `suite mine` or `suite rewrite`, or is a table (CSV, TSV, JSONL, XLSX,
     Parquet) with the columns relation, pattern, subject and object. Duplicates are refused:
     patterns that differ from another one in case, spaces or punctuation only.
     """
+    from consilience.authoring import importing
     return importing.import_patterns(options)
 
 
@@ -182,6 +169,7 @@ def rewrite_patterns(options: RewriteOptions) -> Output:
     something else, are known, or are too long or too short. Read the file of proposals, and take
     in what means the same.
     """
+    from consilience.authoring import rewriting
     return rewriting.rewrite_patterns(options, options.watch)
 
 
@@ -193,11 +181,12 @@ annotate_group = suite_group.group(
     "suite annotate sheet --task rte --data rte.tsv --out sheets",
     "suite annotate sheet --task mrpc --data hub:validation --items 50 --out sheets"))
 @takes(SheetOptions)
-def make_sheets(options: SheetOptions) -> annotation.Sheets:
+def make_sheets(options: SheetOptions) -> Sheets:
     """Write a table of sentence pairs for each annotator.
 
     Give each annotator a table, and never key.json.
     """
+    from consilience.authoring import annotation
     return annotation.make_sheets(options)
 
 
@@ -205,11 +194,12 @@ def make_sheets(options: SheetOptions) -> annotation.Sheets:
     "suite annotate patterns mini --out sheets",
     "suite annotate patterns my-suite --patterns 20 --annotators 2 --out sheets"))
 @takes(PatternSheetOptions)
-def make_pattern_sheets(options: PatternSheetOptions) -> annotation.Sheets:
+def make_pattern_sheets(options: PatternSheetOptions) -> Sheets:
     """Ask people whether patterns mean the same (ParaRel, Section 4).
 
     Each annotator gets a table of pairs of sentences. Keep key.json to yourself.
     """
+    from consilience.authoring import annotation
     return annotation.make_pattern_sheets(options)
 
 
@@ -223,22 +213,27 @@ def annotate_score(options: ScoreSheetsOptions) -> Shown:
     For sheets on patterns: agreement with the suite, and between annotators (ParaRel paper,
     Section 4).
     """
+    from consilience.authoring import annotation
     return annotation.ScoredByPeople(*annotation.count_sheets(options))
 
 
 @takes(ScoreSheetsOptions)
-def score_sheets(options: ScoreSheetsOptions) -> tuple[annotation.ScoredSheets, Mapping[str, Any]]:
+def score_sheets(options: ScoreSheetsOptions) -> tuple[ScoredSheets, Mapping[str, Any]]:
     """The numbers of the answers of annotators, and their record for a JSON document."""
+    from consilience.authoring import annotation
     return annotation.count_sheets(options)
 
 
 def list_suites() -> dict[str, str]:
     """The suites that have a name, and what they are."""
+    from consilience.suites import question_suites
     return dict(question_suites.SUITE_NAMES)
 
 
 def fetch_suite(name: str = "pararel", data: str | Path | None = None) -> Path:
     """Fetch a suite from its authors and check every file; the folder of the suite."""
+    from consilience import suites
+    from consilience.suites import layouts
     data_dir = suites.data_dir(None if data is None else Path(data))
     folder, _ = layouts.fetch(name, data_dir)
     return folder
@@ -246,11 +241,15 @@ def fetch_suite(name: str = "pararel", data: str | Path | None = None) -> Path:
 
 def suite_stats(
     suite: str | Path | Suite | Questions,
-) -> SuiteStatistics | question_suites.QuestionStatistics:
+) -> SuiteStatistics | QuestionStatistics:
     """Count what a suite holds: relations, patterns, facts and candidates; or questions."""
+    from consilience import suites
+    from consilience.authoring import sharing
     return sharing.statistics_of(suites.load_any(suite))[0]
 
 
 def suite_cautions(suite: str | Path | Suite | Questions) -> pl.DataFrame:
     """What is no error but decides what a suite's numbers mean: a row for each check and group."""
+    from consilience import suites
+    from consilience.authoring import checks
     return checks.audit(suites.load_any(suite))

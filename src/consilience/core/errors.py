@@ -76,8 +76,9 @@ class UnansweredError(ConsilienceError):
     status = 3
 
 
-OF_MODELS = {"torch", "transformers", "tokenizers", "safetensors", "sentencepiece", "sklearn"}
-"""What the extra ``models`` brings, by the names of the modules."""
+OF_MODELS = ("torch", "transformers", "tokenizers", "safetensors", "sentencepiece", "sklearn")
+EXTRAS = {**dict.fromkeys(OF_MODELS, "models"), "accelerate": "train", "peft": "train"}
+"""The extras that bring modules, by the names of the modules."""
 
 
 @contextmanager
@@ -89,10 +90,11 @@ def needs_extra(extra: str) -> Iterator[None]:
         raise missing(error, extra) from error
 
 
-def missing(error: ImportError, extra: str = "models") -> ConsilienceError:
+def missing(error: ImportError, extra: str = "") -> ConsilienceError:
     """The error for a failed import of what an extra brings; else ``error`` is raised again."""
     name = (error.name or "").partition(".")[0]
-    if extra == "models" and name not in OF_MODELS:
+    extra = extra or EXTRAS.get(name, "")
+    if not extra:
         raise error
     return ConsilienceError(f"'{name}' is not installed", todo=how_to_install(extra))
 

@@ -62,11 +62,12 @@ ROWS = [
     ("unlike", {"runs": [run("one", 12, 30), run("two", 12, 30, "pieces")]},
      "two was asked with --candidates pieces, one with objects."),
     ("unlike", {"runs": [run("one", 39, 36), run("two", 12, 30)]},
-     "two and one chose among other candidates in 2 of 3 relations (for example painter: 12 and 39;"),
+     "two and one chose from different numbers of answers in 2 of 3 relations (for example painter: 12 and 39;"),
     ("part", {"common": COMMON, "queries": {"one": 2, "two": 5}},
      "Compared on the 2 queries that all runs have, of 2 facts (2 in one, 5 in two)."),
     ("unmatched", {"answers": answered("a", "c.", "c.", **WRITTEN)},
-     "2 of 3 written answers (66.7 %) are not the gold answer, and count as wrong; most often 'C.' (2)."),
+     "2 of 3 written answers (66.7 %) match no option, or no right answer of an open question, and "
+     "count as wrong; most often 'C.' (2)."),
     # Chance makes 4 * (1 - 0.5) = 2 of 4 facts disagree: 20 need 40 facts.
     ("few items", {"metrics": metrics(accuracy=0.5, top_answer=0.5, chance_consistency=0.5)},
      "4 facts are too few for the chance-corrected consistency: with fewer than about 40 like"),

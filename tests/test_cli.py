@@ -151,7 +151,7 @@ def test_score_takes_a_table_of_anybody(ending, consilience, tmp_path):
         path.write_bytes(gzip.compress(text) if ending == ".csv.gz" else text)
     status, out, err = consilience("score", path, "--suite", "mini", "--format", "csv")
     assert status == 0
-    assert "note: 1 of 9 queries have no answer, which counts as wrong (capital 1)" in err
+    assert "note: 1 of 9 queries have no answer, which counts as wrong (1 in capital)" in err
     found = pl.read_csv(out.encode()).filter(group="capital", kind="whole")
     found = dict(found.select("metric", "value").iter_rows())
     assert (found["accuracy"], found["consistency"]) == (1, 0)

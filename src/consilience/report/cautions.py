@@ -130,7 +130,7 @@ def _unanswered(known: Known) -> Iterator[Fields]:
         if lacking.is_empty():
             continue
         sizes = lacking["group"].value_counts().sort("count", "group", descending=[True, False])
-        groups = listed([f"{group} {size:,}" for group, size in sizes.rows()])
+        groups = listed([f"{size:,} in {group}" for group, size in sizes.rows()])
         first = lacking.drop_nulls(reason)[:1] if reason in lacking.columns else lacking[:0]
         example = "".join(
             f"; for example {of['group']} {of['item']}: {str(of[reason]).rstrip('.')}"
@@ -193,7 +193,9 @@ def _other_candidates(run: Run, first: Run) -> Iterator[Fields]:
     differ = both.filter(pl.col("n_candidates") != pl.col("n_candidates_right"))
     for group, *sizes in differ.head(1).rows():
         relations = f"{differ.height} of {counted(both.height, 'relation')}"
-        what = f"{run.label} and {first.label} chose among other candidates in {relations}"
+        what = (
+            f"{run.label} and {first.label} chose from different numbers of answers in {relations}"
+        )
         example = f"for example {group}: {sizes[0]:,} and {sizes[1]:,}"
         yield {"what": f"{what} ({example}; --candidates pieces makes them alike)"}
 
@@ -225,29 +227,21 @@ def _part(known: Known) -> Iterator[Fields]:
 
 
 def _unmatched(known: Known) -> Iterator[Fields]:
-    """Written answers that match nothing, of questions with options and of open ones."""
+    """Written answers that are no option, or of open questions not the right answer."""
     answers = pl.DataFrame() if known.answers is None else known.answers.answers
     if not {"text", "unmatched"} <= set(answers.columns):
         return
-    has_options = pl.lit(False)
-    if "gold_option" in answers.columns:
-        has_options = pl.col("gold_option").is_not_null()
-    for is_kind, what in ((has_options, "no option"), (~has_options, "not the gold answer")):
-        written = answers.filter(pl.col("text").is_not_null() & is_kind)
-        unmatched = written.filter(pl.col("unmatched").is_not_null())
-        if unmatched.height:
-            texts = unmatched["text"].cast(pl.String)
-            written_as = {text.strip().casefold(): text.strip() for text in texts}
-            counts = Counter(written_as.get(one, one) for one in unmatched["answer"])
-            share = f"{100 * unmatched.height / written.height:.1f} %"
-            yield {
-                "count": f"{unmatched.height:,} of {counted(written.height, 'written answer')}",
-                "share": share, "what": what,
-                "texts": ", ".join(
-                    f"'{truncated(one, LONGEST_WRITTEN)}' ({times:,})"
-                    for one, times in counts.most_common(SHOWN)
-                ),
-            }  # fmt: skip
+    written = answers.drop_nulls("text")
+    texts = Counter(text.strip() for text in written.drop_nulls("unmatched")["text"])
+    if texts:
+        common = [
+            f"'{truncated(text, LONGEST_WRITTEN)}' ({n:,})" for text, n in texts.most_common(3)
+        ]
+        yield {
+            "count": f"{texts.total():,} of {counted(written.height, 'written answer')}",
+            "share": f"{100 * texts.total() / written.height:.1f} %",
+            "texts": ", ".join(common),
+        }
 
 
 def _unchecked(known: Known) -> Iterator[Fields]:
@@ -294,18 +288,14 @@ def _few_groups(known: Known) -> Iterator[Fields]:
 
 def _noise(known: Known) -> Iterator[Fields]:
     """Answers that changed when they were asked again; differences that are no larger."""
-    floors = [] if known.metrics is None else known.metrics.filter(
-        pl.col("n") > 0, metric=FLIPS
-    ).to_dicts()  # fmt: skip
-    for floor in floors[:1]:
-        share = f"{100 * floor['value']:.1f} %"
-        if not math.isnan(floor["low"]):
-            share += f"; 95 % CI {100 * floor['low']:.1f} to {100 * floor['high']:.1f} %"
-        yield {
-            "run": "the model",
-            "changed": f"{round(floor['value'] * floor['n'])} of {floor['n']} answers ({share})",
-            "so": "a difference between runs in this range says nothing",
-        }
+    if known.metrics is not None:
+        for floor in known.metrics.filter(pl.col("n") > 0, metric=FLIPS).head(1).to_dicts():
+            share = f"{100 * floor['value']:.1f} %"
+            if not math.isnan(floor["low"]):
+                share += f"; 95 % CI {100 * floor['low']:.1f} to {100 * floor['high']:.1f} %"
+            changed = f"{round(floor['value'] * floor['n'])} of {floor['n']} answers ({share})"
+            so = "a difference between runs in this range says nothing"
+            yield {"run": "the model", "changed": changed, "so": so}
     if known.compared is None:
         return
     headlines = known.compared.filter(
@@ -313,18 +303,14 @@ def _noise(known: Known) -> Iterator[Fields]:
         over=known.suite.words.over, kind="whole",
     )  # fmt: skip
     for runs, rows in headlines.group_by("first", "second", maintain_order=True):
-        measured = [
-            known.floors[str(name)] | {"run": name} for name in runs if name in known.floors
-        ]
+        measured = [of | {"run": name} for name, of in known.floors.items() if name in runs]
         floor = max(measured, key=lambda floor: floor["value"], default={"value": 0.0})
         inside = rows.filter(pl.col("difference").abs() <= floor["value"])["metric"]
         if len(inside):
             named = ", ".join(dict.fromkeys(label_of(of).lower() for of in inside))
-            yield {
-                "run": floor["run"],
-                "changed": f"{100 * floor['value']:.1f} % of {floor['n']} answers",
-                "so": f"{runs[1]} differs from {runs[0]} by no more than that in {named}",
-            }
+            changed = f"{100 * floor['value']:.1f} % of {floor['n']} answers"
+            so = f"{runs[1]} differs from {runs[0]} by no more than that in {named}"
+            yield {"run": floor["run"], "changed": changed, "so": so}
 
 
 CAUTIONS = (
@@ -346,7 +332,8 @@ CAUTIONS = (
     ),
     Condition(
         "unmatched", _unmatched,
-        "{count} ({share}) are {what}, and count as wrong; most often {texts}.", "free-text.md",
+        "{count} ({share}) match no option, or no right answer of an open question, and count as "
+        "wrong; most often {texts}.", "free-text.md",
     ),
     Condition(
         "unchecked", _unchecked,
@@ -360,7 +347,7 @@ CAUTIONS = (
     ),
     Condition(
         "few groups", _few_groups,
-        "No difference of {of} can be significant: these are means over {groups}, and such a p is "
+        "No difference in {of} can be significant: these are means over {groups}, and such a p is "
         "at least {p}. Compare single relations.", "statistics.md",
     ),
     Condition(

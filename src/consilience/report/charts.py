@@ -213,10 +213,9 @@ def consistency_rows(runs: Mapping[str, pl.DataFrame], suite: Suite, kind: Kind)
     if kind != "whole":
         several = rows["group"].n_unique() > 1
         name = pl.format("{}: {}", name, "level") if several else pl.col("level")
-    rows = rows.with_columns(name=name)
-    first = rows.filter(run=next(iter(runs))).select("name", order="value").unique("name")
-    rows = rows.join(first, on="name", how="left", maintain_order="left").drop("group", "level")
-    return rows.sort(pl.col("order").fill_nan(None), nulls_last=True, maintain_order=True)
+    of_first = pl.col("value").fill_nan(None).filter(run=next(iter(runs))).first().over("name")
+    rows = rows.with_columns(name=name).drop("group", "level")
+    return rows.sort(of_first, nulls_last=True, maintain_order=True)
 
 
 def shade(share: float) -> str:

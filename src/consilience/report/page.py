@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.resources import files
@@ -185,16 +185,14 @@ def report_page(
     where, _, sizes = about.rpartition(": ")
     found = [*_verdict(runs[0])] if compared is None else comparisons.verdict(compared, suite)
     cautions = ranked([*notes, *by_run({run.name: run.warnings for run in runs})])
-    details = [
-        Section("Factors", [*_factors(runs)]),
-        Section(f"{suite.words.group.capitalize()}s", [*_groups(runs)]),
-        Section(
-            "Differences", [*[found] * (len(found) > NAMED), *_differences(suite, compared, flips)]
-        ),
-        Section("Examples", [*_examples(runs)]),
-        Section("Cautions", [cautions] if cautions else []),
-        repeat([(run.name, run.record) for run in runs]),
-    ]
+    details: dict[str, Iterable[Part]] = {
+        "Factors": _factors(runs),
+        f"{suite.words.group.capitalize()}s": _groups(runs),
+        "Differences": _differences(suite, compared, flips, found),
+        "Examples": _examples(runs),
+        "Cautions": [cautions] if cautions else [],
+        "Repeat": repeat([(run.name, run.record) for run in runs]).parts,
+    }
     return Page(
         title=f"How consistent {be} {', '.join(names[:NAMED])}{more} on {where}?",
         subtitle=f"{len(runs)} runs: {sizes}" if several else sizes,
@@ -205,13 +203,13 @@ def report_page(
         questions=questions or {},
         noun=f"{suite.words.item}s",
         details=[
-            replace(of, parts=[_in_words(part, suite) for part in of.parts]) for of in details
+            Section(heading, [
+                layouts.in_words(part, suite.words) if isinstance(part, Table) else part
+                for part in parts
+            ])
+            for heading, parts in details.items()
         ],
-    )
-
-
-def _in_words(part: Part, suite: Suite) -> Part:
-    return layouts.in_words(part, suite.words) if isinstance(part, Table) else part
+    )  # fmt: skip
 
 
 def of_run(name: str, runs: Sequence[object]) -> str:
@@ -404,11 +402,16 @@ def _expectations(runs: Sequence[RunView]) -> Iterator[Part]:
 
 
 def _differences(
-    suite: Suite, compared: pl.DataFrame | None, flips: tuple[pl.DataFrame, pl.DataFrame] | None
+    suite: Suite,
+    compared: pl.DataFrame | None,
+    flips: tuple[pl.DataFrame, pl.DataFrame] | None,
+    verdict: Sequence[str],
 ) -> Iterator[Part]:
     """Later runs minus the first: headline numbers, their parts, and the answers that changed."""
     if compared is None:
         return
+    if len(verdict) > NAMED:  # not all of it is above
+        yield verdict
     by: By = "form" if suite.words.over == "group" else "group"
     for _, rows in compared.group_by(["first", "second"], maintain_order=True):
         yield comparisons.comparison_table(rows, suite)

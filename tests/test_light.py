@@ -18,7 +18,7 @@ WITHOUT_MODELS = f"""if True:
     from consilience.core.errors import OF_MODELS
 
     class Absent:
-        names, wanted = {*OF_MODELS} | {{"accelerate", "peft", "gguf"}}, []
+        names, wanted = {{*OF_MODELS}} | {{"accelerate", "peft", "gguf"}}, []
 
         def find_spec(self, name, path=None, target=None):
             if name.partition(".")[0] in self.names:

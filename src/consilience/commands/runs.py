@@ -99,14 +99,14 @@ def gate(
     *,
     rule: Annotated[Sequence[str], Option(
         'A rule: "consistency >= 0.8". Or "consistency in capital >= 70 %", "accuracy no worse '
-        'than baseline by 3 points".', metavar="RULE", is_repeated=True)] = (),
+        'than baseline by 3 points".', "RULE", is_repeated=True)] = (),
     baseline: Annotated[str | None, Option(
-        "The run that rules compare with, on the items of both.", metavar="RUN")] = None,
+        "The run that rules compare with, on the items of both.", "RUN")] = None,
     prove: Annotated[bool, Option(
         "Pass only what is shown: the whole 90 % interval is inside.")] = False,
     protocol: shared.RunProtocol = None,
     junit: Annotated[OptionalPath, Option(
-        "Also write the checks to this file, as JUnit XML.", metavar="FILE")] = None,
+        "Also write the checks to this file, as JUnit XML.", "FILE")] = None,
 ) -> Gate:
     """Pass or fail a run by rules on its numbers: exit status 0 or 3.
 
@@ -127,7 +127,7 @@ def report(
     *,
     out: shared.Page = None,
     figures: Annotated[OptionalPath, Option(
-        "Write the figures to this folder, as SVG.", metavar="DIR")] = None,
+        "Write the figures to this folder, as SVG.", "DIR")] = None,
     tables: shared.Tables = None,
     protocol: shared.RunProtocol = None,
     watch: Watch = SILENT,
@@ -281,7 +281,7 @@ def analyze_knowledge(
     runs: shared.Runs,
     *,
     sizes: Annotated[Sequence[str] | None, Option(
-        "Sizes of the training data, one for each run: 1M,10M,1B.", metavar="N,N")] = None,
+        "Sizes of the training data, one for each run: 1M,10M,1B.", "N,N")] = None,
     protocol: shared.RunProtocol = None,
 ) -> Output:
     """Correlate accuracy with consistency (ParaRel, 6.2).
@@ -327,9 +327,9 @@ def analyze_tasks(
     runs: shared.Runs,
     *,
     small: Annotated[Sequence[str], Option(
-        "Tasks with few training examples.", metavar="T,T")] = SMALL_TASKS,
+        "Tasks with few training examples.", "T,T")] = SMALL_TASKS,
     leave_out: Annotated[Sequence[str] | None, Option(
-        "Leave these models out of the tests.", metavar="M,M")] = None,
+        "Leave these models out of the tests.", "M,M")] = None,
 ) -> Output:
     """Compare tasks of sentence pairs (CALUM, Section 5.1).
 
@@ -344,14 +344,13 @@ def analyze_tasks(
     "analyze representations --model bert-base-cased --suite pararel --groups P36"))
 def analyze_representations(
     *,
-    model: Annotated[str, Option(
-        "The model, as for `probe`.", metavar="M", short="-m")] = DEFAULT_MODEL,
+    model: Annotated[str, Option("The model, as for `probe`.", "M", "-m")] = DEFAULT_MODEL,
     suite: Annotated[str, Option(
-        "A suite of facts: mini, pararel, or a folder.", metavar="S", short="-s")] = "mini",
+        "A suite of facts: mini, pararel, or a folder.", "S", "-s")] = "mini",
     groups: shared.Groups = None,
     limit: Annotated[int, Option("Facts of each relation, at most.", min=1, short="-n")] = 100,
     layers: Annotated[Sequence[int], Option(
-        "Layers: 0 is the embeddings, -1 the last one.", metavar="N,N")] = (-1,),
+        "Layers: 0 is the embeddings, -1 the last one.", "N,N")] = (-1,),
     out: shared.Folder = None,
     device: shared.Device = "auto",
     watch: Watch = SILENT,

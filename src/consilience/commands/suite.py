@@ -49,7 +49,7 @@ def suite_list() -> Output:
     "suite new my-questions",
     "suite new my-judge --kind judge"))
 def suite_new(
-    folder: Annotated[FilePath, Option("Write the example to this folder.", metavar="DIR")],
+    folder: Annotated[FilePath, Option("Write the example to this folder.", "DIR")],
     *,
     kind: Annotated[SuiteKind, Option(
         "Questions, facts in patterns, or pairs of texts for a judge.")] = "questions",
@@ -81,8 +81,7 @@ def suite_fetch(
     "suite check mini",
     "suite check path/to/suite"))
 def suite_check(
-    suite: Annotated[str, Option(
-        "The suite: a name, a folder, a file, or a task.", metavar="SUITE")],
+    suite: Annotated[str, Option("The suite: a name, a folder, a file, or a task.", "SUITE")],
     *,
     columns: shared.ColumnNames = None,
 ) -> Shown:

@@ -48,6 +48,8 @@ if TYPE_CHECKING:  # a caller may give a text, too
 else:
     FilePath, OptionalPath, Paths = Path, Path | None, Sequence[str]
 
+FACTS, PAIRS, QUESTIONS = ("facts",), ("pairs",), ("questions",)  # Kinds of suites
+
 P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")

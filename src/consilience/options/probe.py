@@ -13,7 +13,16 @@ from consilience.core.errors import (
     ConsilienceError,
     Loading,
 )
-from consilience.options import Option, OptionalPath, Options, parameters, shared
+from consilience.options import (
+    FACTS,
+    PAIRS,
+    QUESTIONS,
+    Option,
+    OptionalPath,
+    Options,
+    parameters,
+    shared,
+)
 
 DEFAULT_MODEL = "packaged:smollm2"
 
@@ -39,39 +48,38 @@ def at_url(model: str, url: str | None) -> str:
 @dataclass(frozen=True, kw_only=True)
 class ProbeOptions(Options):
     suite: Annotated[str, Option(
-        "What to ask: mini, pararel, rte, mmlu, ..., a file or a folder.", metavar="S",
-        short="-s")] = "mini"
+        "What to ask: mini, pararel, rte, mmlu, ..., a file or a folder.", "S", "-s")] = "mini"
     model: Annotated[str, Option(
         "The model: a Hub id, ID@REVISION, a folder, a GGUF file. Or packaged:smollm2, "
         "baseline:majority|random|oracle|constant|first, with --base-url its name on the server; "
-        "for sentence pairs a classifier.", metavar="M", short="-m")] = DEFAULT_MODEL
+        "for sentence pairs a classifier.", "M", "-m")] = DEFAULT_MODEL
     data: shared.PairData = None
     columns: shared.ColumnNames = None
-    groups: Annotated[shared.Groups, {"kinds": ("facts", "questions")}] = None
+    groups: Annotated[shared.Groups, {"kinds": FACTS + QUESTIONS}] = None
     limit: shared.Limit = None
     vary: shared.Vary = None
     design: shared.DesignName = "full"
     template: Annotated[str | None, Option(
         "The text around what is asked, with {question}, {options}. Or plain, chat, or a file of "
         "templates; {sentence} for facts (T5), {text} and {labels} for pairs (docs/prompts.md).",
-        metavar="TEXT")] = None
+        "TEXT")] = None
     shots: shared.Shots = 0
     seed: Annotated[int, Option("Seed of --limit, orders, samples.", min=0, is_rare=True)] = 0
     generate: Annotated[bool, Option(
-        "Let the model write its answer.", kinds=("pairs", "questions"))] = False
+        "Let the model write its answer.", kinds=PAIRS + QUESTIONS)] = False
     match: Annotated[str | None, Option(
         "How an answer is found in a text, such as contains. Or exact, number, last-number, "
         "regex:PATTERN, and embedding:MODEL, which also merges answers that mean the same "
-        "(docs/free-text.md) [default: contains for open questions, else exact].", metavar="RULE",
-        kinds=("questions",))] = None
+        "(docs/free-text.md) [default: contains for open questions, else exact].", "RULE",
+        kinds=QUESTIONS)] = None
     option_score: Annotated[str | None, Option(
         "Score an option by its label, or its text: sum, mean, bytes [default: label; sum where "
-        "options have no labels].", metavar="RULE", kinds=("questions",), is_rare=True)] = None
+        "options have no labels].", "RULE", kinds=QUESTIONS, is_rare=True)] = None
     temperature: Annotated[float, Option(
-        "Sample tokens at this temperature; 0 writes the most probable.", min=0,
-        kinds=("questions",), is_rare=True)] = 0.0
+        "Sample tokens at this temperature; 0 writes the most probable.", min=0, kinds=QUESTIONS,
+        is_rare=True)] = 0.0
     max_new_tokens: Annotated[int, Option(
-        "Tokens that the model writes, at most.", min=1, kinds=("questions",), is_rare=True)] = 32
+        "Tokens that the model writes, at most.", min=1, kinds=QUESTIONS, is_rare=True)] = 32
     base_url: shared.BaseUrl = None
     api_key_env: shared.ApiKeyEnv = None
     max_requests: Annotated[int | None, Option(
@@ -79,26 +87,26 @@ class ProbeOptions(Options):
     concurrency: Annotated[int | None, Option(
         "Requests in flight [default: 8].", min=1, is_rare=True)] = None
     tokenizer: Annotated[str | None, Option(
-        "Score by token ids, with this model's tokenizer: a Hub id or a folder.", metavar="M",
+        "Score by token ids, with this model's tokenizer: a Hub id or a folder.", "M",
         is_rare=True)] = None
     device: shared.Device = "auto"
     dtype: shared.Dtype = "float32"
     trust_remote_code: shared.TrustRemoteCode = False
     adapter: Annotated[OptionalPath, Option(
-        "Merge this PEFT adapter into the weights.", metavar="DIR", is_rare=True)] = None
+        "Merge this PEFT adapter into the weights.", "DIR", is_rare=True)] = None
     as_questions: shared.AsQuestions = None
     perturbations: shared.FormNames = None
     protocol: shared.ProtocolName = None
     candidates: Annotated[CandidateSet, Option(
         "What a masked model chooses among. objects: those of the relation of one token; pieces: "
-        "also of several; vocabulary: all words.", kinds=("facts",), is_rare=True)] = "objects"
+        "also of several; vocabulary: all words.", kinds=FACTS, is_rare=True)] = "objects"
     keep_scores: Annotated[bool, Option(
-        "Save the scores of all candidates.", kinds=("facts",), is_rare=True)] = False
+        "Save the scores of all candidates.", kinds=FACTS, is_rare=True)] = False
     data_dir: Annotated[
-        shared.DataDir, {"kinds": ("facts", "questions"), "is_rare": True}] = None
+        shared.DataDir, {"kinds": FACTS + QUESTIONS, "is_rare": True}] = None
     noise_floor: Annotated[int | None, Option(
         "Ask N queries again in other batches; answers that change are noise [default: 0; of a "
-        "server a twentieth].", min=0, metavar="N", is_rare=True)] = None
+        "server a twentieth].", "N", min=0, is_rare=True)] = None
     out: shared.Folder = None
 
     def __post_init__(self) -> None:

@@ -23,40 +23,35 @@ from consilience.options import (
 @dataclass(frozen=True)
 class ScoreOptions(Options):
     answers: Annotated[FilePath, Option(
-        "The folder of a run, a table, or a log of another harness.", metavar="ANSWERS")]
+        "The folder of a run, a table, or a log of another harness.", "ANSWERS")]
     _: KW_ONLY
     factor: Annotated[Sequence[str], Option(
-        "A factor and its field, such as template=doc.style.", metavar="NAME=FIELD",
-        is_repeated=True)] = ()
+        "A factor and its field, such as template=doc.style.", "NAME=FIELD", is_repeated=True)] = ()
     suite: Annotated[str | None, Option(
-        "What was asked: a file of `suite export`, or a suite of facts.", metavar="S",
-        short="-s")] = None
+        "What was asked: a file of `suite export`, or a suite of facts.", "S", "-s")] = None
     model: Annotated[str | None, Option(
-        "Of a file with several models: count this one.", metavar="M")] = None
+        "Of a file with several models: count this one.", "M")] = None
     match: Annotated[str | None, Option(
         "How an answer is found in a text, such as contains. Or exact, number, last-number, "
         "regex:PATTERN [default: what the log says, else contains for open questions and exact "
-        "for others].", metavar="RULE")] = None
+        "for others].", "RULE")] = None
     protocol: shared.RunProtocol = None
-    out: Annotated[OptionalPath, Option(
-        "Also keep a run in this folder.", metavar="DIR", short="-o")] = None
+    out: Annotated[OptionalPath, Option("Also keep a run in this folder.", "DIR", "-o")] = None
     by: shared.TableBy = None
 
 
 @dataclass(frozen=True)
 class PublishOptions(Watched):
-    run: Annotated[FilePath, Option("The folder of a run.", metavar="RUN")]
+    run: Annotated[FilePath, Option("The folder of a run.", "RUN")]
     _: KW_ONLY
-    format: Annotated[PublishFormat, Option(
-        "A record of Every Eval Ever (eee), or a model card.")]
+    format: Annotated[PublishFormat, Option("A record of Every Eval Ever (eee), or a model card.")]
     out: Annotated[OptionalPath, Option(
-        "Write to this folder [default: published/FORMAT in that of the run].", metavar="DIR",
-        short="-o")] = None
+        "Write to this folder [default: published/FORMAT in that of the run].", "DIR", "-o")] = None
     model_id: Annotated[str | None, Option(
-        "The id of the model [default: its id on the Hub].", metavar="ORG/NAME")] = None
+        "The id of the model [default: its id on the Hub].", "ORG/NAME")] = None
     licence: Annotated[str | None, Option(
-        "Include the texts of the suite, under this licence.", metavar="SPDX-ID")] = None
-    organization: Annotated[str, Option("Who publishes, for eee.", metavar="NAME")] = ""
+        "Include the texts of the suite, under this licence.", "SPDX-ID")] = None
+    organization: Annotated[str, Option("Who publishes, for eee.", "NAME")] = ""
 
 
 @dataclass(frozen=True)
@@ -66,10 +61,10 @@ class StudyRunOptions(Watched):
     engine: Annotated[Literal["local", "ray"], Option(
         "Processes on this machine, or a Ray cluster.")] = "local"
     workers: Annotated[int | None, Option(
-        "Workers at once [default: 1; of ray one for each CPU].", min=1, metavar="N")] = None
+        "Workers at once [default: 1; of ray one for each CPU].", "N", min=1)] = None
     ray_address: Annotated[str | None, Option(
         "The Ray cluster: HOST:PORT or auto [default: $RAY_ADDRESS, else this machine].",
-        metavar="A")] = None
+        "A")] = None
     dry_run: Annotated[bool, Option("Print the runs; write nothing.")] = False
 
 
@@ -91,17 +86,15 @@ class ReproduceOptions(Watched):
     name: Annotated[str | None, Option("The table or figure. Leave it out to list all.")] = None
     _: KW_ONLY
     out: Annotated[FilePath, Option(
-        "Write the table and its runs to this folder.", metavar="DIR",
-        short="-o")] = Path("runs/reproduce")
+        "Write the table and its runs to this folder.", "DIR", "-o")] = Path("runs/reproduce")
     add: Annotated[Sequence[str] | None, Option(
-        "Add a row for your own model; others only if --only names them.", metavar="NAME=M",
+        "Add a row for your own model; others only if --only names them.", "NAME=M",
         is_repeated=True)] = None
-    only: Annotated[Sequence[str] | None, Option("Make only these rows.", metavar="ROW,ROW")] = None
+    only: Annotated[Sequence[str] | None, Option("Make only these rows.", "ROW,ROW")] = None
     tolerance: Annotated[float | None, Option(
-        "Points from the paper's number that are `within`.", metavar="POINTS", min=0)] = None
+        "Points from the paper's number that are `within`.", "POINTS", min=0)] = None
     data: Annotated[Sequence[str] | None, Option(
-        "Read a data set from a file: rte:train=FILE.", metavar="TASK:SPLIT=FILE",
-        is_repeated=True)] = None
+        "Read a data set from a file: rte:train=FILE.", "TASK:SPLIT=FILE", is_repeated=True)] = None
     device: Annotated[str, Option(
-        "auto, cpu, cuda, cuda:1 or mps; trainings: cpu, else auto.", metavar="DEVICE")] = "auto"
+        "auto, cpu, cuda, cuda:1 or mps; trainings: cpu, else auto.", "DEVICE")] = "auto"
     dry_run: Annotated[bool, Option("Print the commands, and run nothing.")] = False

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from consilience.core.errors import By, Combinations, Protocol
-from consilience.options import FilePath, Option, OptionalPath, Paths
+from consilience.options import FACTS, PAIRS, QUESTIONS, FilePath, Option, OptionalPath, Paths
 
 
 def names_code(value: object) -> bool:
@@ -18,64 +18,59 @@ def names_code(value: object) -> bool:
 
 
 # fmt: off
-SuiteArgument = Annotated[str, Option("The suite: mini, pararel or a folder.", metavar="SUITE")]
+SuiteArgument = Annotated[str, Option("The suite: mini, pararel or a folder.", "SUITE")]
 ProtocolName = Annotated[Protocol | None, Option(
     "Count as the papers' code (published), or as their text (strict) [default: published for "
-    "ParaRel, else strict].", kinds=("facts",), is_rare=True)]
+    "ParaRel, else strict].", kinds=FACTS, is_rare=True)]
 RunProtocol = Annotated[Protocol | None, Option(
     "Count as the papers' code (published), or as their text (strict) [default: that of the run].",
     is_rare=True)]
 TableBy = Annotated[By | None, Option("Print the numbers of each of these.")]
 RunSpecs = Annotated[Paths, Option(
-    "Runs or files of answers; LABEL=RUN names one. The first is the reference.", metavar="RUN")]
-Runs = Annotated[Paths, Option("Runs or files of answers; LABEL=RUN names one.", metavar="RUN")]
+    "Runs or files of answers; LABEL=RUN names one. The first is the reference.", "RUN")]
+Runs = Annotated[Paths, Option("Runs or files of answers; LABEL=RUN names one.", "RUN")]
 Groups = Annotated[Sequence[str] | None, Option(
-    "Only these relations or groups, such as P36,P19.", metavar="G,G")]
+    "Only these relations or groups, such as P36,P19.", "G,G")]
 Limit = Annotated[int | None, Option(
     "Facts or questions of each group, or pairs, at most.", min=1, short="-n")]
 FormNames = Annotated[Sequence[str] | None, Option(
-    "Forms: reverse, signal, reverse_signal, FILE.py:FUNCTION [default: reverse,signal].",
-    metavar="P,P", kinds=("pairs",), is_rare=True, needs_trust=names_code)]
+    "Forms: reverse, signal, reverse_signal, FILE.py:FUNCTION [default: reverse,signal].", "P,P",
+    kinds=PAIRS, is_rare=True, needs_trust=names_code)]
 PairData = Annotated[str | None, Option(
-    "The pairs: a file or hub:SPLIT; FILE#1, FILE#2: a half.", metavar="F", kinds=("pairs",))]
+    "The pairs: a file or hub:SPLIT; FILE#1, FILE#2: a half.", "F", kinds=PAIRS)]
 Vary = Annotated[Sequence[str] | None, Option(
     "A factor and its levels: order=rotations, labels=A,1. All factors: docs/factors.md. Of facts "
-    "language=L,L [default: phrasings, languages, rotations of the options].",
-    metavar="FACTOR=LEVELS", kinds=("facts", "questions"), is_repeated=True)]
+    "language=L,L [default: phrasings, languages, rotations of the options].", "FACTOR=LEVELS",
+    kinds=FACTS + QUESTIONS, is_repeated=True)]
 DesignName = Annotated[Combinations, Option(
-    "All combinations of levels, or each alone (one-factor).", metavar="DESIGN",
-    kinds=("questions",), is_rare=True)]
-ColumnNames = Annotated[Sequence[str] | None, Option(
-    "Columns of the file: question=Q1+Q2,options=A+B+C+D.", metavar="OURS=YOURS",
-    kinds=("questions",))]
-Shots = Annotated[int, Option(
-    "Solved questions of the group before each question.", min=0, kinds=("questions",),
+    "All combinations of levels, or each alone (one-factor).", "DESIGN", kinds=QUESTIONS,
     is_rare=True)]
-SheetFolder = Annotated[FilePath, Option(
-    "Write the sheets to this new folder.", metavar="DIR", short="-o")]
+ColumnNames = Annotated[Sequence[str] | None, Option(
+    "Columns of the file: question=Q1+Q2,options=A+B+C+D.", "OURS=YOURS", kinds=QUESTIONS)]
+Shots = Annotated[int, Option(
+    "Solved questions of the group before each question.", min=0, kinds=QUESTIONS, is_rare=True)]
+SheetFolder = Annotated[FilePath, Option("Write the sheets to this new folder.", "DIR", "-o")]
 DataDir = Annotated[OptionalPath, Option(
-    "Where fetched suites are [env: CONSILIENCE_DATA].", metavar="DIR")]
+    "Where fetched suites are [env: CONSILIENCE_DATA].", "DIR")]
 Folder = Annotated[OptionalPath, Option(
-    "Keep the run in this folder [default: a new one in runs/].", metavar="DIR", short="-o")]
+    "Keep the run in this folder [default: a new one in runs/].", "DIR", "-o")]
 AsQuestions = Annotated[int | None, Option(
-    "Ask facts as questions with K wrong options; 0 for open ones.", min=0, metavar="K",
-    kinds=("facts", "questions"), is_rare=True)]
-Device = Annotated[str, Option("auto, cpu, cuda, cuda:1 or mps.", metavar="DEVICE")]
-Dtype = Annotated[str, Option(
-    "float32, bfloat16 or float16.", metavar="DTYPE", is_rare=True)]
+    "Ask facts as questions with K wrong options; 0 for open ones.", "K", min=0,
+    kinds=FACTS + QUESTIONS, is_rare=True)]
+Device = Annotated[str, Option("auto, cpu, cuda, cuda:1 or mps.", "DEVICE")]
+Dtype = Annotated[str, Option("float32, bfloat16 or float16.", "DTYPE", is_rare=True)]
 TrustRemoteCode = Annotated[bool, Option(
     "Run the Python code of the model. Read it first.", is_rare=True, needs_trust=bool)]
 BaseUrl = Annotated[str | None, Option(
-    "Ask --model at this API, such as http://127.0.0.1:8000/v1.", metavar="URL", needs_trust=bool)]
+    "Ask --model at this API, such as http://127.0.0.1:8000/v1.", "URL", needs_trust=bool)]
 ApiKeyEnv = Annotated[str | None, Option(
     "The environment variable of the key [default: OPENAI_API_KEY, over https or to this machine].",
-    metavar="NAME", needs_trust=bool, is_rare=True)]
-TrainingDevice = Annotated[str, Option("auto, cpu, cuda, cuda:1 or mps.", metavar="DEVICE")]
+    "NAME", needs_trust=bool, is_rare=True)]
+TrainingDevice = Annotated[str, Option("auto, cpu, cuda, cuda:1 or mps.", "DEVICE")]
 Bf16 = Annotated[bool, Option("Train in bfloat16.", is_rare=True)]
-StudyFile = Annotated[FilePath, Option("The study: a TOML file (docs/studies.md).", metavar="FILE")]
-RunPath = Annotated[FilePath, Option("The folder of a run, or a file of answers.", metavar="RUN")]
+StudyFile = Annotated[FilePath, Option("The study: a TOML file (docs/studies.md).", "FILE")]
+RunPath = Annotated[FilePath, Option("The folder of a run, or a file of answers.", "RUN")]
 Page = Annotated[OptionalPath, Option(
-    "Write the page to this file [default: report.html in the folder].", metavar="FILE",
-    short="-o")]
+    "Write the page to this file [default: report.html in the folder].", "FILE", "-o")]
 Tables = Annotated[OptionalPath, Option(
-    "Write the tables to this folder: CSV, Markdown, LaTeX.", metavar="DIR")]
+    "Write the tables to this folder: CSV, Markdown, LaTeX.", "DIR")]

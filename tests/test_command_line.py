@@ -83,9 +83,9 @@ def leaves(group, words=()):
 ALL = dict(leaves(program()))
 
 
-def test_every_command_has_two_examples_that_can_be_parsed():
+def test_every_command_has_an_example_that_can_be_parsed():
     for words, command in ALL.items():
-        assert len(command.examples) == 2, words
+        assert command.examples, words
         for example in command.examples:
             typed = shlex.split(example)
             *start, rest = typed[: len(words)], typed[len(words) :]

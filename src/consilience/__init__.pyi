@@ -1,6 +1,10 @@
 """The public names; each is imported when it is first used."""
 
+from consilience.authoring.sharing import fetch_suite as fetch_suite
+from consilience.authoring.sharing import list_suites as list_suites
 from consilience.authoring.sharing import new_suite as new_suite
+from consilience.authoring.sharing import suite_cautions as suite_cautions
+from consilience.authoring.sharing import suite_stats as suite_stats
 from consilience.commands.runs import analyze_edits as analyze_edits
 from consilience.commands.runs import analyze_examples as analyze_examples
 from consilience.commands.runs import analyze_factors as analyze_factors
@@ -20,16 +24,12 @@ from consilience.commands.runs import run_study as run_study
 from consilience.commands.runs import study_state as study_state
 from consilience.commands.runs import write_report as write_report
 from consilience.commands.suite import export_prompts as export_prompts
-from consilience.commands.suite import fetch_suite as fetch_suite
 from consilience.commands.suite import import_patterns as import_patterns
-from consilience.commands.suite import list_suites as list_suites
 from consilience.commands.suite import make_pattern_sheets as make_pattern_sheets
 from consilience.commands.suite import make_sheets as make_sheets
 from consilience.commands.suite import mine_patterns as mine_patterns
 from consilience.commands.suite import rewrite_patterns as rewrite_patterns
 from consilience.commands.suite import score_sheets as score_sheets
-from consilience.commands.suite import suite_cautions as suite_cautions
-from consilience.commands.suite import suite_stats as suite_stats
 from consilience.core.errors import ConsilienceError as ConsilienceError
 from consilience.core.items import Choice as Choice
 from consilience.core.items import Question as Question

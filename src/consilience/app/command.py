@@ -175,7 +175,7 @@ class Group(click.Group):
         return made
 
     def command(  # type: ignore[override]
-        self, name: str, *, examples: Sequence[str]
+        self, name: str, *examples: str
     ) -> Callable[[Callable[P, R]], Callable[P, R]]:
         """Declare a function as a command of this group, whose help is its docstring."""
 

@@ -183,3 +183,23 @@ def statistics_of(
         return counts, [question_table(counts, suite.name)]
     statistics = suite_statistics(suite)
     return statistics, statistics_tables(statistics, suite.name)
+
+
+def list_suites() -> dict[str, str]:
+    """The suites that have a name, and what they are."""
+    return dict(SUITE_NAMES)
+
+
+def fetch_suite(name: str = "pararel", data: str | Path | None = None) -> Path:
+    """Fetch a suite from its authors and check every file; the folder of the suite."""
+    return fetch(name, suites.data_dir(None if data is None else Path(data)))[0]
+
+
+def suite_stats(suite: str | Path | Suite | Questions) -> SuiteStatistics | QuestionStatistics:
+    """Count what a suite holds: relations, patterns, facts and candidates; or questions."""
+    return statistics_of(suites.load_any(suite))[0]
+
+
+def suite_cautions(suite: str | Path | Suite | Questions) -> pl.DataFrame:
+    """What is no error but decides what a suite's numbers mean: a row for each check and group."""
+    return audit(suites.load_any(suite))

@@ -34,9 +34,9 @@ class ProbeCommand(ProbeOptions, Watched):
         "is written.")] = False
 
 
-@program.command("probe", examples=(
+@program.command("probe",
     "probe --model packaged:smollm2 --suite mini --limit 8",
-    "probe -m bert-base-cased -s pararel --groups P36,P19 --out runs/bert"))
+    "probe -m bert-base-cased -s pararel --groups P36,P19 --out runs/bert")
 @takes(ProbeCommand)
 def probe(options: ProbeCommand) -> Displayed:
     """Ask a model a suite in every variant, and measure its answers.
@@ -53,9 +53,9 @@ def probe(options: ProbeCommand) -> Displayed:
     return evaluation.output_of(probing.probe(options, options.watch))
 
 
-@program.command("score", examples=(
+@program.command("score",
     "score answers.jsonl --factor template=style --out runs/mine",
-    "score runs/bert --protocol strict --format csv"))
+    "score runs/bert --protocol strict --format csv")
 @takes(runs.ScoreOptions)
 def score(options: runs.ScoreOptions) -> Output:
     """Measure answers of other programs, or of a run again. No model is needed.
@@ -70,9 +70,9 @@ def score(options: runs.ScoreOptions) -> Output:
     return evaluation.output_of(evaluation.scored(options), options)
 
 
-@program.command("compare", examples=(
+@program.command("compare",
     "compare BERT=runs/bert RoBERTa=runs/roberta --format csv",
-    "compare runs/before runs/after --flips"))
+    "compare runs/before runs/after --flips")
 def compare(
     runs: shared.RunSpecs,
     *,
@@ -91,9 +91,9 @@ def compare(
     return comparing.compare_runs(runs, protocol, by, flips=flips)
 
 
-@program.command("gate", examples=(
+@program.command("gate",
     'gate runs/new --rule "consistency >= 0.8" --junit gate.xml',
-    'gate runs/new --baseline runs/old --rule "consistency no worse than baseline by 3 points"'))
+    'gate runs/new --baseline runs/old --rule "consistency no worse than baseline by 3 points"')
 def gate(
     run: shared.RunPath,
     *,
@@ -119,9 +119,7 @@ def gate(
     return gating.gate(run, rule, baseline, protocol, prove=prove, junit=junit)
 
 
-@program.command("report", examples=(
-    "report runs/bert",
-    "report runs/before runs/after --out both.html --figures figures"))
+@program.command("report", "report runs/before runs/after --out both.html")
 def report(
     runs: shared.RunSpecs,
     *,
@@ -158,9 +156,7 @@ def write_report(
     return Path(out)
 
 
-@program.command("publish", examples=(
-    "publish runs/bert --format eee --model-id google-bert/bert-base-cased",
-    "publish runs/bert --format model-card --model-id google-bert/bert-base-cased"))
+@program.command("publish", "publish runs/bert --format eee --model-id google-bert/bert")
 @takes(runs.PublishOptions)
 def publish_run(options: runs.PublishOptions) -> Output:
     """Write the results of a run in a format that others read.
@@ -176,9 +172,7 @@ study_group = program.group(
     "study", "Ask many models many suites, and report all runs together.")
 
 
-@study_group.command("run", examples=(
-    "study run sizes.toml --dry-run",
-    "study run sizes.toml --engine ray --ray-address auto"))
+@study_group.command("run", "study run sizes.toml --dry-run")
 @takes(runs.StudyRunOptions)
 def run_study(options: runs.StudyRunOptions) -> StudyState:
     """Ask every model of a study every suite, in all combinations.
@@ -192,9 +186,7 @@ def run_study(options: runs.StudyRunOptions) -> StudyState:
     return work(options, options.watch)
 
 
-@study_group.command("status", examples=(
-    "study status sizes.toml",
-    "study status sizes.toml --json"))
+@study_group.command("status", "study status sizes.toml")
 @takes(runs.StudyStatusOptions)
 def study_state(options: runs.StudyStatusOptions) -> StudyState:
     """Show which runs of a study are complete, waiting or failed.
@@ -205,9 +197,7 @@ def study_state(options: runs.StudyStatusOptions) -> StudyState:
     return study.study_status(options)
 
 
-@study_group.command("report", examples=(
-    "study report sizes.toml",
-    "study report sizes.toml --tables tables"))
+@study_group.command("report", "study report sizes.toml --tables tables")
 @takes(runs.StudyReportOptions)
 def report_study(options: runs.StudyReportOptions) -> StudyReport:
     """Make a table and a page of all runs; compare the models.
@@ -223,9 +213,7 @@ analyze_group = program.group(
     "analyze", "Analyze runs: patterns, edits, examples, factors, vectors.")
 
 
-@analyze_group.command("patterns", examples=(
-    "analyze patterns runs/bert",
-    "analyze patterns runs/bert --groups P36 --format csv"))
+@analyze_group.command("patterns", "analyze patterns runs/bert --groups P36 --format csv")
 def analyze_patterns(
     run: shared.RunPath, *, groups: shared.Groups = None, protocol: shared.RunProtocol = None,
 ) -> Output:
@@ -239,9 +227,7 @@ def analyze_patterns(
     return analyses.analyze_patterns(run, groups, protocol)
 
 
-@analyze_group.command("edits", examples=(
-    "analyze edits runs/bert",
-    "analyze edits runs/bert --derive --format csv"))
+@analyze_group.command("edits", "analyze edits runs/bert --derive --format csv")
 def analyze_edits(
     run: shared.RunPath,
     *,
@@ -258,9 +244,7 @@ def analyze_edits(
     return analyses.analyze_edits(run, protocol, derive=derive)
 
 
-@analyze_group.command("examples", examples=(
-    "analyze examples runs/bert",
-    "analyze examples runs/bert --examples 10"))
+@analyze_group.command("examples", "analyze examples runs/bert --examples 10")
 def analyze_examples(
     run: shared.RunPath, *, examples: Annotated[int, Option("Examples of each kind.", min=1)] = 5,
 ) -> Output:
@@ -274,9 +258,7 @@ def analyze_examples(
     return analyses.analyze_examples(run, examples)
 
 
-@analyze_group.command("knowledge", examples=(
-    "analyze knowledge runs/bert runs/roberta",
-    "analyze knowledge small=runs/small large=runs/large --sizes 10M,1B"))
+@analyze_group.command("knowledge", "analyze knowledge runs/small runs/large --sizes 10M,1B")
 def analyze_knowledge(
     runs: shared.Runs,
     *,
@@ -293,9 +275,7 @@ def analyze_knowledge(
     return analyses.analyze_knowledge(runs, sizes, protocol)
 
 
-@analyze_group.command("factors", examples=(
-    "analyze factors runs/questions",
-    "analyze factors small=runs/small large=runs/large --format latex"))
+@analyze_group.command("factors", "analyze factors runs/questions --format latex")
 def analyze_factors(runs: shared.Runs, *, groups: shared.Groups = None) -> Output:
     """Show what each factor of a run of questions changes.
 
@@ -307,9 +287,7 @@ def analyze_factors(runs: shared.Runs, *, groups: shared.Groups = None) -> Outpu
     return analyses.analyze_factors(runs, groups)
 
 
-@analyze_group.command("syntax", examples=(
-    "analyze syntax pararel",
-    "analyze syntax pararel --format csv"))
+@analyze_group.command("syntax", "analyze syntax pararel --format csv")
 def analyze_syntax(suite: shared.SuiteArgument) -> Output:
     """Compare a suite's own edges with those of a parser.
 
@@ -320,9 +298,7 @@ def analyze_syntax(suite: shared.SuiteArgument) -> Output:
     return analyses.analyze_syntax(suite)
 
 
-@analyze_group.command("tasks", examples=(
-    "analyze tasks roberta=runs/rte roberta=runs/mrpc",
-    "analyze tasks runs/rte runs/mrpc runs/qqp --small rte,mrpc"))
+@analyze_group.command("tasks", "analyze tasks runs/rte runs/mrpc runs/qqp --small rte,mrpc")
 def analyze_tasks(
     runs: shared.Runs,
     *,
@@ -339,9 +315,7 @@ def analyze_tasks(
     return analyses.analyze_tasks(runs, small, leave_out)
 
 
-@analyze_group.command("representations", examples=(
-    "analyze representations --model packaged:smollm2 --groups capital --limit 8",
-    "analyze representations --model bert-base-cased --suite pararel --groups P36"))
+@analyze_group.command("representations", "analyze representations --groups capital --limit 8")
 def analyze_representations(
     *,
     model: Annotated[str, Option("The model, as for `probe`.", "M", "-m")] = DEFAULT_MODEL,
@@ -367,12 +341,8 @@ def analyze_representations(
         layers, watch)
 
 
-@program.command("improve", examples=(
-    "improve --model packaged:smollm2 --suite mini-questions --vary paraphrase=1,2 --vary "
-    "order=reversed --train-groups capital --validation-groups currency --train-facts 8 "
-    "--validation-facts 8 --limit 2 --epochs 1",
-    "improve --model bert-base-cased --suite pararel --train-groups P36,P138 "
-    "--validation-groups P19 --seeds 42,43 --out runs/better"))
+@program.command("improve",
+    "improve -m bert-base-cased -s pararel --train-groups P36,P138 --validation-groups P19")
 @takes(ImproveOptions)
 def improve(options: ImproveOptions) -> Improved | Output | None:
     """Train a model to answer alike however it is asked.
@@ -385,11 +355,8 @@ def improve(options: ImproveOptions) -> Improved | Output | None:
     return consistency.improve(options, options.watch)
 
 
-@program.command("finetune", examples=(
-    "finetune --model roberta-base --task rte --train hub:train --validation hub:validation "
-    "--out models/rte",
-    "finetune --model packaged:minilm --task mrpc --train train.tsv --validation dev.tsv "
-    "--seeds 0 --limit 64 --out models/mrpc"))
+@program.command("finetune",
+    "finetune -m roberta-base --task rte --train hub:train --validation hub:validation -o rte")
 @takes(FinetuneOptions)
 def finetune(options: FinetuneOptions) -> Finetuning | None:
     """Fine-tune a classifier of sentence pairs (CALUM, Section 4.3).
@@ -401,9 +368,7 @@ def finetune(options: FinetuneOptions) -> Finetuning | None:
     return classifiers.finetune(options, options.watch)
 
 
-@program.command("reproduce", examples=(
-    "reproduce pararel-table-3 --add mine=path/to/model --dry-run",
-    "reproduce pararel-table-3 --only majority,BERT-base"))
+@program.command("reproduce", "reproduce pararel-table-3 --add mine=path/to/model --dry-run")
 @takes(runs.ReproduceOptions)
 def reproduce(options: runs.ReproduceOptions) -> Displayed | Shown:
     """Make a table of the papers, with a row for your own model.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from consilience.app.command import program
@@ -22,15 +21,9 @@ from consilience.options.suites import (
 )
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from consilience.authoring.annotation import ScoredSheets, Sheets
     from consilience.authoring.importing import ImportPlan
     from consilience.report.export import Output, Shown
-    from consilience.suites.facts import SuiteStatistics
-    from consilience.suites.question_suites import QuestionStatistics
-    from consilience.suites.questions import Questions
-    from consilience.types import Suite
 
 # fmt: off
 
@@ -38,16 +31,14 @@ suite_group = program.group(
     "suite", "List, make, check, rewrite, export and annotate suites.")
 
 
-@suite_group.command("list", examples=("suite list", "suite list --json"))
+@suite_group.command("list", "suite list")
 def suite_list() -> Output:
     """List the suites that have a name, with their folders."""
     from consilience.authoring import sharing
     return sharing.listed_suites()
 
 
-@suite_group.command("new", examples=(
-    "suite new my-questions",
-    "suite new my-judge --kind judge"))
+@suite_group.command("new", "suite new my-questions")
 def suite_new(
     folder: Annotated[FilePath, Option("Write the example to this folder.", "DIR")],
     *,
@@ -63,9 +54,7 @@ def suite_new(
     return sharing.made_suite(folder, kind)
 
 
-@suite_group.command("fetch", examples=(
-    "suite fetch pararel",
-    "suite fetch pararel --data-dir data"))
+@suite_group.command("fetch", "suite fetch pararel")
 def suite_fetch(
     name: Annotated[str, Option("The suite to download: pararel.")],
     *,
@@ -77,9 +66,7 @@ def suite_fetch(
     return sharing.fetched_suite(name, data_dir, watch)
 
 
-@suite_group.command("check", examples=(
-    "suite check mini",
-    "suite check path/to/suite"))
+@suite_group.command("check", "suite check questions.csv")
 def suite_check(
     suite: Annotated[str, Option("The suite: a name, a folder, a file, or a task.", "SUITE")],
     *,
@@ -96,9 +83,7 @@ def suite_check(
     return sharing.checked_suite(suite, columns)
 
 
-@suite_group.command("export", examples=(
-    "suite export pararel --groups P36 --out prompts.csv",
-    "suite export mini --limit 8 --format lm-eval --out tasks"))
+@suite_group.command("export", "suite export pararel --groups P36 --out prompts.csv")
 @takes(ExportOptions)
 def suite_export(options: ExportOptions) -> Output | None:
     """Write the prompts of a suite, to send them to a model elsewhere.
@@ -127,9 +112,7 @@ def export_prompts(options: ExportOptions) -> Iterator[dict[str, Any]]:
     return exports.exported_rows(options)
 
 
-@suite_group.command("mine", examples=(
-    "suite mine leads.jsonl --suite mini --groups capital --out proposals.jsonl",
-    "suite mine corpus.parquet --suite facts.tsv --against mini --out mined.csv"))
+@suite_group.command("mine", "suite mine leads.jsonl --suite mini --out proposals.jsonl")
 @takes(MineOptions)
 def mine_patterns(options: MineOptions) -> Output:
     """Find patterns in a corpus that connect known facts.
@@ -141,9 +124,7 @@ def mine_patterns(options: MineOptions) -> Output:
     return mining.mine_patterns(options, options.watch)
 
 
-@suite_group.command("import", examples=(
-    "suite import proposals.jsonl --into my-suite",
-    "suite import patterns.csv --into my-suite --dry-run"))
+@suite_group.command("import", "suite import patterns.csv --into my-suite --dry-run")
 @takes(ImportOptions)
 def import_patterns(options: ImportOptions) -> ImportPlan:
     """Import patterns and facts into a suite folder.
@@ -156,9 +137,7 @@ def import_patterns(options: ImportOptions) -> ImportPlan:
     return importing.import_patterns(options)
 
 
-@suite_group.command("rewrite", examples=(
-    "suite rewrite questions.csv --out phrasings.csv",
-    "suite rewrite my-suite --model org/writer --out p.jsonl"))
+@suite_group.command("rewrite", "suite rewrite my-suite --model org/writer --out p.jsonl")
 @takes(RewriteOptions)
 def rewrite_patterns(options: RewriteOptions) -> Output:
     """Propose paraphrases of patterns or of questions.
@@ -176,9 +155,7 @@ annotate_group = suite_group.group(
     "annotate", "Make annotation sheets for people, and score their answers.")
 
 
-@annotate_group.command("sheet", examples=(
-    "suite annotate sheet --task rte --data rte.tsv --out sheets",
-    "suite annotate sheet --task mrpc --data hub:validation --items 50 --out sheets"))
+@annotate_group.command("sheet", "suite annotate sheet --task rte --data rte.tsv --out sheets")
 @takes(SheetOptions)
 def make_sheets(options: SheetOptions) -> Sheets:
     """Write a table of sentence pairs for each annotator.
@@ -189,9 +166,7 @@ def make_sheets(options: SheetOptions) -> Sheets:
     return annotation.make_sheets(options)
 
 
-@annotate_group.command("patterns", examples=(
-    "suite annotate patterns mini --out sheets",
-    "suite annotate patterns my-suite --patterns 20 --annotators 2 --out sheets"))
+@annotate_group.command("patterns", "suite annotate patterns mini --out sheets")
 @takes(PatternSheetOptions)
 def make_pattern_sheets(options: PatternSheetOptions) -> Sheets:
     """Ask people whether patterns mean the same (ParaRel, Section 4).
@@ -202,9 +177,7 @@ def make_pattern_sheets(options: PatternSheetOptions) -> Sheets:
     return annotation.make_pattern_sheets(options)
 
 
-@annotate_group.command("score", examples=(
-    "suite annotate score sheets",
-    "suite annotate score sheets --format csv"))
+@annotate_group.command("score", "suite annotate score sheets")
 @takes(ScoreSheetsOptions)
 def annotate_score(options: ScoreSheetsOptions) -> Shown:
     """Measure annotators, and how they agree (CALUM, Section 4.4).
@@ -221,34 +194,3 @@ def score_sheets(options: ScoreSheetsOptions) -> tuple[ScoredSheets, Mapping[str
     """The numbers of the answers of annotators, and their record for a JSON document."""
     from consilience.authoring import annotation
     return annotation.count_sheets(options)
-
-
-def list_suites() -> dict[str, str]:
-    """The suites that have a name, and what they are."""
-    from consilience.suites import question_suites
-    return dict(question_suites.SUITE_NAMES)
-
-
-def fetch_suite(name: str = "pararel", data: str | Path | None = None) -> Path:
-    """Fetch a suite from its authors and check every file; the folder of the suite."""
-    from consilience import suites
-    from consilience.suites import layouts
-    data_dir = suites.data_dir(None if data is None else Path(data))
-    folder, _ = layouts.fetch(name, data_dir)
-    return folder
-
-
-def suite_stats(
-    suite: str | Path | Suite | Questions,
-) -> SuiteStatistics | QuestionStatistics:
-    """Count what a suite holds: relations, patterns, facts and candidates; or questions."""
-    from consilience import suites
-    from consilience.authoring import sharing
-    return sharing.statistics_of(suites.load_any(suite))[0]
-
-
-def suite_cautions(suite: str | Path | Suite | Questions) -> pl.DataFrame:
-    """What is no error but decides what a suite's numbers mean: a row for each check and group."""
-    from consilience import suites
-    from consilience.authoring import checks
-    return checks.audit(suites.load_any(suite))

@@ -272,7 +272,7 @@ def test_analyses_from_the_command_line(consilience, runs, command, keys):
     names = ("random", "majority", "oracle")
     command = [str(runs / each) if each in names else each for each in command]
     document = json.loads(output(consilience, "analyze", *command, "--json"))
-    assert set(document) == {*keys, "warnings"}
+    assert set(document) == {"verdict", *keys, "warnings"}
     assert output(consilience, "analyze", *command).strip()
 
 
@@ -296,9 +296,9 @@ def test_correlations_and_examples_are_written(consilience, runs, tmp_path):
     file = tmp_path / "written.csv"
     assert analyzed("patterns") == {"verdict", "patterns", "pairs", "warnings"}
     assert pl.read_csv(file).height == 2 * 36
-    assert analyzed("knowledge") == {"correlations", "warnings"}
+    assert analyzed("knowledge") == {"verdict", "correlations", "warnings"}
     assert pl.read_csv(file)["method"].to_list() == ["pearson", "spearman"] * 3
-    assert analyzed("examples", "--examples", 2) == {"examples", "warnings"}
+    assert analyzed("examples", "--examples", 2) == {"verdict", "examples", "warnings"}
     found = pl.read_csv(file, schema=REPLY_SCHEMA).filter(kind="right_and_wrong")
     assert found.select("group", "item").n_unique() == 2
     assert found.height == 2 * 9, "a row for each of nine patterns"

@@ -81,7 +81,7 @@ def test_a_run(consilience, classifier, perturb, tmp_path):
     for text in ("Accuracy", "Consistency C_R", "Consistency C_S", "Report: "):
         assert text in out
     document = json.loads(output(perturb, model, "--json"))
-    assert set(document) == {"run", "summary", "metrics", "changes", "warnings"}
+    assert set(document) == {"verdict", "run", "summary", "metrics", "changes", "warnings"}
     assert document["run"]["path"] == str(folder)
     assert document["run"]["settings"].items() <= record["settings"].items()
     assert document["run"]["settings"]["perturbations"] == ["reverse", "signal"]

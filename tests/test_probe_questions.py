@@ -119,7 +119,7 @@ def test_every_table_has_the_words_of_questions(consilience, probed, by):
 @pytest.mark.parametrize(("options", "message"), [
     *(((option, "a=b"), f"{option} with a run; expected a file of answers")
       for option in ("--match", "--out", "--suite", "--factor", "--model")),
-    (("--by", "edit"), "--by edit with questions; expected --by group, factor, variant or metric"),
+    (("--by", "edit"), "--by edit with the suite 'quiz'; expected --by group, factor, variant or metric"),
 ])  # fmt: skip
 def test_options_that_a_run_does_not_have_are_not_ignored(consilience, probed, options, message):
     assert message in refusal(consilience, "score", probed("first"), *options)
@@ -217,7 +217,9 @@ def test_cloze_facts_are_asked_as_questions(consilience, tmp_path):
     model = ("--model", "baseline:oracle", "--out", out)
     as_questions = (*arguments, *model, "--as-questions", "3", "--vary", "paraphrase")
     output(consilience, *as_questions)
-    assert "--by pattern with questions" in refusal(consilience, "score", out, "--by", "pattern")
+    assert "--by pattern with the suite 'mini'" in refusal(
+        consilience, "score", out, "--by", "pattern"
+    )
     assert "paraphrase=9" in output(consilience, "score", out, "--by", "variant")
     queries = pl.read_parquet(out / "queries.parquet")
     assert (queries.height, queries["choices"].list.len().unique().to_list()) == (3 * 9, [4])

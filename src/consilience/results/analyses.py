@@ -180,9 +180,6 @@ def analyze_syntax(spec: str) -> Output:
     return Output({"edges": edges}, [layouts.analysis_table("edges", overall, suite=suite.name)])
 
 
-TITLE = "Accuracy, and consistency when reversed (C_R) and with other punctuation (C_S), in percent"
-
-
 def analyze_tasks(
     runs: Sequence[str], small: Sequence[str], leave_out: Sequence[str] | None
 ) -> Output:
@@ -196,14 +193,10 @@ def analyze_tasks(
     metrics = read_runs(files, names)
     tested = without_models(metrics, leave_out) if leave_out else metrics
     effects = task_effects(tested, small)
-    shown = [layouts.calum_table(metrics, TITLE), *layouts.effects_tables(with_tests(effects))]
-    tables = {"metrics": metrics, "effects": effects}
-    return Output(tables, shown, csv=effects)
-
-
-def with_tests(effects: pl.DataFrame) -> pl.DataFrame:
-    """The comparisons of tasks in which some test has a p; runs of one model have none."""
-    return effects.filter(pl.col("p").is_not_nan().any().over("first", "second"))
+    with_tests = effects.filter(pl.col("p").is_not_nan().any().over("first", "second"))
+    title = "Accuracy and consistency: reversed (C_R), with other punctuation (C_S), in percent"
+    shown = [layouts.calum_table(metrics, title), *layouts.effects_tables(with_tests)]
+    return Output({"metrics": metrics, "effects": effects}, shown, csv=effects)
 
 
 def analyze_factors(paths: Sequence[str], groups: Sequence[str] | None) -> Output:

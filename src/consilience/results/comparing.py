@@ -109,15 +109,14 @@ def _letters(suite: Suite, factor: str) -> int:
     return max(map(len, levels), default=0)
 
 
-def absent_tables(suite: Suite) -> set[str]:
-    """The tables of ``--by`` that a suite cannot have."""
-    has_forms = any(len(group.design.forms) > 1 for group in suite)
+def tables_of(suite: Suite) -> list[By]:
+    """The tables of ``--by`` that a suite has."""
     is_known = {
         "edit": any(group.edges for group in suite),
-        "form": has_forms,
+        "form": any(len(group.design.forms) > 1 for group in suite),
         "factor": suite.words.is_pooled or any(group.design.languages for group in suite),
     }
-    return {name for name, known in is_known.items() if not known}
+    return [by for by in suite.words.tables if is_known.get(by, True)]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -143,8 +142,8 @@ class Comparison(Displayed):
         """The differences as ``by`` chooses them, and which tables have details."""
         table, details = comparison_table(self.table, self.suite, by), list[str]()
         if by is None and len(self.runs) > 1:
-            absent = absent_tables(self.suite)
-            names = [name for name in ("group", "edit", "form", "factor") if name not in absent]
+            others = ("pattern", "variant", "metric")
+            names = [name for name in tables_of(self.suite) if name not in others]
             details = [f"Details: --by {', '.join(names)} or metric"]
         return Output(
             {"differences": self.table}, [table, *details], self.verdict,

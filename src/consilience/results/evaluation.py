@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import polars as pl
 
@@ -27,25 +27,20 @@ from consilience.options.probe import ProbeOptions
 from consilience.options.runs import ScoreOptions
 from consilience.plans import Kind, kind_of, plan_of
 from consilience.probing import probe as probing
-from consilience.probing.counting import (
-    CountedRun,
-    count_run,
-    counted_by,
-    save_counted,
-)
+from consilience.probing.counting import CountedRun, count_run, counted_by, save_counted
 from consilience.probing.probe import ProbePlan
 from consilience.report import metric_tables
 from consilience.report.columns import in_words, legible
 from consilience.report.export import Output, record_of
 from consilience.report.table import Table
-from consilience.results.comparing import Comparison, absent_tables, compare_opened
+from consilience.results.comparing import Comparison, compare_opened, tables_of
 from consilience.results.reporting import Result, distinct_runs
 from consilience.runs.folder import RunFolder
 from consilience.runs.run import Run, model_name
 from consilience.suites.pairs import load_task
 from consilience.suites.question_suites import columns_of
 from consilience.suites.questions import Questions
-from consilience.types import WORDS, Suite, SuiteWords
+from consilience.types import WORDS, Suite
 
 Frame = Any  # of pandas or polars
 
@@ -234,7 +229,8 @@ def _values_of(
 def _chosen(suite: object, columns: Mapping[str, str]) -> Suite | Questions:
     if isinstance(suite, Questions | Suite):
         if columns:
-            _refuse_columns(suite)
+            expected, todo = "a frame or a file of questions", "Leave columns out."
+            raise ConsilienceError(f"columns with {suite!r}", expected=expected, todo=todo)
         if not len(suite):
             kind = "relation" if isinstance(suite, Suite) else "question"
             raise ConsilienceError(f"no {kind} in the suite", where=f"the suite '{suite.name}'")
@@ -249,11 +245,6 @@ def _chosen(suite: object, columns: Mapping[str, str]) -> Suite | Questions:
         todo = "Make a suite of it with cs.Suite.from_frame(frame)."
         raise ConsilienceError("a frame of facts", expected=expected, todo=todo)
     return Questions.from_frame(suite, columns=columns)
-
-
-def _refuse_columns(suite: object) -> NoReturn:
-    expected = "a frame or a file of questions"
-    raise ConsilienceError(f"columns with {suite!r}", expected=expected, todo="Leave columns out.")
 
 
 def _model_of(model: Any, kind: Kind, options: Mapping[str, Any]) -> LanguageModel:
@@ -293,53 +284,41 @@ def output_of(run: CountedRun, options: ScoreOptions | None = None) -> Output:
 
     ``options``: those of ``score``, whose answers may be those of other programs.
     """
-    by = options and options.by
-    table = _table_by(by, run) if by else run.summary.table()
-    named, counted, has_run = shlex.quote(str(run.record.get("path"))), "", True
-    if options is not None and not run.record.get("path"):
-        named, counted = _named(options)
-        has_run = (options.answers / "run.json").exists()
-    cost = run.record.get("cost")
-    lines = [f"Cost:    {cost_in_words(cost)}"] if cost else []
-    report = f"consilience report {named}{counted}"
-    lines.append(f"Report:  {report if has_run else 'add --out RUN, then consilience report RUN'}")
-    absent = {"group", *absent_tables(run.suite)}
-    choices = ", ".join(name for name in run.suite.words.tables if name not in absent)
-    lines.append(f"Details: consilience score {named}{counted} --by group  (or {choices})")
+    path, lines, again = run.record.get("path"), list[str](), ""
+    table = run.summary.table()
+    if options is not None:
+        path = options.answers if (options.answers / "run.json").exists() else path
+        again = f" --protocol {options.protocol}" if options.protocol else ""
+        table = _table_by(options.by, run) if options.by else table
+    by, *others = tables_of(run.suite)
+    report, details = "add --out RUN, then consilience report RUN", f"add --by {by}"
+    if path:
+        named = shlex.quote(str(path)) + again
+        report, details = f"consilience report {named}", f"consilience score {named} --by {by}"
+    if cost := run.record.get("cost"):
+        lines.append(f"Cost:    {cost_in_words(cost)}")
+    lines += [f"Report:  {report}", f"Details: {details}  (or {', '.join(others)})"]
+    is_whole = options is None or options.by is None
     return Output(
         {"metrics": run.metrics, "changes": run.changes},
-        [table] if by else [table, *lines],
+        [table, *lines] if is_whole else [table],
         cautions=run.notes,
         facts={"run": run.record, "summary": run.summary.to_dict()},
-        csv=table if by else None,
+        csv=None if is_whole else table,
         # a run that its server did not let finish
         status=3 if run.record.get("finished", "") is None else 0,
     )
 
 
-def _named(options: ScoreOptions) -> tuple[str, str]:
-    """The arguments of ``score`` that say what is counted, and those that say how."""
-    named, counted = [str(options.answers)], list[str]()
-    for name, parameter in parameters(ScoreOptions).items():
-        if name not in ("answers", "by") and (value := getattr(options, name)):
-            (counted if name == "protocol" else named).extend(parameter.arguments(value))
-    return shlex.join(named), f" {shlex.join(counted)}".rstrip()
-
-
-def _refuse(by: By | None, words: SuiteWords) -> None:
-    tables = words.tables
-    if by is not None and by not in tables:
-        expected = f"--by {', '.join(tables[:-1])} or {tables[-1]}"
-        raise ConsilienceError(f"--by {by} with {words.item}s", expected=expected)
-
-
 def _table_by(by: By, run: CountedRun) -> Table:
-    """The table of ``--by``; one without rows raises where the suite cannot have any."""
+    """The table of ``--by``; one that the suite does not have raises."""
     suite, title, metrics = run.suite, f"{run.summary.title}, in percent", legible(run.metrics)
-    words, reason, todo = suite.words, "", "Use --by pattern."
+    words, tables = suite.words, tables_of(suite)
+    if by not in tables:
+        expected = f"--by {', '.join(tables[:-1])} or {tables[-1]}"
+        raise ConsilienceError(f"--by {by} with the suite '{suite.name}'", expected=expected)
     over = ["mean", "all"] if words.has_means else [words.over]
     rows, kind = metrics.filter(pl.col("over").is_in(over)), pl.col("kind")
-    _refuse(by, words)
     match by:
         case "group":
             table = metric_tables.group_table(metrics, suite)
@@ -347,15 +326,12 @@ def _table_by(by: By, run: CountedRun) -> Table:
             title = f"{suite.name}: consistency of two patterns by how they differ, in percent"
             chosen = rows.filter(metric="consistency", kind="edit")
             table = metric_tables.metrics_table(chosen, title, "edit")
-            reason = f"the suite '{suite.name}' does not say how its patterns differ"
-            todo = "Use --by pattern, or add an edges file (docs/suites.md)."
         case "factor" if words.is_pooled:
             what = "consistency of two variants that differ in one factor only, in percent"
             chosen = rows.filter(metric="consistency", kind="factor")
             table = metric_tables.metrics_table(chosen, f"{suite.name}: {what}", "factor")
         case "factor":  # of facts: pattern and language
             table = metric_tables.language_table(metrics, suite)
-            reason = f"the patterns of '{suite.name}' are in one language"
         case "pattern" | "variant":
             patterns = pattern_table(run.answers, suite, run.protocol)
             table = metric_tables.pattern_table(patterns, suite)
@@ -368,6 +344,4 @@ def _table_by(by: By, run: CountedRun) -> Table:
             )
             chosen = rows.filter(is_main, kind != "language")
             table = metric_tables.metrics_table(chosen, title, notes=notes)
-    if reason and not table.rows:
-        raise ConsilienceError(f"--by {by}: {reason}", todo=todo)
     return in_words(table, words)

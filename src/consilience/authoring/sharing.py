@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -15,10 +15,9 @@ from consilience.authoring.checks import CHECKS, ISSUES, audit
 from consilience.core.errors import Watch, unknown_name
 from consilience.core.text import counted
 from consilience.files.write import make_folder, path_of, refuse_occupied, write_whole
-from consilience.options import OutputOptions
 from consilience.options.suites import SuiteKind
 from consilience.report.columns import Columns, frame_table
-from consilience.report.export import Output, Shown
+from consilience.report.export import Output
 from consilience.report.metric_tables import question_table, statistics_tables
 from consilience.report.table import Column, Table
 from consilience.suites.facts import SuiteStatistics, suite_statistics
@@ -101,64 +100,30 @@ COLUMNS: Columns = {
 }  # fmt: skip
 
 
-class CheckedSuite(Shown):
-    """The errors in the files of a suite, or what the checks found and its sizes."""
-
-    def __init__(self, suite: str, problems: Sequence[str]) -> None:
-        self.suite, self.problems, self.size = suite, problems, ""
-        self.notes: list[str] = []
-        self.found = pl.DataFrame(schema=ISSUES)
-        self.tables: Sequence[Table] = ()
-        self.sizes: dict[str, Any] = {}
-
-    def printed(self, output: OutputOptions) -> Iterator[Table | str]:
-        if self.problems:
-            return
-        if found := self.found.height:
-            shown = self.found.filter(pl.int_range(pl.len()).over("check") < SHOWN)
-            notes = [
-                f"{name}: {CHECKS[name].todo}"
-                for name in shown["check"].unique(maintain_order=True)
-            ]
-            notes += [f"{found - len(shown)} more: --format csv"] * (found > len(shown))
-            yield frame_table(shown, f"{self.suite}: notes", COLUMNS, notes)
-        yield from self.tables
-        verdict = f"no problems, {counted(found, 'note')}" if found else "good"
-        yield f"{self.suite}: {verdict}; {self.size}"
-
-    def document(self) -> dict[str, Any]:
-        return {
-            "suite": self.suite, "problems": self.problems, **self.sizes,
-            "notes": self.found.to_dicts(), "warnings": self.notes,
-        }  # fmt: skip
-
-    def frame(self) -> pl.DataFrame:
-        return self.found
-
-    def faults(self) -> Sequence[str]:
-        total = f"{counted(len(self.problems), 'problem')} in '{self.suite}'"
-        return [*self.problems, total] if self.problems else []
-
-    def exit_status(self) -> int:
-        """2 if there are errors."""
-        return 2 if self.problems else 0
-
-
-def checked_suite(suite: str, columns: Sequence[str] | None) -> CheckedSuite:
+def checked_suite(suite: str, columns: Sequence[str] | None) -> Output:
     """Every error in the files of a suite; without any, what the checks find, and its sizes."""
     names = columns_of(columns)
     problems = [str(fault) for fault in suites.check_suite(suite, columns=names)]
-    checked = CheckedSuite(suite, problems)
+    facts: dict[str, Any] = {"suite": suite, "problems": problems}
     if problems:
-        return checked
+        total = f"{counted(len(problems), 'problem')} in '{suite}'"
+        tables = {"notes": pl.DataFrame(schema=ISSUES)}
+        return Output(tables, facts=facts, faults=[*problems, total], status=2)
     if is_task(suite):
         labels = ", ".join(load_task(suite).labels)
-        checked.size = f"a task of sentence pairs with the labels {labels}"
-        return checked
+        size = f"a task of sentence pairs with the labels {labels}"
+        return Output(shown=[f"{suite}: good; {size}"], facts=facts)
     chosen = suites.load_any(suite, columns=names)
-    checked.notes, checked.found = list(chosen.notes), audit(chosen)
-    statistics, checked.tables = statistics_of(chosen)
-    checked.sizes = asdict(statistics)
+    statistics, tables_of_sizes = statistics_of(chosen)
+    found, shown = audit(chosen), list[Table | str](tables_of_sizes)
+    if found.height:
+        first = found.filter(pl.int_range(pl.len()).over("check") < SHOWN)
+        notes = [
+            f"{name}: {CHECKS[name].about}. {CHECKS[name].todo}"
+            for name in first["check"].unique(maintain_order=True)
+        ]
+        notes += [f"{found.height - len(first)} more: --format csv"] * (found.height > len(first))
+        shown.insert(0, frame_table(first, f"{suite}: notes", COLUMNS, notes))
     sizes: list[tuple[int, *tuple[str, ...]]]
     if isinstance(statistics, SuiteStatistics):
         of = statistics
@@ -170,8 +135,11 @@ def checked_suite(suite: str, columns: Sequence[str] | None) -> CheckedSuite:
         sizes += [(with_options, "question with options", "questions with options")]
         sizes += [(is_open, "open question"), (statistics.phrasings, "phrasing")]
         sizes += [(statistics.expectations, "expectation")]
-    checked.size = ", ".join(counted(*one) for one in sizes if one[0])
-    return checked
+    size = ", ".join(counted(*one) for one in sizes if one[0])
+    verdict = f"no problems, {counted(found.height, 'note')}" if found.height else "good"
+    shown.append(f"{suite}: {verdict}; {size}")
+    facts |= asdict(statistics)
+    return Output({"notes": found}, shown, cautions=chosen.notes, facts=facts)
 
 
 def statistics_of(

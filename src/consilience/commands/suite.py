@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 from consilience.app.command import program
@@ -21,9 +21,9 @@ from consilience.options.suites import (
 )
 
 if TYPE_CHECKING:
-    from consilience.authoring.annotation import ScoredSheets, Sheets
+    from consilience.authoring.annotation import ScoredSheets
     from consilience.authoring.importing import ImportPlan
-    from consilience.report.export import Output, Shown
+    from consilience.report.export import Output
 
 # fmt: off
 
@@ -71,7 +71,7 @@ def suite_check(
     suite: Annotated[str, Option("The suite: a name, a folder, a file, or a task.", "SUITE")],
     *,
     columns: shared.ColumnNames = None,
-) -> Shown:
+) -> Output:
     """Check a suite: list every error in its files by file and line.
 
     A suite without errors is counted: relations, patterns and facts as in Table 1 of the ParaRel
@@ -157,7 +157,7 @@ annotate_group = suite_group.group(
 
 @annotate_group.command("sheet", "suite annotate sheet --task rte --data rte.tsv --out sheets")
 @takes(SheetOptions)
-def make_sheets(options: SheetOptions) -> Sheets:
+def make_sheets(options: SheetOptions) -> Output:
     """Write a table of sentence pairs for each annotator.
 
     Give each annotator a table, and never key.json.
@@ -168,7 +168,7 @@ def make_sheets(options: SheetOptions) -> Sheets:
 
 @annotate_group.command("patterns", "suite annotate patterns mini --out sheets")
 @takes(PatternSheetOptions)
-def make_pattern_sheets(options: PatternSheetOptions) -> Sheets:
+def make_pattern_sheets(options: PatternSheetOptions) -> Output:
     """Ask people whether patterns mean the same (ParaRel, Section 4).
 
     Each annotator gets a table of pairs of sentences. Keep key.json to yourself.
@@ -179,18 +179,11 @@ def make_pattern_sheets(options: PatternSheetOptions) -> Sheets:
 
 @annotate_group.command("score", "suite annotate score sheets")
 @takes(ScoreSheetsOptions)
-def annotate_score(options: ScoreSheetsOptions) -> Shown:
+def score_sheets(options: ScoreSheetsOptions) -> ScoredSheets:
     """Measure annotators, and how they agree (CALUM, Section 4.4).
 
     For sheets on patterns: agreement with the suite, and between annotators (ParaRel paper,
     Section 4).
     """
     from consilience.authoring import annotation
-    return annotation.ScoredByPeople(*annotation.count_sheets(options))
-
-
-@takes(ScoreSheetsOptions)
-def score_sheets(options: ScoreSheetsOptions) -> tuple[ScoredSheets, Mapping[str, Any]]:
-    """The numbers of the answers of annotators, and their record for a JSON document."""
-    from consilience.authoring import annotation
-    return annotation.count_sheets(options)
+    return annotation.score_sheets(options)

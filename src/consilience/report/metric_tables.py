@@ -278,7 +278,7 @@ def annotator_tables(
     rows: list[dict[str, Any]] = []
     by_annotator: dict[str, list[Value]] = {name: [name] for name in annotators}
     columns = [Column("annotator")]
-    for name in (*OF_EACH, "pairwise_agreement", "fleiss_kappa", "krippendorff_alpha"):
+    for name in (*OF_EACH, "krippendorff_alpha"):
         for row in metrics.filter(metric=name).to_dicts():
             if row["group"] in by_annotator:
                 by_annotator[row["group"]].append(row["value"])

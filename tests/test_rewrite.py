@@ -119,8 +119,8 @@ def test_one_behind_a_url_writes(consilience, model_folder, write_suite, tmp_pat
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"model": "openai:tiny"}, "openai:tiny needs --base-url"),
-    ({"base_url": "http://127.0.0.1:9/v1"}, "an option of models behind a URL with --model none"),
-    ({"suite": "mini-questions", "model": None, "base_url": "http://127.0.0.1:9/v1"}, "of models behind a URL"),
+    ({"base_url": "http://127.0.0.1:9/v1"}, "--base-url with --model none; expected a model behind a URL"),
+    ({"suite": "mini-questions", "model": None, "base_url": "http://127.0.0.1:9/v1"}, "expected a model behind a URL"),
     ({"model": "baseline:random"}, "'baseline:random' is a baseline"),
     ({"out": Path(__file__)}, "a file already, and it may have edits.*--out"),
     ({"temperature": 0.0}, "--samples 8 at temperature 0"),

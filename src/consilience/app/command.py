@@ -16,7 +16,6 @@ from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.options import (
     DeclaredOption,
     OutputOptions,
-    Text,
     checking,
     parameters,
     refuse_unknown,
@@ -122,8 +121,8 @@ class Command(click.Command):
                 *own.values(),
                 *(one for name, one in self.own.items() if name not in own),
                 click.Option(
-                    ["--config"], type=Text(Path), metavar="FILE", envvar="CONSILIENCE_CONFIG",
-                    callback=read_defaults, is_eager=True, expose_value=False,
+                    ["--config"], type=click.Path(path_type=Path), metavar="FILE", is_eager=True,
+                    envvar="CONSILIENCE_CONFIG", callback=read_defaults, expose_value=False,
                     help="Defaults [default: consilience.toml, if it is there].",
                 ),
                 click.Option(

@@ -16,7 +16,7 @@ import polars as pl
 from consilience import suites
 from consilience.authoring.checks import contains, has_words, normal_form, tokens_of
 from consilience.authoring.proposals import Proposal, check_no_file, write_proposals
-from consilience.core.errors import SILENT, ConsilienceError, Loading, Watch
+from consilience.core.errors import SILENT, ConsilienceError, Watch
 from consilience.core.items import DEFAULT_LANGUAGE, NoAnswer, Prompt
 from consilience.core.patterns import ENGLISH, OBJECT_SLOT, SUBJECT_SLOT
 from consilience.core.provenance import versions
@@ -299,16 +299,17 @@ def rewrite_patterns(options: RewriteOptions, watch: Watch = SILENT) -> Output:
         suite = select_questions(whole, options.groups, None, 0)
     else:
         suite = whole if options.groups is None else select_relations(whole, options.groups)
-    connection = options.connection  # options of a URL without a model raise
+    asked = options.asked
+    connection = asked.connection  # options of a URL without a model raise
     if options.model is None:
         return rewrite_suite(suite, None, options)
     if options.samples > 1 and not options.temperature:
         found = f"--samples {options.samples} at temperature 0, where all samples are the same"
         raise ConsilienceError(found, todo="Add --temperature 0.7, or --samples 1.")
-    with watch.loading(options.model):
+    with watch.loading(asked.model):
         writing = Writing(MOST_WRITTEN, options.temperature, options.seed)
-        how: Any = {"loading": Loading(options.device), "connection": connection}
-        writer = load_prompt_model(options.model, writing=writing, chooses=False, **how)
+        how: Any = {"loading": asked.loading, "connection": connection}
+        writer = load_prompt_model(asked.model, writing=writing, chooses=False, **how)
         watch.say("writing")
         return rewrite_suite(suite, writer, options)
 

@@ -10,6 +10,7 @@ several commands have is a type in ``shared``.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, wraps
@@ -64,6 +65,7 @@ class Option:
     short: str | None = None
     min: int | None = None
     max: int | None = None
+    pattern: str = ""  # What a text matches as a whole; empty for any
     kinds: Sequence[str] = ()
     """The kinds of suites that have it; empty for all."""
     is_repeated: bool = False  # Whether a list is several options of a value each; else with commas
@@ -79,14 +81,16 @@ class Option:
 class Text(click.ParamType):  # type: ignore[type-arg]
     """A text or a path, which is not empty."""
 
-    def __init__(self, kind: type) -> None:
-        self.kind, self.name = kind, "path" if kind is Path else "text"
+    def __init__(self, kind: type, option: Option) -> None:
+        self.kind, self.option, self.name = kind, option, "path" if kind is Path else "text"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str | os.PathLike):
             self.fail(f"a value of type {type(value).__name__}; expected a {self.name}", param, ctx)
         if not os.fspath(value) and (param is None or value != param.default):
             self.fail(f"an empty {self.name}", param, ctx)
+        if self.option.pattern and not re.fullmatch(self.option.pattern, str(value)):
+            self.fail(f"'{value}'; expected {self.option.help}", param, ctx)
         return self.kind(os.fspath(value))
 
 
@@ -184,7 +188,7 @@ def _declared(parameter: Parameter, hint: Any) -> Declared:
     kind = next(member for member in members if member is not NoneType)
     is_list = get_origin(kind) not in (None, Literal)
     kind = get_args(kind)[0] if is_list else kind
-    of: Any = Text(kind) if kind in (str, Path) else click.BOOL
+    of: Any = Text(kind, option) if kind in (str, Path) else click.BOOL
     if get_origin(kind) is Literal:
         of = click.Choice(get_args(kind))
     elif kind in (int, float):
@@ -341,6 +345,12 @@ class OutputOptions(Options):
         "Print a table, Markdown (md), LaTeX (latex), or every number as CSV or JSON.")] = "table"
     json: Annotated[bool, Option("Print one JSON document, as --format json.")] = False
     quiet: Annotated[bool, Option("Print results and errors only.", short="-q")] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.json and self.format not in ("table", "json"):
+            found = f"--json with --format {self.format}"
+            raise ConsilienceError(found, todo="Leave one of them out.")
 
     @property
     def is_document(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,6 +17,7 @@ from consilience.options import (
     FACTS,
     PAIRS,
     QUESTIONS,
+    Declared,
     Option,
     OptionalPath,
     Options,
@@ -26,7 +27,7 @@ from consilience.options import (
 
 DEFAULT_MODEL = "packaged:smollm2"
 
-HERE = ("baseline", "packaged", "none")
+SERVER, HERE = "openai", ("baseline", "packaged", "none")  # Schemes of models
 
 OF_WEIGHTS = ("device", "dtype", "adapter")
 OF_SERVERS = ("base_url", "api_key_env", "max_requests", "concurrency", "tokenizer")
@@ -36,12 +37,6 @@ OF_SERVERS = ("base_url", "api_key_env", "max_requests", "concurrency", "tokeniz
 def is_judge(match: str | None) -> bool:
     """Whether a rule of ``--match`` names a model that judges what means the same."""
     return str(match).startswith("embedding:")
-
-
-def at_url(model: str, url: str | None) -> str:
-    """The model; with a URL ``openai:NAME`` for the name of a model that the server has."""
-    is_named = model.partition(":")[0] in ("openai", *HERE)
-    return model if url is None or is_named or Path(model).exists() else f"openai:{model}"
 
 
 # fmt: off
@@ -110,30 +105,28 @@ class ProbeOptions(Options):
     out: shared.Folder = None
 
     def __post_init__(self) -> None:
-        """Check every value, and name a model behind a URL as such."""
+        """Check every value, and name a model behind a URL as such: ``openai:NAME``."""
         super().__post_init__()
-        object.__setattr__(self, "model", at_url(self.model, self.base_url))
-        scheme, of_weights = self.model.partition(":")[0], {"adapter"}
+        scheme = self.model.partition(":")[0]
+        if self.base_url and scheme not in (SERVER, *HERE) and not Path(self.model).exists():
+            object.__setattr__(self, "model", f"{SERVER}:{self.model}")
+            scheme = SERVER
+        of_weights = ["adapter"]
         if not is_judge(self.match):  # else the judge is loaded here
-            of_weights |= {"dtype", "device"} if scheme == "openai" else {"dtype"}
-        if scheme in ("baseline", "openai"):  # a study has one device for baselines, too
+            of_weights += ["dtype", "device"] if scheme == SERVER else ["dtype"]
+        if scheme in (SERVER, "baseline"):  # a study has one device for baselines, too
             self._refuse(of_weights, "weights that are here")
 
-    def _refuse(self, names: Collection[str], expected: str) -> None:
+    def _refuse(self, names: Sequence[str], expected: str) -> None:
         """Raise for options of other models."""
-        for name, parameter in parameters(ProbeOptions).items():
-            if name in names and getattr(self, name) != parameter.default:
-                raise ConsilienceError(
-                    f"{parameter.flag} with --model {self.model}",
-                    expected=expected,
-                    todo=f"Leave {parameter.flag} out.",
-                )
+        for name in names:
+            parameter = parameters(ProbeOptions)[name]
+            if getattr(self, name) != parameter.default:
+                raise refusal(parameter, f"--model {self.model}", expected)
 
     @property
     def loading(self) -> Loading:
-        return Loading(
-            self.device, self.dtype, self.trust_remote_code, self.adapter
-        )
+        return Loading(self.device, self.dtype, self.trust_remote_code, self.adapter)
 
     def check_connection(self) -> None:
         """Raise for options of models behind a URL that do not fit the model."""
@@ -147,23 +140,17 @@ class ProbeOptions(Options):
     def connection(self) -> Connection | None:
         """How a model behind a URL is reached; None for a model that runs here."""
         scheme, _, name = self.model.partition(":")
-        if scheme != "openai":
+        if scheme != SERVER:
             self._refuse(OF_SERVERS, "a model behind a URL: openai:NAME")
             return None
         if not name:
-            raise ConsilienceError(
-                f"--model {self.model} names no model",
-                expected="openai:NAME",
-                todo="Name a model that the server has.",
-            )
+            raise ConsilienceError(f"--model {self.model} names no model", expected="openai:NAME")
         if self.base_url is None:
-            raise ConsilienceError(
-                f"{self.model} needs --base-url, such as http://127.0.0.1:8000/v1 or "
-                "https://api.openai.com/v1"
-            )
+            found = f"{self.model} needs --base-url, such as http://127.0.0.1:8000/v1"
+            raise ConsilienceError(found)
         return Connection(
             self.base_url, self.api_key_env, self.max_requests, self.concurrency,
-            self.tokenizer, self.loading.trust_remote_code,
+            self.tokenizer, self.trust_remote_code,
         )
 
 
@@ -180,8 +167,11 @@ def refuse_options(options: Any, kind: str, suite: str) -> None:
     for name, parameter in parameters(options.__class__).items():
         kinds = parameter.option.kinds or (kind,)
         if kind not in kinds and getattr(options, name) != parameter.default:
-            raise ConsilienceError(
-                f"{parameter.flag} with {suite}",
-                expected=f"--suite {' or '.join(EXAMPLES[other] for other in kinds)}",
-                todo=f"Leave {parameter.flag} out.",
-            )
+            expected = f"--suite {' or '.join(EXAMPLES[other] for other in kinds)}"
+            raise refusal(parameter, suite, expected)
+
+
+def refusal(parameter: Declared, other: str, expected: str) -> ConsilienceError:
+    """The error for an option that does not go with something else."""
+    todo = f"Leave {parameter.flag} out."
+    return ConsilienceError(f"{parameter.flag} with {other}", expected=expected, todo=todo)

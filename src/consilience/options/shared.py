@@ -6,7 +6,7 @@ A parameter has one as its type; ``Annotated[Groups, {"is_rare": True}]`` replac
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from consilience.core.errors import By, Combinations, Protocol
 from consilience.options import FACTS, PAIRS, QUESTIONS, FilePath, Option, OptionalPath, Paths
@@ -57,8 +57,10 @@ Folder = Annotated[OptionalPath, Option(
 AsQuestions = Annotated[int | None, Option(
     "Ask facts as questions with K wrong options; 0 for open ones.", "K", min=0,
     kinds=FACTS + QUESTIONS, is_rare=True)]
-Device = Annotated[str, Option("auto, cpu, cuda, cuda:1 or mps.", "DEVICE")]
-Dtype = Annotated[str, Option("float32, bfloat16 or float16.", "DTYPE", is_rare=True)]
+Device = Annotated[str, Option(
+    "auto, cpu, cuda, cuda:1 or mps.", "DEVICE", pattern=r"auto|cpu|mps|cuda(:\d+)?")]
+Dtype = Annotated[Literal["float32", "bfloat16", "float16"], Option(
+    "The numbers of the weights.", is_rare=True)]
 TrustRemoteCode = Annotated[bool, Option(
     "Run the Python code of the model. Read it first.", is_rare=True, needs_trust=bool)]
 BaseUrl = Annotated[str | None, Option(
@@ -66,7 +68,6 @@ BaseUrl = Annotated[str | None, Option(
 ApiKeyEnv = Annotated[str | None, Option(
     "The environment variable of the key [default: OPENAI_API_KEY, over https or to this machine].",
     "NAME", needs_trust=bool, is_rare=True)]
-TrainingDevice = Annotated[str, Option("auto, cpu, cuda, cuda:1 or mps.", "DEVICE")]
 Bf16 = Annotated[bool, Option("Train in bfloat16.", is_rare=True)]
 StudyFile = Annotated[FilePath, Option("The study: a TOML file (docs/studies.md).", "FILE")]
 RunPath = Annotated[FilePath, Option("The folder of a run, or a file of answers.", "RUN")]

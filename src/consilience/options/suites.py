@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Literal
 
-from consilience.core.errors import Connection, ConsilienceError, ExportFormat
+from consilience.core.errors import ExportFormat
 from consilience.options import (
     FilePath,
     Option,
@@ -15,7 +15,7 @@ from consilience.options import (
     Watched,
     shared,
 )
-from consilience.options.probe import at_url
+from consilience.options.probe import ProbeOptions
 
 SuiteKind = Literal["questions", "facts", "judge"]
 
@@ -84,28 +84,13 @@ class RewriteOptions(Watched):
     base_url: shared.BaseUrl = None
     api_key_env: shared.ApiKeyEnv = None
 
-    def __post_init__(self) -> None:
-        """Check every value, and name a model behind a URL as such."""
-        super().__post_init__()
-        if self.model:
-            object.__setattr__(self, "model", at_url(self.model, self.base_url))
-
     @property
-    def connection(self) -> Connection | None:
-        """How a model that writes behind a URL is reached; None for a model that runs here."""
-        if not str(self.model).startswith("openai:"):
-            if self.base_url or self.api_key_env:
-                raise ConsilienceError(
-                    f"an option of models behind a URL with --model {self.model}",
-                    expected="--model openai:NAME",
-                    todo="Leave --base-url and --api-key-env out.",
-                )
-            return None
-        if self.base_url is None:
-            raise ConsilienceError(
-                f"{self.model} needs --base-url, such as http://127.0.0.1:8000/v1"
-            )
-        return Connection(self.base_url, self.api_key_env)
+    def asked(self) -> ProbeOptions:
+        """The options of ``probe`` for the model that writes."""
+        return ProbeOptions(
+            model=self.model or "none", device=self.device, base_url=self.base_url,
+            api_key_env=self.api_key_env,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

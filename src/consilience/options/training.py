@@ -61,7 +61,7 @@ class ImproveOptions(Watched):
         "The rank of LoRA; 0 trains all weights [default: 8 for questions, 0 for facts].", min=0,
         is_rare=True)] = None
     bf16: shared.Bf16 = False
-    device: shared.TrainingDevice = "auto"
+    device: shared.Device = "auto"
     trust_remote_code: shared.TrustRemoteCode = False
 
 
@@ -94,5 +94,5 @@ class FinetuneOptions(Watched):
     limit: Annotated[int | None, Option(
         "Pairs of each task to train on, at most.", min=1, short="-n")] = None
     bf16: shared.Bf16 = False
-    device: shared.TrainingDevice = "auto"
+    device: shared.Device = "auto"
     trust_remote_code: shared.TrustRemoteCode = False

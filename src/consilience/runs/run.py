@@ -222,7 +222,7 @@ def open_runs(specs: Sequence[str], opener: Callable[[Path, str], Run] = Run.ope
 def split_label(spec: str) -> tuple[str, str]:
     """The label, empty where there is none, and the path of ``LABEL=PATH`` or ``PATH``."""
     label, equals, path = spec.partition("=")
-    return (label, path) if equals and not Path(spec).exists() else ("", spec)
+    return (label, path) if label and equals and not Path(spec).exists() else ("", spec)
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:

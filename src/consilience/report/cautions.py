@@ -271,7 +271,7 @@ def _few_items(known: Known) -> Iterator[Fields]:
     if 0 < expected < FEWEST_DISAGREEMENTS:
         yield {
             "items": counted(count, known.suite.words.item),
-            "enough": math.ceil(FEWEST_DISAGREEMENTS * count / expected),
+            "enough": math.ceil(FEWEST_DISAGREEMENTS * count / expected / 10) * 10,
         }
 
 
@@ -317,13 +317,13 @@ CAUTIONS = (
     Condition(
         "unfinished", _unfinished,
         "Not finished: the numbers are of the answers so far. Rerun the command of the run to "
-        "resume it.", "cli.md",
+        "resume it.", "reliability.md",
     ),
     Condition("unanswered", _unanswered, "{what}.", "metrics.md"),
     Condition(
         "constant", _constant,
         "In {groups} more than {most} of the answers {same}, whatever is asked. High consistency "
-        "says nothing there: read the chance-corrected consistency.", "metrics.md",
+        "says nothing there: read the chance-corrected consistency.", "numbers.md",
     ),
     Condition("unlike", _unlike, "{what}. This alone can change the numbers.", "compare.md"),
     Condition(
